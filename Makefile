@@ -1,0 +1,49 @@
+# Everything that development and continuous integration run.
+#   make setup   virtual environment in .venv with the package, its tests and its linters
+#   make test    the test suite
+#   make check   formatting, lint, types, import arrows
+#   make demo    a short run that shows the package at work
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CORE := $(shell find core -type f)
+CXX_SOURCES := $(filter %.cpp %.h,$(CORE))
+
+.PHONY: setup test check format demo clean
+
+setup: $(STAMP)
+
+$(BIN)/python:
+	tools/system-packages.sh $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+
+# The build back end is installed first so that the package builds without an isolated environment:
+# a change in core/ then recompiles only what it touches.
+$(STAMP): $(BIN)/python pyproject.toml CMakeLists.txt $(CORE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    'scikit-build-core>=0.10' 'nanobind>=2.4' $$(command -v cmake >/dev/null || echo cmake)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --no-build-isolation --editable '.[test,dev]'
+	touch $@
+
+test: setup
+	$(BIN)/python -m pytest -q
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
+
+format: setup
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_SOURCES)
+
+demo: setup
+	$(BIN)/python -m outgrid demo
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis
