@@ -1,0 +1,110 @@
+"""What can go wrong, one class per party at fault.
+
+Every message says what happened, with which values, against which bound, and the nearest fix.
+Each class carries the exit code that the command line ends with.
+"""
+
+import os
+from pathlib import Path
+from typing import ClassVar
+
+__all__ = [
+    "BuildError",
+    "DefinitionError",
+    "Error",
+    "ExecutionError",
+    "InfeasiblePlan",
+    "StoreError",
+    "UsageError",
+    "VerificationError",
+]
+
+
+class Error(Exception):
+    """Base of all errors that outgrid raises on purpose."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class DefinitionError(Error):
+    """A stencil or a problem that means nothing: the question is wrong."""
+
+    exit_code = 2
+
+
+class UsageError(Error):
+    """A job file, an option or a file that does not fit what was asked."""
+
+    exit_code = 2
+
+
+class InfeasiblePlan(Error):  # noqa: N818 - it names a plan, not a fault of the program
+    """No plan satisfies the given limits."""
+
+    exit_code = 3
+
+
+class BuildError(Error):
+    """The compiler refused a generated kernel.
+
+    `source_path` is the file that was compiled (kept on disk), `command` the compiler's arguments.
+    """
+
+    exit_code = 4
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        source_path: str | os.PathLike[str] | None = None,
+        command: tuple[str, ...] = (),
+    ) -> None:
+        self.source_path = None if source_path is None else Path(source_path)
+        self.command = command
+        super().__init__(message)
+
+
+class StoreError(Error, OSError):
+    """A tier failed to move or keep bytes.
+
+    `path` names the file or device, `offset` and `length` (bytes) the request, `errno` the
+    system's reason; whichever of them is known is appended to the message.
+    """
+
+    exit_code = 4
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        offset: int | None = None,
+        length: int | None = None,
+        errno: int | None = None,
+    ) -> None:
+        parts = [message]
+        if path is not None:
+            parts.append(f"file {os.fspath(path)}")
+        if offset is not None:
+            parts.append(f"offset {offset}")
+        if length is not None:
+            parts.append(f"{length} bytes")
+        if errno is not None:
+            parts.append(f"{os.strerror(errno)} (errno {errno})")
+        super().__init__(", ".join(parts))
+        self.path = None if path is None else Path(path)
+        self.offset = offset
+        self.length = length
+        self.errno = errno
+
+
+class ExecutionError(Error):
+    """A run that had to stop: values turned into NaN, a deadline passed, a rank was lost."""
+
+    exit_code = 4
+
+
+class VerificationError(Error):
+    """A result that differs from its reference."""
+
+    exit_code = 1
