@@ -1,0 +1,152 @@
+"""Text to bytes and seconds, and back.
+
+Everything inside outgrid counts bytes and seconds; only the edges speak other units.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable
+
+from outgrid.errors import UsageError
+
+__all__ = [
+    "format_bytes",
+    "format_rate",
+    "format_seconds",
+    "nearest",
+    "parse_bytes",
+    "parse_seconds",
+]
+
+_BYTES_BY_UNIT: dict[str, int] = {
+    "": 1,
+    "b": 1,
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgtp", start=1)},
+    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgtp", start=1)},
+}
+_BINARY_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+_SECONDS_BY_UNIT: dict[str, float] = {
+    "ms": 1e-3,
+    "s": 1.0,
+    "sec": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*")
+_BYTES_EXAMPLES = 'examples: "1GiB", "256 MiB", "2GB", 1048576'
+_SECONDS_EXAMPLES = 'examples: "90s", "15min", "1h30m", 5400'
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes meant by `text`: "1GiB" is 2**30, "2GB" is 2e9, a plain number is bytes.
+
+    Raises UsageError for anything else: negative sizes, unknown units, fractions of a byte.
+    """
+    if isinstance(text, bool):
+        raise UsageError(f"{text} is not a size in bytes; {_BYTES_EXAMPLES}")
+    if isinstance(text, int):
+        if text < 0:
+            raise UsageError(f"{text} is not a size in bytes: it is below 0; {_BYTES_EXAMPLES}")
+        return text
+    match = _NUMBER_AND_UNIT.fullmatch(text.lower())
+    if match is None:
+        raise UsageError(f"{text!r} is not a size in bytes; {_BYTES_EXAMPLES}")
+    number, unit = match.groups()
+    if unit not in _BYTES_BY_UNIT:
+        guess = nearest(unit, _BYTES_BY_UNIT)
+        hint = f'did you mean "{number}{_spelled(guess)}"? ' if guess else ""
+        raise UsageError(f"{text!r} has the unknown unit {unit!r}; {hint}{_BYTES_EXAMPLES}")
+    size = _BYTES_BY_UNIT[unit] * (int(number) if number.isdigit() else float(number))
+    if size != int(size):
+        raise UsageError(
+            f"{text!r} is {size} bytes, which is not a whole number; {_BYTES_EXAMPLES}"
+        )
+    return int(size)
+
+
+def parse_seconds(text: str | float) -> float:
+    """Seconds meant by `text`: "90s", "2h", "1h30m", "1.5 min"; a plain number is seconds.
+
+    Raises UsageError for anything else, and for durations below 0.
+    """
+    if isinstance(text, bool):
+        raise UsageError(f"{text} is not a duration; {_SECONDS_EXAMPLES}")
+    if isinstance(text, int | float):
+        if not (math.isfinite(text) and text >= 0):
+            raise UsageError(f"{text} is not a duration: it must be finite and not below 0")
+        return float(text)
+    lowered = text.lower()
+    seconds, position = 0.0, 0
+    while position < len(lowered):
+        match = _NUMBER_AND_UNIT.match(lowered, position)
+        if match is None:
+            break
+        number, unit = match.groups()
+        if unit == "" and match.span() == (0, len(lowered)):
+            unit = "s"
+        if unit not in _SECONDS_BY_UNIT:
+            break
+        seconds += float(number) * _SECONDS_BY_UNIT[unit]
+        position = match.end()
+    if not lowered.strip() or position < len(lowered):
+        raise UsageError(f"{text!r} is not a duration; {_SECONDS_EXAMPLES}")
+    return seconds
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Three significant figures in binary units: "512 B", "1.00 GiB", "71.2 GiB"."""
+    if abs(size_bytes) < 1000:
+        return f"{size_bytes:.0f} B"
+    scaled = float(size_bytes)
+    for unit in _BINARY_UNITS:
+        scaled /= 1024
+        if abs(scaled) < 999.5 or unit == _BINARY_UNITS[-1]:
+            return f"{_three_figures(scaled)} {unit}"
+    raise AssertionError("unreachable")
+
+
+def format_seconds(seconds: float) -> str:
+    """Readable at a glance: "350 us", "4.20 s", "2 min 03 s", "3 h 07 min", "2 d 05 h"."""
+    if not math.isfinite(seconds):
+        return "forever" if seconds > 0 else str(seconds)
+    if seconds < 0:
+        return f"-{format_seconds(-seconds)}"
+    if seconds < 59.95:
+        for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+            if seconds >= 0.9995 * scale:
+                return f"{_three_figures(seconds / scale)} {unit}"
+        return "0 s" if seconds == 0 else f"{seconds * 1e9:.0f} ns"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def format_rate(updates_per_second: float) -> str:
+    """Cell updates per second in GLUP/s (1e9 updates per second): "1.23 GLUP/s"."""
+    giga = updates_per_second / 1e9
+    return f"{giga:.3g} GLUP/s" if giga < 0.01 else f"{_three_figures(giga)} GLUP/s"
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that `word` is most likely a misspelling of, or None when nothing is close."""
+    matches = difflib.get_close_matches(word, [*choices], n=1, cutoff=0.5)
+    return matches[0] if matches else None
+
+
+def _three_figures(value: float) -> str:
+    magnitude = abs(value)
+    if magnitude >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"
+
+
+def _spelled(unit: str) -> str:
+    return unit.upper().replace("IB", "iB")
