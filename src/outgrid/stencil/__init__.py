@@ -1,0 +1,1 @@
+"""What a stencil and a problem are: values that name fields, offsets and numbers."""

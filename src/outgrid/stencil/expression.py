@@ -1,0 +1,297 @@
+"""Expressions: what one cell becomes, as a frozen tree.
+
+A tree knows names, offsets and numbers; it knows no arrays and no grid. Trees are built bottom-up
+with `operation`, which folds constants and drops exact identities. Shared parts of a tree are
+visited once by everything here, and nothing recurses, so long sums are fine.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from outgrid.errors import DefinitionError
+from outgrid.units import nearest
+
+__all__ = [
+    "OPERATIONS",
+    "Access",
+    "Constant",
+    "Expression",
+    "Operation",
+    "Operator",
+    "Parameter",
+    "accesses",
+    "evaluate",
+    "flops",
+    "from_rows",
+    "is_uniform",
+    "nodes",
+    "operation",
+    "parameters",
+    "substitute",
+    "to_rows",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A number in double precision. Finite; -0.0 and 0.0 are different constants."""
+
+    value: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.value):
+            raise DefinitionError(
+                f"the constant {self.value} is not finite; a stencil needs numbers"
+            )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Constant):
+            return NotImplemented
+        return self.value.hex() == other.value.hex()
+
+    def __hash__(self) -> int:
+        return hash(("constant", self.value.hex()))
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A scalar that is the same for all cells and steps; its value belongs to the problem."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The value of `field` at `offset` cells from the updated one.
+
+    `level` 0 is now, -1 one time level back.
+    """
+
+    field: str
+    level: int
+    offset: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """`name` is a key of OPERATIONS, which fixes the number of operands."""
+
+    name: str
+    operands: tuple["Expression", ...]
+    # Cached: hashing a tree with shared parts from scratch would take exponential time.
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        operator = OPERATIONS.get(self.name)
+        if operator is None:
+            guess = nearest(self.name, OPERATIONS)
+            hint = f"did you mean {guess!r}? " if guess else ""
+            raise DefinitionError(
+                f"unknown operation {self.name!r}; {hint}known are {', '.join(OPERATIONS)}"
+            )
+        if len(self.operands) != operator.arity:
+            raise DefinitionError(
+                f"operation {self.name!r} takes {operator.arity} operands, got {len(self.operands)}"
+            )
+        object.__setattr__(self, "_hash", hash((self.name, self.operands)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type["Operation"], tuple[str, tuple["Expression", ...]]]:
+        # String hashes differ between processes, so the cached one must not travel.
+        return Operation, (self.name, self.operands)
+
+
+Expression: TypeAlias = Constant | Parameter | Access | Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One row of OPERATIONS: operands, floating-point operations counted, and NumPy meaning."""
+
+    arity: int
+    flops: int
+    function: Callable[..., Any]
+
+
+# min and max are what one vector instruction does: the second operand where the two are unordered
+# or both zero.
+def _minimum(a: Any, b: Any) -> Any:
+    return cast("Any", np.where(a < b, a, b))
+
+
+def _maximum(a: Any, b: Any) -> Any:
+    return cast("Any", np.where(a > b, a, b))
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    # NumPy has no fused form: this rounds twice. Reference trees are not contracted.
+    return a * b + c
+
+
+OPERATIONS: dict[str, Operator] = {
+    "add": Operator(2, 1, np.add),
+    "sub": Operator(2, 1, np.subtract),
+    "mul": Operator(2, 1, np.multiply),
+    "div": Operator(2, 1, np.divide),
+    "neg": Operator(1, 0, np.negative),
+    "abs": Operator(1, 0, np.abs),
+    "min": Operator(2, 1, _minimum),
+    "max": Operator(2, 1, _maximum),
+    "sqrt": Operator(1, 1, np.sqrt),
+    "fma": Operator(3, 2, _fma),
+}
+
+
+def operation(name: str, *operands: Expression) -> Expression:
+    """Build a node, folding constants in double precision and dropping x*1, 1*x, x/1 and -(-x).
+
+    These identities are exact; x + 0 is kept, since it is not for x = -0.0. fma of constants is
+    kept too, since folding it would round twice.
+    """
+    node = Operation(name, operands)
+    if name != "fma" and all(isinstance(operand, Constant) for operand in operands):
+        return _folded(node)
+    one = Constant(1.0)
+    if name == "mul" and operands[0] == one:
+        return operands[1]
+    if name in ("mul", "div") and operands[1] == one:
+        return operands[0]
+    if name == "neg" and isinstance(operands[0], Operation) and operands[0].name == "neg":
+        return operands[0].operands[0]
+    return node
+
+
+def _folded(node: Operation) -> Constant:
+    values = [operand.value for operand in node.operands if isinstance(operand, Constant)]
+    with np.errstate(all="ignore"):
+        value = float(OPERATIONS[node.name].function(*(np.float64(value) for value in values)))
+    if not math.isfinite(value):
+        given = ", ".join(str(value) for value in values)
+        raise DefinitionError(f"{node.name}({given}) is {value}; constants must stay finite")
+    return Constant(value)
+
+
+def nodes(expression: Expression) -> tuple[Expression, ...]:
+    """All distinct nodes, operands before their operations, left to right."""
+    ordered: dict[Expression, None] = {}
+    pending: list[tuple[Expression, bool]] = [(expression, False)]
+    while pending:
+        node, operands_done = pending.pop()
+        if node in ordered:
+            continue
+        if operands_done or not isinstance(node, Operation):
+            ordered[node] = None
+        else:
+            pending.append((node, True))
+            pending.extend((operand, False) for operand in reversed(node.operands))
+    return tuple(ordered)
+
+
+def accesses(expression: Expression) -> tuple[Access, ...]:
+    """Distinct accesses, in order of first use."""
+    return tuple(node for node in nodes(expression) if isinstance(node, Access))
+
+
+def parameters(expression: Expression) -> tuple[str, ...]:
+    """Distinct parameter names, in order of first use."""
+    return tuple(node.name for node in nodes(expression) if isinstance(node, Parameter))
+
+
+def is_uniform(expression: Expression) -> bool:
+    """Whether the value is the same for all cells (no access): it may be computed once per run."""
+    return not accesses(expression)
+
+
+def flops(expression: Expression) -> int:
+    """Floating-point operations per cell.
+
+    Each distinct operation counts once, those uniform over the grid not at all.
+    """
+    uniform: dict[Expression, bool] = {}
+    count = 0
+    for node in nodes(expression):
+        if isinstance(node, Operation):
+            uniform[node] = all(uniform[operand] for operand in node.operands)
+            count += 0 if uniform[node] else OPERATIONS[node.name].flops
+        else:
+            uniform[node] = not isinstance(node, Access)
+    return count
+
+
+def substitute(expression: Expression, replacements: Mapping[Expression, Expression]) -> Expression:
+    """The tree with each node that is a key of `replacements` replaced; folds new constants."""
+    done: dict[Expression, Expression] = {}
+    for node in nodes(expression):
+        if node in replacements:
+            done[node] = replacements[node]
+        elif isinstance(node, Operation):
+            done[node] = operation(node.name, *(done[operand] for operand in node.operands))
+        else:
+            done[node] = node
+    return done[expression]
+
+
+def evaluate(expression: Expression, leaf: Callable[[Constant | Parameter | Access], Any]) -> Any:
+    """The value of the tree with NumPy arithmetic; `leaf` gives the values of the leaves."""
+    values: dict[Expression, Any] = {}
+    for node in nodes(expression):
+        if isinstance(node, Operation):
+            operands = (values[operand] for operand in node.operands)
+            values[node] = OPERATIONS[node.name].function(*operands)
+        else:
+            values[node] = leaf(node)
+    return values[expression]
+
+
+def to_rows(expression: Expression) -> list[list[Any]]:
+    """JSON-able form: one row per distinct node, the last being the root.
+
+    An operation names its operands by their row numbers.
+    """
+    numbers: dict[Expression, int] = {}
+    rows: list[list[Any]] = []
+    for node in nodes(expression):
+        match node:
+            case Constant(value):
+                row: list[Any] = ["constant", value]
+            case Parameter(name):
+                row = ["parameter", name]
+            case Access(name, level, offset):
+                row = ["access", name, level, list(offset)]
+            case Operation(name, operands):
+                row = [name, *(numbers[operand] for operand in operands)]
+        numbers[node] = len(rows)
+        rows.append(row)
+    return rows
+
+
+def from_rows(rows: Sequence[Sequence[Any]]) -> Expression:
+    """The inverse of `to_rows`. Raises DefinitionError, naming the row, for anything else."""
+    built: list[Expression] = []
+    for number, row in enumerate(rows):
+        try:
+            kind, rest = str(row[0]), list(row[1:])
+            if kind == "constant":
+                (value,) = rest
+                built.append(Constant(float(value)))
+            elif kind == "parameter":
+                (name,) = rest
+                built.append(Parameter(str(name)))
+            elif kind == "access":
+                name, level, offset = rest
+                built.append(Access(str(name), int(level), tuple(int(part) for part in offset)))
+            elif all(0 <= index < number for index in rest):
+                built.append(Operation(kind, tuple(built[index] for index in rest)))
+            else:
+                raise DefinitionError("an operand is not an earlier row")
+        except (DefinitionError, IndexError, TypeError, ValueError) as error:
+            raise DefinitionError(f"expression row {number}, {row!r}: {error}") from error
+    if not built:
+        raise DefinitionError("an expression needs at least 1 row, got 0")
+    return built[-1]

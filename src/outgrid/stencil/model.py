@@ -1,0 +1,285 @@
+"""The stencil as a value: fields, parameters and stages; all else is derived from them."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil import expression as ex
+from outgrid.stencil.expression import Access, Expression
+from outgrid.units import nearest
+
+__all__ = ["Assignment", "Field", "Reach", "Stage", "Stencil"]
+
+Reach = tuple[tuple[int, int], ...]
+"""Per axis the smallest and the largest offset read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A named array on the grid.
+
+    `evolving` says whether the stencil updates it; a coefficient field is only read. `levels` is
+    the number of time levels that are read: 2 if the stencil reads the previous level (second
+    order in time), else 1.
+    """
+
+    name: str
+    evolving: bool
+    levels: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The new value of `field` in every interior cell."""
+
+    field: str
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Assignments that all read the values from before the stage."""
+
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stencil:
+    """An update rule: one step applies the stages in order.
+
+    `parameters` are scalar names, `defaults` the values of those that have one. A field is updated
+    by at most one stage. Later stages see what earlier ones wrote; level -1 of a field may not be
+    read after the stage that updates it. Raises DefinitionError when the parts do not fit together.
+    """
+
+    name: str
+    ndim: int
+    fields: tuple[Field, ...]
+    parameters: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    defaults: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_names(self)
+        _check_stages(self)
+
+    @property
+    def evolving(self) -> tuple[Field, ...]:
+        """The fields that the stencil updates."""
+        return tuple(field for field in self.fields if field.evolving)
+
+    @property
+    def coefficients(self) -> tuple[Field, ...]:
+        """The fields that the stencil only reads."""
+        return tuple(field for field in self.fields if not field.evolving)
+
+    @property
+    def assignments(self) -> tuple[Assignment, ...]:
+        """The assignments of all stages, in order."""
+        return tuple(each for stage in self.stages for each in stage.assignments)
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """Distinct accesses of all assignments, in order of first use."""
+        read = (access for each in self.assignments for access in ex.accesses(each.expression))
+        return tuple(dict.fromkeys(read))
+
+    @property
+    def radius(self) -> tuple[int, ...]:
+        """Per axis the largest distance read, in cells, over all fields and levels."""
+        offsets = [access.offset for access in self.accesses]
+        return tuple(
+            max((abs(offset[axis]) for offset in offsets), default=0) for axis in range(self.ndim)
+        )
+
+    def reach(self, field: str, level: int = 0) -> Reach | None:
+        """Per axis the (smallest, largest) offset at which `field` is read at `level`.
+
+        None if it is not read at that level. Raises DefinitionError for an unknown field.
+        """
+        self.field(field)
+        offsets = [
+            access.offset
+            for access in self.accesses
+            if access.field == field and access.level == level
+        ]
+        if not offsets:
+            return None
+        return tuple((min(along), max(along)) for along in zip(*offsets, strict=True))
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations per cell and step, without what is uniform over the grid."""
+        return sum(ex.flops(each.expression) for each in self.assignments)
+
+    def field(self, name: str) -> Field:
+        """The field called `name`. Raises DefinitionError with the nearest name."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        known = [field.name for field in self.fields]
+        raise DefinitionError(f"stencil {self.name!r} has no field {name!r}{_suggest(name, known)}")
+
+    @property
+    def digest(self) -> str:
+        """sha256 in hex of the canonical JSON form: equal for equal stencils, on every machine."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form; `from_dict` gives an equal stencil back."""
+        return {
+            "name": self.name,
+            "ndim": self.ndim,
+            "fields": [
+                {"name": field.name, "evolving": field.evolving, "levels": field.levels}
+                for field in self.fields
+            ],
+            "parameters": list(self.parameters),
+            "defaults": [[name, value] for name, value in self.defaults],
+            "stages": [
+                [
+                    {"field": each.field, "expression": ex.to_rows(each.expression)}
+                    for each in stage.assignments
+                ]
+                for stage in self.stages
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Stencil":
+        """The inverse of `to_dict`. Raises DefinitionError for missing, unknown or wrong parts."""
+        known = ("name", "ndim", "fields", "parameters", "defaults", "stages")
+        for key in data:
+            if key not in known:
+                raise DefinitionError(f"a stencil has no entry {key!r}{_suggest(key, known)}")
+        try:
+            return cls(
+                name=data["name"],
+                ndim=data["ndim"],
+                fields=tuple(Field(**field) for field in data["fields"]),
+                parameters=tuple(data["parameters"]),
+                stages=tuple(
+                    Stage(
+                        tuple(
+                            Assignment(each["field"], ex.from_rows(each["expression"]))
+                            for each in stage
+                        )
+                    )
+                    for stage in data["stages"]
+                ),
+                defaults=tuple((name, float(value)) for name, value in data["defaults"]),
+            )
+        except KeyError as error:
+            raise DefinitionError(f"the stencil lacks the entry {error.args[0]!r}") from error
+        except (TypeError, ValueError) as error:
+            raise DefinitionError(f"the stencil cannot be read: {error}") from error
+
+
+def _suggest(word: str, known: Iterable[str]) -> str:
+    names = [*known]
+    guess = nearest(word, names)
+    if guess is not None:
+        return f"; did you mean {guess!r}?"
+    return f"; known: {', '.join(map(repr, names))}" if names else "; it has none"
+
+
+def _check_names(stencil: Stencil) -> None:
+    if stencil.ndim not in (2, 3):
+        raise DefinitionError(
+            f"stencil {stencil.name!r} has {stencil.ndim} dimensions; 2 or 3 work"
+        )
+    if not stencil.fields:
+        raise DefinitionError(f"stencil {stencil.name!r} has 0 fields; it needs at least 1")
+    names = [stencil.name, *(field.name for field in stencil.fields), *stencil.parameters]
+    for name in names:
+        if not name.isidentifier():
+            raise DefinitionError(f"{name!r} in stencil {stencil.name!r} is not an identifier")
+    for name in dict.fromkeys(names[1:]):
+        if names[1:].count(name) > 1:
+            raise DefinitionError(
+                f"stencil {stencil.name!r} has {names[1:].count(name)} fields or parameters"
+                f" called {name!r}; names must differ"
+            )
+    for name, value in stencil.defaults:
+        if name not in stencil.parameters:
+            raise DefinitionError(
+                f"stencil {stencil.name!r} has a default for {name!r}, which is no parameter of it"
+                f"{_suggest(name, stencil.parameters)}"
+            )
+        if not math.isfinite(value):
+            raise DefinitionError(f"the default {name} = {value} is not finite")
+
+
+def _check_stages(stencil: Stencil) -> None:
+    updated: list[str] = []
+    previous_read: set[str] = set()
+    for stage in stencil.stages:
+        if not stage.assignments:
+            raise DefinitionError(f"stencil {stencil.name!r} has a stage without assignments")
+        for each in stage.assignments:
+            for access in ex.accesses(each.expression):
+                _check_access(stencil, access)
+                if access.level == -1:
+                    previous_read.add(access.field)
+                    if access.field in updated:
+                        raise DefinitionError(
+                            f"stencil {stencil.name!r} reads {access.field}.previous after the"
+                            f" stage that updates {access.field!r}; read it there or before"
+                        )
+            for name in ex.parameters(each.expression):
+                if name not in stencil.parameters:
+                    raise DefinitionError(
+                        f"stencil {stencil.name!r} has no parameter {name!r}"
+                        f"{_suggest(name, stencil.parameters)}"
+                    )
+        for each in stage.assignments:
+            stencil.field(each.field)
+            if each.field in updated:
+                raise DefinitionError(
+                    f"stencil {stencil.name!r} updates {each.field!r} twice in one step; once is"
+                    " allowed"
+                )
+            updated.append(each.field)
+    if not updated:
+        raise DefinitionError(f"stencil {stencil.name!r} updates no field")
+    for field in stencil.fields:
+        _check_field(stencil, field, field.name in updated, field.name in previous_read)
+
+
+def _check_access(stencil: Stencil, access: Access) -> None:
+    stencil.field(access.field)
+    if access.level not in (0, -1):
+        raise DefinitionError(
+            f"{access.field!r} is read at time level {access.level}; levels 0 (now) and -1"
+            " (previous) exist"
+        )
+    if len(access.offset) != stencil.ndim:
+        raise DefinitionError(
+            f"{access.field}[{', '.join(map(str, access.offset))}] has {len(access.offset)}"
+            f" offsets, the stencil {stencil.name!r} has {stencil.ndim} dimensions"
+        )
+
+
+def _check_field(stencil: Stencil, field: Field, updated: bool, previous_read: bool) -> None:
+    if field.evolving != updated:
+        state = "updated" if updated else "not updated"
+        raise DefinitionError(
+            f"field {field.name!r} of stencil {stencil.name!r} is {state} but marked"
+            f" evolving={field.evolving}"
+        )
+    if previous_read and not updated:
+        raise DefinitionError(
+            f"stencil {stencil.name!r} reads {field.name}.previous, but {field.name!r} is never"
+            " updated and so has no previous level; use its current value"
+        )
+    levels = 2 if previous_read else 1
+    if field.levels != levels:
+        raise DefinitionError(
+            f"field {field.name!r} of stencil {stencil.name!r} is read at {levels} time levels but"
+            f" marked levels={field.levels}"
+        )
