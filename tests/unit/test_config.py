@@ -1,0 +1,136 @@
+from pathlib import Path
+
+import pytest
+
+from outgrid.config import BoundaryTable, RunOptions, parse_settings, read_job_file
+from outgrid.errors import UsageError
+
+JOB = """
+[problem]
+stencil = "heat7"
+shape = [34, 66, 64]
+dtype = "float32"
+steps = 8
+boundary = "dirichlet"
+[problem.parameters]
+k = 0.1
+[problem.initial]
+u = "start.npy"
+[run]
+memory = "64MiB"
+scratch = "fast"
+depth = 4
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path):
+    def write(text: str) -> Path:
+        path = tmp_path / "job.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_job_file_is_decoded_whole(job):
+    found = read_job_file(job(JOB))
+    assert found.problem.shape == (34, 66, 64)
+    assert found.problem.parameters == {"k": 0.1}
+    assert found.problem.initial == {"u": "start.npy"}
+    assert found.run.depth == 4
+
+
+def test_the_run_table_may_be_left_out(job):
+    found = read_job_file(job(JOB.partition("[run]")[0]))
+    assert found.run.memory is None
+
+
+def test_boundary_may_be_a_table(job):
+    text = JOB.replace('boundary = "dirichlet"', 'boundary = {kind = "dirichlet", value = 1}')
+    assert read_job_file(job(text)).problem.boundary == BoundaryTable(kind="dirichlet", value=1.0)
+
+
+def test_settings_replace_entries_of_the_run_table(job):
+    settings = parse_settings(["depth=7", "scratch=/nvme", 'engine = "aio"', "preview=true"])
+    run = read_job_file(job(JOB), settings).run
+    assert (run.depth, run.scratch, run.engine, run.preview) == (7, "/nvme", "aio", True)
+    assert run.memory == "64MiB"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("depth = 4", "dept = 4", ["job.toml", "[run]", "'dept'", "did you mean 'depth'"]),
+        ("steps = 8", "setps = 8", ["[problem]", "'setps'", "did you mean 'steps'"]),
+        ("steps = 8", "steps = 8\nmemory = 1", ["'memory'", "belongs in [run]"]),
+        ("[run]", "[runs]", ["'runs'", "did you mean 'run'"]),
+        ('boundary = "dirichlet"', 'boundary = {kind = "frozen", vaule = 1}', ["'vaule'", "value"]),
+        ("steps = 8", "", ["[problem]", "'steps'"]),
+        ("steps = 8", "steps = 8.5", ["problem.steps = 8.5", "expected int"]),
+        ("[34, 66, 64]", '[34, "66", 64]', ["problem.shape[1] = '66'", "expected int"]),
+        ('"float32"', '"flaot32"', ["problem.dtype = 'flaot32'", "did you mean 'float32'"]),
+        ("depth = 4", 'scheme = "skew"', ["run.scheme = 'skew'", "skewed, plain"]),
+        ("steps = 8", "steps = ", ["not TOML", "line"]),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_its_cure(job, old, new, words):
+    with pytest.raises(UsageError) as caught:
+        read_job_file(job(JOB.replace(old, new)))
+    for word in ["job.toml", *words]:
+        assert word in str(caught.value)
+
+
+def test_a_missing_job_file_is_named(tmp_path):
+    with pytest.raises(UsageError, match=r"nowhere\.toml: No such file"):
+        read_job_file(tmp_path / "nowhere.toml")
+
+
+def test_a_setting_needs_a_key_and_a_value():
+    with pytest.raises(UsageError, match="KEY=VALUE"):
+        parse_settings(["depth"])
+
+
+def test_options_from_a_table_resolve_paths_sizes_and_defaults(job):
+    table = read_job_file(job(JOB)).run
+    options = RunOptions.from_table(table, Path("/jobs"), default_memory_bytes=1 << 30)
+    assert options.memory_bytes == 64 << 20
+    assert options.scratch == Path("/jobs/fast")
+    assert options.out is None
+    assert options.scheme is None
+    assert options.depth == 4
+
+
+def test_options_from_keywords():
+    options = RunOptions.of(
+        memory="1GiB",
+        scratch=Path("/nvme"),
+        scheme=None,
+        depth=None,
+        preview=True,
+        require="direct",
+    )
+    assert options == RunOptions(
+        memory_bytes=1 << 30, scratch=Path("/nvme"), preview=512, require=("direct",)
+    )
+    assert RunOptions.of(memory=5 << 20, require=["io_uring"]).require == ("io_uring",)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"dpeth": 4}, ["'dpeth'", "did you mean 'depth'"]),
+        ({"depth": 0}, ["depth = 0", "at least 1"]),
+        ({"depth": "4"}, ["depth = '4'", "int"]),
+        ({"threads": -1}, ["threads = -1", "at least 1"]),
+        ({"request_bytes": 5000}, ["5000", "multiple of 4096", "4096 is one"]),
+        ({"require": "io_urin"}, ["'io_urin'", "did you mean 'io_uring'"]),
+        ({"preview": -3}, ["preview = -3"]),
+        ({"memory": "1 gib of"}, ["'1 gib of'", "1GiB"]),
+    ],
+)
+def test_bad_options_say_value_and_bound(keywords, words):
+    with pytest.raises(UsageError) as caught:
+        RunOptions.of(**{"memory": "1GiB", **keywords})
+    for word in words:
+        assert word in str(caught.value)
