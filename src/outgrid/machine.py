@@ -1,0 +1,190 @@
+"""The machine as a value: what a plan may count on, read from the kernel's own tables."""
+
+import os
+import platform
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from outgrid.errors import UsageError
+
+__all__ = [
+    "Machine",
+    "describe_machine",
+    "memory_limit_bytes",
+    "peak_memory_bytes",
+    "reset_peak_memory",
+]
+
+# Rates assumed until they are measured. One core of a current server streams about 8 GB/s from
+# DRAM, a single NVMe flash drive about 1.5 GB/s with large direct requests. They only steer the
+# choice of depth and the predicted seconds, never what is computed.
+ASSUMED_MEMORY_BANDWIDTH_PER_CORE = 8e9
+ASSUMED_READ_BANDWIDTH = 1.5e9
+ASSUMED_WRITE_BANDWIDTH = 1.5e9
+
+# Cache sizes assumed where sysfs does not tell (some virtual machines hide them).
+_ASSUMED_L2_BYTES = 1 << 20
+_ASSUMED_L3_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a plan needs to know about a machine.
+
+    `memory_bytes` is what this process may use: the smaller of physical memory and the control
+    group's limit. `l2_bytes` is per core, `l3_bytes` the whole of one shared cache. Bandwidths are
+    in bytes per second, of all cores together for memory and of the scratch tier for reads and
+    writes; `measured` says whether they were measured or assumed.
+    """
+
+    cores: int
+    memory_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    memory_bandwidth: float
+    read_bandwidth: float
+    write_bandwidth: float
+    measured: bool
+    cpu: str
+    kernel: str
+    compiler: str
+    python: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> "Machine":
+        """Inverse of `to_dict`. Raises UsageError when a key is missing or unknown."""
+        names = {field.name for field in fields(cls)}
+        if found.keys() != names:
+            odd = sorted(found.keys() ^ names)
+            raise UsageError(f"not a description of a machine: {', '.join(odd)} missing or unknown")
+        return cls(**found)
+
+
+def describe_machine(proc: Path = Path("/proc"), sysfs: Path = Path("/sys")) -> Machine:
+    """The machine this process runs on; reads `proc` and `sysfs` only, measures nothing."""
+    cores = _usable_cores(proc)
+    return Machine(
+        cores=cores,
+        memory_bytes=memory_limit_bytes(proc),
+        l2_bytes=_cache_bytes(sysfs, level=2) or _ASSUMED_L2_BYTES,
+        l3_bytes=_cache_bytes(sysfs, level=3) or _ASSUMED_L3_BYTES,
+        memory_bandwidth=ASSUMED_MEMORY_BANDWIDTH_PER_CORE * cores,
+        read_bandwidth=ASSUMED_READ_BANDWIDTH,
+        write_bandwidth=ASSUMED_WRITE_BANDWIDTH,
+        measured=False,
+        cpu=_cpu_name(proc),
+        kernel=platform.release(),
+        compiler=_compiler_path(),
+        python=platform.python_version(),
+    )
+
+
+def memory_limit_bytes(proc: Path = Path("/proc")) -> int:
+    """Bytes this process may use: physical memory, or a control group's limit where smaller."""
+    limits = [_status_bytes(proc / "meminfo", "MemTotal")]
+    for folder, version in _control_groups(proc, "memory"):
+        text = _read(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes"))
+        if text.isdigit():
+            limits.append(int(text))
+    return min(limits)
+
+
+def peak_memory_bytes(proc: Path = Path("/proc")) -> int:
+    """Largest resident memory of this process so far, or since `reset_peak_memory`."""
+    return _status_bytes(proc / "self/status", "VmHWM")
+
+
+def reset_peak_memory(proc: Path = Path("/proc")) -> None:
+    """Let `peak_memory_bytes` count anew from what is resident now. Raises OSError if refused."""
+    (proc / "self/clear_refs").write_text("5")
+
+
+def _usable_cores(proc: Path) -> int:
+    cores = len(os.sched_getaffinity(0))
+    for folder, version in _control_groups(proc, "cpu"):
+        if version == 2:
+            quota, _, period = _read(folder / "cpu.max").partition(" ")
+        else:
+            quota, period = (_read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+        if quota.isdigit() and period.isdigit():
+            cores = min(cores, max(1, int(quota) // int(period)))
+    return cores
+
+
+def _control_groups(proc: Path, controller: str) -> Iterator[tuple[Path, int]]:
+    """Folders of this process's control groups, innermost first, with their version (1 or 2)."""
+    mounts = list(_control_group_mounts(proc))
+    for line in _read(proc / "self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        version = 2 if not controllers else 1
+        if version == 1 and controller not in controllers.split(","):
+            continue
+        for root, mount_point, kind, options in mounts:
+            if kind != version or (version == 1 and controller not in options):
+                continue
+            # Inside a container the mount may show only a part of the hierarchy, from `root` on.
+            inside = os.path.relpath(path, root)
+            folder = mount_point if inside.startswith("..") else mount_point / inside
+            while folder != mount_point:
+                yield folder, version
+                folder = folder.parent
+            yield mount_point, version
+
+
+def _control_group_mounts(proc: Path) -> Iterator[tuple[str, Path, int, list[str]]]:
+    """Mounted hierarchies: root shown, mount point, version, options that name the controllers."""
+    versions = {"cgroup": 1, "cgroup2": 2}
+    for line in _read(proc / "self/mountinfo").splitlines():
+        mount, _, source = line.partition(" - ")
+        kind, _, options = source.split(" ", 2)
+        if kind in versions:
+            _, _, _, root, mount_point = mount.split(" ")[:5]
+            yield root, Path(mount_point), versions[kind], options.split(",")
+
+
+def _cache_bytes(sysfs: Path, level: int) -> int | None:
+    for index in sorted((sysfs / "devices/system/cpu/cpu0/cache").glob("index*")):
+        if _read(index / "level") == str(level) and _read(index / "type") != "Instruction":
+            size = re.fullmatch(r"(\d+)([KM]?)", _read(index / "size"))
+            if size is not None:
+                return int(size[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20}[size[2]]
+    return None
+
+
+def _cpu_name(proc: Path) -> str:
+    for key in ("model name", "Hardware", "CPU implementer"):
+        match = re.search(rf"^{key}\s*:\s*(.+)$", _read(proc / "cpuinfo"), re.MULTILINE)
+        if match is not None:
+            return match[1].strip()
+    return platform.machine()
+
+
+def _compiler_path() -> str:
+    """The C++ compiler's path, links resolved (most systems put the version there), or ""."""
+    wanted = shlex.split(os.environ.get("CXX", ""))[:1] or ["c++", "g++", "clang++"]
+    found = (shutil.which(name) for name in wanted)
+    return next((os.path.realpath(path) for path in found if path is not None), "")
+
+
+def _status_bytes(path: Path, key: str) -> int:
+    match = re.search(rf"^{key}:\s*(\d+) kB$", path.read_text(), re.MULTILINE)
+    if match is None:
+        raise OSError(f"{path} has no line {key}: is this Linux?")
+    return int(match[1]) * 1024
+
+
+def _read(path: Path) -> str:
+    """The text of a small kernel file, "" where this kernel does not have it."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,110 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outgrid.errors import UsageError
+from outgrid.machine import (
+    Machine,
+    describe_machine,
+    memory_limit_bytes,
+    peak_memory_bytes,
+    reset_peak_memory,
+)
+
+KIB = 1024
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    folder = tmp_path / "proc"
+    (folder / "self").mkdir(parents=True)
+    (folder / "meminfo").write_text("MemTotal:       8000000 kB\nMemFree: 5 kB\n")
+    (folder / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Fast One\n")
+    return folder
+
+
+def place_in_control_group(proc: Path, version: int, files: dict[str, str]) -> None:
+    """A hierarchy mounted beside `proc`; keys of `files` are paths inside it."""
+    mount = proc.parent / "hierarchy"
+    for name, text in files.items():
+        path = mount / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    kind, options, line = {
+        1: ("cgroup", "rw,memory", "4:cpuset:/elsewhere\n3:memory:/a/b\n"),
+        2: ("cgroup2", "rw", "0::/a/b\n"),
+    }[version]
+    (proc / "self/mountinfo").write_text(
+        f"21 1 8:1 / / rw - ext4 /dev/vda rw\n35 31 0:32 / {mount} rw - {kind} cgroup {options}\n"
+    )
+    (proc / "self/cgroup").write_text(line)
+
+
+def test_this_machine_is_described():
+    machine = describe_machine()
+    assert 1 <= machine.cores <= (os.cpu_count() or 1)
+    assert machine.memory_bytes > 1 << 20
+    assert machine.l2_bytes > 0
+    assert machine.l3_bytes > 0
+    assert machine.memory_bandwidth > 0
+    assert not machine.measured
+    assert Machine.from_dict(machine.to_dict()) == machine
+
+
+def test_an_odd_description_is_refused():
+    found = describe_machine().to_dict()
+    del found["cores"]
+    with pytest.raises(UsageError, match="cores"):
+        Machine.from_dict(found)
+
+
+def test_without_a_control_group_physical_memory_is_the_limit(proc):
+    assert memory_limit_bytes(proc) == 8000000 * KIB
+
+
+def test_the_tightest_group_on_the_way_up_counts(proc):
+    files = {"a/b/memory.max": "max\n", "a/memory.max": "1073741824\n", "memory.max": "2147483648"}
+    place_in_control_group(proc, 2, files)
+    assert memory_limit_bytes(proc) == 1 << 30
+
+
+def test_the_first_version_of_control_groups_is_read_too(proc):
+    place_in_control_group(proc, 1, {"a/b/memory.limit_in_bytes": "268435456\n"})
+    assert memory_limit_bytes(proc) == 256 << 20
+
+
+def test_a_limit_beyond_physical_memory_is_none(proc):
+    place_in_control_group(proc, 1, {"a/b/memory.limit_in_bytes": "9223372036854771712\n"})
+    assert memory_limit_bytes(proc) == 8000000 * KIB
+
+
+def test_a_share_of_the_processor_counts_as_fewer_cores(proc, tmp_path):
+    place_in_control_group(proc, 2, {"a/b/cpu.max": "100000 100000\n"})
+    machine = describe_machine(proc, tmp_path / "sys")
+    assert machine.cores == 1
+    assert machine.cpu == "Fast One"
+
+
+def test_cache_sizes_come_from_sysfs(proc, tmp_path):
+    for index, (level, kind, size) in enumerate(
+        [("1", "Data", "32K"), ("2", "Unified", "512K"), ("3", "Unified", "16M")]
+    ):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{index}"
+        folder.mkdir(parents=True)
+        for name, text in (("level", level), ("type", kind), ("size", size)):
+            (folder / name).write_text(text + "\n")
+    machine = describe_machine(proc, tmp_path / "sys")
+    assert (machine.l2_bytes, machine.l3_bytes) == (512 << 10, 16 << 20)
+
+
+def test_peak_memory_sees_an_array_and_can_be_reset():
+    reset_peak_memory()
+    before = peak_memory_bytes()
+    array = np.ones(4 << 20, dtype=np.float64)
+    grown = peak_memory_bytes()
+    assert grown - before >= 0.9 * array.nbytes
+    del array
+    reset_peak_memory()
+    assert peak_memory_bytes() < grown
