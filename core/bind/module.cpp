@@ -1,6 +1,33 @@
 // The compiled module outgrid._core. Only src/outgrid/native.py imports it.
 #include <nanobind/nanobind.h>
 
+#include <exception>
+
+#include "bind/bind.h"
+#include "io/error.h"
+
 namespace nb = nanobind;
 
-NB_MODULE(_core, module) { module.doc() = "Aligned buffers and asynchronous file transfers."; }
+namespace {
+
+// SystemError becomes OSError(errno, message, path).
+void translate(const std::exception_ptr& pointer, void*) {
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const outgrid::SystemError& error) {
+    const nb::object path = error.path().empty()
+                                ? nb::none()
+                                : nb::steal(PyUnicode_DecodeFSDefault(error.path().c_str()));
+    const nb::tuple arguments = nb::make_tuple(error.code(), error.what(), path);
+    PyErr_SetObject(PyExc_OSError, arguments.ptr());
+  }
+}
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+  module.doc() = "Aligned buffers and asynchronous file transfers.";
+  nb::register_exception_translator(translate);
+  outgrid::bind_buffer(module);
+  outgrid::bind_queue(module);
+}

@@ -1,0 +1,166 @@
+#include "io/queue.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+
+#include "bind/bind.h"
+#include "io/error.h"
+
+namespace nb = nanobind;
+
+namespace outgrid {
+namespace {
+
+using SegmentArray =
+    nb::ndarray<const std::int64_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu>;
+
+std::vector<Segment> segments_of(const SegmentArray& array) {
+  std::vector<Segment> segments;
+  segments.reserve(array.shape(0));
+  const std::int64_t* row = array.data();
+  for (std::size_t i = 0; i < array.shape(0); ++i, row += 3) {
+    segments.push_back({row[0], row[1], row[2]});
+  }
+  return segments;
+}
+
+// What Python sees of a file: closing drops this reference, the queue may hold others.
+struct OpenFile {
+  std::shared_ptr<File> file;
+
+  const std::shared_ptr<File>& get() const {
+    if (!file) throw SystemError(EBADF, "the file was closed");
+    return file;
+  }
+};
+
+File::Mode mode_of(const std::string& mode) {
+  if (mode == "r") return File::Mode::read;
+  if (mode == "rw") return File::Mode::update;
+  if (mode == "create") return File::Mode::create;
+  throw std::invalid_argument("a file is opened as \"r\", \"rw\" or \"create\", not \"" + mode +
+                              "\"");
+}
+
+// Waits in short turns, so that Ctrl-C is heard.
+std::vector<Completion> wait(Queue& queue, std::optional<double> timeout_seconds) {
+  using Clock = std::chrono::steady_clock;
+  constexpr double kTurn = 0.1;
+  const double bound = timeout_seconds.value_or(std::numeric_limits<double>::infinity());
+  const auto begin = Clock::now();
+  while (true) {
+    const double left = bound - std::chrono::duration<double>(Clock::now() - begin).count();
+    std::vector<Completion> completions;
+    {
+      nb::gil_scoped_release release;
+      completions = queue.wait(std::min(left, kTurn));
+    }
+    if (!completions.empty() || left <= kTurn || queue.outstanding() == 0) return completions;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+void bind_file(nb::module_& module) {
+  nb::class_<OpenFile>(module, "File")
+      .def(
+          "__init__",
+          [](OpenFile* self, const nb::object& path, const std::string& mode, bool direct) {
+            const nb::object encoded = nb::steal(PyOS_FSPath(path.ptr()));
+            if (!encoded.is_valid()) throw nb::python_error();
+            PyObject* bytes = nullptr;
+            if (PyUnicode_FSConverter(encoded.ptr(), &bytes) == 0) throw nb::python_error();
+            const auto text = nb::steal<nb::bytes>(bytes);
+            new (self) OpenFile{std::make_shared<File>(text.c_str(), mode_of(mode), direct)};
+          },
+          nb::arg("path"), nb::arg("mode") = "r", nb::arg("direct") = true)
+      .def_prop_ro("direct", [](const OpenFile& self) { return self.get()->is_direct(); })
+      .def_prop_ro("memory_alignment",
+                   [](const OpenFile& self) { return self.get()->memory_alignment(); })
+      .def_prop_ro("nbytes", [](const OpenFile& self) { return self.get()->size(); })
+      .def(
+          "reserve",
+          [](const OpenFile& self, std::int64_t nbytes) {
+            const std::shared_ptr<File> file = self.get();
+            nb::gil_scoped_release release;
+            return file->reserve(nbytes);
+          },
+          nb::arg("nbytes"))
+      .def("close", [](OpenFile& self) { self.file.reset(); });
+}
+
+}  // namespace
+
+void bind_queue(nb::module_& module) {
+  bind_file(module);
+  module.attr("BLOCK_BYTES") = kBlock;
+  module.def("engines", &engine_names);
+
+  nb::class_<Completion>(module, "Completion")
+      .def_ro("ticket", &Completion::ticket)
+      .def_ro("nbytes", &Completion::nbytes)
+      .def_ro("seconds", &Completion::seconds)
+      .def_ro("errno", &Completion::error)
+      .def_ro("offset", &Completion::offset)
+      .def_ro("length", &Completion::length)
+      .def_prop_ro("path", [](const Completion& self) {
+        return nb::steal<nb::str>(PyUnicode_DecodeFSDefault(self.path.c_str()));
+      });
+
+  nb::class_<Statistics>(module, "Statistics")
+      .def_ro("read_bytes", &Statistics::read_bytes)
+      .def_ro("written_bytes", &Statistics::written_bytes)
+      .def_ro("direct_bytes", &Statistics::direct_bytes)
+      .def_ro("buffered_bytes", &Statistics::buffered_bytes)
+      .def_ro("staged_bytes", &Statistics::staged_bytes)
+      .def_ro("read_requests", &Statistics::read_requests)
+      .def_ro("write_requests", &Statistics::write_requests)
+      .def_ro("flushes", &Statistics::flushes)
+      .def_ro("busy_seconds", &Statistics::busy_seconds);
+
+  const QueueOptions defaults;
+  nb::class_<Queue>(module, "Queue")
+      .def(
+          "__init__",
+          [](Queue* self, const std::string& engine, int depth, std::int64_t request_bytes,
+             std::int64_t staging_bytes) {
+            new (self) Queue({engine, depth, request_bytes, staging_bytes});
+          },
+          nb::arg("engine") = defaults.engine, nb::arg("depth") = defaults.depth,
+          nb::arg("request_bytes") = defaults.request_bytes,
+          nb::arg("staging_bytes") = defaults.staging_bytes)
+      .def_prop_ro("engine", &Queue::engine)
+      .def_prop_ro("refusals", &Queue::refusals)
+      .def_prop_ro("staging_bytes", &Queue::staging_bytes)
+      .def_prop_ro("outstanding", &Queue::outstanding)
+      .def(
+          "submit_read",
+          [](Queue& self, const OpenFile& file, const SegmentArray& segments) {
+            return self.read(file.get(), segments_of(segments));
+          },
+          nb::arg("file"), nb::arg("segments"))
+      .def(
+          "submit_write",
+          [](Queue& self, const OpenFile& file, const SegmentArray& segments) {
+            return self.write(file.get(), segments_of(segments));
+          },
+          nb::arg("file"), nb::arg("segments"))
+      .def(
+          "submit_flush", [](Queue& self, const OpenFile& file) { return self.flush(file.get()); },
+          nb::arg("file"))
+      .def("submit_complete", &Queue::complete, nb::arg("nbytes"), nb::arg("seconds") = 0.0)
+      .def("poll", &Queue::poll)
+      .def("wait", wait, nb::arg("timeout_seconds") = nb::none())
+      .def("statistics", &Queue::statistics)
+      .def("close", &Queue::close, nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace outgrid

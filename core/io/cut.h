@@ -1,0 +1,75 @@
+// Cutting a transfer into requests. Pure: no system calls, no memory is touched.
+//
+// 1. `divide` looks at the segments of one transfer and gives every byte one of three roads:
+//      direct    whole blocks whose memory is aligned: no copy
+//      staged    through an aligned staging area: reads of ragged ends, whole blocks in unaligned
+//      memory buffered  through the page cache: written partial blocks, and everything where direct
+//      is refused
+//    Segments that follow each other in the file are one run. A write goes buffered only in the
+//    partial blocks at the two ends of a run; a ragged joint inside a run is gathered into whole
+//    blocks.
+// 2. `cut_next` joins neighbouring extents of one road into a request of bounded size.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace outgrid {
+
+struct Segment {
+  std::int64_t offset;  // in the file
+  std::int64_t address;
+  std::int64_t nbytes;
+};
+
+enum class Road { direct, staged, buffered };
+
+struct Extent {
+  std::int64_t offset;
+  std::int64_t address;
+  std::int64_t nbytes;
+  Road road;
+};
+
+struct CutRules {
+  bool writes;
+  bool direct;
+  std::int64_t memory_alignment;
+  std::int64_t request_bytes;  // bound of one request, a multiple of the block
+  std::int64_t staging_bytes;  // bound of one staged request, a multiple of the block
+};
+
+std::vector<Extent> divide(std::span<const Segment> segments, const CutRules& rules);
+
+// Where cutting stands: `nbytes` of extent `index` are already cut off.
+struct Cursor {
+  std::size_t index = 0;
+  std::int64_t nbytes = 0;
+};
+
+// One piece of a staged request: `nbytes` at `staging_offset` of the staging area belong to
+// `address`.
+struct Copy {
+  std::int64_t staging_offset;
+  std::int64_t address;
+  std::int64_t nbytes;
+};
+
+struct Cut {
+  Road road;
+  std::int64_t offset;         // of the transfer in the file
+  std::int64_t nbytes;         // of the transfer, with the blocks around staged reads
+  std::int64_t needed;         // the transfer must reach at least this far
+  std::int64_t payload;        // bytes that the caller asked for
+  std::vector<iovec> vectors;  // the memory of a direct or buffered request
+  std::vector<Copy> copies;    // the pieces of a staged request
+};
+
+// Fills `cut` (whose vectors keep their capacity) with the next request; false at the end.
+bool cut_next(std::span<const Extent> extents, const CutRules& rules, Cursor& cursor, Cut& cut);
+
+}  // namespace outgrid

@@ -1,0 +1,105 @@
+// The engine that works everywhere: `depth` threads with preadv and pwritev.
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "io/engine.h"
+
+namespace outgrid {
+namespace {
+
+class ThreadEngine : public Engine {
+ public:
+  ThreadEngine(int depth, int event_fd) : event_fd_(event_fd) {
+    threads_.reserve(static_cast<std::size_t>(depth));
+    for (int i = 0; i < depth; ++i) threads_.emplace_back([this] { work(); });
+  }
+
+  ~ThreadEngine() override {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    ready_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void start(std::span<Operation*> operations) override {
+    {
+      std::lock_guard lock(mutex_);
+      waiting_.insert(waiting_.end(), operations.begin(), operations.end());
+    }
+    if (operations.size() == 1) {
+      ready_.notify_one();
+    } else if (!operations.empty()) {
+      ready_.notify_all();
+    }
+  }
+
+  void collect(std::vector<Operation*>& finished) override {
+    std::lock_guard lock(mutex_);
+    finished.insert(finished.end(), finished_.begin(), finished_.end());
+    finished_.clear();
+  }
+
+ private:
+  static std::int64_t carry_out(const Operation& operation) {
+    ssize_t result = 0;
+    switch (operation.kind) {
+      case Operation::Kind::read:
+        result = preadv(operation.fd, operation.vectors, operation.vector_count, operation.offset);
+        break;
+      case Operation::Kind::write:
+        result = pwritev(operation.fd, operation.vectors, operation.vector_count, operation.offset);
+        break;
+      case Operation::Kind::sync:
+        result = fdatasync(operation.fd);
+        break;
+    }
+    return result < 0 ? -errno : result;
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      ready_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      Operation* operation = waiting_.front();
+      waiting_.pop_front();
+      lock.unlock();
+      operation->result = carry_out(*operation);
+      lock.lock();
+      finished_.push_back(operation);
+      eventfd_write(event_fd_, 1);
+    }
+  }
+
+  const int event_fd_;
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::deque<Operation*> waiting_;
+  std::vector<Operation*> finished_;
+  std::vector<std::thread> threads_;
+  bool stopping_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> make_thread_engine(int depth, int event_fd) {
+  return std::make_unique<ThreadEngine>(depth, event_fd);
+}
+
+std::vector<std::string> engine_names() {
+#ifdef OUTGRID_HAS_URING
+  return {"io_uring", "aio", "threads"};
+#else
+  return {"aio", "threads"};
+#endif
+}
+
+}  // namespace outgrid

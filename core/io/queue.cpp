@@ -1,0 +1,387 @@
+#include "io/queue.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "io/error.h"
+
+namespace outgrid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point first, Clock::time_point last) {
+  return std::chrono::duration<double>(last - first).count();
+}
+
+std::int64_t whole_blocks(std::int64_t nbytes) { return std::max(nbytes / kBlock, 1L) * kBlock; }
+
+void check(const std::vector<Segment>& segments) {
+  std::int64_t end = 0;
+  for (const Segment& segment : segments) {
+    if (segment.nbytes < 0 || segment.offset < end || segment.offset > INT64_MAX - segment.nbytes) {
+      throw std::invalid_argument(
+          "segments must be sorted and disjoint: " + std::to_string(segment.nbytes) +
+          " bytes at offset " + std::to_string(segment.offset) + " after offset " +
+          std::to_string(end));
+    }
+    end = segment.offset + segment.nbytes;
+  }
+}
+
+}  // namespace
+
+struct Queue::Ticket {
+  std::int64_t number;
+  Operation::Kind kind;
+  std::shared_ptr<File> file;
+  CutRules rules;
+  std::vector<Extent> extents;
+  Cursor cursor;
+  bool exhausted = false;  // nothing is left to cut
+  int under_way = 0;
+  Clock::time_point started;
+  Completion completion;
+};
+
+struct Queue::Request : Operation {
+  Cut cut;
+  Ticket* ticket = nullptr;  // null: free
+  std::int64_t done = 0;
+  iovec whole{};  // the memory of a staged request
+  std::size_t first_vector = 0;
+  std::byte* staging = nullptr;
+
+  void aim() {
+    const bool staged = cut.road == Road::staged;
+    offset = cut.offset + done;
+    vectors = staged ? &whole : cut.vectors.data() + first_vector;
+    vector_count = staged ? 1 : static_cast<int>(cut.vectors.size() - first_vector);
+  }
+
+  // Steps over the first `nbytes` of the memory that is still to be moved.
+  void advance(std::int64_t nbytes) {
+    done += nbytes;
+    auto left = static_cast<std::size_t>(nbytes);
+    iovec* vector = cut.road == Road::staged ? &whole : cut.vectors.data() + first_vector;
+    while (left > 0 && left >= vector->iov_len) {
+      left -= vector->iov_len;
+      ++vector;
+      ++first_vector;
+    }
+    if (left == 0) return;
+    vector->iov_base = static_cast<std::byte*>(vector->iov_base) + left;
+    vector->iov_len -= left;
+  }
+};
+
+Queue::Queue(const QueueOptions& options)
+    : request_bytes_(whole_blocks(options.request_bytes)),
+      slot_bytes_(whole_blocks(options.staging_bytes / std::max(options.depth, 1))),
+      staging_(static_cast<std::size_t>(slot_bytes_ * std::max(options.depth, 1)), false, false) {
+  if (options.depth < 1 || options.depth > 1024) {
+    throw std::invalid_argument("a queue keeps 1 to 1024 requests under way, not " +
+                                std::to_string(options.depth));
+  }
+  event_fd_ = eventfd(0, EFD_CLOEXEC);
+  if (event_fd_ < 0) throw SystemError(errno, "cannot make an event descriptor");
+  try {
+    take_engine(options.engine, options.depth);
+  } catch (...) {
+    ::close(event_fd_);
+    throw;
+  }
+  auto* staging = static_cast<std::byte*>(staging_.data());
+  for (int i = 0; i < options.depth; ++i) {
+    requests_.push_back(std::make_unique<Request>());
+    requests_.back()->staging = staging + i * slot_bytes_;
+  }
+  driver_ = std::thread([this] { drive(); });
+}
+
+Queue::~Queue() {
+  close();
+  engine_.reset();
+  ::close(event_fd_);
+}
+
+void Queue::take_engine(const std::string& wanted, int depth) {
+  const std::vector<std::string> names = engine_names();
+  if (wanted != "auto" && std::find(names.begin(), names.end(), wanted) == names.end()) {
+    std::string known;
+    for (const std::string& name : names) known += " " + name;
+    throw std::invalid_argument("no engine \"" + wanted + "\" in this build; it has" + known);
+  }
+  for (const std::string& name : names) {
+    if (wanted != "auto" && wanted != name) continue;
+    try {
+      if (name == "aio") {
+        engine_ = make_aio_engine(depth, event_fd_);
+      } else if (name == "threads") {
+        engine_ = make_thread_engine(depth, event_fd_);
+      } else {
+#ifdef OUTGRID_HAS_URING
+        engine_ = make_uring_engine(depth, event_fd_);
+#endif
+      }
+      engine_name_ = name;
+      return;
+    } catch (const SystemError& error) {
+      if (wanted != "auto") throw;
+      refusals_.push_back(name + ": " + error.what() + ": " + std::strerror(error.code()));
+    }
+  }
+  throw SystemError(ENOSYS, "no engine could be started");
+}
+
+std::int64_t Queue::read(std::shared_ptr<File> file, std::vector<Segment> segments) {
+  return submit(Operation::Kind::read, std::move(file), std::move(segments));
+}
+
+std::int64_t Queue::write(std::shared_ptr<File> file, std::vector<Segment> segments) {
+  if (!file->writable()) throw SystemError(EBADF, "the file is open for reading", file->path());
+  return submit(Operation::Kind::write, std::move(file), std::move(segments));
+}
+
+std::int64_t Queue::flush(std::shared_ptr<File> file) {
+  return submit(Operation::Kind::sync, std::move(file), {});
+}
+
+std::int64_t Queue::submit(Operation::Kind kind, std::shared_ptr<File> file,
+                           std::vector<Segment> segments) {
+  check(segments);
+  auto ticket = std::make_unique<Ticket>();
+  ticket->kind = kind;
+  ticket->rules = {kind == Operation::Kind::write, file->is_direct(), file->memory_alignment(),
+                   request_bytes_, slot_bytes_};
+  ticket->extents = divide(segments, ticket->rules);
+  ticket->file = std::move(file);
+  std::int64_t number;
+  {
+    std::lock_guard lock(mutex_);
+    if (closing_) throw std::invalid_argument("the queue is closed");
+    number = ticket->number = ++last_ticket_;
+    ++outstanding_;
+    if (kind != Operation::Kind::sync && ticket->extents.empty()) {
+      completions_.push_back({number, 0, 0.0, 0, 0, 0, {}});
+      completed_.notify_all();
+      return number;
+    }
+    submitted_.push_back(std::move(ticket));
+  }
+  wake();
+  return number;
+}
+
+std::int64_t Queue::complete(std::int64_t nbytes, double seconds) {
+  std::lock_guard lock(mutex_);
+  if (closing_) throw std::invalid_argument("the queue is closed");
+  ++outstanding_;
+  completions_.push_back({++last_ticket_, nbytes, seconds, 0, 0, 0, {}});
+  completed_.notify_all();
+  return last_ticket_;
+}
+
+std::vector<Completion> Queue::poll() { return wait(0); }
+
+std::vector<Completion> Queue::wait(double timeout_seconds) {
+  std::unique_lock lock(mutex_);
+  const auto ready = [this] { return !completions_.empty() || outstanding_ == 0; };
+  if (timeout_seconds > 0) {
+    completed_.wait_for(lock, std::chrono::duration<double>(timeout_seconds), ready);
+  }
+  outstanding_ -= static_cast<std::int64_t>(completions_.size());
+  return std::exchange(completions_, {});
+}
+
+std::int64_t Queue::outstanding() {
+  std::lock_guard lock(mutex_);
+  return outstanding_;
+}
+
+Statistics Queue::statistics() {
+  std::lock_guard lock(mutex_);
+  return statistics_;
+}
+
+void Queue::close() {
+  {
+    std::lock_guard lock(mutex_);
+    closing_ = true;
+    if (closed_) return;
+    closed_ = true;
+  }
+  wake();
+  driver_.join();
+  std::lock_guard lock(mutex_);
+  outstanding_ = static_cast<std::int64_t>(completions_.size());
+  completed_.notify_all();
+}
+
+void Queue::wake() { eventfd_write(event_fd_, 1); }
+
+void Queue::drive() {
+  std::vector<Request*> free;
+  for (const auto& request : requests_) free.push_back(request.get());
+  std::vector<Operation*> starting;
+  std::vector<Operation*> finished;
+  Clock::time_point busy_since;
+  while (true) {
+    bool closing;
+    {
+      std::lock_guard lock(mutex_);
+      closing = closing_;
+      for (auto& ticket : submitted_) active_.push_back(std::move(ticket));
+      submitted_.clear();
+      statistics_ = moved_;
+    }
+    if (closing) std::erase_if(active_, [](const auto& ticket) { return ticket->under_way == 0; });
+    if (closing) {
+      for (auto& ticket : active_) ticket->exhausted = true;
+    }
+    const bool was_idle = free.size() == requests_.size();
+    while (!free.empty() && fill(*free.back())) {
+      starting.push_back(free.back());
+      free.pop_back();
+    }
+    const bool idle = free.size() == requests_.size();
+    if (was_idle && !idle) busy_since = Clock::now();
+    if (idle && closing) return;
+
+    const bool started = !starting.empty();
+    if (started) engine_->start(starting);
+    starting.clear();
+    engine_->collect(finished);
+    for (Operation* operation : finished) {
+      auto* request = static_cast<Request*>(operation);
+      if (settle(*request)) {
+        free.push_back(request);
+      } else {
+        starting.push_back(operation);
+      }
+    }
+    if (!idle && free.size() == requests_.size()) {
+      moved_.busy_seconds += seconds_between(busy_since, Clock::now());
+    }
+    const bool progress = started || !finished.empty();
+    finished.clear();
+    if (!progress) {
+      eventfd_t ignored;
+      eventfd_read(event_fd_, &ignored);
+    }
+  }
+}
+
+// Cuts the next request; false when there is nothing to cut now.
+bool Queue::fill(Request& request) {
+  const auto next = std::find_if(active_.begin(), active_.end(),
+                                 [](const auto& ticket) { return !ticket->exhausted; });
+  if (next == active_.end()) return false;
+  Ticket& ticket = **next;
+  if (ticket.cursor.index == 0 && ticket.cursor.nbytes == 0) ticket.started = Clock::now();
+  static_cast<Operation&>(request) = {};
+  request.kind = ticket.kind;
+  request.done = 0;
+  request.first_vector = 0;
+  if (ticket.kind == Operation::Kind::sync) {
+    ticket.exhausted = true;
+    request.cut.nbytes = request.cut.needed = request.cut.payload = 0;
+    request.fd = ticket.file->buffered_fd();
+  } else {
+    cut_next(ticket.extents, ticket.rules, ticket.cursor, request.cut);
+    ticket.exhausted = ticket.cursor.index == ticket.extents.size();
+    const bool buffered = request.cut.road == Road::buffered;
+    request.fd = buffered ? ticket.file->buffered_fd() : ticket.file->direct_fd();
+    request.whole = {request.staging, static_cast<std::size_t>(request.cut.nbytes)};
+    if (ticket.kind == Operation::Kind::write) {
+      for (const Copy& copy : request.cut.copies) {
+        std::memcpy(request.staging + copy.staging_offset, reinterpret_cast<void*>(copy.address),
+                    static_cast<std::size_t>(copy.nbytes));
+      }
+    }
+    request.aim();
+  }
+  request.ticket = &ticket;
+  ++ticket.under_way;
+  return true;
+}
+
+// Deals with one collected request; false when it has to be started again.
+bool Queue::settle(Request& request) {
+  Ticket& ticket = *request.ticket;
+  const std::int64_t result = request.result;
+  const Cut& cut = request.cut;
+  if (result == -EINTR || result == -EAGAIN) return false;
+  if (result < 0) {
+    fail(ticket, request, static_cast<int>(-result));
+  } else if (ticket.kind == Operation::Kind::sync) {
+    ++moved_.flushes;
+  } else if (request.done + result < cut.needed) {
+    // A direct transfer goes on at a block: what lies beyond the last whole one is moved again.
+    const bool buffered = cut.road == Road::buffered;
+    const std::int64_t kept = buffered ? result : result / kBlock * kBlock;
+    const bool reads = ticket.kind == Operation::Kind::read;
+    if (kept == 0) {
+      fail(ticket, request, reads ? ENODATA : EIO);
+    } else {
+      request.advance(kept);
+      request.aim();
+      return false;
+    }
+  } else {
+    const bool reads = ticket.kind == Operation::Kind::read;
+    if (reads) {
+      for (const Copy& copy : cut.copies) {
+        std::memcpy(reinterpret_cast<void*>(copy.address), request.staging + copy.staging_offset,
+                    static_cast<std::size_t>(copy.nbytes));
+      }
+    }
+    ticket.completion.nbytes += cut.payload;
+    (reads ? moved_.read_bytes : moved_.written_bytes) += cut.payload;
+    (reads ? moved_.read_requests : moved_.write_requests) += 1;
+    (cut.road == Road::buffered ? moved_.buffered_bytes : moved_.direct_bytes) += cut.nbytes;
+    if (cut.road == Road::staged) moved_.staged_bytes += cut.payload;
+  }
+  request.ticket = nullptr;
+  --ticket.under_way;
+  if (ticket.under_way == 0 && ticket.exhausted) {
+    const auto place = std::find_if(active_.begin(), active_.end(),
+                                    [&](const auto& other) { return other.get() == &ticket; });
+    std::unique_ptr<Ticket> done = std::move(*place);
+    active_.erase(place);
+    finish(std::move(done));
+  }
+  return true;
+}
+
+void Queue::fail(Ticket& ticket, const Request& request, int error) {
+  ticket.exhausted = true;
+  Completion& completion = ticket.completion;
+  if (completion.error != 0) return;
+  const bool sync = ticket.kind == Operation::Kind::sync;
+  completion.error = error;
+  completion.offset = sync ? 0 : request.cut.offset + request.done;
+  completion.length = sync ? 0 : request.cut.nbytes - request.done;
+  completion.path = ticket.file->path();
+}
+
+void Queue::finish(std::unique_ptr<Ticket> ticket) {
+  Completion& completion = ticket->completion;
+  completion.ticket = ticket->number;
+  completion.seconds = seconds_between(ticket->started, Clock::now());
+  // The file may be closed by this: that must not happen after the completion was seen.
+  ticket->file.reset();
+  std::lock_guard lock(mutex_);
+  statistics_ = moved_;
+  completions_.push_back(std::move(completion));
+  completed_.notify_all();
+}
+
+}  // namespace outgrid

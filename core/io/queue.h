@@ -1,0 +1,137 @@
+// Asynchronous transfers between files and memory, with one driver thread.
+//
+// Protocol:
+//  1. `read`, `write` and `flush` copy their arguments, return a ticket and wake the driver; they
+//  never
+//     block on a device. Tickets count up from 1. Memory named by a segment belongs to the queue
+//     until the completion of its ticket was handed out.
+//  2. The driver takes tickets in order, cuts each into requests (cut.h) and keeps up to `depth` of
+//  them
+//     in the engine. Requests of neighbouring tickets overlap: tickets complete in any order, and a
+//     flush covers only what was complete when it was submitted.
+//  3. Short transfers are continued, EINTR and EAGAIN repeated. The first other error stops its
+//  ticket:
+//     nothing more is cut from it, and it completes, as failed, when its last request has come
+//     back.
+//  4. Request i owns part i of the staging memory. Reads are copied out of it by the driver when
+//  they
+//     complete, writes are gathered into it when they are cut.
+//  5. Closing the queue drops tickets that have not begun and waits for requests under way.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "io/cut.h"
+#include "io/engine.h"
+#include "io/file.h"
+#include "memory/buffer.h"
+
+namespace outgrid {
+
+struct Completion {
+  std::int64_t ticket;
+  std::int64_t nbytes;  // asked for and moved
+  double seconds;       // from the first request of the ticket to the last
+  // Of the first failed request; zero and empty where the ticket succeeded. ENODATA: the file
+  // ended.
+  int error;
+  std::int64_t offset;
+  std::int64_t length;
+  std::string path;
+};
+
+struct Statistics {
+  std::int64_t read_bytes = 0;  // asked for by tickets, and moved
+  std::int64_t written_bytes = 0;
+  std::int64_t direct_bytes = 0;  // moved past the page cache, with the blocks around ragged ends
+  std::int64_t buffered_bytes = 0;
+  std::int64_t staged_bytes = 0;  // copied by the driver
+  std::int64_t read_requests = 0;
+  std::int64_t write_requests = 0;
+  std::int64_t flushes = 0;
+  double busy_seconds = 0;  // with at least one request under way
+};
+
+struct QueueOptions {
+  std::string engine = "auto";  // or one of engine_names()
+  int depth = 16;
+  std::int64_t request_bytes = std::int64_t{2} << 20;
+  std::int64_t staging_bytes = std::int64_t{4} << 20;  // of all requests together
+};
+
+class Queue {
+ public:
+  explicit Queue(const QueueOptions& options);
+  ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  // Segments are sorted by offset and do not overlap in the file.
+  std::int64_t read(std::shared_ptr<File> file, std::vector<Segment> segments);
+  std::int64_t write(std::shared_ptr<File> file, std::vector<Segment> segments);
+  std::int64_t flush(std::shared_ptr<File> file);
+  // A ticket that is complete already, for tiers that need no device.
+  std::int64_t complete(std::int64_t nbytes, double seconds);
+
+  std::vector<Completion> poll();
+  // At least one completion; none after `timeout_seconds`, or when no ticket is outstanding.
+  std::vector<Completion> wait(double timeout_seconds);
+
+  void close();
+
+  // Tickets whose completion was not handed out yet.
+  std::int64_t outstanding();
+  const std::string& engine() const { return engine_name_; }
+  // Better engines that the kernel refused, each with its reason.
+  const std::vector<std::string>& refusals() const { return refusals_; }
+  std::int64_t staging_bytes() const { return static_cast<std::int64_t>(staging_.nbytes()); }
+  Statistics statistics();
+
+ private:
+  struct Ticket;
+  struct Request;
+
+  std::int64_t submit(Operation::Kind kind, std::shared_ptr<File> file,
+                      std::vector<Segment> segments);
+  void take_engine(const std::string& wanted, int depth);
+  void wake();
+  void drive();
+  bool fill(Request& request);
+  bool settle(Request& request);
+  void fail(Ticket& ticket, const Request& request, int error);
+  void finish(std::unique_ptr<Ticket> ticket);
+
+  std::string engine_name_;
+  std::vector<std::string> refusals_;
+  const std::int64_t request_bytes_;
+  const std::int64_t slot_bytes_;
+  Buffer staging_;
+  int event_fd_;
+  std::unique_ptr<Engine> engine_;
+
+  std::mutex mutex_;  // guards what follows, up to the blank line
+  std::condition_variable completed_;
+  std::deque<std::unique_ptr<Ticket>> submitted_;
+  std::vector<Completion> completions_;
+  std::int64_t last_ticket_ = 0;
+  std::int64_t outstanding_ = 0;
+  Statistics statistics_;
+  bool closing_ = false;
+  bool closed_ = false;
+
+  // Used by the driver alone.
+  std::deque<std::unique_ptr<Ticket>> active_;
+  std::vector<std::unique_ptr<Request>> requests_;
+  Statistics moved_;
+
+  std::thread driver_;
+};
+
+}  // namespace outgrid

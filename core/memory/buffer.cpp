@@ -1,0 +1,63 @@
+#include "memory/buffer.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "io/error.h"
+
+namespace outgrid {
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+std::size_t round_up(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+Buffer::Buffer(std::size_t nbytes, bool huge_pages, bool lock) : nbytes_(nbytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t slack = nbytes >= kHugePage ? kHugePage : 0;
+  if (nbytes == 0 || nbytes > SIZE_MAX / 2) {
+    throw SystemError(EINVAL, "a buffer of " + std::to_string(nbytes) + " bytes cannot be mapped");
+  }
+  mapped_bytes_ = round_up(nbytes, page);
+  void* raw = mmap(nullptr, mapped_bytes_ + slack, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) {
+    throw SystemError(errno, "cannot map a buffer of " + std::to_string(nbytes) + " bytes");
+  }
+  auto start = reinterpret_cast<std::uintptr_t>(raw);
+  if (slack != 0) {
+    const std::uintptr_t aligned = round_up(start, kHugePage);
+    const std::size_t head = aligned - start;
+    if (head != 0) munmap(raw, head);
+    if (slack != head) munmap(reinterpret_cast<void*>(aligned + mapped_bytes_), slack - head);
+    start = aligned;
+  }
+  data_ = reinterpret_cast<void*>(start);
+  // Huge pages are advice: a kernel without them serves the same memory in small pages.
+  if (nbytes >= kHugePage) {
+    madvise(data_, mapped_bytes_, huge_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  }
+  if (lock && mlock(data_, mapped_bytes_) != 0) {
+    const int code = errno;
+    release();
+    throw SystemError(code, "cannot lock " + std::to_string(nbytes) +
+                                " bytes in memory (see `ulimit -l` for the bound)");
+  }
+}
+
+Buffer::~Buffer() { release(); }
+
+void Buffer::release() {
+  if (data_ != nullptr) munmap(data_, mapped_bytes_);
+  data_ = nullptr;
+  mapped_bytes_ = 0;
+}
+
+}  // namespace outgrid
