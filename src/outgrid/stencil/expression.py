@@ -271,12 +271,19 @@ def to_rows(expression: Expression) -> list[list[Any]]:
     return rows
 
 
+def _earlier(built: list[Expression], number: int) -> Expression:
+    if not 0 <= number < len(built):
+        raise DefinitionError(f"operand {number} is not the number of an earlier row")
+    return built[number]
+
+
 def from_rows(rows: Sequence[Sequence[Any]]) -> Expression:
     """The inverse of `to_rows`. Raises DefinitionError, naming the row, for anything else."""
     built: list[Expression] = []
     for number, row in enumerate(rows):
         try:
-            kind, rest = str(row[0]), list(row[1:])
+            kind = str(row[0])
+            rest: list[Any] = list(row[1:])
             if kind == "constant":
                 (value,) = rest
                 built.append(Constant(float(value)))
@@ -286,10 +293,8 @@ def from_rows(rows: Sequence[Sequence[Any]]) -> Expression:
             elif kind == "access":
                 name, level, offset = rest
                 built.append(Access(str(name), int(level), tuple(int(part) for part in offset)))
-            elif all(0 <= index < number for index in rest):
-                built.append(Operation(kind, tuple(built[index] for index in rest)))
             else:
-                raise DefinitionError("an operand is not an earlier row")
+                built.append(Operation(kind, tuple(_earlier(built, index) for index in rest)))
         except (DefinitionError, IndexError, TypeError, ValueError) as error:
             raise DefinitionError(f"expression row {number}, {row!r}: {error}") from error
     if not built:
