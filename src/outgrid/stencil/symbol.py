@@ -1,0 +1,223 @@
+"""What a definition's arguments are while it is traced: symbols that record arithmetic."""
+
+import operator
+from numbers import Integral, Real
+from typing import Any, NoReturn, SupportsFloat, TypeAlias, TypeGuard
+
+import numpy as np
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil.expression import Access, Constant, Expression, operation
+
+__all__ = [
+    "AXES",
+    "FieldSymbol",
+    "OffsetCountError",
+    "Operand",
+    "Symbol",
+    "absolute",
+    "as_expression",
+    "is_number",
+    "maximum",
+    "minimum",
+    "sqrt",
+]
+
+AXES = ("z", "y", "x")
+"""Names of the axes, slowest first; in two dimensions the last two."""
+
+_UFUNCS = {
+    "add": "add",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "true_divide": "div",
+    "negative": "neg",
+    "absolute": "abs",
+    "fabs": "abs",
+    "minimum": "min",
+    "maximum": "max",
+    "sqrt": "sqrt",
+}
+_LARGEST_POWER = 8
+
+
+class OffsetCountError(DefinitionError):
+    """An access with as many offsets as another number of dimensions would need."""
+
+
+class Symbol:
+    """An expression under construction: arithmetic gives symbols, its value cannot be known."""
+
+    __slots__ = ("expression",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression = expression
+
+    def __add__(self, other: "Operand") -> "Symbol":
+        return _apply("add", self, other)
+
+    def __radd__(self, other: "Operand") -> "Symbol":
+        return _apply("add", other, self)
+
+    def __sub__(self, other: "Operand") -> "Symbol":
+        return _apply("sub", self, other)
+
+    def __rsub__(self, other: "Operand") -> "Symbol":
+        return _apply("sub", other, self)
+
+    def __mul__(self, other: "Operand") -> "Symbol":
+        return _apply("mul", self, other)
+
+    def __rmul__(self, other: "Operand") -> "Symbol":
+        return _apply("mul", other, self)
+
+    def __truediv__(self, other: "Operand") -> "Symbol":
+        return _apply("div", self, other)
+
+    def __rtruediv__(self, other: "Operand") -> "Symbol":
+        return _apply("div", other, self)
+
+    def __neg__(self) -> "Symbol":
+        return _apply("neg", self)
+
+    def __pos__(self) -> "Symbol":
+        return self
+
+    def __abs__(self) -> "Symbol":
+        return _apply("abs", self)
+
+    def __pow__(self, exponent: object) -> "Symbol":
+        if exponent == 0.5:
+            return _apply("sqrt", self)
+        if not isinstance(exponent, int) or not 1 <= exponent <= _LARGEST_POWER:
+            raise DefinitionError(
+                f"power {exponent!r} is not supported: whole numbers from 1 to {_LARGEST_POWER}"
+                " and 0.5 are; write the product or the quotient out"
+            )
+        power: Symbol = self
+        for _ in range(exponent - 1):
+            power = power * self
+        return power
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> "Symbol":
+        name = _UFUNCS.get(ufunc.__name__)
+        if name is None or method != "__call__" or options:
+            raise DefinitionError(
+                f"numpy.{ufunc.__name__} has no meaning in a stencil; numpy functions that have"
+                f" one: {', '.join(_UFUNCS)}"
+            )
+        return _apply(name, *inputs)
+
+    def _compare(self, other: object) -> NoReturn:
+        raise DefinitionError(
+            "values of cells cannot be compared: a stencil is traced once, for all cells; use"
+            " minimum, maximum or absolute"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = _compare
+    __eq__ = __ne__ = _compare  # type: ignore[assignment]
+
+    def __bool__(self) -> NoReturn:
+        raise DefinitionError(
+            "a stencil cannot branch on the value of a cell: it is traced once, for all cells; use"
+            " minimum, maximum or absolute"
+        )
+
+    def _as_number(self) -> NoReturn:
+        raise DefinitionError(
+            "the value of a cell is not a number yet: a stencil is traced once, for all cells; use"
+            " the functions of outgrid (sqrt, absolute, minimum, maximum)"
+        )
+
+    __float__ = __int__ = __index__ = __complex__ = _as_number
+
+
+Operand: TypeAlias = Symbol | float
+
+
+class FieldSymbol(Symbol):
+    """A field: by itself the updated cell's value, `u[0, 0, -1]` a neighbour's."""
+
+    __slots__ = ("level", "name", "ndim")
+
+    def __init__(self, name: str, ndim: int, level: int = 0) -> None:
+        super().__init__(Access(name, level, (0,) * ndim))
+        self.name = name
+        self.ndim = ndim
+        self.level = level
+
+    @property
+    def previous(self) -> "FieldSymbol":
+        """The same field one time level back."""
+        if self.level != 0:
+            raise DefinitionError(
+                f"{self.name}.previous.previous is 2 time levels back; at most 1 can be read"
+            )
+        return FieldSymbol(self.name, self.ndim, -1)
+
+    def __getitem__(self, offset: object) -> Symbol:
+        offsets: tuple[object, ...] = offset if isinstance(offset, tuple) else (offset,)  # type: ignore[assignment]
+        label = f"{self.name}{'.previous' if self.level else ''}"
+        shown = f"{label}[{', '.join(map(repr, offsets))}]"
+        for part in offsets:
+            if isinstance(part, bool) or not isinstance(part, Integral):
+                raise DefinitionError(
+                    f"{shown}: the offset {part!r} is not a whole number; offsets count cells from"
+                    f" the updated one, as in {label}[{', '.join(['0'] * (self.ndim - 1))}, -1]"
+                )
+        if len(offsets) != self.ndim:
+            axes = ", ".join(AXES[-self.ndim :])
+            raise OffsetCountError(
+                f"{shown} has {len(offsets)} offsets, in {self.ndim}-D {self.ndim} are needed"
+                f" ({axes})"
+            )
+        whole = tuple(operator.index(part) for part in offsets)  # type: ignore[arg-type]
+        return Symbol(Access(self.name, self.level, whole))
+
+    def __setitem__(self, offset: object, value: object) -> NoReturn:
+        raise DefinitionError(
+            f"{self.name}[...] cannot be assigned to: return the new value of {self.name!r} instead"
+        )
+
+
+def is_number(value: object) -> TypeGuard[SupportsFloat]:
+    """Whether `value` is a real number; True and False are not."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def as_expression(value: object) -> Expression:
+    """The tree that `value`, a symbol or a number, stands for; else DefinitionError."""
+    if isinstance(value, Symbol):
+        return value.expression
+    if is_number(value):
+        return Constant(float(value))
+    raise DefinitionError(
+        f"{value!r} ({type(value).__name__}) in a stencil is neither a number nor made of fields"
+        " and parameters"
+    )
+
+
+def _apply(name: str, *operands: object) -> Symbol:
+    return Symbol(operation(name, *(as_expression(operand) for operand in operands)))
+
+
+def minimum(a: Operand, b: Operand) -> Symbol:
+    """The smaller of two values: a where a < b, else b."""
+    return _apply("min", a, b)
+
+
+def maximum(a: Operand, b: Operand) -> Symbol:
+    """The larger of two values: a where a > b, else b."""
+    return _apply("max", a, b)
+
+
+def sqrt(a: Operand) -> Symbol:
+    """The square root, correctly rounded; NaN for values below 0."""
+    return _apply("sqrt", a)
+
+
+def absolute(a: Operand) -> Symbol:
+    """The value without its sign."""
+    return _apply("abs", a)
