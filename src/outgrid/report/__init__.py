@@ -1,0 +1,1 @@
+"""Telling: records, plans, progress and fields as text and pictures. Nothing here runs anything."""

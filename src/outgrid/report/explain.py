@@ -1,0 +1,64 @@
+"""A plan in words and figures: what will move, what it costs, and what bounds it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from outgrid.report.lines import align, format_share
+from outgrid.units import format_bytes, format_rate, format_seconds
+
+__all__ = ["explain"]
+
+
+def explain(plan: Mapping[str, Any]) -> str:
+    """Text for the JSON-able form of a plan."""
+    return align(
+        [
+            (_heading(plan), ""),
+            ("scheme", _scheme(plan)),
+            ("slab", f"{plan['slab_planes']} planes, {plan['threads']} threads"),
+            ("window", _window(plan)),
+            ("memory", _memory(plan)),
+            ("disk", format_bytes(plan["disk_bytes"])),
+            ("sweeps read", format_bytes(plan["read_bytes"])),
+            ("sweeps write", format_bytes(plan["written_bytes"])),
+            ("initial fill", f"{format_bytes(plan['fill_bytes'])} written"),
+            ("flash written", f"{plan['flash_written_terabytes']:.3g} TB"),
+            ("time", _time(plan)),
+            *(("note", note) for note in plan["notes"]),
+        ]
+    )
+
+
+def _heading(plan: Mapping[str, Any]) -> str:
+    extents = " x ".join(str(extent) for extent in plan["shape"])
+    return f"{plan['stencil']} on {extents} {plan['dtype']}, {sum(plan['depths'])} steps"
+
+
+def _scheme(plan: Mapping[str, Any]) -> str:
+    sweeps, depth = plan["sweeps"], plan["depth"]
+    return f"{plan['scheme']}, depth {depth}: {sweeps} sweeps of up to {depth} steps"
+
+
+def _window(plan: Mapping[str, Any]) -> str:
+    planes = sum(ring["planes"] for ring in plan["rings"])
+    return f"{format_bytes(plan['window_bytes'])} in {planes} planes of {len(plan['rings'])} rings"
+
+
+def _memory(plan: Mapping[str, Any]) -> str:
+    used = plan["window_bytes"] + plan["transfer_bytes"] + plan["fixed_bytes"]
+    return (
+        f"{format_bytes(used)} of {format_bytes(plan['memory_bytes'])}"
+        f" ({format_share(used / plan['memory_bytes'])}): window, transfers"
+        f" {format_bytes(plan['transfer_bytes'])}, interpreter and libraries"
+        f" {format_bytes(plan['fixed_bytes'])}"
+    )
+
+
+def _time(plan: Mapping[str, Any]) -> str:
+    guess = plan["prediction"]
+    return (
+        f"{format_seconds(guess['seconds'])} predicted, bound by {guess['bound_by']}"
+        f" (compute {format_seconds(guess['compute_seconds'])} at"
+        f" {format_rate(guess['updates_per_second'])},"
+        f" transfers {format_seconds(guess['transfer_seconds'])})"
+    )

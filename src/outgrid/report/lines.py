@@ -1,0 +1,24 @@
+"""Names and values in two aligned columns, the form that all text output has."""
+
+from collections.abc import Iterable
+
+__all__ = ["align", "format_share", "format_signed_share"]
+
+
+def align(rows: Iterable[tuple[str, str]], indent: str = "  ") -> str:
+    """One line per row; a row without a value is a heading, a row without a name continues."""
+    kept = list(rows)
+    width = max((len(name) for name, value in kept if value), default=0)
+    lines = [f"{indent}{name:<{width}}  {value}" if value else name for name, value in kept]
+    return "\n".join(lines)
+
+
+def format_share(share: float) -> str:
+    """A share of one in percent: "0.3 %", "41 %"."""
+    percent = 100 * share
+    return f"{percent:.1f} %" if abs(percent) < 10 else f"{percent:.0f} %"
+
+
+def format_signed_share(share: float) -> str:
+    """A deviation in percent with its sign: "+5.2 %"."""
+    return f"{'-' if share < 0 else '+'}{format_share(abs(share))}"

@@ -1,0 +1,105 @@
+"""Fields as pictures, sampled from their files plane by plane without loading them.
+
+matplotlib and Pillow are imported inside the functions that need them: they take more memory than a
+small run may use, so pictures are made in a process of their own, after the run.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.colors import Normalize
+
+__all__ = ["draw_field", "draw_plane", "sample_plane", "write_animation"]
+
+Floats = NDArray[np.floating[Any]]
+Pixels = NDArray[np.uint8]
+
+
+def sample_plane(path: Path, index: int | None = None, longest: int = 1024) -> Floats:
+    """Every n-th cell of a 2-D field, or of plane `index` of axis 0 of a 3-D one (default middle).
+
+    n is the least that keeps both edges within `longest`. Only the rows sampled are read. Raises
+    UsageError for a file that is not a 2-D or 3-D .npy array or an index outside it.
+    """
+    try:
+        field = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise UsageError(f"cannot read the field {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not a .npy file: {error}") from error
+    if field.ndim not in (2, 3) or 0 in field.shape:
+        raise UsageError(f"{path} has shape {field.shape}; a picture needs 2 or 3 filled axes")
+    if field.ndim == 3:
+        planes: int = field.shape[0]
+        index = planes // 2 if index is None else index
+        if not 0 <= index < planes:
+            raise UsageError(f"plane {index} is outside 0..{planes - 1}, those of {path}")
+        field = field[index]
+    stride = -(-max(field.shape) // longest)
+    return np.array(field[::stride, ::stride])
+
+
+def draw_field(field: Path, picture: Path, index: int | None = None, longest: int = 1024) -> None:
+    """Draw `field` (see `sample_plane`) into the PNG file `picture`."""
+    draw_plane(sample_plane(field, index, longest), picture, title=field.stem)
+
+
+def draw_plane(plane: Floats, picture: Path, title: str) -> None:
+    """Draw an array (rows, columns) with its colour bar into the PNG file `picture`.
+
+    Values of both signs get a diverging scale centred on 0; cells that are not numbers are grey.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows, columns = plane.shape
+    # matplotlib's own types are incomplete.
+    figure: Any = Figure(figsize=(9, min(12.0, max(2.0, 8 * rows / columns))), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.set_facecolor("0.6")
+    norm, colours = _scale(plane)
+    image = axes.imshow(plane, norm=norm, cmap=colours, interpolation="nearest")
+    axes.set_title(title)
+    figure.colorbar(image, ax=axes, shrink=0.8)
+    figure.savefig(picture, dpi=100)
+
+
+def write_animation(frames: Sequence[Pixels], path: Path, seconds_per_frame: float = 0.1) -> None:
+    """Write RGB frames (rows, columns, 3) as a looping animation: .gif, or .png for an APNG."""
+    from PIL import Image
+
+    if not frames or path.suffix not in (".gif", ".png"):
+        raise UsageError(
+            f"cannot animate {len(frames)} frames into {path}: .gif or .png, 1 or more"
+        )
+    images = [Image.fromarray(frame) for frame in frames]
+    if path.suffix == ".gif":
+        # One palette for all frames, or the land would flicker while the wave passes.
+        palette = Image.fromarray(np.concatenate(frames[:: -(-len(frames) // 4)])).quantize(255)
+        images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    images[0].save(
+        path,
+        save_all=True,
+        append_images=images[1:],
+        duration=round(1000 * seconds_per_frame),
+        loop=0,
+    )
+
+
+def _scale(plane: Floats) -> "tuple[Normalize, str]":
+    from matplotlib.colors import Normalize
+
+    finite = plane[np.isfinite(plane)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    if low < 0 < high:
+        bound = max(-low, high)
+        return Normalize(-bound, bound), "RdBu_r"
+    return Normalize(low, high if high > low else low + 1), "viridis"

@@ -1,0 +1,217 @@
+import io
+from dataclasses import dataclass, replace
+
+import pytest
+
+from outgrid.record import Measured, Record
+from outgrid.report.explain import explain
+from outgrid.report.lines import align, format_share, format_signed_share
+from outgrid.report.progress import Pace, follow
+from outgrid.report.summary import summarise
+
+PLAN = {
+    "stencil": "heat7",
+    "scheme": "skewed",
+    "shape": [1026, 2050, 2048],
+    "dtype": "float64",
+    "depths": [36, 36, 28],
+    "depth": 36,
+    "sweeps": 3,
+    "slab_planes": 4,
+    "threads": 2,
+    "rings": [{"planes": 50}, {"planes": 51}],
+    "memory_bytes": 1 << 30,
+    "fixed_bytes": 64 << 20,
+    "window_bytes": 900 << 20,
+    "transfer_bytes": 32 << 20,
+    "disk_bytes": 64 << 30,
+    "read_bytes": 96 << 30,
+    "written_bytes": 96 << 30,
+    "fill_bytes": 32 << 30,
+    "flash_written_terabytes": 0.137,
+    "predicted_seconds": 110.0,
+    "prediction": {
+        "seconds": 110.0,
+        "compute_seconds": 108.0,
+        "transfer_seconds": 88.0,
+        "updates_per_second": 3.9e9,
+        "bound_by": "compute",
+    },
+    "notes": ["planes pass through a bounce buffer", "tiles of 64 rows"],
+}
+
+
+def measured(**changes) -> Measured:
+    return Measured(
+        **{
+            "seconds": 100.0,
+            "compute_seconds": 99.0,
+            "wait_seconds": 0.4,
+            "fill_seconds": 20.0,
+            "read_bytes": 97 << 30,
+            "written_bytes": 97 << 30,
+            "fill_read_bytes": 0,
+            "fill_written_bytes": 32 << 30,
+            "ideal_bytes": 192 << 30,
+            "buffered_bytes": 0,
+            "updates": 430_000_000_000,
+            "flops": 3_440_000_000_000,
+            "peak_memory_bytes": 1000 << 20,
+            "memory_limit_bytes": 1 << 30,
+            "engine": "io_uring",
+            **changes,
+        }
+    )
+
+
+def record(**changes) -> Record:
+    return Record(
+        **{
+            "version": "0.1.0",
+            "started": "2026-11-21T10:00:00+00:00",
+            "problem": {},
+            "plan": PLAN,
+            "machine": {},
+            "measured": measured(),
+            "fields": {"u": "u.npy"},
+            **changes,
+        }
+    )
+
+
+def test_names_and_values_align_under_their_heading():
+    rows = [("heat7", ""), ("rate", "1"), ("moved", "2")]
+    assert align(rows) == "heat7\n  rate   1\n  moved  2"
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.003, "0.3 %"), (0.41, "41 %"), (0.0999, "10.0 %"), (1, "100 %")]
+)
+def test_shares_are_percents(share, text):
+    assert format_share(share) == text
+
+
+def test_deviations_carry_their_sign():
+    assert format_signed_share(0.052) == "+5.2 %"
+    assert format_signed_share(-0.2) == "-20 %"
+
+
+def test_a_plan_is_explained_with_every_figure():
+    text = explain(PLAN)
+    for words in [
+        "heat7 on 1026 x 2050 x 2048 float64, 100 steps",
+        "skewed, depth 36: 3 sweeps",
+        "4 planes, 2 threads",
+        "900 MiB in 101 planes of 2 rings",
+        "996 MiB of 1.00 GiB (97 %)",
+        "64.0 GiB",
+        "96.0 GiB",
+        "32.0 GiB written",
+        "0.137 TB",
+        "1 min 50 s predicted, bound by compute",
+        "3.90 GLUP/s",
+        "bounce buffer",
+        "tiles of 64 rows",
+    ]:
+        assert words in text
+
+
+def test_a_summary_tells_rate_bytes_memory_and_prediction():
+    text = summarise(record())
+    for words in [
+        "heat7 on 1026 x 2050 x 2048 float64, 100 steps: skewed, depth 36, 3 sweeps",
+        "4.30 GLUP/s, 34.4 GFLOP/s",
+        "1 min 40 s (predicted 1 min 50 s, +10 %)",
+        "0.4 % for transfers",
+        "1.010 of the ideal 192 GiB",
+        "peak 0.98 GiB of 1.00 GiB (98 %)",
+        "io_uring",
+        "u in u.npy",
+    ]:
+        assert words in text
+    assert "warning" not in text
+    assert "fallback" not in text
+
+
+def test_a_summary_hides_no_degraded_path():
+    changed = measured(engine="threads", fallbacks=("io_uring: refused",), buffered_bytes=4096)
+    text = summarise(record(measured=changed, warnings=("u holds 3 NaN",)))
+    for words in ["threads", "io_uring: refused", "4.00 KiB through the page cache", "3 NaN"]:
+        assert words in text
+
+
+@dataclass(frozen=True)
+class Step:
+    seconds: float = 0.0
+    updates_done: int = 0
+    updates_total: int = 1_000_000_000_000
+    read_bytes: int = 0
+    written_bytes: int = 0
+    wait_seconds: float = 0.0
+    sweep: int = 0
+    sweeps: int = 4
+
+
+def steady(seconds: float) -> Step:
+    return Step(
+        seconds=seconds,
+        updates_done=int(seconds * 2e9),
+        read_bytes=int(seconds * 5e8),
+        written_bytes=int(seconds * 4e8),
+        wait_seconds=seconds * 0.01,
+    )
+
+
+def test_no_time_of_arrival_before_anything_was_seen():
+    assert Pace().figures(steady(0)).remaining_seconds is None
+    assert Pace().figures(Step(seconds=5)).remaining_seconds is None
+
+
+def test_rates_over_the_recent_past():
+    pace = Pace(span_seconds=10)
+    for second in range(50):
+        figures = pace.figures(steady(second))
+    assert figures.updates_per_second == pytest.approx(2e9)
+    assert figures.read_bytes_per_second == pytest.approx(5e8)
+    assert figures.written_bytes_per_second == pytest.approx(4e8)
+    assert figures.wait_share == pytest.approx(0.01)
+    assert figures.remaining_seconds == pytest.approx((1e12 - 49 * 2e9) / 2e9)
+
+
+def test_the_time_of_arrival_follows_a_change_of_pace():
+    pace = Pace(span_seconds=10)
+    for second in range(50):
+        pace.figures(steady(second))
+    for second in range(50, 70):
+        slow = replace(steady(49), seconds=second, updates_done=int(98e9 + (second - 49) * 1e9))
+        figures = pace.figures(slow)
+    assert figures.updates_per_second == pytest.approx(1e9)
+
+
+def test_without_a_terminal_a_line_now_and_then():
+    stream = io.StringIO()
+    with follow(stream) as show:
+        for second in range(12):
+            show(replace(steady(second), sweep=1))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("sweep 2/4, 1.0 %, 2.00 GLUP/s, read 0.50 GB/s, write 0.40 GB/s")
+    assert "waiting 1.0 %, 8 min 15 s left" in lines[0]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_a_bar(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    stream = Terminal()
+    with follow(stream) as show:
+        show(steady(0))
+        show(steady(250))
+    text = stream.getvalue()
+    assert "sweep 1/4" in text
+    assert "50%" in text
+    assert "2.00 GLUP/s" in text
