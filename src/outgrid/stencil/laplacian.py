@@ -79,7 +79,7 @@ def _numeric(
         ),
         Fraction(0),
     )
-    total = field * float(centre)
+    total = float(centre) * field
     for distance, weight in enumerate(weights[1:], start=1):
         for square, (_, axes) in zip(squares, groups, strict=True):
             total = total + float(weight / square) * _neighbours(field, axes, distance)

@@ -1,0 +1,232 @@
+"""From a Python function to a stencil: it is called once, with symbols, and its result is kept."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast, overload
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil import expression as ex
+from outgrid.stencil.expression import Access, Parameter
+from outgrid.stencil.model import Assignment, Field, Stage, Stencil
+from outgrid.stencil.symbol import FieldSymbol, OffsetCountError, Symbol, as_expression, is_number
+from outgrid.units import nearest
+
+__all__ = ["Definition", "stencil"]
+
+_DIMENSIONS = (2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A stencil as its author wrote it: a function of fields and, keyword-only, parameters.
+
+    `ndim` is 2, 3, or None when the function may serve both. `name` names the stencil.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    ndim: int | None = None
+
+    @property
+    def summary(self) -> str:
+        """The first line of the function's docstring, or nothing."""
+        lines = (inspect.getdoc(self.function) or "").splitlines()
+        return lines[0] if lines else ""
+
+    def trace(self, ndim: int | None = None) -> Stencil:
+        """The stencil in `ndim` dimensions; None takes the number of offsets the function uses.
+
+        Raises DefinitionError, pointing at the file and line at fault, when the function does not
+        define a stencil, and when `ndim` is None and the function works in 2-D and in 3-D.
+        """
+        if self.ndim is not None:
+            if ndim not in (None, self.ndim):
+                raise DefinitionError(f"stencil {self.name!r} is {self.ndim}-D, not {ndim}-D")
+            return self._trace(self.ndim)
+        if ndim is not None:
+            if ndim not in _DIMENSIONS:
+                raise DefinitionError(f"a stencil has 2 or 3 dimensions, not {ndim}")
+            return self._trace(ndim)
+        return self._infer()
+
+    def _infer(self) -> Stencil:
+        found: list[Stencil] = []
+        faults: list[DefinitionError] = []
+        for ndim in _DIMENSIONS:
+            try:
+                found.append(self._trace(ndim))
+            except DefinitionError as error:
+                faults.append(error)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise DefinitionError(
+                f"stencil {self.name!r} works in 2-D and in 3-D; say which with a shape or ndim="
+            )
+        # A wrong count of offsets in one number of dimensions only says that it is the other one.
+        raise next(
+            (fault for fault in faults if not isinstance(fault, OffsetCountError)), faults[-1]
+        )
+
+    def _trace(self, ndim: int) -> Stencil:
+        names, defaults, parameters = _arguments(self)
+        symbols = {name: Symbol(Parameter(name)) for name in parameters}
+        try:
+            returned = self.function(*(FieldSymbol(name, ndim) for name in names), **symbols)
+            stages = _stages(returned, names)
+            return _assemble(self.name, ndim, names, parameters, defaults, stages)
+        except Exception as error:
+            _raise_located(self, error)
+
+
+@overload
+def stencil(function: Callable[..., Any], /) -> Definition: ...
+
+
+@overload
+def stencil(
+    *, name: str | None = None, ndim: int | None = None
+) -> Callable[[Callable[..., Any]], Definition]: ...
+
+
+def stencil(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    ndim: int | None = None,
+) -> Definition | Callable[[Callable[..., Any]], Definition]:
+    """Make a function the definition of a stencil: `@stencil`, or `@stencil(name=..., ndim=...)`.
+
+    Positional arguments are fields: `u` is the value of the updated cell, `u[0, 0, -1]` that of a
+    neighbour (whole numbers, axes slowest first), `u.previous` and `u.previous[...]` the same one
+    time level back. Keyword-only arguments are scalar parameters, whose defaults are kept. The
+    function returns the new value of the first field; or a tuple for the first fields; or a
+    dictionary by field name; or a list of such dictionaries, one per stage, where each stage sees
+    what the stages before it wrote.
+    """
+
+    def define(function: Callable[..., Any]) -> Definition:
+        if not inspect.isfunction(function):
+            raise DefinitionError(f"{function!r} is not a function and defines no stencil")
+        if ndim is not None and ndim not in _DIMENSIONS:
+            raise DefinitionError(f"a stencil has 2 or 3 dimensions, not {ndim}")
+        return Definition(function, name if name is not None else function.__name__, ndim)
+
+    return define if function is None else define(function)
+
+
+def _arguments(
+    definition: Definition,
+) -> tuple[tuple[str, ...], tuple[tuple[str, float], ...], tuple[str, ...]]:
+    fields: list[str] = []
+    parameters: list[str] = []
+    defaults: list[tuple[str, float]] = []
+    for argument in inspect.signature(definition.function).parameters.values():
+        default: Any = argument.default
+        if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+            _raise_at_definition(
+                definition, f"*{argument.name} is neither a field nor a parameter; name each one"
+            )
+        if argument.kind is not argument.KEYWORD_ONLY:
+            if default is not argument.empty:
+                _raise_at_definition(
+                    definition,
+                    f"field {argument.name!r} cannot have a default ({default!r}); parameters can:"
+                    f" put it after a bare *, as in (u, *, {argument.name}={default!r})",
+                )
+            fields.append(argument.name)
+            continue
+        parameters.append(argument.name)
+        if default is argument.empty:
+            continue
+        if not is_number(default) or not math.isfinite(float(default)):
+            _raise_at_definition(
+                definition,
+                f"the default {argument.name} = {default!r} is not a finite number",
+            )
+        defaults.append((argument.name, float(default)))
+    if not fields:
+        _raise_at_definition(definition, "it has 0 fields; its first argument must be one")
+    return tuple(fields), tuple(defaults), tuple(parameters)
+
+
+def _stages(returned: object, names: tuple[str, ...]) -> tuple[Stage, ...]:
+    if isinstance(returned, list):
+        parts = cast("list[object]", returned)
+        return tuple(_stage(part, names, f"stage {number}") for number, part in enumerate(parts))
+    return (_stage(returned, names, "it"),)
+
+
+def _stage(returned: object, names: tuple[str, ...], subject: str) -> Stage:
+    values: Mapping[object, object]
+    if isinstance(returned, Mapping):
+        values = cast("Mapping[object, object]", returned)
+    elif isinstance(returned, tuple):
+        parts = cast("tuple[object, ...]", returned)
+        if len(parts) > len(names):
+            raise DefinitionError(
+                f"{subject} returns {len(parts)} values for {len(names)} fields"
+                f" ({', '.join(names)}); return at most {len(names)}"
+            )
+        values = dict(zip(names, parts, strict=False))
+    elif returned is None:
+        raise DefinitionError(f"{subject} returns nothing; return the new value of {names[0]!r}")
+    else:
+        values = {names[0]: returned}
+    for name in values:
+        if name not in names:
+            guess = nearest(str(name), names)
+            hint = f"did you mean {guess!r}?" if guess else f"fields are {', '.join(names)}"
+            raise DefinitionError(
+                f"{subject} returns a value for {name!r}, which is no field; {hint}"
+            )
+    return Stage(
+        tuple(Assignment(name, as_expression(values[name])) for name in names if name in values)
+    )
+
+
+def _assemble(
+    name: str,
+    ndim: int,
+    names: tuple[str, ...],
+    parameters: tuple[str, ...],
+    defaults: tuple[tuple[str, float], ...],
+    stages: tuple[Stage, ...],
+) -> Stencil:
+    updated = {each.field for stage in stages for each in stage.assignments}
+    nodes = {
+        node for stage in stages for each in stage.assignments for node in ex.nodes(each.expression)
+    }
+    read = {node.field for node in nodes if isinstance(node, Access)}
+    previous = {node.field for node in nodes if isinstance(node, Access) and node.level == -1}
+    for field in names:
+        if field not in read | updated:
+            raise DefinitionError(f"field {field!r} is neither read nor updated; remove it")
+    for parameter in parameters:
+        if Parameter(parameter) not in nodes:
+            raise DefinitionError(f"parameter {parameter!r} is not used; remove it")
+    fields = tuple(Field(field, field in updated, 1 + (field in previous)) for field in names)
+    return Stencil(name, ndim, fields, parameters, stages, defaults)
+
+
+def _raise_located(definition: Definition, error: Exception) -> NoReturn:
+    """Point at the innermost line of the user's own file that led to `error`."""
+    code = definition.function.__code__
+    line = code.co_firstlineno
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == code.co_filename:
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    message = str(error)
+    if not isinstance(error, DefinitionError):
+        message = f"{type(error).__name__}: {error}"
+    kind = OffsetCountError if isinstance(error, OffsetCountError) else DefinitionError
+    raise kind(f"{code.co_filename}:{line}: stencil {definition.name!r}: {message}") from error
+
+
+def _raise_at_definition(definition: Definition, message: str) -> NoReturn:
+    _raise_located(definition, DefinitionError(message))
