@@ -1,0 +1,1 @@
+"""Compiling kernels, caching them by digest, loading them. Knows no stencil mathematics."""

@@ -1,0 +1,1 @@
+"""Writing: from a stencil to the C++ source of its kernel. Runs no compiler."""

@@ -1,0 +1,309 @@
+"""A stencil's kernel as readable C++: straight-line vector code inside loops that never change.
+
+The unit of work is a row of one or more neighbouring planes: values that several planes read are
+loaded once. Rows are whole vectors; cells of the boundary layer that share a vector with interior
+cells are blended with the value they keep, so there are no remainder loops and every cell is
+computed by the same instructions in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from outgrid.codegen.traversal import LOOPS, SLAB
+from outgrid.codegen.vector import PRELUDE, SPELLING, TYPES
+from outgrid.errors import DefinitionError
+from outgrid.plan.lifetime import ring_count
+from outgrid.stencil.contract import contract
+from outgrid.stencil.expression import (
+    Access,
+    Constant,
+    Expression,
+    Operation,
+    Parameter,
+    is_uniform,
+    nodes,
+    substitute,
+)
+from outgrid.stencil.model import Assignment, Field, Stencil
+
+GENERATION = 1  # part of the cache key: raise it when the same stencil gets other code
+
+
+@dataclass(frozen=True, slots=True)
+class RingSlot:
+    """Where a field's ring stands in the kernel's list of rings."""
+
+    field: str
+    index: int
+
+
+def ring_order(stencil: Stencil) -> tuple[RingSlot, ...]:
+    """Order of the rings in the kernel's argument."""
+    return tuple(
+        RingSlot(field.name, index)
+        for field in stencil.fields
+        for index in range(ring_count(field, stencil))
+    )
+
+
+def generate(stencil: Stencil, dtype: str) -> str:
+    """C++ source of the kernel of ``stencil`` for ``dtype`` ("float32" or "float64").
+
+    Exports ``int outgrid_advance(const Slab*)``. Raises DefinitionError for a stencil that the
+    generator does not cover.
+    """
+    if len(stencil.stages) != 1:
+        raise DefinitionError(
+            f"stencil {stencil.name!r} has {len(stencil.stages)} stages; kernels have one for now"
+        )
+    return _Writer(stencil, dtype).text()
+
+
+class _Writer:
+    """Names and pieces of one kernel."""
+
+    def __init__(self, stencil: Stencil, dtype: str) -> None:
+        self.stencil, self.dtype = stencil, dtype
+        self.real, self.integer = TYPES[dtype]
+        (stage,) = stencil.stages
+        self.assignments = tuple(
+            Assignment(a.field, contract(a.expression)) for a in stage.assignments
+        )
+        self.rings = ring_order(stencil)
+        self.names = {field.name: f"f{i}" for i, field in enumerate(stencil.fields)}
+        self.radius = stencil.radius
+        self.uniform = self._uniform_nodes()
+
+    def text(self) -> str:
+        """The whole source."""
+        radius = self.radius if self.stencil.ndim == 3 else (self.radius[0], 0, self.radius[1])
+        groups = self._groups()
+        prelude = PRELUDE.replace("REAL", self.real).replace("INTEGER", self.integer)
+        return "\n".join(
+            [
+                f"// Kernel of stencil {self.stencil.digest[:16]}, {self.dtype}: "
+                f"{self.stencil.flops} flops per update, radius {radius}.",
+                *(f"//   {name} = field {number}" for number, name in self._field_comments()),
+                prelude,
+                SLAB.replace("REAL", self.real),
+                f"constexpr int64_t kRadiusZ = {radius[0]}, kRadiusY = {radius[1]}, "
+                f"kRadiusX = {radius[2]}, kSlopeY = {max(1, radius[1])};",
+                "",
+                self._uniform_struct(),
+                self._pointers(),
+                self._keep_rows(),
+                *(self._update(planes) for planes in groups),
+                self._dispatch(groups),
+                LOOPS,
+            ]
+        )
+
+    def _field_comments(self) -> Iterator[tuple[int, str]]:
+        for number, field in enumerate(self.stencil.fields):
+            yield number, self.names[field.name]
+
+    def _groups(self) -> tuple[int, ...]:
+        """Planes per row update, most first: wide stencils gain from sharing a column's loads."""
+        return (4, 2, 1) if self.radius[0] > 1 else (2, 1)
+
+    def _uniform_nodes(self) -> dict[Expression, str]:
+        """Names of the parameters and of what is computed from them alone, once per call."""
+        found: dict[Expression, str] = {}
+        for assignment in self.assignments:
+            for node in nodes(assignment.expression):
+                if node not in found and not isinstance(node, Constant) and is_uniform(node):
+                    found[node] = f"p{len(found)}"
+        return found
+
+    def _uniform_struct(self) -> str:
+        """Parameters, and what follows from them alone, in the precision of the fields."""
+        lines = ["struct Uniform {"]
+        lines += [f"  {self.real} {name};" for name in self.uniform.values()]
+        lines += ["  explicit Uniform(const double* given) {", "    (void)given;"]
+        for node, name in self.uniform.items():
+            if isinstance(node, Parameter):
+                number = self.stencil.parameters.index(node.name)
+                lines.append(f"    {name} = {self.real}(given[{number}]);")
+            elif isinstance(node, Operation):
+                operands = [self.uniform.get(o) or self._scalar(o) for o in node.operands]
+                lines.append(f"    {name} = {SPELLING[node.name].format(*operands)};")
+        return "\n".join([*lines, "  }", "};", ""])
+
+    def _scalar(self, node: Expression) -> str:
+        if not isinstance(node, Constant):
+            raise DefinitionError(f"{node!r} is not a constant")
+        return f"{self.real}({node.value.hex()})"
+
+    def _pointers(self) -> str:
+        """Access to the plane of a field at a level relative to the one being computed."""
+        lines = [f"using Plane = {self.real}*;"]
+        start = 0
+        for field in self.stencil.fields:
+            count = ring_count(field, self.stencil)
+            which = f"{start} + (level % {count} + {count}) % {count}" if count > 1 else f"{start}"
+            lines.append(
+                f"OG_INLINE Plane {self.names[field.name]}_plane(const Slab& s, int64_t level, "
+                f"int64_t z) {{\n  (void)level;\n"
+                f"  return (Plane)s.rings[{which}][z];\n}}"
+            )
+            start += count
+        return "\n".join([*lines, ""])
+
+    def _keep_rows(self) -> str:
+        lines = ["void keep_rows(const Slab& s, int64_t t, int64_t z, int64_t y0, int64_t y1) {"]
+        for field in self._updated():
+            name = self.names[field.name]
+            lines.append(
+                f"  keep({name}_plane(s, s.base + t, z), {name}_plane(s, s.base + t - 1, z), "
+                "s.row_stride, y0, y1);"
+            )
+        return "\n".join([*lines, "}", ""])
+
+    def _updated(self) -> tuple[Field, ...]:
+        return tuple(self.stencil.field(a.field) for a in self.assignments)
+
+    def _offset(self, access: Access) -> tuple[int, int, int]:
+        """(plane, row, column) offset; in two dimensions a plane is one row."""
+        if self.stencil.ndim == 2:
+            return access.offset[0], 0, access.offset[1]
+        return access.offset[0], access.offset[1], access.offset[2]
+
+    def _expressions(self, planes: int) -> list[tuple[int, Assignment]]:
+        """The assignments of ``planes`` neighbouring planes, offsets counted from the first."""
+        found: list[tuple[int, Assignment]] = []
+        for plane in range(planes):
+            for assignment in self.assignments:
+                moved: dict[Expression, Expression] = {
+                    node: Access(node.field, node.level, (node.offset[0] + plane, *node.offset[1:]))
+                    for node in nodes(assignment.expression)
+                    if isinstance(node, Access)
+                }
+                expression = substitute(assignment.expression, moved)
+                found.append((plane, Assignment(assignment.field, expression)))
+        return found
+
+    def _update(self, planes: int) -> str:
+        """Rows [y0, y1) of ``planes`` planes from z on, whole rows of vectors."""
+        work = self._expressions(planes)
+        inputs = self._inputs(work, planes)
+        lines = [
+            f"void update_{planes}(const Slab& s, const Uniform& u, int64_t t, int64_t z, "
+            "int64_t y0, int64_t y1) {",
+            "  (void)u;",
+            "  const int64_t now = s.base + t - 1, stride = s.row_stride, nx = s.columns;",
+        ]
+        for (field, level, plane), name in inputs.items():
+            lines.append(
+                f"  const {self.real}* const {name} = "
+                f"{self.names[field]}_plane(s, now + ({level}), z + ({plane}));"
+            )
+        for plane in range(planes):
+            for field in self._updated():
+                name = self.names[field.name]
+                lines.append(
+                    f"  Plane const {name}_out{plane} = {name}_plane(s, now + 1, z + {plane});"
+                )
+        lines += [f"  const V {name}v = all(u.{name});" for name in self._used_uniforms(work)]
+        lines += [
+            "  const int64_t first = kRadiusX, last = nx - kRadiusX;",
+            "  const int64_t head = (first + kLanes - 1) / kLanes * kLanes, tail = last / kLanes * kLanes;",
+            "  auto cells = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {",
+            "    (void)x;",
+            *(f"    {line}" for line in self._body(work, inputs)),
+            "  };",
+            "  for (int64_t y = y0; y < y1; ++y) {",
+            "    const int64_t row = y * stride;",
+            "    int64_t x = 0;",
+            "    for (; x < head; x += kLanes) cells(row + x, x, std::true_type{});",
+            "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});",
+            "    for (; x < nx; x += kLanes) cells(row + x, x, std::true_type{});",
+            "  }",
+            "}",
+            "",
+        ]
+        return "\n".join(lines)
+
+    def _inputs(
+        self, work: list[tuple[int, Assignment]], planes: int
+    ) -> dict[tuple[str, int, int], str]:
+        """Planes read, keyed by (field, level, plane offset); the kept value is read as well."""
+        found: dict[tuple[str, int, int], str] = {}
+        keys = [
+            (node.field, node.level, node.offset[0])
+            for _, assignment in work
+            for node in nodes(assignment.expression)
+            if isinstance(node, Access)
+        ]
+        keys += [(field.name, 0, plane) for plane in range(planes) for field in self._updated()]
+        for field, level, plane in keys:
+            sign = "m" if plane < 0 else "p"
+            age = "old_" if level < 0 else ""
+            found.setdefault((field, level, plane), f"{self.names[field]}_{age}{sign}{abs(plane)}")
+        return found
+
+    def _used_uniforms(self, work: list[tuple[int, Assignment]]) -> list[str]:
+        """Uniform values that a cell needs, not those that only lead to them."""
+        used: dict[str, None] = {}
+        for _, assignment in work:
+            for node in nodes(assignment.expression):
+                if node in self.uniform:
+                    continue
+                if isinstance(node, Operation):
+                    used |= {self.uniform[o]: None for o in node.operands if o in self.uniform}
+            if assignment.expression in self.uniform:
+                used[self.uniform[assignment.expression]] = None
+        return list(used)
+
+    def _body(
+        self, work: list[tuple[int, Assignment]], inputs: dict[tuple[str, int, int], str]
+    ) -> Iterator[str]:
+        """Statements for one vector of cells in each plane; equal values are computed once."""
+        values: dict[Expression, str] = {}
+        results: list[tuple[int, str, str]] = []
+        for plane, assignment in work:
+            for node in nodes(assignment.expression):
+                if node in values:
+                    continue
+                if node in self.uniform:
+                    values[node] = f"{self.uniform[node]}v"
+                elif isinstance(node, Constant):
+                    values[node] = f"all({self._scalar(node)})"
+                elif isinstance(node, Access):
+                    values[node] = f"v{len(values)}"
+                    yield f"const V {values[node]} = {self._load(node, inputs)};"
+                elif isinstance(node, Operation):
+                    operands = [values[operand] for operand in node.operands]
+                    values[node] = f"v{len(values)}"
+                    yield f"const V {values[node]} = {SPELLING[node.name].format(*operands)};"
+            results.append((plane, assignment.field, values[assignment.expression]))
+        yield "if constexpr (edge.value) {"
+        yield "  const M in = within(x, first, last);"
+        for plane, field, value in results:
+            name = self.names[field]
+            yield f"  store({name}_out{plane} + i, in ? {value} : load({inputs[field, 0, plane]} + i));"
+        yield "} else {"
+        for plane, field, value in results:
+            yield f"  store({self.names[field]}_out{plane} + i, {value});"
+        yield "}"
+
+    def _load(self, access: Access, inputs: dict[tuple[str, int, int], str]) -> str:
+        plane, row, column = self._offset(access)
+        place = f"{inputs[access.field, access.level, plane]} + i"
+        if row:
+            place += f" {'+' if row > 0 else '-'} {abs(row)} * stride"
+        if column:
+            place += f" {'+' if column > 0 else '-'} {abs(column)}"
+        return f"load({place})"
+
+    def _dispatch(self, groups: tuple[int, ...]) -> str:
+        """The largest group that fits into ``n`` planes; returns the planes taken."""
+        lines = [
+            "int64_t update_planes(const Slab& s, const Uniform& u, int64_t t, int64_t z, int64_t n,",
+            "                      int64_t y0, int64_t y1) {",
+        ]
+        for planes in groups:
+            condition = f"if (n >= {planes}) " if planes > 1 else ""
+            lines.append(f"  {condition}return update_{planes}(s, u, t, z, y0, y1), {planes};")
+        return "\n".join([*lines, "}", ""])

@@ -1,0 +1,120 @@
+"""The loops of a kernel: slabs, levels, diamonds. The same text serves every stencil.
+
+A slab is a range of the front. Level t works on plane ``F - shift - S*t``; updates of level t
+follow those of level t - 1 that they read, in any order that respects this.
+"""
+
+from __future__ import annotations
+
+SLAB = r"""
+namespace {
+
+// What one call advances, all in plane numbers of the sweep. Rings hold addresses of planes.
+struct Slab {
+  const char* const* const* rings;  // [ring][plane]
+  const double* parameters;
+  int64_t planes, rows, columns, row_stride;  // extents; stride of rows in elements
+  int64_t first, last;                        // front positions [first, last)
+  int64_t depth, base, skew, shift;           // levels 1..depth; level t lives in ring (base + t) mod m
+  int64_t order, tile_rows, tile_planes, threads;
+};
+
+// Cells outside the interior keep their value: copied from level to level like an update.
+OG_INLINE void keep(REAL* to, const REAL* from, int64_t stride, int64_t y0, int64_t y1) {
+  if (y0 < y1) std::memcpy(to + y0 * stride, from + y0 * stride, (y1 - y0) * stride * sizeof(REAL));
+}
+
+OG_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+OG_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+"""
+
+LOOPS = r"""
+// Level t on planes [z0, z1) and rows [y0, y1).
+void level(const Slab& s, const Uniform& u, int64_t t, int64_t z0, int64_t z1, int64_t y0, int64_t y1) {
+  z0 = most(z0, 0), z1 = least(z1, s.planes), y0 = most(y0, 0), y1 = least(y1, s.rows);
+  if (y0 >= y1) return;
+  for (int64_t z = z0; z < z1;) {
+    const bool fixed = z < kRadiusZ || z >= s.planes - kRadiusZ;
+    if (fixed) {
+      keep_rows(s, t, z, y0, y1);
+      ++z;
+      continue;
+    }
+    const int64_t n = least(z1, s.planes - kRadiusZ) - z;
+    const int64_t a = least(most(y0, kRadiusY), y1), b = most(least(y1, s.rows - kRadiusY), a);
+    const int64_t taken = update_planes(s, u, t, z, n, a, b);
+    for (int64_t i = z; i < z + taken; ++i) {
+      keep_rows(s, t, i, y0, a);
+      keep_rows(s, t, i, b, y1);
+    }
+    z += taken;
+  }
+}
+
+// Each level over the whole slab before the next; blocks of rows and planes are shared out.
+void by_level(const Slab& s, const Uniform& u) {
+  const int64_t rows = s.tile_rows > 0 ? s.tile_rows : s.rows;
+  const int64_t blocks = (s.rows + rows - 1) / rows;
+#pragma omp parallel num_threads(s.threads)
+  for (int64_t t = 1; t <= s.depth; ++t) {
+    const int64_t z0 = most(0, s.first - s.shift - s.skew * t);
+    const int64_t z1 = least(s.planes, s.last - s.shift - s.skew * t);
+    if (z0 >= z1) continue;
+    if (blocks > 1) {
+#pragma omp for schedule(dynamic, 1)
+      for (int64_t b = 0; b < blocks; ++b) level(s, u, t, z0, z1, b * rows, (b + 1) * rows);
+    } else {
+      // Whole planes: as many shares as threads, cut in y as well where planes are few.
+      const int64_t threads = omp_get_num_threads();
+      const int64_t groups = (z1 - z0 + s.tile_planes - 1) / s.tile_planes;
+      const int64_t cut = groups >= 4 * threads || s.rows == 1 ? 1 : threads;
+      const int64_t share = (s.rows + cut - 1) / cut;
+#pragma omp for collapse(2) schedule(static)
+      for (int64_t g = 0; g < groups; ++g) {
+        for (int64_t c = 0; c < cut; ++c) {
+          const int64_t z = z0 + g * s.tile_planes;
+          level(s, u, t, z, least(z + s.tile_planes, z1), c * share, (c + 1) * share);
+        }
+      }
+    }
+  }
+}
+
+// Diamonds of D rows, staggered by half a diamond every H levels. A diamond grows by the radius
+// for H levels and shrinks for H levels, so that it reads only itself and the row of diamonds
+// before it. Within a diamond the front moves a few planes at a time through all its levels.
+void by_diamond(const Slab& s, const Uniform& u) {
+  const int64_t width = s.tile_rows, height = width / (2 * kSlopeY);
+#pragma omp parallel num_threads(s.threads)
+  for (int64_t k = 0; (k - 1) * height < s.depth; ++k) {
+    const int64_t t0 = most(1, (k - 1) * height + 1), t1 = least(s.depth, (k + 1) * height - 1);
+    const int64_t offset = k % 2 == 0 ? 0 : width / 2;
+    const int64_t diamonds = (s.rows + width - 1) / width + 1;
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < diamonds; ++i) {
+      const int64_t centre = i * width + offset;
+      for (int64_t front = s.first; front < s.last; front += s.tile_planes) {
+        const int64_t end = least(front + s.tile_planes, s.last);
+        for (int64_t t = t0; t <= t1; ++t) {
+          const int64_t age = t - (k - 1) * height;
+          const int64_t half = kSlopeY * least(age, 2 * height - age);
+          const int64_t back = s.shift + s.skew * t;
+          level(s, u, t, front - back, end - back, centre - half, centre + half);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" int outgrid_advance(const Slab* slab) {
+  const Uniform u(slab->parameters);
+  if (slab->order == 1) {
+    by_diamond(*slab, u);
+  } else {
+    by_level(*slab, u);
+  }
+  return 0;
+}
+"""

@@ -1,0 +1,108 @@
+"""The vector types and operations that generated kernels use, for any instruction set.
+
+Arithmetic relies on the vector extensions of g++ and clang++; only what they lack is written per
+instruction set: the fused multiply-add, which must be fused everywhere for results to be the same
+to the bit, and the square root.
+"""
+
+from __future__ import annotations
+
+PRELUDE = r"""
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <omp.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#if defined(__AVX512F__)
+#define OG_VECTOR_BYTES 64
+#elif defined(__AVX2__)
+#define OG_VECTOR_BYTES 32
+#else
+#define OG_VECTOR_BYTES 16
+#endif
+#define OG_INLINE static inline __attribute__((always_inline))
+
+namespace {
+
+typedef REAL V __attribute__((vector_size(OG_VECTOR_BYTES)));
+typedef REAL Unaligned __attribute__((vector_size(OG_VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
+typedef INTEGER M __attribute__((vector_size(OG_VECTOR_BYTES)));
+constexpr int64_t kLanes = OG_VECTOR_BYTES / sizeof(REAL);
+
+OG_INLINE V load(const REAL* p) { return *reinterpret_cast<const Unaligned*>(p); }
+OG_INLINE void store(REAL* p, V v) { *reinterpret_cast<Unaligned*>(p) = v; }
+OG_INLINE V all(REAL a) { return V{} + a; }
+
+// a * b + c, rounded once.
+OG_INLINE V fma(V a, V b, V c) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(REAL) == 8) {
+    return (V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+  } else {
+    return (V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+  }
+#elif defined(__AVX2__) && defined(__FMA__)
+  if constexpr (sizeof(REAL) == 8) {
+    return (V)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+  } else {
+    return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+  }
+#elif defined(__aarch64__)
+  if constexpr (sizeof(REAL) == 8) {
+    return (V)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
+  } else {
+    return (V)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+  }
+#else
+  V v;
+  for (int64_t i = 0; i < kLanes; ++i) v[i] = std::fma(a[i], b[i], c[i]);
+  return v;
+#endif
+}
+
+OG_INLINE V root(V a) {
+  V v;
+  for (int64_t i = 0; i < kLanes; ++i) v[i] = std::sqrt(a[i]);
+  return v;
+}
+
+// A NaN in either operand is the result, as in NumPy's minimum and maximum.
+OG_INLINE V least(V a, V b) { return ((a < b) | (a != a)) ? a : b; }
+OG_INLINE V most(V a, V b) { return ((a > b) | (a != a)) ? a : b; }
+OG_INLINE V magnitude(V a) { return a < 0 ? -a : a + REAL(0); }
+
+OG_INLINE REAL fma(REAL a, REAL b, REAL c) { return std::fma(a, b, c); }
+OG_INLINE REAL root(REAL a) { return std::sqrt(a); }
+OG_INLINE REAL least(REAL a, REAL b) { return a < b || a != a ? a : b; }
+OG_INLINE REAL most(REAL a, REAL b) { return a > b || a != a ? a : b; }
+OG_INLINE REAL magnitude(REAL a) { return std::fabs(a); }
+
+// Lanes x, x + 1, ... of a row that lie in [first, last).
+OG_INLINE M within(int64_t x, int64_t first, int64_t last) {
+  M m;
+  for (int64_t i = 0; i < kLanes; ++i) m[i] = x + i >= first && x + i < last ? -1 : 0;
+  return m;
+}
+
+}  // namespace
+"""
+
+SPELLING = {
+    "add": "({0} + {1})",
+    "sub": "({0} - {1})",
+    "mul": "({0} * {1})",
+    "div": "({0} / {1})",
+    "neg": "(-{0})",
+    "fma": "fma({0}, {1}, {2})",
+    "min": "least({0}, {1})",
+    "max": "most({0}, {1})",
+    "sqrt": "root({0})",
+    "abs": "magnitude({0})",
+}
+
+TYPES = {"float32": ("float", "int32_t"), "float64": ("double", "int64_t")}

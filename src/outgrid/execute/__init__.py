@@ -1,0 +1,1 @@
+"""Obeying a program: reference (NumPy), streaming (the real one), counting (moves nothing)."""

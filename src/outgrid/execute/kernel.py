@@ -1,0 +1,85 @@
+"""A compiled kernel as a call: the structure it takes, and the addresses that fill it."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from outgrid.build.compiler import Library
+from outgrid.errors import ExecutionError
+
+if TYPE_CHECKING:
+    from outgrid.plan.layout import ITEM_BYTES
+from outgrid.plan.model import Plan
+from outgrid.plan.program import Advance
+
+ORDERS = {"level": 0, "diamond": 1, "strip": 2}
+
+
+class _Slab(ctypes.Structure):
+    """Mirror of the generated ``struct Slab``."""
+
+    _fields_ = [
+        ("rings", ctypes.c_void_p),
+        ("parameters", ctypes.c_void_p),
+        *(
+            (name, ctypes.c_int64)
+            for name in (
+                "planes",
+                "rows",
+                "columns",
+                "row_stride",
+                "first",
+                "last",
+                "depth",
+                "base",
+                "skew",
+                "shift",
+                "order",
+                "tile_rows",
+                "tile_planes",
+                "threads",
+            )
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Updates the planes of a window. ``parameters`` are in the order of the stencil."""
+
+    library: Library
+    parameters: tuple[float, ...]
+
+    def advance(self, plan: Plan, window: Window, instruction: Advance) -> None:
+        """Carry out one advance, all of its parts in order. Releases the interpreter lock."""
+        values = np.array(self.parameters or (0.0,), dtype=np.float64)
+        for part in instruction.parts:
+            pointers = window.plane_tables(part.sweep, part.first)
+            slab = _Slab(
+                rings=pointers.ctypes.data,
+                parameters=values.ctypes.data,
+                planes=plan.planes,
+                rows=plan.layout.rows,
+                columns=plan.shape[-1],
+                row_stride=plan.layout.row_stride_bytes // ITEM_BYTES[plan.dtype],
+                first=part.first,
+                last=part.last,
+                depth=plan.depths[part.sweep],
+                base=plan.base(part.sweep),
+                skew=plan.skew,
+                shift=plan.shifts[0],
+                order=ORDERS[plan.tile.order],
+                tile_rows=plan.tile.rows,
+                tile_planes=plan.tile.planes,
+                threads=plan.threads,
+            )
+            status = self.library.handle.outgrid_advance(ctypes.byref(slab))
+            if status != 0:
+                raise ExecutionError(
+                    f"the kernel failed with status {status} in sweep {part.sweep}, front "
+                    f"positions {part.first}..{part.last}"
+                )

@@ -1,0 +1,240 @@
+"""Streaming: obey a program over real stores, with a kernel that updates what is in the window.
+
+The calling thread runs the kernel. Between slabs, and while it has to wait, it starts every get,
+put and commit whose gate is open; the transfers themselves run beside the kernel. So long as the
+window holds a slab being read and one being written, neither side waits for the other's interpreter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from outgrid.errors import ExecutionError, StoreError
+from outgrid.execute.gates import Watermarks
+from outgrid.execute.kernel import Kernel
+from outgrid.execute.window import Window
+from outgrid.plan.model import Plan
+from outgrid.plan.program import Advance, Commit, Get, Instruction, Put, program
+from outgrid.storage.base import Completion, Planes, Store, Transfers
+
+# A request that takes longer than this has gone missing; a run that waits for it says so.
+STUCK_SECONDS = 300.0
+PROGRESS_SECONDS = 0.25
+
+StoreKey = tuple[str, int, int]  # field, level, state modulo 2
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run has come. Seconds and bytes are those of the sweeps so far."""
+
+    sweep: int
+    sweeps: int
+    slab: int
+    slabs: int
+    updates_done: int
+    updates_total: int
+    seconds: float
+    read_bytes: int
+    written_bytes: int
+    wait_seconds: float
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the executor measured."""
+
+    seconds: float = 0.0
+    compute_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    plane_updates: int = 0
+    waits: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+
+
+def stream(
+    plan: Plan,
+    kernel: Kernel,
+    window: Window,
+    stores: Mapping[StoreKey, Store],
+    transfers: Transfers,
+    committed: Callable[[int], None],
+    progress: Callable[[Progress], None] | None = None,
+    leaving: Callable[[Put, Window], None] | None = None,
+    instructions: Iterable[Instruction] | None = None,
+) -> Tally:
+    """Run the whole program.
+
+    ``committed(state)`` is called when every byte of ``state`` is durable in its stores and has to
+    make that known durably; ``leaving`` sees each put before it starts. Raises StoreError where a
+    transfer failed and ExecutionError where the program cannot go on.
+    """
+    run = _Run(plan, kernel, window, stores, transfers, committed, progress, leaving)
+    return run.obey(program(plan) if instructions is None else instructions)
+
+
+class _Run:
+    def __init__(
+        self,
+        plan: Plan,
+        kernel: Kernel,
+        window: Window,
+        stores: Mapping[StoreKey, Store],
+        transfers: Transfers,
+        committed: Callable[[int], None],
+        progress: Callable[[Progress], None] | None,
+        leaving: Callable[[Put, Window], None] | None,
+    ) -> None:
+        self.plan, self.kernel, self.window = plan, kernel, window
+        self.stores, self.transfers = stores, transfers
+        self.committed, self.progress, self.leaving = committed, progress, leaving
+        self.marks = Watermarks()
+        self.tally = Tally()
+        self.gets: deque[Get] = deque()
+        self.puts: deque[Put] = deque()
+        self.commits: deque[Commit] = deque()
+        self.flying: dict[int, tuple[Get | Put, Store]] = {}
+        self.flushing: dict[int, Store] = {}
+        self.rows = range(plan.layout.rows)
+        self.started = self.reported = time.perf_counter()
+
+    def obey(self, instructions: Iterable[Instruction]) -> Tally:
+        """Queue transfers as they come; advance as soon as the gate of an advance is open."""
+        for instruction in instructions:
+            match instruction:
+                case Get():
+                    self.gets.append(instruction)
+                case Put():
+                    self.puts.append(instruction)
+                case Commit():
+                    self.commits.append(instruction)
+                case Advance():
+                    self._advance(instruction)
+        while self.gets or self.puts or self.commits or self.flying or self.flushing:
+            self._wait()
+        self.tally.seconds = time.perf_counter() - self.started
+        return self.tally
+
+    def _advance(self, advance: Advance) -> None:
+        self._settle(self.transfers.poll())
+        self._start_all()
+        waiting = time.perf_counter()
+        while not self.marks.open(advance.gate):
+            self._wait()
+        begin = time.perf_counter()
+        self.kernel.advance(self.plan, self.window, advance)
+        end = time.perf_counter()
+        self.tally.wait_seconds += begin - waiting
+        self.tally.compute_seconds += end - begin
+        self.tally.plane_updates += plane_updates(self.plan, advance)
+        self.marks.advanced.complete(advance.index)
+        if self.progress is not None and end - self.reported > PROGRESS_SECONDS:
+            self.reported = end
+            self.progress(self._progress(advance))
+
+    def _wait(self) -> None:
+        """Start what may start, then wait for a transfer to end."""
+        self._start_all()
+        if not self.flying and not self.flushing:
+            heads = [queue[0] for queue in (self.gets, self.puts, self.commits) if queue]
+            waits = "; ".join(f"{head} waits for {self.marks.missing(head.gate)}" for head in heads)
+            raise ExecutionError(f"the program cannot go on: {waits or 'nothing is under way'}")
+        done = self.transfers.wait(STUCK_SECONDS)
+        if not done:
+            raise ExecutionError(
+                f"no transfer ended for {STUCK_SECONDS:.0f} s; under way: "
+                + "; ".join(str(move) for move, _ in self.flying.values())
+            )
+        self._settle(done)
+        self._start_all()
+
+    def _start_all(self) -> None:
+        while self.gets and self.marks.open(self.gets[0].gate):
+            self._start(self.gets.popleft())
+        while self.puts and self.marks.open(self.puts[0].gate):
+            put = self.puts.popleft()
+            if self.leaving is not None:
+                self.leaving(put, self.window)
+            self._start(put)
+        if self.commits and not self.flushing and self.marks.open(self.commits[0].gate):
+            self._flush(self.commits[0])
+
+    def _start(self, move: Get | Put) -> None:
+        store = self.stores[move.field, move.level, move.state % 2]
+        addresses = self.window.addresses(move.field, move.ring, move.sweep, move.first, move.last)
+        planes = Planes(addresses, self.plan.layout.row_stride_bytes)
+        act = store.get if isinstance(move, Get) else store.put
+        self.flying[act(range(move.first, move.last), self.rows, planes)] = (move, store)
+
+    def _flush(self, commit: Commit) -> None:
+        """Make what was written to the files of a state durable, all of them at once."""
+        for departure in self.plan.departures:
+            store = self.stores[departure.field, departure.level, commit.state % 2]
+            self.flushing[store.flush()] = store
+
+    def _settle(self, done: Iterable[Completion]) -> None:
+        for completion in done:
+            if completion.ticket in self.flushing:
+                store = self.flushing.pop(completion.ticket)
+                _raise_if_failed(completion, store, "flush")
+                if not self.flushing:
+                    commit = self.commits.popleft()
+                    self.committed(commit.state)
+                    self.marks.committed.complete(commit.index)
+            elif completion.ticket in self.flying:
+                move, store = self.flying.pop(completion.ticket)
+                self._settle_move(completion, move, store)
+
+    def _settle_move(self, completion: Completion, move: Get | Put, store: Store) -> None:
+        what = f"planes {move.first}..{move.last} of {move.field} in sweep {move.sweep}"
+        moved = (move.last - move.first) * self.plan.plane_bytes
+        if isinstance(move, Get):
+            _raise_if_failed(completion, store, f"reading {what}")
+            self.tally.read_bytes += moved
+            self.marks.got.complete(move.index)
+        else:
+            _raise_if_failed(completion, store, f"writing {what}")
+            self.tally.written_bytes += moved
+            self.marks.put.complete(move.index)
+
+    def _progress(self, advance: Advance) -> Progress:
+        plan, tally = self.plan, self.tally
+        share = tally.plane_updates / max(1, plan.planes * sum(plan.depths))
+        return Progress(
+            sweep=advance.parts[-1].sweep if advance.parts else plan.sweeps - 1,
+            sweeps=plan.sweeps,
+            slab=advance.index,
+            slabs=plan.slabs,
+            updates_done=round(share * plan.updates),
+            updates_total=plan.updates,
+            seconds=self.reported - self.started,
+            read_bytes=tally.read_bytes,
+            written_bytes=tally.written_bytes,
+            wait_seconds=tally.wait_seconds,
+        )
+
+
+def plane_updates(plan: Plan, advance: Advance) -> int:
+    """Planes times steps that one advance updates."""
+    total = 0
+    for part in advance.parts:
+        for step in range(1, plan.depths[part.sweep] + 1):
+            back = plan.shifts[0] + plan.skew * step
+            first, last = max(0, part.first - back), min(plan.planes, part.last - back)
+            total += max(0, last - first)
+    return total
+
+
+def _raise_if_failed(completion: Completion, store: Store, what: str) -> None:
+    if completion.errno:
+        raise StoreError(
+            f"{what} failed",
+            path=completion.path or store.name,
+            offset=completion.offset,
+            length=completion.length,
+            errno=completion.errno,
+        )

@@ -1,0 +1,57 @@
+"""The window: rings of planes in memory, and where each plane of the stream lies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from outgrid.native import Buffer
+from outgrid.plan.model import Plan, Ring
+
+# Whole vectors are read around the first and the last row of a ring; what they find is blended
+# away, but it must be there.
+GUARD_BYTES = 4096
+
+
+class Window:
+    """One buffer per ring. Slot ``Z mod planes`` of a ring holds plane Z of the stream."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._rings = {(ring.field, ring.index): ring for ring in plan.rings}
+        self._buffers = [
+            Buffer(ring.planes * plan.layout.pitch_bytes + 2 * GUARD_BYTES) for ring in plan.rings
+        ]
+        # Addresses of the slots, twice in a row, so that any range of planes is a range of entries.
+        self._tables: dict[tuple[str, int], np.ndarray] = {}
+        for ring, buffer in zip(plan.rings, self._buffers, strict=True):
+            slots = np.arange(2 * ring.planes, dtype=np.int64) % ring.planes
+            table = buffer.address + GUARD_BYTES + slots * plan.layout.pitch_bytes
+            self._tables[ring.field, ring.index] = table
+
+    def _origin(self, sweep: int) -> int:
+        """Stream position of plane 0 of ``sweep``; a resident field keeps its place."""
+        return 0 if self._plan.resident else sweep * self._plan.pitch_planes
+
+    def addresses(self, field: str, index: int, sweep: int, first: int, last: int) -> np.ndarray:
+        """Addresses of planes [first, last) of ``sweep`` in a ring."""
+        table = self._tables[field, index]
+        slot = (self._origin(sweep) + first) % self._rings[field, index].planes
+        return table[slot : slot + last - first]
+
+    def plane_tables(self, sweep: int, front: int) -> np.ndarray:
+        """Per ring the address of a table in which entry z is plane z of ``sweep``.
+
+        Valid for the planes that a slab from ``front`` on touches. One int64 per ring, in the
+        order of the plan's rings.
+        """
+        return np.array([self._table(r, sweep, front) for r in self._plan.rings], dtype=np.int64)
+
+    def _table(self, ring: Ring, sweep: int, front: int) -> int:
+        lowest = 0 if self._plan.resident else front - ring.high
+        slot = (self._origin(sweep) + lowest) % ring.planes
+        return self._tables[ring.field, ring.index].ctypes.data + 8 * (slot - lowest)
+
+    def release(self) -> None:
+        """Give the memory back; addresses handed out are void from here on."""
+        for buffer in self._buffers:
+            buffer.release()

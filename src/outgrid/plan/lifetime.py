@@ -1,0 +1,124 @@
+"""When a plane is first and last touched: the lifetimes that size every ring.
+
+All times are positions of the front F relative to the plane Y they speak of: stage j of step t
+works on plane ``F - (S*t + s_j)``. A touch is an update, or a read made by one; arrival and
+departure of planes are ordered around the touches by the gates of the program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outgrid.plan.skew import Reading, Skew, Writing, solve
+from outgrid.stencil.expression import accesses
+from outgrid.stencil.model import Field, Stencil
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """Front positions, relative to a plane, between which a ring's slot is in use."""
+
+    low: int
+    high: int
+
+    @property
+    def span(self) -> int:
+        """Planes that are alive at once for a front that moves plane by plane, less one."""
+        return self.high - self.low
+
+
+@dataclass(frozen=True, slots=True)
+class Dependences:
+    """What the stages of a stencil read and write along the streamed axis."""
+
+    stages: int
+    readings: tuple[Reading, ...]
+    writings: tuple[Writing, ...]
+
+    def skew(self) -> Skew:
+        """The smallest skew, shifted so that no plane is needed before the front reaches it."""
+        skew = solve(self.stages, self.readings, self.writings)
+        earliest = min(skew.per_step + skew.shifts[r.reader] - r.high for r in self.readings)
+        late = max(0, -earliest)
+        return Skew(skew.per_step, tuple(shift + late for shift in skew.shifts))
+
+
+def ring_count(field: Field, stencil: Stencil) -> int:
+    """Rings that hold the time levels of ``field``: 1 for a coefficient, else 2 or 3.
+
+    A level two steps back is overwritten in place, so it may be read at the updated cell only;
+    read anywhere else it needs a third ring.
+    """
+    if not field.evolving:
+        return 1
+    reach = stencil.reach(field.name, -1) if field.levels > 1 else None
+    offset = reach is not None and any(low or high for low, high in reach)
+    return 3 if offset else 2
+
+
+def dependences(stencil: Stencil) -> Dependences:
+    """Readings and writings of every stage; a fixed cell reads its own level one step back."""
+    readings: list[Reading] = []
+    writings: list[Writing] = []
+    for number, stage in enumerate(stencil.stages):
+        reach: dict[tuple[str, int], tuple[int, int]] = {}
+        for assignment in stage.assignments:
+            field = stencil.field(assignment.field)
+            writings.append(Writing(number, field.name, ring_count(field, stencil)))
+            reach.setdefault((field.name, 0), (0, 0))
+            for access in accesses(assignment.expression):
+                key = (access.field, access.level)
+                low, high = reach.get(key, (0, 0))
+                along = access.offset[0]
+                reach[key] = (min(low, along), max(high, along))
+        for (name, level), (low, high) in reach.items():
+            readings.append(Reading(number, name, level - 1, low, high))
+    return Dependences(len(stencil.stages), tuple(readings), tuple(writings))
+
+
+def lifetimes(
+    field: str, rings: int, found: Dependences, skew: Skew, sweeps: frozenset[tuple[int, int]]
+) -> tuple[Lifetime, ...]:
+    """The lifetime of each ring of ``field`` over all ``sweeps``, given as (base, depth).
+
+    Version v of a sweep (0 on arrival, ``depth`` at its end) lives in ring ``base + v`` modulo
+    ``rings``.
+    """
+    touches: list[list[int]] = [[] for _ in range(rings)]
+    for base, depth in sweeps:
+        for step in range(1, depth + 1):
+            for write in found.writings:
+                if write.field == field:
+                    ring = touches[(base + step) % rings]
+                    ring.append(skew.per_step * step + skew.shifts[write.writer])
+            for read in found.readings:
+                if read.field == field:
+                    now = skew.per_step * step + skew.shifts[read.reader]
+                    ring = touches[(base + step + read.version) % rings]
+                    ring += [now - read.high, now - read.low]
+    return tuple(Lifetime(min(times, default=0), max(times, default=0)) for times in touches)
+
+
+def needed_from(field: str, level: int, found: Dependences, skew: Skew) -> int:
+    """Front, relative to a plane, that first needs ``level`` (0 or -1) of ``field`` to be there."""
+    first: list[int] = []
+    for read in found.readings:
+        if read.field != field:
+            continue
+        step = level - read.version  # the step that reads this version
+        if field_is_constant(field, found):
+            step = 1
+        if step >= 1:
+            first.append(skew.per_step * step + skew.shifts[read.reader] - read.high)
+    return min(first, default=0)
+
+
+def field_is_constant(field: str, found: Dependences) -> bool:
+    """Whether no stage writes ``field``."""
+    return all(write.field != field for write in found.writings)
+
+
+def ready_at(field: str, level: int, depth: int, found: Dependences, skew: Skew) -> int:
+    """Front, relative to a plane, whose slab completes version ``depth + level`` of ``field``."""
+    writer = next(write.writer for write in found.writings if write.field == field)
+    return max(0, skew.per_step * (depth + level)) + skew.shifts[writer]

@@ -1,0 +1,244 @@
+"""Choosing: scheme, depth, slab and tile from a memory limit and a machine.
+
+Every candidate is sized and priced in closed form and the cheapest that fits is taken, so the
+choice can be printed with its reason and tested without a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from outgrid.config import RunOptions
+from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.machine import Machine
+from outgrid.plan.cost import Rates, predict, rates, updates_per_second
+from outgrid.plan.layout import describe
+from outgrid.plan.model import Plan, Prediction, Ring, Tile
+from outgrid.plan.sizing import Sizing, split_steps
+from outgrid.plan.tiling import choose_tile, tile_levels
+from outgrid.stencil.problem import Problem
+from outgrid.units import format_bytes
+
+SCHEMES = ("skewed", "plain")
+# Slabs are sized in bytes per field: below, requests get small; above, memory is better spent on
+# depth.
+SLAB_BYTES = (1 << 20, 1 << 27)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """One way to run the problem, sized and priced."""
+
+    depths: tuple[int, ...]
+    slab: int
+    resident: bool
+    tile: Tile
+    rings: tuple[Ring, ...]
+    window_bytes: int
+    prediction: Prediction
+
+
+def plan(problem: Problem, options: RunOptions, machine: Machine, fixed_bytes: int) -> Plan:
+    """The cheapest plan that fits ``options.memory_bytes``.
+
+    ``fixed_bytes`` is what the process needs beside the window: interpreter, libraries, kernel.
+    Raises InfeasiblePlan with the limit that would fit, UsageError for values out of range.
+    """
+    return _Choice(problem, options, machine, fixed_bytes).plan()
+
+
+class _Choice:
+    """The inputs of one decision and what follows from them directly."""
+
+    def __init__(
+        self, problem: Problem, options: RunOptions, machine: Machine, fixed_bytes: int
+    ) -> None:
+        self.problem, self.options, self.machine = problem, options, machine
+        self.fixed_bytes = fixed_bytes
+        self.sizing = Sizing(problem)
+        self.threads = options.threads or machine.cores
+        self.rates: Rates = rates(problem, machine, self.threads)
+        self.transfer_bytes = self._transfer_bytes()
+        self.room = options.memory_bytes - fixed_bytes - self.transfer_bytes
+        self._check_options()
+
+    def _transfer_bytes(self) -> int:
+        """Staging buffers of the I/O queue, beside the window."""
+        if not self.sizing.layout.staged:
+            return 0
+        return self.options.queue_depth * self.options.request_bytes
+
+    def _check_options(self) -> None:
+        options, planes = self.options, self.problem.shape[0]
+        if options.scheme is not None and options.scheme not in SCHEMES:
+            raise UsageError(
+                f"scheme {options.scheme!r} is not known; choose one of {', '.join(SCHEMES)}"
+            )
+        if options.depth is not None and options.depth < 1:
+            raise UsageError(f"depth {options.depth} is below 1 step per sweep")
+        if options.scheme == "plain" and options.depth not in (None, 1):
+            raise UsageError(
+                f"scheme plain makes one step per sweep, so depth {options.depth} cannot be met; "
+                "leave depth out or choose scheme skewed"
+            )
+        if options.slab_planes is not None and not 1 <= options.slab_planes <= planes:
+            raise UsageError(
+                f"slab_planes {options.slab_planes} is outside 1..{planes}, the planes of the grid"
+            )
+        if options.threads is not None and options.threads < 1:
+            raise UsageError(f"threads {options.threads} is below 1")
+
+    def plan(self) -> Plan:
+        """Price all candidates and take the best."""
+        if self.problem.steps == 0:
+            return self._finish(self._candidate(0, self._slabs()[0], resident=False))
+        best: _Candidate | None = None
+        for candidate in self._candidates():
+            if candidate.window_bytes <= self.room and (
+                best is None or candidate.prediction.seconds < best.prediction.seconds * 0.999
+            ):
+                best = candidate
+        if best is None:
+            raise self._infeasible()
+        return self._finish(best)
+
+    def _candidates(self) -> Iterator[_Candidate]:
+        for resident in self._residencies():
+            for slab in self._slabs():
+                for depth in self._depths(slab, resident):
+                    yield self._candidate(depth, slab, resident)
+
+    def _residencies(self) -> tuple[bool, ...]:
+        tier = self.options.tier
+        if tier == "memory":
+            return (True,)
+        return (False,) if tier == "direct" else (True, False)
+
+    def _slabs(self) -> list[int]:
+        if self.options.slab_planes is not None:
+            return [self.options.slab_planes]
+        planes = self.problem.shape[0]
+        plane_bytes = self.sizing.layout.pitch_bytes
+        slab, found = 1, list[int]()
+        while slab < planes:
+            if slab * plane_bytes <= SLAB_BYTES[1]:
+                found.append(slab)
+            slab = slab * 2 if slab < 4 else slab * 3 // 2 // 2 * 2
+        large = [s for s in found if s * plane_bytes >= SLAB_BYTES[0]]
+        return large or found[-1:] or [1]
+
+    def _depths(self, slab: int, resident: bool) -> list[int]:
+        """Depths worth pricing: for each number of sweeps the least depth that needs no more."""
+        steps = self.problem.steps
+        if self.options.scheme == "plain":
+            return [1]
+        if self.options.depth is not None:
+            return [min(self.options.depth, steps)]
+        most = min(steps, self._deepest(slab, resident))
+        return sorted({max(split_steps(steps, depth)) for depth in range(1, most + 1)})
+
+    def _deepest(self, slab: int, resident: bool) -> int:
+        """Largest depth whose window fits, by bisection; memory grows with depth."""
+        if resident:
+            return 64
+        low, high = 1, max(1, self.problem.shape[0] // max(1, self.sizing.skew.per_step))
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._window_bytes(self.sizing.rings((middle,), slab, resident)) <= self.room:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _window_bytes(self, rings: tuple[Ring, ...]) -> int:
+        return sum(ring.planes for ring in rings) * self.sizing.layout.pitch_bytes
+
+    def _candidate(self, depth: int, slab: int, resident: bool) -> _Candidate:
+        sizing = self.sizing
+        depths = split_steps(self.problem.steps, depth) if depth else ()
+        rings = sizing.rings(depths, slab, resident)
+        tile = choose_tile(self.problem, self.machine, self.options, self.threads, depth)
+        radius = self.problem.stencil.radius[1] if self.problem.stencil.ndim == 3 else 0
+        rate = updates_per_second(self.rates, tile, radius, slab, depth)
+        trips = min(1, len(depths)) if resident else len(depths)
+        moved = (sizing.read_bytes(trips), sizing.written_bytes(trips))
+        lead = min(1.0, sizing.skew.per_step * depth / self.problem.shape[0])
+        prediction = predict(self.problem, self.machine, rate, depths, *moved, lead)
+        return _Candidate(
+            depths, slab, resident, tile, rings, self._window_bytes(rings), prediction
+        )
+
+    def _infeasible(self) -> InfeasiblePlan:
+        """What is missing, and the nearest values that fit."""
+        options = self.options
+        smallest = min(self._candidates_at_least(), key=lambda c: c.window_bytes)
+        needed = smallest.window_bytes + self.fixed_bytes + self.transfer_bytes
+        asked = "" if options.depth is None else f" for depth {options.depth}"
+        slab = f" with slabs of {smallest.slab} planes" if options.slab_planes else ""
+        message = (
+            f"the window{asked}{slab} needs {format_bytes(smallest.window_bytes)} and the program "
+            f"itself {format_bytes(self.fixed_bytes + self.transfer_bytes)}, together above the "
+            f"memory limit of {format_bytes(options.memory_bytes)}; "
+        )
+        fits = None
+        if options.depth is not None and options.depth > 1:
+            fits = self._deepest_that_fits(smallest.slab)
+        if fits:
+            message += f"depth {fits} fits, or "
+        return InfeasiblePlan(message + f"a limit of {format_bytes(needed)} fits")
+
+    def _candidates_at_least(self) -> Iterator[_Candidate]:
+        depth = self.options.depth or 1
+        resident = self.options.tier == "memory"
+        for slab in self._slabs()[:1] if self.options.slab_planes else (1, *self._slabs()[:1]):
+            yield self._candidate(min(depth, self.problem.steps), slab, resident)
+
+    def _deepest_that_fits(self, slab: int) -> int | None:
+        depth = self._deepest(slab, self.options.tier == "memory")
+        rings = self.sizing.rings((depth,), slab, self.options.tier == "memory")
+        return depth if self._window_bytes(rings) <= self.room else None
+
+    def _finish(self, chosen: _Candidate) -> Plan:
+        problem, sizing = self.problem, self.sizing
+        trips = min(1, len(chosen.depths)) if chosen.resident else len(chosen.depths)
+        notes = [describe(sizing.layout)]
+        levels = tile_levels(chosen.tile, problem.stencil)
+        if chosen.tile.order == "diamond":
+            notes.append(
+                f"diamond tiles of {chosen.tile.rows} rows carry {levels} levels through the cache"
+            )
+        fields = len(sizing.arrivals)
+        return Plan(
+            problem_digest=problem.digest,
+            stencil=problem.stencil.name,
+            scheme="plain" if max(chosen.depths, default=0) == 1 else "skewed",
+            shape=problem.shape,
+            dtype=problem.dtype,
+            depths=chosen.depths,
+            slab_planes=chosen.slab,
+            skew=sizing.skew.per_step,
+            shifts=sizing.skew.shifts,
+            pitch_planes=sizing.pitch_planes(
+                max(chosen.depths, default=0), chosen.slab, chosen.resident
+            ),
+            resident=chosen.resident,
+            rings=chosen.rings,
+            arrivals=sizing.arrivals,
+            departures=sizing.departures,
+            layout=sizing.layout,
+            tile=chosen.tile,
+            threads=self.threads,
+            memory_bytes=self.options.memory_bytes,
+            fixed_bytes=self.fixed_bytes,
+            window_bytes=chosen.window_bytes,
+            transfer_bytes=self.transfer_bytes,
+            disk_bytes=sizing.disk_bytes,
+            read_bytes=sizing.read_bytes(trips),
+            written_bytes=sizing.written_bytes(trips),
+            fill_bytes=fields * sizing.level_bytes,
+            updates=problem.updates,
+            flops=problem.updates * problem.stencil.flops,
+            prediction=chosen.prediction,
+            notes=tuple(notes),
+        )

@@ -1,0 +1,94 @@
+"""How far a step trails the one before it: the skew of a stencil along the streamed axis.
+
+Stage j of step t works on plane ``Z = F - (S*t + s_j)`` while the front stands at F. Two families
+of constraints bind S and the stage shifts s_j:
+
+* flow: stage i writes field g and stage j reads it at version ``t + dv`` and offsets up to
+  ``high``, so the plane ``Z + high`` must already hold that version:
+  ``s_j - s_i >= S*dv + high``;
+* anti: stage j writes version t of field g into one of its m rings and stage k still reads version
+  ``t + dv`` at offsets down to ``low``, so the plane that is overwritten must be out of use:
+  ``s_j - s_k >= -low - S*(m + dv)``.
+
+S is the smallest integer for which both can be met; then the constraint graph has no cycle of
+positive length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outgrid.errors import DefinitionError
+
+MAX_SKEW = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Stage ``reader`` reads ``field`` at version t + ``version`` on planes z+low..z+high."""
+
+    reader: int
+    field: str
+    version: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Stage ``writer`` writes version t of ``field``, kept in ``rings`` rings."""
+
+    writer: int
+    field: str
+    rings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """``per_step`` planes from one step to the next; ``shifts[j]`` planes for stage j."""
+
+    per_step: int
+    shifts: tuple[int, ...]
+
+
+def solve(stages: int, readings: tuple[Reading, ...], writings: tuple[Writing, ...]) -> Skew:
+    """The smallest skew that satisfies every flow and anti constraint."""
+    for per_step in range(MAX_SKEW + 1):
+        shifts = _shifts(stages, _edges(per_step, readings, writings))
+        if shifts is not None:
+            return Skew(per_step, shifts)
+    raise DefinitionError(
+        f"no skew up to {MAX_SKEW} planes per step orders the {stages} stages of this stencil; "
+        "its stages read each other's results within the same step in a circle"
+    )
+
+
+def _edges(
+    per_step: int, readings: tuple[Reading, ...], writings: tuple[Writing, ...]
+) -> list[tuple[int, int, int]]:
+    """Constraints ``s_to - s_from >= length`` as (from, to, length)."""
+    edges: list[tuple[int, int, int]] = []
+    for read in readings:
+        for write in writings:
+            if read.field != write.field:
+                continue
+            edges.append((write.writer, read.reader, per_step * read.version + read.high))
+            anti = -read.low - per_step * (write.rings + read.version)
+            edges.append((read.reader, write.writer, anti))
+    return edges
+
+
+def _shifts(stages: int, edges: list[tuple[int, int, int]]) -> tuple[int, ...] | None:
+    """Longest paths from zero, or None where a cycle of positive length exists."""
+    shifts = [0] * stages
+    for _ in range(stages + 1):
+        changed = False
+        for source, target, length in edges:
+            if shifts[source] + length > shifts[target]:
+                if source == target:
+                    return None
+                shifts[target] = shifts[source] + length
+                changed = True
+        if not changed:
+            return tuple(shifts)
+    return None
