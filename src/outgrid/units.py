@@ -17,6 +17,7 @@ __all__ = [
     "nearest",
     "parse_bytes",
     "parse_seconds",
+    "suggest",
 ]
 
 _BYTES_BY_UNIT: dict[str, int] = {
@@ -139,6 +140,15 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     """The choice that `word` is most likely a misspelling of, or None when nothing is close."""
     matches = difflib.get_close_matches(word, [*choices], n=1, cutoff=0.5)
     return matches[0] if matches else None
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """The end of a message about the unknown `word`: the nearest known one, or all of them."""
+    names = [*known]
+    guess = nearest(word, names)
+    if guess is not None:
+        return f"; did you mean {guess!r}?"
+    return f"; known: {', '.join(names)}" if names else "; there is none"
 
 
 def _three_figures(value: float) -> str:
