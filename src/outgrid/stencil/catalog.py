@@ -8,7 +8,7 @@ from outgrid.errors import DefinitionError
 from outgrid.stencil.definition import Definition, stencil
 from outgrid.stencil.laplacian import laplacian
 from outgrid.stencil.symbol import FieldSymbol, Operand, Symbol, maximum, minimum
-from outgrid.units import nearest
+from outgrid.units import suggest
 
 __all__ = ["CATALOG", "load", "lookup", "resolve"]
 
@@ -96,9 +96,7 @@ def lookup(name: str) -> Definition:
     """The catalogue's definition called `name`. Raises DefinitionError with the nearest name."""
     if name in CATALOG:
         return CATALOG[name]
-    guess = nearest(name, CATALOG)
-    hint = f"did you mean {guess!r}? " if guess else ""
-    raise DefinitionError(f"no stencil is called {name!r}; {hint}known are {', '.join(CATALOG)}")
+    raise DefinitionError(f"no stencil is called {name!r}{suggest(name, CATALOG)}")
 
 
 def load(reference: str) -> Definition:
@@ -122,11 +120,7 @@ def load(reference: str) -> Definition:
     if inspect.isfunction(found):
         return stencil(found)
     definitions = [name for name, value in names.items() if isinstance(value, Definition)]
-    guess = nearest(function, definitions)
-    hint = (
-        f"did you mean {guess!r}?" if guess else f"its stencils: {', '.join(definitions) or 'none'}"
-    )
-    raise DefinitionError(f"{path} defines no stencil {function!r}; {hint}")
+    raise DefinitionError(f"{path} defines no stencil {function!r}{suggest(function, definitions)}")
 
 
 def resolve(text: str) -> Definition:

@@ -11,7 +11,7 @@ from outgrid.stencil import expression as ex
 from outgrid.stencil.expression import Access, Parameter
 from outgrid.stencil.model import Assignment, Field, Stage, Stencil
 from outgrid.stencil.symbol import FieldSymbol, OffsetCountError, Symbol, as_expression, is_number
-from outgrid.units import nearest
+from outgrid.units import suggest
 
 __all__ = ["Definition", "stencil"]
 
@@ -178,10 +178,9 @@ def _stage(returned: object, names: tuple[str, ...], subject: str) -> Stage:
         values = {names[0]: returned}
     for name in values:
         if name not in names:
-            guess = nearest(str(name), names)
-            hint = f"did you mean {guess!r}?" if guess else f"fields are {', '.join(names)}"
             raise DefinitionError(
-                f"{subject} returns a value for {name!r}, which is no field; {hint}"
+                f"{subject} returns a value for {name!r}, which is no field"
+                f"{suggest(str(name), names)}"
             )
     return Stage(
         tuple(Assignment(name, as_expression(values[name])) for name in names if name in values)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from outgrid.errors import DefinitionError
-from outgrid.units import nearest
+from outgrid.units import suggest
 
 __all__ = [
     "OPERATIONS",
@@ -88,10 +88,8 @@ class Operation:
     def __post_init__(self) -> None:
         operator = OPERATIONS.get(self.name)
         if operator is None:
-            guess = nearest(self.name, OPERATIONS)
-            hint = f"did you mean {guess!r}? " if guess else ""
             raise DefinitionError(
-                f"unknown operation {self.name!r}; {hint}known are {', '.join(OPERATIONS)}"
+                f"unknown operation {self.name!r}{suggest(self.name, OPERATIONS)}"
             )
         if len(self.operands) != operator.arity:
             raise DefinitionError(

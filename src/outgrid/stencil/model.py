@@ -3,14 +3,14 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
 from outgrid.stencil.expression import Access, Expression
-from outgrid.units import nearest
+from outgrid.units import suggest
 
 __all__ = ["Assignment", "Field", "Reach", "Stage", "Stencil"]
 
@@ -122,7 +122,7 @@ class Stencil:
             if field.name == name:
                 return field
         known = [field.name for field in self.fields]
-        raise DefinitionError(f"stencil {self.name!r} has no field {name!r}{_suggest(name, known)}")
+        raise DefinitionError(f"stencil {self.name!r} has no field {name!r}{suggest(name, known)}")
 
     @property
     def digest(self) -> str:
@@ -156,7 +156,7 @@ class Stencil:
         known = ("name", "ndim", "fields", "parameters", "defaults", "stages")
         for key in data:
             if key not in known:
-                raise DefinitionError(f"a stencil has no entry {key!r}{_suggest(key, known)}")
+                raise DefinitionError(f"a stencil has no entry {key!r}{suggest(key, known)}")
         try:
             return cls(
                 name=data["name"],
@@ -180,14 +180,6 @@ class Stencil:
             raise DefinitionError(f"the stencil cannot be read: {error}") from error
 
 
-def _suggest(word: str, known: Iterable[str]) -> str:
-    names = [*known]
-    guess = nearest(word, names)
-    if guess is not None:
-        return f"; did you mean {guess!r}?"
-    return f"; known: {', '.join(map(repr, names))}" if names else "; it has none"
-
-
 def _check_names(stencil: Stencil) -> None:
     if stencil.ndim not in (2, 3):
         raise DefinitionError(
@@ -209,7 +201,7 @@ def _check_names(stencil: Stencil) -> None:
         if name not in stencil.parameters:
             raise DefinitionError(
                 f"stencil {stencil.name!r} has a default for {name!r}, which is no parameter of it"
-                f"{_suggest(name, stencil.parameters)}"
+                f"{suggest(name, stencil.parameters)}"
             )
         if not math.isfinite(value):
             raise DefinitionError(f"the default {name} = {value} is not finite")
@@ -235,7 +227,7 @@ def _check_stages(stencil: Stencil) -> None:
                 if name not in stencil.parameters:
                     raise DefinitionError(
                         f"stencil {stencil.name!r} has no parameter {name!r}"
-                        f"{_suggest(name, stencil.parameters)}"
+                        f"{suggest(name, stencil.parameters)}"
                     )
         for each in stage.assignments:
             stencil.field(each.field)

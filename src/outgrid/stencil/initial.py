@@ -1,0 +1,203 @@
+"""Initial values written as a formula of the cell's indices, such as "exp(-((x - nx/2)**2)/50)".
+
+Only a small arithmetic language is understood: formulas come from job files and are not programs.
+"""
+
+import ast
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil.symbol import AXES
+from outgrid.units import suggest
+
+__all__ = ["InitialExpression", "evaluate"]
+
+_FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
+    "exp": (1, np.exp),
+    "sin": (1, np.sin),
+    "cos": (1, np.cos),
+    "tanh": (1, np.tanh),
+    "sqrt": (1, np.sqrt),
+    "abs": (1, np.abs),
+    "minimum": (2, np.minimum),
+    "maximum": (2, np.maximum),
+    "hypot": (2, np.hypot),
+    "where": (3, np.where),
+}
+_BINARY: dict[type[ast.operator], Callable[..., Any]] = {
+    ast.Add: np.add,
+    ast.Sub: np.subtract,
+    ast.Mult: np.multiply,
+    ast.Div: np.divide,
+    ast.Pow: np.power,
+}
+_UNARY: dict[type[ast.unaryop], Callable[..., Any]] = {ast.UAdd: np.positive, ast.USub: np.negative}
+_COMPARE: dict[type[ast.cmpop], Callable[..., Any]] = {
+    ast.Lt: np.less,
+    ast.LtE: np.less_equal,
+    ast.Gt: np.greater,
+    ast.GtE: np.greater_equal,
+    ast.Eq: np.equal,
+    ast.NotEq: np.not_equal,
+}
+_NAMES = (*AXES, *(f"n{axis}" for axis in AXES), "pi")
+_LONGEST_TEXT = 4096
+_CELLS_PER_BLOCK = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class InitialExpression:
+    """A formula of z, y, x (indices from 0), the extents nz, ny, nx, and pi.
+
+    Numbers, + - * / **, one comparison at a time, and exp sin cos tanh sqrt abs minimum maximum
+    hypot where(condition, a, b). `text` is kept in canonical spelling. Raises DefinitionError,
+    with the part at fault, for anything else.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if len(self.text) > _LONGEST_TEXT:
+            raise DefinitionError(
+                f"an initial expression of {len(self.text)} characters is too long; at most"
+                f" {_LONGEST_TEXT} are read; store the field as a .npy file instead"
+            )
+        try:
+            tree = ast.parse(self.text.strip(), mode="eval").body
+            _check(tree, self.text)
+            canonical = ast.unparse(tree)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise DefinitionError(
+                f"the initial expression {self.text!r} cannot be read: {error}; a file's name must"
+                " end in .npy"
+            ) from error
+        object.__setattr__(self, "text", canonical)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The variables that the formula uses."""
+        tree = ast.parse(self.text, mode="eval")
+        return frozenset(
+            node.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and node.id not in _FUNCTIONS
+        )
+
+
+def evaluate(
+    expression: InitialExpression,
+    planes: range,
+    shape: tuple[int, ...],
+    dtype: str,
+) -> NDArray[Any]:
+    """Values on the given planes of axis 0, as an array of shape (len(planes), *shape[1:]).
+
+    Computed in double precision and rounded once to `dtype`, in the same blocks of a few rows
+    whichever planes are asked for together, so that values do not depend on that; the working
+    memory is a few MiB beyond the result. `planes` has step 1. Raises DefinitionError, naming the
+    cell, where a value is not finite in `dtype`.
+    """
+    tree = ast.parse(expression.text, mode="eval").body
+    names = AXES[-len(shape) :]
+    variables: dict[str, Any] = {"pi": np.float64(math.pi)}
+    for name, extent in zip(names, shape, strict=True):
+        variables[f"n{name}"] = np.float64(extent)
+    variables["x"] = np.arange(shape[-1], dtype=np.float64)
+    rows_per_block = max(1, _CELLS_PER_BLOCK // shape[-1])
+    values = np.empty((len(planes), *shape[1:]), dtype)
+    with np.errstate(all="ignore"):
+        for plane, into in zip(planes, values, strict=True):
+            variables[names[0]] = np.float64(plane)
+            if len(shape) == 2:
+                into[...] = _value(tree, variables)
+                _check_finite(expression, into, (plane, 0))
+                continue
+            for first in range(0, shape[1], rows_per_block):
+                block = into[first : first + rows_per_block]
+                variables["y"] = np.arange(first, first + len(block), dtype=np.float64)[:, None]
+                block[...] = _value(tree, variables)
+                _check_finite(expression, block, (plane, first, 0))
+    return values
+
+
+def _check_finite(
+    expression: InitialExpression, values: NDArray[Any], origin: tuple[int, ...]
+) -> None:
+    finite = np.isfinite(values)
+    if finite.all():
+        return
+    inside = tuple(int(index) for index in np.argwhere(~finite)[0])
+    first = len(origin) - values.ndim
+    cell = (*origin[:first], *(a + b for a, b in zip(origin[first:], inside, strict=True)))
+    raise DefinitionError(
+        f"the initial expression {expression.text!r} is {values[inside]} in {values.dtype} at cell"
+        f" ({', '.join(map(str, cell))}); initial values must be finite"
+    )
+
+
+def _value(node: ast.expr, variables: dict[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value):
+            return np.float64(value)  # type: ignore[arg-type]
+        case ast.Name(name):
+            return variables[name]
+        case ast.BinOp(left, operator, right):
+            return _BINARY[type(operator)](_value(left, variables), _value(right, variables))
+        case ast.UnaryOp(operator, operand):
+            return _UNARY[type(operator)](_value(operand, variables))
+        case ast.Compare(left, [operator], [right]):
+            # As numbers, so that sums of conditions count and do not saturate.
+            holds = _COMPARE[type(operator)](_value(left, variables), _value(right, variables))
+            return np.asarray(holds, dtype=np.float64)
+        case ast.Call(ast.Name(name), arguments):
+            return _FUNCTIONS[name][1](*(_value(argument, variables) for argument in arguments))
+        case _:
+            raise AssertionError(f"unchecked {ast.dump(node)}")
+
+
+def _check(node: ast.expr, text: str) -> None:
+    match node:
+        case ast.Constant(value) if isinstance(value, int | float) and not isinstance(value, bool):
+            try:
+                finite = math.isfinite(float(value))
+            except OverflowError:
+                finite = False
+            if not finite:
+                _refuse(text, f"the number {ast.unparse(node)} is not finite in double precision")
+            operands: list[ast.expr] = []
+        case ast.Name(name):
+            if name not in _NAMES:
+                _refuse(text, f"unknown name {name!r}{suggest(name, _NAMES)}")
+            operands = []
+        case ast.BinOp(left, operator, right) if type(operator) in _BINARY:
+            operands = [left, right]
+        case ast.UnaryOp(operator, operand) if type(operator) in _UNARY:
+            operands = [operand]
+        case ast.Compare(left, [operator], [right]) if type(operator) in _COMPARE:
+            operands = [left, right]
+        case ast.Call(ast.Name(name), arguments, []):
+            if name not in _FUNCTIONS:
+                _refuse(text, f"unknown function {name!r}{suggest(name, _FUNCTIONS)}")
+            count = _FUNCTIONS[name][0]
+            if len(arguments) != count:
+                _refuse(text, f"{name} takes {count} arguments, got {len(arguments)}")
+            operands = arguments
+        case _:
+            _refuse(
+                text,
+                f"{ast.unparse(node)!r} is not understood; numbers, {' '.join(_NAMES)}, + - * / **,"
+                f" single comparisons and {' '.join(_FUNCTIONS)} are",
+            )
+            return
+    for operand in operands:
+        _check(operand, text)
+
+
+def _refuse(text: str, reason: str) -> None:
+    raise DefinitionError(f"initial expression {text!r}: {reason}")

@@ -1,0 +1,329 @@
+"""The question a run answers: a stencil on a grid, for so many steps, from given values."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, cast
+
+import numpy as np
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil import expression as ex
+from outgrid.stencil.catalog import resolve
+from outgrid.stencil.definition import Definition
+from outgrid.stencil.model import Stencil
+from outgrid.stencil.symbol import AXES, is_number
+from outgrid.stencil.values import (
+    Initial,
+    check_range,
+    classify,
+    initial_from_dict,
+    initial_to_dict,
+)
+from outgrid.units import suggest
+
+__all__ = ["PREVIOUS", "Boundary", "Problem"]
+
+_DTYPES = ("float32", "float64")
+_KINDS = ("dirichlet", "frozen")
+_LARGEST_BYTES = 2**63 - 1
+PREVIOUS = ".previous"
+"""Ends the name of the previous time level, as in "u.previous"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """What surrounds the interior: a layer of fixed cells, `radius` wide on each side of each axis.
+
+    "dirichlet" with a `value` gives the layer of every evolving field that value; without one, and
+    for "frozen", the layer keeps what `initial` gives there. It never changes. Coefficient fields
+    keep their own values everywhere.
+    """
+
+    kind: str = "dirichlet"
+    value: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise DefinitionError(f"unknown boundary {self.kind!r}{suggest(self.kind, _KINDS)}")
+        if self.value is None:
+            return
+        if self.kind == "frozen":
+            raise DefinitionError(
+                f"a frozen boundary keeps its initial values and takes no value {self.value!r}; use"
+                ' kind "dirichlet"'
+            )
+        if not is_number(self.value) or not math.isfinite(self.value):
+            raise DefinitionError(f"the boundary value {self.value!r} is not a finite number")
+        object.__setattr__(self, "value", float(self.value))
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False)
+class Problem:
+    """A stencil, a grid, a number of steps and the values to begin with.
+
+    `shape` counts all cells, slowest axis first, the boundary layer included. `initial` has an
+    entry for every array that is read at the first step: each field, and "u.previous" for a field
+    u of second order in time, which begins as u does unless given (zero velocity). The boundary
+    layer of u.previous is that of u. Problems with equal `digest` have equal answers, as long as
+    the files they name do not change.
+    """
+
+    stencil: Stencil
+    shape: tuple[int, ...]
+    dtype: str
+    steps: int
+    parameters: Mapping[str, float]
+    boundary: Boundary
+    initial: Mapping[str, Initial]
+
+    def __init__(
+        self,
+        stencil: Definition | Stencil | str,
+        shape: Iterable[int],
+        dtype: str = "float64",
+        steps: int = 0,
+        parameters: Mapping[str, float] | None = None,
+        boundary: str | Mapping[str, Any] | Boundary = "dirichlet",
+        initial: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Check and normalise. `stencil` may be a name in the catalogue or "path.py:function".
+
+        `initial` maps names to a path (or text ending in .npy), a number, a formula of z, y, x, or
+        an array of `shape`, which is copied. Raises DefinitionError.
+        """
+        extents = _checked_shape(shape)
+        rule = _checked_stencil(stencil, len(extents))
+        _check_extents(extents, rule)
+        for attribute, value in {
+            "stencil": rule,
+            "shape": extents,
+            "dtype": _checked_dtype(dtype, rule),
+            "steps": _checked_steps(steps),
+            "parameters": _checked_parameters(parameters or {}, rule, dtype),
+            "boundary": _checked_boundary(boundary, dtype),
+            "initial": _checked_initial(initial or {}, rule, extents, dtype),
+        }.items():
+            object.__setattr__(self, attribute, value)
+
+    @property
+    def ndim(self) -> int:
+        """2 or 3."""
+        return len(self.shape)
+
+    @property
+    def interior(self) -> tuple[range, ...]:
+        """Per axis the indices of the cells that are updated."""
+        return tuple(
+            range(radius, extent - radius)
+            for radius, extent in zip(self.stencil.radius, self.shape, strict=True)
+        )
+
+    @property
+    def cells(self) -> int:
+        """All cells of the grid, boundary layer included."""
+        return math.prod(self.shape)
+
+    @property
+    def updates(self) -> int:
+        """Cell updates in all: interior cells times steps."""
+        return math.prod(len(inside) for inside in self.interior) * self.steps
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations in all, each needed update counted once."""
+        return self.updates * self.stencil.flops
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one value."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def plane_bytes(self) -> int:
+        """Bytes of one index of axis 0 of one field."""
+        return math.prod(self.shape[1:]) * self.item_bytes
+
+    @property
+    def field_bytes(self) -> int:
+        """Bytes of one field."""
+        return self.cells * self.item_bytes
+
+    @property
+    def digest(self) -> str:
+        """sha256 in hex of the canonical JSON form."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Problem):
+            return NotImplemented
+        return self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form; an array is represented by the sha256 of its bytes."""
+        return {
+            "stencil": self.stencil.to_dict(),
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "steps": self.steps,
+            "parameters": dict(sorted(self.parameters.items())),
+            "boundary": {"kind": self.boundary.kind, "value": self.boundary.value},
+            "initial": {name: initial_to_dict(self.initial[name]) for name in sorted(self.initial)},
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Problem":
+        """The inverse of `to_dict`, except that an array comes back as its ArrayDigest."""
+        known = ("stencil", "shape", "dtype", "steps", "parameters", "boundary", "initial")
+        for key in data:
+            if key not in known:
+                raise DefinitionError(f"a problem has no entry {key!r}{suggest(key, known)}")
+        for key in known:
+            if key not in data:
+                raise DefinitionError(f"the problem lacks the entry {key!r}")
+        return cls(
+            Stencil.from_dict(data["stencil"]),
+            data["shape"],
+            data["dtype"],
+            data["steps"],
+            data["parameters"],
+            data["boundary"],
+            {name: initial_from_dict(name, value) for name, value in data["initial"].items()},
+        )
+
+
+def _checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
+    extents = _as_tuple(shape)
+    if len(extents) not in (2, 3):
+        raise DefinitionError(
+            f"shape {extents} has {len(extents)} dimensions; give 2 (y, x) or 3 (z, y, x) extents"
+        )
+    for extent in extents:
+        if isinstance(extent, bool) or not isinstance(extent, Integral) or int(extent) < 1:
+            raise DefinitionError(
+                f"the extent {extent!r} in shape {extents} is not a whole number above 0"
+            )
+    whole = tuple(int(extent) for extent in extents)
+    if math.prod(whole) * 8 > _LARGEST_BYTES:
+        raise DefinitionError(
+            f"shape {whole} has {math.prod(whole)} cells, whose bytes pass {_LARGEST_BYTES}"
+            f" (64 bits); at most {_LARGEST_BYTES // 8} cells fit"
+        )
+    return whole
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, Iterable) else (value,)  # type: ignore[arg-type]
+
+
+def _checked_stencil(stencil: object, ndim: int) -> Stencil:
+    if isinstance(stencil, str):
+        stencil = resolve(stencil)
+    if isinstance(stencil, Definition):
+        return stencil.trace(ndim)
+    if not isinstance(stencil, Stencil):
+        raise DefinitionError(
+            f"{stencil!r} is no stencil; give a function decorated with @stencil, or a name"
+        )
+    if stencil.ndim != ndim:
+        raise DefinitionError(
+            f"stencil {stencil.name!r} is {stencil.ndim}-D, but the shape has {ndim} extents"
+        )
+    return stencil
+
+
+def _check_extents(shape: tuple[int, ...], stencil: Stencil) -> None:
+    names = AXES[-len(shape) :]
+    for axis, extent, radius in zip(names, shape, stencil.radius, strict=True):
+        if extent < 2 * radius + 1:
+            raise DefinitionError(
+                f"extent {extent} along {axis} in shape {shape} leaves no interior: stencil"
+                f" {stencil.name!r} reaches {radius} cells, so at least {2 * radius + 1} are needed"
+            )
+
+
+def _checked_dtype(dtype: object, stencil: Stencil) -> str:
+    if dtype not in _DTYPES:
+        raise DefinitionError(f"unknown dtype {dtype!r}{suggest(str(dtype), _DTYPES)}")
+    for assignment in stencil.assignments:
+        for node in ex.nodes(assignment.expression):
+            if isinstance(node, ex.Constant):
+                check_range("the constant", node.value, str(dtype))
+    return str(dtype)
+
+
+def _checked_steps(steps: object) -> int:
+    if isinstance(steps, bool) or not isinstance(steps, Integral) or int(steps) < 0:
+        raise DefinitionError(f"steps = {steps!r} is not a whole number of at least 0")
+    return int(steps)
+
+
+def _checked_parameters(
+    given: Mapping[str, Any], stencil: Stencil, dtype: str
+) -> Mapping[str, float]:
+    for name in given:
+        if name not in stencil.parameters:
+            raise DefinitionError(
+                f"stencil {stencil.name!r} has no parameter {name!r}"
+                f"{suggest(name, stencil.parameters)}"
+            )
+    values: dict[str, Any] = {**dict(stencil.defaults), **given}
+    missing = [name for name in stencil.parameters if name not in values]
+    if missing:
+        raise DefinitionError(
+            f"stencil {stencil.name!r} needs a value for the parameters {', '.join(missing)}"
+        )
+    for name in stencil.parameters:
+        if not is_number(values[name]) or not math.isfinite(float(values[name])):
+            raise DefinitionError(f"the parameter {name} = {values[name]!r} is not a finite number")
+        check_range(f"the parameter {name} =", float(values[name]), dtype)
+    return {name: float(values[name]) for name in stencil.parameters}
+
+
+def _checked_boundary(boundary: object, dtype: str) -> Boundary:
+    if isinstance(boundary, str):
+        boundary = Boundary(boundary)
+    if isinstance(boundary, Mapping):
+        entries = cast("Mapping[str, Any]", boundary)
+        for key in entries:
+            if key not in ("kind", "value"):
+                raise DefinitionError(
+                    f"a boundary has no entry {key!r}{suggest(key, ('kind', 'value'))}"
+                )
+        boundary = Boundary(**entries)
+    if not isinstance(boundary, Boundary):
+        raise DefinitionError(f"{boundary!r} is no boundary; give one of {', '.join(_KINDS)}")
+    if boundary.value is not None:
+        check_range("the boundary value", boundary.value, dtype)
+    return boundary
+
+
+def _checked_initial(
+    given: Mapping[str, Any], stencil: Stencil, shape: tuple[int, ...], dtype: str
+) -> Mapping[str, Initial]:
+    wanted = [field.name for field in stencil.fields]
+    wanted += [f"{field.name}{PREVIOUS}" for field in stencil.fields if field.levels == 2]
+    for name in given:
+        if name not in wanted:
+            raise DefinitionError(
+                f"stencil {stencil.name!r} has no field {name!r} to begin with"
+                f"{suggest(name, wanted)}"
+            )
+    for field in stencil.fields:
+        if field.name not in given:
+            raise DefinitionError(
+                f"stencil {stencil.name!r} needs initial values for {field.name!r}; give a .npy"
+                " file, a number, or a formula of z, y, x"
+            )
+    values = {name: classify(name, value, shape, dtype) for name, value in given.items()}
+    return {
+        name: values[name] if name in values else values[name.removesuffix(PREVIOUS)]
+        for name in sorted(wanted)
+    }

@@ -1,0 +1,146 @@
+"""What a problem may give as the initial values of a field, told apart and checked."""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil.initial import InitialExpression
+from outgrid.stencil.symbol import AXES, is_number
+
+__all__ = [
+    "ArrayDigest",
+    "Initial",
+    "check_range",
+    "classify",
+    "initial_from_dict",
+    "initial_to_dict",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayDigest:
+    """Stands for an array given in memory, in a problem read back from its JSON form."""
+
+    sha256: str
+
+
+Initial: TypeAlias = Path | float | InitialExpression | NDArray[Any] | ArrayDigest
+"""Where the values of a field begin: a .npy file, a number, a formula, or an array in memory."""
+
+
+def check_range(what: str, value: float, dtype: str) -> None:
+    """Raise DefinitionError if `value` overflows `dtype`; `what` introduces it in the message."""
+    largest = float(np.finfo(dtype).max)
+    if abs(value) > largest:
+        raise DefinitionError(f"{what} {value} is beyond the range of {dtype}, {largest}")
+
+
+def classify(name: str, value: object, shape: tuple[int, ...], dtype: str) -> Initial:
+    """What `value` means as the initial values of `name` on a grid of `shape` in `dtype`.
+
+    Text ending in .npy is a path, other text a formula; arrays are copied. Raises DefinitionError.
+    """
+    match value:
+        case ArrayDigest():
+            return value
+        case Path():
+            return _checked_path(name, value)
+        case str() if value.endswith(".npy"):
+            return Path(value)
+        case str():
+            return _checked_formula(name, InitialExpression(value), shape)
+        case InitialExpression():
+            return _checked_formula(name, value, shape)
+        case np.ndarray():
+            return _checked_array(name, cast("NDArray[Any]", value), shape, dtype)
+        case _ if is_number(value):
+            number = float(value)
+            if not math.isfinite(number):
+                raise DefinitionError(f"the initial value {name} = {number} is not finite")
+            check_range(f"the initial value {name} =", number, dtype)
+            return number
+        case _:
+            raise DefinitionError(
+                f"the initial value of {name!r} is a {type(value).__name__}; give a .npy file, a"
+                " number, a formula of z, y, x, or an array"
+            )
+
+
+def _checked_path(name: str, path: Path) -> Path:
+    if path.suffix != ".npy":
+        raise DefinitionError(
+            f"the initial file {path} of {name!r} ends in {path.suffix!r}; .npy files are read"
+        )
+    return path
+
+
+def _checked_formula(
+    name: str, formula: InitialExpression, shape: tuple[int, ...]
+) -> InitialExpression:
+    absent = AXES[: -len(shape)]
+    for axis in absent:
+        if formula.names & {axis, f"n{axis}"}:
+            raise DefinitionError(
+                f"the initial expression {formula.text!r} of {name!r} uses {axis}, which shape"
+                f" {shape} does not have; its axes are {', '.join(AXES[-len(shape) :])}"
+            )
+    return formula
+
+
+def _checked_array(
+    name: str, array: NDArray[Any], shape: tuple[int, ...], dtype: str
+) -> NDArray[Any]:
+    if array.shape != shape:
+        raise DefinitionError(
+            f"the initial array of {name!r} has shape {array.shape}, the problem has {shape}"
+        )
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise DefinitionError(
+            f"the initial array of {name!r} has dtype {array.dtype}, which does not turn into"
+            f" {dtype}"
+        )
+    copy = np.array(array, dtype=dtype, order="C")
+    if not np.isfinite(copy).all():
+        cell = tuple(int(index) for index in np.argwhere(~np.isfinite(copy))[0])
+        raise DefinitionError(f"the initial array of {name!r} is {copy[cell]} at cell {cell}")
+    copy.setflags(write=False)
+    return copy
+
+
+def initial_to_dict(value: Initial) -> dict[str, Any]:
+    """JSON-able form; an array is represented by the sha256 of its bytes."""
+    match value:
+        case Path():
+            return {"path": str(value)}
+        case InitialExpression():
+            return {"expression": value.text}
+        case ArrayDigest():
+            return {"array": value.sha256}
+        case np.ndarray():
+            return {"array": hashlib.sha256(value.tobytes()).hexdigest()}
+        case _:
+            return {"value": value}
+
+
+def initial_from_dict(name: str, data: Mapping[str, Any]) -> Initial:
+    """The inverse of `initial_to_dict`, except that an array comes back as its ArrayDigest."""
+    match dict(data):
+        case {"path": str(path)}:
+            return Path(path)
+        case {"expression": str(text)}:
+            return InitialExpression(text)
+        case {"array": str(sha256)}:
+            return ArrayDigest(sha256)
+        case {"value": int() | float() as number}:
+            return float(number)
+        case _:
+            raise DefinitionError(
+                f"the initial entry of {name!r}, {dict(data)!r}, is not understood"
+            )
