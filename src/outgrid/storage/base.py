@@ -1,0 +1,144 @@
+"""What every tier offers: one field's planes, moved between the tier and memory.
+
+A field of shape (nz, ny, nx) has nz planes of ny rows; one of shape (ny, nx) has ny planes of one
+row.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+__all__ = ["Layout", "Planes", "Store"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planes:
+    """The memory of some planes.
+
+    `addresses`, int64 of shape (planes,): where the first of the rows asked for begins, plane by
+    plane. Rows of a plane follow each other every `row_stride_bytes`.
+    """
+
+    addresses: NDArray[np.int64]
+    row_stride_bytes: int
+
+    @classmethod
+    def of(cls, array: NDArray[Any], rows: range | None = None) -> Self:
+        """The planes of an array of shape (planes, rows, x) or (planes, x), contiguous along x.
+
+        With `rows`, the addresses are those of row `rows.start`.
+        """
+        if array.strides[-1] != array.itemsize and array.shape[-1] > 1:
+            raise ValueError(f"rows of the array are not contiguous: strides {array.strides}")
+        row_stride_bytes = array.strides[1] if array.ndim == 3 else 0
+        first = array.ctypes.data + (rows.start * row_stride_bytes if rows else 0)
+        return cls(
+            first + array.strides[0] * np.arange(array.shape[0], dtype=np.int64), row_stride_bytes
+        )
+
+
+class Store(Protocol):
+    """One field's bytes in a tier.
+
+    `get` and `put` start to move rows `rows` of planes `planes` (ranges of step 1) and return a
+    ticket; the memory belongs to the store until the ticket's completion comes out of the Transfers
+    that the store was made with. Tickets end in any order: whoever needs an order waits. `flush`
+    makes durable what was completely put before it. Nothing is checked against transfers under way:
+    overlapping ones are the caller's error.
+
+    `shape` and `dtype` are the field's; sizes are in bytes.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def planes(self) -> int: ...
+    @property
+    def rows_per_plane(self) -> int: ...
+    @property
+    def plane_bytes(self) -> int: ...
+    @property
+    def row_bytes(self) -> int: ...
+
+    def get(self, planes: range, rows: range, into: Planes) -> int: ...
+    def put(self, planes: range, rows: range, source: Planes) -> int: ...
+    def flush(self) -> int: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the rows of a field lie in a tier: `data_offset` is the position of the first byte."""
+
+    planes: int
+    rows_per_plane: int
+    row_bytes: int
+    data_offset: int
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], dtype: DTypeLike, data_offset: int) -> Self:
+        """The layout of a C-ordered array of two or three axes."""
+        if len(shape) not in (2, 3):
+            raise ValueError(f"a field has 2 or 3 axes, not shape {shape}")
+        return cls(
+            planes=shape[0],
+            rows_per_plane=math.prod(shape[1:-1]),
+            row_bytes=shape[-1] * np.dtype(dtype).itemsize,
+            data_offset=data_offset,
+        )
+
+    @property
+    def plane_bytes(self) -> int:
+        return self.rows_per_plane * self.row_bytes
+
+    @property
+    def nbytes(self) -> int:
+        return self.planes * self.plane_bytes
+
+    def segments(self, planes: range, rows: range, memory: Planes) -> NDArray[np.int64]:
+        """The contiguous pieces of a region, int64 of shape (n, 3): position, address, bytes.
+
+        Pieces are sorted by position: one per plane where its rows are contiguous in memory, else
+        one per row. Raises ValueError for a region outside the field.
+        """
+        self._check(planes, rows, memory)
+        starts = self.data_offset + self.plane_bytes * np.arange(
+            planes.start, planes.stop, dtype=np.int64
+        )
+        starts += rows.start * self.row_bytes
+        if memory.row_stride_bytes == self.row_bytes or len(rows) == 1:
+            pieces = np.empty((len(planes), 3), np.int64)
+            pieces[:, 0] = starts
+            pieces[:, 1] = memory.addresses
+            pieces[:, 2] = len(rows) * self.row_bytes
+            return pieces
+        row = np.arange(len(rows), dtype=np.int64)
+        pieces = np.empty((len(planes), len(rows), 3), np.int64)
+        pieces[:, :, 0] = starts[:, None] + self.row_bytes * row
+        pieces[:, :, 1] = memory.addresses[:, None] + memory.row_stride_bytes * row
+        pieces[:, :, 2] = self.row_bytes
+        return pieces.reshape(-1, 3)
+
+    def _check(self, planes: range, rows: range, memory: Planes) -> None:
+        for axis, part, extent in (
+            ("planes", planes, self.planes),
+            ("rows", rows, self.rows_per_plane),
+        ):
+            if part.step != 1 or part.start < 0 or part.stop > extent or part.stop < part.start:
+                raise ValueError(f"{axis} {part} asked for of a field with {extent}")
+        if memory.addresses.shape != (len(planes),) or memory.addresses.dtype != np.int64:
+            raise ValueError(
+                f"{len(planes)} planes need as many int64 addresses, not "
+                f"{memory.addresses.dtype} of shape {memory.addresses.shape}"
+            )
+        if len(rows) > 1 and memory.row_stride_bytes < self.row_bytes:
+            raise ValueError(
+                f"rows of {self.row_bytes} bytes overlap at a stride of {memory.row_stride_bytes}"
+            )

@@ -1,0 +1,173 @@
+"""The tier `direct`: a field in a .npy file, moved past the page cache."""
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from outgrid.errors import StoreError, UsageError
+from outgrid.native import File
+from outgrid.storage.base import Layout, Planes
+from outgrid.storage.npy import HEADER_BYTES, read_header, write_header
+from outgrid.storage.transfers import Transfers
+from outgrid.units import format_bytes
+
+__all__ = ["DirectStore"]
+
+
+class DirectStore:
+    """One field as a C-ordered .npy file; see `Store` for the moving of planes.
+
+    `direct` is False where the file system has no transfers past the page cache: then all of them
+    go through it. `reserved` is False where space could not be set aside, or was not asked for.
+    """
+
+    def __init__(self, path: Path, file: File, transfers: Transfers, *, reserved: bool) -> None:
+        header = read_header(path)
+        if header.fortran_order and len(header.shape) > 1:
+            raise UsageError(
+                f"{path} is in Fortran order; save it once more with np.ascontiguousarray(...)"
+            )
+        if len(header.shape) not in (2, 3):
+            raise UsageError(f"{path} has shape {header.shape}; a field has 2 or 3 axes")
+        self.path = path
+        self.name = path.stem
+        self.shape: tuple[int, ...] = header.shape
+        self.dtype: np.dtype[Any] = header.dtype
+        self.reserved = reserved
+        self.direct = file.direct
+        self._layout = Layout.of(header.shape, header.dtype, header.data_offset)
+        self._file = file
+        self._transfers = transfers
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        transfers: Transfers,
+        *,
+        reserve: bool = True,
+        overwrite: bool = False,
+        direct: bool = True,
+    ) -> Self:
+        """A new file of zeroes, its space reserved, so that the disk cannot fill up later.
+
+        Raises StoreError where the file exists already (unless `overwrite`), where the disk has not
+        the space (saying how much it needs and has), or where the file cannot be made; what was
+        made by then is removed.
+        """
+        path = Path(path)
+        nbytes = HEADER_BYTES + Layout.of(shape, dtype, HEADER_BYTES).nbytes
+        try:
+            if overwrite:
+                # A new file under the old name: whoever has the old one open keeps it.
+                path.unlink(missing_ok=True)
+            file = File(path, "create", direct)
+        except FileExistsError as error:
+            raise StoreError(
+                "the file exists and is not overwritten; remove it or say overwrite",
+                path=path,
+                errno=errno.EEXIST,
+            ) from error
+        except OSError as error:
+            raise StoreError("cannot create", path=path, errno=error.errno) from error
+        try:
+            if reserve:
+                _require_space(path, nbytes)
+                reserved = file.reserve(nbytes)
+            else:
+                os.truncate(path, nbytes)
+                reserved = False
+            write_header(path, shape, dtype)
+            _sync_directory(path.parent)
+            return cls(path, file, transfers, reserved=reserved)
+        except BaseException as error:
+            file.close()
+            with suppress(OSError):
+                path.unlink()
+            if not isinstance(error, OSError) or isinstance(error, StoreError):
+                raise
+            if error.errno == errno.ENOSPC:
+                raise _no_space(path, nbytes) from error
+            raise StoreError("cannot create", path=path, errno=error.errno) from error
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        transfers: Transfers,
+        mode: Literal["r", "rw"] = "r",
+        *,
+        direct: bool = True,
+    ) -> Self:
+        """An existing .npy file of two or three axes; `mode` "rw" allows `put`.
+
+        Raises StoreError where it cannot be opened or is shorter or longer than its header says,
+        UsageError where it is no such file.
+        """
+        path = Path(path)
+        try:
+            file = File(path, mode, direct)
+        except OSError as error:
+            raise StoreError("cannot open", path=path, errno=error.errno) from error
+        return cls(path, file, transfers, reserved=False)
+
+    @property
+    def planes(self) -> int:
+        return self._layout.planes
+
+    @property
+    def rows_per_plane(self) -> int:
+        return self._layout.rows_per_plane
+
+    @property
+    def plane_bytes(self) -> int:
+        return self._layout.plane_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        return self._layout.row_bytes
+
+    def get(self, planes: range, rows: range, into: Planes) -> int:
+        return self._transfers.read(self._file, self._layout.segments(planes, rows, into))
+
+    def put(self, planes: range, rows: range, source: Planes) -> int:
+        return self._transfers.write(self._file, self._layout.segments(planes, rows, source))
+
+    def flush(self) -> int:
+        return self._transfers.flush(self._file)
+
+    def close(self) -> None:
+        """Let go of the file; transfers under way still end."""
+        self._file.close()
+
+
+def _require_space(path: Path, nbytes: int) -> None:
+    status = os.statvfs(path)
+    if status.f_bavail * status.f_frsize < nbytes:
+        raise _no_space(path, nbytes)
+
+
+def _no_space(path: Path, nbytes: int) -> StoreError:
+    status = os.statvfs(path.parent)
+    free = status.f_bavail * status.f_frsize
+    return StoreError(
+        f"the disk has not the space: {format_bytes(nbytes)} needed, {format_bytes(free)} free "
+        f"({nbytes} and {free} bytes)",
+        path=path,
+        errno=errno.ENOSPC,
+    )
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,84 @@
+"""The tier `memory`: a field that stays in DRAM."""
+
+import ctypes
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from outgrid.native import Buffer, as_array
+from outgrid.storage.base import Layout, Planes
+from outgrid.storage.transfers import Transfers
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore:
+    """A C-ordered array of two or three axes as a store; the array itself is used, not a copy.
+
+    Transfers are carried out when they are asked for; flushing does nothing, since nothing here
+    outlives the process.
+    """
+
+    def __init__(self, name: str, array: NDArray[Any], transfers: Transfers) -> None:
+        if not array.flags.c_contiguous:
+            raise ValueError(f"field {name!r} is not C-ordered: strides {array.strides}")
+        self.name = name
+        self.array = array
+        self.shape: tuple[int, ...] = array.shape
+        self.dtype: np.dtype[Any] = array.dtype
+        self._layout = Layout.of(array.shape, array.dtype, array.ctypes.data)
+        self._transfers = transfers
+
+    @classmethod
+    def create(
+        cls, name: str, shape: tuple[int, ...], dtype: DTypeLike, transfers: Transfers
+    ) -> Self:
+        """A store of zeroes, on huge pages where the kernel grants them."""
+        layout = Layout.of(shape, dtype, 0)
+        array = as_array(
+            Buffer(layout.nbytes), dtype, count=layout.nbytes // np.dtype(dtype).itemsize
+        )
+        return cls(name, array.reshape(shape), transfers)
+
+    @property
+    def planes(self) -> int:
+        return self._layout.planes
+
+    @property
+    def rows_per_plane(self) -> int:
+        return self._layout.rows_per_plane
+
+    @property
+    def plane_bytes(self) -> int:
+        return self._layout.plane_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        return self._layout.row_bytes
+
+    def get(self, planes: range, rows: range, into: Planes) -> int:
+        segments = self._layout.segments(planes, rows, into)
+
+        def copy() -> int:
+            for stored, address, nbytes in segments.tolist():
+                ctypes.memmove(address, stored, nbytes)
+            return int(segments[:, 2].sum())
+
+        return self._transfers.call(copy)
+
+    def put(self, planes: range, rows: range, source: Planes) -> int:
+        segments = self._layout.segments(planes, rows, source)
+
+        def copy() -> int:
+            for stored, address, nbytes in segments.tolist():
+                ctypes.memmove(stored, address, nbytes)
+            return int(segments[:, 2].sum())
+
+        return self._transfers.call(copy)
+
+    def flush(self) -> int:
+        return self._transfers.call(lambda: 0)
+
+    def close(self) -> None:
+        """Nothing to give back: the array lives as long as somebody holds it."""

@@ -1,0 +1,221 @@
+"""Files of the .npy format: strict reading, padded headers, streaming.
+
+The format is NumPy's (numpy.lib.format): a magic string, a version, the length of a header, and the
+header, a Python literal, followed by the array. Here a header is padded to 4096 bytes, so that data
+begins at a block. Nothing is ever unpickled.
+"""
+
+import ast
+import errno
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from outgrid.errors import StoreError, UsageError
+from outgrid.units import format_bytes
+
+__all__ = ["HEADER_BYTES", "Header", "header_bytes", "read_header", "stream_npy", "write_header"]
+
+HEADER_BYTES = 4096
+_MAGIC = b"\x93NUMPY"
+_LONGEST_HEADER = 65536
+_DEEPEST_NESTING = 8  # a parser given thousands of brackets may exhaust the C stack
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a .npy file says of itself; data begins `data_offset` bytes into it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran_order: bool
+    data_offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of data, without the header."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def header_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> bytes:
+    """The 4096 bytes before the data of a C-ordered array."""
+    given = np.dtype(dtype)
+    text = f"{{'descr': {given.str!r}, 'fortran_order': False, 'shape': {tuple(shape)!r}, }}"
+    head = _MAGIC + bytes((1, 0)) + (HEADER_BYTES - 10).to_bytes(2, "little")
+    return head + text.encode("latin1").ljust(HEADER_BYTES - 11) + b"\n"
+
+
+def write_header(path: str | os.PathLike[str], shape: tuple[int, ...], dtype: DTypeLike) -> None:
+    """Write the padded header at the beginning of an existing file, durably."""
+    with open(path, "r+b") as file:
+        file.write(header_bytes(shape, dtype))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """What the file at `path` holds, checked against the length of the file.
+
+    Raises StoreError where the file cannot be read or its length is not what the header says,
+    UsageError where it is no .npy file or holds no plain numbers.
+    """
+    try:
+        with open(path, "rb") as file:
+            header = _parse_header(file, path)
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError("cannot read", path=path, errno=error.errno) from error
+    expected = header.data_offset + header.nbytes
+    if size != expected:
+        raise StoreError(
+            f"the header promises shape {header.shape} of {header.dtype}, a file of {expected} "
+            f"bytes, but the file has {size}",
+            path=path,
+        )
+    return header
+
+
+def _parse_header(file: BinaryIO, path: str | os.PathLike[str]) -> Header:
+    lead = file.read(len(_MAGIC) + 2)
+    if lead[: len(_MAGIC)] != _MAGIC or len(lead) < len(_MAGIC) + 2:
+        raise UsageError(f"{os.fspath(path)} is not a .npy file: it begins with {lead[:8]!r}")
+    major, minor = lead[-2], lead[-1]
+    if (major, minor) not in ((1, 0), (2, 0), (3, 0)):
+        raise UsageError(
+            f"{os.fspath(path)} has .npy version {major}.{minor}; known are 1.0, 2.0 and 3.0"
+        )
+    width = 2 if major == 1 else 4
+    length = int.from_bytes(file.read(width), "little")
+    if length > _LONGEST_HEADER:
+        raise UsageError(
+            f"{os.fspath(path)} has a header of {length} bytes; at most {_LONGEST_HEADER} are read"
+        )
+    raw = file.read(length)
+    if len(raw) < length:
+        raise StoreError(
+            f"the file ends inside its header: {len(raw)} of {length} bytes", path=path
+        )
+    shape, dtype, fortran_order = _parse_literal(
+        raw.decode("utf-8" if major == 3 else "latin1", "replace"), path
+    )
+    return Header(shape, dtype, fortran_order, file.tell())
+
+
+def _parse_literal(
+    text: str, path: str | os.PathLike[str]
+) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+    def wrong(reason: str) -> UsageError:
+        return UsageError(f"{os.fspath(path)} has a bad .npy header, {reason}: {text[:200]!r}")
+
+    if sum(text.count(bracket) for bracket in "([{") > _DEEPEST_NESTING:
+        raise wrong("too deeply nested (structured types are not supported)")
+    try:
+        literal: object = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise wrong("not a Python literal") from error
+    if not isinstance(literal, dict):
+        raise wrong("not a dictionary")
+    entries = cast("dict[object, object]", literal)
+    if set(entries) != {"descr", "fortran_order", "shape"}:
+        raise wrong("keys other than descr, fortran_order, shape")
+    descr, fortran_order, shape = entries["descr"], entries["fortran_order"], entries["shape"]
+    if not isinstance(descr, str):
+        raise wrong("a structured type; fields are plain numbers")
+    try:
+        dtype = np.dtype(descr)
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise wrong(f"no type {descr!r}") from error
+    if dtype.kind not in "biufc":
+        raise wrong(f"type {descr!r}; fields are plain numbers")
+    if not isinstance(fortran_order, bool):
+        raise wrong("fortran_order is neither True nor False")
+    if not isinstance(shape, tuple):
+        raise wrong("shape is not a tuple")
+    extents = cast("tuple[object, ...]", shape)
+    for extent in extents:
+        if not isinstance(extent, int) or isinstance(extent, bool) or extent < 0:
+            raise wrong(f"extent {extent!r} in the shape")
+    return cast("tuple[int, ...]", extents), dtype, fortran_order
+
+
+def stream_npy(
+    path: str | os.PathLike[str],
+    dtype: DTypeLike,
+    *,
+    shape: tuple[int, ...] | None = None,
+    chunk_bytes: int = 4 << 20,
+) -> Iterator[tuple[range, NDArray[Any]]]:
+    """The planes of a .npy file in order, converted to `dtype`, a few at a time.
+
+    Yields the range of planes and their values, an array of shape (planes, *rest) that is valid
+    until the next one is asked for. A chunk takes about `chunk_bytes` of the file, but at least one
+    plane; what was read does not stay in the page cache.
+
+    Raises UsageError where the file is in Fortran order, has another shape than `shape`, or a type
+    that NumPy does not convert to `dtype` within the same kind; StoreError where reading fails.
+    """
+    header = read_header(path)
+    target = np.dtype(dtype)
+    name = os.fspath(path)
+    if header.fortran_order and len(header.shape) > 1:
+        raise UsageError(
+            f"{name} is in Fortran order; save it once more with np.ascontiguousarray(...)"
+        )
+    if shape is not None and header.shape != tuple(shape):
+        raise UsageError(f"{name} has shape {header.shape}; the field has {tuple(shape)}")
+    if not np.can_cast(header.dtype, target, "same_kind"):
+        raise UsageError(
+            f"{name} holds {header.dtype}, which does not convert to {target} without losing its "
+            f"kind; save it as {target}"
+        )
+    return _stream(Path(path), header, target, chunk_bytes)
+
+
+def _stream(
+    path: Path, header: Header, target: np.dtype[Any], chunk_bytes: int
+) -> Iterator[tuple[range, NDArray[Any]]]:
+    planes, rest = header.shape[0], header.shape[1:]
+    plane_bytes = math.prod(rest) * header.dtype.itemsize
+    per_chunk = min(max(chunk_bytes // max(plane_bytes, 1), 1), max(planes, 1))
+    try:
+        chunk = np.empty((per_chunk, *rest), header.dtype)
+        with open(path, "rb", buffering=0) as file:
+            for first in range(0, planes, per_chunk):
+                part = range(first, min(first + per_chunk, planes))
+                values = chunk[: len(part)]
+                offset = header.data_offset + first * plane_bytes
+                _read_fully(file.fileno(), path, offset, values)
+                os.posix_fadvise(file.fileno(), offset, values.nbytes, os.POSIX_FADV_DONTNEED)
+                yield part, values.astype(target, copy=False)
+    except MemoryError as error:
+        raise StoreError(
+            f"no memory for one plane of {format_bytes(plane_bytes)}", path=path
+        ) from error
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError("cannot read", path=path, errno=error.errno) from error
+
+
+def _read_fully(descriptor: int, path: Path, offset: int, values: NDArray[Any]) -> None:
+    memory = values.data.cast("B")
+    done = 0
+    while done < len(memory):
+        count = os.preadv(descriptor, [memory[done:]], offset + done)
+        if count == 0:
+            raise StoreError(
+                "the file ends before its data",
+                path=path,
+                offset=offset + done,
+                length=len(memory) - done,
+                errno=errno.ENODATA,
+            )
+        done += count

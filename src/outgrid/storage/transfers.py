@@ -1,0 +1,171 @@
+"""The one place where the transfers of a run are started and their completions come out."""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from errno import ENODATA
+from types import TracebackType
+from typing import Any, Self
+
+from numpy.typing import NDArray
+
+from outgrid import native
+from outgrid.errors import StoreError, UsageError
+from outgrid.units import nearest
+
+__all__ = ["Completion", "Transfers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A ticket that has ended.
+
+    `nbytes` were asked for and moved, in `seconds` from the first request to the last. `error` is
+    None, or says which request failed and why; other parts of that transfer may have moved.
+    """
+
+    ticket: int
+    nbytes: int
+    seconds: float
+    error: StoreError | None = None
+
+    def check(self) -> Self:
+        """This completion; raises `error` if there is one."""
+        if self.error is not None:
+            raise self.error
+        return self
+
+
+class Transfers:
+    """Up to `depth` requests of `request_bytes` under way at once, for all stores of a run.
+
+    `engine` is "io_uring", "aio", "threads", or "auto" for the first of them that the kernel
+    grants; `self.engine` says which was taken and `self.refusals` why better ones were not.
+    `staging_bytes` bounds the memory through which ragged ends are copied.
+
+    Stores start transfers with `read`, `write`, `flush`, `call` and `fail`, each of which returns a
+    ticket at once; whoever runs the stores collects the tickets with `poll` and `wait`. Not for use
+    from several threads.
+
+    Raises UsageError for an engine that this build does not know, StoreError where the kernel
+    refuses the engine asked for.
+    """
+
+    def __init__(
+        self,
+        engine: str = "auto",
+        *,
+        depth: int = 16,
+        request_bytes: int = 2 << 20,
+        staging_bytes: int = 4 << 20,
+    ) -> None:
+        known = native.engines()
+        if engine != "auto" and engine not in known:
+            close = nearest(engine, known)
+            hint = f"; did you mean {close!r}?" if close else ""
+            raise UsageError(f"no engine {engine!r} in this build, which has {known}{hint}")
+        try:
+            self._queue = native.Queue(engine, depth, request_bytes, staging_bytes)
+        except OSError as error:
+            raise StoreError(f"engine {engine!r}: {error.strerror}", errno=error.errno) from error
+        self._failures: dict[int, StoreError] = {}
+
+    @property
+    def engine(self) -> str:
+        """The engine that was taken."""
+        return self._queue.engine
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """Engines that "auto" would have preferred, each with the kernel's reason."""
+        return tuple(self._queue.refusals)
+
+    @property
+    def staging_bytes(self) -> int:
+        """Memory set aside for ragged ends, in bytes."""
+        return self._queue.staging_bytes
+
+    @property
+    def outstanding(self) -> int:
+        """Tickets whose completion was not handed out yet."""
+        return self._queue.outstanding
+
+    def read(self, file: native.File, segments: NDArray[Any]) -> int:
+        """Start reading `segments`, int64 of shape (n, 3): file offset, address, bytes."""
+        return self._queue.submit_read(file, segments)
+
+    def write(self, file: native.File, segments: NDArray[Any]) -> int:
+        """Start writing `segments`, int64 of shape (n, 3): file offset, address, bytes."""
+        return self._queue.submit_write(file, segments)
+
+    def flush(self, file: native.File) -> int:
+        """Start making durable what was completely written before this call."""
+        return self._queue.submit_flush(file)
+
+    def call(self, action: Callable[[], int]) -> int:
+        """Carry out `action`, which moves bytes in memory and returns how many."""
+        return self._queue.submit_complete(action())
+
+    def fail(self, error: StoreError) -> int:
+        """A ticket that ends with `error`."""
+        ticket = self._queue.submit_complete(0)
+        self._failures[ticket] = error
+        return ticket
+
+    def poll(self) -> list[Completion]:
+        """What has ended by now."""
+        return [self._complete(ended) for ended in self._queue.poll()]
+
+    def wait(self, timeout_seconds: float = math.inf) -> list[Completion]:
+        """At least one completion; none after the timeout, or when no ticket is outstanding."""
+        return [self._complete(ended) for ended in self._queue.wait(timeout_seconds)]
+
+    def drain(self) -> list[Completion]:
+        """Wait for every outstanding ticket; raises the first failure after all have ended."""
+        ended: list[Completion] = []
+        while self.outstanding:
+            ended += self.wait()
+        return [completion.check() for completion in ended]
+
+    def statistics(self) -> native.Statistics:
+        """Bytes and requests moved through files so far."""
+        return self._queue.statistics()
+
+    def close(self) -> None:
+        """Drop tickets that have not begun and wait for those under way."""
+        self._queue.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _complete(self, ended: native.Completion) -> Completion:
+        error = self._failures.pop(ended.ticket, None)
+        if ended.errno:
+            error = _failure(ended)
+        return Completion(ended.ticket, ended.nbytes, ended.seconds, error)
+
+
+def _failure(ended: native.Completion) -> StoreError:
+    if ended.errno == ENODATA:
+        return StoreError(
+            f"the file ends inside a read, at {os.path.getsize(ended.path)} bytes",
+            path=ended.path,
+            offset=ended.offset,
+            length=ended.length,
+        )
+    return StoreError(
+        "a transfer failed",
+        path=ended.path,
+        offset=ended.offset,
+        length=ended.length,
+        errno=ended.errno,
+    )

@@ -1,0 +1,1 @@
+"""For tests of outgrid, and of what is built on it."""

@@ -1,0 +1,155 @@
+"""Stores that behave as badly as a store may."""
+
+import ctypes
+import errno
+import math
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.errors import StoreError
+from outgrid.native import File
+from outgrid.storage.base import Planes, Store
+from outgrid.storage.transfers import Completion, Transfers
+
+__all__ = ["Fault", "Faulty", "Shuffled"]
+
+_GARBAGE = 0xFF  # floating-point numbers of these bytes are NaN
+
+
+class Shuffled(Transfers):
+    """Transfers that begin late, in random order, and say so later still.
+
+    A store made with it moves nothing until its completion is about to be handed out: who uses
+    memory before that reads garbage, which is written over it at once, and who changes memory
+    before that has the change written out. `poll` hands out a ticket with probability `haste`.
+    """
+
+    def __init__(self, seed: int = 0, *, haste: float = 0.3, engine: str = "threads") -> None:
+        super().__init__(engine, depth=2, request_bytes=1 << 16, staging_bytes=1 << 15)
+        self._random = random.Random(seed)
+        self._haste = haste
+        self._waiting: dict[int, Callable[[], int]] = {}
+        self._last = 0
+
+    @property
+    def outstanding(self) -> int:
+        return len(self._waiting)
+
+    def read(self, file: File, segments: NDArray[Any]) -> int:
+        for _, address, nbytes in segments.tolist():
+            ctypes.memset(address, _GARBAGE, nbytes)
+        return self._defer(lambda: super(Shuffled, self).read(file, segments))
+
+    def write(self, file: File, segments: NDArray[Any]) -> int:
+        return self._defer(lambda: super(Shuffled, self).write(file, segments))
+
+    def flush(self, file: File) -> int:
+        return self._defer(lambda: super(Shuffled, self).flush(file))
+
+    def call(self, action: Callable[[], int]) -> int:
+        return self._defer(lambda: super(Shuffled, self).call(action))
+
+    def fail(self, error: StoreError) -> int:
+        return self._defer(lambda: super(Shuffled, self).fail(error))
+
+    def poll(self) -> list[Completion]:
+        chosen = [ticket for ticket in self._waiting if self._random.random() < self._haste]
+        self._random.shuffle(chosen)
+        return [self._carry_out(ticket) for ticket in chosen]
+
+    def wait(self, timeout_seconds: float = math.inf) -> list[Completion]:
+        if not self._waiting:
+            return []
+        return self.poll() or [self._carry_out(self._random.choice([*self._waiting]))]
+
+    def _defer(self, begin: Callable[[], int]) -> int:
+        self._last += 1
+        self._waiting[self._last] = begin
+        return self._last
+
+    def _carry_out(self, ticket: int) -> Completion:
+        self._waiting.pop(ticket)()
+        (ended,) = super().wait()
+        return Completion(ticket, ended.nbytes, ended.seconds, ended.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The request that fails: the `index`-th `operation` on the store, counted from 0."""
+
+    operation: Literal["get", "put", "flush"]
+    index: int
+    errno: int = errno.EIO
+
+
+class Faulty:
+    """A store of which chosen requests fail, without moving anything."""
+
+    def __init__(self, store: Store, transfers: Transfers, faults: Iterable[Fault]) -> None:
+        self._store = store
+        self._transfers = transfers
+        self._faults = {(fault.operation, fault.index): fault for fault in faults}
+        self._counts = {"get": 0, "put": 0, "flush": 0}
+
+    @property
+    def name(self) -> str:
+        return self._store.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._store.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._store.dtype
+
+    @property
+    def planes(self) -> int:
+        return self._store.planes
+
+    @property
+    def rows_per_plane(self) -> int:
+        return self._store.rows_per_plane
+
+    @property
+    def plane_bytes(self) -> int:
+        return self._store.plane_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        return self._store.row_bytes
+
+    def get(self, planes: range, rows: range, into: Planes) -> int:
+        fault = self._next("get")
+        return self._fail(fault, planes) if fault else self._store.get(planes, rows, into)
+
+    def put(self, planes: range, rows: range, source: Planes) -> int:
+        fault = self._next("put")
+        return self._fail(fault, planes) if fault else self._store.put(planes, rows, source)
+
+    def flush(self) -> int:
+        fault = self._next("flush")
+        return self._fail(fault, range(0)) if fault else self._store.flush()
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _next(self, operation: Literal["get", "put", "flush"]) -> Fault | None:
+        index = self._counts[operation]
+        self._counts[operation] += 1
+        return self._faults.get((operation, index))
+
+    def _fail(self, fault: Fault, planes: range) -> int:
+        error = StoreError(
+            f"{fault.operation} failed on purpose",
+            path=self.name,
+            offset=planes.start * self.plane_bytes,
+            length=len(planes) * self.plane_bytes,
+            errno=fault.errno,
+        )
+        return self._transfers.fail(error)
