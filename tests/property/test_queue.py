@@ -1,0 +1,78 @@
+"""Random segments, written and read back through every engine, against a plain array of bytes."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from outgrid import native
+
+SPAN = 300_000  # bytes of the file
+positions = st.one_of(
+    st.integers(0, SPAN),
+    st.integers(0, SPAN // 4096).map(lambda block: block * 4096),
+    st.integers(0, SPAN // 512).map(lambda sector: sector * 512),
+)
+
+
+@st.composite
+def regions(draw):
+    """Sorted disjoint parts of the file: pieces between cuts, some of them left out."""
+    cuts = sorted({*draw(st.lists(positions, min_size=2, max_size=12))})
+    pieces = itertools.pairwise(cuts)
+    return [(first, last) for first, last in pieces if draw(st.integers(0, 3))]
+
+
+def move(submit, file, regions, memory, shifts):
+    """Each region from or to memory as far into a block as in the file, and its shift further."""
+    rows, place = [], memory.address
+    for (first, last), shift in zip(regions, itertools.cycle(shifts), strict=False):
+        place += (first - place) % 4096 + shift
+        rows.append((first, place, last - first))
+        place += last - first
+    submit(file, np.array(rows, np.int64).reshape(-1, 3))
+    return rows
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("engine", native.engines())
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    written=st.lists(regions(), min_size=1, max_size=3),
+    wanted=regions(),
+    shifts=st.lists(st.sampled_from([0, 0, 512, 8, 1, 4095]), min_size=1, max_size=4),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_what_is_written_is_read(tmp_path_factory, engine, direct, written, wanted, shifts, seed):
+    path = tmp_path_factory.mktemp("queue") / "a"
+    queue = native.Queue(engine, depth=3, request_bytes=1 << 15, staging_bytes=3 << 13)
+    file = native.File(path, "create", direct)
+    file.reserve(SPAN)
+    expected = np.zeros(SPAN, np.uint8)
+    memory = native.Buffer(SPAN + 16 * 8192)
+    values = native.as_array(memory, np.uint8)
+    for part in written:
+        values[:] = np.random.default_rng(seed).integers(1, 256, values.size, np.uint8)
+        rows = move(queue.submit_write, file, part, memory, shifts)
+        for offset, address, nbytes in rows:
+            start = address - memory.address
+            expected[offset : offset + nbytes] = values[start : start + nbytes]
+        assert [(c.errno, c.nbytes) for c in queue.wait()] == [(0, sum(r[2] for r in rows))]
+    values[:] = 0
+    untouched = np.ones(values.size, bool)
+    rows = move(queue.submit_read, file, wanted, memory, shifts)
+    assert [(c.errno, c.nbytes) for c in queue.wait()] == [(0, sum(r[2] for r in rows))]
+    for offset, address, nbytes in rows:
+        read = slice(address - memory.address, address - memory.address + nbytes)
+        assert (values[read] == expected[offset : offset + nbytes]).all()
+        untouched[read] = False
+    assert not values[untouched].any()
+    assert (np.fromfile(path, np.uint8) == expected).all()
+    queue.close()
+    path.unlink()
