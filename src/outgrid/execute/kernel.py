@@ -13,6 +13,7 @@ from outgrid.errors import ExecutionError
 
 if TYPE_CHECKING:
     from outgrid.plan.layout import ITEM_BYTES
+from outgrid.plan.layout import ITEM_BYTES
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance
 

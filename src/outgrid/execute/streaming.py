@@ -2,7 +2,7 @@
 
 The calling thread runs the kernel. Between slabs, and while it has to wait, it starts every get,
 put and commit whose gate is open; the transfers themselves run beside the kernel. So long as the
-window holds a slab being read and one being written, neither side waits for the other's interpreter.
+window holds a slab being read and one being written, neither side waits for the other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outgrid.execute.kernel import Kernel
 from outgrid.execute.window import Window
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance, Commit, Get, Instruction, Put, program
-from outgrid.storage.base import Completion, Planes, Store, Transfers
+from outgrid.storage import Completion, Planes, Store, Transfers
 
 # A request that takes longer than this has gone missing; a run that waits for it says so.
 STUCK_SECONDS = 300.0
@@ -180,7 +180,7 @@ class _Run:
         for completion in done:
             if completion.ticket in self.flushing:
                 store = self.flushing.pop(completion.ticket)
-                _raise_if_failed(completion, store, "flush")
+                _check(completion, store, "flush")
                 if not self.flushing:
                     commit = self.commits.popleft()
                     self.committed(commit.state)
@@ -193,11 +193,11 @@ class _Run:
         what = f"planes {move.first}..{move.last} of {move.field} in sweep {move.sweep}"
         moved = (move.last - move.first) * self.plan.plane_bytes
         if isinstance(move, Get):
-            _raise_if_failed(completion, store, f"reading {what}")
+            _check(completion, store, f"reading {what}")
             self.tally.read_bytes += moved
             self.marks.got.complete(move.index)
         else:
-            _raise_if_failed(completion, store, f"writing {what}")
+            _check(completion, store, f"writing {what}")
             self.tally.written_bytes += moved
             self.marks.put.complete(move.index)
 
@@ -229,12 +229,13 @@ def plane_updates(plan: Plan, advance: Advance) -> int:
     return total
 
 
-def _raise_if_failed(completion: Completion, store: Store, what: str) -> None:
-    if completion.errno:
+def _check(completion: Completion, store: Store, what: str) -> None:
+    if completion.error is not None:
+        error = completion.error
         raise StoreError(
             f"{what} failed",
-            path=completion.path or store.name,
-            offset=completion.offset,
-            length=completion.length,
-            errno=completion.errno,
-        )
+            path=error.path or store.name,
+            offset=error.offset,
+            length=error.length,
+            errno=error.errno,
+        ) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 
 from outgrid.native import Buffer
@@ -37,6 +39,20 @@ class Window:
         table = self._tables[field, index]
         slot = (self._origin(sweep) + first) % self._rings[field, index].planes
         return table[slot : slot + last - first]
+
+    def views(
+        self, field: str, index: int, sweep: int, first: int, last: int
+    ) -> list[np.ndarray]:
+        """Planes [first, last) of ``sweep`` as arrays on the window's own memory."""
+        layout, columns = self._plan.layout, self._plan.shape[-1]
+        item = np.dtype(self._plan.dtype)
+        nbytes = layout.rows * layout.row_stride_bytes
+        found: list[np.ndarray] = []
+        for address in self.addresses(field, index, sweep, first, last).tolist():
+            memory = (ctypes.c_char * nbytes).from_address(address)
+            rows = np.frombuffer(memory, dtype=item).reshape(layout.rows, -1)
+            found.append(rows[:, :columns])
+        return found
 
     def plane_tables(self, sweep: int, front: int) -> np.ndarray:
         """Per ring the address of a table in which entry z is plane z of ``sweep``.

@@ -1,0 +1,70 @@
+"""Small pictures of a run: the first field after each sweep, sampled while it leaves the window."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.execute.window import Window
+from outgrid.plan.model import Arrival, Plan
+from outgrid.plan.program import Put
+from outgrid.storage.npy import header_bytes
+
+PREVIEW_NAME = "preview.npy"
+MOST_FRAMES = 240
+
+
+class Preview:
+    """Frames of shape (height, width), float32: every n-th cell of a 2-D field, or of the middle
+    plane of a 3-D one. One frame for the initial state and one per sweep, each written to the file
+    when it is complete; of very many sweeps only every k-th is kept.
+    """
+
+    def __init__(self, plan: Plan, path: Path, edge: int) -> None:
+        self._plan, self._path = plan, path
+        self._field = plan.departures[0].field
+        height, width = plan.shape[-2:]
+        self.stride = max(1, -(-max(height, width) // edge))
+        self._shape = (-(-height // self.stride), -(-width // self.stride))
+        self._keep_every = max(1, -(-plan.sweeps // MOST_FRAMES))
+        self._steps = np.concatenate([[0], np.cumsum(plan.depths)]).astype(int)
+        self._frames: dict[int, NDArray[np.float32]] = {}
+        self._left: dict[int, int] = {}
+        self.steps: list[int] = []
+        path.write_bytes(header_bytes((0, *self._shape), np.float32))
+
+    def initial(self, arrival: Arrival, first: int, planes: NDArray[np.generic]) -> None:
+        """Look at planes on their way into the store."""
+        if arrival.field == self._field and arrival.level == 0:
+            self._take(0, first, list(planes))
+
+    def leaving(self, put: Put, window: Window) -> None:
+        """Look at planes on their way out of the window."""
+        if put.field == self._field and put.level == 0 and put.state % self._keep_every == 0:
+            views = window.views(put.field, put.ring, put.sweep, put.first, put.last)
+            self._take(put.state, put.first, views)
+
+    def _take(self, state: int, first: int, planes: list[NDArray[np.generic]]) -> None:
+        frame = self._frames.setdefault(state, np.zeros(self._shape, np.float32))
+        left = self._left.setdefault(state, self._plan.planes)
+        for number, plane in enumerate(planes, start=first):
+            if len(self._plan.shape) == 2:
+                if number % self.stride == 0:
+                    frame[number // self.stride] = plane.reshape(-1)[:: self.stride]
+            elif number == self._plan.planes // 2:
+                frame[:] = plane[:: self.stride, :: self.stride]
+        self._left[state] = left - len(planes)
+        if self._left[state] == 0:
+            self._write(state, self._frames.pop(state))
+
+    def _write(self, state: int, frame: NDArray[np.float32]) -> None:
+        """Append a frame, then count it in the header."""
+        with self._path.open("r+b") as file:
+            file.seek(0, os.SEEK_END)
+            file.write(frame.tobytes())
+            self.steps.append(int(self._steps[state]))
+            file.seek(0)
+            file.write(header_bytes((len(self.steps), *self._shape), np.float32))

@@ -1,0 +1,334 @@
+"""The road of the data: define, plan, build, execute, record. A reader starts here."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from outgrid import __version__
+from outgrid.build.compiler import build, find_compiler
+from outgrid.codegen.kernel import generate
+from outgrid.config import RunOptions
+from outgrid.errors import InfeasiblePlan, StoreError, UsageError
+from outgrid.execute.fill import Filled, fill
+from outgrid.execute.kernel import Kernel
+from outgrid.execute.preview import PREVIEW_NAME, Preview
+from outgrid.execute.state import Manifest, RunFolder
+from outgrid.execute.streaming import Progress, Tally, stream
+from outgrid.execute.window import Window
+from outgrid.machine import (
+    Machine,
+    describe_machine,
+    peak_memory_bytes,
+    reset_peak_memory,
+)
+from outgrid.plan.model import Arrival, Plan
+from outgrid.plan.planner import plan as choose
+from outgrid.record import Measured, Record, write_record
+from outgrid.stencil.problem import Problem
+from outgrid.storage import Store, Transfers
+from outgrid.storage.direct import DirectStore
+from outgrid.storage.npy import stream_npy
+from outgrid.units import format_bytes
+
+# Interpreter, libraries, kernel, thread stacks and tables beside the window. Measured at 55 to
+# 70 MiB; what a run really took stands in its record.
+FIXED_BYTES = 80 << 20
+
+Observer = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished run: its record, and its fields as files that open lazily."""
+
+    out: Path
+    record: Record
+
+    def path(self, field: str) -> Path:
+        """The .npy file of a field. Raises UsageError for a name that the run did not leave."""
+        if field not in self.record.fields:
+            names = ", ".join(self.record.fields)
+            raise UsageError(f"the run left no field {field!r}; it left {names}")
+        return self.out / self.record.fields[field]
+
+    def __getitem__(self, field: str) -> np.ndarray:
+        """The field as a read-only array mapped from disk: slices are read when they are used."""
+        return np.load(self.path(field), mmap_mode="r")
+
+
+def plan(problem: Problem, options: RunOptions, machine: Machine | None = None) -> Plan:
+    """The plan that a run would follow. Opens nothing."""
+    return choose(problem, options, machine or describe_machine(), FIXED_BYTES)
+
+
+def run(problem: Problem, options: RunOptions, progress: Observer | None = None) -> Result:
+    """Run a problem and leave its fields and its record in ``options.out``."""
+    machine = describe_machine()
+    chosen = plan(problem, options, machine)
+    kernel = _kernel(problem)
+    folder = _folder(options)
+    folder.check_free(chosen.arrivals)
+    _check_inputs(problem)
+    _check_space(chosen, folder)
+    folder.out.mkdir(parents=True, exist_ok=True)
+    folder.scratch.mkdir(parents=True, exist_ok=True)
+    with _transfers(chosen, options) as transfers:
+        execution = _Execution(problem, options, machine, chosen, folder, transfers)
+        try:
+            stores = execution.create_stores()
+            manifest = execution.fill(stores)
+        except BaseException:
+            execution.close()
+            folder.discard(chosen.arrivals)
+            raise
+        return execution.sweep(stores, kernel, manifest, progress)
+
+
+def resume(out: Path, options: RunOptions, progress: Observer | None = None) -> Result:
+    """Go on with an unfinished run from its last durable state."""
+    machine = describe_machine()
+    folder = RunFolder(out, out)
+    manifest = folder.read_manifest()
+    folder = RunFolder(out, Path(manifest.folder))
+    whole = Problem.from_dict(manifest.problem)
+    if manifest.steps_done < 0:
+        raise UsageError(
+            f"the run in {out} stopped before its initial values were complete; remove the folder "
+            "and run it again"
+        )
+    rest = remaining(whole, manifest.steps_done)
+    chosen = plan(rest, options, machine)
+    kernel = _kernel(rest)
+    with _transfers(chosen, options) as transfers:
+        execution = _Execution(rest, options, machine, chosen, folder, transfers)
+        execution.steps_before, execution.parity = manifest.steps_done, manifest.parity
+        execution.whole = whole
+        return execution.sweep(execution.open_stores(), kernel, manifest, progress)
+
+
+def remaining(problem: Problem, steps_done: int) -> Problem:
+    """The same problem with ``steps_done`` of its steps made."""
+    data = problem.to_dict()
+    data["steps"] = problem.steps - steps_done
+    return Problem.from_dict(data)
+
+
+class _Execution:
+    """One run from filled stores to a record."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: RunOptions,
+        machine: Machine,
+        chosen: Plan,
+        folder: RunFolder,
+        transfers: Transfers,
+    ) -> None:
+        self.problem = self.whole = problem
+        self.options, self.machine, self.plan = options, machine, chosen
+        self.folder, self.transfers = folder, transfers
+        self.steps_before = self.parity = 0
+        self.filled, self.fill_seconds = Filled(), 0.0
+        self.started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self.fallbacks: list[str] = list(transfers.refusals)
+        self.opened: list[DirectStore] = []
+        self.preview: Preview | None = None
+        reset_peak_memory()
+
+    def create_stores(self) -> dict[tuple[str, int, int], Store]:
+        """Make and reserve the files of all levels."""
+        return self._stores(
+            lambda path: DirectStore.create(
+                path, self.problem.shape, self.problem.dtype, self.transfers
+            )
+        )
+
+    def open_stores(self) -> dict[tuple[str, int, int], Store]:
+        """Open the files that an earlier run made."""
+        return self._stores(lambda path: DirectStore.open(path, self.transfers, "rw"))
+
+    def _stores(self, opener: Callable[[Path], DirectStore]) -> dict[tuple[str, int, int], Store]:
+        found: dict[tuple[str, int, int], Store] = {}
+        for level in self.plan.arrivals:
+            for state in (0, 1):
+                if level.constant and state:
+                    continue
+                store = opener(self.folder.path(level, (state + self.parity) % 2))
+                self.opened.append(store)
+                found[level.field, level.level, state] = store
+        if not all(store.direct for store in self.opened):
+            self._fall_back("direct", "the file system refused O_DIRECT: the page cache is used")
+        return found
+
+    def _fall_back(self, wanted: str, what: str) -> None:
+        if wanted in self.options.require:
+            self.close()
+            raise StoreError(f"{what}, but the run requires {wanted}", path=self.folder.scratch)
+        self.fallbacks.append(what)
+
+    def fill(self, stores: dict[tuple[str, int, int], Store]) -> Manifest:
+        """Bring in the initial values and commit state 0."""
+        begin = time.perf_counter()
+        if self.options.preview and self.plan.departures:
+            path = self.folder.out / PREVIEW_NAME
+            self.preview = Preview(self.plan, path, self.options.preview)
+        manifest = Manifest(
+            version=__version__,
+            problem=self.problem.to_dict(),
+            folder=os.fspath(self.folder.scratch.resolve()),
+            steps_done=-1,
+            parity=0,
+        )
+        self.folder.write_manifest(manifest)
+
+        def store_of(arrival: Arrival) -> Store:
+            return stores[arrival.field, arrival.level, 0]
+
+        seen = self.preview.initial if self.preview else None
+        self.filled = fill(self.problem, self.plan.arrivals, store_of, self.transfers, seen)
+        for store in {id(store): store for store in stores.values()}.values():
+            store.flush()
+        self.transfers.drain()
+        manifest = self.folder.commit(manifest, 0, 0)
+        self.fill_seconds = time.perf_counter() - begin
+        return manifest
+
+    def sweep(
+        self,
+        stores: dict[tuple[str, int, int], Store],
+        kernel: Kernel,
+        manifest: Manifest,
+        progress: Observer | None,
+    ) -> Result:
+        """Carry the grid through all sweeps, put the results in place and write the record."""
+        before = self.transfers.statistics()
+        counted = (before.read_bytes, before.written_bytes, before.buffered_bytes)
+        done = [self.steps_before + sum(self.plan.depths[: i]) for i in range(self.plan.sweeps + 1)]
+
+        def committed(state: int) -> None:
+            nonlocal manifest
+            manifest = self.folder.commit(manifest, done[state], (state + self.parity) % 2)
+
+        window = Window(self.plan)
+        leaving = self.preview.leaving if self.preview else None
+        try:
+            tally = stream(
+                self.plan, kernel, window, stores, self.transfers, committed, progress, leaving
+            )
+        finally:
+            self.transfers.close()
+            window.release()
+            self.close()
+        fields = self.folder.finish(self.plan.arrivals, (self.plan.sweeps + self.parity) % 2)
+        record = self._record(tally, counted, fields)
+        write_record(record, self.folder.out)
+        return Result(self.folder.out, record)
+
+    def close(self) -> None:
+        """Let go of all files, after the transfers under way have ended."""
+        self.transfers.close()
+        for store in self.opened:
+            store.close()
+
+    def _record(self, tally: Tally, before: tuple[int, int, int], fields: dict[str, str]) -> Record:
+        statistics = self.transfers.statistics()
+        measured = Measured(
+            seconds=tally.seconds,
+            compute_seconds=tally.compute_seconds,
+            wait_seconds=tally.wait_seconds,
+            fill_seconds=self.fill_seconds,
+            read_bytes=statistics.read_bytes - before[0],
+            written_bytes=statistics.written_bytes - before[1],
+            fill_read_bytes=self.filled.read_bytes,
+            fill_written_bytes=self.filled.written_bytes,
+            ideal_bytes=self.plan.read_bytes + self.plan.written_bytes,
+            buffered_bytes=statistics.buffered_bytes - before[2],
+            updates=self.problem.updates,
+            flops=self.problem.flops,
+            peak_memory_bytes=peak_memory_bytes(),
+            memory_limit_bytes=self.options.memory_bytes,
+            engine=self.transfers.engine,
+            fallbacks=tuple(self.fallbacks),
+        )
+        return Record(
+            version=__version__,
+            started=self.started,
+            problem=self.whole.to_dict(),
+            plan=self.plan.to_dict(),
+            machine=self.machine.to_dict(),
+            measured=measured,
+            fields=fields,
+            preview=PREVIEW_NAME if self.preview else None,
+            warnings=self.filled.warnings,
+        )
+
+
+def _kernel(problem: Problem) -> Kernel:
+    library = build(generate(problem.stencil, problem.dtype), find_compiler())
+    values = tuple(problem.parameters[name] for name in problem.stencil.parameters)
+    return Kernel(library, values)
+
+
+def _folder(options: RunOptions) -> RunFolder:
+    out = options.out or Path("outgrid.run")
+    return RunFolder(out, options.scratch or out / "scratch")
+
+
+def _transfers(chosen: Plan, options: RunOptions) -> Transfers:
+    staging: dict[str, Any] = {"staging_bytes": chosen.transfer_bytes} if chosen.transfer_bytes else {}
+    transfers = Transfers(
+        options.engine, depth=options.queue_depth, request_bytes=options.request_bytes, **staging
+    )
+    wanted = {"io_uring", "aio", "threads"} & set(options.require)
+    if wanted and transfers.engine not in wanted:
+        taken = transfers.engine
+        transfers.close()
+        raise StoreError(
+            f"the run requires {' or '.join(sorted(wanted))}, but the engine is {taken}: "
+            + "; ".join(transfers.refusals)
+        )
+    return transfers
+
+
+def _check_inputs(problem: Problem) -> None:
+    """Open every input file and compare its header, before anything is written."""
+    for source in problem.initial.values():
+        if isinstance(source, Path):
+            stream_npy(source, problem.dtype, shape=problem.shape)
+
+
+def _check_space(chosen: Plan, folder: RunFolder) -> None:
+    """Raise InfeasiblePlan if the disks have not the space for the working files and results."""
+    wanted = [(folder.scratch, chosen.disk_bytes)]
+    if _device(folder.out) != _device(folder.scratch):
+        evolving = sum(1 for level in chosen.arrivals if not level.constant)
+        wanted.append((folder.out, evolving * chosen.planes * chosen.plane_bytes))
+    for path, nbytes in wanted:
+        status = os.statvfs(_existing(path))
+        free = status.f_bavail * status.f_frsize
+        if nbytes > free:
+            raise InfeasiblePlan(
+                f"{path} has {format_bytes(free)} of free space and the run needs "
+                f"{format_bytes(nbytes)}; free {format_bytes(nbytes - free)} or name another "
+                "folder with scratch"
+            )
+
+
+def _existing(path: Path) -> Path:
+    path = path.resolve()
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _device(path: Path) -> int:
+    return _existing(path).stat().st_dev
