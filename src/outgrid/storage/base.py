@@ -31,7 +31,7 @@ class Planes:
 
         With `rows`, the addresses are those of row `rows.start`.
         """
-        if array.strides[-1] != array.itemsize and array.shape[-1] > 1:
+        if array.size and array.strides[-1] != array.itemsize and array.shape[-1] > 1:
             raise ValueError(f"rows of the array are not contiguous: strides {array.strides}")
         row_stride_bytes = array.strides[1] if array.ndim == 3 else 0
         first = array.ctypes.data + (rows.start * row_stride_bytes if rows else 0)
@@ -138,7 +138,7 @@ class Layout:
                 f"{len(planes)} planes need as many int64 addresses, not "
                 f"{memory.addresses.dtype} of shape {memory.addresses.shape}"
             )
-        if len(rows) > 1 and memory.row_stride_bytes < self.row_bytes:
+        if len(planes) and len(rows) > 1 and memory.row_stride_bytes < self.row_bytes:
             raise ValueError(
                 f"rows of {self.row_bytes} bytes overlap at a stride of {memory.row_stride_bytes}"
             )

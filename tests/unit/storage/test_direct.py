@@ -1,0 +1,124 @@
+import errno
+import os
+
+import numpy as np
+import pytest
+
+from outgrid.errors import StoreError, UsageError
+from outgrid.storage import DirectStore, Planes, Transfers, create_store
+
+
+@pytest.fixture
+def transfers():
+    with Transfers("threads", depth=2) as transfers:
+        yield transfers
+
+
+def test_created_file_opens_with_numpy(tmp_path, transfers):
+    store = DirectStore.create(tmp_path / "u.npy", (5, 7, 3), "float32", transfers)
+    values = np.arange(105, dtype="float32").reshape(5, 7, 3)
+    store.put(range(5), range(7), Planes.of(values))
+    transfers.drain()
+    loaded = np.load(tmp_path / "u.npy", mmap_mode="r")
+    assert (loaded == values).all()
+    assert store.name == "u"
+    assert (tmp_path / "u.npy").stat().st_size == 4096 + values.nbytes
+
+
+def test_new_file_holds_zeroes(tmp_path, transfers):
+    for reserve in (True, False):
+        path = tmp_path / f"{reserve}.npy"
+        store = DirectStore.create(path, (50, 100), "float64", transfers, reserve=reserve)
+        assert not (store.reserved and not reserve)
+        assert not np.load(path).any()
+
+
+def test_existing_file_is_kept_unless_told_otherwise(tmp_path, transfers):
+    path = tmp_path / "u.npy"
+    path.write_bytes(b"precious")
+    with pytest.raises(StoreError, match="not overwritten") as caught:
+        DirectStore.create(path, (2, 2), "float64", transfers)
+    assert (caught.value.errno, caught.value.path) == (errno.EEXIST, path)
+    assert path.read_bytes() == b"precious"
+    store = DirectStore.create(path, (2, 2), "float64", transfers, overwrite=True)
+    assert store.shape == (2, 2)
+
+
+def test_too_small_a_disk_is_told_with_figures_and_leaves_nothing(tmp_path, transfers):
+    path = tmp_path / "u.npy"
+    with pytest.raises(StoreError, match=r"needed, .* free") as caught:
+        DirectStore.create(path, (10**6, 10**6, 100), "float64", transfers)
+    assert caught.value.errno == errno.ENOSPC
+    assert str(8 * 10**14 + 4096) in str(caught.value)
+    assert not path.exists()
+
+
+def test_space_refused_by_the_file_system_is_told_alike(tmp_path, transfers, monkeypatch):
+    def refuse(self, nbytes):
+        raise OSError(errno.ENOSPC, "cannot reserve")
+
+    monkeypatch.setattr("outgrid.native.File.reserve", refuse)
+    with pytest.raises(StoreError, match=r"needed, .* free"):
+        DirectStore.create(tmp_path / "u.npy", (10, 10), "float64", transfers)
+    assert not (tmp_path / "u.npy").exists()
+
+
+def test_missing_directory_is_named(tmp_path, transfers):
+    with pytest.raises(StoreError, match="No such file") as caught:
+        DirectStore.create(tmp_path / "no" / "u.npy", (2, 2), "float64", transfers)
+    assert caught.value.path == tmp_path / "no" / "u.npy"
+    with pytest.raises(StoreError, match="No such file"):
+        DirectStore.open(tmp_path / "v.npy", transfers)
+
+
+def test_files_of_numpy_are_opened_at_any_offset(tmp_path, transfers):
+    values = np.random.default_rng(0).standard_normal((6, 50, 77))
+    np.save(tmp_path / "u.npy", values)
+    store = DirectStore.open(tmp_path / "u.npy", transfers, "rw")
+    into = np.empty((3, 20, 77))
+    store.get(range(2, 5), range(10, 30), Planes.of(into))
+    transfers.drain()
+    assert (into == values[2:5, 10:30]).all()
+    store.put(range(3), range(10, 30), Planes.of(into))
+    transfers.drain()
+    values[:3, 10:30] = into
+    assert (np.load(tmp_path / "u.npy") == values).all()
+
+
+def test_file_opened_for_reading_refuses_put(tmp_path, transfers):
+    np.save(tmp_path / "u.npy", np.zeros((2, 2)))
+    store = DirectStore.open(tmp_path / "u.npy", transfers)
+    with pytest.raises(OSError, match="reading"):
+        store.put(range(2), range(1), Planes.of(np.zeros((2, 2))))
+
+
+def test_files_that_are_no_field_are_refused(tmp_path, transfers):
+    np.save(tmp_path / "f.npy", np.zeros((3, 2), order="F"))
+    with pytest.raises(UsageError, match="Fortran"):
+        DirectStore.open(tmp_path / "f.npy", transfers)
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(UsageError, match="2 or 3 axes"):
+        DirectStore.open(tmp_path / "one.npy", transfers)
+
+
+def test_file_cut_short_behind_our_back_is_an_error_with_its_place(tmp_path, transfers):
+    store = DirectStore.create(tmp_path / "u.npy", (8, 64, 64), "float64", transfers)
+    os.truncate(tmp_path / "u.npy", 100_000)
+    store.get(range(8), range(64), Planes.of(np.empty((8, 64, 64))))
+    with pytest.raises(StoreError, match="the file ends inside a read, at 100000 bytes"):
+        transfers.drain()
+
+
+def test_engines_are_named_when_misspelt():
+    with pytest.raises(UsageError, match="did you mean 'threads'"):
+        Transfers("thread")
+
+
+def test_tiers_are_found_by_name(tmp_path, transfers):
+    assert create_store("memory", "u", (3, 4), "float64", transfers).name == "u"
+    direct = create_store("direct", "u", (3, 4), "float64", transfers, tmp_path)
+    assert direct.shape == np.load(tmp_path / "u.npy").shape
+    with pytest.raises(UsageError, match="did you mean 'direct'"):
+        create_store("dircet", "u", (3, 4), "float64", transfers)
+    with pytest.raises(UsageError, match="needs a directory"):
+        create_store("direct", "u", (3, 4), "float64", transfers)
