@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CORE := $(shell find core -type f)
 CXX_SOURCES := $(filter %.cpp %.h,$(CORE))
+CXX_STRICT := -std=c++20 -fsyntax-only -Icore -Wall -Wextra -Wconversion -Wshadow -Werror
 
 .PHONY: setup test check format demo clean
 
@@ -36,6 +37,10 @@ check: setup
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
+	for source in $(wildcard core/io/*.cpp core/memory/*.cpp); do \
+	    case $$source in */engine_uring.cpp) [ -e /usr/include/liburing.h ] || continue;; esac; \
+	    $(CXX) $(CXX_STRICT) $$source || exit 1; \
+	done
 
 format: setup
 	$(BIN)/ruff check --fix-only --quiet .
