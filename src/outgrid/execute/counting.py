@@ -161,7 +161,7 @@ class _Check:
         slots = self.slots[put.field, put.ring]
         version = self.plan.depths[put.sweep] + put.level
         for plane, slot in self._cells(put):
-            if slots[slot] != (put.sweep, plane, version):
+            if not self._is(slots[slot], put.sweep, plane, version, evolving=True):
                 raise ExecutionError(f"{put} finds {slots[slot]} for plane {plane}")
 
     def _end(self, move: Get | Put) -> None:
@@ -229,13 +229,16 @@ class _Check:
                     continue
                 version = step + read.version if read.field in written else 0
                 slots, slot = self._slot(read.field, sweep, version, at)
-                if not self._is(slots[slot], sweep, at, version, read.field in written):
+                evolving = read.field in written
+                if not self._is(slots[slot], sweep, at, version, evolving=evolving):
                     raise ExecutionError(
                         f"the update of plane {plane} to {step} in sweep {sweep} reads "
                         f"{slots[slot]} of {read.field} at plane {at} instead of version {version}"
                     )
 
-    def _is(self, tag: Tag | None, sweep: int, plane: int, version: int, evolving: bool) -> bool:
+    def _is(
+        self, tag: Tag | None, sweep: int, plane: int, version: int, *, evolving: bool
+    ) -> bool:
         """Whether a tag is the wanted value, under any name that it has."""
         if tag is None or not self.plan.resident:
             return tag == (sweep, plane, version)

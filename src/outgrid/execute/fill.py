@@ -13,9 +13,9 @@ from outgrid.errors import DefinitionError
 from outgrid.native import Buffer, as_array
 from outgrid.plan.model import Arrival
 from outgrid.stencil.initial import InitialExpression, evaluate
-from outgrid.stencil.problem import PREVIOUS, Boundary, Problem
+from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.storage import Planes, Store, Transfers
-from outgrid.storage.npy import stream_npy
+from outgrid.storage.npy import read_header, stream_npy
 
 CHUNK_BYTES = 8 << 20
 BUFFERS = 2  # one is being made while the other is being written
@@ -70,14 +70,16 @@ def _fill_level(
     ended: set[int] = set()
     odd = 0
     turn = 0
-    for first, values in _chunks(problem, name, per_chunk):
+    for (first, values), (_, layer) in zip(
+        _chunks(problem, name, per_chunk), _layers(problem, arrival, per_chunk), strict=True
+    ):
         count = len(values)
         _wait_for(tickets[turn], transfers, ended)
         buffer = as_array(buffers[turn], problem.dtype, count=count * cells)
         planes = buffer.reshape(count, *problem.shape[1:])
         planes[...] = values
-        if not arrival.constant:
-            _fix_layer(planes, first, problem.shape, problem.stencil.radius, problem.boundary)
+        if layer is not None:
+            _fix_layer(planes, first, problem.shape, problem.stencil.radius, layer)
         odd += int(planes.size - np.count_nonzero(np.isfinite(planes)))
         if seen is not None:
             seen(arrival, first, planes)
@@ -112,9 +114,10 @@ def _chunks(
 ) -> Iterator[tuple[int, NDArray[np.generic]]]:
     """(first plane, planes) of the initial values, in order."""
     source = problem.initial[name]
-    chunk_bytes = per_chunk * problem.plane_bytes
     match source:
         case Path():
+            item_bytes = read_header(source).dtype.itemsize
+            chunk_bytes = per_chunk * problem.plane_bytes // problem.item_bytes * item_bytes
             chunks = stream_npy(source, problem.dtype, shape=problem.shape, chunk_bytes=chunk_bytes)
             for part, values in chunks:
                 yield from _at_most(per_chunk, part.start, values)
@@ -145,21 +148,38 @@ def _made(problem: Problem, name: str, part: range) -> NDArray[np.generic]:
     )
 
 
+def _layers(
+    problem: Problem, arrival: Arrival, per_chunk: int
+) -> Iterator[tuple[int, NDArray[np.generic] | float | None]]:
+    """What the boundary layer of each chunk is set to; None leaves it as it is.
+
+    The layer of an earlier level is that of the current one, since it never changes.
+    """
+    value = problem.boundary.value
+    earlier = arrival.level < 0 and problem.initial[initial_name(arrival)] is not (
+        problem.initial[arrival.field]
+    )
+    if earlier and value is None:
+        yield from _chunks(problem, arrival.field, per_chunk)
+        return
+    for first in range(0, problem.shape[0], per_chunk):
+        yield first, None if arrival.constant else value
+
+
 def _fix_layer(
     planes: NDArray[np.generic],
     first: int,
     shape: tuple[int, ...],
     radius: tuple[int, ...],
-    boundary: Boundary,
+    layer: NDArray[np.generic] | float,
 ) -> None:
-    """Set the boundary layer of planes [first, first + len) to the value of the boundary."""
-    if boundary.value is None:
-        return
+    """Set the boundary layer of planes [first, first + len) to that of ``layer``."""
+    given = np.broadcast_to(np.asarray(layer, dtype=planes.dtype), planes.shape)
     for index in range(len(planes)):
         if not radius[0] <= first + index < shape[0] - radius[0]:
-            planes[index] = boundary.value
+            planes[index] = given[index]
     for axis in range(1, len(shape)):
         if radius[axis]:
-            along = np.moveaxis(planes, axis, 0)
-            along[: radius[axis]] = boundary.value
-            along[shape[axis] - radius[axis] :] = boundary.value
+            inner, outer = np.moveaxis(planes, axis, 0), np.moveaxis(given, axis, 0)
+            inner[: radius[axis]] = outer[: radius[axis]]
+            inner[shape[axis] - radius[axis] :] = outer[shape[axis] - radius[axis] :]

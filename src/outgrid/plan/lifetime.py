@@ -118,7 +118,6 @@ def field_is_constant(field: str, found: Dependences) -> bool:
     return all(write.field != field for write in found.writings)
 
 
-def ready_at(field: str, level: int, depth: int, found: Dependences, skew: Skew) -> int:
-    """Front, relative to a plane, whose slab completes version ``depth + level`` of ``field``."""
-    writer = next(write.writer for write in found.writings if write.field == field)
-    return max(0, skew.per_step * (depth + level)) + skew.shifts[writer]
+def write_shift(field: str, found: Dependences, skew: Skew) -> int:
+    """The shift of the stage that writes ``field``."""
+    return next(skew.shifts[write.writer] for write in found.writings if write.field == field)

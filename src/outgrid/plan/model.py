@@ -37,15 +37,22 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A time level of a field that leaves: version ``depth + level`` of the sweep."""
+    """A time level of a field that leaves: version ``depth + level`` of the sweep.
+
+    ``shift`` is that of the stage that writes the field, ``lead`` that of the field's arrival.
+    """
 
     field: str
     level: int
-    lag_shift: int
+    shift: int
+    lead: int
 
     def lag(self, depth: int, skew: int) -> int:
-        """Planes with ``Z + lag < F1`` are final once the slab that ends at F1 is done."""
-        return max(0, skew * (depth + self.level)) + self.lag_shift
+        """Planes with ``Z + lag < F1`` are final once the slab that ends at F1 is done.
+
+        A sweep of one step passes its arrived level on: it cannot leave before it came.
+        """
+        return max(self.lead, skew * (depth + self.level) + self.shift)
 
 
 @dataclass(frozen=True, slots=True)

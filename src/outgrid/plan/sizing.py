@@ -13,8 +13,8 @@ from outgrid.plan.lifetime import (
     field_is_constant,
     lifetimes,
     needed_from,
-    ready_at,
     ring_count,
+    write_shift,
 )
 from outgrid.plan.model import Arrival, Departure, Layout, Ring
 from outgrid.plan.skew import Skew
@@ -27,7 +27,7 @@ TURNAROUND_SLABS = 3
 
 @dataclass(frozen=True)
 class Sizing:
-    """What follows from a problem alone, for any depth and slab. Pure; remembers what it derived."""
+    """What follows from a problem alone, for any depth and slab; remembers what it derived."""
 
     problem: Problem
 
@@ -62,7 +62,12 @@ class Sizing:
     def departures(self) -> tuple[Departure, ...]:
         """Levels that leave the window in every sweep."""
         return tuple(
-            Departure(field.name, level, ready_at(field.name, -1, 1, self.found, self.skew))
+            Departure(
+                field.name,
+                level,
+                write_shift(field.name, self.found, self.skew),
+                self._lead(field.name, 0),
+            )
             for field in self.problem.stencil.evolving
             for level in ((0, -1) if field.levels > 1 else (0,))
         )
