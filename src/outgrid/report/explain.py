@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from outgrid.report.lines import align, format_share
+from outgrid.report.lines import align, format_count, format_share
 from outgrid.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["explain"]
@@ -15,7 +15,7 @@ def explain(plan: Mapping[str, Any]) -> str:
         [
             (_heading(plan), ""),
             ("scheme", _scheme(plan)),
-            ("slab", f"{plan['slab_planes']} planes, {plan['threads']} threads"),
+            ("slab", _slab(plan)),
             ("window", _window(plan)),
             ("memory", _memory(plan)),
             ("disk", format_bytes(plan["disk_bytes"])),
@@ -31,17 +31,26 @@ def explain(plan: Mapping[str, Any]) -> str:
 
 def _heading(plan: Mapping[str, Any]) -> str:
     extents = " x ".join(str(extent) for extent in plan["shape"])
-    return f"{plan['stencil']} on {extents} {plan['dtype']}, {sum(plan['depths'])} steps"
+    steps = format_count(sum(plan["depths"]), "step")
+    return f"{plan['stencil']} on {extents} {plan['dtype']}, {steps}"
 
 
 def _scheme(plan: Mapping[str, Any]) -> str:
-    sweeps, depth = plan["sweeps"], plan["depth"]
-    return f"{plan['scheme']}, depth {depth}: {sweeps} sweeps of up to {depth} steps"
+    depths = " + ".join(str(depth) for depth in plan["depths"][:4])
+    more = " + ..." if len(plan["depths"]) > 4 else ""
+    sweeps = format_count(plan["sweeps"], "sweep")
+    return f"{plan['scheme']}, depth {plan['depth']}: {sweeps} of {depths or 0}{more} steps"
+
+
+def _slab(plan: Mapping[str, Any]) -> str:
+    planes, threads = plan["slab_planes"], plan["threads"]
+    return f"{format_count(planes, 'plane')}, {format_count(threads, 'thread')}"
 
 
 def _window(plan: Mapping[str, Any]) -> str:
-    planes = sum(ring["planes"] for ring in plan["rings"])
-    return f"{format_bytes(plan['window_bytes'])} in {planes} planes of {len(plan['rings'])} rings"
+    planes = format_count(sum(ring["planes"] for ring in plan["rings"]), "plane")
+    rings = format_count(len(plan["rings"]), "ring")
+    return f"{format_bytes(plan['window_bytes'])} in {planes}, {rings}"
 
 
 def _memory(plan: Mapping[str, Any]) -> str:

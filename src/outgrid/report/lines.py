@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-__all__ = ["align", "format_share", "format_signed_share"]
+__all__ = ["align", "format_count", "format_share", "format_signed_share"]
 
 
 def align(rows: Iterable[tuple[str, str]], indent: str = "  ") -> str:
@@ -22,3 +22,8 @@ def format_share(share: float) -> str:
 def format_signed_share(share: float) -> str:
     """A deviation in percent with its sign: "+5.2 %"."""
     return f"{'-' if share < 0 else '+'}{format_share(abs(share))}"
+
+
+def format_count(count: int, what: str) -> str:
+    """ "1 sweep", "3 sweeps"."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

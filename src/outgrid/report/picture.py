@@ -20,13 +20,17 @@ __all__ = ["draw_field", "draw_plane", "sample_plane", "write_animation"]
 
 Floats = NDArray[np.floating[Any]]
 Pixels = NDArray[np.uint8]
+Window = tuple[slice, slice]
 
 
-def sample_plane(path: Path, index: int | None = None, longest: int = 1024) -> Floats:
+def sample_plane(
+    path: Path, index: int | None = None, longest: int = 1024, window: Window | None = None
+) -> Floats:
     """Every n-th cell of a 2-D field, or of plane `index` of axis 0 of a 3-D one (default middle).
 
-    n is the least that keeps both edges within `longest`. Only the rows sampled are read. Raises
-    UsageError for a file that is not a 2-D or 3-D .npy array or an index outside it.
+    n is the least that keeps both edges within `longest`; `window` cuts out (rows, columns) first.
+    Only the rows sampled are read. Raises UsageError for a file that is not a 2-D or 3-D .npy array
+    or an index outside it.
     """
     try:
         field = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -42,6 +46,8 @@ def sample_plane(path: Path, index: int | None = None, longest: int = 1024) -> F
         if not 0 <= index < planes:
             raise UsageError(f"plane {index} is outside 0..{planes - 1}, those of {path}")
         field = field[index]
+    if window is not None:
+        field = field[window]
     stride = -(-max(field.shape) // longest)
     return np.array(field[::stride, ::stride])
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from outgrid.record import Record
-from outgrid.report.lines import align, format_share, format_signed_share
+from outgrid.report.lines import align, format_count, format_share, format_signed_share
 from outgrid.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["summarise"]
@@ -42,9 +42,10 @@ def _rows(record: Record) -> Iterator[tuple[str, str]]:
 
 def _heading(plan: dict[str, Any]) -> str:
     extents = " x ".join(str(extent) for extent in plan["shape"])
+    steps, sweeps = format_count(sum(plan["depths"]), "step"), format_count(plan["sweeps"], "sweep")
     return (
-        f"{plan['stencil']} on {extents} {plan['dtype']}, {sum(plan['depths'])} steps:"
-        f" {plan['scheme']}, depth {plan['depth']}, {plan['sweeps']} sweeps"
+        f"{plan['stencil']} on {extents} {plan['dtype']}, {steps}:"
+        f" {plan['scheme']}, depth {plan['depth']}, {sweeps}"
     )
 
 

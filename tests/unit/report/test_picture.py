@@ -11,6 +11,9 @@ def test_a_field_is_sampled_within_the_longest_edge(tmp_path):
     np.save(tmp_path / "u.npy", field)
     plane = sample_plane(tmp_path / "u.npy", longest=100)
     np.testing.assert_array_equal(plane, field[::3, ::3])
+    window = (slice(10, 60), slice(5, 35))
+    plane = sample_plane(tmp_path / "u.npy", longest=25, window=window)
+    np.testing.assert_array_equal(plane, field[10:60:2, 5:35:2])
 
 
 def test_a_plane_of_a_3d_field_is_chosen(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 from outgrid.record import Measured, Record
 from outgrid.report.explain import explain
-from outgrid.report.lines import align, format_share, format_signed_share
+from outgrid.report.lines import align, format_count, format_share, format_signed_share
 from outgrid.report.progress import Pace, follow
 from outgrid.report.summary import summarise
 
@@ -91,6 +91,11 @@ def test_shares_are_percents(share, text):
     assert format_share(share) == text
 
 
+def test_one_is_not_many():
+    assert format_count(1, "sweep") == "1 sweep"
+    assert format_count(3, "sweep") == "3 sweeps"
+
+
 def test_deviations_carry_their_sign():
     assert format_signed_share(0.052) == "+5.2 %"
     assert format_signed_share(-0.2) == "-20 %"
@@ -100,9 +105,9 @@ def test_a_plan_is_explained_with_every_figure():
     text = explain(PLAN)
     for words in [
         "heat7 on 1026 x 2050 x 2048 float64, 100 steps",
-        "skewed, depth 36: 3 sweeps",
+        "skewed, depth 36: 3 sweeps of 36 + 36 + 28 steps",
         "4 planes, 2 threads",
-        "900 MiB in 101 planes of 2 rings",
+        "900 MiB in 101 planes, 2 rings",
         "996 MiB of 1.00 GiB (97 %)",
         "64.0 GiB",
         "96.0 GiB",
