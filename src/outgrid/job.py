@@ -1,0 +1,72 @@
+"""From a job file to a problem and the options of its run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from outgrid.config import BoundaryTable, ProblemTable, RunOptions, RunTable, read_job_file
+from outgrid.machine import memory_limit_bytes
+from outgrid.stencil.catalog import resolve
+from outgrid.stencil.problem import Boundary, Problem
+
+__all__ = ["Job", "load_job", "run_options"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a job file says: what is computed, and how."""
+
+    problem: Problem
+    options: RunOptions
+
+
+def load_job(path: Path, settings: Mapping[str, Any] | None = None) -> Job:
+    """The job at `path`; `settings` replace entries of its `[run]` table.
+
+    Paths in the file are relative to its folder. Left out, `memory` is half of what this process
+    may use, `out` the job file's name with the suffix .run, `scratch` a folder inside `out`.
+    Raises UsageError for what is wrong with the file, DefinitionError for what is wrong with the
+    problem. Opens no input.
+    """
+    file = read_job_file(path, settings)
+    return Job(_problem(file.problem, path.parent), _options(file.run, path))
+
+
+def run_options(settings: Mapping[str, Any]) -> RunOptions:
+    """Options from entries of a `[run]` table alone. Raises UsageError like `load_job`."""
+    keywords: dict[str, Any] = {"memory": _default_memory_bytes(), **settings}
+    return RunOptions.of(**keywords)
+
+
+def _problem(table: ProblemTable, base: Path) -> Problem:
+    return Problem(
+        resolve(str(base / table.stencil) if ".py:" in table.stencil else table.stencil),
+        shape=table.shape,
+        dtype=table.dtype,
+        steps=table.steps,
+        parameters=table.parameters,
+        boundary=_boundary(table.boundary),
+        initial={name: _initial(value, base) for name, value in table.initial.items()},
+    )
+
+
+def _boundary(written: str | BoundaryTable) -> str | Boundary:
+    return written if isinstance(written, str) else Boundary(written.kind, written.value)
+
+
+def _initial(value: str | float, base: Path) -> Path | float | str:
+    """A text that ends like a file of an array is a path; any other is an expression."""
+    if isinstance(value, str) and value.endswith(".npy"):
+        return base / value
+    return value
+
+
+def _options(table: RunTable, path: Path) -> RunOptions:
+    options = RunOptions.from_table(table, path.parent, _default_memory_bytes())
+    out = options.out or path.with_suffix(".run")
+    return replace(options, out=out, scratch=options.scratch or out / "scratch")
+
+
+def _default_memory_bytes() -> int:
+    return memory_limit_bytes() // 2
