@@ -1,0 +1,70 @@
+"""The command line: one module per verb, wiring only.
+
+Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 1 wrong result, 2 usage,
+3 infeasible, 4 I/O or build failure, 130 interrupted. Only the module of the verb asked for is
+imported, so that a run stays small.
+"""
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from outgrid import __version__
+from outgrid.errors import Error
+
+__all__ = ["main"]
+
+VERBS = {
+    "plan": "say what a job will move, keep and take, without running it",
+    "run": "run a job",
+    "resume": "go on with an unfinished run",
+    "show": "print a plan, a kernel or a record, or draw a field",
+    "report": "write a run's summary and pictures",
+    "probe": "describe this machine",
+    "demo": "a tsunami over a real sea floor, ten times larger than its memory",
+}
+IO_EXIT_CODE = 4
+INTERRUPTED_EXIT_CODE = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb and return the exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    parsed = _parser(given).parse_args(given)
+    if parsed.debug:
+        logging.basicConfig(level=logging.DEBUG)
+    try:
+        return parsed.run(parsed)
+    except BrokenPipeError:
+        # The reader of our output has gone; the interpreter's last flush must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return IO_EXIT_CODE
+    except (Error, OSError) as error:
+        if parsed.debug:
+            traceback.print_exc()
+        print(f"outgrid: {error}", file=sys.stderr)
+        return error.exit_code if isinstance(error, Error) else IO_EXIT_CODE
+    except KeyboardInterrupt:
+        print("outgrid: interrupted", file=sys.stderr)
+        return INTERRUPTED_EXIT_CODE
+
+
+def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="outgrid", description="Stencil computations on grids that outgrow memory."
+    )
+    parser.add_argument("--version", action="version", version=f"outgrid {__version__}")
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    wanted = next((word for word in given if not word.startswith("-")), None)
+    for verb, purpose in VERBS.items():
+        verb_parser = verbs.add_parser(verb, help=purpose, description=purpose)
+        verb_parser.add_argument("--debug", action="store_true", help="show tracebacks and logs")
+        if verb == wanted:
+            module = importlib.import_module(f"outgrid.cli.{verb}")
+            module.configure(verb_parser)
+            verb_parser.set_defaults(run=module.run)
+    return parser

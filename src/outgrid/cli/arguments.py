@@ -1,0 +1,66 @@
+"""Arguments that several verbs share, and what they mean."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from outgrid.config import parse_settings
+from outgrid.job import Job, load_job
+
+__all__ = [
+    "add_job_arguments",
+    "add_json_argument",
+    "add_run_arguments",
+    "job_from",
+    "print_json",
+    "settings_from",
+]
+
+
+def add_job_arguments(parser: argparse.ArgumentParser) -> None:
+    """The job file, where its results go, and what replaces entries of its [run] table."""
+    parser.add_argument("job", type=Path, metavar="JOB.toml", help="job file")
+    parser.add_argument("--scratch", type=Path, metavar="DIR", help="folder on flash for the grid")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for results and record")
+    add_run_arguments(parser)
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Entries of a [run] table."""
+    parser.add_argument("--memory", metavar="SIZE", help='memory limit, for example "1GiB"')
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="replace any entry of the [run] table; may be repeated",
+    )
+
+
+def add_json_argument(parser: argparse.ArgumentParser) -> None:
+    """Whether the result is printed as JSON."""
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def job_from(arguments: argparse.Namespace) -> Job:
+    """The job that `arguments` name; their paths are relative to the working folder."""
+    settings = settings_from(arguments)
+    for key in ("scratch", "out"):
+        path = getattr(arguments, key)
+        if path is not None:
+            settings[key] = str(path.absolute())
+    return load_job(arguments.job, settings)
+
+
+def settings_from(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Entries of a [run] table that `arguments` give."""
+    settings = parse_settings(arguments.set)
+    if arguments.memory is not None:
+        settings["memory"] = arguments.memory
+    return settings
+
+
+def print_json(value: Any) -> None:
+    """Print `value` for programs."""
+    print(json.dumps(value, indent=2))

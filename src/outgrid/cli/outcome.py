@@ -1,0 +1,38 @@
+"""What the verbs that run something show while it runs and when it is done."""
+
+import argparse
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from outgrid.cli.arguments import print_json
+from outgrid.record import Record
+from outgrid.report.progress import Event, follow
+from outgrid.report.summary import summarise
+
+__all__ = ["add_quiet_argument", "print_record", "progress_to_stderr"]
+
+
+def add_quiet_argument(parser: argparse.ArgumentParser) -> None:
+    """Whether progress is shown."""
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+@contextmanager
+def progress_to_stderr(
+    arguments: argparse.Namespace,
+) -> Generator[Callable[[Event], None] | None]:
+    """A subscriber that shows progress on stderr; None if none is wanted."""
+    if arguments.quiet:
+        yield None
+    else:
+        with follow(sys.stderr) as progress:
+            yield progress
+
+
+def print_record(record: Record, arguments: argparse.Namespace) -> None:
+    """Print the record as text or as JSON."""
+    if arguments.json:
+        print_json(record.to_dict())
+    else:
+        print(summarise(record))

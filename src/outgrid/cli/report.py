@@ -1,0 +1,33 @@
+"""`outgrid report RUN`: the summary and the pictures of a finished run, as files."""
+
+import argparse
+from pathlib import Path
+
+from outgrid.cli.arguments import add_json_argument, print_json
+from outgrid.record import read_record
+from outgrid.report.picture import draw_field
+from outgrid.report.summary import summarise
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb."""
+    parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of a run")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: RUN/report")
+    add_json_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the report and print the paths of its files."""
+    record = read_record(arguments.run_folder)
+    out = arguments.out or arguments.run_folder / "report"
+    out.mkdir(parents=True, exist_ok=True)
+    summary = out / "summary.txt"
+    summary.write_text(summarise(record) + "\n")
+    written = [summary]
+    for name, file in record.fields.items():
+        picture = out / f"{name}.png"
+        draw_field(arguments.run_folder / file, picture)
+        written.append(picture)
+    paths = [str(path) for path in written]
+    print_json(paths) if arguments.json else print(*paths, sep="\n")
+    return 0

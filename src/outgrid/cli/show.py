@@ -1,0 +1,75 @@
+"""`outgrid show TARGET`: a job's plan or kernel, a run's record, a field's picture."""
+
+import argparse
+from pathlib import Path
+
+from outgrid.cli.arguments import add_json_argument, print_json
+from outgrid.errors import UsageError
+
+KINDS = ("plan", "kernel", "record", "field")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb."""
+    parser.add_argument("target", type=Path, help="a job file, the folder of a run, or a .npy file")
+    parser.add_argument("--as", dest="kind", choices=KINDS, help="default: what fits the target")
+    parser.add_argument("--plane", type=int, metavar="N", help="of a 3-D field (default: middle)")
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE.png", help="default: beside the field"
+    )
+    add_json_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the target as what was asked, or as what it looks like."""
+    kind = arguments.kind or _kind_of(arguments.target)
+    {"plan": _plan, "kernel": _kernel, "record": _record, "field": _field}[kind](arguments)
+    return 0
+
+
+def _kind_of(target: Path) -> str:
+    if target.suffix in (".toml", ".npy"):
+        return {".toml": "plan", ".npy": "field"}[target.suffix]
+    if target.is_dir() or target.suffix == ".json":
+        return "record"
+    raise UsageError(f"{target} is not a job file, a folder of a run or a .npy file")
+
+
+def _plan(arguments: argparse.Namespace) -> None:
+    from outgrid import pipeline
+    from outgrid.job import load_job
+    from outgrid.report.explain import explain
+
+    job = load_job(arguments.target)
+    plan = pipeline.plan(job.problem, job.options).to_dict()
+    if arguments.json:
+        print_json(plan)
+    else:
+        print(explain(plan))
+
+
+def _kernel(arguments: argparse.Namespace) -> None:
+    from outgrid.codegen.kernel import generate
+    from outgrid.job import load_job
+
+    problem = load_job(arguments.target).problem
+    print(generate(problem.stencil, problem.dtype))
+
+
+def _record(arguments: argparse.Namespace) -> None:
+    from outgrid.record import read_record
+    from outgrid.report.summary import summarise
+
+    record = read_record(arguments.target)
+    if arguments.json:
+        print_json(record.to_dict())
+    else:
+        print(summarise(record))
+
+
+def _field(arguments: argparse.Namespace) -> None:
+    from outgrid.report.picture import draw_field
+
+    picture = arguments.picture or arguments.target.with_suffix(".png")
+    draw_field(arguments.target, picture, arguments.plane)
+    print(picture)

@@ -1,0 +1,159 @@
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outgrid.cli import VERBS, main
+
+JOB = """
+[problem]
+stencil = "heat5"
+shape = [40, 64]
+steps = 6
+parameters = {k = 0.2}
+initial = {u = "exp(-((x - 30)**2 + (y - 20)**2) / 30)"}
+[run]
+memory = "256MiB"
+depth = 3
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "heat.toml"
+    path.write_text(JOB)
+    return path
+
+
+def test_every_verb_has_a_module_that_explains_itself(capsys):
+    for verb in VERBS:
+        assert importlib.import_module(f"outgrid.cli.{verb}").__doc__.startswith(f"`outgrid {verb}")
+        with pytest.raises(SystemExit) as ended:
+            main([verb, "--help"])
+        assert ended.value.code == 0
+    assert "JOB.toml" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [[], ["ru"], ["plan"], ["plan", "a.toml", "--depht"]])
+def test_wrong_usage_ends_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage: outgrid" in capsys.readouterr().err
+
+
+def test_plan_prints_text_or_json(job, capsys):
+    assert main(["plan", str(job)]) == 0
+    assert "heat5 on 40 x 64 float64, 6 steps" in capsys.readouterr().out
+    assert main(["plan", str(job), "--json", "--set", "depth=2"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["scheme"], plan["depth"]) == ("skewed", 2)
+    for key in ("slab_planes", "window_bytes", "disk_bytes", "read_bytes", "written_bytes"):
+        assert plan[key] > 0
+    assert plan["predicted_seconds"] > 0
+    assert not (job.parent / "heat.run").exists()
+
+
+def test_run_leaves_fields_record_and_a_summary(job, tmp_path, capsys):
+    out = tmp_path / "results"
+    assert main(["run", str(job), "--out", str(out)]) == 0
+    assert "peak" in capsys.readouterr().out
+    assert np.load(out / "u.npy", mmap_mode="r").shape == (40, 64)
+    assert not (out / "scratch").exists()
+    assert main(["show", str(out), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["fields"] == {"u": "u.npy"}
+    assert record["derived"]["io_over_ideal"] == 1.0
+
+
+def test_run_prints_the_record_as_json_alone(job, capsys):
+    assert main(["run", str(job), "--json", "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["measured"]["updates"] == 38 * 62 * 6
+    assert captured.err == ""
+    assert (job.parent / "heat.run/u.npy").exists()
+
+
+def test_a_run_is_shown_and_reported(job, tmp_path, capsys):
+    out = tmp_path / "results"
+    main(["run", str(job), "--out", str(out), "--quiet"])
+    capsys.readouterr()
+    assert main(["show", str(out)]) == 0
+    assert "GLUP/s" in capsys.readouterr().out
+    assert main(["report", str(out)]) == 0
+    paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert [path.name for path in paths] == ["summary.txt", "u.png"]
+    assert all(path.stat().st_size > 0 for path in paths)
+    assert main(["show", str(out / "u.npy"), "--picture", str(tmp_path / "p.png")]) == 0
+    assert (tmp_path / "p.png").exists()
+
+
+def test_a_kernel_is_shown(job, capsys):
+    assert main(["show", str(job), "--as", "kernel"]) == 0
+    assert "outgrid_advance" in capsys.readouterr().out
+
+
+def test_the_machine_is_shown(capsys):
+    assert main(["probe", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cores"] >= 1
+    assert main(["probe"]) == 0
+    assert "cores" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (("depth = 3", "dept = 3"), 2, "did you mean 'depth'"),
+        (("[40, 64]", "[40, 2]"), 2, "extent 2 along x"),
+        (('"heat5"', '"heat55"'), 2, "did you mean 'heat5'"),
+        (("256MiB", "1MiB"), 3, "1.00 MiB"),
+        (('"exp(-((x - 30)**2 + (y - 20)**2) / 30)"', '"none.npy"'), 4, "none.npy"),
+    ],
+)
+def test_a_mistake_is_a_message_and_a_code(job, capsys, change, code, words):
+    job.write_text(JOB.replace(*change))
+    assert main(["run", str(job)]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("outgrid: ")
+    assert words in captured.err
+    assert "Traceback" not in captured.err
+    assert [path.name for path in job.parent.iterdir()] == ["heat.toml"]
+
+
+def test_debug_shows_where(job, capsys):
+    job.write_text(JOB.replace("depth", "dept"))
+    assert main(["plan", str(job), "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_with_130(job, capsys, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("outgrid.pipeline.plan", interrupt)
+    assert main(["plan", str(job)]) == 130
+    assert capsys.readouterr().err == "outgrid: interrupted\n"
+
+
+def test_a_run_imports_nothing_that_draws(job):
+    program = (
+        "import sys; from outgrid.cli import main; "
+        f"main(['run', {str(job)!r}, '--quiet']); "
+        "drawn = {'matplotlib', 'rich', 'PIL', 'sympy'} & set(sys.modules); "
+        "sys.exit(f'imported {drawn}' if drawn else 0)"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_error(job):
+    command = f"{sys.executable} -m outgrid plan {job} --json | head -c 1"
+    finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert finished.stderr == ""
