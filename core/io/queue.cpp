@@ -84,7 +84,8 @@ struct Queue::Request : Operation {
 
 Queue::Queue(const QueueOptions& options)
     : request_bytes_(whole_blocks(options.request_bytes)),
-      slot_bytes_(whole_blocks(options.staging_bytes / std::max(options.depth, 1))),
+      slot_bytes_(std::min(request_bytes_,
+                           whole_blocks(options.staging_bytes / std::max(options.depth, 1)))),
       staging_(static_cast<std::size_t>(slot_bytes_ * std::max(options.depth, 1)), false, false) {
   if (options.depth < 1 || options.depth > 1024) {
     throw std::invalid_argument("a queue keeps 1 to 1024 requests under way, not " +

@@ -78,8 +78,11 @@ class Transfers:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Engines that "auto" would have preferred, each with the kernel's reason."""
-        return tuple(self._queue.refusals)
+        """Engines that "auto" would have preferred, each with the reason why it was not taken."""
+        absent = [
+            f"{name}: not in this build" for name in ("io_uring",) if name not in native.engines()
+        ]
+        return (*absent, *self._queue.refusals)
 
     @property
     def staging_bytes(self) -> int:
