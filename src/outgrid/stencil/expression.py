@@ -76,13 +76,13 @@ class Access:
     offset: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Operation:
     """`name` is a key of OPERATIONS, which fixes the number of operands."""
 
     name: str
     operands: tuple["Expression", ...]
-    # Cached: hashing a tree with shared parts from scratch would take exponential time.
+    # Cached: hashing shared parts again and again would take exponential time.
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -96,6 +96,26 @@ class Operation:
                 f"operation {self.name!r} takes {operator.arity} operands, got {len(self.operands)}"
             )
         object.__setattr__(self, "_hash", hash((self.name, self.operands)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Operation):
+            return NotImplemented
+        # Each pair of nodes is compared once: shared parts would take exponential time otherwise.
+        pending: list[tuple[Expression, Expression]] = [(self, other)]
+        seen: set[tuple[int, int]] = set()
+        while pending:
+            a, b = pending.pop()
+            if a is b or (id(a), id(b)) in seen:
+                continue
+            seen.add((id(a), id(b)))
+            if not (isinstance(a, Operation) and isinstance(b, Operation)):
+                if a != b:
+                    return False
+            elif (a._hash, a.name) != (b._hash, b.name):
+                return False
+            else:
+                pending.extend(zip(a.operands, b.operands, strict=True))
+        return True
 
     def __hash__(self) -> int:
         return self._hash
