@@ -1,0 +1,350 @@
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil.definition import stencil
+from outgrid.stencil.expression import Access, Constant, Operation, Parameter, operation
+from outgrid.stencil.laplacian import laplacian
+from outgrid.stencil.model import Field
+from outgrid.stencil.symbol import absolute, maximum, minimum, sqrt
+
+
+def expression(function: Callable[..., Any], ndim: int = 2) -> Any:
+    return stencil(function).trace(ndim).assignments[0].expression
+
+
+def u(*offset: int, level: int = 0) -> Access:
+    return Access("u", level, offset)
+
+
+def test_everything_is_derived_from_the_function() -> None:
+    @stencil
+    def drift(u, c, *, k, s=2):
+        """Drift along x.
+
+        More.
+        """
+        return u + k * c * (u[0, 2] - u.previous[-1, 0]) * s
+
+    traced = drift.trace()
+    assert drift.summary == "Drift along x."
+    assert (traced.name, traced.ndim) == ("drift", 2)
+    assert traced.fields == (Field("u", True, 2), Field("c", False, 1))
+    assert (traced.parameters, traced.defaults) == (("k", "s"), (("s", 2.0),))
+    assert traced.radius == (1, 2)
+    assert traced.reach("u") == ((0, 0), (0, 2))
+    assert traced.reach("u", -1) == ((-1, -1), (0, 0))
+    assert traced.reach("c", -1) is None
+    assert traced.coefficients == (Field("c", False, 1),)
+    assert traced.flops == 5
+
+
+def test_arithmetic_builds_the_tree_as_written() -> None:
+    k = Parameter("k")
+    here, west = u(0, 0), u(0, -1)
+    cases: list[tuple[Callable[..., Any], Any]] = [
+        (lambda u, *, k: u[0, -1] - k, operation("sub", west, k)),
+        (lambda u, *, k: k - u, operation("sub", k, here)),
+        (lambda u, *, k: 2 / u - k, operation("sub", operation("div", Constant(2.0), here), k)),
+        (lambda u, *, k: -u * k, operation("mul", operation("neg", here), k)),
+        (lambda u, *, k: abs(u) + k, operation("add", operation("abs", here), k)),
+        (lambda u, *, k: +u * k, operation("mul", here, k)),
+        (lambda u, *, k: k * u**2, operation("mul", k, operation("mul", here, here))),
+        (lambda u, *, k: k * u**0.5, operation("mul", k, operation("sqrt", here))),
+        (lambda u, *, k: minimum(u, k), operation("min", here, k)),
+        (lambda u, *, k: maximum(0, u) * k, _times_k(operation("max", Constant(0.0), here))),
+        (lambda u, *, k: sqrt(u) * k, _times_k(operation("sqrt", here))),
+        (lambda u, *, k: absolute(u) * k, _times_k(operation("abs", here))),
+        (lambda u, *, k: np.sqrt(u) * k, _times_k(operation("sqrt", here))),
+        (lambda u, *, k: np.float64(2) * u * k, _times_k(operation("mul", Constant(2.0), here))),
+        (lambda u, *, k: np.minimum(1, u) * k, _times_k(operation("min", Constant(1.0), here))),
+        (lambda u, *, k: u[np.int64(0), -1] * k, _times_k(west)),
+    ]
+    for number, (function, tree) in enumerate(cases):
+        assert stencil(name="case")(function).trace(2).assignments[0].expression == tree, number
+
+
+def _times_k(tree: Any) -> Operation:
+    return Operation("mul", (tree, Parameter("k")))
+
+
+def test_results_may_be_a_tuple_a_dictionary_or_stages() -> None:
+    def pair(u, v):
+        return v, u
+
+    def by_name(u, v):
+        return {"v": u, "u": v}
+
+    def second_only(u, v):
+        return {"v": u[0, 1] + v}
+
+    def staged(h, e):
+        return [{"h": h + e[0, 1] - e}, {"e": e + h - h[0, -1]}]
+
+    assert stencil(pair).trace(2).stages == stencil(by_name).trace(2).stages
+    traced = stencil(second_only).trace()
+    assert [field.evolving for field in traced.fields] == [False, True]
+    assert [len(stage.assignments) for stage in stencil(staged).trace().stages] == [1, 1]
+
+
+def test_dimensions_are_inferred_where_offsets_tell() -> None:
+    assert stencil(lambda_free_2d).trace().ndim == 2
+    assert stencil(lambda_free_3d).trace().ndim == 3
+    assert stencil(ndim=3)(both).trace().ndim == 3
+    assert stencil(both).trace(2).ndim == 2
+    with pytest.raises(DefinitionError, match="'both' works in 2-D and in 3-D"):
+        stencil(both).trace()
+    with pytest.raises(DefinitionError, match="'both' is 3-D, not 2-D"):
+        stencil(ndim=3)(both).trace(2)
+    with pytest.raises(DefinitionError, match="2 or 3 dimensions, not 4"):
+        stencil(both).trace(4)
+
+
+def lambda_free_2d(u):
+    return u[0, 1]
+
+
+def lambda_free_3d(u):
+    return u[0, 0, 1]
+
+
+def both(u):
+    return u + laplacian(u)
+
+
+# Each function breaks one rule in its last line; the message must contain the parts and that line.
+def wrong_count(u):
+    return u[0, 0, 1, 1]
+
+
+def mixed_counts(u):
+    return u[0, 1] + u[0, 0, 1]
+
+
+def fractional_offset(u):
+    return u[0, 0.5]
+
+
+def slice_offset(u):
+    return u[0, 1:2]
+
+
+def boolean_offset(u):
+    return u[0, True]
+
+
+def comparison(u):
+    return u * (u > 0)
+
+
+def equality(u):
+    return u * (u == 0)
+
+
+def branch(u):
+    return u if u else -u
+
+
+def number_wanted(u):
+    return math.sin(u)
+
+
+def unknown_ufunc(u):
+    return np.exp(u)
+
+
+def power(u):
+    return u**-1
+
+
+def assignment(u):
+    u[0, 0] = 1
+
+
+def foreign_operand(u):
+    return u + "1"
+
+
+def foreign_method(u):
+    return u + np.array([1.0, 2.0])
+
+
+def two_levels_back(u):
+    return u.previous.previous
+
+
+def zero_division(u):
+    return u + 1 / 0
+
+
+def constant_fold(u):
+    return u + sqrt(-1)
+
+
+def unknown_order(u):
+    return laplacian(u, order=3)
+
+
+def spacing_count(u):
+    return laplacian(u, spacing=(1, 2, 3))
+
+
+def spacing_zero(u):
+    return laplacian(u, spacing=0)
+
+
+def laplacian_of_expression(u):
+    return laplacian(u + 1)
+
+
+LOCATED = [
+    (wrong_count, ["u[0, 0, 1, 1]", "4 offsets", "2-D", "(y, x)"]),
+    (mixed_counts, ["u[0, 0, 1]", "3 offsets"]),
+    (fractional_offset, ["0.5", "whole number", "u[0, -1]"]),
+    (slice_offset, ["slice(1, 2, None)", "whole number"]),
+    (boolean_offset, ["True", "whole number"]),
+    (comparison, ["cannot be compared", "maximum"]),
+    (equality, ["cannot be compared"]),
+    (branch, ["cannot branch"]),
+    (number_wanted, ["not a number yet"]),
+    (unknown_ufunc, ["numpy.exp", "sqrt"]),
+    (power, ["-1", "from 1 to 8", "0.5"]),
+    (assignment, ["u[...]", "return the new value of 'u'"]),
+    (foreign_operand, ["'1' (str)"]),
+    (foreign_method, ["ndarray"]),
+    (two_levels_back, ["u.previous.previous", "2 time levels"]),
+    (zero_division, ["ZeroDivisionError"]),
+    (constant_fold, ["sqrt(-1.0)", "nan"]),
+    (unknown_order, ["order 3", "2, 4, 6, 8", "nearest is 2"]),
+    (spacing_count, ["3 spacings", "2 axes"]),
+    (spacing_zero, ["spacing 0", "along x", "above 0"]),
+    (laplacian_of_expression, ["needs a field", "Symbol"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "parts"), LOCATED, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_errors_point_at_the_users_line(function: Callable[..., Any], parts: list[str]) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        stencil(function).trace(2)
+    lines, first = inspect.getsourcelines(function)
+    last = first + len(lines) - 1
+    message = str(caught.value)
+    assert message.startswith(f"{__file__}:{last}: stencil {function.__name__!r}: ")
+    for part in parts:
+        assert part in message
+
+
+def no_fields(*, k):
+    return k
+
+
+def field_default(u, v=1):
+    return u + v
+
+
+def variadic(u, *rest):
+    return u
+
+
+def text_default(u, *, k="1"):
+    return u * k
+
+
+def returns_nothing(u):
+    u + 1
+
+
+def too_many(u):
+    return u, u
+
+
+def unknown_field(rho):
+    return {"rha": rho}
+
+
+def unused_field(u, c):
+    return u * 2
+
+
+def unused_parameter(u, *, k):
+    return u * 2
+
+
+def previous_of_coefficient(u, c):
+    return u + c.previous
+
+
+def no_update(u):
+    return {}
+
+
+def late_previous(u, v):
+    return [{"u": u + 1}, {"v": u.previous + v}]
+
+
+def updated_twice(u):
+    return [{"u": u + 1}, {"u": u + 2}]
+
+
+def empty_stages(u):
+    return []
+
+
+REFUSED = [
+    (no_fields, ["0 fields"]),
+    (field_default, ["'v'", "(u, *, v=1)"]),
+    (variadic, ["*rest"]),
+    (text_default, ["k = '1'"]),
+    (returns_nothing, ["returns nothing", "'u'"]),
+    (too_many, ["2 values for 1 fields"]),
+    (unknown_field, ["'rha'", "did you mean 'rho'"]),
+    (unused_field, ["'c' is neither read nor updated"]),
+    (unused_parameter, ["'k' is not used"]),
+    (previous_of_coefficient, ["c.previous", "never updated"]),
+    (no_update, ["'u' is neither read nor updated"]),
+    (empty_stages, ["'u' is neither read nor updated"]),
+    (late_previous, ["u.previous"]),
+    (updated_twice, ["'u' twice"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "parts"), REFUSED, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_what_defines_no_stencil_is_refused(function: Callable[..., Any], parts: list[str]) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        stencil(function).trace(2)
+    message = str(caught.value)
+    assert message.startswith(f"{__file__}:")
+    for part in [f"stencil {function.__name__!r}", *parts]:
+        assert part in message
+
+
+def test_only_functions_with_a_usable_name_define() -> None:
+    with pytest.raises(DefinitionError, match="is not a function"):
+        stencil(functools.partial(both))  # type: ignore[call-overload]
+    with pytest.raises(DefinitionError, match="'<lambda>' in stencil '<lambda>'"):
+        stencil(lambda u: u).trace(2)
+    with pytest.raises(DefinitionError, match="not 4"):
+        stencil(ndim=4)(both)
+
+
+def test_errors_inside_called_functions_point_at_the_stencils_file() -> None:
+    def average(u):
+        return (u[0, 1] + u[0, 0.5]) / 2
+
+    def calls(u):
+        return average(u)
+
+    with pytest.raises(DefinitionError) as caught:
+        stencil(calls).trace(2)
+    line = inspect.getsourcelines(average)[1] + 1
+    assert f"{__file__}:{line}:" in str(caught.value)
