@@ -48,6 +48,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[..., Any]] = {
 }
 _NAMES = (*AXES, *(f"n{axis}" for axis in AXES), "pi")
 _LONGEST_TEXT = 4096
+_DEEPEST_NESTING = 200
 _CELLS_PER_BLOCK = 2**16
 
 
@@ -70,7 +71,7 @@ class InitialExpression:
             )
         try:
             tree = ast.parse(self.text.strip(), mode="eval").body
-            _check(tree, self.text)
+            _check(tree, self.text, _DEEPEST_NESTING)
             canonical = ast.unparse(tree)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise DefinitionError(
@@ -161,7 +162,13 @@ def _value(node: ast.expr, variables: dict[str, Any]) -> Any:
             raise AssertionError(f"unchecked {ast.dump(node)}")
 
 
-def _check(node: ast.expr, text: str) -> None:
+def _check(node: ast.expr, text: str, depth: int) -> None:
+    if depth == 0:
+        _refuse(
+            text,
+            f"it nests deeper than {_DEEPEST_NESTING} operations; store the field as a .npy file"
+            " instead",
+        )
     match node:
         case ast.Constant(value) if isinstance(value, int | float) and not isinstance(value, bool):
             try:
@@ -196,7 +203,7 @@ def _check(node: ast.expr, text: str) -> None:
             )
             return
     for operand in operands:
-        _check(operand, text)
+        _check(operand, text, depth - 1)
 
 
 def _refuse(text: str, reason: str) -> None:

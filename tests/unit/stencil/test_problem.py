@@ -1,0 +1,183 @@
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil.catalog import lookup
+from outgrid.stencil.definition import stencil
+from outgrid.stencil.initial import InitialExpression
+from outgrid.stencil.problem import Boundary, Problem
+from outgrid.stencil.values import ArrayDigest
+
+
+def heat(**changes: Any) -> Problem:
+    given: dict[str, Any] = {"stencil": "heat5", "shape": (6, 8), "initial": {"u": 0.0}}
+    return Problem(**{**given, **changes})
+
+
+def wave(**changes: Any) -> Problem:
+    given: dict[str, Any] = {
+        "stencil": "wave:2",
+        "shape": (5, 6, 7),
+        "dtype": "float32",
+        "steps": 3,
+        "initial": {"u": "x", "c": 0.1},
+    }
+    return Problem(**{**given, **changes})
+
+
+def test_everything_is_normalised() -> None:
+    problem = Problem(
+        lookup("heat5"),
+        [np.int64(6), 8],
+        steps=np.int64(4),
+        parameters={"k": 1},
+        boundary={"kind": "dirichlet", "value": 2},
+        initial={"u": "start.npy"},
+    )
+    assert problem.shape == (6, 8)
+    assert all(type(extent) is int for extent in (*problem.shape, problem.steps))
+    assert problem.parameters == {"k": 1.0}
+    assert problem.boundary == Boundary("dirichlet", 2.0)
+    assert problem.initial == {"u": Path("start.npy")}
+    assert problem.stencil == lookup("heat5").trace()
+
+
+def test_sizes() -> None:
+    problem = wave()
+    assert problem.interior == (range(1, 4), range(1, 5), range(1, 6))
+    assert (problem.cells, problem.item_bytes) == (210, 4)
+    assert (problem.plane_bytes, problem.field_bytes) == (168, 840)
+    assert problem.updates == 3 * 4 * 5 * 3
+    assert problem.flops == problem.updates * 11
+
+
+def test_defaults_of_parameters_and_previous_levels_are_filled_in() -> None:
+    assert heat().parameters == {"k": 0.1}
+    assert wave().initial["u.previous"] == InitialExpression("x")
+    assert wave(initial={"u": "x", "c": 1, "u.previous": 0}).initial["u.previous"] == 0.0
+
+
+def test_arrays_are_copied_cast_and_told_apart_by_digest() -> None:
+    array = np.arange(48).reshape(6, 8)
+    problem = heat(initial={"u": array})
+    same = heat(initial={"u": array.astype("float32")})
+    digest = problem.digest
+    array[0, 0] = 7
+    assert (problem.digest, problem) == (digest, same)
+    assert heat(initial={"u": array}) != problem
+    stored = problem.initial["u"]
+    assert isinstance(stored, np.ndarray)
+    assert stored.dtype == np.float64
+    assert not stored.flags.writeable
+
+
+def test_json_form_round_trips() -> None:
+    for problem in (
+        heat(),
+        wave(),
+        heat(boundary=Boundary("dirichlet", 1.5)),
+        heat(boundary="frozen", initial={"u": Path("a/b.npy")}),
+    ):
+        again = Problem.from_dict(json.loads(json.dumps(problem.to_dict())))
+        assert again == problem
+        assert (again.digest, hash(again)) == (problem.digest, hash(problem))
+        assert pickle.loads(pickle.dumps(problem)) == problem
+    given = heat(initial={"u": np.zeros((6, 8))})
+    again = Problem.from_dict(given.to_dict())
+    assert isinstance(again.initial["u"], ArrayDigest)
+    assert again == given
+
+
+def test_digest_sees_every_part() -> None:
+    problems = [
+        heat(),
+        heat(shape=(8, 6)),
+        heat(steps=1),
+        heat(dtype="float32"),
+        heat(parameters={"k": 0.2}),
+        heat(boundary="frozen"),
+        heat(boundary=Boundary("dirichlet", 0.0)),
+        heat(initial={"u": 1.0}),
+        heat(initial={"u": "x"}),
+        heat(initial={"u": "x.npy"}),
+    ]
+    assert len({problem.digest for problem in problems}) == len(problems)
+
+
+@stencil(ndim=2)
+def huge(u):
+    return u * 1e300
+
+
+REFUSED: list[tuple[dict[str, Any], list[str]]] = [
+    ({"stencil": "heet5"}, ["'heet5'", "'heat5'"]),
+    ({"stencil": 5}, ["5 is no stencil", "@stencil"]),
+    ({"stencil": "heat7"}, ["'heat7'", "3-D", "2-D"]),
+    ({"stencil": lookup("heat7").trace()}, ["'heat7'", "3-D", "2 extents"]),
+    ({"shape": (6,)}, ["(6,)", "1 dimensions"]),
+    ({"shape": 6}, ["(6,)", "1 dimensions"]),
+    ({"shape": (6, 2)}, ["extent 2 along x", "(6, 2)", "'heat5'", "reaches 1", "at least 3"]),
+    ({"shape": (0, 6)}, ["0", "(0, 6)"]),
+    ({"shape": (6, 8.0)}, ["8.0"]),
+    ({"shape": (6, True)}, ["True"]),
+    ({"shape": (2**31, 2**30)}, [str(2**61), str(2**63 - 1), str((2**63 - 1) // 8)]),
+    ({"dtype": "float46"}, ["'float46'", "'float64'"]),
+    ({"dtype": "int8"}, ["'int8'", "float32, float64"]),
+    ({"steps": -1}, ["-1", "at least 0"]),
+    ({"steps": 1.5}, ["1.5"]),
+    ({"steps": True}, ["True"]),
+    ({"parameters": {"kk": 1}}, ["'kk'", "'heat5'", "did you mean 'k'"]),
+    ({"parameters": {"k": "1"}}, ["k = '1'"]),
+    ({"parameters": {"k": float("nan")}}, ["k = nan"]),
+    ({"parameters": {"k": 1e39}, "dtype": "float32"}, ["k = 1e+39", "float32", "3.40282"]),
+    ({"stencil": huge, "dtype": "float32"}, ["constant 1e+300", "float32"]),
+    ({"stencil": "shallow_water", "initial": {}}, ["dt, dx"]),
+    ({"boundary": "dirichlett"}, ["'dirichlett'", "'dirichlet'"]),
+    ({"boundary": {"kin": "frozen"}}, ["'kin'", "'kind'"]),
+    ({"boundary": {"kind": "frozen", "value": 1}}, ["frozen", "1", "dirichlet"]),
+    ({"boundary": {"value": float("inf")}}, ["inf"]),
+    ({"boundary": {"value": -1e39}, "dtype": "float32"}, ["-1e+39", "float32"]),
+    ({"boundary": 3}, ["3 is no boundary", "dirichlet, frozen"]),
+    ({"initial": {}}, ["'heat5'", "'u'", ".npy"]),
+    ({"initial": {"u": 0, "v": 0}}, ["'v'", "'heat5'"]),
+    ({"initial": {"u": 0, "u.previous": 0}}, ["'u.previous'", "'heat5'"]),
+    ({"initial": {"u": "z"}}, ["'z'", "(6, 8)", "y, x"]),
+    ({"initial": {"u": "nz * x"}}, ["nz * x", "(6, 8)"]),
+    ({"initial": {"u": Path("u.csv")}}, ["u.csv", "'.csv'", ".npy"]),
+    ({"initial": {"u": float("nan")}}, ["u = nan"]),
+    ({"initial": {"u": 1e39}, "dtype": "float32"}, ["u = 1e+39", "float32"]),
+    ({"initial": {"u": None}}, ["'u'", "NoneType"]),
+    ({"initial": {"u": np.zeros((8, 6))}}, ["'u'", "(8, 6)", "(6, 8)"]),
+    ({"initial": {"u": np.zeros((6, 8), complex)}}, ["'u'", "complex128", "float64"]),
+    ({"initial": {"u": np.full((6, 8), np.nan)}}, ["'u'", "nan", "(0, 0)"]),
+]
+
+
+@pytest.mark.parametrize(("changes", "parts"), REFUSED, ids=lambda value: str(value)[:40])
+def test_errors_contain_the_values_and_the_nearest_fix(
+    changes: dict[str, Any], parts: list[str]
+) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        heat(**changes)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_previous_level_of_a_misspelt_field_is_suggested() -> None:
+    with pytest.raises(DefinitionError, match=r"'u\.prevous' .*; did you mean 'u\.previous'"):
+        wave(initial={"u": 0, "c": 0, "u.prevous": 0})
+
+
+def test_from_dict_refuses_unknown_and_missing_entries() -> None:
+    data = heat().to_dict()
+    with pytest.raises(DefinitionError, match=r"no entry 'shap'; did you mean 'shape'"):
+        Problem.from_dict({**data, "shap": 1})
+    with pytest.raises(DefinitionError, match="lacks the entry 'steps'"):
+        Problem.from_dict({name: value for name, value in data.items() if name != "steps"})
+    with pytest.raises(DefinitionError, match="initial entry of 'u'"):
+        Problem.from_dict({**data, "initial": {"u": {"file": "x"}}})
