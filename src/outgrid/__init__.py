@@ -1,3 +1,35 @@
-"""Stencil computations on grids that outgrow memory."""
+"""Stencil computations on grids that outgrow memory.
 
-__version__ = "0.1.0"
+>>> import outgrid as og
+>>> @og.stencil
+... def heat(u, *, k):
+...     return u + k * og.laplacian(u)
+>>> problem = og.Problem(heat, shape=(34, 34, 34), steps=4, parameters={"k": 0.1},
+...                      initial={"u": "exp(-((x - 17)**2 + (y - 17)**2 + (z - 17)**2) / 20)"})
+>>> og.plan(problem, memory="1GiB").scheme
+'skewed'
+"""
+
+# `plan` and `stencil` are functions named like the rooms they come from. Importing a room binds its
+# name here, once; all rooms are imported by the first line, so the functions win.
+from outgrid.api import Result, plan, resume, run
+from outgrid.stencil.definition import stencil
+from outgrid.stencil.laplacian import laplacian
+from outgrid.stencil.problem import Problem
+from outgrid.stencil.symbol import absolute, maximum, minimum, sqrt
+from outgrid.version import __version__
+
+__all__ = [
+    "Problem",
+    "Result",
+    "__version__",
+    "absolute",
+    "laplacian",
+    "maximum",
+    "minimum",
+    "plan",
+    "resume",
+    "run",
+    "sqrt",
+    "stencil",
+]

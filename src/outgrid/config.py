@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 Scheme = Literal["auto", "skewed", "plain"]
-Tier = Literal["direct", "memory"]
+Tier = Literal["auto", "direct", "memory"]
 Engine = Literal["auto", "io_uring", "aio", "threads"]
 Dtype = Literal["float32", "float64"]
 BoundaryKind = Literal["dirichlet", "frozen"]
@@ -75,7 +75,7 @@ class RunTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scratch: str | None = None
     out: str | None = None
     scheme: Scheme = "auto"
-    tier: Tier = "direct"
+    tier: Tier = "auto"
     depth: int | None = None
     slab_planes: int | None = None
     tile_rows: int | None = None
@@ -107,7 +107,7 @@ class RunOptions:
     scratch: Path | None = None
     out: Path | None = None
     scheme: Literal["skewed", "plain"] | None = None
-    tier: Tier = "direct"
+    tier: Tier = "auto"
     depth: int | None = None
     slab_planes: int | None = None
     tile_rows: int | None = None

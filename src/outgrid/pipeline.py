@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from outgrid import __version__
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.config import RunOptions
@@ -37,6 +36,7 @@ from outgrid.storage import Store, Transfers
 from outgrid.storage.direct import DirectStore
 from outgrid.storage.npy import stream_npy
 from outgrid.units import format_bytes
+from outgrid.version import __version__
 
 # Interpreter, libraries, kernel, thread stacks and tables beside the window. Measured at 55 to
 # 70 MiB; what a run really took stands in its record.
@@ -212,7 +212,7 @@ class _Execution:
         """Carry the grid through all sweeps, put the results in place and write the record."""
         before = self.transfers.statistics()
         counted = (before.read_bytes, before.written_bytes, before.buffered_bytes)
-        done = [self.steps_before + sum(self.plan.depths[: i]) for i in range(self.plan.sweeps + 1)]
+        done = [self.steps_before + sum(self.plan.depths[:i]) for i in range(self.plan.sweeps + 1)]
 
         def committed(state: int) -> None:
             nonlocal manifest
@@ -284,7 +284,9 @@ def _folder(options: RunOptions) -> RunFolder:
 
 
 def _transfers(chosen: Plan, options: RunOptions) -> Transfers:
-    staging: dict[str, Any] = {"staging_bytes": chosen.transfer_bytes} if chosen.transfer_bytes else {}
+    staging: dict[str, Any] = (
+        {"staging_bytes": chosen.transfer_bytes} if chosen.transfer_bytes else {}
+    )
     transfers = Transfers(
         options.engine, depth=options.queue_depth, request_bytes=options.request_bytes, **staging
     )

@@ -13,8 +13,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from outgrid import __version__
 from outgrid.errors import Error
+from outgrid.version import __version__
 
 __all__ = ["main"]
 

@@ -4,7 +4,7 @@ import argparse
 
 from outgrid import pipeline
 from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from, print_json
-from outgrid.report.explain import explain
+from outgrid.plan.explain import explain
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

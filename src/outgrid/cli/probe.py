@@ -3,8 +3,8 @@
 import argparse
 
 from outgrid.cli.arguments import add_json_argument, print_json
+from outgrid.lines import align
 from outgrid.machine import Machine, describe_machine
-from outgrid.report.lines import align
 from outgrid.units import format_bytes
 
 

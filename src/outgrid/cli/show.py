@@ -38,7 +38,7 @@ def _kind_of(target: Path) -> str:
 def _plan(arguments: argparse.Namespace) -> None:
     from outgrid import pipeline
     from outgrid.job import load_job
-    from outgrid.report.explain import explain
+    from outgrid.plan.explain import explain
 
     job = load_job(arguments.target)
     plan = pipeline.plan(job.problem, job.options).to_dict()

@@ -93,7 +93,7 @@ class _Writer:
                 "",
                 self._uniform_struct(),
                 self._pointers(),
-                self._keep_rows(),
+                self._keep_tile(),
                 *(self._update(planes) for planes in groups),
                 self._dispatch(groups),
                 LOOPS,
@@ -151,14 +151,12 @@ class _Writer:
             start += count
         return "\n".join([*lines, ""])
 
-    def _keep_rows(self) -> str:
-        lines = ["void keep_rows(const Slab& s, int64_t t, int64_t z, int64_t y0, int64_t y1) {"]
+    def _keep_tile(self) -> str:
+        lines = ["void keep_tile(const Slab& s, int64_t t, int64_t z, const Tile& c) {"]
         for field in self._updated():
             name = self.names[field.name]
-            lines.append(
-                f"  keep({name}_plane(s, s.base + t, z), {name}_plane(s, s.base + t - 1, z), "
-                "s.row_stride, y0, y1);"
-            )
+            to, source = (f"{name}_plane(s, s.base + t{back}, z)" for back in ("", " - 1"))
+            lines.append(f"  keep({to}, {source}, s.row_stride, c);")
         return "\n".join([*lines, "}", ""])
 
     def _updated(self) -> tuple[Field, ...]:
@@ -189,10 +187,10 @@ class _Writer:
         work = self._expressions(planes)
         inputs = self._inputs(work, planes)
         lines = [
-            f"void update_{planes}(const Slab& s, const Uniform& u, int64_t t, int64_t z, "
-            "int64_t y0, int64_t y1) {",
+            f"void update_{planes}(const Slab& s, const Uniform& u, int64_t t, int64_t z,",
+            "              const Tile& c) {",
             "  (void)u;",
-            "  const int64_t now = s.base + t - 1, stride = s.row_stride, nx = s.columns;",
+            "  const int64_t now = s.base + t - 1, stride = s.row_stride;",
         ]
         for (field, level, plane), name in inputs.items():
             lines.append(
@@ -207,18 +205,19 @@ class _Writer:
                 )
         lines += [f"  const V {name}v = all(u.{name});" for name in self._used_uniforms(work)]
         lines += [
-            "  const int64_t first = kRadiusX, last = nx - kRadiusX;",
-            "  const int64_t head = (first + kLanes - 1) / kLanes * kLanes, tail = last / kLanes * kLanes;",
+            "  const int64_t first = kRadiusX, last = s.columns - kRadiusX;",
+            "  const int64_t head = least((first + kLanes - 1) / kLanes * kLanes, c.x1);",
+            "  const int64_t tail = least(last / kLanes * kLanes, c.x1);",
             "  auto cells = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {",
             "    (void)x;",
             *(f"    {line}" for line in self._body(work, inputs)),
             "  };",
-            "  for (int64_t y = y0; y < y1; ++y) {",
+            "  for (int64_t y = c.y0; y < c.y1; ++y) {",
             "    const int64_t row = y * stride;",
-            "    int64_t x = 0;",
+            "    int64_t x = c.x0;",
             "    for (; x < head; x += kLanes) cells(row + x, x, std::true_type{});",
             "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});",
-            "    for (; x < nx; x += kLanes) cells(row + x, x, std::true_type{});",
+            "    for (; x < c.x1; x += kLanes) cells(row + x, x, std::true_type{});",
             "  }",
             "}",
             "",
@@ -281,8 +280,8 @@ class _Writer:
         yield "if constexpr (edge.value) {"
         yield "  const M in = within(x, first, last);"
         for plane, field, value in results:
-            name = self.names[field]
-            yield f"  store({name}_out{plane} + i, in ? {value} : load({inputs[field, 0, plane]} + i));"
+            kept = f"load({inputs[field, 0, plane]} + i)"
+            yield f"  store({self.names[field]}_out{plane} + i, in ? {value} : {kept});"
         yield "} else {"
         for plane, field, value in results:
             yield f"  store({self.names[field]}_out{plane} + i, {value});"
@@ -300,10 +299,10 @@ class _Writer:
     def _dispatch(self, groups: tuple[int, ...]) -> str:
         """The largest group that fits into ``n`` planes; returns the planes taken."""
         lines = [
-            "int64_t update_planes(const Slab& s, const Uniform& u, int64_t t, int64_t z, int64_t n,",
-            "                      int64_t y0, int64_t y1) {",
+            "int64_t update_planes(const Slab& s, const Uniform& u, int64_t t, int64_t z,",
+            "                      int64_t n, const Tile& c) {",
         ]
         for planes in groups:
             condition = f"if (n >= {planes}) " if planes > 1 else ""
-            lines.append(f"  {condition}return update_{planes}(s, u, t, z, y0, y1), {planes};")
+            lines.append(f"  {condition}return update_{planes}(s, u, t, z, c), {planes};")
         return "\n".join([*lines, "}", ""])

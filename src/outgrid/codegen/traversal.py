@@ -15,13 +15,20 @@ struct Slab {
   const double* parameters;
   int64_t planes, rows, columns, row_stride;  // extents; stride of rows in elements
   int64_t first, last;                        // front positions [first, last)
-  int64_t depth, base, skew, shift;           // levels 1..depth; level t lives in ring (base + t) mod m
+  int64_t depth, base, skew, shift;           // levels 1..depth, level t in ring (base + t) mod m
   int64_t order, tile_rows, tile_planes, threads;
 };
 
+// Rows [y0, y1) and columns [x0, x1) of a plane; x0 and x1 are multiples of kLanes, or the end.
+struct Tile {
+  int64_t y0, y1, x0, x1;
+};
+
 // Cells outside the interior keep their value: copied from level to level like an update.
-OG_INLINE void keep(REAL* to, const REAL* from, int64_t stride, int64_t y0, int64_t y1) {
-  if (y0 < y1) std::memcpy(to + y0 * stride, from + y0 * stride, (y1 - y0) * stride * sizeof(REAL));
+OG_INLINE void keep(REAL* to, const REAL* from, int64_t stride, const Tile& c) {
+  for (int64_t y = c.y0; y < c.y1; ++y) {
+    std::memcpy(to + y * stride + c.x0, from + y * stride + c.x0, (c.x1 - c.x0) * sizeof(REAL));
+  }
 }
 
 OG_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -29,23 +36,22 @@ OG_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 """
 
 LOOPS = r"""
-// Level t on planes [z0, z1) and rows [y0, y1).
-void level(const Slab& s, const Uniform& u, int64_t t, int64_t z0, int64_t z1, int64_t y0, int64_t y1) {
-  z0 = most(z0, 0), z1 = least(z1, s.planes), y0 = most(y0, 0), y1 = least(y1, s.rows);
-  if (y0 >= y1) return;
+// Level t on planes [z0, z1) of a tile.
+void level(const Slab& s, const Uniform& u, int64_t t, int64_t z0, int64_t z1, Tile c) {
+  z0 = most(z0, 0), z1 = least(z1, s.planes), c.y0 = most(c.y0, 0), c.y1 = least(c.y1, s.rows);
+  if (c.y0 >= c.y1) return;
+  const int64_t a = least(most(c.y0, kRadiusY), c.y1), b = most(least(c.y1, s.rows - kRadiusY), a);
   for (int64_t z = z0; z < z1;) {
-    const bool fixed = z < kRadiusZ || z >= s.planes - kRadiusZ;
-    if (fixed) {
-      keep_rows(s, t, z, y0, y1);
+    if (z < kRadiusZ || z >= s.planes - kRadiusZ) {
+      keep_tile(s, t, z, c);
       ++z;
       continue;
     }
     const int64_t n = least(z1, s.planes - kRadiusZ) - z;
-    const int64_t a = least(most(y0, kRadiusY), y1), b = most(least(y1, s.rows - kRadiusY), a);
-    const int64_t taken = update_planes(s, u, t, z, n, a, b);
+    const int64_t taken = update_planes(s, u, t, z, n, Tile{a, b, c.x0, c.x1});
     for (int64_t i = z; i < z + taken; ++i) {
-      keep_rows(s, t, i, y0, a);
-      keep_rows(s, t, i, b, y1);
+      if (c.y0 < a) keep_tile(s, t, i, Tile{c.y0, a, c.x0, c.x1});
+      if (b < c.y1) keep_tile(s, t, i, Tile{b, c.y1, c.x0, c.x1});
     }
     z += taken;
   }
@@ -62,7 +68,9 @@ void by_level(const Slab& s, const Uniform& u) {
     if (z0 >= z1) continue;
     if (blocks > 1) {
 #pragma omp for schedule(dynamic, 1)
-      for (int64_t b = 0; b < blocks; ++b) level(s, u, t, z0, z1, b * rows, (b + 1) * rows);
+      for (int64_t b = 0; b < blocks; ++b) {
+        level(s, u, t, z0, z1, Tile{b * rows, (b + 1) * rows, 0, s.columns});
+      }
     } else {
       // Whole planes: as many shares as threads, cut in y as well where planes are few.
       const int64_t threads = omp_get_num_threads();
@@ -73,8 +81,31 @@ void by_level(const Slab& s, const Uniform& u) {
       for (int64_t g = 0; g < groups; ++g) {
         for (int64_t c = 0; c < cut; ++c) {
           const int64_t z = z0 + g * s.tile_planes;
-          level(s, u, t, z, least(z + s.tile_planes, z1), c * share, (c + 1) * share);
+          const Tile tile{c * share, (c + 1) * share, 0, s.columns};
+          level(s, u, t, z, least(z + s.tile_planes, z1), tile);
         }
+      }
+    }
+  }
+}
+
+// The front moves a few planes at a time through all levels. Each thread owns a range of columns:
+// what it wrote stays in its own cache from level to level. A barrier keeps the levels apart.
+void by_front(const Slab& s, const Uniform& u) {
+  const int64_t lines = (s.columns + kLanes - 1) / kLanes;
+#pragma omp parallel num_threads(s.threads)
+  {
+    const int64_t threads = omp_get_num_threads(), me = omp_get_thread_num();
+    const int64_t x0 = lines * me / threads * kLanes;
+    const int64_t x1 = least(lines * (me + 1) / threads * kLanes, s.columns);
+    for (int64_t front = s.first; front < s.last; front += s.tile_planes) {
+      const int64_t end = least(front + s.tile_planes, s.last);
+      for (int64_t t = 1; t <= s.depth; ++t) {
+        const int64_t z0 = most(0, front - s.shift - s.skew * t);
+        const int64_t z1 = least(s.planes, end - s.shift - s.skew * t);
+        if (z0 >= z1) continue;
+        if (x0 < x1) level(s, u, t, z0, z1, Tile{0, s.rows, x0, x1});
+#pragma omp barrier
       }
     }
   }
@@ -99,7 +130,8 @@ void by_diamond(const Slab& s, const Uniform& u) {
           const int64_t age = t - (k - 1) * height;
           const int64_t half = kSlopeY * least(age, 2 * height - age);
           const int64_t back = s.shift + s.skew * t;
-          level(s, u, t, front - back, end - back, centre - half, centre + half);
+          const Tile c{centre - half, centre + half, 0, s.columns};
+          level(s, u, t, front - back, end - back, c);
         }
       }
     }
@@ -112,6 +144,8 @@ extern "C" int outgrid_advance(const Slab* slab) {
   const Uniform u(slab->parameters);
   if (slab->order == 1) {
     by_diamond(*slab, u);
+  } else if (slab->order == 2) {
+    by_front(*slab, u);
   } else {
     by_level(*slab, u);
   }

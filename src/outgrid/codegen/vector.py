@@ -30,7 +30,8 @@ PRELUDE = r"""
 namespace {
 
 typedef REAL V __attribute__((vector_size(OG_VECTOR_BYTES)));
-typedef REAL Unaligned __attribute__((vector_size(OG_VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
+typedef REAL Unaligned
+    __attribute__((vector_size(OG_VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
 typedef INTEGER M __attribute__((vector_size(OG_VECTOR_BYTES)));
 constexpr int64_t kLanes = OG_VECTOR_BYTES / sizeof(REAL);
 

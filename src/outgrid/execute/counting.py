@@ -236,9 +236,7 @@ class _Check:
                         f"{slots[slot]} of {read.field} at plane {at} instead of version {version}"
                     )
 
-    def _is(
-        self, tag: Tag | None, sweep: int, plane: int, version: int, *, evolving: bool
-    ) -> bool:
+    def _is(self, tag: Tag | None, sweep: int, plane: int, version: int, *, evolving: bool) -> bool:
         """Whether a tag is the wanted value, under any name that it has."""
         if tag is None or not self.plan.resident:
             return tag == (sweep, plane, version)

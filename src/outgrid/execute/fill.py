@@ -156,8 +156,9 @@ def _layers(
     The layer of an earlier level is that of the current one, since it never changes.
     """
     value = problem.boundary.value
-    earlier = arrival.level < 0 and problem.initial[initial_name(arrival)] is not (
-        problem.initial[arrival.field]
+    earlier = (
+        arrival.level < 0
+        and problem.initial[initial_name(arrival)] is not (problem.initial[arrival.field])
     )
     if earlier and value is None:
         yield from _chunks(problem, arrival.field, per_chunk)

@@ -13,11 +13,12 @@ from outgrid.errors import ExecutionError
 
 if TYPE_CHECKING:
     from outgrid.plan.layout import ITEM_BYTES
+from outgrid.execute.window import Window
 from outgrid.plan.layout import ITEM_BYTES
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance
 
-ORDERS = {"level": 0, "diamond": 1, "strip": 2}
+ORDERS = {"level": 0, "diamond": 1, "front": 2}
 
 
 class _Slab(ctypes.Structure):

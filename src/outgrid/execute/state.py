@@ -155,7 +155,9 @@ def move(source: Path, target: Path) -> None:
         os.replace(partial, target)
         source.unlink()
     except OSError as error:
-        raise StoreError("cannot put the result in place", path=target, errno=error.errno) from error
+        raise StoreError(
+            "cannot put the result in place", path=target, errno=error.errno
+        ) from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 
-from outgrid.native import Buffer
+from outgrid.native import Buffer, as_array
+from outgrid.plan.layout import ITEM_BYTES
 from outgrid.plan.model import Plan, Ring
 
 # Whole vectors are read around the first and the last row of a ring; what they find is blended
@@ -40,18 +39,19 @@ class Window:
         slot = (self._origin(sweep) + first) % self._rings[field, index].planes
         return table[slot : slot + last - first]
 
-    def views(
-        self, field: str, index: int, sweep: int, first: int, last: int
-    ) -> list[np.ndarray]:
+    def views(self, field: str, index: int, sweep: int, first: int, last: int) -> list[np.ndarray]:
         """Planes [first, last) of ``sweep`` as arrays on the window's own memory."""
-        layout, columns = self._plan.layout, self._plan.shape[-1]
-        item = np.dtype(self._plan.dtype)
-        nbytes = layout.rows * layout.row_stride_bytes
+        layout = self._plan.layout
+        ring = self._rings[field, index]
+        buffer = self._buffers[self._plan.rings.index(ring)]
+        columns = layout.row_stride_bytes // ITEM_BYTES[self._plan.dtype]
         found: list[np.ndarray] = []
         for address in self.addresses(field, index, sweep, first, last).tolist():
-            memory = (ctypes.c_char * nbytes).from_address(address)
-            rows = np.frombuffer(memory, dtype=item).reshape(layout.rows, -1)
-            found.append(rows[:, :columns])
+            offset_bytes = address - buffer.address
+            cells = as_array(
+                buffer, self._plan.dtype, offset_bytes=offset_bytes, count=layout.rows * columns
+            )
+            found.append(cells.reshape(layout.rows, columns)[:, : self._plan.shape[-1]])
         return found
 
     def plane_tables(self, sweep: int, front: int) -> np.ndarray:

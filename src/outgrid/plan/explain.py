@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from outgrid.report.lines import align, format_count, format_share
+from outgrid.lines import align, format_count, format_share
 from outgrid.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["explain"]

@@ -7,6 +7,10 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
+
+from outgrid.plan.explain import explain
+
 
 @dataclass(frozen=True, slots=True)
 class Ring:
@@ -72,10 +76,12 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Order of the updates inside a slab: ``level`` after level, or ``diamond`` tiles.
+    """Order of the updates inside a slab.
 
-    ``rows`` is the height of a block (level order; 0: the whole plane) or the width of a diamond;
-    ``planes`` is the number of planes that one step of the front advances.
+    ``level``: level after level over the whole slab. ``front``: the front moves ``planes`` planes
+    at a time through all levels, each thread on its own columns. ``diamond``: the same within
+    diamonds of rows and levels. ``rows`` is the height of a block (level; 0: the whole plane) or
+    the width of a diamond.
     """
 
     order: str
@@ -195,32 +201,17 @@ class Plan:
         }
         return found
 
+    def explain(self) -> str:
+        """The plan in words and figures."""
+        return explain(self.to_dict())
+
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Plan:
-        """Inverse of `to_dict`."""
-        return cls(
-            **{
-                name: _READERS.get(name, lambda value: value)(found[name])
-                for name in cls.__dataclass_fields__
-            }
-        )
+        """Inverse of `to_dict`. Raises msgspec.ValidationError for what is no plan."""
+        return msgspec.convert({name: found[name] for name in cls.__dataclass_fields__}, cls)
 
     @property
     def digest(self) -> str:
         """SHA-256 of the canonical JSON form."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-_READERS: dict[str, Any] = {
-    "shape": tuple,
-    "depths": tuple,
-    "shifts": tuple,
-    "notes": tuple,
-    "rings": lambda rows: tuple(Ring(**row) for row in rows),
-    "arrivals": lambda rows: tuple(Arrival(**row) for row in rows),
-    "departures": lambda rows: tuple(Departure(**row) for row in rows),
-    "layout": lambda row: Layout(**row),
-    "tile": lambda row: Tile(**row),
-    "prediction": lambda row: Prediction(**row),
-}

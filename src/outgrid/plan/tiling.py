@@ -19,16 +19,26 @@ def tile_levels(tile: Tile, stencil: Stencil) -> int:
     return max(1, tile.rows // (2 * max(1, stencil.radius[1])))
 
 
+def _front_planes(problem: Problem, machine: Machine, threads: int) -> int:
+    """Rows of a 2-D grid that the front moves at once: as many as half of the caches hold."""
+    arrays = sum(2 if field.evolving else 1 for field in problem.stencil.fields)
+    row_bytes = problem.shape[-1] * ITEM_BYTES[problem.dtype]
+    planes = threads * machine.l2_bytes // 2 // (arrays * row_bytes)
+    return max(2, min(64, planes // 4 * 4))
+
+
 def choose_tile(
     problem: Problem, machine: Machine, options: RunOptions, threads: int, depth: int
 ) -> Tile:
-    """Diamonds for deep sweeps of 3-D grids, sized to the caches; level order otherwise.
+    """Diamonds in 3-D and a narrow front in 2-D, sized to the caches; level order for one step.
 
     A diamond of D rows and radius r keeps about ``arrays * (D*D/(2r) + 2D)`` rows in cache.
     """
     stencil = problem.stencil
-    if stencil.ndim != 3 or depth < 2:
-        return Tile("level", options.tile_rows or 0, FRONT_PLANES)
+    if depth < 2:
+        return Tile("level", options.tile_rows or 0, 1)
+    if stencil.ndim != 3:
+        return Tile("front", 0, _front_planes(problem, machine, threads))
     radius = max(1, stencil.radius[1])
     arrays = sum(2 if field.evolving else 1 for field in stencil.fields)
     row_bytes = problem.shape[-1] * ITEM_BYTES[problem.dtype]

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
-from outgrid.report.lines import format_share
+from outgrid.lines import format_share
 from outgrid.units import format_rate, format_seconds
 
 __all__ = ["Event", "Figures", "Pace", "follow"]

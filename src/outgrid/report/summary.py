@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from outgrid.lines import align, format_count, format_share, format_signed_share
 from outgrid.record import Record
-from outgrid.report.lines import align, format_count, format_share, format_signed_share
 from outgrid.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["summarise"]
