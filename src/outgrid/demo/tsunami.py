@@ -15,8 +15,8 @@ from outgrid.demo.picture import draw_animation, draw_picture
 from outgrid.demo.scene import Scene
 from outgrid.demo.seafloor import load_sea_floor, write_depth
 from outgrid.errors import ExecutionError, UsageError
+from outgrid.lines import align
 from outgrid.record import Record, read_record
-from outgrid.report.lines import align
 from outgrid.report.summary import summarise
 from outgrid.units import format_bytes, format_rate
 
