@@ -1,0 +1,211 @@
+"""Hypothesis strategies: random stencils, problems, machines and ways to run a problem.
+
+    @given(problems())
+    def test_something(problem): ...
+
+Values are drawn so that answers stay finite: weights of one update sum to about one, divisors are
+at least two, roots are taken of what is at least one.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from outgrid.config import RunOptions
+from outgrid.machine import Machine
+from outgrid.native import engines
+from outgrid.stencil.expression import Access, Constant, Expression, Parameter, nodes, operation
+from outgrid.stencil.model import Assignment, Field, Stage, Stencil
+from outgrid.stencil.problem import PREVIOUS, Problem
+
+__all__ = ["machines", "problems", "run_options", "stencils"]
+
+_WEIGHTS = (0.5, -0.25, 0.1, -0.3, 1 / 3, 1.0)
+# Rows of these many cells let planes move without staging; all others are staged.
+_ALIGNED_COLUMNS = {"float32": (1024, 2048), "float64": (512, 1024)}
+
+
+@st.composite
+def stencils(
+    draw: st.DrawFn,
+    *,
+    ndim: int | None = None,
+    most_fields: int = 3,
+    largest_radius: int = 4,
+) -> Stencil:
+    """Stencils of one stage with 1 to `most_fields` fields, of first or second order in time.
+
+    Any field may be read at any offset up to a radius that is drawn for each axis, on one side
+    or on both; the previous level too.
+    """
+    ndim = ndim or draw(st.sampled_from([2, 3]))
+    radius = tuple(draw(st.integers(0, largest_radius)) for _ in range(ndim))
+    names = ("u", "v", "w", "q", "s")[: draw(st.integers(1, most_fields))]
+    evolving = names[: draw(st.integers(1, len(names)))]
+    assignments = tuple(
+        Assignment(name, draw(_updates(name, names, evolving, radius))) for name in evolving
+    )
+    found = [node for each in assignments for node in nodes(each.expression)]
+    read = {node.field for node in found if isinstance(node, Access)}
+    old = {node.field for node in found if isinstance(node, Access) and node.level == -1}
+    return Stencil(
+        "drawn",
+        ndim,
+        tuple(
+            Field(name, name in evolving, 1 + (name in old))
+            for name in names
+            if name in read or name in evolving
+        ),
+        tuple(sorted({node.name for node in found if isinstance(node, Parameter)})),
+        (Stage(assignments),),
+        tuple(sorted({(node.name, 0.75) for node in found if isinstance(node, Parameter)})),
+    )
+
+
+@st.composite
+def _updates(
+    draw: st.DrawFn,
+    name: str,
+    names: Sequence[str],
+    evolving: Sequence[str],
+    radius: tuple[int, ...],
+) -> Expression:
+    """A weighted sum of one to six terms, the first of them the field's own value."""
+    total: Expression = Access(name, 0, (0,) * len(radius))
+    count = draw(st.integers(0, 5))
+    for _ in range(count):
+        weight = draw(st.sampled_from(_WEIGHTS)) / count
+        term = operation("mul", Constant(weight), draw(_terms(names, evolving, radius)))
+        total = operation(draw(st.sampled_from(["add", "sub"])), total, term)
+    return total
+
+
+@st.composite
+def _accesses(
+    draw: st.DrawFn, names: Sequence[str], evolving: Sequence[str], radius: tuple[int, ...]
+) -> Access:
+    name = draw(st.sampled_from(names))
+    level = draw(st.sampled_from([0, 0, -1])) if name in evolving else 0
+    return Access(name, level, tuple(draw(st.integers(-most, most)) for most in radius))
+
+
+@st.composite
+def _terms(
+    draw: st.DrawFn, names: Sequence[str], evolving: Sequence[str], radius: tuple[int, ...]
+) -> Expression:
+    a, b = (draw(_accesses(names, evolving, radius)) for _ in range(2))
+    size_of_b = operation("abs", b)
+    match draw(st.sampled_from(["access", "difference", "parameter", "product", "other"])):
+        case "access":
+            return a
+        case "difference":
+            return operation("sub", a, b)
+        case "parameter":
+            return operation("mul", Parameter(draw(st.sampled_from(["j", "k"]))), a)
+        case "product":
+            # A factor below one, whatever the fields have become.
+            return operation("mul", a, operation("min", Constant(0.5), b))
+        case _:
+            return draw(
+                st.sampled_from(
+                    [
+                        operation("min", a, b),
+                        operation("max", a, operation("neg", b)),
+                        operation("div", a, operation("add", Constant(2.0), size_of_b)),
+                        operation("sqrt", operation("add", Constant(1.0), size_of_b)),
+                    ]
+                )
+            )
+
+
+@st.composite
+def problems(
+    draw: st.DrawFn,
+    rules: st.SearchStrategy[Stencil] | None = None,
+    *,
+    most_steps: int = 14,
+    most_planes: int = 48,
+    most_cells: int = 24,
+    with_arrays: bool = True,
+) -> Problem:
+    """Problems of `rules` (any stencil if left out) on grids from the smallest possible on.
+
+    Grids have up to `most_planes` planes beyond the smallest number, and up to `most_cells` cells
+    along the other axes, or rows long enough that planes fill whole blocks of a file. With arrays,
+    initial values are random in [0, 1); without, they are numbers, so that problems are cheap.
+    """
+    stencil = draw(stencils() if rules is None else rules)
+    dtype = draw(st.sampled_from(["float32", "float64"]))
+    extents = [2 * reach + 1 for reach in stencil.radius]
+    extents[0] += draw(st.integers(0, most_planes))
+    for axis in range(1, stencil.ndim):
+        extents[axis] += draw(st.integers(0, most_cells))
+    if draw(st.integers(0, 4)) == 0:
+        extents[-1] = draw(st.sampled_from(_ALIGNED_COLUMNS[dtype]))
+    shape = tuple(extents)
+    initial: dict[str, Any] = {}
+    generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    for field in stencil.fields:
+        initial[field.name] = _values(draw, generator, shape, with_arrays)
+        if field.levels == 2 and draw(st.booleans()):
+            initial[field.name + PREVIOUS] = _values(draw, generator, shape, with_arrays)
+    boundary = draw(st.sampled_from(["dirichlet", "frozen", {"kind": "dirichlet", "value": 0.5}]))
+    return Problem(
+        stencil,
+        shape,
+        dtype,
+        draw(st.integers(0, most_steps)),
+        {name: draw(st.sampled_from([0.25, -0.7, 1 / 3])) for name in stencil.parameters},
+        boundary,
+        initial,
+    )
+
+
+def _values(
+    draw: st.DrawFn, generator: np.random.Generator, shape: tuple[int, ...], with_arrays: bool
+) -> NDArray[np.float64] | float | str:
+    if with_arrays and draw(st.integers(0, 3)):
+        return generator.random(shape)
+    return draw(st.sampled_from([0.0, 0.5, "x / nx", "(y - x) / (nx + ny)"]))
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Machine:
+    """Machines from very small to large, with slow and fast storage."""
+    return Machine(
+        cores=draw(st.sampled_from([1, 2, 3, 8, 64])),
+        memory_bytes=draw(st.sampled_from([1 << 30, 1 << 36])),
+        l2_bytes=draw(st.sampled_from([1 << 18, 1 << 20, 1 << 22])),
+        l3_bytes=draw(st.sampled_from([1 << 20, 1 << 25, 1 << 28])),
+        memory_bandwidth=draw(st.sampled_from([4e9, 2e10, 4e11])),
+        read_bandwidth=draw(st.sampled_from([1e8, 1.5e9, 2e10])),
+        write_bandwidth=draw(st.sampled_from([1e8, 1.5e9, 2e10])),
+        measured=False,
+        cpu="drawn",
+        kernel="6.1.0",
+        compiler="/usr/bin/g++",
+        python="3.11",
+    )
+
+
+@st.composite
+def run_options(
+    draw: st.DrawFn, problem: Problem, *, memory: str | int = "1GiB", **fixed: Any
+) -> RunOptions:
+    """Ways to run `problem` under a limit of `memory`; `fixed` are entries that are not drawn."""
+    planes = problem.shape[0]
+    given: dict[str, Any] = {
+        "memory": memory,
+        "tier": draw(st.sampled_from(["direct", "direct", "direct", "memory", "auto"])),
+        "depth": draw(st.none() | st.integers(1, 12)),
+        "slab_planes": draw(st.none() | st.integers(1, min(9, planes))),
+        "tile_rows": draw(st.none() | st.integers(1, 20)),
+        "threads": draw(st.integers(1, 3)),
+        "engine": draw(st.sampled_from([*engines(), "auto"])),
+        "queue_depth": draw(st.sampled_from([1, 2, 16])),
+        "request_bytes": draw(st.sampled_from([1 << 12, 1 << 16, 1 << 21])),
+    }
+    return RunOptions.of(**(given | fixed))
