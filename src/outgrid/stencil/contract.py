@@ -27,19 +27,19 @@ def contract(expression: Expression) -> Expression:
             left, right = (done[operand] for operand in node.operands)
             done[node] = _sum(node.name, left, right)
         else:
-            done[node] = operation(node.name, *(done[operand] for operand in node.operands))
+            done[node] = Operation(node.name, tuple(done[operand] for operand in node.operands))
     return done[expression]
 
 
 def _sum(name: str, left: Expression, right: Expression) -> Expression:
     if _is_product(left):
         addend = right if name == "add" else operation("neg", right)
-        return operation("fma", *left.operands, addend)
+        return Operation("fma", (*left.operands, addend))
     if _is_product(right):
         first, second = right.operands
         factor = first if name == "add" else operation("neg", first)
-        return operation("fma", factor, second, left)
-    return operation(name, left, right)
+        return Operation("fma", (factor, second, left))
+    return Operation(name, (left, right))
 
 
 def _is_product(node: Expression) -> TypeGuard[Operation]:
