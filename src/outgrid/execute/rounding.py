@@ -98,7 +98,8 @@ def _quotient(a: Operand, b: Operand) -> Bound:
 def _square_root(a: Operand) -> Bound:
     # Sizes have lost the sign, but the root of a negative value is NaN and its bound infinite.
     smallest = a[0] - 2 * a[1]
-    carried = np.where(a[1] == 0, 0, a[1] / (2 * np.sqrt(smallest)))
+    carried = np.minimum(np.sqrt(a[1]), a[1] / (2 * np.sqrt(smallest)))
+    carried = np.where(a[1] == 0, 0, carried)
     return np.where(smallest >= 0, carried, np.inf)
 
 
