@@ -64,15 +64,14 @@ def test_unknown_names_get_the_nearest() -> None:
 
 
 SOURCE = """
-import outgrid.stencil.definition as d
-from outgrid.stencil.laplacian import laplacian
+import outgrid as og
 
-@d.stencil
+@og.stencil
 def diffuse(u, *, k):
     return u + k * scaled(u)
 
 def scaled(u):
-    return 0.5 * laplacian(u)
+    return 0.5 * og.laplacian(u)
 
 def plain(u):
     return u[0, 1]
