@@ -53,14 +53,15 @@ def sample_plane(
 
 
 def draw_field(field: Path, picture: Path, index: int | None = None, longest: int = 1024) -> None:
-    """Draw `field` (see `sample_plane`) into the PNG file `picture`."""
-    draw_plane(sample_plane(field, index, longest), picture, title=field.stem)
+    """Draw `field` (see `sample_plane`) into the PNG file `picture`, its axes in cells."""
+    draw_plane(sample_plane(field, index, longest), picture, field.stem, _edges(field))
 
 
-def draw_plane(plane: Floats, picture: Path, title: str) -> None:
+def draw_plane(plane: Floats, picture: Path, title: str, edges: tuple[int, int]) -> None:
     """Draw an array (rows, columns) with its colour bar into the PNG file `picture`.
 
-    Values of both signs get a diverging scale centred on 0; cells that are not numbers are grey.
+    `edges` are the extents (rows, columns) that the axes show. Values of both signs get a diverging
+    scale centred on 0; cells that are not numbers are grey.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -72,7 +73,8 @@ def draw_plane(plane: Floats, picture: Path, title: str) -> None:
     axes = figure.add_subplot()
     axes.set_facecolor("0.6")
     norm, colours = _scale(plane)
-    image = axes.imshow(plane, norm=norm, cmap=colours, interpolation="nearest")
+    extent = (0, edges[1], edges[0], 0)
+    image = axes.imshow(plane, norm=norm, cmap=colours, extent=extent, interpolation="nearest")
     axes.set_title(title)
     figure.colorbar(image, ax=axes, shrink=0.8)
     figure.savefig(picture, dpi=100)
@@ -98,6 +100,11 @@ def write_animation(frames: Sequence[Pixels], path: Path, seconds_per_frame: flo
         duration=round(1000 * seconds_per_frame),
         loop=0,
     )
+
+
+def _edges(field: Path) -> tuple[int, int]:
+    rows, columns = np.load(field, mmap_mode="r", allow_pickle=False).shape[-2:]
+    return rows, columns
 
 
 def _scale(plane: Floats) -> "tuple[Normalize, str]":

@@ -1,0 +1,87 @@
+"""The jobs in examples/ and the programs and jobs in the documents do what they say."""
+
+import contextlib
+import io
+import os
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outgrid import pipeline
+from outgrid.cli import VERBS
+from outgrid.config import JobFile, read_job_file
+from outgrid.job import load_job
+from outgrid.stencil.problem import Problem
+
+ROOT = Path(__file__).parents[2]
+JOBS = sorted((ROOT / "examples").glob("*.toml"))
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FEW_STEPS = 7
+LARGEST_CELLS = 2_000_000
+
+# Documents show sizes worth the trouble; the same programs run here on small grids.
+SMALLER = {"(1026, 2050, 2048)": "(34, 66, 64)", "[1026, 2050, 2048]": "[34, 66, 64]"}
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
+def test_an_example_plans_and_runs(path, tmp_path):
+    job = load_job(path, {"out": str(tmp_path / "out")})
+    plan = pipeline.plan(job.problem, job.options)
+    assert plan.window_bytes + plan.fixed_bytes <= plan.memory_bytes
+    if job.problem.cells > LARGEST_CELLS:
+        return
+    short = Problem.from_dict({**job.problem.to_dict(), "steps": FEW_STEPS})
+    result = pipeline.run(short, job.options)
+    for name in result.record.fields:
+        assert np.isfinite(result[name]).all()
+
+
+def blocks(language: str) -> list:
+    found = []
+    for document in DOCUMENTS:
+        texts = re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.M | re.S)
+        found += [
+            pytest.param(text, id=f"{document.stem}-{number}") for number, text in enumerate(texts)
+        ]
+    return found
+
+
+@pytest.mark.parametrize("text", blocks("python"))
+def test_a_program_in_a_document_runs(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for large, small in SMALLER.items():
+        text = text.replace(large, small)
+    text = text.replace('"/nvme', f'"{tmp_path}/nvme')
+    # A stencil's errors point at its line, so the program needs a file.
+    Path("program.py").write_text(text)
+    np.save("start.npy", np.ones((34, 66, 64)))
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(text, "program.py", "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("text", blocks("toml"))
+def test_a_job_in_a_document_is_valid(text, tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text(text)
+    assert isinstance(read_job_file(path), JobFile)
+    assert tomllib.loads(text)["problem"]
+
+
+@pytest.mark.parametrize("text", blocks("sh"))
+def test_commands_in_a_document_exist(text):
+    for line in text.splitlines():
+        words = line.partition("#")[0].split()
+        if words and words[0] == "outgrid":
+            assert words[1] in VERBS
+        elif words and words[0] == "make":
+            assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_links_between_documents_lead_somewhere(document):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
+        if "://" not in target:
+            assert os.path.exists(document.parent / target), target
