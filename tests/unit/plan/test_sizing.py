@@ -1,0 +1,83 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outgrid.plan.sizing import Sizing, split_steps, sweeps_by_base
+from outgrid.stencil.problem import Problem
+
+
+@pytest.mark.parametrize(
+    ("steps", "depth", "sweeps"),
+    [
+        (0, 4, ()),
+        (1, 4, (1,)),
+        (4, 4, (4,)),
+        (16, 4, (4, 4, 4, 4)),
+        (10, 4, (2, 4, 4)),
+        (10, 5, (5, 5)),
+        (11, 5, (3, 4, 4)),
+        (9, 4, (1, 4, 4)),
+        (7, 64, (7,)),
+        (13, 8, (5, 8)),
+        (12, 6, (6, 6)),
+        (14, 6, (2, 6, 6)),
+    ],
+)
+def test_steps_are_split_into_sweeps(steps, depth, sweeps):
+    assert split_steps(steps, depth) == sweeps
+
+
+@given(st.integers(1, 10**6), st.integers(1, 300))
+def test_any_split_makes_all_steps_and_puts_the_shorter_sweep_first(steps, depth):
+    sweeps = split_steps(steps, depth)
+    assert sum(sweeps) == steps
+    assert all(1 <= each <= depth for each in sweeps)
+    assert list(sweeps) == sorted(sweeps)
+    assert len(set(sweeps[1:])) <= 1
+    assert len(sweeps) <= -(-steps // depth)
+
+
+def problem(name="heat7", shape=(40, 16, 64), steps=12):
+    names = {"heat7": ["u"], "wave:4": ["u", "c"]}[name]
+    return Problem(name, shape, "float64", steps, initial=dict.fromkeys(names, 0.0))
+
+
+def test_rings_hold_their_span_a_slab_and_what_is_moved_beside_it():
+    rings = {(r.field, r.index): r.planes for r in Sizing(problem()).rings((6, 6), 5, False)}
+    # Both in and out of the even ring, nothing in or out of the odd one.
+    assert rings == {("u", 0): 6 + 5 + 5 + 5, ("u", 1): 6 + 5}
+    rings = {(r.field, r.index): r.planes for r in Sizing(problem()).rings((5, 5), 5, False)}
+    assert rings == {("u", 0): 6 + 5 + 5, ("u", 1): 4 + 5 + 5}
+    rings = {
+        (r.field, r.index): r.planes for r in Sizing(problem("wave:4")).rings((6, 6), 4, False)
+    }
+    assert rings == {("u", 0): 12 + 12, ("u", 1): 12 + 12, ("c", 0): 10 + 4 + 4}
+
+
+def test_a_resident_plan_holds_whole_fields():
+    assert [r.planes for r in Sizing(problem()).rings((6, 6), 5, True)] == [40, 40]
+
+
+def test_the_next_sweep_begins_a_multiple_of_the_slab_later():
+    sizing = Sizing(problem(shape=(11, 16, 64)))
+    assert sizing.pitch_planes(2, 3, resident=False) == 12
+    assert sizing.pitch_planes(8, 3, resident=False) == 18  # 8 behind the front and three slabs
+    assert sizing.pitch_planes(8, 3, resident=True) == 21
+
+
+def test_bytes_follow_from_levels_and_trips():
+    field = 40 * 16 * 64 * 8
+    heat, wave = Sizing(problem()), Sizing(problem("wave:4"))
+    assert (heat.read_bytes(3), heat.written_bytes(3), heat.disk_bytes) == (
+        3 * field,
+        3 * field,
+        2 * field,
+    )
+    # Two levels in and out, a coefficient in.
+    assert (wave.read_bytes(3), wave.written_bytes(3)) == (9 * field, 6 * field)
+    assert wave.disk_bytes == 5 * field
+
+
+def test_sweeps_are_told_apart_by_the_ring_they_begin_in():
+    assert sweeps_by_base((1, 4, 4, 4), resident=False) == {(0, 1), (0, 4)}
+    assert sweeps_by_base((2, 4, 4, 4, 4), resident=True) == {(0, 2), (2, 4), (0, 4), (4, 4)}
