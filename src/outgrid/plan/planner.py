@@ -91,8 +91,6 @@ class _Choice:
 
     def plan(self) -> Plan:
         """Price all candidates and take the best."""
-        if self.problem.steps == 0:
-            return self._finish(self._candidate(0, self._slabs()[0], resident=False))
         best: _Candidate | None = None
         for candidate in self._candidates():
             if candidate.window_bytes <= self.room and (
@@ -104,6 +102,9 @@ class _Choice:
         return self._finish(best)
 
     def _candidates(self) -> Iterator[_Candidate]:
+        if self.problem.steps == 0:
+            yield self._candidate(0, self._slabs()[0], resident=False)
+            return
         for resident in self._residencies():
             for slab in self._slabs():
                 for depth in self._depths(slab, resident):

@@ -99,7 +99,12 @@ class Sizing:
         return -(-least // slab) * slab
 
     def rings(self, depths: tuple[int, ...], slab: int, resident: bool) -> tuple[Ring, ...]:
-        """All rings of the window, just large enough for full overlap of I/O and computation."""
+        """All rings of the window, just large enough for full overlap of I/O and computation.
+
+        None where there is no sweep.
+        """
+        if not depths:
+            return ()
         sweeps = sweeps_by_base(depths, resident)
         return tuple(
             Ring(
