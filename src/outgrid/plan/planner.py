@@ -24,6 +24,8 @@ SCHEMES = ("skewed", "plain")
 # Slabs are sized in bytes per field: below, requests get small; above, memory is better spent on
 # depth.
 SLAB_BYTES = (1 << 20, 1 << 27)
+RESIDENT_SLAB_PLANES = 64
+RESIDENT_SLAB_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,10 @@ class _Choice:
         self.room = options.memory_bytes - fixed_bytes - self.transfer_bytes
         self._check_options()
 
+    @property
+    def _pitch(self) -> int:
+        return self.sizing.layout.pitch_bytes
+
     def _transfer_bytes(self) -> int:
         """Staging buffers of the I/O queue, beside the window."""
         if not self.sizing.layout.staged:
@@ -91,22 +97,26 @@ class _Choice:
 
     def plan(self) -> Plan:
         """Price all candidates and take the best."""
-        best: _Candidate | None = None
-        for candidate in self._candidates():
-            if candidate.window_bytes <= self.room and (
-                best is None or candidate.prediction.seconds < best.prediction.seconds * 0.999
-            ):
-                best = candidate
+        best = self._cheapest(self._slabs()) or self._cheapest(self._small_slabs())
         if best is None:
             raise self._infeasible()
         return self._finish(best)
 
-    def _candidates(self) -> Iterator[_Candidate]:
+    def _cheapest(self, slabs: list[int]) -> _Candidate | None:
+        best: _Candidate | None = None
+        for candidate in self._candidates(slabs):
+            if candidate.window_bytes <= self.room and (
+                best is None or candidate.prediction.seconds < best.prediction.seconds * 0.999
+            ):
+                best = candidate
+        return best
+
+    def _candidates(self, slabs: list[int]) -> Iterator[_Candidate]:
         if self.problem.steps == 0:
-            yield self._candidate(0, self._slabs()[0], resident=False)
+            yield self._candidate(0, self._slabs(False)[0], resident=False)
             return
         for resident in self._residencies():
-            for slab in self._slabs():
+            for slab in slabs:
                 for depth in self._depths(slab, resident):
                     yield self._candidate(depth, slab, resident)
 
@@ -117,17 +127,28 @@ class _Choice:
         return (False,) if tier == "direct" else (True, False)
 
     def _slabs(self) -> list[int]:
+        """Slabs worth pricing."""
         if self.options.slab_planes is not None:
             return [self.options.slab_planes]
-        planes = self.problem.shape[0]
         plane_bytes = self.sizing.layout.pitch_bytes
+        found = self._slabs_up_to(SLAB_BYTES[1])
+        large = [slab for slab in found if slab * plane_bytes >= SLAB_BYTES[0]]
+        return large or found[-1:] or [1]
+
+    def _small_slabs(self) -> list[int]:
+        """Slabs that are taken only where no larger one fits."""
+        if self.options.slab_planes is not None:
+            return []
+        return self._slabs_up_to(SLAB_BYTES[0]) or [1]
+
+    def _slabs_up_to(self, nbytes: int) -> list[int]:
+        planes, plane_bytes = self.problem.shape[0], self.sizing.layout.pitch_bytes
         slab, found = 1, list[int]()
         while slab < planes:
-            if slab * plane_bytes <= SLAB_BYTES[1]:
+            if slab * plane_bytes <= nbytes:
                 found.append(slab)
             slab = slab * 2 if slab < 4 else slab * 3 // 2 // 2 * 2
-        large = [s for s in found if s * plane_bytes >= SLAB_BYTES[0]]
-        return large or found[-1:] or [1]
+        return found
 
     def _depths(self, slab: int, resident: bool) -> list[int]:
         """Depths worth pricing: for each number of sweeps the least depth that needs no more."""
@@ -153,7 +174,7 @@ class _Choice:
         return low
 
     def _window_bytes(self, rings: tuple[Ring, ...]) -> int:
-        return sum(ring.planes for ring in rings) * self.sizing.layout.pitch_bytes
+        return sum(ring.planes for ring in rings) * self._pitch
 
     def _candidate(self, depth: int, slab: int, resident: bool) -> _Candidate:
         sizing = self.sizing
@@ -187,12 +208,14 @@ class _Choice:
             fits = self._deepest_that_fits(smallest.slab)
         if fits:
             message += f"depth {fits} fits, or "
-        return InfeasiblePlan(message + f"a limit of {format_bytes(needed)} fits")
+        # Rounded up, and in whole units: what is said here is going to be typed.
+        return InfeasiblePlan(message + f"a limit of {-(-needed // (1 << 20))} MiB fits")
 
     def _candidates_at_least(self) -> Iterator[_Candidate]:
         depth = self.options.depth or 1
         resident = self.options.tier == "memory"
-        for slab in self._slabs()[:1] if self.options.slab_planes else (1, *self._slabs()[:1]):
+        slabs = self._slabs(resident)[:1]
+        for slab in slabs if self.options.slab_planes or resident else [1, *slabs]:
             yield self._candidate(min(depth, self.problem.steps), slab, resident)
 
     def _deepest_that_fits(self, slab: int) -> int | None:
