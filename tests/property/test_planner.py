@@ -1,0 +1,185 @@
+"""What every plan promises, whatever the problem, the machine and the options."""
+
+import builtins
+import io
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+from hypothesis import given, reject
+from hypothesis import strategies as st
+
+from outgrid.errors import Error, InfeasiblePlan
+from outgrid.execute.counting import count
+from outgrid.plan.model import Plan
+from outgrid.plan.planner import plan
+from outgrid.testing.strategies import machines, problems, run_options
+from outgrid.units import format_bytes, parse_bytes
+
+FIXED_BYTES = 1 << 20
+LIMITS = st.integers(FIXED_BYTES, FIXED_BYTES + (6 << 20)) | st.just(1 << 32)
+
+
+@st.composite
+def plans(draw, limits=LIMITS):
+    """A plan of any problem, or the refusal of one."""
+    problem = draw(problems(with_arrays=False))
+    options = draw(run_options(problem, memory=draw(limits)))
+    try:
+        return problem, options, plan(problem, options, draw(machines()), FIXED_BYTES)
+    except InfeasiblePlan as refusal:
+        return problem, options, refusal
+
+
+@given(plans())
+def test_memory_stays_below_the_limit(drawn):
+    problem, options, found = drawn
+    if isinstance(found, InfeasiblePlan):
+        return
+    assert found.fixed_bytes == FIXED_BYTES
+    assert found.memory_bytes == options.memory_bytes
+    assert found.window_bytes + found.fixed_bytes + found.transfer_bytes <= options.memory_bytes
+    pitch = found.layout.pitch_bytes
+    assert found.window_bytes == sum(ring.planes for ring in found.rings) * pitch
+    assert pitch >= problem.plane_bytes
+    assert bool(found.transfer_bytes) == found.layout.staged
+
+
+@given(plans())
+def test_sweeps_make_all_steps_as_they_were_asked_for(drawn):
+    problem, options, found = drawn
+    if isinstance(found, InfeasiblePlan):
+        return
+    assert sum(found.depths) == problem.steps
+    assert found.depth <= (options.depth or problem.steps)
+    assert options.slab_planes in (None, found.slab_planes)
+    assert options.tier == "auto" or found.resident == (
+        options.tier == "memory" and problem.steps > 0
+    )
+    assert found.problem_digest == problem.digest
+    assert (found.updates, found.flops) == (problem.updates, problem.flops)
+
+
+@given(plans())
+def test_predicted_bytes_are_those_of_the_program(drawn):
+    _, _, found = drawn
+    if isinstance(found, InfeasiblePlan):
+        return
+    total = count(found)
+    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert total.plane_updates == found.planes * sum(found.depths)
+    assert total.advances == found.slabs
+    assert total.commits == (found.resident and bool(found.depths)) or found.sweeps
+
+
+@given(plans())
+def test_a_plan_survives_json(drawn):
+    _, _, found = drawn
+    if isinstance(found, InfeasiblePlan):
+        return
+    again = Plan.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert again == found
+    assert again.digest == found.digest
+
+
+@st.composite
+def refusals(draw):
+    """A question that has no plan, and its refusal."""
+    problem = draw(problems(with_arrays=False))
+    limit = draw(st.integers(FIXED_BYTES // 2, FIXED_BYTES + (1 << 17)))
+    options, machine = draw(run_options(problem, memory=limit)), draw(machines())
+    try:
+        plan(problem, options, machine, FIXED_BYTES)
+    except InfeasiblePlan as refusal:
+        return problem, options, machine, str(refusal)
+    return reject()
+
+
+@given(refusals())
+def test_what_a_refusal_says_fits_does(drawn):
+    problem, options, machine, words = drawn
+    assert f"memory limit of {format_bytes(options.memory_bytes)}" in words
+    (limit,) = re.findall(r"a limit of ([\d.]+ \w+) fits", words)
+    larger = replace(options, memory_bytes=parse_bytes(limit))
+    assert plan(problem, larger, machine, FIXED_BYTES).depth <= (options.depth or problem.steps)
+    for depth in re.findall(r"depth (\d+) fits", words):
+        assert int(depth) < options.depth
+        plan(problem, replace(options, depth=int(depth)), machine, FIXED_BYTES)
+
+
+@st.composite
+def equal_plans(draw):
+    """The same question asked twice."""
+    problem = draw(problems(with_arrays=False))
+    options, machine = draw(run_options(problem)), draw(machines())
+    return [plan(problem, options, machine, FIXED_BYTES) for _ in range(2)]
+
+
+@given(equal_plans())
+def test_the_same_question_has_the_same_plan(pair):
+    first, second = pair
+    assert first == second
+    assert first.digest == second.digest
+
+
+def test_planning_opens_nothing_and_looks_at_no_clock(monkeypatch):
+    problem = problems(with_arrays=False)
+    examples = []
+
+    @given(problem, st.data())
+    def gather(problem, data):
+        examples.append((problem, data.draw(run_options(problem)), data.draw(machines())))
+
+    gather()
+
+    def refuse(*arguments, **named):
+        raise AssertionError(f"a plan asked for {arguments}")
+
+    outcomes = []
+    with monkeypatch.context() as patch:
+        for place, name in [
+            (builtins, "open"),
+            (io, "open"),
+            (os, "open"),
+            (os, "stat"),
+            (os, "getenv"),
+            (os.environ.__class__, "__getitem__"),
+            (time, "time"),
+            (time, "perf_counter"),
+            (random, "random"),
+        ]:
+            patch.setattr(place, name, refuse)
+        for problem, options, machine in examples:
+            try:
+                outcomes.append(plan(problem, options, machine, FIXED_BYTES))
+            except Error as refusal:
+                outcomes.append(refusal)
+    assert any(isinstance(outcome, Plan) for outcome in outcomes)
+
+
+def test_a_digest_is_the_same_in_every_process():
+    program = (
+        "from outgrid.stencil.problem import Problem\n"
+        "from outgrid.config import RunOptions\n"
+        "from outgrid.machine import Machine\n"
+        "from outgrid.plan.planner import plan\n"
+        "machine = Machine(2, 1 << 34, 1 << 20, 1 << 25, 2e10, 1e9, 1e9, False, '', '', '', '')\n"
+        "problem = Problem('wave:4', (400, 300, 200), steps=40, initial={'u': 0, 'c': 0.1})\n"
+        "print(plan(problem, RunOptions.of(memory='1GiB'), machine, 1 << 20).digest)\n"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
