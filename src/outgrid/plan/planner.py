@@ -113,7 +113,7 @@ class _Choice:
 
     def _candidates(self, slabs: list[int]) -> Iterator[_Candidate]:
         if self.problem.steps == 0:
-            yield self._candidate(0, self._slabs(False)[0], resident=False)
+            yield self._candidate(0, self._slabs()[0], resident=False)
             return
         for resident in self._residencies():
             for slab in slabs:
