@@ -92,10 +92,17 @@ class Sizing:
         return (2 * len(self.departures) + constants) * self.level_bytes
 
     def pitch_planes(self, depth: int, slab: int, resident: bool) -> int:
-        """Planes of the stream from one sweep to the next, a multiple of the slab."""
+        """Planes of the stream from one sweep to the next, a multiple of the slab.
+
+        Levels leave one after the other. A sweep begins so late that none of its levels leaves
+        before the last one of the sweep before: that write would wait for a commit that waits for
+        writes queued behind it.
+        """
         reach = self.skew.per_step * depth + max(self.skew.shifts)
         planes = self.problem.shape[0]
-        least = planes + reach if resident else max(planes, reach + TURNAROUND_SLABS * slab)
+        lags = [departure.lag(depth, self.skew.per_step) for departure in self.departures]
+        apart = planes + max(0, max(lags) - min(lags) - 1)
+        least = planes + reach if resident else max(apart, reach + TURNAROUND_SLABS * slab)
         return -(-least // slab) * slab
 
     def rings(self, depths: tuple[int, ...], slab: int, resident: bool) -> tuple[Ring, ...]:
