@@ -137,4 +137,4 @@ out = "reference"
 """
 
 
-DEFAULT_SCENE = Scene(columns=12288, steps=1500, depth=50, memory="128MiB")
+DEFAULT_SCENE = Scene(columns=12288, steps=2400, depth=60, memory="128MiB")

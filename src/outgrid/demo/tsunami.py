@@ -25,7 +25,7 @@ __all__ = ["Outcome", "draw", "prepare", "run", "run_reference", "tell"]
 JOB, REFERENCE_JOB = "tsunami.toml", "reference.toml"
 RUN, REFERENCE = "run", "reference"
 REFERENCE_EDGE, REFERENCE_STEPS = 4096, 120
-PREVIEW_EDGE = 1536
+PREVIEW_EDGE = 1024
 
 
 @dataclass(frozen=True, slots=True)
