@@ -20,10 +20,10 @@ __all__ = [
     "reset_peak_memory",
 ]
 
-# Rates assumed until they are measured. One core of a current server streams about 8 GB/s from
+# Rates assumed until they are measured. One core of a current server streams about 14 GB/s from
 # DRAM, a single NVMe flash drive about 1.5 GB/s with large direct requests. They only steer the
 # choice of depth and the predicted seconds, never what is computed.
-ASSUMED_MEMORY_BANDWIDTH_PER_CORE = 8e9
+ASSUMED_MEMORY_BANDWIDTH_PER_CORE = 14e9
 ASSUMED_READ_BANDWIDTH = 1.5e9
 ASSUMED_WRITE_BANDWIDTH = 1.5e9
 

@@ -25,6 +25,7 @@ VERBS = {
     "show": "print a plan, a kernel or a record, or draw a field",
     "report": "write a run's summary and pictures",
     "probe": "describe this machine",
+    "bench": "measure rates beside their references",
     "demo": "a tsunami over a real sea floor, ten times larger than its memory",
 }
 IO_EXIT_CODE = 4

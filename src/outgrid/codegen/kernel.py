@@ -15,6 +15,7 @@ from outgrid.codegen.traversal import LOOPS, SLAB
 from outgrid.codegen.vector import PRELUDE, SPELLING, TYPES
 from outgrid.errors import DefinitionError
 from outgrid.plan.lifetime import ring_count
+from outgrid.plan.tiling import tile_slope
 from outgrid.stencil.contract import contract
 from outgrid.stencil.expression import (
     Access,
@@ -89,7 +90,8 @@ class _Writer:
                 prelude,
                 SLAB.replace("REAL", self.real),
                 f"constexpr int64_t kRadiusZ = {radius[0]}, kRadiusY = {radius[1]}, "
-                f"kRadiusX = {radius[2]}, kSlopeY = {max(1, radius[1])};",
+                f"kRadiusX = {radius[2]}, kSlope = {tile_slope(self.stencil, self.dtype)};",
+                f"constexpr bool kAcrossColumns = {'true' if self.stencil.ndim == 2 else 'false'};",
                 "",
                 self._uniform_struct(),
                 self._pointers(),
@@ -105,8 +107,11 @@ class _Writer:
             yield number, self.names[field.name]
 
     def _groups(self) -> tuple[int, ...]:
-        """Planes per row update, most first: wide stencils gain from sharing a column's loads."""
-        return (4, 2, 1) if self.radius[0] > 1 else (2, 1)
+        """Planes per row update, most first: they share the loads of a column.
+
+        Wide stencils share most, and in two dimensions few enough pointers are live.
+        """
+        return (4, 2, 1) if self.radius[0] > 1 or self.stencil.ndim == 2 else (2, 1)
 
     def _uniform_nodes(self) -> dict[Expression, str]:
         """Names of the parameters and of what is computed from them alone, once per call."""

@@ -38,8 +38,9 @@ OG_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 LOOPS = r"""
 // Level t on planes [z0, z1) of a tile.
 void level(const Slab& s, const Uniform& u, int64_t t, int64_t z0, int64_t z1, Tile c) {
-  z0 = most(z0, 0), z1 = least(z1, s.planes), c.y0 = most(c.y0, 0), c.y1 = least(c.y1, s.rows);
-  if (c.y0 >= c.y1) return;
+  z0 = most(z0, 0), z1 = least(z1, s.planes);
+  c = {most(c.y0, 0), least(c.y1, s.rows), most(c.x0, 0), least(c.x1, s.columns)};
+  if (c.y0 >= c.y1 || c.x0 >= c.x1) return;
   const int64_t a = least(most(c.y0, kRadiusY), c.y1), b = most(least(c.y1, s.rows - kRadiusY), a);
   for (int64_t z = z0; z < z1;) {
     if (z < kRadiusZ || z >= s.planes - kRadiusZ) {
@@ -89,49 +90,28 @@ void by_level(const Slab& s, const Uniform& u) {
   }
 }
 
-// The front moves a few planes at a time through all levels. Each thread owns a range of columns:
-// what it wrote stays in its own cache from level to level. A barrier keeps the levels apart.
-void by_front(const Slab& s, const Uniform& u) {
-  const int64_t lines = (s.columns + kLanes - 1) / kLanes;
-#pragma omp parallel num_threads(s.threads)
-  {
-    const int64_t threads = omp_get_num_threads(), me = omp_get_thread_num();
-    const int64_t x0 = lines * me / threads * kLanes;
-    const int64_t x1 = least(lines * (me + 1) / threads * kLanes, s.columns);
-    for (int64_t front = s.first; front < s.last; front += s.tile_planes) {
-      const int64_t end = least(front + s.tile_planes, s.last);
-      for (int64_t t = 1; t <= s.depth; ++t) {
-        const int64_t z0 = most(0, front - s.shift - s.skew * t);
-        const int64_t z1 = least(s.planes, end - s.shift - s.skew * t);
-        if (z0 >= z1) continue;
-        if (x0 < x1) level(s, u, t, z0, z1, Tile{0, s.rows, x0, x1});
-#pragma omp barrier
-      }
-    }
-  }
-}
-
-// Diamonds of D rows, staggered by half a diamond every H levels. A diamond grows by the radius
-// for H levels and shrinks for H levels, so that it reads only itself and the row of diamonds
-// before it. Within a diamond the front moves a few planes at a time through all its levels.
+// Diamonds of rows, or of columns where a plane is one row, staggered by half a diamond every H
+// levels. A diamond grows by the slope for H levels and shrinks for H levels. The slope is at least
+// the radius, so a diamond reads only itself and the row of diamonds before it; across columns it
+// is a whole cache line, so that every edge falls between vectors. Within a diamond the front
+// moves a few planes at a time through all its levels.
 void by_diamond(const Slab& s, const Uniform& u) {
-  const int64_t width = s.tile_rows, height = width / (2 * kSlopeY);
+  const int64_t height = most(1, s.tile_rows / (2 * kSlope)), width = 2 * kSlope * height;
+  const int64_t diamonds = ((kAcrossColumns ? s.columns : s.rows) + width - 1) / width + 1;
 #pragma omp parallel num_threads(s.threads)
   for (int64_t k = 0; (k - 1) * height < s.depth; ++k) {
     const int64_t t0 = most(1, (k - 1) * height + 1), t1 = least(s.depth, (k + 1) * height - 1);
-    const int64_t offset = k % 2 == 0 ? 0 : width / 2;
-    const int64_t diamonds = (s.rows + width - 1) / width + 1;
 #pragma omp for schedule(dynamic, 1)
     for (int64_t i = 0; i < diamonds; ++i) {
-      const int64_t centre = i * width + offset;
+      const int64_t centre = i * width + (k % 2) * (width / 2);
       for (int64_t front = s.first; front < s.last; front += s.tile_planes) {
         const int64_t end = least(front + s.tile_planes, s.last);
         for (int64_t t = t0; t <= t1; ++t) {
           const int64_t age = t - (k - 1) * height;
-          const int64_t half = kSlopeY * least(age, 2 * height - age);
-          const int64_t back = s.shift + s.skew * t;
-          const Tile c{centre - half, centre + half, 0, s.columns};
-          level(s, u, t, front - back, end - back, c);
+          const int64_t half = kSlope * least(age, 2 * height - age);
+          const int64_t back = s.shift + s.skew * t, low = centre - half, high = centre + half;
+          const Tile columns{0, s.rows, low, high}, rows{low, high, 0, s.columns};
+          level(s, u, t, front - back, end - back, kAcrossColumns ? columns : rows);
         }
       }
     }
@@ -144,8 +124,6 @@ extern "C" int outgrid_advance(const Slab* slab) {
   const Uniform u(slab->parameters);
   if (slab->order == 1) {
     by_diamond(*slab, u);
-  } else if (slab->order == 2) {
-    by_front(*slab, u);
   } else {
     by_level(*slab, u);
   }

@@ -72,15 +72,15 @@ OG_INLINE V root(V a) {
   return v;
 }
 
-// A NaN in either operand is the result, as in NumPy's minimum and maximum.
-OG_INLINE V least(V a, V b) { return ((a < b) | (a != a)) ? a : b; }
-OG_INLINE V most(V a, V b) { return ((a > b) | (a != a)) ? a : b; }
+// The second operand unless the first is truly beyond it: this settles NaN and signed zeros.
+OG_INLINE V least(V a, V b) { return a < b ? a : b; }
+OG_INLINE V most(V a, V b) { return a > b ? a : b; }
 OG_INLINE V magnitude(V a) { return a < 0 ? -a : a + REAL(0); }
 
 OG_INLINE REAL fma(REAL a, REAL b, REAL c) { return std::fma(a, b, c); }
 OG_INLINE REAL root(REAL a) { return std::sqrt(a); }
-OG_INLINE REAL least(REAL a, REAL b) { return a < b || a != a ? a : b; }
-OG_INLINE REAL most(REAL a, REAL b) { return a > b || a != a ? a : b; }
+OG_INLINE REAL least(REAL a, REAL b) { return a < b ? a : b; }
+OG_INLINE REAL most(REAL a, REAL b) { return a > b ? a : b; }
 OG_INLINE REAL magnitude(REAL a) { return std::fabs(a); }
 
 // Lanes x, x + 1, ... of a row that lie in [first, last).

@@ -18,7 +18,7 @@ from outgrid.plan.layout import ITEM_BYTES
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance
 
-ORDERS = {"level": 0, "diamond": 1, "front": 2}
+ORDERS = {"level": 0, "diamond": 1}
 
 
 class _Slab(ctypes.Structure):

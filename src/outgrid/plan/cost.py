@@ -2,8 +2,10 @@
 
     sweep = max(updates / R, bytes_read / read_rate + bytes_written / write_rate)
 
-R is bounded by what the cores update in cache, and by what memory delivers: a level-by-level
-order moves every operand from memory at each step, a tiled order once per diamond.
+One update costs the time in which the cores make it from cache plus the time in which memory
+delivers what it moves; the two hardly overlap in practice. A level-by-level order moves every
+operand from memory at each step; diamonds that carry H levels, spread over H*r planes, over slabs
+of dz planes move ``(dz + H*r)/(H*dz)`` of that.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from dataclasses import dataclass
 
 from outgrid.machine import Machine
 from outgrid.plan.layout import ITEM_BYTES
-from outgrid.plan.model import Prediction, Tile
+from outgrid.plan.model import Prediction
 from outgrid.stencil.problem import Problem
 
 # Share of a core's peak vector rate that row updates reach from cache, and the bytes per second
 # that one core loads from its own cache. Both are deliberately plain; a calibration replaces them.
-VECTOR_FLOPS_PER_CORE = 12e9
-CACHE_BANDWIDTH_PER_CORE = 60e9
+VECTOR_FLOPS_PER_CORE = 25e9
+CACHE_BANDWIDTH_PER_CORE = 48e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +52,14 @@ def rates(problem: Problem, machine: Machine, threads: int) -> Rates:
     )
 
 
-def updates_per_second(found: Rates, tile: Tile, radius: int, slab: int, depth: int) -> float:
-    """Expected rate R of a tile order."""
-    moved = found.update_bytes
-    if tile.order == "diamond" and depth > 1:
-        levels = max(1, tile.rows // (2 * max(1, radius)))
-        reuse = min(levels, depth) * slab / (slab + tile.rows / 2)
-        moved = found.update_bytes / max(1.0, reuse)
-    return min(found.cores, found.cache, found.memory_bytes_per_second / moved)
+def updates_per_second(found: Rates, levels: int, reach: int, slab: int) -> float:
+    """Expected rate R where ``levels`` are carried through the cache over slabs of ``slab`` planes.
+
+    ``reach`` is the number of planes over which those levels are spread.
+    """
+    reuse = levels * slab / (slab + reach) if levels > 1 else 1.0
+    moved = found.update_bytes / max(1.0, reuse)
+    return 1 / (1 / min(found.cores, found.cache) + moved / found.memory_bytes_per_second)
 
 
 def predict(

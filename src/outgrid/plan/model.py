@@ -78,10 +78,9 @@ class Layout:
 class Tile:
     """Order of the updates inside a slab.
 
-    ``level``: level after level over the whole slab. ``front``: the front moves ``planes`` planes
-    at a time through all levels, each thread on its own columns. ``diamond``: the same within
-    diamonds of rows and levels. ``rows`` is the height of a block (level; 0: the whole plane) or
-    the width of a diamond.
+    ``level``: level after level over the whole slab. ``diamond``: within diamonds of rows (of
+    columns in two dimensions) and levels, through which the front moves ``planes`` planes at a
+    time. ``rows`` is the height of a block (level; 0: the whole plane) or the width of a diamond.
     """
 
     order: str

@@ -97,26 +97,27 @@ class _Choice:
 
     def plan(self) -> Plan:
         """Price all candidates and take the best."""
-        best = self._cheapest(self._slabs()) or self._cheapest(self._small_slabs())
+        best = self._cheapest(small=False) or self._cheapest(small=True)
         if best is None:
             raise self._infeasible()
         return self._finish(best)
 
-    def _cheapest(self, slabs: list[int]) -> _Candidate | None:
+    def _cheapest(self, small: bool) -> _Candidate | None:
         best: _Candidate | None = None
-        for candidate in self._candidates(slabs):
+        for candidate in self._candidates(small):
             if candidate.window_bytes <= self.room and (
                 best is None or candidate.prediction.seconds < best.prediction.seconds * 0.999
             ):
                 best = candidate
         return best
 
-    def _candidates(self, slabs: list[int]) -> Iterator[_Candidate]:
+    def _candidates(self, small: bool) -> Iterator[_Candidate]:
         if self.problem.steps == 0:
             yield self._candidate(0, self._slabs()[0], resident=False)
             return
         for resident in self._residencies():
-            for slab in slabs:
+            streamed = self._small_slabs() if small else self._slabs()
+            for slab in self._resident_slabs() if resident else streamed:
                 for depth in self._depths(slab, resident):
                     yield self._candidate(depth, slab, resident)
 
@@ -134,6 +135,14 @@ class _Choice:
         found = self._slabs_up_to(SLAB_BYTES[1])
         large = [slab for slab in found if slab * plane_bytes >= SLAB_BYTES[0]]
         return large or found[-1:] or [1]
+
+    def _resident_slabs(self) -> list[int]:
+        """Nothing is moved while a resident grid is swept: a slab only bounds the time until the
+        next event, and every slab costs a start and an end of the threads' work."""
+        if self.options.slab_planes is not None:
+            return [self.options.slab_planes]
+        planes = RESIDENT_SLAB_BYTES // self.sizing.layout.pitch_bytes
+        return [max(RESIDENT_SLAB_PLANES, min(2 * self.problem.shape[0], planes))]
 
     def _small_slabs(self) -> list[int]:
         """Slabs that are taken only where no larger one fits."""
@@ -181,8 +190,9 @@ class _Choice:
         depths = split_steps(self.problem.steps, depth) if depth else ()
         rings = sizing.rings(depths, slab, resident)
         tile = choose_tile(self.problem, self.machine, self.options, self.threads, depth)
-        radius = self.problem.stencil.radius[1] if self.problem.stencil.ndim == 3 else 0
-        rate = updates_per_second(self.rates, tile, radius, slab, depth)
+        levels = tile_levels(tile, self.problem.stencil, self.problem.dtype)
+        reach = levels * max(1, sizing.skew.per_step)
+        rate = updates_per_second(self.rates, min(levels, max(1, depth)), reach, slab)
         trips = min(1, len(depths)) if resident else len(depths)
         moved = (sizing.read_bytes(trips), sizing.written_bytes(trips))
         lead = min(1.0, sizing.skew.per_step * depth / self.problem.shape[0])
@@ -214,8 +224,8 @@ class _Choice:
     def _candidates_at_least(self) -> Iterator[_Candidate]:
         depth = self.options.depth or 1
         resident = self.options.tier == "memory"
-        slabs = self._slabs(resident)[:1]
-        for slab in slabs if self.options.slab_planes or resident else [1, *slabs]:
+        slabs = self._resident_slabs() if resident else [1, *self._slabs()[:1]]
+        for slab in slabs[-1:] if self.options.slab_planes else slabs:
             yield self._candidate(min(depth, self.problem.steps), slab, resident)
 
     def _deepest_that_fits(self, slab: int) -> int | None:
@@ -227,10 +237,12 @@ class _Choice:
         problem, sizing = self.problem, self.sizing
         trips = min(1, len(chosen.depths)) if chosen.resident else len(chosen.depths)
         notes = [describe(sizing.layout)]
-        levels = tile_levels(chosen.tile, problem.stencil)
+        levels = tile_levels(chosen.tile, problem.stencil, problem.dtype)
+        across = "rows" if problem.stencil.ndim == 3 else "columns"
         if chosen.tile.order == "diamond":
             notes.append(
-                f"diamond tiles of {chosen.tile.rows} rows carry {levels} levels through the cache"
+                f"diamond tiles of {chosen.tile.rows} {across} "
+                f"carry {levels} levels through the cache"
             )
         fields = len(sizing.arrivals)
         return Plan(

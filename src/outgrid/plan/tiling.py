@@ -4,49 +4,59 @@ from __future__ import annotations
 
 from outgrid.config import RunOptions
 from outgrid.machine import Machine
-from outgrid.plan.layout import ITEM_BYTES
+from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
 from outgrid.plan.model import Tile
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import Problem
 
 FRONT_PLANES = 2  # planes per step of the front: rows of one column are shared between them
+MOST_LEVELS = 32  # beyond, a diamond gains little and the pipeline through it gets long
 
 
-def tile_levels(tile: Tile, stencil: Stencil) -> int:
-    """Levels H between rows of diamonds: a diamond of D rows grows by the radius for H levels."""
-    if tile.order != "diamond" or stencil.ndim != 3:
+def tile_slope(stencil: Stencil, dtype: str) -> int:
+    """Cells by which a diamond widens per level: the radius, rounded up to a line of columns."""
+    if stencil.ndim == 3:
+        return max(1, stencil.radius[1])
+    line = LINE_BYTES // ITEM_BYTES[dtype]
+    return max(1, -(-stencil.radius[1] // line)) * line
+
+
+def tile_levels(tile: Tile, stencil: Stencil, dtype: str) -> int:
+    """Levels H between rows of diamonds: a diamond of D cells widens by the slope for H levels."""
+    if tile.order != "diamond":
         return 1
-    return max(1, tile.rows // (2 * max(1, stencil.radius[1])))
-
-
-def _front_planes(problem: Problem, machine: Machine, threads: int) -> int:
-    """Rows of a 2-D grid that the front moves at once: as many as half of the caches hold."""
-    arrays = sum(2 if field.evolving else 1 for field in problem.stencil.fields)
-    row_bytes = problem.shape[-1] * ITEM_BYTES[problem.dtype]
-    planes = threads * machine.l2_bytes // 2 // (arrays * row_bytes)
-    return max(2, min(64, planes // 4 * 4))
+    return max(1, tile.rows // (2 * tile_slope(stencil, dtype)))
 
 
 def choose_tile(
     problem: Problem, machine: Machine, options: RunOptions, threads: int, depth: int
 ) -> Tile:
-    """Diamonds in 3-D and a narrow front in 2-D, sized to the caches; level order for one step.
+    """Diamonds for deep sweeps, sized to the caches; level order for one step.
 
-    A diamond of D rows and radius r keeps about ``arrays * (D*D/(2r) + 2D)`` rows in cache.
+    A diamond of H levels and slope b is D = 2*b*H wide. Its levels stand r planes apart, so it
+    keeps about ``arrays * (D/2 * (2*H*r + planes) + 2*D)`` cells across, in 3-D each a row.
     """
     stencil = problem.stencil
     if depth < 2:
         return Tile("level", options.tile_rows or 0, 1)
-    if stencil.ndim != 3:
-        return Tile("front", 0, _front_planes(problem, machine, threads))
-    radius = max(1, stencil.radius[1])
+    slope = tile_slope(stencil, problem.dtype)
     arrays = sum(2 if field.evolving else 1 for field in stencil.fields)
-    row_bytes = problem.shape[-1] * ITEM_BYTES[problem.dtype]
-    cache = machine.l2_bytes + min(machine.l3_bytes // machine.cores, 8 << 20)
-    rows = 2 * radius
-    while arrays * ((rows + 2 * radius) ** 2 / (2 * radius) + 2 * rows) * row_bytes <= cache:
-        rows += 2 * radius
-    rows = min(rows, 2 * radius * max(1, depth // 2))
-    rows = options.tile_rows or rows
-    rows = max(2 * radius, rows // (2 * radius) * (2 * radius))
-    return Tile("diamond", rows, FRONT_PLANES)
+    item = ITEM_BYTES[problem.dtype]
+    across = problem.shape[-1] * item if stencil.ndim == 3 else item
+    cache = machine.l2_bytes
+    planes = 4 * FRONT_PLANES
+    if stencil.ndim == 3:
+        planes = FRONT_PLANES
+        cache += min(machine.l3_bytes // machine.cores, 8 << 20)
+    reach = max(1, stencil.radius[0])
+
+    def kept_bytes(levels: int) -> int:
+        wide = 2 * slope * levels
+        return arrays * across * (wide // 2 * (2 * levels * reach + planes) // 2 + 2 * wide)
+
+    levels = 1
+    while levels < min(MOST_LEVELS, max(1, depth // 2)) and kept_bytes(levels + 1) <= cache:
+        levels += 1
+    if options.tile_rows:
+        levels = max(1, options.tile_rows // (2 * slope))
+    return Tile("diamond", 2 * slope * levels, planes)
