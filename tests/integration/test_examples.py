@@ -18,7 +18,7 @@ from outgrid.stencil.problem import Problem
 
 ROOT = Path(__file__).parents[2]
 JOBS = sorted((ROOT / "examples").glob("*.toml"))
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FEW_STEPS = 7
 LARGEST_CELLS = 2_000_000
 
