@@ -3,9 +3,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from outgrid.record import Measured, Record
-from outgrid.plan.explain import explain
 from outgrid.lines import align, format_count, format_share, format_signed_share
+from outgrid.plan.explain import explain
+from outgrid.record import Measured, Record
 from outgrid.report.progress import Pace, follow
 from outgrid.report.summary import summarise
 
