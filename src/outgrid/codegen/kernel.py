@@ -8,9 +8,10 @@ computed by the same instructions in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from outgrid.codegen.rolling import Family, families
 from outgrid.codegen.traversal import LOOPS, SLAB
 from outgrid.codegen.vector import PRELUDE, SPELLING, TYPES
 from outgrid.errors import DefinitionError
@@ -191,6 +192,7 @@ class _Writer:
         """Rows [y0, y1) of ``planes`` planes from z on, whole rows of vectors."""
         work = self._expressions(planes)
         inputs = self._inputs(work, planes)
+        rolled = families(assignment.expression for _, assignment in work)
         lines = [
             f"void update_{planes}(const Slab& s, const Uniform& u, int64_t t, int64_t z,",
             "              const Tile& c) {",
@@ -213,16 +215,30 @@ class _Writer:
             "  const int64_t first = kRadiusX, last = s.columns - kRadiusX;",
             "  const int64_t head = least((first + kLanes - 1) / kLanes * kLanes, c.x1);",
             "  const int64_t tail = least(last / kLanes * kLanes, c.x1);",
-            "  auto cells = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {",
-            "    (void)x;",
-            *(f"    {line}" for line in self._body(work, inputs)),
+            "  struct Rolled {",
+            *(f"    V r{number};" for number in range(len(rolled))),
+            "  };",
+            "  auto ahead = [&](int64_t i) __attribute__((always_inline)) {",
+            "    (void)i;",
+            *(f"    {line}" for line in self._ahead(rolled, inputs)),
+            "  };",
+            "  auto cells = [&](int64_t i, int64_t x, const Rolled& before, const Rolled& here,",
+            "                   const Rolled& next, auto edge) __attribute__((always_inline)) {",
+            "    (void)x, (void)before, (void)here, (void)next;",
+            *(f"    {line}" for line in self._body(work, inputs, rolled)),
             "  };",
             "  for (int64_t y = c.y0; y < c.y1; ++y) {",
             "    const int64_t row = y * stride;",
+            "    Rolled before = ahead(row + c.x0 - kLanes), here = ahead(row + c.x0);",
+            "    auto vector = [&](int64_t x, auto edge) __attribute__((always_inline)) {",
+            "      const Rolled next = ahead(row + x + kLanes);",
+            "      cells(row + x, x, before, here, next, edge);",
+            "      before = here, here = next;",
+            "    };",
             "    int64_t x = c.x0;",
-            "    for (; x < head; x += kLanes) cells(row + x, x, std::true_type{});",
-            "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});",
-            "    for (; x < c.x1; x += kLanes) cells(row + x, x, std::true_type{});",
+            "    for (; x < head; x += kLanes) vector(x, std::true_type{});",
+            "    for (; x < tail; x += kLanes) vector(x, std::false_type{});",
+            "    for (; x < c.x1; x += kLanes) vector(x, std::true_type{});",
             "  }",
             "}",
             "",
@@ -260,27 +276,50 @@ class _Writer:
                 used[self.uniform[assignment.expression]] = None
         return list(used)
 
-    def _body(
-        self, work: list[tuple[int, Assignment]], inputs: dict[tuple[str, int, int], str]
+    def _ahead(
+        self, rolled: tuple[Family, ...], inputs: dict[tuple[str, int, int], str]
     ) -> Iterator[str]:
-        """Statements for one vector of cells in each plane; equal values are computed once."""
+        """Statements for the values that are evaluated one vector ahead."""
         values: dict[Expression, str] = {}
+        for family in rolled:
+            yield from self._statements(family.expression, values, inputs)
+        yield f"return Rolled{{{', '.join(values[family.expression] for family in rolled)}}};"
+
+    def _statements(
+        self,
+        expression: Expression,
+        values: dict[Expression, str],
+        inputs: dict[tuple[str, int, int], str],
+    ) -> Iterator[str]:
+        """Statements for what ``values`` does not name yet; equal values are computed once."""
+        for node in missing(expression, values):
+            if node in self.uniform:
+                values[node] = f"{self.uniform[node]}v"
+            elif isinstance(node, Constant):
+                values[node] = f"all({self._scalar(node)})"
+            elif isinstance(node, Access):
+                values[node] = f"v{len(values)}"
+                yield f"const V {values[node]} = {self._load(node, inputs)};"
+            elif isinstance(node, Operation):
+                operands = [values[operand] for operand in node.operands]
+                values[node] = f"v{len(values)}"
+                yield f"const V {values[node]} = {SPELLING[node.name].format(*operands)};"
+
+    def _body(
+        self,
+        work: list[tuple[int, Assignment]],
+        inputs: dict[tuple[str, int, int], str],
+        rolled: tuple[Family, ...],
+    ) -> Iterator[str]:
+        """Statements for one vector of cells in each plane."""
+        values: dict[Expression, str] = {
+            node: f"shifted<{cut}>(before.r{number}, here.r{number}, next.r{number})"
+            for number, family in enumerate(rolled)
+            for node, cut in family.cuts.items()
+        }
         results: list[tuple[int, str, str]] = []
         for plane, assignment in work:
-            for node in nodes(assignment.expression):
-                if node in values:
-                    continue
-                if node in self.uniform:
-                    values[node] = f"{self.uniform[node]}v"
-                elif isinstance(node, Constant):
-                    values[node] = f"all({self._scalar(node)})"
-                elif isinstance(node, Access):
-                    values[node] = f"v{len(values)}"
-                    yield f"const V {values[node]} = {self._load(node, inputs)};"
-                elif isinstance(node, Operation):
-                    operands = [values[operand] for operand in node.operands]
-                    values[node] = f"v{len(values)}"
-                    yield f"const V {values[node]} = {SPELLING[node.name].format(*operands)};"
+            yield from self._statements(assignment.expression, values, inputs)
             results.append((plane, assignment.field, values[assignment.expression]))
         yield "if constexpr (edge.value) {"
         yield "  const M in = within(x, first, last);"
@@ -311,3 +350,19 @@ class _Writer:
             condition = f"if (n >= {planes}) " if planes > 1 else ""
             lines.append(f"  {condition}return update_{planes}(s, u, t, z, c), {planes};")
         return "\n".join([*lines, "}", ""])
+
+
+def missing(expression: Expression, known: Mapping[Expression, str]) -> tuple[Expression, ...]:
+    """Nodes that are not known, operands first; nothing below a known node is looked at."""
+    ordered: dict[Expression, None] = {}
+    pending: list[tuple[Expression, bool]] = [(expression, False)]
+    while pending:
+        node, operands_done = pending.pop()
+        if node in known or node in ordered:
+            continue
+        if operands_done or not isinstance(node, Operation):
+            ordered[node] = None
+        else:
+            pending.append((node, True))
+            pending += [(operand, False) for operand in reversed(node.operands)]
+    return tuple(ordered)

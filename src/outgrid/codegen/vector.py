@@ -12,6 +12,7 @@ PRELUDE = r"""
 #include <cstdint>
 #include <cstring>
 #include <omp.h>
+#include <utility>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -82,6 +83,26 @@ OG_INLINE REAL root(REAL a) { return std::sqrt(a); }
 OG_INLINE REAL least(REAL a, REAL b) { return a < b ? a : b; }
 OG_INLINE REAL most(REAL a, REAL b) { return a > b ? a : b; }
 OG_INLINE REAL magnitude(REAL a) { return std::fabs(a); }
+
+// The vector that begins K cells after `here`, cut out of three neighbours.
+template <int K, int... I>
+OG_INLINE V cut(V before, V here, V next, std::integer_sequence<int, I...>) {
+  constexpr int n = sizeof...(I);
+  const V a = K < 0 ? before : here, b = K < 0 ? here : next;
+#if defined(__clang__)
+  return __builtin_shufflevector(a, b, (K < 0 ? n + I + K : I + K)...);
+#else
+  return __builtin_shuffle(a, b, M{(K < 0 ? n + I + K : I + K)...});
+#endif
+}
+template <int K>
+OG_INLINE V shifted(V before, V here, V next) {
+  if constexpr (K == 0) {
+    return here;
+  } else {
+    return cut<K>(before, here, next, std::make_integer_sequence<int, kLanes>{});
+  }
+}
 
 // Lanes x, x + 1, ... of a row that lie in [first, last).
 OG_INLINE M within(int64_t x, int64_t first, int64_t last) {

@@ -1,0 +1,105 @@
+"""Values that the next vectors along x need again, found so that they are computed once.
+
+A part of an expression that appears at several offsets in x is one value seen from several cells.
+It is evaluated for whole vectors of cells, one vector ahead, and each appearance is cut out of
+three neighbouring vectors. A 27-point stencil written by columns thus pays for one outer column,
+not for two. Only the place of the evaluation changes: every lane is the same operation on the same
+operands, so the results are the same to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from outgrid.stencil.expression import (
+    Access,
+    Constant,
+    Expression,
+    Operation,
+    Parameter,
+    flops,
+    nodes,
+    substitute,
+)
+
+# A cut costs about one operation, so a part must save more; and it must lie within the
+# neighbouring vector, which has at least two lanes on every machine.
+LEAST_FLOPS = 2
+FARTHEST_CUT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One value, ``expression`` at offset 0, and every node that is it at some offset in x."""
+
+    expression: Expression
+    cuts: dict[Expression, int]
+
+
+def families(roots: Iterable[Expression]) -> tuple[Family, ...]:
+    """The largest parts of ``roots`` that appear at two or more offsets in x."""
+    wanted = tuple(roots)
+    signatures = _signatures(wanted)
+    places: dict[int, dict[int, Expression]] = {}
+    for node, (identity, offset) in signatures.items():
+        if isinstance(node, Operation) and offset is not None and flops(node) >= LEAST_FLOPS:
+            places.setdefault(identity, {}).setdefault(offset, node)
+    found: dict[int, Family] = {}
+    seen: set[Expression] = set()
+    pending = list(reversed(wanted))
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        identity, offset = signatures[node]
+        spread = places.get(identity, {})
+        middle = (min(spread) + max(spread)) // 2 if spread else 0
+        if len(spread) > 1 and max(spread) - middle <= FARTHEST_CUT and offset is not None:
+            if identity not in found:
+                first = next(iter(spread))
+                found[identity] = Family(_moved(spread[first], middle - first), {})
+            found[identity].cuts[node] = offset - middle
+        elif isinstance(node, Operation):
+            pending.extend(reversed(node.operands))
+    return tuple(found.values())
+
+
+def _signatures(roots: tuple[Expression, ...]) -> dict[Expression, tuple[int, int | None]]:
+    """(identity up to a move in x, x of the first access) of every node; None without access."""
+    numbers: dict[object, int] = {}
+    found: dict[Expression, tuple[int, int | None]] = {}
+    for root in roots:
+        for node in nodes(root):
+            if node in found:
+                continue
+            offset: int | None = None
+            match node:
+                case Access(field, level, place):
+                    key: object = (field, level, place[:-1])
+                    offset = place[-1]
+                case Operation(name, operands):
+                    parts = [found[operand] for operand in operands]
+                    offset = next((x for _, x in parts if x is not None), None)
+                    key = (
+                        name,
+                        *(
+                            (i, None if x is None or offset is None else x - offset)
+                            for i, x in parts
+                        ),
+                    )
+                case Constant() | Parameter():
+                    key = node
+            found[node] = (numbers.setdefault(key, len(numbers)), offset)
+    return found
+
+
+def _moved(expression: Expression, along: int) -> Expression:
+    """The expression ``along`` cells further in x."""
+    moves: dict[Expression, Expression] = {
+        node: replace(node, offset=(*node.offset[:-1], node.offset[-1] + along))
+        for node in nodes(expression)
+        if isinstance(node, Access)
+    }
+    return substitute(expression, moves)
