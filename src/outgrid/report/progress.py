@@ -51,14 +51,25 @@ class Figures:
     remaining_seconds: float | None
 
     def __str__(self) -> str:
-        remaining = self.remaining_seconds
         return (
             f"{format_rate(self.updates_per_second)}"
             f", read {self.read_bytes_per_second / 1e9:.2f} GB/s"
             f", write {self.written_bytes_per_second / 1e9:.2f} GB/s"
-            f", waiting {format_share(self.wait_share)}"
-            f", {'?' if remaining is None else format_seconds(remaining)} left"
+            f", waiting {format_share(self.wait_share)}, {self._remaining()} left"
         )
+
+    def brief(self) -> str:
+        """The same in so few letters that a bar fits beside it on 80 columns."""
+        return (
+            f"{format_rate(self.updates_per_second)}"
+            f", r/w {self.read_bytes_per_second / 1e9:.2f}/"
+            f"{self.written_bytes_per_second / 1e9:.2f} GB/s"
+            f", wait {self.wait_share:.0%}, {self._remaining()}"
+        )
+
+    def _remaining(self) -> str:
+        seconds = self.remaining_seconds
+        return "?" if seconds is None else format_seconds(seconds)
 
 
 class Pace:
@@ -126,7 +137,7 @@ def _bar(stream: TextIO) -> Generator[Callable[[Event], None]]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     columns = (
-        TextColumn("sweep {task.fields[sweep]}"),
+        TextColumn("{task.fields[sweep]}"),
         BarColumn(bar_width=None),
         TaskProgressColumn(),
         TextColumn("{task.fields[figures]}"),
@@ -139,8 +150,8 @@ def _bar(stream: TextIO) -> Generator[Callable[[Event], None]]:
 
         def show(event: Event) -> None:
             figures = pace.figures(event)
-            sweep = f"{event.sweep + 1}/{event.sweeps}"
-            bar.update(task, completed=figures.share_done, sweep=sweep, figures=str(figures))
+            sweep = f"sweep {event.sweep + 1}/{event.sweeps}"
+            bar.update(task, completed=figures.share_done, sweep=sweep, figures=figures.brief())
             bar.refresh()
 
         yield show
