@@ -16,6 +16,7 @@ is correct, and running each as soon as its gate opens is correct and fast.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -107,10 +108,10 @@ class _Lowering:
         self.counts = {field: plan.ring_count(field) for field, _ in self.rings}
         self.advanced = self.got = self.put = self.committed = 0
         self.got_by_slab: list[int] = []  # watermark of the gets that slabs 0..i need
-        # Watermark of the puts that must end before a slot is used again (rule 2), and the state
-        # and watermark of the last put to each place of a file (rule 3).
+        # Watermark of the puts that must end before a slot is used again (rule 2). For each level
+        # and state, how far its planes were written, as pairs of last plane and watermark (rule 3).
         self.slot_put = {key: [0] * ring.planes for key, ring in self.rings.items()}
-        self.file_put = {(d.field, d.level): [(0, 0)] * plan.planes for d in plan.departures}
+        self.file_put: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
 
     def run(self) -> Iterator[Instruction]:
         """Alternate: every get that the window has room for, one advance, its puts, commits."""
@@ -159,14 +160,19 @@ class _Lowering:
             return 0
         return -(-(stream - ring.planes + ring.high + 1) // self.plan.slab_planes)
 
+    def _written_after(self, arrival: Arrival, state: int, last: int) -> int | None:
+        """Puts after which planes up to ``last`` of a state are in the file, if they are known."""
+        written = self.file_put.get((arrival.field, arrival.level, state), [])
+        index = bisect_left(written, (last, 0))
+        return written[index][1] if index < len(written) else None
+
     def _has_room(self, slab: int) -> bool:
         """Whether the gets of ``slab`` may follow what was emitted so far (rules 2 and 3)."""
         for arrival, ring, sweep, first, last in self._arriving(slab):
             if self._free_after(ring, self._slots(sweep, first, last)[-1]) > self.advanced:
                 return False
             if not arrival.constant and sweep > 0:
-                places = self.file_put[arrival.field, arrival.level][first:last]
-                if any(state != sweep for state, _ in places):
+                if self._written_after(arrival, sweep, last) is None:
                     return False
         return True
 
@@ -176,8 +182,7 @@ class _Lowering:
             busy = self.slot_put[ring.field, ring.index]
             put = max(busy[slot % ring.planes] for slot in slots)
             if not arrival.constant and sweep > 0:
-                places = self.file_put[arrival.field, arrival.level][first:last]
-                put = max(put, *(written for _, written in places))
+                put = max(put, self._written_after(arrival, sweep, last) or 0)
             self.got += 1
             yield Get(
                 index=self.got - 1,
@@ -241,8 +246,9 @@ class _Lowering:
         busy = self.slot_put[ring.field, ring.index]
         for slot in self._slots(sweep, first, last):
             busy[slot % ring.planes] = self.put
-        places = self.file_put[departure.field, departure.level]
-        places[first:last] = [(sweep + 1, self.put)] * (last - first)
+        written = self.file_put.setdefault((departure.field, departure.level, sweep + 1), [])
+        written.append((last, self.put))
+        self.file_put.pop((departure.field, departure.level, sweep - 2), None)
         return Put(
             index=self.put - 1,
             sweep=sweep,

@@ -126,8 +126,14 @@ class Sizing:
         )
 
     def _lives(self, field: str, sweeps: frozenset[tuple[int, int]]) -> tuple[Lifetime, ...]:
+        """Lifetimes that begin no later than arrival, which is timed for sweeps of any depth."""
         rings = ring_count(self.problem.stencil.field(field), self.problem.stencil)
-        return lifetimes(field, rings, self.found, self.skew, sweeps)
+        lives = list(lifetimes(field, rings, self.found, self.skew, sweeps))
+        for arrival in self.arrivals:
+            if arrival.field == field:
+                life = lives[arrival.level % rings]
+                lives[arrival.level % rings] = Lifetime(min(life.low, arrival.lead), life.high)
+        return tuple(lives)
 
     def _ring_planes(
         self,
