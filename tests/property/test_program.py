@@ -1,0 +1,208 @@
+"""Programs of random plans, obeyed in random orders by an executor that checks every rule."""
+
+import random
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from outgrid.config import RunOptions
+from outgrid.errors import ExecutionError, InfeasiblePlan
+from outgrid.execute import counting
+from outgrid.execute.counting import check, count
+from outgrid.machine import Machine
+from outgrid.plan.lifetime import dependences
+from outgrid.plan.model import Plan
+from outgrid.plan.planner import plan
+from outgrid.plan.program import Advance, Commit, Get, Put, program
+from outgrid.stencil.problem import Problem
+from outgrid.testing.strategies import machines, problems, run_options, stencils
+
+FIXED_BYTES = 1 << 20
+MACHINE = Machine(2, 1 << 34, 1 << 20, 1 << 25, 2e10, 1e9, 1e9, False, "", "", "", "")
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def plans(draw):
+    """A problem and any plan of it."""
+    problem = draw(problems(with_arrays=False))
+    options = draw(run_options(problem))
+    return problem, plan(problem, options, draw(machines()), FIXED_BYTES)
+
+
+@given(plans(), SEEDS)
+def test_any_order_that_the_gates_allow_keeps_every_rule(drawn, seed):
+    problem, found = drawn
+    total = check(found, dependences(problem.stencil), random.Random(seed))
+    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert total == count(found)
+
+
+@given(plans())
+def test_the_order_of_the_program_is_itself_valid(drawn):
+    """Each gate waits for instructions that stand before it."""
+    _, found = drawn
+    seen = {Get: 0, Advance: 0, Put: 0, Commit: 0}
+    for instruction in program(found):
+        gate = instruction.gate
+        waits = {
+            Get: gate.got,
+            Advance: gate.advanced,
+            Put: gate.put,
+            Commit: gate.committed,
+        }
+        assert all(waits[kind] <= seen[kind] for kind in seen)
+        assert instruction.index == seen[type(instruction)]
+        seen[type(instruction)] += 1
+
+
+@given(plans())
+def test_planes_go_in_once_and_out_once_per_sweep(drawn):
+    _, found = drawn
+    moved = {Get: [], Put: []}
+    for instruction in program(found):
+        if isinstance(instruction, Get | Put):
+            key = (instruction.sweep, instruction.field, instruction.level)
+            planes = range(instruction.first, instruction.last)
+            moved[type(instruction)] += [(*key, plane) for plane in planes]
+    first, last = range(found.sweeps), range(found.sweeps)
+    if found.resident:
+        first, last = first[:1], last[-1:]
+    for kind, sweeps, levels in ((Get, first, found.arrivals), (Put, last, found.departures)):
+        assert sorted(moved[kind]) == sorted(
+            (sweep, each.field, each.level, plane)
+            for sweep in sweeps
+            for each in levels
+            for plane in range(found.planes)
+        )
+
+
+@st.composite
+def single_sweeps(draw):
+    """A streamed plan of one sweep, over a grid with room for the longest life of a plane."""
+    stencil = draw(stencils())
+    depth, slab = draw(st.integers(1, 9)), draw(st.integers(1, 7))
+    skew = dependences(stencil).skew()
+    planes = skew.per_step * (depth + 2) + max(skew.shifts) + 2 * stencil.radius[0] + 3 * slab + 1
+    problem = Problem(
+        stencil,
+        (planes + draw(st.integers(0, 20)), *(2 * r + 1 for r in stencil.radius[1:])),
+        "float64",
+        depth,
+        initial=dict.fromkeys([field.name for field in stencil.fields], 0.0),
+    )
+    options = RunOptions.of(memory="1GiB", tier="direct", depth=depth, slab_planes=slab)
+    return problem, plan(problem, options, MACHINE, FIXED_BYTES)
+
+
+def with_ring(found: Plan, number: int, planes: int) -> Plan:
+    """The plan with another size of one ring."""
+    rings = list(found.rings)
+    rings[number] = replace(rings[number], planes=planes)
+    return replace(found, rings=tuple(rings))
+
+
+@given(single_sweeps(), SEEDS, st.data())
+def test_rings_of_their_span_and_a_slab_are_enough(drawn, seed, data):
+    problem, found = drawn
+    smallest = found
+    for number, ring in enumerate(found.rings):
+        least = ring.high - ring.low + found.slab_planes
+        assert ring.planes >= least
+        if data.draw(st.booleans()):
+            smallest = with_ring(smallest, number, least)
+    check(smallest, dependences(problem.stencil), random.Random(seed))
+
+
+@given(single_sweeps(), st.data())
+def test_no_ring_can_be_a_plane_smaller(drawn, data):
+    problem, found = drawn
+    number = data.draw(st.integers(0, len(found.rings) - 1))
+    ring = found.rings[number]
+    least = ring.high - ring.low + found.slab_planes
+    assume(least > 1)
+    smaller = with_ring(found, number, least - 1)
+    with pytest.raises((ExecutionError, InfeasiblePlan)):
+        check(smaller, dependences(problem.stencil), random.Random(0))
+
+
+@given(plans(), st.data(), SEEDS)
+def test_a_smaller_ring_is_refused_or_harmless(drawn, data, seed):
+    """Whatever is taken away, the check ends: it never hangs or stumbles."""
+    problem, found = drawn
+    assume(found.depths)
+    number = data.draw(st.integers(0, len(found.rings) - 1))
+    planes = data.draw(st.integers(1, found.rings[number].planes))
+    smaller = with_ring(found, number, planes)
+    with suppress(ExecutionError, InfeasiblePlan):
+        check(smaller, dependences(problem.stencil), random.Random(seed))
+
+
+def streamed(name="heat7", depth=4, steps=16, **options):
+    """A plan of several sweeps whose window is much smaller than the grid."""
+    fields = {"heat7": ["u"], "wave:4": ["u", "c"]}[name]
+    problem = Problem(name, (60, 9, 9), "float64", steps, initial=dict.fromkeys(fields, 0.0))
+    given = {"tier": "direct", "depth": depth, "slab_planes": 3} | options
+    chosen = plan(problem, RunOptions.of(memory="1GiB", **given), MACHINE, FIXED_BYTES)
+    return problem, chosen
+
+
+def caught(problem, found, monkeypatch, instructions) -> int:
+    """In how many of 40 random orders the check finds that a rule was broken."""
+    monkeypatch.setattr(counting, "program", lambda plan: iter(instructions))
+    broken = 0
+    for seed in range(40):
+        try:
+            check(found, dependences(problem.stencil), random.Random(seed))
+        except ExecutionError:
+            broken += 1
+    return broken
+
+
+EVERYWHERE = [("heat7", 4), ("heat7", 5), ("wave:4", 4), ("wave:4", 5)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "mark", "cases"),
+    [
+        # The slot still holds a plane in use. With results leaving from the ring of arrival alone,
+        # the wait for their writes says as much.
+        (Get, "advanced", [("heat7", 5), ("wave:4", 4), ("wave:4", 5)]),
+        # The place in the file, or the result in the slot, is not written yet.
+        (Get, "put", [("heat7", 4), ("wave:4", 4), ("wave:4", 5)]),
+        # The plane has not arrived.
+        (Advance, "got", EVERYWHERE),
+        # A result in a ring that nothing arrives in is overwritten before it is written.
+        (Advance, "put", [("heat7", 5)]),
+        # The result is not final.
+        (Put, "advanced", EVERYWHERE),
+        # The state that is destroyed is the last durable one.
+        (Put, "committed", EVERYWHERE),
+        # The state is not complete.
+        (Commit, "put", EVERYWHERE),
+    ],
+)
+def test_a_gate_that_is_removed_is_noticed(kind, mark, cases, monkeypatch):
+    for name, depth in cases:
+        problem, found = streamed(name, depth, steps=3 * depth)
+        instructions = [
+            replace(each, gate=replace(each.gate, **{mark: 0})) if isinstance(each, kind) else each
+            for each in program(found)
+        ]
+        with monkeypatch.context() as patch:
+            assert caught(problem, found, patch, instructions), (name, depth)
+
+
+@pytest.mark.parametrize(("name", "depth"), [*EVERYWHERE, ("wave:4", 1), ("heat7", 1)])
+def test_gates_as_they_are_break_nothing(name, depth, monkeypatch):
+    problem, found = streamed(name, depth, steps=3 * depth)
+    assert not caught(problem, found, monkeypatch, list(program(found)))
+
+
+def test_a_window_without_room_is_refused_with_its_size():
+    _, found = streamed()
+    with pytest.raises(InfeasiblePlan, match=f"window of {found.window_bytes} bytes has no room"):
+        list(program(with_ring(found, 0, 6)))
