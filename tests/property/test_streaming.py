@@ -1,0 +1,225 @@
+"""Any way to run a problem gives the same bytes, and they lie where the reference says."""
+
+import errno
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outgrid import pipeline
+from outgrid.build.compiler import build, find_compiler
+from outgrid.codegen.kernel import generate
+from outgrid.config import RunOptions
+from outgrid.errors import StoreError
+from outgrid.execute.counting import count
+from outgrid.execute.fill import fill
+from outgrid.execute.kernel import Kernel
+from outgrid.execute.reference import reference_with_bound
+from outgrid.execute.state import level_name
+from outgrid.execute.streaming import stream
+from outgrid.execute.window import Window
+from outgrid.stencil.catalog import resolve
+from outgrid.stencil.definition import stencil
+from outgrid.stencil.problem import Problem
+from outgrid.storage import DirectStore, MemoryStore, Planes, Transfers
+from outgrid.testing.stores import Fault, Faulty, Shuffled
+from outgrid.testing.strategies import problems, run_options, stencils
+
+SEEDS = st.integers(0, 2**32 - 1)
+SHARE = settings.default.max_examples  # costly tests take a part of it
+
+
+@stencil
+def coupled(u, v, c, *, k):
+    """Two fields and a coefficient, each read to another side."""
+    return (
+        u + k * (v[1, 0, -1] - u) * c[0, 1, 0],
+        v + k * (u[-1, 1, 0] + u[0, 0, 1] - v - v[0, -1, 0]),
+    )
+
+
+@stencil
+def one_sided(u, *, k):
+    """Reads to one side only, farther along the streamed axis than along the other."""
+    return u + k * (u[-2, 0] - u) + k * u[-1, -1]
+
+
+@stencil
+def leaning(u, *, k):
+    """The previous level beside its cell: three rings."""
+    return u + k * (u.previous[1, 0] - u.previous[-1, 0])
+
+
+@stencil
+def pointwise(u, v):
+    """No neighbour at all, and a field that is only passed on."""
+    return 0.5 * (u + v), v
+
+
+RULES = [
+    *(resolve(name).trace(2) for name in ("heat5", "wave:4", "shallow_water")),
+    *(resolve(name).trace(3) for name in ("heat7", "box27", "wave:2", "wave:8")),
+    *(rule.trace() for rule in (coupled, one_sided, leaning)),
+    pointwise.trace(3),
+]
+KNOWN = problems(st.sampled_from(RULES))
+
+
+@cache
+def library_of(rule, dtype):
+    return build(generate(rule, dtype), find_compiler())
+
+
+def kernel_of(problem):
+    values = tuple(problem.parameters[name] for name in problem.stencil.parameters)
+    return Kernel(library_of(problem.stencil, problem.dtype), values)
+
+
+def make_stores(problem, plan, transfers, folder):
+    """Two stores for each evolving level and one for a coefficient, in memory without a folder."""
+    stores = {}
+    for level in plan.arrivals:
+        for parity in (0, 1):
+            if level.constant and parity:
+                continue
+            name, shape = f"{level_name(level)}.{parity}", problem.shape
+            stores[level.field, level.level, parity] = (
+                MemoryStore.create(name, shape, problem.dtype, transfers)
+                if folder is None
+                else DirectStore.create(folder / f"{name}.npy", shape, problem.dtype, transfers)
+            )
+    return stores
+
+
+def run_over(problem, options, transfers, folder=None, wrap=None):
+    """The final fields by name, and what the executor counted, over stores of our own."""
+    plan = pipeline.plan(problem, options)
+    stores = make_stores(problem, plan, transfers, folder)
+    fill(problem, plan.arrivals, lambda a: stores[a.field, a.level, 0], transfers)
+    if wrap is not None:
+        stores = {key: wrap(key, store) for key, store in stores.items()}
+    window, states = Window(plan), []
+    try:
+        tally = stream(plan, kernel_of(problem), window, stores, transfers, states.append)
+        result = {}
+        for level in plan.departures:
+            store = stores[level.field, level.level, plan.sweeps % 2]
+            result[level_name(level)] = values_of(store, transfers)
+    finally:
+        transfers.drain()
+        window.release()
+        for store in stores.values():
+            store.close()
+    assert states == ([plan.sweeps] if plan.resident else list(range(1, plan.sweeps + 1)))
+    return result, tally, plan
+
+
+def values_of(store, transfers):
+    values = np.empty((store.planes, store.rows_per_plane, store.shape[-1]), store.dtype)
+    store.get(range(store.planes), range(store.rows_per_plane), Planes.of(values))
+    transfers.drain()
+    return values.reshape(store.shape)
+
+
+def plain(problem):
+    """The answer of one step per sweep in memory."""
+    options = RunOptions.of(memory="1GiB", scheme="plain", tier="memory", threads=1)
+    with Transfers("threads") as transfers:
+        return run_over(problem, options, transfers)[0]
+
+
+def assert_same_bytes(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, values in wanted.items():
+        bits = f"u{values.itemsize}"
+        cells = np.argwhere(np.asarray(found[name]).view(bits) != values.view(bits))
+        assert not len(cells), f"{name} differs at {len(cells)} cells, first {cells[:3].tolist()}"
+
+
+def assert_within_bound(found, problem):
+    reference, bounds = reference_with_bound(problem)
+    for name, values in found.items():
+        exact, bound = reference[name].astype(np.float64), bounds[name]
+        promised = np.isfinite(bound)
+        error = np.abs(values.astype(np.float64) - exact)
+        assert (error <= 2 * bound)[promised].all(), name
+
+
+@given(KNOWN, st.data(), SEEDS)
+def test_transfers_that_end_in_any_order_give_the_bytes_of_plain_sweeps(problem, data, seed):
+    options = data.draw(run_options(problem))
+    with Shuffled(seed) as transfers:
+        found, tally, plan = run_over(problem, options, transfers)
+    assert_same_bytes(found, plain(problem))
+    assert_within_bound(found, problem)
+    assert (tally.read_bytes, tally.written_bytes) == (plan.read_bytes, plan.written_bytes)
+    assert tally.plane_updates == plan.planes * problem.steps
+
+
+@settings(max_examples=SHARE // 8)
+@given(problems(stencils(), most_planes=30), st.data(), SEEDS)
+def test_so_does_any_stencil(problem, data, seed):
+    options = data.draw(run_options(problem))
+    with Shuffled(seed) as transfers:
+        found, _, _ = run_over(problem, options, transfers)
+    assert_same_bytes(found, plain(problem))
+    assert_within_bound(found, problem)
+
+
+@settings(max_examples=SHARE // 4)
+@given(KNOWN, st.data(), SEEDS)
+def test_files_in_any_order(problem, data, seed):
+    options = data.draw(run_options(problem))
+    with tempfile.TemporaryDirectory() as folder, Shuffled(seed) as transfers:
+        found, _, _ = run_over(problem, options, transfers, Path(folder))
+    assert_same_bytes(found, plain(problem))
+
+
+@settings(max_examples=SHARE // 3)
+@given(KNOWN, st.data())
+def test_a_run_moves_what_its_plan_says(problem, data):
+    with tempfile.TemporaryDirectory() as folder:
+        options = data.draw(run_options(problem, out=Path(folder) / "run"))
+        plan = pipeline.plan(problem, options)
+        result = pipeline.run(problem, options)
+        found = {name: np.array(result[name]) for name in result.record.fields}
+        assert {path.name for path in result.out.iterdir()} == {
+            "record.json",
+            *result.record.fields.values(),
+        }
+    assert_same_bytes(found, plain(problem))
+    measured, counted = result.record.measured, count(plan)
+    assert measured.read_bytes == plan.read_bytes == counted.read_bytes
+    assert measured.written_bytes == plan.written_bytes == counted.written_bytes
+    assert measured.fill_written_bytes == plan.fill_bytes
+    assert measured.updates == plan.updates == problem.updates
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("operation", ["get", "put", "flush"])
+def test_a_failed_request_stops_the_run_with_its_place(operation, seed, tmp_path):
+    problem_fields = {"u": "x / nx", "c": 0.1}
+    problem = Problem("wave:2", (40, 16, 32), "float64", 12, initial=problem_fields)
+    options = RunOptions.of(memory="1GiB", tier="direct", depth=4, slab_planes=3, threads=1)
+    failing = ("u", -1, 1) if operation != "get" else ("u", 0, seed % 2)
+    fault = Fault(operation, 0 if operation == "flush" else 2 * seed)
+
+    def wrap(key, store):
+        return Faulty(store, transfers, [fault]) if key == failing else store
+
+    with Shuffled(seed) as transfers, pytest.raises(StoreError) as caught:
+        run_over(problem, options, transfers, tmp_path, wrap)
+    error = caught.value
+    assert error.errno == errno.EIO
+    assert error.path is not None
+    assert str(error.path) in str(error)
+    assert "errno 5" in str(error)
+    if operation != "flush":
+        assert error.offset is not None
+        assert f"offset {error.offset}" in str(error)
+        words = "reading" if operation == "get" else "writing"
+        assert f"{words} planes" in str(error)
