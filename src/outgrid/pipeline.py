@@ -87,7 +87,7 @@ def run(problem: Problem, options: RunOptions, progress: Observer | None = None)
             manifest = execution.fill(stores)
         except BaseException:
             execution.close()
-            folder.discard(chosen.arrivals)
+            folder.abandon(chosen.arrivals)
             raise
         return execution.sweep(stores, kernel, manifest, progress)
 
@@ -111,7 +111,9 @@ def resume(out: Path, options: RunOptions, progress: Observer | None = None) -> 
         execution = _Execution(rest, options, machine, chosen, folder, transfers)
         execution.steps_before, execution.parity = manifest.steps_done, manifest.parity
         execution.whole = whole
-        return execution.sweep(execution.open_stores(), kernel, manifest, progress)
+        # With all steps made, results may be in place already.
+        stores = execution.open_stores() if rest.steps else {}
+        return execution.sweep(stores, kernel, manifest, progress)
 
 
 def remaining(problem: Problem, steps_done: int) -> Problem:

@@ -112,16 +112,26 @@ class RunFolder:
         return (self.out / MANIFEST_NAME).exists()
 
     def finish(self, levels: tuple[Arrival, ...], parity: int) -> dict[str, str]:
-        """Move the results in place, drop the working files, and return name -> file name."""
+        """Move the results in place, drop the working files, and return name -> file name.
+
+        May be called again after it was cut off: what is in place stays there.
+        """
         fields: dict[str, str] = {}
         for level in levels:
             if not level.constant:
-                move(self.path(level, parity), self.result(level))
-                fields[level_name(level)] = self.result(level).name
-        (self.out / MANIFEST_NAME).unlink()
+                source, result = self.path(level, parity), self.result(level)
+                if source.exists() or not result.exists():
+                    move(source, result)
+                fields[level_name(level)] = result.name
         self.discard(levels)
+        (self.out / MANIFEST_NAME).unlink()
         sync_folder(self.out)
         return fields
+
+    def abandon(self, levels: tuple[Arrival, ...]) -> None:
+        """Remove the working files and the manifest of a run that has no durable state."""
+        self.discard(levels)
+        (self.out / MANIFEST_NAME).unlink(missing_ok=True)
 
     def discard(self, levels: tuple[Arrival, ...]) -> None:
         """Remove the working files of this run, and the scratch folder if that leaves it empty."""
