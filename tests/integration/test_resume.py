@@ -1,0 +1,221 @@
+"""A run that was cut off goes on from its last durable state, to the same bytes."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outgrid import pipeline
+from outgrid.config import RunOptions
+from outgrid.errors import StoreError, UsageError
+from outgrid.execute import state
+from outgrid.execute.state import MANIFEST_NAME
+from outgrid.stencil.problem import Problem
+from outgrid.storage import DirectStore
+
+KILLS = 5
+STEPS = 300
+
+JOB = """
+[problem]
+stencil = "wave:4"
+shape = [48, 96, 128]
+dtype = "float32"
+steps = {steps}
+initial = {{u = "exp(-((x - 60)**2 + (y - 30)**2 + (z - 20)**2) / 40)", c = 0.1}}
+[run]
+memory = "256MiB"
+tier = "direct"
+depth = {depth}
+slab_planes = 2
+threads = 1
+out = "{out}"
+"""
+
+
+def problem(steps=12, name="wave:4"):
+    values = np.random.default_rng(5).random((40, 16, 33))
+    return Problem(name, values.shape, "float64", steps, initial={"u": values, "c": 0.1})
+
+
+def options(out: Path, **others):
+    given = {"memory": "256MiB", "tier": "direct", "depth": 3, "slab_planes": 2, "threads": 1}
+    return RunOptions.of(out=out, **(given | others))
+
+
+def fields(out: Path) -> dict[str, bytes]:
+    """The bytes of the results of a run."""
+    return {path.name: path.read_bytes() for path in sorted(out.glob("*.npy"))}
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory):
+    """The bytes of a run that nothing happened to."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    pipeline.run(problem(), options(out))
+    return fields(out)
+
+
+def fail_at(monkeypatch, operation: str, index: int) -> None:
+    """Let the `index`-th put, get or flush of all stores, counted from 0, fail with EIO."""
+    original, calls = getattr(DirectStore, operation), iter(range(10**9))
+
+    def faulty(self, *arguments):
+        if next(calls) == index:
+            return self._transfers.fail(StoreError("on purpose", path=self.path, offset=0, errno=5))
+        return original(self, *arguments)
+
+    monkeypatch.setattr(DirectStore, operation, faulty)
+
+
+@pytest.mark.parametrize("index", [0, 3, 40, 90, 140])
+@pytest.mark.parametrize("operation", ["get", "put", "flush"])
+def test_a_failed_run_is_resumed_to_the_same_bytes(operation, index, tmp_path, monkeypatch, answer):
+    out = tmp_path / "run"
+    # The first flushes and puts are those of the initial values.
+    index = 5 + index % 8 if operation == "flush" else index + 3
+    with monkeypatch.context() as patch:
+        fail_at(patch, operation, index)
+        with pytest.raises(StoreError, match="errno 5"):
+            pipeline.run(problem(), options(out))
+    assert (out / MANIFEST_NAME).exists()
+    with pytest.raises(UsageError, match="outgrid resume continues"):
+        pipeline.run(problem(), options(out))
+    before = json.loads((out / MANIFEST_NAME).read_text())["steps_done"]
+    result = pipeline.resume(out, options(out, depth=2, slab_planes=5, engine="threads"))
+    assert fields(out) == answer
+    assert not (out / MANIFEST_NAME).exists()
+    assert not (out / "scratch").exists()
+    assert result.record.measured.updates == problem(12 - before).updates
+
+
+def test_a_run_fails_again_and_again_and_ends(tmp_path, monkeypatch, answer):
+    out = tmp_path / "run"
+    chance = random.Random(1)
+    with monkeypatch.context() as patch:
+        fail_at(patch, "put", 60)
+        with pytest.raises(StoreError):
+            pipeline.run(problem(), options(out))
+    for attempt in range(20):
+        with monkeypatch.context() as patch:
+            fail_at(patch, chance.choice(["get", "put", "flush"]), chance.randrange(120))
+            try:
+                pipeline.resume(out, options(out, depth=chance.randint(1, 4)))
+                break
+            except StoreError:
+                assert attempt < 19
+    assert fields(out) == answer
+
+
+def test_initial_values_that_fail_leave_nothing(tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        fail_at(patch, "put", 1)
+        with pytest.raises(StoreError):
+            pipeline.run(problem(), options(out))
+    assert not list(out.rglob("*.npy"))
+    pipeline.run(problem(), options(out))
+
+
+def test_a_run_cut_off_while_results_are_moved_is_finished(tmp_path, monkeypatch, answer):
+    out, original, calls = tmp_path / "run", state.move, iter(range(9))
+
+    def cut_off(source, target):
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        original(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "move", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.run(problem(), options(out))
+    assert len(fields(out)) == 1
+    pipeline.resume(out, options(out))
+    assert fields(out) == answer
+    assert not (out / "scratch").exists()
+
+
+def test_results_go_to_another_folder_than_the_working_files(tmp_path, monkeypatch, answer):
+    out, scratch = tmp_path / "run", tmp_path / "flash"
+    with monkeypatch.context() as patch:
+        fail_at(patch, "put", 100)
+        with pytest.raises(StoreError):
+            pipeline.run(problem(), options(out, scratch=scratch))
+    assert list(scratch.glob("u.*.npy"))
+    pipeline.resume(out, options(out))
+    assert fields(out) == answer
+    assert not scratch.exists()
+
+
+def test_a_folder_without_a_run_is_not_resumed(tmp_path):
+    with pytest.raises(UsageError, match=r"holds no manifest\.json"):
+        pipeline.resume(tmp_path, options(tmp_path))
+    (tmp_path / MANIFEST_NAME).write_text('{"format": 1, "steps": 3}')
+    with pytest.raises(UsageError, match="not a manifest of this version"):
+        pipeline.resume(tmp_path, options(tmp_path))
+
+
+def start(arguments: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "outgrid", *arguments, "--quiet"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def steps_done(out: Path) -> int:
+    try:
+        return json.loads((out / MANIFEST_NAME).read_text())["steps_done"]
+    except FileNotFoundError:
+        return -1
+
+
+def test_kill_9_at_any_time_costs_a_sweep_and_no_byte(tmp_path):
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    (tmp_path / "whole.toml").write_text(JOB.format(out=whole, depth=30, steps=STEPS))
+    (tmp_path / "job.toml").write_text(JOB.format(out=out, depth=1, steps=STEPS))
+    process = start(["run", str(tmp_path / "whole.toml")])
+    assert process.communicate() == (None, "")
+    arguments, reached, chance = ["run", str(tmp_path / "job.toml")], [], random.Random(os.getpid())
+    for number in range(KILLS):
+        process = start(arguments)
+        wanted = (number + 1) * STEPS // (KILLS + 1)
+        while process.poll() is None and steps_done(out) < wanted:
+            time.sleep(0.001)
+        time.sleep(chance.random() * 0.03)
+        process.send_signal(signal.SIGKILL)
+        assert process.communicate() == (None, "")
+        assert process.returncode == -signal.SIGKILL
+        reached.append(steps_done(out))
+        assert wanted <= reached[-1] < STEPS
+        arguments = ["resume", str(out), "--memory", "256MiB"]
+        arguments += ["--set", "depth=1", "--set", "tier=direct"]
+    process = start(arguments)
+    assert process.communicate() == (None, "")
+    assert process.returncode == 0
+    assert reached == sorted(reached)
+    assert fields(out) == fields(whole)
+
+
+def test_kill_9_while_initial_values_are_written_says_run_it_again(tmp_path):
+    out = tmp_path / "run"
+    (tmp_path / "job.toml").write_text(JOB.format(out=out, depth=1, steps=STEPS))
+    process = start(["run", str(tmp_path / "job.toml")])
+    while process.poll() is None and not (out / MANIFEST_NAME).exists():
+        time.sleep(0.0005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    if steps_done(out) >= 0:
+        pytest.skip("the initial values were complete before the signal came")
+    process = start(["resume", str(out), "--memory", "256MiB"])
+    _, words = process.communicate()
+    assert process.returncode == 2
+    assert "stopped before its initial values were complete" in words
