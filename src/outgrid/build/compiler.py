@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,12 +88,18 @@ def build(source: str, compiler: Compiler, folder: Path | None = None) -> Librar
     folder = (folder or cache_folder()) / "kernels"
     digest = _digest(source, compiler)
     library, kept = folder / f"{digest}.so", folder / f"{digest}.cpp"
-    cached = library.exists()
-    if not cached:
+    if library.exists():
+        with suppress(OSError):  # what a crash left of a library is compiled anew
+            return Library(library, kept, ctypes.CDLL(str(library)), cached=True)
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         _write_atomically(kept, source)
         _compile(kept, library, compiler)
-    return Library(library, kept, ctypes.CDLL(str(library)), cached)
+        return Library(library, kept, ctypes.CDLL(str(library)), cached=False)
+    except OSError as error:
+        raise BuildError(
+            f"cannot keep or load a kernel in {folder}: {error}; $OUTGRID_CACHE names another place"
+        ) from error
 
 
 def _digest(source: str, compiler: Compiler) -> str:
