@@ -304,10 +304,13 @@ def _transfers(chosen: Plan, options: RunOptions) -> Transfers:
 
 
 def _check_inputs(problem: Problem) -> None:
-    """Open every input file and compare its header, before anything is written."""
-    for source in problem.initial.values():
+    """Compare the header of every input file, before anything is written."""
+    for name, source in problem.initial.items():
         if isinstance(source, Path):
-            stream_npy(source, problem.dtype, shape=problem.shape)
+            try:
+                stream_npy(source, problem.dtype, shape=problem.shape)
+            except StoreError as error:
+                raise UsageError(f"the initial values of {name!r}: {error}") from error
 
 
 def _check_space(chosen: Plan, folder: RunFolder) -> None:

@@ -31,6 +31,7 @@ FLAGS = (
     "-shared",
     "-Wno-psabi",
 )
+SPIN_COUNT = "10000"
 GCC_FLAGS = ("-mprefer-vector-width=512",) if platform.machine() == "x86_64" else ()
 
 
@@ -85,6 +86,9 @@ def build(source: str, compiler: Compiler, folder: Path | None = None) -> Librar
 
     Raises BuildError with the compiler's words, the command and the path of the source.
     """
+    # Threads that wait should soon sleep: where another process has a core, spinning starves the
+    # thread that is waited for. Read by the OpenMP library when the first kernel loads it.
+    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
     folder = (folder or cache_folder()) / "kernels"
     digest = _digest(source, compiler)
     library, kept = folder / f"{digest}.so", folder / f"{digest}.cpp"

@@ -83,6 +83,7 @@ class _Writer:
         radius = self.radius if self.stencil.ndim == 3 else (self.radius[0], 0, self.radius[1])
         groups = self._groups()
         prelude = PRELUDE.replace("REAL", self.real).replace("INTEGER", self.integer)
+        prelude = prelude.replace("FARTHEST", str(self._farthest(groups)))
         return "\n".join(
             [
                 f"// Kernel of stencil {self.stencil.digest[:16]}, {self.dtype}: "
@@ -101,6 +102,18 @@ class _Writer:
                 self._dispatch(groups),
                 LOOPS,
             ]
+        )
+
+    def _farthest(self, groups: tuple[int, ...]) -> int:
+        """The farthest cut of any rolled value, in cells."""
+        return max(
+            (
+                abs(cut)
+                for planes in groups
+                for family in families(a.expression for _, a in self._expressions(planes))
+                for cut in family.cuts.values()
+            ),
+            default=1,
         )
 
     def _field_comments(self) -> Iterator[tuple[int, str]]:
@@ -215,35 +228,68 @@ class _Writer:
             "  const int64_t first = kRadiusX, last = s.columns - kRadiusX;",
             "  const int64_t head = least((first + kLanes - 1) / kLanes * kLanes, c.x1);",
             "  const int64_t tail = least(last / kLanes * kLanes, c.x1);",
-            "  struct Rolled {",
-            *(f"    V r{number};" for number in range(len(rolled))),
-            "  };",
-            "  auto ahead = [&](int64_t i) __attribute__((always_inline)) {",
-            "    (void)i;",
-            *(f"    {line}" for line in self._ahead(rolled, inputs)),
-            "  };",
-            "  auto cells = [&](int64_t i, int64_t x, const Rolled& before, const Rolled& here,",
-            "                   const Rolled& next, auto edge) __attribute__((always_inline)) {",
-            "    (void)x, (void)before, (void)here, (void)next;",
-            *(f"    {line}" for line in self._body(work, inputs, rolled)),
-            "  };",
-            "  for (int64_t y = c.y0; y < c.y1; ++y) {",
-            "    const int64_t row = y * stride;",
-            "    Rolled before = ahead(row + c.x0 - kLanes), here = ahead(row + c.x0);",
-            "    auto vector = [&](int64_t x, auto edge) __attribute__((always_inline)) {",
-            "      const Rolled next = ahead(row + x + kLanes);",
-            "      cells(row + x, x, before, here, next, edge);",
-            "      before = here, here = next;",
-            "    };",
-            "    int64_t x = c.x0;",
-            "    for (; x < head; x += kLanes) vector(x, std::true_type{});",
-            "    for (; x < tail; x += kLanes) vector(x, std::false_type{});",
-            "    for (; x < c.x1; x += kLanes) vector(x, std::true_type{});",
-            "  }",
+            *(self._rolled_loop if rolled else self._loop)(work, inputs, rolled),
             "}",
             "",
         ]
         return "\n".join(lines)
+
+    def _loop(
+        self,
+        work: list[tuple[int, Assignment]],
+        inputs: dict[tuple[str, int, int], str],
+        rolled: tuple[Family, ...],
+    ) -> Iterator[str]:
+        """Rows of vectors, each on its own."""
+        yield "  auto cells = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {"
+        yield "    (void)x;"
+        yield from (f"    {line}" for line in self._body(work, inputs, rolled))
+        yield "  };"
+        yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
+        yield "    const int64_t row = y * stride;"
+        yield "    int64_t x = c.x0;"
+        yield "    for (; x < head; x += kLanes) cells(row + x, x, std::true_type{});"
+        yield "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});"
+        yield "    for (; x < c.x1; x += kLanes) cells(row + x, x, std::true_type{});"
+        yield "  }"
+
+    def _rolled_loop(
+        self,
+        work: list[tuple[int, Assignment]],
+        inputs: dict[tuple[str, int, int], str],
+        rolled: tuple[Family, ...],
+    ) -> Iterator[str]:
+        """Rows of vectors that share values: r0[kReach] belongs to the current vector."""
+        count = len(rolled)
+        yield f"  V r[{count}][2 * kReach + 1];"
+        yield "  auto ahead = [&](int64_t i) __attribute__((always_inline)) {"
+        yield from (f"    {line}" for line in self._ahead(rolled, inputs))
+        yield "  };"
+        yield "  auto cells = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {"
+        yield "    (void)x;"
+        yield from (f"    {line}" for line in self._body(work, inputs, rolled))
+        yield "  };"
+        yield "  auto roll = [&]() __attribute__((always_inline)) {"
+        yield f"    for (int n = 0; n < {count}; ++n) {{"
+        yield "      for (int v = 0; v < 2 * kReach; ++v) r[n][v] = r[n][v + 1];"
+        yield "    }"
+        yield "  };"
+        yield "  auto next = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {"
+        yield "    ahead(i + kReach * kLanes);"
+        yield "    cells(i, x, edge);"
+        yield "    roll();"
+        yield "  };"
+        yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
+        yield "    const int64_t row = y * stride;"
+        yield "    for (int v = -kReach; v < kReach; ++v) {"
+        yield "      ahead(row + c.x0 + v * kLanes);"
+        yield "      roll();"
+        yield "    }"
+        yield "    int64_t x = c.x0;"
+        yield "    for (; x < head; x += kLanes) next(row + x, x, std::true_type{});"
+        yield "    for (; x < tail; x += kLanes) next(row + x, x, std::false_type{});"
+        yield "    for (; x < c.x1; x += kLanes) next(row + x, x, std::true_type{});"
+        yield "  }"
 
     def _inputs(
         self, work: list[tuple[int, Assignment]], planes: int
@@ -283,7 +329,8 @@ class _Writer:
         values: dict[Expression, str] = {}
         for family in rolled:
             yield from self._statements(family.expression, values, inputs)
-        yield f"return Rolled{{{', '.join(values[family.expression] for family in rolled)}}};"
+        for number, family in enumerate(rolled):
+            yield f"r[{number}][2 * kReach] = {values[family.expression]};"
 
     def _statements(
         self,
@@ -313,7 +360,7 @@ class _Writer:
     ) -> Iterator[str]:
         """Statements for one vector of cells in each plane."""
         values: dict[Expression, str] = {
-            node: f"shifted<{cut}>(before.r{number}, here.r{number}, next.r{number})"
+            node: f"shifted<{cut}>(r[{number}])"
             for number, family in enumerate(rolled)
             for node, cut in family.cuts.items()
         }

@@ -23,10 +23,10 @@ from outgrid.stencil.expression import (
     substitute,
 )
 
-# A cut costs about one operation, so a part must save more; and it must lie within the
-# neighbouring vector, which has at least two lanes on every machine.
+# A cut costs about one operation, so a computed part must save more. A plain value saves a load
+# that straddles two cache lines, which only pays where there are many.
 LEAST_FLOPS = 2
-FARTHEST_CUT = 2
+LEAST_LOADS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,9 @@ def families(roots: Iterable[Expression]) -> tuple[Family, ...]:
     signatures = _signatures(wanted)
     places: dict[int, dict[int, Expression]] = {}
     for node, (identity, offset) in signatures.items():
-        if isinstance(node, Operation) and offset is not None and flops(node) >= LEAST_FLOPS:
+        if offset is not None and (isinstance(node, Access) or flops(node) >= LEAST_FLOPS):
             places.setdefault(identity, {}).setdefault(offset, node)
+    places = {key: spread for key, spread in places.items() if _worth(spread)}
     found: dict[int, Family] = {}
     seen: set[Expression] = set()
     pending = list(reversed(wanted))
@@ -56,7 +57,7 @@ def families(roots: Iterable[Expression]) -> tuple[Family, ...]:
         identity, offset = signatures[node]
         spread = places.get(identity, {})
         middle = (min(spread) + max(spread)) // 2 if spread else 0
-        if len(spread) > 1 and max(spread) - middle <= FARTHEST_CUT and offset is not None:
+        if spread and offset is not None:
             if identity not in found:
                 first = next(iter(spread))
                 found[identity] = Family(_moved(spread[first], middle - first), {})
@@ -64,6 +65,12 @@ def families(roots: Iterable[Expression]) -> tuple[Family, ...]:
         elif isinstance(node, Operation):
             pending.extend(reversed(node.operands))
     return tuple(found.values())
+
+
+def _worth(spread: dict[int, Expression]) -> bool:
+    """Whether the appearances of one part, by offset in x, are worth cutting."""
+    loaded = any(isinstance(node, Access) for node in spread.values())
+    return len(spread) >= (LEAST_LOADS if loaded else 2)
 
 
 def _signatures(roots: tuple[Expression, ...]) -> dict[Expression, tuple[int, int | None]]:

@@ -35,6 +35,7 @@ typedef REAL Unaligned
     __attribute__((vector_size(OG_VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
 typedef INTEGER M __attribute__((vector_size(OG_VECTOR_BYTES)));
 constexpr int64_t kLanes = OG_VECTOR_BYTES / sizeof(REAL);
+constexpr int kReach = (FARTHEST + kLanes - 1) / kLanes;  // vectors kept on either side of one
 
 OG_INLINE V load(const REAL* p) { return *reinterpret_cast<const Unaligned*>(p); }
 OG_INLINE void store(REAL* p, V v) { *reinterpret_cast<Unaligned*>(p) = v; }
@@ -84,23 +85,24 @@ OG_INLINE REAL least(REAL a, REAL b) { return a < b ? a : b; }
 OG_INLINE REAL most(REAL a, REAL b) { return a > b ? a : b; }
 OG_INLINE REAL magnitude(REAL a) { return std::fabs(a); }
 
-// The vector that begins K cells after `here`, cut out of three neighbours.
+// The vector that begins K cells after `here`, cut out of neighbours. A cut may reach beyond the
+// nearest ones where vectors are short: kReach of them are kept on either side.
 template <int K, int... I>
-OG_INLINE V cut(V before, V here, V next, std::integer_sequence<int, I...>) {
-  constexpr int n = sizeof...(I);
-  const V a = K < 0 ? before : here, b = K < 0 ? here : next;
+OG_INLINE V cut(V a, V b, std::integer_sequence<int, I...>) {
 #if defined(__clang__)
-  return __builtin_shufflevector(a, b, (K < 0 ? n + I + K : I + K)...);
+  return __builtin_shufflevector(a, b, (K + I)...);
 #else
-  return __builtin_shuffle(a, b, M{(K < 0 ? n + I + K : I + K)...});
+  return __builtin_shuffle(a, b, M{(K + I)...});
 #endif
 }
 template <int K>
-OG_INLINE V shifted(V before, V here, V next) {
-  if constexpr (K == 0) {
-    return here;
+OG_INLINE V shifted(const V* at) {
+  constexpr int n = kLanes, whole = K >= 0 ? K / n : -((-K + n - 1) / n), rest = K - whole * n;
+  if constexpr (rest == 0) {
+    return at[kReach + whole];
   } else {
-    return cut<K>(before, here, next, std::make_integer_sequence<int, kLanes>{});
+    constexpr int first = kReach + whole;
+    return cut<rest>(at[first], at[first + 1], std::make_integer_sequence<int, n>{});
   }
 }
 

@@ -38,7 +38,7 @@ def choose_tile(
     """
     stencil = problem.stencil
     if depth < 2:
-        return Tile("level", options.tile_rows or 0, 1)
+        return Tile("level", options.tile_rows or 0, FRONT_PLANES)
     slope = tile_slope(stencil, problem.dtype)
     arrays = sum(2 if field.evolving else 1 for field in stencil.fields)
     item = ITEM_BYTES[problem.dtype]
