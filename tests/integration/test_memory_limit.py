@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from outgrid import pipeline
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
+from outgrid.errors import InfeasiblePlan
+from outgrid.job import load_job
 from outgrid.stencil.catalog import resolve
 from outgrid.units import parse_bytes
 
@@ -97,3 +101,36 @@ def test_a_grid_eight_times_the_limit(tmp_path):
     assert found.shape == SHAPE
     for plane in range(0, SHAPE[0], 7):
         assert (found[plane] == plane).all()
+
+
+@pytest.mark.parametrize(
+    ("stencil", "dtype", "source"),
+    [("heat7", "float32", "wide.npy"), ("wave:2", "float64", "exp(-(x - 900)**2 / 4e4)")],
+)
+def test_the_smallest_limit_that_fits_holds(stencil, dtype, source, tmp_path):
+    """Planes of 8 or 16 MiB through staging, values of another type or from a formula."""
+    shape = (9, 1447, 1447)
+    np.save(tmp_path / "wide.npy", np.full(shape, 0.5))
+    names = ["u"] if stencil == "heat7" else ["u", "c"]
+    initial = ", ".join(f'{name} = "{source}"' for name in names)
+    (tmp_path / "job.toml").write_text(
+        f"""
+        [problem]
+        stencil = "{stencil}"
+        shape = {list(shape)}
+        dtype = "{dtype}"
+        steps = 3
+        initial = {{{initial}}}
+        [run]
+        tier = "direct"
+        out = "run"
+        """
+    )
+    job = load_job(tmp_path / "job.toml", {"memory": "32MiB"})
+    with pytest.raises(InfeasiblePlan) as refused:
+        pipeline.plan(job.problem, job.options)
+    (limit,) = re.findall(r"a limit of (\d+ MiB) fits", str(refused.value))
+    command = [sys.executable, "-m", "outgrid", "run", str(tmp_path / "job.toml"), "--quiet"]
+    subprocess.run([*command, "--memory", limit], check=True, stdout=subprocess.DEVNULL)
+    record = json.loads((tmp_path / "run/record.json").read_text())
+    assert record["measured"]["peak_memory_bytes"] <= parse_bytes(limit)
