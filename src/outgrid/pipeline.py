@@ -78,8 +78,7 @@ def run(problem: Problem, options: RunOptions, progress: Observer | None = None)
     folder.check_free(chosen.arrivals)
     _check_inputs(problem)
     _check_space(chosen, folder)
-    folder.out.mkdir(parents=True, exist_ok=True)
-    folder.scratch.mkdir(parents=True, exist_ok=True)
+    folder.create()
     with _transfers(chosen, options) as transfers:
         execution = _Execution(problem, options, machine, chosen, folder, transfers)
         try:

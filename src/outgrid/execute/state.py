@@ -48,6 +48,16 @@ class RunFolder:
     out: Path
     scratch: Path
 
+    def create(self) -> None:
+        """Make both folders where they are missing. Raises StoreError where they cannot be made."""
+        for folder in (self.out, self.scratch):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreError(
+                    "cannot make the folder", path=folder, errno=error.errno
+                ) from error
+
     def path(self, arrival: Arrival, parity: int) -> Path:
         """The working file of a level; a constant field has one for both parities."""
         return self.scratch / f"{level_name(arrival)}{'' if arrival.constant else f'.{parity}'}.npy"
