@@ -1,0 +1,241 @@
+"""What a user gets for a mistake: one line that says what, the values and the fix; an exit code."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outgrid.cli import main
+from outgrid.record import read_record
+
+JOB = """
+[problem]
+stencil = "heat5"
+shape = [40, 64]
+steps = 6
+dtype = "float64"
+parameters = {k = 0.2}
+initial = {u = "start.npy"}
+[run]
+memory = "256MiB"
+tier = "direct"
+depth = 3
+slab_planes = 4
+threads = 1
+"""
+VALUES = np.random.default_rng(0).random((40, 64))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    np.save("start.npy", VALUES)
+    return tmp_path
+
+
+def run(capsys, *changes: tuple[str, str], verb: str = "run") -> tuple[int, str]:
+    """Exit code and standard error of the job with pieces of its text replaced."""
+    text = JOB
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    Path("job.toml").write_text(text)
+    code = main([verb, "job.toml", *([] if verb == "plan" else ["--quiet"])])
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    if code:
+        assert captured.out == ""
+        assert captured.err.startswith("outgrid: ")
+        assert not Path("job.run/record.json").exists()
+    return code, captured.err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("depth = 3", "dept = 3"), ["unknown key 'dept'", "did you mean 'depth'"]),
+        (("steps = 6", "steps = 6\nmemory = 3"), ["memory", "belongs in [run]"]),
+        (("steps = 6", "steps = -6"), ["steps = -6", "at least 0"]),
+        (("steps = 6\n", ""), ["lacks the key 'steps'"]),
+        (("[40, 64]", "[40]"), ["(40,)", "1 dimensions", "2 (y, x) or 3"]),
+        (("[40, 64]", "[2, 64]"), ["extent 2", "at least 3"]),
+        (("[40, 64]", "[4000000000, 4000000000]"), ["cells", "at most"]),
+        (("[40, 64]", "[40, 65]"), ["(40, 64)", "(40, 65)"]),
+        (('"float64"', '"float16"'), ["float16", "float32"]),
+        (('"heat5"', '"heat50"'), ["heat50", "did you mean 'heat5'"]),
+        (('"heat5"', '"none.py:rule"'), ["no file none.py"]),
+        (("k = 0.2", "kk = 0.2"), ["no parameter 'kk'", "'k'"]),
+        (("{u =", "{v ="), ["no field 'v'", "known: u"]),
+        (('"start.npy"', '"x +"'), ["x +"]),
+        (('"256MiB"', '"256 pounds"'), ["pounds", "1GiB"]),
+        (("depth = 3", "depth = 0"), ["depth = 0", "at least 1"]),
+        (("slab_planes = 4", "slab_planes = 41"), ["slab_planes 41", "1..40"]),
+        (("threads = 1", "threads = 0"), ["threads = 0", "at least 1"]),
+        (("threads = 1", 'scheme = "plain"'), ["plain", "depth 3"]),
+        (("threads = 1", 'require = "io_urin"'), ["io_urin", "did you mean 'io_uring'"]),
+        (("[problem]", "[problem"), ["job.toml is not TOML"]),
+    ],
+)
+def test_a_wrong_job_ends_with_2(change, words, folder, capsys):
+    code, said = run(capsys, change)
+    assert code == 2
+    assert [word for word in words if word not in said] == []
+    assert said.count("\n") == 1
+    assert not Path("job.run").exists()
+
+
+def test_a_missing_job_is_named(folder, capsys):
+    assert main(["run", "none.toml"]) == 2
+    assert "none.toml: No such file" in capsys.readouterr().err
+
+
+def broken(kind: str) -> None:
+    """Put something in the place of the input file."""
+    path = Path("start.npy")
+    path.unlink()
+    match kind:
+        case "missing":
+            pass
+        case "folder":
+            path.mkdir()
+        case "text":
+            path.write_text("these are no values")
+        case "empty":
+            path.touch()
+        case "short":
+            np.save(path, VALUES)
+            os.truncate(path, 5000)
+        case "objects":
+            np.save(path, np.array([[None]]), allow_pickle=True)
+        case "complex":
+            np.save(path, VALUES.astype(np.complex128))
+        case "text values":
+            np.save(path, VALUES.astype("U4"))
+        case "transposed":
+            np.save(path, VALUES.T.copy())
+        case "columns first":
+            np.save(path, np.asfortranarray(VALUES))
+        case "three axes":
+            np.save(path, VALUES[None])
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("missing", ["No such file"]),
+        ("folder", ["directory"]),
+        ("text", ["start.npy"]),
+        ("empty", ["start.npy"]),
+        ("short", ["5000"]),
+        ("objects", ["'|O'", "plain numbers"]),
+        ("complex", ["complex128", "float64"]),
+        ("text values", ["'<U4'", "plain numbers"]),
+        ("transposed", ["(64, 40)", "(40, 64)"]),
+        ("columns first", ["Fortran", "ascontiguousarray"]),
+        ("three axes", ["(1, 40, 64)", "(40, 64)"]),
+    ],
+)
+def test_a_wrong_input_ends_with_2_before_anything_is_written(kind, words, folder, capsys):
+    broken(kind)
+    code, said = run(capsys)
+    assert code == 2
+    assert "start.npy" in said
+    assert [word for word in words if word not in said] == []
+    assert not Path("job.run").exists()
+
+
+def test_a_memory_limit_that_is_too_small_names_one_that_fits(folder, capsys):
+    code, said = run(capsys, ('"256MiB"', '"40MiB"'))
+    assert code == 3
+    assert "memory limit of 40.0 MiB" in said
+    limit = said.split("a limit of ")[1].split(" fits")[0].replace(" ", "")
+    assert run(capsys, ('"256MiB"', f'"{limit}"'))[0] == 0
+
+
+def test_values_that_are_not_finite_are_warned_of(folder, capsys):
+    VALUES_WITH_HOLES = VALUES.copy()  # noqa: N806
+    VALUES_WITH_HOLES[20, 3:5] = [np.nan, np.inf]
+    np.save("start.npy", VALUES_WITH_HOLES)
+    assert run(capsys)[0] == 0
+    (warning,) = read_record(Path("job.run")).warnings
+    assert "2 values that are NaN or infinite" in warning
+    assert "'u'" in warning
+
+
+def test_a_disk_without_space_ends_before_anything_is_written(folder, capsys, monkeypatch):
+    real = os.statvfs
+
+    def nearly_full(path):
+        found = list(real(path))
+        found[4] = 3  # f_bavail
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(os, "statvfs", nearly_full)
+    code, said = run(capsys)
+    assert code == 3
+    assert "free space" in said
+    assert "40.0 KiB" in said
+    assert "scratch" in said
+    assert not Path("job.run").exists()
+
+
+@pytest.mark.parametrize("name", ["u.npy", "scratch/u.0.npy", "manifest.json"])
+def test_what_exists_is_not_overwritten(name, folder, capsys):
+    path = Path("job.run") / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"precious")
+    code, said = run(capsys)
+    assert code == 2
+    assert f"{path} exists and is not overwritten" in said
+    assert path.read_bytes() == b"precious"
+    assert sorted(each for each in Path("job.run").rglob("*") if each.is_file()) == [path]
+
+
+def test_a_finished_run_is_not_overwritten(folder, capsys):
+    assert run(capsys)[0] == 0
+    before = Path("job.run/u.npy").stat()
+    Path("job.run/record.json").rename("record.json")
+    code, said = run(capsys)
+    assert code == 2
+    assert "--out" in said
+    assert "resume" not in said
+    assert Path("job.run/u.npy").stat() == before
+
+
+@pytest.mark.parametrize("key", ["scratch", "out"])
+def test_a_file_in_the_place_of_a_folder_is_named(key, folder, capsys):
+    Path("taken").write_text("precious")
+    code, said = run(capsys, ("threads = 1", f'{key} = "taken"'))
+    assert code == 4
+    assert "cannot make the folder, file taken" in said
+    assert Path("taken").read_text() == "precious"
+
+
+def test_an_engine_that_is_required_and_not_there_ends_with_4(folder, capsys):
+    code, said = run(capsys, ("threads = 1", 'engine = "threads"\nrequire = "io_uring"'))
+    assert code == 4
+    assert "requires io_uring" in said
+    assert "threads" in said
+    assert not list(Path().rglob("u*.npy"))
+
+
+def test_a_plan_needs_no_input_and_writes_nothing(folder, capsys):
+    broken("missing")
+    assert run(capsys, verb="plan")[0] == 0
+    assert sorted(path.name for path in Path().iterdir()) == ["job.toml"]
+
+
+def test_a_finished_run_is_not_resumed(folder, capsys):
+    assert run(capsys)[0] == 0
+    assert main(["resume", "job.run"]) == 2
+    assert "holds no manifest.json" in capsys.readouterr().err
+
+
+def test_a_compiler_that_is_missing_is_told_with_its_remedy(folder, capsys, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    code, said = run(capsys)
+    assert code == 4
+    assert "no-such-compiler" in said
+    assert "apt-get install g++" in said
+    assert not Path("job.run").exists()
