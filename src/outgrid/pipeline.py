@@ -138,7 +138,7 @@ class _Execution:
         self.options, self.machine, self.plan = options, machine, chosen
         self.folder, self.transfers = folder, transfers
         self.steps_before = self.parity = 0
-        self.filled, self.fill_seconds = Filled(), 0.0
+        self.filled, self.fill_seconds, self.window_seconds = Filled(), 0.0, 0.0
         self.started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self.fallbacks: list[str] = list(transfers.refusals)
         self.opened: list[DirectStore] = []
@@ -219,7 +219,9 @@ class _Execution:
             nonlocal manifest
             manifest = self.folder.commit(manifest, done[state], (state + self.parity) % 2)
 
+        begin = time.perf_counter()
         window = Window(self.plan)
+        self.window_seconds = time.perf_counter() - begin
         leaving = self.preview.leaving if self.preview else None
         try:
             tally = stream(
@@ -247,6 +249,7 @@ class _Execution:
             compute_seconds=tally.compute_seconds,
             wait_seconds=tally.wait_seconds,
             fill_seconds=self.fill_seconds,
+            window_seconds=self.window_seconds,
             read_bytes=statistics.read_bytes - before[0],
             written_bytes=statistics.written_bytes - before[1],
             fill_read_bytes=self.filled.read_bytes,

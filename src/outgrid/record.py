@@ -22,7 +22,8 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """What a run took. Seconds and bytes; those of the initial fill are counted apart.
 
     `seconds` is the wall time of the sweeps, of which `compute_seconds` were spent updating cells
-    and `wait_seconds` waiting for transfers. `ideal_bytes` is what the sweeps must move at least:
+    and `wait_seconds` waiting for transfers; `window_seconds` before them went into getting the
+    window's memory from the system. `ideal_bytes` is what the sweeps must move at least:
     each level of each evolving field once in and once out, each coefficient field once in.
     `buffered_bytes` went through the page cache although direct I/O was wanted.
     """
@@ -31,6 +32,7 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     compute_seconds: float
     wait_seconds: float
     fill_seconds: float
+    window_seconds: float = 0.0
     read_bytes: int
     written_bytes: int
     fill_read_bytes: int

@@ -11,6 +11,7 @@ from outgrid.plan.model import Plan, Ring
 # Whole vectors are read around the first and the last row of a ring; what they find is blended
 # away, but it must be there.
 GUARD_BYTES = 4096
+PAGE_BYTES = 4096
 
 
 class Window:
@@ -22,6 +23,10 @@ class Window:
         self._buffers = [
             Buffer(ring.planes * plan.layout.pitch_bytes + 2 * GUARD_BYTES) for ring in plan.rings
         ]
+        for buffer in self._buffers:
+            # Memory is given page by page at the first touch, which may cost seconds per GiB: once,
+            # here, and not in the first sweep. Only what the plan counts is touched.
+            as_array(buffer, np.uint8)[::PAGE_BYTES] = 0
         # Addresses of the slots, twice in a row, so that any range of planes is a range of entries.
         self._tables: dict[tuple[str, int], np.ndarray] = {}
         for ring, buffer in zip(plan.rings, self._buffers, strict=True):
