@@ -1,0 +1,269 @@
+import itertools
+import platform
+import shutil
+import subprocess
+from collections import defaultdict
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outgrid import pipeline
+from outgrid.build import compiler as compiling
+from outgrid.build.compiler import Compiler, build, find_compiler
+from outgrid.codegen.kernel import generate, ring_order
+from outgrid.config import RunOptions
+from outgrid.errors import DefinitionError
+from outgrid.execute.kernel import Kernel
+from outgrid.execute.reference import run_reference
+from outgrid.execute.window import Window
+from outgrid.plan.program import Advance, Get, Put, program
+from outgrid.stencil.catalog import resolve
+from outgrid.stencil.definition import stencil
+from outgrid.stencil.expression import Access, Operation
+from outgrid.stencil.model import Assignment, Field, Stage, Stencil
+from outgrid.stencil.problem import Problem
+from outgrid.stencil.symbol import absolute, maximum, minimum, sqrt
+
+TINY = {"float32": np.finfo("f4").smallest_subnormal, "float64": np.finfo("f8").smallest_subnormal}
+ODD = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 3.5, -1e-30, 1e30]
+
+
+def move(window, each, whole):
+    """Carry out a get or a put over an array that is the whole field."""
+    rows = window.views(each.field, each.ring, each.sweep, each.first, each.last)
+    for plane, view in enumerate(rows, start=each.first):
+        if isinstance(each, Get):
+            view[...] = whole[plane]
+        else:
+            whole[plane] = view.reshape(whole[plane].shape)
+
+
+def advance(problem, arrays, library=None, **options):
+    """The fields after all steps, moved in and out of the window as a resident plan says."""
+    given = {"tier": "memory", "threads": 1} | options
+    plan = pipeline.plan(problem, RunOptions.of(memory="1GiB", **given))
+    library = library or build(generate(problem.stencil, problem.dtype), find_compiler())
+    kernel = Kernel(library, tuple(problem.parameters[n] for n in problem.stencil.parameters))
+    window, found = Window(plan), defaultdict(partial(np.empty, problem.shape, problem.dtype))
+    for each in program(plan):
+        if isinstance(each, Advance):
+            kernel.advance(plan, window, each)
+        elif isinstance(each, Get | Put):
+            name = each.field + (".previous" if each.level else "")
+            move(window, each, arrays[name] if isinstance(each, Get) else found[name])
+    window.release()
+    return found
+
+
+def problem_of(rule, shape, dtype, steps=1, **parameters):
+    traced = rule.trace(len(shape)) if hasattr(rule, "trace") else rule
+    names = [field.name for field in traced.fields]
+    return Problem(traced, shape, dtype, steps, parameters, initial=dict.fromkeys(names, 0.0))
+
+
+def pointwise(name: str, arity: int) -> Stencil:
+    """u becomes one operation on v, w and q of the same cell."""
+    fields = "vwq"[:arity]
+    operands = tuple(Access(field, 0, (0, 0)) for field in fields)
+    return Stencil(
+        "pointwise",
+        2,
+        (Field("u", True), *(Field(field, False) for field in fields)),
+        (),
+        (Stage((Assignment("u", Operation(name, operands)),)),),
+    )
+
+
+def pairs(dtype):
+    """Arrays of all pairs of odd values, and of random ones."""
+    odd = np.array([*ODD, TINY[dtype], np.finfo(dtype).max], dtype)
+    v, w = np.meshgrid(odd, odd)
+    random = np.random.default_rng(0).standard_normal((2, 30, len(odd))).astype(dtype)
+    return np.vstack([v, random[0]]), np.vstack([w, random[1]])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("name", "arity"),
+    [
+        *((name, 2) for name in ("add", "sub", "mul", "div", "min", "max")),
+        *((name, 1) for name in ("neg", "abs", "sqrt")),
+    ],
+)
+def test_operations_are_those_of_numpy_to_the_bit(name, arity, dtype):
+    v, w = pairs(dtype)
+    problem = problem_of(pointwise(name, arity), v.shape, dtype)
+    arrays = {"u": np.zeros_like(v), "v": v, "w": w}
+    found = advance(problem, arrays)["u"]
+    wanted = run_reference(problem, {key: arrays[key] for key in problem.initial})["u"]
+    assert (np.isnan(found) == np.isnan(wanted)).all()
+    number = ~np.isnan(wanted)
+    bits = f"u{v.itemsize}"
+    assert (found.view(bits) == wanted.view(bits))[number].all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_product_and_a_sum_are_rounded_once(dtype):
+    v, w, q = np.random.default_rng(1).standard_normal((3, 9, 37)).astype(dtype)
+    problem = problem_of(pointwise("fma", 3), v.shape, dtype)
+    found = advance(problem, {"u": np.zeros_like(v), "v": v, "w": w, "q": q})["u"]
+    exact = [
+        Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+        for a, b, c in zip(v.flat, w.flat, q.flat, strict=True)
+    ]
+    for value, wanted in zip(found.flat, exact, strict=True):
+        below, above = (
+            np.nextafter(value, -np.inf, dtype=dtype),
+            np.nextafter(value, np.inf, dtype=dtype),
+        )
+        error = abs(Fraction(float(value)) - wanted)
+        assert error <= abs(Fraction(float(below)) - wanted)
+        assert error <= abs(Fraction(float(above)) - wanted)
+    assert (found != v * w + q).any()
+
+
+@stencil
+def everything(u, v, c, *, k, j):
+    """Every operation, uniform parts, the previous level, reads to all sides."""
+    flux = minimum(u[0, 0, 1], v[1, 0, 0]) - maximum(u.previous, -c[0, 1, -2])
+    return (
+        u + k * j * flux + (u[-1, 0, 0] - 2.0) / (1.5 + absolute(v[0, -1, 0])),
+        k * v[0, 0, -2] + j / sqrt(k) * c - (1 - k) * u[2, 0, 0] * v,
+    )
+
+
+def random_arrays(problem):
+    generator = np.random.default_rng(3)
+    return {name: generator.random(problem.shape).astype(problem.dtype) for name in problem.initial}
+
+
+def baseline(problem, arrays):
+    return advance(problem, arrays, scheme="plain")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("columns", [5, 8, 16, 31, 64, 70])
+def test_cells_of_the_boundary_layer_keep_their_bits(columns, dtype):
+    problem = problem_of(everything, (9, 7, columns), dtype, 3, k=0.3, j=0.7)
+    arrays = random_arrays(problem)
+    for name in ("u", "v"):
+        arrays[name][:, 0, 0] = np.nan
+        arrays[name][0, 0, :] = -0.0
+    found = advance(problem, arrays, depth=3)
+    layer = np.ones(problem.shape, bool)
+    layer[tuple(slice(inside.start, inside.stop) for inside in problem.interior)] = False
+    bits = f"u{found['u'].itemsize}"
+    for name in ("u", "v"):
+        assert (found[name].view(bits) == arrays[name].view(bits))[layer].all()
+
+
+ORDERS = [
+    {"depth": 6, "slab_planes": slab, "tile_rows": rows, "threads": threads}
+    for slab, rows, threads in itertools.product((1, 4, 9), (1, 6, 40), (1, 2))
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "name", ["heat5", "shallow_water", "heat7", "box27", "wave:8", "everything"]
+)
+def test_every_order_gives_the_same_bytes(name, dtype):
+    rule = everything if name == "everything" else resolve(name)
+    shape = (30, 80) if name in ("heat5", "shallow_water") else (20, 21, 35)
+    given = {"everything": {"k": 0.3, "j": 0.7}, "shallow_water": {"dt": 0.1, "dx": 3.0}}
+    problem = problem_of(rule, shape, dtype, 6, **given.get(name, {}))
+    arrays = random_arrays(problem)
+    wanted = baseline(problem, arrays)
+    for options in ORDERS:
+        found = advance(problem, arrays, **options)
+        for field, values in wanted.items():
+            assert found[field].tobytes() == values.tobytes(), (field, options)
+
+
+def build_for(source, monkeypatch, command, *flags):
+    """Compiled by another compiler, or for another processor."""
+    dropped = ("-march=native", "-mprefer-vector-width=512")
+    kept = tuple(flag for flag in compiling.FLAGS if flag not in dropped)
+    monkeypatch.setattr(compiling, "FLAGS", (*kept, *flags))
+    monkeypatch.setattr(compiling, "GCC_FLAGS", ())
+    return build(source, Compiler((command,), " ".join(flags)))
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "dtype"),
+    [
+        ("g++", ["-march=x86-64"], "float32"),
+        ("g++", ["-march=x86-64"], "float64"),
+        ("g++", ["-march=x86-64-v3"], "float32"),
+        ("g++", ["-march=x86-64-v4"], "float32"),
+        ("g++", ["-march=native", "-O1"], "float64"),
+        ("clang++", ["-march=native"], "float32"),
+        ("clang++", ["-march=x86-64-v3"], "float64"),
+    ],
+)
+def test_compilers_and_processors_agree_to_the_bit(command, flags, dtype, monkeypatch):
+    if shutil.which(command) is None or platform.machine() != "x86_64":
+        pytest.skip(f"there is no {command} for x86_64")
+    processor = Path("/proc/cpuinfo").read_text()
+    for flag, needed in (("-march=x86-64-v3", " avx2 "), ("-march=x86-64-v4", " avx512f ")):
+        if flag in flags and needed not in processor:
+            pytest.skip(f"this processor has no{needed}".rstrip())
+    problem = problem_of(everything, (12, 9, 41), dtype, 4, k=0.3, j=0.7)
+    arrays = random_arrays(problem)
+    wanted = baseline(problem, arrays)
+    source = generate(problem.stencil, dtype)
+    library = build_for(source, monkeypatch, command, *flags)
+    found = advance(problem, arrays, library, depth=4)
+    for field, values in wanted.items():
+        assert found[field].tobytes() == values.tobytes(), field
+
+
+def test_kernels_compile_without_a_warning(tmp_path):
+    for name, dtype in [("wave:8", "float64"), ("everything", "float32")]:
+        rule = everything if name == "everything" else resolve(name)
+        source = tmp_path / "kernel.cpp"
+        source.write_text(generate(rule.trace(3), dtype))
+        flags = [*compiling.FLAGS, "-Wall", "-Wextra", "-Wshadow", "-Werror", "-o", "/dev/null"]
+        done = subprocess.run(["g++", *flags, source], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_same_stencil_has_the_same_source_whatever_it_is_called():
+    def rule(u, c, *, k):
+        return u + k * c * u[0, 1]
+
+    first = stencil(name="first")(rule).trace(2)
+    text = generate(first, "float32")
+    assert text == generate(first, "float32")
+    assert text != generate(first, "float64")
+    # Neither the grid nor values of parameters are part of it.
+    assert "0.3" not in text
+
+
+def test_names_that_mean_something_in_another_language_do_no_harm():
+    @stencil
+    def rule(double, new, *, int32_t, V):  # noqa: N803
+        return double + int32_t * new[0, 1] * V, new
+
+    problem = problem_of(rule, (7, 9), "float64", 2, int32_t=0.5, V=0.25)
+    arrays = random_arrays(problem)
+    found = advance(problem, arrays)
+    reference = run_reference(problem, arrays)
+    assert np.allclose(found["double"], reference["double"], rtol=1e-14)
+
+
+def test_several_stages_are_refused_with_their_number():
+    @stencil
+    def staged(e, h):
+        return [{"e": e + h[0, 1]}, {"h": h + e[0, -1]}]
+
+    with pytest.raises(DefinitionError, match="'staged' has 2 stages"):
+        generate(staged.trace(2), "float64")
+
+
+def test_rings_stand_in_the_order_of_fields_and_indices():
+    found = [(slot.field, slot.index) for slot in ring_order(everything.trace(3))]
+    assert found == [("u", 0), ("u", 1), ("v", 0), ("v", 1), ("c", 0)]

@@ -1,0 +1,62 @@
+import pytest
+from hypothesis import given
+
+from outgrid.codegen.rolling import families
+from outgrid.stencil.catalog import resolve
+from outgrid.stencil.contract import contract
+from outgrid.stencil.definition import stencil
+from outgrid.stencil.expression import Access, nodes, substitute
+from outgrid.testing.strategies import stencils
+
+
+def roots(rule):
+    return [contract(each.expression) for each in rule.assignments]
+
+
+def moved(expression, along):
+    """The expression `along` cells further in x."""
+    places = {
+        node: Access(node.field, node.level, (*node.offset[:-1], node.offset[-1] + along))
+        for node in nodes(expression)
+        if isinstance(node, Access)
+    }
+    return substitute(expression, places)
+
+
+@given(stencils())
+def test_every_cut_is_the_value_of_its_family_moved_along_x(rule):
+    for family in families(roots(rule)):
+        assert family.cuts
+        for node, cut in family.cuts.items():
+            assert moved(family.expression, cut) == node
+
+
+@given(stencils())
+def test_cuts_are_parts_of_the_expressions_and_none_holds_another(rule):
+    wanted = roots(rule)
+    parts = {node for root in wanted for node in nodes(root)}
+    cut = [node for family in families(wanted) for node in family.cuts]
+    assert parts.issuperset(cut)
+    assert len(cut) == len(set(cut))
+
+
+def test_a_box_by_columns_rolls_its_outer_column_and_what_the_middle_one_shares_with_it():
+    found = families(roots(resolve("box27").trace(3)))
+    *shared, outer = sorted(found, key=lambda family: len(nodes(family.expression)))
+    assert sorted(outer.cuts.values()) == [-1, 1]
+    for family in shared:
+        assert list(family.cuts.values()) == [0]
+        assert family.expression in nodes(outer.expression)
+
+
+@pytest.mark.parametrize(("name", "count"), [("heat7", 0), ("wave:2", 0), ("wave:8", 1)])
+def test_plain_values_are_cut_only_where_there_are_many(name, count):
+    assert len(families(roots(resolve(name).trace(3)))) == count
+
+
+def test_the_same_part_in_two_fields_is_two_values():
+    @stencil
+    def rule(u, v):
+        return (u[0, -1] + u[1, -1] * u[0, -1]) - (v[0, 1] + v[1, 1] * v[0, 1]), v
+
+    assert families(roots(rule.trace(2))) == ()
