@@ -30,8 +30,6 @@ from outgrid.stencil.expression import (
 )
 from outgrid.stencil.model import Assignment, Field, Stencil
 
-GENERATION = 1  # part of the cache key: raise it when the same stencil gets other code
-
 
 @dataclass(frozen=True, slots=True)
 class RingSlot:
