@@ -63,6 +63,8 @@ def _fill_level(
     seen: Callable[[Arrival, int, NDArray[np.generic]], None] | None,
 ) -> None:
     name = initial_name(arrival)
+    source = problem.initial[name]
+    stored_bytes = read_header(source).dtype.itemsize if isinstance(source, Path) else 0
     per_chunk = max(1, CHUNK_BYTES // problem.plane_bytes)
     buffers = [Buffer(per_chunk * problem.plane_bytes) for _ in range(BUFFERS)]
     cells = problem.cells // problem.shape[0]
@@ -85,11 +87,10 @@ def _fill_level(
             seen(arrival, first, planes)
         addresses = buffers[turn].address + problem.plane_bytes * np.arange(count, dtype=np.int64)
         rows = range(store.rows_per_plane)
-        source = Planes(addresses, store.row_bytes)
-        tickets[turn] = store.put(range(first, first + count), rows, source)
+        memory = Planes(addresses, store.row_bytes)
+        tickets[turn] = store.put(range(first, first + count), rows, memory)
         filled.written_bytes += planes.nbytes
-        if isinstance(problem.initial[name], Path):
-            filled.read_bytes += planes.nbytes
+        filled.read_bytes += planes.size * stored_bytes
         turn = (turn + 1) % BUFFERS
         del buffer, planes
     transfers.drain()
