@@ -1,0 +1,137 @@
+import numpy as np
+import pytest
+
+from outgrid.errors import StoreError, UsageError
+from outgrid.execute import fill as filling
+from outgrid.execute.fill import fill, initial_name
+from outgrid.execute.reference import initial_arrays, run_reference
+from outgrid.plan.model import Arrival
+from outgrid.stencil.problem import Problem
+from outgrid.storage import MemoryStore
+from outgrid.testing.stores import Fault, Faulty, Shuffled
+
+SHAPE = (23, 6, 9)
+CURRENT, PREVIOUS, SPEED = (
+    Arrival("u", 0, 0, constant=False),
+    Arrival("u", -1, 1, constant=False),
+    Arrival("c", 0, 1, constant=True),
+)
+LEVELS = (CURRENT, PREVIOUS, SPEED)
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(filling, "CHUNK_BYTES", 5 * 6 * 9 * 8)
+
+
+@pytest.fixture(params=range(3))
+def transfers(request):
+    with Shuffled(request.param) as transfers:
+        yield transfers
+
+
+def filled(problem, transfers, levels=LEVELS, wrap=lambda store: store, seen=None):
+    """What the stores hold after the fill, by name, and what it noticed."""
+    stores = {
+        level: MemoryStore(initial_name(level), np.full(SHAPE, np.nan, problem.dtype), transfers)
+        for level in levels
+    }
+    found = fill(problem, levels, lambda level: wrap(stores[level]), transfers, seen)
+    return {initial_name(level): stores[level].array for level in levels}, found
+
+
+def values(seed=0, dtype="float64"):
+    return np.random.default_rng(seed).random(SHAPE).astype(dtype)
+
+
+def problem_of(boundary="dirichlet", dtype="float64", **initial):
+    initial = {"u": "x + 10 * y + 100 * z", "c": 0.25} | {
+        name.replace("_", "."): value for name, value in initial.items()
+    }
+    return Problem("wave:4", SHAPE, dtype, 0, boundary=boundary, initial=initial)
+
+
+@pytest.mark.parametrize("boundary", ["frozen", "dirichlet", {"kind": "dirichlet", "value": 7.5}])
+@pytest.mark.parametrize("previous", [None, 0.5, "z / nz", "array"])
+def test_stores_hold_what_the_reference_begins_with(transfers, boundary, previous):
+    given = {"u": values(1)}
+    if previous is not None:
+        given["u_previous"] = values(2) if previous == "array" else previous
+    problem = problem_of(boundary, **given)
+    found, _ = filled(problem, transfers)
+    for name, wanted in run_reference(problem).items():
+        assert (found[name] == wanted).all(), name
+
+
+def test_coefficients_have_no_boundary_layer(transfers):
+    problem = problem_of({"kind": "dirichlet", "value": 7.5}, c=values(4))
+    found, _ = filled(problem, transfers)
+    assert (found["c"] == initial_arrays(problem)["c"]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("stored", ["float32", "float64", "int16", ">f8"])
+def test_files_are_read_in_pieces_and_converted(transfers, tmp_path, dtype, stored):
+    stored_values = (1000 * values(5)).astype(stored)
+    np.save(tmp_path / "u.npy", stored_values)
+    problem = problem_of(dtype=dtype, u=tmp_path / "u.npy")
+    found, noted = filled(problem, transfers, (CURRENT,))
+    assert (found["u"] == stored_values.astype(dtype)).all()
+    assert noted.written_bytes == found["u"].nbytes
+    assert noted.read_bytes == stored_values.nbytes
+    assert noted.warnings == ()
+
+
+def test_a_file_of_the_previous_level_takes_the_layer_of_the_current_one(transfers, tmp_path):
+    np.save(tmp_path / "a.npy", values(6))
+    np.save(tmp_path / "b.npy", values(7))
+    problem = problem_of(u=tmp_path / "a.npy", u_previous=tmp_path / "b.npy")
+    found, _ = filled(problem, transfers)
+    inside = tuple(slice(part.start, part.stop) for part in problem.interior)
+    wanted = values(6)
+    wanted[inside] = values(7)[inside]
+    assert (found["u.previous"] == wanted).all()
+
+
+def test_values_that_are_not_finite_are_counted_by_level(transfers, tmp_path):
+    holes = values(8)
+    holes[3, 2, 1], holes[22, 5, 8] = np.nan, -np.inf
+    np.save(tmp_path / "u.npy", holes)
+    _, noted = filled(problem_of(u=tmp_path / "u.npy"), transfers)
+    words = [warning for warning in noted.warnings if "'u'" in warning]
+    assert len(words) == 1
+    assert "2 values that are NaN or infinite" in words[0]
+
+
+def test_every_chunk_is_seen_in_order(transfers):
+    seen = []
+    problem = problem_of(u=values(9))
+    filled(
+        problem,
+        transfers,
+        seen=lambda level, first, planes: seen.append((level, first, len(planes))),
+    )
+    for level in LEVELS:
+        planes = [
+            plane
+            for each, first, count in seen
+            if each == level
+            for plane in range(first, first + count)
+        ]
+        assert planes == list(range(SHAPE[0]))
+
+
+@pytest.mark.parametrize("index", [0, 2, 4])
+def test_a_write_that_fails_is_an_error(transfers, index):
+    def wrap(store):
+        return Faulty(store, transfers, [Fault("put", index)]) if store.name == "u" else store
+
+    with pytest.raises(StoreError, match="put failed on purpose") as caught:
+        filled(problem_of(), transfers, wrap=wrap)
+    assert caught.value.errno == 5
+
+
+def test_a_file_that_changed_its_shape_is_refused(transfers, tmp_path):
+    np.save(tmp_path / "u.npy", values()[:-1])
+    with pytest.raises(UsageError, match=r"\(22, 6, 9\).*\(23, 6, 9\)"):
+        filled(problem_of(u=tmp_path / "u.npy"), transfers)
