@@ -79,6 +79,7 @@ class RunTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     depth: int | None = None
     slab_planes: int | None = None
     tile_rows: int | None = None
+    tile_planes: int | None = None
     threads: int | None = None
     engine: Engine = "auto"
     require: str | tuple[str, ...] = ()
@@ -111,6 +112,7 @@ class RunOptions:
     depth: int | None = None
     slab_planes: int | None = None
     tile_rows: int | None = None
+    tile_planes: int | None = None
     threads: int | None = None
     engine: Engine = "auto"
     require: tuple[str, ...] = ()
@@ -154,6 +156,7 @@ class RunOptions:
             depth=table.depth,
             slab_planes=table.slab_planes,
             tile_rows=table.tile_rows,
+            tile_planes=table.tile_planes,
             threads=table.threads,
             engine=table.engine,
             require=(table.require,) if isinstance(table.require, str) else table.require,
@@ -279,7 +282,7 @@ def _at(found: Any, path: str) -> Any:
 
 
 def _check_ranges(options: RunOptions) -> None:
-    for name in ("depth", "slab_planes", "tile_rows", "threads", "queue_depth"):
+    for name in ("depth", "slab_planes", "tile_rows", "tile_planes", "threads", "queue_depth"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise UsageError(f"run.{name} = {value}: it must be at least 1")

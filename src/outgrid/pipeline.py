@@ -16,6 +16,7 @@ from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, StoreError, UsageError
+from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.fill import Filled, fill
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.preview import PREVIEW_NAME, Preview
@@ -41,6 +42,9 @@ from outgrid.version import __version__
 # Interpreter, libraries, kernel, thread stacks and tables beside the window. Measured at 55 to
 # 70 MiB; what a run really took stands in its record.
 FIXED_BYTES = 80 << 20
+# A kernel is measured, in a window of at most so many bytes, before a run expected to take longer.
+WORTH_CALIBRATING_SECONDS = 20.0
+CALIBRATION_BYTES = 400 << 20
 
 Observer = Callable[[Progress], None]
 
@@ -65,18 +69,46 @@ class Result:
 
 
 def plan(problem: Problem, options: RunOptions, machine: Machine | None = None) -> Plan:
-    """The plan that a run would follow. Opens nothing."""
-    return choose(problem, options, machine or describe_machine(), FIXED_BYTES)
+    """The plan that a run would follow, from what is known of the kernel's rate by now.
+
+    Compiles and measures nothing; the first long run of a kernel measures it for later plans.
+    """
+    machine = machine or describe_machine()
+    path = _calibration_path(problem, options, machine)
+    return choose(problem, options, machine, FIXED_BYTES, known(path))
+
+
+def _calibrated_plan(
+    problem: Problem, options: RunOptions, machine: Machine, kernel: Kernel
+) -> Plan:
+    """The plan of a run that is about to start: a kernel that runs for long is measured first."""
+    first = plan(problem, options, machine)
+    path = _calibration_path(problem, options, machine)
+    if path.exists() or first.predicted_seconds < WORTH_CALIBRATING_SECONDS:
+        return first
+    room = min(CALIBRATION_BYTES, (options.memory_bytes - FIXED_BYTES) // 2)
+    measured = calibrate(problem, options, machine, kernel, room)
+    if measured is None:
+        return first
+    keep(measured, path)
+    return choose(problem, options, machine, FIXED_BYTES, measured)
+
+
+def _calibration_path(problem: Problem, options: RunOptions, machine: Machine) -> Path:
+    source = generate(problem.stencil, problem.dtype)
+    threads = options.threads or machine.cores
+    return calibration_path(problem, threads, source, f"{machine.cpu} {machine.compiler}")
 
 
 def run(problem: Problem, options: RunOptions, progress: Observer | None = None) -> Result:
     """Run a problem and leave its fields and its record in ``options.out``."""
     machine = describe_machine()
     chosen = plan(problem, options, machine)
-    kernel = _kernel(problem)
     folder = _folder(options)
     folder.check_free(chosen.arrivals)
     _check_inputs(problem)
+    kernel = _kernel(problem)
+    chosen = _calibrated_plan(problem, options, machine, kernel)
     _check_space(chosen, folder)
     folder.create()
     with _transfers(chosen, options) as transfers:
@@ -104,8 +136,8 @@ def resume(out: Path, options: RunOptions, progress: Observer | None = None) -> 
             "and run it again"
         )
     rest = remaining(whole, manifest.steps_done)
-    chosen = plan(rest, options, machine)
     kernel = _kernel(rest)
+    chosen = _calibrated_plan(rest, options, machine, kernel)
     with _transfers(chosen, options) as transfers:
         execution = _Execution(rest, options, machine, chosen, folder, transfers)
         execution.steps_before, execution.parity = manifest.steps_done, manifest.parity

@@ -72,6 +72,15 @@ class Window:
         slot = (self._origin(sweep) + lowest) % ring.planes
         return self._tables[ring.field, ring.index].ctypes.data + 8 * (slot - lowest)
 
+    def fill(self, noise: np.random.Generator) -> None:
+        """Set all cells to numbers in [0, 1), the same block of them again and again."""
+        block = noise.random(1 << 16).astype(self._plan.dtype)
+        for buffer in self._buffers:
+            cells = as_array(buffer, self._plan.dtype)
+            for first in range(0, cells.size, block.size):
+                part = cells[first : first + block.size]
+                part[:] = block[: part.size]
+
     def release(self) -> None:
         """Give the memory back; addresses handed out are void from here on."""
         for buffer in self._buffers:

@@ -62,6 +62,16 @@ def updates_per_second(found: Rates, levels: int, reach: int, slab: int) -> floa
     return 1 / (1 / min(found.cores, found.cache) + moved / found.memory_bytes_per_second)
 
 
+def calibrated_rate(found: Rates, measured: float, skew: int, slab: int) -> float:
+    """A measured rate, less what slabs of ``slab`` planes cost.
+
+    At every border between slabs each level meets ``skew`` planes that have left the cache, so one
+    update moves ``update_bytes * skew / slab`` more.
+    """
+    moved = found.update_bytes * skew / slab
+    return 1 / (1 / measured + moved / found.memory_bytes_per_second)
+
+
 def predict(
     problem: Problem,
     machine: Machine,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Machine
-from outgrid.plan.cost import Rates, predict, rates, updates_per_second
+from outgrid.plan.calibration import Calibration
+from outgrid.plan.cost import Rates, calibrated_rate, predict, rates, updates_per_second
 from outgrid.plan.layout import describe
 from outgrid.plan.model import Plan, Prediction, Ring, Tile
 from outgrid.plan.sizing import Sizing, split_steps
@@ -41,23 +42,35 @@ class _Candidate:
     prediction: Prediction
 
 
-def plan(problem: Problem, options: RunOptions, machine: Machine, fixed_bytes: int) -> Plan:
+def plan(
+    problem: Problem,
+    options: RunOptions,
+    machine: Machine,
+    fixed_bytes: int,
+    calibration: Calibration | None = None,
+) -> Plan:
     """The cheapest plan that fits ``options.memory_bytes``.
 
     ``fixed_bytes`` is what the process needs beside the window: interpreter, libraries, kernel.
+    Without a ``calibration`` of the kernel its rate is estimated from the machine.
     Raises InfeasiblePlan with the limit that would fit, UsageError for values out of range.
     """
-    return _Choice(problem, options, machine, fixed_bytes).plan()
+    return _Choice(problem, options, machine, fixed_bytes, calibration).plan()
 
 
 class _Choice:
     """The inputs of one decision and what follows from them directly."""
 
     def __init__(
-        self, problem: Problem, options: RunOptions, machine: Machine, fixed_bytes: int
+        self,
+        problem: Problem,
+        options: RunOptions,
+        machine: Machine,
+        fixed_bytes: int,
+        calibration: Calibration | None,
     ) -> None:
         self.problem, self.options, self.machine = problem, options, machine
-        self.fixed_bytes = fixed_bytes
+        self.fixed_bytes, self.calibration = fixed_bytes, calibration
         self.sizing = Sizing(problem)
         self.threads = options.threads or machine.cores
         self.rates: Rates = rates(problem, machine, self.threads)
@@ -189,10 +202,10 @@ class _Choice:
         sizing = self.sizing
         depths = split_steps(self.problem.steps, depth) if depth else ()
         rings = sizing.rings(depths, slab, resident)
-        tile = choose_tile(self.problem, self.machine, self.options, self.threads, depth)
-        levels = tile_levels(tile, self.problem.stencil, self.problem.dtype)
-        reach = levels * max(1, sizing.skew.per_step)
-        rate = updates_per_second(self.rates, min(levels, max(1, depth)), reach, slab)
+        tile = choose_tile(
+            self.problem, self.machine, self.options, self.threads, depth, self.calibration
+        )
+        rate = self._rate(tile, depth, slab)
         trips = min(1, len(depths)) if resident else len(depths)
         moved = (sizing.read_bytes(trips), sizing.written_bytes(trips))
         lead = min(1.0, sizing.skew.per_step * depth / self.problem.shape[0])
@@ -200,6 +213,16 @@ class _Choice:
         return _Candidate(
             depths, slab, resident, tile, rings, self._window_bytes(rings), prediction
         )
+
+    def _rate(self, tile: Tile, depth: int, slab: int) -> float:
+        """Updates per second, from the tile's own measurement if there is one."""
+        skew = self.sizing.skew.per_step
+        levels = tile_levels(tile, self.problem.stencil, self.problem.dtype)
+        sample = self.calibration.of(levels, tile.planes) if self.calibration else None
+        if sample is not None:
+            return calibrated_rate(self.rates, sample.updates_per_second, skew, slab)
+        reach = levels * max(1, skew)
+        return updates_per_second(self.rates, min(levels, max(1, depth)), reach, slab)
 
     def _infeasible(self) -> InfeasiblePlan:
         """What is missing, and the nearest values that fit."""
@@ -237,6 +260,7 @@ class _Choice:
         problem, sizing = self.problem, self.sizing
         trips = min(1, len(chosen.depths)) if chosen.resident else len(chosen.depths)
         notes = [describe(sizing.layout)]
+        notes.append("kernel rate measured" if self.calibration else "kernel rate estimated")
         levels = tile_levels(chosen.tile, problem.stencil, problem.dtype)
         across = "rows" if problem.stencil.ndim == 3 else "columns"
         if chosen.tile.order == "diamond":

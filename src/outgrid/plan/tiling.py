@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from outgrid.config import RunOptions
 from outgrid.machine import Machine
+from outgrid.plan.calibration import Calibration
 from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
 from outgrid.plan.model import Tile
 from outgrid.stencil.model import Stencil
@@ -29,16 +30,23 @@ def tile_levels(tile: Tile, stencil: Stencil, dtype: str) -> int:
 
 
 def choose_tile(
-    problem: Problem, machine: Machine, options: RunOptions, threads: int, depth: int
+    problem: Problem,
+    machine: Machine,
+    options: RunOptions,
+    threads: int,
+    depth: int,
+    calibration: Calibration | None = None,
 ) -> Tile:
-    """Diamonds for deep sweeps, sized to the caches; level order for one step.
+    """Diamonds for deep sweeps, level order for one step.
+
+    The fastest tile that was measured, else one sized to the caches; options override both.
 
     A diamond of H levels and slope b is D = 2*b*H wide. Its levels stand r planes apart, so it
     keeps about ``arrays * (D/2 * (2*H*r + planes) + 2*D)`` cells across, in 3-D each a row.
     """
     stencil = problem.stencil
     if depth < 2:
-        return Tile("level", options.tile_rows or 0, FRONT_PLANES)
+        return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
     slope = tile_slope(stencil, problem.dtype)
     arrays = sum(2 if field.evolving else 1 for field in stencil.fields)
     item = ITEM_BYTES[problem.dtype]
@@ -57,6 +65,9 @@ def choose_tile(
     levels = 1
     while levels < min(MOST_LEVELS, max(1, depth // 2)) and kept_bytes(levels + 1) <= cache:
         levels += 1
+    sample = calibration.best(depth) if calibration else None
+    if sample is not None:
+        levels, planes = sample.levels, sample.planes
     if options.tile_rows:
         levels = max(1, options.tile_rows // (2 * slope))
-    return Tile("diamond", 2 * slope * levels, planes)
+    return Tile("diamond", 2 * slope * levels, options.tile_planes or planes)

@@ -1,0 +1,34 @@
+"""Measured rates of one kernel, as a value that a plan is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Updates per second of diamonds of ``levels`` levels, ``planes`` per step of the front.
+
+    Measured with a front that is not broken by slabs. ``levels`` 1 stands for the plain sweep.
+    """
+
+    levels: int
+    planes: int
+    updates_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was measured of a kernel on rows like those of the problem, with the plan's threads."""
+
+    samples: tuple[Sample, ...]
+
+    def best(self, depth: int) -> Sample | None:
+        """The fastest tile for sweeps of ``depth`` steps, None where nothing fits was measured."""
+        fitting = [s for s in self.samples if (s.levels == 1) == (depth < 2)]
+        fitting = [s for s in fitting if 2 * s.levels <= depth] or fitting
+        return max(fitting, key=lambda sample: sample.updates_per_second, default=None)
+
+    def of(self, levels: int, planes: int) -> Sample | None:
+        """The sample of one tile, if it was measured."""
+        return next((s for s in self.samples if (s.levels, s.planes) == (levels, planes)), None)
