@@ -1,0 +1,191 @@
+import itertools
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from outgrid import pipeline
+from outgrid.config import RunOptions
+from outgrid.errors import ExecutionError
+from outgrid.execute import streaming
+from outgrid.execute.streaming import plane_updates, stream
+from outgrid.execute.window import Window
+from outgrid.plan.program import Advance, Get, Put, program
+from outgrid.stencil.problem import Problem
+from outgrid.storage import MemoryStore, Transfers
+from outgrid.testing.stores import Shuffled
+
+
+@dataclass
+class Recorder:
+    """Stands in for kernel and stores: notes what is asked for, in order."""
+
+    events: list = field(default_factory=list)
+
+    def advance(self, plan, window, instruction):
+        self.events.append(instruction)
+
+    def store(self, key, inner):
+        return Recorded(self, key, inner)
+
+
+class Recorded:
+    def __init__(self, recorder, key, inner):
+        self._recorder, self._key, self._inner = recorder, key, inner
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def get(self, planes, rows, into):
+        self._recorder.events.append(("get", self._key, planes))
+        return self._inner.get(planes, rows, into)
+
+    def put(self, planes, rows, source):
+        self._recorder.events.append(("put", self._key, planes))
+        return self._inner.put(planes, rows, source)
+
+    def flush(self):
+        self._recorder.events.append(("flush", self._key, None))
+        return self._inner.flush()
+
+
+def plan_of(depth=3, steps=9, **options):
+    problem = Problem("wave:2", (40, 4, 16), "float32", steps, initial={"u": 0.0, "c": 0.0})
+    given = {"tier": "direct", "depth": depth, "slab_planes": 3, "threads": 1} | options
+    return pipeline.plan(problem, RunOptions.of(memory="1GiB", **given))
+
+
+def obey(plan, transfers, recorder, **others):
+    """Run the program of `plan` over stores of zeroes with a kernel that does nothing."""
+    stores = {}
+    for level in plan.arrivals:
+        for parity in (0,) if level.constant else (0, 1):
+            key = (level.field, level.level, parity)
+            inner = MemoryStore("m", np.zeros(plan.shape, plan.dtype), transfers)
+            stores[key] = recorder.store(key, inner)
+    window = Window(plan)
+    try:
+        committed = others.pop("committed", lambda state: recorder.events.append(("commit", state)))
+        return stream(plan, recorder, window, stores, transfers, committed, **others)
+    finally:
+        window.release()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_state_is_committed_after_its_flushes_and_before_the_next_writes_over_the_last(seed):
+    plan, recorder = plan_of(), Recorder()
+    with Shuffled(seed) as transfers:
+        obey(plan, transfers, recorder)
+    events = [event for event in recorder.events if not isinstance(event, Advance)]
+    commits = [index for index, event in enumerate(events) if event[0] == "commit"]
+    assert [events[index][1] for index in commits] == [1, 2, 3]
+    for state, (last, commit) in enumerate(itertools.pairwise([-1, *commits]), start=1):
+        since = [(what, key[2]) for what, key, _ in events[last + 1 : commit] if key[0] == "u"]
+        # The file of the last durable state is left alone until this one is durable.
+        assert ("put", (state + 1) % 2) not in since
+        # Both levels are flushed when nothing is written to them any more.
+        mine = [what for what, parity in since if parity == state % 2 and what != "get"]
+        assert mine[-2:] == ["flush", "flush"]
+        assert "flush" not in mine[:-2]
+
+
+def test_the_next_slab_is_being_read_while_one_is_updated():
+    plan, recorder = plan_of(steps=3), Recorder()
+    with Transfers("threads") as transfers:
+        obey(plan, transfers, recorder)
+    asked = 0
+    for event in recorder.events:
+        if isinstance(event, Advance):
+            front = (event.index + 1) * plan.slab_planes
+            assert asked >= min(plan.planes, front + plan.slab_planes)
+        elif event[:2] == ("get", ("u", 0, 0)):
+            asked = event[2].stop
+
+
+def test_the_tally_counts_bytes_and_updates():
+    plan, recorder = plan_of(), Recorder()
+    with Shuffled() as transfers:
+        tally = obey(plan, transfers, recorder)
+    assert (tally.read_bytes, tally.written_bytes) == (plan.read_bytes, plan.written_bytes)
+    assert tally.plane_updates == plan.planes * 9
+    assert 0 <= tally.wait_seconds <= tally.seconds
+    assert 0 <= tally.compute_seconds <= tally.seconds
+    updates = [plane_updates(plan, each) for each in recorder.events if isinstance(each, Advance)]
+    assert sum(updates) == plan.planes * 9
+
+
+def test_progress_goes_up_to_the_end(monkeypatch):
+    monkeypatch.setattr(streaming, "PROGRESS_SECONDS", 0.0)
+    plan, told = plan_of(), []
+    with Shuffled() as transfers:
+        obey(plan, transfers, Recorder(), progress=told.append)
+    assert len(told) == plan.slabs
+    assert [each.slab for each in told] == list(range(plan.slabs))
+    done = [each.updates_done for each in told]
+    assert done == sorted(done)
+    assert done[-1] == plan.updates == told[-1].updates_total
+    assert all(each.sweeps == plan.sweeps and 0 <= each.sweep < plan.sweeps for each in told)
+    assert told[-1].read_bytes == plan.read_bytes
+
+
+def test_leaving_sees_every_result_before_it_is_written():
+    plan, recorder = plan_of(), Recorder()
+    with Shuffled() as transfers:
+        obey(plan, transfers, recorder, leaving=lambda put, window: recorder.events.append(put))
+    events = recorder.events
+    leaving = [index for index, event in enumerate(events) if isinstance(event, Put)]
+    assert len(leaving) == sum(1 for each in program(plan) if isinstance(each, Put))
+    for index in leaving:
+        assert events[index + 1][0] == "put"
+        assert events[index + 1][2] == range(events[index].first, events[index].last)
+
+
+def test_a_program_that_cannot_go_on_says_what_waits_for_what():
+    plan = plan_of()
+    stuck = [
+        replace(each, gate=replace(each.gate, put=1)) if isinstance(each, Get) else each
+        for each in program(plan)
+    ]
+    with Shuffled() as transfers, pytest.raises(ExecutionError) as caught:
+        obey(plan, transfers, Recorder(), instructions=stuck)
+    assert "cannot go on" in str(caught.value)
+    assert "Get(index=0" in str(caught.value)
+    assert "waits for 0 of 1 puts" in str(caught.value)
+
+
+def test_a_request_that_never_ends_is_named(monkeypatch):
+    class Lost(Shuffled):
+        def wait(self, timeout_seconds=0.0):
+            return []
+
+        def poll(self):
+            return []
+
+    monkeypatch.setattr(streaming, "STUCK_SECONDS", 0.01)
+    with Lost() as transfers, pytest.raises(ExecutionError) as caught:
+        obey(plan_of(), transfers, Recorder())
+    assert "no transfer ended" in str(caught.value)
+    assert "field='u'" in str(caught.value)
+
+
+def test_an_error_of_the_kernel_or_of_a_commit_is_passed_on():
+    class Failing(Recorder):
+        def advance(self, plan, window, instruction):
+            raise ExecutionError("the kernel failed with status 3")
+
+    with Shuffled() as transfers, pytest.raises(ExecutionError, match="status 3"):
+        obey(plan_of(), transfers, Failing())
+
+    def committed(state):
+        raise OSError(28, "no space")
+
+    with Shuffled() as transfers, pytest.raises(OSError, match="no space"):
+        obey(plan_of(), transfers, Recorder(), committed=committed)
+
+
+def test_a_plan_of_no_steps_does_nothing():
+    plan, recorder = plan_of(steps=0, depth=None), Recorder()
+    with Shuffled() as transfers:
+        tally = obey(plan, transfers, recorder)
+    assert recorder.events == []
+    assert (tally.read_bytes, tally.plane_updates) == (0, 0)
