@@ -26,6 +26,13 @@ __all__ = [
 ASSUMED_MEMORY_BANDWIDTH_PER_CORE = 14e9
 ASSUMED_READ_BANDWIDTH = 1.5e9
 ASSUMED_WRITE_BANDWIDTH = 1.5e9
+ASSUMED_MIXED_BANDWIDTH = 1.5e9
+ASSUMED_FLUSH_SECONDS = 5e-3
+ASSUMED_L2_BANDWIDTH = 80e9
+ASSUMED_L3_BANDWIDTH = 25e9
+
+# A core of a shared cache counts on no more than this: a large one has many neighbours.
+_ASSUMED_L3_SHARE_BYTES = 8 << 20
 
 # Cache sizes assumed where sysfs does not tell (some virtual machines hide them).
 _ASSUMED_L2_BYTES = 1 << 20
@@ -39,7 +46,13 @@ class Machine:
     `memory_bytes` is what this process may use: the smaller of physical memory and the control
     group's limit. `l2_bytes` is per core, `l3_bytes` the whole of one shared cache. Bandwidths are
     in bytes per second, of all cores together for memory and of the scratch tier for reads and
-    writes; `measured` says whether they were measured or assumed.
+    writes; `measured` says whether they were measured or assumed. `mixed_bandwidth` counts the
+    bytes of both where as much is read as written at once; `flush_seconds` is what making them
+    durable takes.
+
+    `l2_effective_bytes` and `l3_effective_bytes` are the working sets that one core keeps near
+    `l2_bandwidth` and `l3_bandwidth` (bytes per second and core) while all others work as well; the
+    second is kept by both caches together, so it is never less than the first.
     """
 
     cores: int
@@ -54,6 +67,12 @@ class Machine:
     kernel: str
     compiler: str
     python: str
+    mixed_bandwidth: float = ASSUMED_MIXED_BANDWIDTH
+    flush_seconds: float = ASSUMED_FLUSH_SECONDS
+    l2_effective_bytes: int = _ASSUMED_L2_BYTES
+    l3_effective_bytes: int = _ASSUMED_L2_BYTES + _ASSUMED_L3_SHARE_BYTES
+    l2_bandwidth: float = ASSUMED_L2_BANDWIDTH
+    l3_bandwidth: float = ASSUMED_L3_BANDWIDTH
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
@@ -72,11 +91,13 @@ class Machine:
 def describe_machine(proc: Path = Path("/proc"), sysfs: Path = Path("/sys")) -> Machine:
     """The machine this process runs on; reads `proc` and `sysfs` only, measures nothing."""
     cores = _usable_cores(proc)
+    l2_bytes = _cache_bytes(sysfs, level=2) or _ASSUMED_L2_BYTES
+    l3_bytes = _cache_bytes(sysfs, level=3) or _ASSUMED_L3_BYTES
     return Machine(
         cores=cores,
         memory_bytes=memory_limit_bytes(proc),
-        l2_bytes=_cache_bytes(sysfs, level=2) or _ASSUMED_L2_BYTES,
-        l3_bytes=_cache_bytes(sysfs, level=3) or _ASSUMED_L3_BYTES,
+        l2_bytes=l2_bytes,
+        l3_bytes=l3_bytes,
         memory_bandwidth=ASSUMED_MEMORY_BANDWIDTH_PER_CORE * cores,
         read_bandwidth=ASSUMED_READ_BANDWIDTH,
         write_bandwidth=ASSUMED_WRITE_BANDWIDTH,
@@ -85,6 +106,8 @@ def describe_machine(proc: Path = Path("/proc"), sysfs: Path = Path("/sys")) -> 
         kernel=platform.release(),
         compiler=_compiler_path(),
         python=platform.python_version(),
+        l2_effective_bytes=l2_bytes,
+        l3_effective_bytes=l2_bytes + min(l3_bytes // cores, _ASSUMED_L3_SHARE_BYTES),
     )
 
 

@@ -1,0 +1,1 @@
+"""Measuring a machine: memory, caches and the scratch folder, once, kept for later plans."""

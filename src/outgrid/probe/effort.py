@@ -1,0 +1,26 @@
+"""How much a probe moves, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outgrid.config import DEFAULT_QUEUE_DEPTH, DEFAULT_REQUEST_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Sizes in bytes, times in seconds; the defaults end within 15 seconds on two cores.
+
+    Every quantity is measured `rounds` times, in rounds that take turns over all quantities: what
+    disturbs the machine for a second spoils one value of each and no median. `transfer_seconds` is
+    the time for one kind of transfer in one round, `pass_bytes` what one core moves at least for
+    one rate. `memory_bytes` bounds the memory that is touched, None for an eighth of the machine's.
+    """
+
+    rounds: int = 5
+    file_bytes: int = 1 << 30
+    transfer_seconds: float = 0.5
+    request_bytes: int = DEFAULT_REQUEST_BYTES
+    queue_depth: int = DEFAULT_QUEUE_DEPTH
+    pass_bytes: int = 128 << 20
+    memory_bytes: int | None = None

@@ -1,0 +1,149 @@
+"""A measured machine as a value, kept on disk and found again where it still fits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from outgrid.build.compiler import cache_folder
+from outgrid.errors import StoreError
+from outgrid.machine import Machine, describe_machine
+from outgrid.version import __version__
+
+# What a probe replaces in a description of the machine.
+MEASURED = (
+    "memory_bandwidth",
+    "l2_effective_bytes",
+    "l3_effective_bytes",
+    "l2_bandwidth",
+    "l3_bandwidth",
+    "read_bandwidth",
+    "write_bandwidth",
+    "mixed_bandwidth",
+    "flush_seconds",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a profile holds for: another processor, kernel or disk has other rates."""
+
+    cpu: str
+    cores: int
+    kernel: str
+    compiler: str
+    device: int
+    mount: str
+
+    @classmethod
+    def of(cls, machine: Machine, scratch: Path) -> Key:
+        """The key of this machine with the file system on which `scratch` lies or would lie."""
+        place = existing(scratch)
+        device = place.stat().st_dev
+        mount = place
+        while mount.parent != mount and mount.parent.stat().st_dev == device:
+            mount = mount.parent
+        return cls(machine.cpu, machine.cores, machine.kernel, machine.compiler, device, str(mount))
+
+    @property
+    def digest(self) -> str:
+        """The name of the profile."""
+        text = json.dumps([*asdict(self).values(), *MEASURED])
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a probe found.
+
+    `rates` holds the entries of `Machine` that were measured; `working_sets` pairs of bytes and
+    bytes per second of one core; `samples` every value behind the medians, in bytes per second.
+    `load` is the load average when the measuring began.
+    """
+
+    key: Key
+    rates: dict[str, float]
+    working_sets: tuple[tuple[int, float], ...]
+    samples: dict[str, tuple[float, ...]]
+    engine: str
+    direct: bool
+    request_bytes: int
+    queue_depth: int
+    seconds: float
+    load: float
+    started: str
+    version: str = __version__
+
+    def machine(self, described: Machine) -> Machine:
+        """`described` with the rates of this profile."""
+        rates: dict[str, Any] = {
+            name: int(value) if name.endswith("_bytes") else value
+            for name, value in self.rates.items()
+        }
+        return replace(described, measured=True, **rates)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return asdict(self)
+
+
+def known_machine(scratch: Path | None) -> Machine:
+    """The machine with measured rates where a probe of it was kept, else with assumed ones.
+
+    `scratch` is the folder of a run's files, or one that will be made; None for the working folder.
+    Reads the cache, measures nothing.
+    """
+    described = describe_machine()
+    profile = known_profile(described, scratch)
+    return described if profile is None else profile.machine(described)
+
+
+def known_profile(described: Machine, scratch: Path | None) -> Profile | None:
+    """What was kept for this machine and scratch folder, None where nothing fits."""
+    key = Key.of(described, scratch or Path())
+    try:
+        text = _path(key).read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        profile = msgspec.json.decode(text, type=Profile)
+    except msgspec.DecodeError:  # of another version, or cut off: as good as none
+        return None
+    return profile if profile.key == key and set(profile.rates) == set(MEASURED) else None
+
+
+def keep_profile(profile: Profile) -> Path:
+    """Write the profile where `known_machine` looks. Raises StoreError where that fails."""
+    path = _path(profile.key)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(profile)))
+        os.replace(partial, path)
+    except OSError as error:
+        raise StoreError(
+            "cannot keep the profile; $OUTGRID_CACHE names another place",
+            path=path,
+            errno=error.errno,
+        ) from error
+    return path
+
+
+def existing(folder: Path) -> Path:
+    """`folder`, or the nearest of its parents that exists."""
+    place = folder.absolute()
+    while not place.is_dir():
+        place = place.parent
+    return place
+
+
+def _path(key: Key) -> Path:
+    return cache_folder() / "machines" / f"{key.digest}.json"

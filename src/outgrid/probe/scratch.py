@@ -1,0 +1,184 @@
+"""Rates of a scratch folder, through the queue that runs use, past the page cache."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from outgrid.errors import StoreError
+from outgrid.native import Buffer, File, as_array
+from outgrid.probe.effort import Effort
+from outgrid.storage.transfers import Transfers
+from outgrid.units import format_bytes
+
+Kind = Literal["read", "write", "mixed"]
+KINDS: tuple[Kind, ...] = ("read", "write", "mixed")
+
+# A slab of a run is several requests; as many slabs are under way as keep the queue full.
+REQUESTS_PER_TICKET = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchRates:
+    """Bytes per second by kind of transfer, and the seconds of a flush behind written data."""
+
+    bandwidth: dict[Kind, float]
+    samples: dict[Kind, tuple[float, ...]]
+    flush_seconds: float
+    engine: str
+    direct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFile:
+    """A file whose every block was written, and how to reach it."""
+
+    path: Path
+    file: File
+    nbytes: int
+
+
+def measure_scratch(folder: Path, effort: Effort) -> ScratchRates:
+    """Medians of `effort.rounds` rounds over a file in `folder` that is removed afterwards.
+
+    Raises StoreError where the space is missing or a transfer fails.
+    """
+    samples: dict[Kind, list[float]] = {kind: [] for kind in KINDS}
+    flushes: list[float] = []
+    with (
+        Transfers(depth=effort.queue_depth, request_bytes=effort.request_bytes) as transfers,
+        noise_file(folder, effort, transfers) as noise,
+    ):
+        flow = Flow(transfers, effort)
+        for turn in range(effort.rounds):
+            for kind in KINDS[turn % 3 :] + KINDS[: turn % 3]:
+                samples[kind].append(flow.move(noise, kind, effort.transfer_seconds))
+                if kind == "write":
+                    flushes.append(_flush_seconds(transfers, noise.file))
+        flow.release()
+        engine = transfers.engine
+        return ScratchRates(
+            bandwidth={kind: statistics.median(samples[kind]) for kind in KINDS},
+            samples={kind: tuple(samples[kind]) for kind in KINDS},
+            flush_seconds=statistics.median(flushes),
+            engine=engine,
+            direct=noise.file.direct,
+        )
+
+
+class Flow:
+    """Tickets of several requests, each in its own part of one buffer, always enough of them."""
+
+    def __init__(self, transfers: Transfers, effort: Effort) -> None:
+        self._transfers = transfers
+        self._ticket_bytes = min(effort.request_bytes * REQUESTS_PER_TICKET, effort.file_bytes // 2)
+        under_way = effort.queue_depth * effort.request_bytes
+        self._slots = 1 + max(2, -(-under_way // self._ticket_bytes))
+        self._buffer = Buffer(self._slots * self._ticket_bytes)
+        fill_with_noise(self._buffer)
+
+    def move(self, noise: NoiseFile, kind: Kind, seconds: float, most: float = math.inf) -> float:
+        """Bytes per second over `seconds`, or until `most` bytes: begin to last completion.
+
+        "mixed" reads one half of the file and writes the other, ticket by ticket in turn.
+        """
+        tickets = noise.nbytes // self._ticket_bytes
+        free = list(range(self._slots))
+        taken: dict[int, int] = {}
+        turns = count()
+        moved = asked = 0
+        begin = time.perf_counter()
+        while True:
+            while free and asked < most and time.perf_counter() < begin + seconds:
+                slot, turn = free.pop(), next(turns)
+                taken[self._start(noise.file, kind, turn, tickets, slot)] = slot
+                asked += self._ticket_bytes
+            if not taken:
+                return moved / (time.perf_counter() - begin)
+            for completion in self._transfers.wait():
+                moved += completion.check().nbytes
+                free.append(taken.pop(completion.ticket))
+
+    def release(self) -> None:
+        """Give the memory back."""
+        self._buffer.release()
+
+    def _start(self, file: File, kind: Kind, turn: int, tickets: int, slot: int) -> int:
+        writes = kind == "write"
+        place = turn % tickets
+        if kind == "mixed":
+            half = tickets // 2
+            writes = turn % 2 == 1
+            place = turn // 2 % half + (half if writes else 0)
+        size = self._ticket_bytes
+        segment = np.array([[place * size, self._buffer.address + slot * size, size]], np.int64)
+        start = self._transfers.write if writes else self._transfers.read
+        return start(file, segment)
+
+
+@contextmanager
+def noise_file(folder: Path, effort: Effort, transfers: Transfers) -> Generator[NoiseFile]:
+    """A file of `effort.file_bytes` of noise in `folder`, removed afterwards."""
+    nbytes = effort.file_bytes
+    _require_space(folder, nbytes)
+    path = Path(tempfile.mkdtemp(prefix="outgrid-probe-", dir=folder)) / "noise"
+    try:
+        file = File(path, "create")
+        try:
+            file.reserve(nbytes)
+            # Space that was set aside but never written reads as zeroes, without the device.
+            flow = Flow(transfers, effort)
+            noise = NoiseFile(path, file, nbytes)
+            flow.move(noise, "write", math.inf, most=nbytes)
+            flow.release()
+            _flush_seconds(transfers, file)
+            yield noise
+        finally:
+            file.close()
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError("cannot measure here", path=path, errno=error.errno) from error
+    finally:
+        with suppress(FileNotFoundError):
+            path.unlink()
+        path.parent.rmdir()
+
+
+def fill_with_noise(buffer: Buffer) -> None:
+    """Bytes that no device can compress."""
+    words = as_array(buffer, np.uint64)
+    words[:] = np.random.default_rng(len(words)).integers(0, 1 << 63, len(words), np.uint64)
+
+
+def _flush_seconds(transfers: Transfers, file: File) -> float:
+    transfers.flush(file)
+    (completion,) = transfers.drain()
+    return completion.seconds
+
+
+def _require_space(folder: Path, nbytes: int) -> None:
+    try:
+        status = os.statvfs(folder)
+    except OSError as error:
+        raise StoreError("cannot measure here", path=folder, errno=error.errno) from error
+    free = status.f_bavail * status.f_frsize
+    if free < nbytes:
+        raise StoreError(
+            f"measuring a scratch folder takes {format_bytes(nbytes)} for a moment, "
+            f"{format_bytes(free)} are free; name another folder with --scratch",
+            path=folder,
+            errno=errno.ENOSPC,
+        )

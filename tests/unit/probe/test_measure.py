@@ -1,0 +1,80 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from outgrid.errors import StoreError
+from outgrid.machine import describe_machine
+from outgrid.probe.effort import Effort
+from outgrid.probe.measure import measure_machine
+from outgrid.probe.memory import working_sets
+from outgrid.probe.profile import MEASURED, Key, keep_profile, known_machine, known_profile
+from outgrid.probe.scratch import measure_scratch
+
+TINY = Effort(
+    rounds=2,
+    file_bytes=1 << 20,
+    transfer_seconds=0.01,
+    request_bytes=64 << 10,
+    queue_depth=4,
+    pass_bytes=1 << 16,
+    memory_bytes=4 << 20,
+)
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to measure, and a cache that knows nothing yet but its compiled loop."""
+    monkeypatch.setenv("OUTGRID_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+def test_what_was_measured_is_found_again(scratch):
+    assert known_machine(scratch) == describe_machine()
+    profile = measure_machine(scratch, TINY)
+    path = keep_profile(profile)
+    assert known_profile(describe_machine(), scratch) == profile
+    machine = known_machine(scratch / "not" / "made" / "yet")
+    assert machine.measured
+    assert {name: getattr(machine, name) for name in MEASURED} == profile.rates
+    assert all(rate > 0 for rate in profile.rates.values())
+    assert machine.l3_effective_bytes >= machine.l2_effective_bytes
+    assert list(scratch.iterdir()) == []
+    path.write_text(path.read_text()[:-9])
+    assert not known_machine(scratch).measured
+
+
+def test_another_machine_has_another_profile(scratch):
+    described = describe_machine()
+    key = Key.of(described, scratch)
+    others = [
+        replace(key, device=key.device + 1),
+        replace(key, mount="/elsewhere"),
+        Key.of(replace(described, cores=described.cores + 1), scratch),
+        Key.of(replace(described, compiler="/usr/bin/other"), scratch),
+        Key.of(replace(described, kernel="9.9"), scratch),
+    ]
+    assert len({key.digest, *(other.digest for other in others)}) == len(others) + 1
+    assert Key.of(replace(described, memory_bytes=1), scratch) == key
+
+
+def test_a_scratch_folder_that_is_too_small_is_refused(scratch):
+    with pytest.raises(StoreError, match="4096 PiB for a moment"):
+        measure_scratch(scratch, replace(TINY, file_bytes=4 << 60))
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_scratch_folder_that_is_missing_is_named(scratch):
+    with pytest.raises(StoreError, match="absent"):
+        measure_scratch(scratch / "absent", TINY)
+
+
+def test_working_sets_grow_by_half_octaves_up_to_the_largest():
+    sizes = working_sets(1 << 20)
+    assert sizes[0] == 128 << 10
+    assert sizes[-1] == 1 << 20
+    assert sizes[2] == 256 << 10
+    assert all(size % 4096 == 0 for size in sizes)
+    assert working_sets(4096) == (4096,)
