@@ -1,39 +1,90 @@
-"""`outgrid probe`: what plans on this machine count on."""
+"""`outgrid probe`: measure what plans on this machine count on, or show what was measured."""
 
 import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 from outgrid.cli.arguments import add_json_argument, print_json
-from outgrid.lines import align
+from outgrid.lines import align, format_signed_share
 from outgrid.machine import Machine, describe_machine
-from outgrid.units import format_bytes
+from outgrid.probe.measure import measure_machine
+from outgrid.probe.profile import MEASURED, Profile, existing, keep_profile, known_profile
+from outgrid.units import format_bytes, format_seconds
+
+NAMES = {
+    "memory_bandwidth": "memory, all cores",
+    "l2_effective_bytes": "L2 keeps, per core",
+    "l2_bandwidth": "L2, per core",
+    "l3_effective_bytes": "L2 and L3 keep, per core",
+    "l3_bandwidth": "L3, per core",
+    "read_bandwidth": "scratch read",
+    "write_bandwidth": "scratch write",
+    "mixed_bandwidth": "scratch read + write",
+    "flush_seconds": "scratch flush",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
+    parser.add_argument("--scratch", type=Path, metavar="DIR", help="folder on the disk of runs")
+    parser.add_argument("--again", action="store_true", help="measure even if that was done before")
     add_json_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the machine."""
-    machine = describe_machine()
+    """Measure unless that was done, keep the profile, and print it."""
+    described = describe_machine()
+    place = existing(arguments.scratch or Path())
+    profile = None if arguments.again else known_profile(described, place)
+    if profile is None:
+        print(f"measuring memory and {place}: about 15 seconds", file=sys.stderr)
+        profile = measure_machine(place)
+        keep_profile(profile)
+    machine = profile.machine(described)
     if arguments.json:
-        print_json(machine.to_dict())
+        assumed = {name: getattr(described, name) for name in MEASURED}
+        print_json(machine.to_dict() | {"assumed": assumed, "profile": profile.to_dict()})
     else:
-        print(_text(machine))
+        print(_text(machine, described, profile))
     return 0
 
 
-def _text(machine: Machine) -> str:
-    source = "measured" if machine.measured else "assumed"
+def _text(machine: Machine, described: Machine, profile: Profile) -> str:
     return align(
         [
             (f"{machine.cpu}, {machine.cores} cores", ""),
             ("memory", format_bytes(machine.memory_bytes)),
             ("caches", f"L2 {format_bytes(machine.l2_bytes)}, L3 {format_bytes(machine.l3_bytes)}"),
-            ("memory rate", f"{machine.memory_bandwidth / 1e9:.3g} GB/s ({source})"),
-            ("scratch read", f"{machine.read_bandwidth / 1e9:.3g} GB/s ({source})"),
-            ("scratch write", f"{machine.write_bandwidth / 1e9:.3g} GB/s ({source})"),
             ("compiler", machine.compiler or "none found: install g++ or set CXX"),
             ("system", f"Linux {machine.kernel}, Python {machine.python}"),
+            (f"measured {profile.started} at a load of {profile.load:.2g}; assumed without", ""),
+            *_rates(machine, described),
+            ("one core over working sets, all cores at work", ""),
+            *((format_bytes(size), _rate(rate)) for size, rate in profile.working_sets[::2]),
+            (f"scratch on {profile.key.mount}", ""),
+            ("requests", f"{profile.queue_depth} of {format_bytes(profile.request_bytes)}"),
+            ("engine", f"{profile.engine}, {_road(profile.direct)}"),
         ]
     )
+
+
+def _rates(machine: Machine, described: Machine) -> Iterator[tuple[str, str]]:
+    for name, words in NAMES.items():
+        found, assumed = getattr(machine, name), getattr(described, name)
+        distance = format_signed_share(assumed / found - 1)
+        yield words, f"{_quantity(name, found):<12}  {_quantity(name, assumed)} ({distance})"
+
+
+def _quantity(name: str, value: float) -> str:
+    if name.endswith("_seconds"):
+        return format_seconds(value)
+    return format_bytes(value) if name.endswith("_bytes") else _rate(value)
+
+
+def _rate(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e9:.3g} GB/s"
+
+
+def _road(direct: bool) -> str:
+    return "past the page cache" if direct else "through the page cache: this disk was not measured"

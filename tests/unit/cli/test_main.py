@@ -97,13 +97,6 @@ def test_a_kernel_is_shown(job, capsys):
     assert "outgrid_advance" in capsys.readouterr().out
 
 
-def test_the_machine_is_shown(capsys):
-    assert main(["probe", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["cores"] >= 1
-    assert main(["probe"]) == 0
-    assert "cores" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
