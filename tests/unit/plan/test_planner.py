@@ -1,0 +1,179 @@
+import dataclasses
+import itertools
+import re
+
+import pytest
+
+from outgrid.config import RunOptions
+from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.machine import Machine
+from outgrid.plan.calibration import Calibration, Sample
+from outgrid.plan.planner import plan
+from outgrid.stencil.problem import Problem
+from outgrid.units import parse_bytes
+
+GIB, MIB = 1 << 30, 1 << 20
+FIXED_BYTES = 80 * MIB
+MACHINE = Machine(
+    cores=2,
+    memory_bytes=16 * GIB,
+    l2_bytes=MIB,
+    l3_bytes=32 * MIB,
+    memory_bandwidth=2e10,
+    read_bandwidth=1.5e9,
+    write_bandwidth=1.5e9,
+    measured=False,
+    cpu="",
+    kernel="",
+    compiler="",
+    python="",
+)
+
+
+def problem(shape=(1024, 1024, 1024), steps=64, name="heat7", dtype="float64"):
+    names = {"heat7": ["u"], "heat5": ["u"], "wave:8": ["u", "c"]}[name]
+    return Problem(name, shape, dtype, steps, initial=dict.fromkeys(names, 0.0))
+
+
+def planned(asked=None, machine=MACHINE, calibration=None, **options):
+    given = {"memory": "1GiB"} | options
+    return plan(asked or problem(), RunOptions.of(**given), machine, FIXED_BYTES, calibration)
+
+
+def test_a_grid_that_fits_stays_in_memory():
+    found = planned(problem((128, 128, 128)))
+    assert found.resident
+    assert (found.read_bytes, found.written_bytes) == (128**3 * 8, 128**3 * 8)
+
+
+def test_a_grid_that_does_not_fit_is_streamed_several_steps_at_a_time():
+    found = planned()
+    assert not found.resident
+    assert found.scheme == "skewed"
+    assert found.depth > 4
+    assert found.depth % 2 == 0
+    assert found.read_bytes == found.sweeps * 8 * GIB
+
+
+def test_more_memory_is_never_slower():
+    limits = ["300MiB", "600MiB", "1GiB", "2GiB", "6GiB"]
+    seconds = [planned(memory=limit).predicted_seconds for limit in limits]
+    assert all(more <= 1.002 * less for less, more in itertools.pairwise(seconds))
+
+
+def test_slow_storage_is_met_with_depth():
+    slow = dataclasses.replace(MACHINE, read_bandwidth=2e8, write_bandwidth=2e8)
+    long = problem(steps=240)
+    found = planned(long, slow)
+    assert found.prediction.bound_by == "read+write"
+    assert found.depth > planned(long).depth
+
+
+def test_fast_storage_leaves_computing_as_the_bound():
+    fast = dataclasses.replace(MACHINE, read_bandwidth=1e11, write_bandwidth=1e11)
+    assert planned(machine=fast).prediction.bound_by == "compute"
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"depth": 6}, {"depth": 6}),
+        ({"slab_planes": 3}, {"slab_planes": 3}),
+        ({"threads": 1}, {"threads": 1}),
+        ({"scheme": "plain"}, {"depth": 1, "scheme": "plain"}),
+        ({"depth": 6, "tier": "memory", "memory": "40GiB"}, {"depth": 6, "resident": True}),
+        ({"tier": "direct", "memory": "40GiB"}, {"resident": False}),
+    ],
+)
+def test_what_is_asked_for_is_done(options, wanted):
+    found = planned(**options)
+    assert {key: getattr(found, key) for key in wanted} == wanted
+
+
+def test_a_depth_beyond_the_steps_makes_them_in_one_sweep():
+    assert planned(problem(steps=5), depth=8).depths == (5,)
+
+
+def test_a_measured_rate_is_used_and_said():
+    samples = tuple(Sample(levels, 2, 1e9 / levels) for levels in (1, 2, 4, 8, 16))
+    found = planned(calibration=Calibration(samples))
+    assert "kernel rate measured" in found.notes
+    assert "kernel rate estimated" in planned().notes
+    assert found.prediction.updates_per_second <= 1e9
+
+
+REFUSALS = [
+    # A whole number of MiB that fits is named, and a depth where one was asked for.
+    ({"memory": "50MiB"}, ["memory limit of 50.0 MiB", "the program itself 80.0 MiB"]),
+    ({"memory": "100MiB"}, ["memory limit of 100 MiB", "the window needs"]),
+    ({"memory": "1GiB", "depth": 64}, ["for depth 64", "memory limit of 1.00 GiB"]),
+    ({"memory": "1GiB", "slab_planes": 40}, ["slabs of 40 planes", "memory limit of 1.00 GiB"]),
+    ({"memory": "1GiB", "tier": "memory"}, ["the window needs 16.", "memory limit of 1.00 GiB"]),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSALS)
+def test_refusals_say_the_values_and_what_fits(options, words):
+    with pytest.raises(InfeasiblePlan) as caught:
+        planned(**options)
+    said = str(caught.value)
+    assert [word for word in words if word not in said] == []
+    (limit,) = re.findall(r"a limit of (\d+ MiB) fits", said)
+    found = planned(**(options | {"memory": limit}))
+    assert found.window_bytes + found.fixed_bytes <= parse_bytes(limit)
+    smaller = parse_bytes(limit) - 2 * MIB
+    with pytest.raises(InfeasiblePlan):
+        planned(**(options | {"memory": smaller}))
+
+
+def test_a_depth_that_is_too_deep_names_the_deepest_that_fits():
+    with pytest.raises(InfeasiblePlan) as caught:
+        planned(problem(steps=120), depth=60)
+    (depth,) = re.findall(r"depth (\d+) fits", str(caught.value))
+    again = problem(steps=2 * int(depth))
+    assert planned(again, depth=int(depth)).depth == int(depth)
+    deeper = problem(steps=2 * int(depth) + 4)
+    with pytest.raises(InfeasiblePlan):
+        planned(deeper, depth=int(depth) + 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"scheme": "plain", "depth": 3}, ["depth 3", "one step per sweep", "leave depth out"]),
+        ({"slab_planes": 1025}, ["slab_planes 1025", "1..1024"]),
+    ],
+)
+def test_values_out_of_range_are_told_with_their_range(options, words):
+    with pytest.raises(UsageError) as caught:
+        planned(**options)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"scheme": "skew"}, "skew"), ({"depth": 0}, "below 1"), ({"threads": 0}, "below 1")],
+)
+def test_values_that_bypass_the_job_file_are_checked_too(changes, words):
+    options = dataclasses.replace(RunOptions.of(memory="1GiB"), **changes)
+    with pytest.raises(UsageError, match=words):
+        plan(problem(), options, MACHINE, FIXED_BYTES)
+
+
+def test_ragged_rows_take_staging_buffers_out_of_the_limit():
+    ragged = problem((1000, 999, 1001))
+    found = planned(ragged, queue_depth=4, request_bytes="1MiB")
+    assert found.transfer_bytes == 4 * MIB
+    assert planned().transfer_bytes == 0
+    with pytest.raises(InfeasiblePlan, match=r"itself 84\.0 MiB"):
+        planned(ragged, queue_depth=4, request_bytes="1MiB", memory="90MiB")
+
+
+def test_a_grid_larger_than_the_machine_is_planned():
+    found = planned(problem((4096, 4096, 4096), 256), memory="32GiB")
+    assert found.depth > 4
+    assert found.disk_bytes == 2 * 4096**3 * 8
+    assert found.window_bytes < 32 * GIB
+    wave = planned(problem((2048, 2048, 2048), 1000, "wave:8"), memory="8GiB")
+    assert wave.disk_bytes == 5 * 2048**3 * 8
+    assert wave.skew == 4
