@@ -15,6 +15,7 @@ from outgrid.codegen.rolling import Family, families
 from outgrid.codegen.traversal import LOOPS, SLAB
 from outgrid.codegen.vector import PRELUDE, SPELLING, TYPES
 from outgrid.errors import DefinitionError
+from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.plan.lifetime import ring_count
 from outgrid.plan.tiling import tile_slope
 from outgrid.stencil.contract import contract
@@ -29,6 +30,11 @@ from outgrid.stencil.expression import (
     substitute,
 )
 from outgrid.stencil.model import Assignment, Field, Stencil
+
+GROUPS = (4, 2, 1)  # planes per row update, most first: they share the loads of a column
+
+
+LARGEST_VECTOR_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,12 @@ def generate(stencil: Stencil, dtype: str) -> str:
         raise DefinitionError(
             f"stencil {stencil.name!r} has {len(stencil.stages)} stages; kernels have one for now"
         )
+    farthest = (GUARD_BYTES - 2 * LARGEST_VECTOR_BYTES) // ITEM_BYTES[dtype]
+    if stencil.radius[-1] > farthest:
+        raise DefinitionError(
+            f"stencil {stencil.name!r} reads {stencil.radius[-1]} cells away along x; kernels in "
+            f"{dtype} reach {farthest}"
+        )
     return _Writer(stencil, dtype).text()
 
 
@@ -79,7 +91,7 @@ class _Writer:
     def text(self) -> str:
         """The whole source."""
         radius = self.radius if self.stencil.ndim == 3 else (self.radius[0], 0, self.radius[1])
-        groups = self._groups()
+        groups = GROUPS
         prelude = PRELUDE.replace("REAL", self.real).replace("INTEGER", self.integer)
         prelude = prelude.replace("FARTHEST", str(self._farthest(groups)))
         return "\n".join(
@@ -117,13 +129,6 @@ class _Writer:
     def _field_comments(self) -> Iterator[tuple[int, str]]:
         for number, field in enumerate(self.stencil.fields):
             yield number, self.names[field.name]
-
-    def _groups(self) -> tuple[int, ...]:
-        """Planes per row update, most first: they share the loads of a column.
-
-        Wide stencils share most, and in two dimensions few enough pointers are live.
-        """
-        return (4, 2, 1) if self.radius[0] > 1 or self.stencil.ndim == 2 else (2, 1)
 
     def _uniform_nodes(self) -> dict[Expression, str]:
         """Names of the parameters and of what is computed from them alone, once per call."""

@@ -23,10 +23,10 @@ from outgrid.stencil.expression import (
     substitute,
 )
 
-# A cut costs about one operation, so a computed part must save more. A plain value saves a load
-# that straddles two cache lines, which only pays where there are many.
+# A cut costs about one operation, so a computed part must save more, and so must a plain value:
+# it saves loads that straddle two cache lines.
 LEAST_FLOPS = 2
-LEAST_LOADS = 5
+LEAST_LOADS = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from outgrid.plan.program import Advance, program
 from outgrid.plan.tiling import tile_slope
 from outgrid.stencil.problem import Problem
 
-LEVELS = (2, 4, 6, 8, 12, 16, 24, 32)
-FRONTS = (2, 4, 8)
+LEVELS = {2: (8, 16, 24, 32, 48, 64), 3: (2, 4, 6, 8, 12, 16, 24, 32)}  # by dimensions
+FRONTS = {2: (4, 8, 16), 3: (2, 4, 8)}
 MOST_ROWS = 256
 MOST_PLANES = 512
 REPETITIONS = 2
@@ -54,12 +54,13 @@ def calibrate(
         found.append(Sample(levels, planes, rate))
         return rate
 
-    measure(1, FRONTS[0])
+    fronts = FRONTS[problem.ndim]
+    measure(1, fronts[0])
     reach = small.shape[0] // (2 * max(1, problem.stencil.radius[0]))
-    levels = [n for n in LEVELS if n <= reach] or [1]
-    middle = FRONTS[len(FRONTS) // 2]
+    levels = [n for n in LEVELS[problem.ndim] if n <= reach] or [1]
+    middle = fronts[len(fronts) // 2]
     best = max(levels, key=lambda n: measure(n, middle))
-    for planes in FRONTS:
+    for planes in fronts:
         if planes != middle:
             measure(best, planes)
     if window is not None:

@@ -7,6 +7,9 @@ from outgrid.units import format_bytes
 
 BLOCK_BYTES = 4096
 LINE_BYTES = 64
+# Whole vectors are read around a row, up to the radius beyond it: what they find before the first
+# row of a ring and after the last is thrown away, but it must be there.
+GUARD_BYTES = 4096
 # Planes smaller than this keep their natural pitch: a spare page would be felt as lost memory.
 PADDED_PLANE_BYTES = 256 << 10
 

@@ -10,8 +10,8 @@ from outgrid.plan.model import Tile
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import Problem
 
-FRONT_PLANES = 2  # planes per step of the front: rows of one column are shared between them
-MOST_LEVELS = 32  # beyond, a diamond gains little and the pipeline through it gets long
+FRONT_PLANES = 4  # planes per step of the front: rows of one column are shared between them
+MOST_LEVELS = 64  # beyond, a diamond gains little and the pipeline through it gets long
 
 
 def tile_slope(stencil: Stencil, dtype: str) -> int:
@@ -52,9 +52,8 @@ def choose_tile(
     item = ITEM_BYTES[problem.dtype]
     across = problem.shape[-1] * item if stencil.ndim == 3 else item
     cache = machine.l2_bytes
-    planes = 4 * FRONT_PLANES
+    planes = FRONT_PLANES if stencil.ndim == 3 else 2 * FRONT_PLANES
     if stencil.ndim == 3:
-        planes = FRONT_PLANES
         cache += min(machine.l3_bytes // machine.cores, 8 << 20)
     reach = max(1, stencil.radius[0])
 
