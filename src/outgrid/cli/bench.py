@@ -7,43 +7,82 @@ from pathlib import Path
 from typing import Any
 
 from outgrid.bench import BENCHES
-from outgrid.bench.core import measure, quick_workload
-from outgrid.lines import align, format_share
+from outgrid.bench.core import measure
+from outgrid.bench.rows import FACTORS, answers_agree, measure_rows
+from outgrid.bench.tables import core_table, row_table
+from outgrid.bench.workloads import CASES, choose, workload
+from outgrid.errors import UsageError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     names = "; ".join(f"{name}: {purpose}" for name, purpose in BENCHES.items())
     parser.add_argument("name", choices=list(BENCHES), help=names)
-    parser.add_argument("--memory", default="1GiB", help="limit of the out-of-core run")
-    parser.add_argument("--factor", type=float, default=8, help="grid size over the limit")
+    parser.add_argument("--memory", metavar="SIZE", help="limit of the out-of-core run (1GiB)")
+    parser.add_argument(
+        "--factor",
+        type=float,
+        action="append",
+        metavar="N",
+        help="grid size over the limit (8; with --all 1, 4, 8 and 16); may be repeated",
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="STENCIL[:DTYPE]",
+        help=f"rows of one stencil: {', '.join(case.spelling for case in CASES)}",
+    )
+    parser.add_argument("--all", action="store_true", help="rows of all stencils")
+    parser.add_argument("--plane", metavar="ROWSxCOLUMNS", help="extents of a plane of the grid")
+    parser.add_argument("--steps", type=int, help="time steps of the out-of-core run")
     parser.add_argument("--scratch", type=Path, help="folder on the disk that is measured")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print, and return 1 if an answer differed."""
-    workload = quick_workload(arguments.memory, arguments.factor)
-    figures = measure(workload, arguments.scratch, lambda text: print(text, file=sys.stderr))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-    print(_table(figures))
+    if arguments.only or arguments.all:
+        return _rows(arguments)
+    factors = arguments.factor or [8.0]
+    if len(factors) > 1:
+        raise UsageError("several factors make several rows: say of which stencil with --only")
+    steps = arguments.steps or 72
+    plane = _plane(arguments.plane) or (1024, 1024)
+    chosen = workload(choose("heat7"), arguments.memory, factors[0], plane, steps)
+    figures = measure(chosen, arguments.scratch, _say)
+    _write(arguments.json, figures)
+    print(core_table(figures))
     return 0 if figures["identical"] else 1
 
 
-def _table(figures: dict[str, Any]) -> str:
-    shape = " x ".join(str(extent) for extent in figures["shape"])
-    return align(
-        [
-            (f"heat7 float64 on {shape}, {figures['factor']:g} times its memory limit", ""),
-            ("plain, in memory", f"{figures['plain_glups']:.2f} GLUP/s"),
-            ("blocked, in memory", f"{figures['blocked_glups']:.2f} GLUP/s"),
-            ("out of core", f"{figures['outofcore_glups']:.2f} GLUP/s"),
-            ("out of core / plain", f"{figures['outofcore_over_plain']:.2f}"),
-            ("waiting for transfers", format_share(figures["wait_share"])),
-            ("bytes / ideal", f"{figures['io_over_ideal']:.3f}"),
-            ("peak memory / limit", f"{figures['peak_memory_over_limit']:.2f}"),
-            ("limit", figures["limit"]),
-            ("answers", "identical to the byte" if figures["identical"] else "DIFFER"),
-        ]
-    )
+def _rows(arguments: argparse.Namespace) -> int:
+    cases = list(CASES) if arguments.all else [choose(text) for text in arguments.only]
+    factors = arguments.factor or (FACTORS if arguments.all else [8.0])
+    plane = _plane(arguments.plane)
+    workloads = [
+        workload(case, arguments.memory, factor, plane, arguments.steps)
+        for case in cases
+        for factor in factors
+    ]
+    rows = measure_rows(workloads, arguments.scratch, _say)
+    _write(arguments.json, [row.to_dict() for row in rows])
+    print(row_table(rows))
+    return 0 if answers_agree(rows) else 1
+
+
+def _plane(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(extent) for extent in text.split("x"))
+    except ValueError:
+        raise UsageError(f"--plane {text!r} is not of the form 1024x1024 (in 2-D: 16384)") from None
+
+
+def _write(path: Path | None, figures: Any) -> None:
+    if path is not None:
+        path.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
