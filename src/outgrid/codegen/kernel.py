@@ -16,6 +16,7 @@ from outgrid.codegen.traversal import LOOPS, SLAB
 from outgrid.codegen.vector import PRELUDE, SPELLING, TYPES
 from outgrid.errors import DefinitionError
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
+from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.plan.lifetime import ring_count
 from outgrid.plan.tiling import tile_slope
 from outgrid.stencil.contract import contract

@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from outgrid.native import Buffer, as_array
-from outgrid.plan.layout import ITEM_BYTES
+from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.plan.model import Plan, Ring
 
-# Whole vectors are read around the first and the last row of a ring; what they find is blended
-# away, but it must be there.
-GUARD_BYTES = 4096
 PAGE_BYTES = 4096
 
 
