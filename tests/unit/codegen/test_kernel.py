@@ -267,3 +267,16 @@ def test_several_stages_are_refused_with_their_number():
 def test_rings_stand_in_the_order_of_fields_and_indices():
     found = [(slot.field, slot.index) for slot in ring_order(everything.trace(3))]
     assert found == [("u", 0), ("u", 1), ("v", 0), ("v", 1), ("c", 0)]
+
+
+@pytest.mark.parametrize(("dtype", "farthest"), [("float64", 496), ("float32", 992)])
+def test_a_reach_along_x_beyond_the_guard_of_the_window_is_refused(dtype, farthest):
+    def rule_of(reach):
+        return stencil(name="far")(lambda u: u[1, -reach] + u[-1, reach]).trace(2)
+
+    problem = problem_of(rule_of(farthest), (9, 2 * farthest + 30), dtype, 2)
+    arrays = random_arrays(problem)
+    found = advance(problem, arrays, depth=2)["u"]
+    assert (found == run_reference(problem, arrays)["u"]).all()
+    with pytest.raises(DefinitionError, match=f"reads {farthest + 1} cells .* reach {farthest}"):
+        generate(rule_of(farthest + 1), dtype)
