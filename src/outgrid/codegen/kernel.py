@@ -16,7 +16,6 @@ from outgrid.codegen.traversal import LOOPS, SLAB
 from outgrid.codegen.vector import PRELUDE, SPELLING, TYPES
 from outgrid.errors import DefinitionError
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
-from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.plan.lifetime import ring_count
 from outgrid.plan.tiling import tile_slope
 from outgrid.stencil.contract import contract
@@ -33,8 +32,6 @@ from outgrid.stencil.expression import (
 from outgrid.stencil.model import Assignment, Field, Stencil
 
 GROUPS = (4, 2, 1)  # planes per row update, most first: they share the loads of a column
-
-
 LARGEST_VECTOR_BYTES = 64
 
 
