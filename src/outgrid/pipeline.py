@@ -25,12 +25,12 @@ from outgrid.execute.streaming import Progress, Tally, stream
 from outgrid.execute.window import Window
 from outgrid.machine import (
     Machine,
-    describe_machine,
     peak_memory_bytes,
     reset_peak_memory,
 )
 from outgrid.plan.model import Arrival, Plan
 from outgrid.plan.planner import plan as choose
+from outgrid.probe.profile import known_machine
 from outgrid.record import Measured, Record, write_record
 from outgrid.stencil.problem import Problem
 from outgrid.storage import Store, Transfers
@@ -73,7 +73,7 @@ def plan(problem: Problem, options: RunOptions, machine: Machine | None = None) 
 
     Compiles and measures nothing; the first long run of a kernel measures it for later plans.
     """
-    machine = machine or describe_machine()
+    machine = machine or known_machine(_folder(options).scratch)
     path = _calibration_path(problem, options, machine)
     return choose(problem, options, machine, FIXED_BYTES, known(path))
 
@@ -102,16 +102,16 @@ def _calibration_path(problem: Problem, options: RunOptions, machine: Machine) -
 
 def run(problem: Problem, options: RunOptions, progress: Observer | None = None) -> Result:
     """Run a problem and leave its fields and its record in ``options.out``."""
-    machine = describe_machine()
-    chosen = plan(problem, options, machine)
     folder = _folder(options)
+    machine = known_machine(folder.scratch)
+    chosen = plan(problem, options, machine)
     folder.check_free(chosen.arrivals)
     _check_inputs(problem)
     kernel = _kernel(problem)
     chosen = _calibrated_plan(problem, options, machine, kernel)
     _check_space(chosen, folder)
-    folder.create()
     with _transfers(chosen, options) as transfers:
+        folder.create()
         execution = _Execution(problem, options, machine, chosen, folder, transfers)
         try:
             stores = execution.create_stores()
@@ -125,10 +125,10 @@ def run(problem: Problem, options: RunOptions, progress: Observer | None = None)
 
 def resume(out: Path, options: RunOptions, progress: Observer | None = None) -> Result:
     """Go on with an unfinished run from its last durable state."""
-    machine = describe_machine()
     folder = RunFolder(out, out)
     manifest = folder.read_manifest()
     folder = RunFolder(out, Path(manifest.folder))
+    machine = known_machine(folder.scratch)
     whole = Problem.from_dict(manifest.problem)
     if manifest.steps_done < 0:
         raise UsageError(
@@ -331,8 +331,8 @@ def _transfers(chosen: Plan, options: RunOptions) -> Transfers:
         taken = transfers.engine
         transfers.close()
         raise StoreError(
-            f"the run requires {' or '.join(sorted(wanted))}, but the engine is {taken}: "
-            + "; ".join(transfers.refusals)
+            f"the run requires {' or '.join(sorted(wanted))}, but the engine is {taken}; "
+            + ("; ".join(transfers.refusals) or f"ask for it with engine = {sorted(wanted)[0]!r}")
         )
     return transfers
 
