@@ -2,6 +2,6 @@
 and checks the answer."""
 
 BENCHES = {
-    "core": "plain, blocked and out-of-core rates of one kernel, at a multiple of memory",
+    "core": "rates in cache, in memory and out of core, of one stencil or of all that are measured",
     "io": "our queue beside fio or plain system calls: the same requests on the same file",
 }

@@ -11,6 +11,7 @@ from outgrid.bench.core import measure
 from outgrid.bench.rows import FACTORS, answers_agree, measure_rows
 from outgrid.bench.tables import core_table, row_table
 from outgrid.bench.workloads import CASES, choose, workload
+from outgrid.cli.bench_io import run_io
 from outgrid.errors import UsageError
 
 
@@ -41,6 +42,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print, and return 1 if an answer differed."""
+    return MEASUREMENTS[arguments.name](arguments)
+
+
+def _core(arguments: argparse.Namespace) -> int:
     if arguments.only or arguments.all:
         return _rows(arguments)
     factors = arguments.factor or [8.0]
@@ -86,3 +91,6 @@ def _write(path: Path | None, figures: Any) -> None:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+MEASUREMENTS = {"core": _core, "io": run_io}

@@ -1,0 +1,153 @@
+"""What a careful programmer writes by hand: a loop nest in C with OpenMP, and the memory's speed.
+
+The plain sweep is only an honest baseline if it is as fast as this, so both run side by side on the
+same grid. The compiler is the one that compiles kernels, with ``-O3 -march=native -fopenmp``, and
+is free to contract and to vectorise as it likes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from outgrid.build.compiler import find_compiler
+from outgrid.errors import BuildError
+from outgrid.native import Buffer, as_array
+from outgrid.stencil.initial import InitialExpression, evaluate
+from outgrid.stencil.problem import Problem
+
+__all__ = ["HAND_WRITTEN", "Bandwidth", "HandLoop", "memory_bandwidth"]
+
+HAND_WRITTEN = ("heat7", "heat5")
+FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
+SOURCE = r"""
+#include <stdint.h>
+
+extern "C" void heat7(const REAL* __restrict a, REAL* __restrict b, int64_t nz, int64_t ny,
+                      int64_t nx, REAL k) {
+#pragma omp parallel for collapse(2) schedule(static)
+  for (int64_t z = 1; z < nz - 1; ++z)
+    for (int64_t y = 1; y < ny - 1; ++y) {
+      const REAL* p = a + (z * ny + y) * nx;
+      REAL* q = b + (z * ny + y) * nx;
+      for (int64_t x = 1; x < nx - 1; ++x)
+        q[x] = p[x] + k * ((p[x - 1] + p[x + 1]) + (p[x - nx] + p[x + nx]) +
+                           (p[x - nx * ny] + p[x + nx * ny]) - 6 * p[x]);
+    }
+}
+
+extern "C" void heat5(const REAL* __restrict a, REAL* __restrict b, int64_t, int64_t ny,
+                      int64_t nx, REAL k) {
+#pragma omp parallel for schedule(static)
+  for (int64_t y = 1; y < ny - 1; ++y) {
+    const REAL* p = a + y * nx;
+    REAL* q = b + y * nx;
+    for (int64_t x = 1; x < nx - 1; ++x)
+      q[x] = p[x] + k * ((p[x - 1] + p[x + 1]) + (p[x - nx] + p[x + nx]) - 4 * p[x]);
+  }
+}
+
+extern "C" void copy(const REAL* __restrict a, REAL* __restrict b, int64_t n) {
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < n; ++i) b[i] = a[i];
+}
+
+extern "C" void scale(const REAL* __restrict a, REAL* __restrict b, int64_t n) {
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < n; ++i) b[i] = REAL(3) * a[i];
+}
+"""
+REALS = {
+    "float64": ("double", ctypes.c_double),
+    "float32": ("float", ctypes.c_float),
+}
+TRIALS = 3
+
+
+def compile_loops(dtype: str, place: Path) -> ctypes.CDLL:
+    """The loops for one type, compiled in the folder ``place``. Raises BuildError."""
+    compiler = find_compiler()
+    source, library = place / f"hand-{dtype}.cpp", place / f"hand-{dtype}.so"
+    source.write_text(SOURCE.replace("REAL", REALS[dtype][0]))
+    command = (*compiler.command, *FLAGS, str(source), "-o", str(library))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BuildError(
+            f"the hand-written loops did not compile.\n{done.stderr.strip()}",
+            source_path=source,
+            command=command,
+        )
+    return ctypes.CDLL(str(library))
+
+
+class HandLoop:
+    """Two arrays in huge pages with a problem's initial values, and the loop that steps them."""
+
+    def __init__(self, problem: Problem, place: Path) -> None:
+        """``problem`` is heat7 or heat5 with a formula as initial value."""
+        self.problem = problem
+        loops = compile_loops(problem.dtype, place)
+        self._sweep = getattr(loops, problem.stencil.name)
+        self._sweep.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 3
+        self._sweep.argtypes += [REALS[problem.dtype][1]]
+        self._buffers = [Buffer(problem.field_bytes) for _ in range(2)]
+
+    def run(self) -> tuple[float, np.ndarray]:
+        """1e9 updates per second of all steps, and the result (valid until ``release``)."""
+        problem = self.problem
+        source = problem.initial["u"]
+        if not isinstance(source, InitialExpression):
+            raise TypeError(f"the initial value is {source!r}, not a formula")
+        arrays = [
+            as_array(buffer, problem.dtype, count=problem.cells).reshape(problem.shape)
+            for buffer in self._buffers
+        ]
+        arrays[0][...] = evaluate(source, range(problem.shape[0]), problem.shape, problem.dtype)
+        arrays[1][...] = arrays[0]
+        addresses = [buffer.address for buffer in self._buffers]
+        extents = (1, *problem.shape)[-3:]
+        begin = time.perf_counter()
+        for _ in range(problem.steps):
+            self._sweep(*addresses, *extents, problem.parameters["k"])
+            addresses.reverse()
+        rate = problem.updates / (time.perf_counter() - begin) / 1e9
+        return rate, arrays[problem.steps % 2]
+
+    def release(self) -> None:
+        """Give the memory back."""
+        for buffer in self._buffers:
+            buffer.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """1e9 bytes per second that a loop reads and writes, without what caches fetch beside it."""
+
+    copy: float
+    scale: float
+
+
+def memory_bandwidth(place: Path, nbytes: int = 1 << 28) -> Bandwidth:
+    """Best of a few trials of copying and scaling ``nbytes`` of doubles."""
+    loops = compile_loops("float64", place)
+    buffers = [Buffer(nbytes) for _ in range(2)]
+    for buffer in buffers:
+        as_array(buffer, "float64", count=nbytes // 8)[...] = 1.0
+    found: dict[str, float] = {}
+    for name in ("copy", "scale"):
+        loop = getattr(loops, name)
+        loop.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+        fastest = float("inf")
+        for _ in range(TRIALS):
+            begin = time.perf_counter()
+            loop(buffers[0].address, buffers[1].address, nbytes // 8)
+            fastest = min(fastest, time.perf_counter() - begin)
+        found[name] = 2 * nbytes / fastest / 1e9
+    for buffer in buffers:
+        buffer.release()
+    return Bandwidth(**found)

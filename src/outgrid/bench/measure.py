@@ -1,0 +1,106 @@
+"""Single measurements: a run in memory, a run out of core, and the comparison of their answers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from outgrid import pipeline
+from outgrid.bench.limit import memory_limit
+from outgrid.bench.workloads import Workload
+from outgrid.config import RunOptions
+from outgrid.errors import ExecutionError
+from outgrid.record import Record, read_record
+from outgrid.stencil.problem import Problem
+
+__all__ = ["BLOCK_ROWS", "OutOfCore", "in_memory", "out_of_core", "same_planes", "update_rate"]
+
+BLOCK_ROWS = 32
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {"scheme": "plain"},
+    "blocked": {"scheme": "plain", "tile_rows": BLOCK_ROWS},
+    "tiled": {"scheme": "skewed"},
+}
+
+
+def in_memory(
+    problem: Problem, kind: str, place: Path, planes: slice = slice(None)
+) -> tuple[Record, np.ndarray]:
+    """The record of a resident run and ``planes`` of its first field.
+
+    ``kind`` is "plain" (one step per sweep), "blocked" (the same in blocks of rows) or "tiled"
+    (temporally blocked).
+    """
+    folder = place / f"in-memory-{kind}"
+    levels = sum(3 if field.evolving else 1 for field in problem.stencil.fields)
+    options = RunOptions.of(
+        memory=levels * problem.field_bytes * 5 // 4 + (1 << 30),
+        out=folder,
+        tier="memory",
+        **KINDS[kind],
+    )
+    result = pipeline.run(problem, options)
+    values = np.array(result[problem.stencil.fields[0].name][planes])
+    shutil.rmtree(folder)
+    return result.record, values
+
+
+def update_rate(record: Record) -> float:
+    """1e9 updates per second while the kernel ran: what a resident run is judged by."""
+    return record.measured.updates / record.measured.compute_seconds / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfCore:
+    """A finished run: its record, the file of its first field, and how the limit was enforced."""
+
+    record: Record
+    result: Path
+    enforced: str
+
+
+def out_of_core(workload: Workload, place: Path) -> OutOfCore:
+    """Run the job in a process of its own, under a memory limit where one can be set.
+
+    Raises ExecutionError where the run fails.
+    """
+    job, out = place / "job.toml", place / "whole"
+    job.write_text(_job(workload))
+    command = [sys.executable, "-m", "outgrid", "run", str(job), "--out", str(out)]
+    with memory_limit(workload.memory_bytes) as limited:
+        done = limited.run([*command, "--json"])
+        enforced = limited.reason
+    if done.returncode != 0:
+        raise ExecutionError(f"the out-of-core run ended with exit code {done.returncode}")
+    record = read_record(out)
+    return OutOfCore(record, out / f"{workload.case.stencil.fields[0].name}.npy", enforced)
+
+
+def _job(workload: Workload) -> str:
+    case, problem = workload.case, workload.problem()
+    parameters = ", ".join(f"{name} = {value}" for name, value in case.parameters.items())
+    initial = ", ".join(f"{name} = {json.dumps(text)}" for name, text in case.initial().items())
+    return f"""[problem]
+stencil = {json.dumps(case.source)}
+shape = {list(problem.shape)}
+dtype = "{case.dtype}"
+steps = {workload.steps}
+boundary = "frozen"
+parameters = {{ {parameters} }}
+initial = {{ {initial} }}
+
+[run]
+memory = {workload.memory_bytes}
+tier = "direct"
+"""
+
+
+def same_planes(result: Path, start: int, core: np.ndarray) -> bool:
+    """Whether planes from ``start`` on in the file ``result`` equal ``core`` byte for byte."""
+    return np.load(result, mmap_mode="r")[start : start + len(core)].tobytes() == core.tobytes()

@@ -1,0 +1,246 @@
+"""Rows of the table: one stencil, one mode, one rate, with its ratios to what was measured beside.
+
+For each stencil the rates in memory (plain, in blocks, temporally tiled, by hand) come from one
+grid of a few planes, the ceilings from grids in cache, and one row out of core from each factor.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from outgrid.bench.ceiling import ceiling
+from outgrid.bench.core import Say
+from outgrid.bench.hand import HAND_WRITTEN, HandLoop, memory_bandwidth
+from outgrid.bench.measure import in_memory, out_of_core, same_planes, update_rate
+from outgrid.bench.workloads import Case, Workload
+from outgrid.machine import Machine, describe_machine
+from outgrid.record import Record
+from outgrid.units import format_bytes
+
+__all__ = ["FACTORS", "Row", "answers_agree", "measure_rows"]
+
+FACTORS = (1.0, 4.0, 8.0, 16.0)
+PLAIN_STEPS = 4
+TILED_STEPS = {2: 48, 3: 24}
+CACHE_LEVELS = (1, 2, 3)
+CENTRES = (0.4, 1.0)  # parts of the grid on which an answer out of core is compared
+# A loop by hand groups its sums otherwise: a few units in the last place per step.
+ROUNDING = {"float64": 1e-14, "float32": 5e-6}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement. What does not apply to a mode is None.
+
+    ``over_ceiling`` is over the fastest of the ceilings. ``identical`` compares to the byte, except
+    for ``hand``, whose sums are grouped by the compiler: there it is None and ``difference`` is the
+    largest difference from the plain sweep, over the largest value. ``factor`` is the state of the
+    problem over the memory limit, 0 in memory.
+    """
+
+    stencil: str
+    dtype: str
+    mode: str
+    factor: float
+    shape: tuple[int, ...]
+    steps: int
+    glups: float | None = None
+    gflops: float | None = None
+    over_plain: float | None = None
+    over_ceiling: float | None = None
+    wait_share: float | None = None
+    io_over_ideal: float | None = None
+    identical: bool | None = None
+    difference: float | None = None
+    gigabytes_per_second: float | None = None
+    memory_limit_bytes: int | None = None
+    peak_memory_over_limit: float | None = None
+    depth: int | None = None
+    prediction_error: float | None = None
+    limit: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return asdict(self) | {"shape": list(self.shape)}
+
+
+def answers_agree(rows: Sequence[Row]) -> bool:
+    """Whether no row's answer differs from its reference by more than it may."""
+    return all(
+        row.identical is not False
+        and (row.difference is None or row.difference <= ROUNDING[row.dtype] * max(1, row.steps))
+        for row in rows
+    )
+
+
+def measure_rows(workloads: Sequence[Workload], folder: Path | None, say: Say) -> list[Row]:
+    """All rows of ``workloads``; those of one case share the references measured for the first."""
+    place = Path(tempfile.mkdtemp(prefix="outgrid-bench-", dir=folder))
+    try:
+        rows = _bandwidth_rows(place, say)
+        for case in dict.fromkeys(workload.case for workload in workloads):
+            own = [workload for workload in workloads if workload.case == case]
+            rows += _CaseRows(own, place, say).rows()
+        return rows
+    finally:
+        shutil.rmtree(place)
+
+
+def _bandwidth_rows(place: Path, say: Say) -> list[Row]:
+    say("memory bandwidth")
+    found = memory_bandwidth(place)
+    return [
+        Row(name, "float64", "bandwidth", 0, (), 0, gigabytes_per_second=rate)
+        for name, rate in (("copy", found.copy), ("scale", found.scale))
+    ]
+
+
+class _CaseRows:
+    """The rows of one case."""
+
+    def __init__(self, workloads: Sequence[Workload], place: Path, say: Say) -> None:
+        self.workloads, self.place, self.say = workloads, place, say
+        self.case: Case = workloads[0].case
+        self.machine: Machine = describe_machine()
+        self.samples: dict[str, list[float]] = {}
+        self.templates: list[Row] = []
+
+    def rows(self) -> list[Row]:
+        """Measure everything, references before and after what is compared with them."""
+        first = self.workloads[0]
+        self._ceilings()
+        answer = self._reference("plain")
+        if self.case.name in HAND_WRITTEN:
+            self._hand(answer)
+        self._reference("blocked", answer)
+        self._tiled()
+        for workload in self.workloads:
+            self._out_of_core(workload)
+        self._reference("plain", answer, workload=first)
+        return [self._with_ratios(row) for row in self.templates]
+
+    def _add(self, row: Row, glups: float) -> None:
+        key = f"{row.mode} {row.factor}"
+        if key not in self.samples:
+            self.templates.append(row)
+        self.samples.setdefault(key, []).append(glups)
+
+    def _with_ratios(self, row: Row) -> Row:
+        rates = {key: statistics.median(found) for key, found in self.samples.items()}
+        glups = rates[f"{row.mode} {row.factor}"]
+        ceilings = [rate for key, rate in rates.items() if key.startswith("ceiling")]
+        return replace(
+            row,
+            glups=glups,
+            gflops=glups * self.case.stencil.flops,
+            over_plain=glups / rates["plain 0"],
+            over_ceiling=glups / max(ceilings),
+        )
+
+    def _row(self, mode: str, shape: tuple[int, ...], steps: int, **others: Any) -> Row:
+        return Row(self.case.name, self.case.dtype, mode, 0, shape, steps, **others)
+
+    def _say(self, what: str) -> None:
+        self.say(f"{self.case.spelling}: {what}")
+
+    def _ceilings(self) -> None:
+        for level in CACHE_LEVELS:
+            self._say(f"ceiling in L{level}")
+            glups, shape = ceiling(self.case, self.machine, level)
+            self._add(self._row(f"ceiling-l{level}", shape, 0), glups)
+
+    def _reference(
+        self, kind: str, answer: np.ndarray | None = None, workload: Workload | None = None
+    ) -> np.ndarray:
+        self._say(f"{kind}, in memory")
+        workload = workload or self.workloads[0]
+        problem = workload.problem(0, workload.reference_planes, PLAIN_STEPS)
+        record, values = in_memory(problem, kind, self.place)
+        identical = None if answer is None else values.tobytes() == answer.tobytes()
+        row = self._row(kind, problem.shape, problem.steps, identical=identical)
+        self._add(row, update_rate(record))
+        return values
+
+    def _hand(self, answer: np.ndarray) -> None:
+        self._say("by hand, in memory")
+        workload = self.workloads[0]
+        problem = workload.problem(0, workload.reference_planes, PLAIN_STEPS)
+        loop = HandLoop(problem, self.place)
+        rates: list[float] = []
+        difference = 0.0
+        for _ in range(2):
+            glups, values = loop.run()
+            rates.append(glups)
+            difference = largest_difference(values, answer)
+            del values
+        loop.release()
+        row = self._row("hand", problem.shape, problem.steps, difference=difference)
+        for glups in rates:
+            self._add(row, glups)
+
+    def _tiled(self) -> None:
+        """Tiled in memory for more steps than the other references, so compared anew."""
+        self._say("temporally blocked, in memory")
+        workload = self.workloads[0]
+        steps = TILED_STEPS[self.case.stencil.ndim]
+        problem = workload.problem(0, workload.reference_planes, steps)
+        record, _ = in_memory(problem, "tiled", self.place, slice(0, 1))
+        few = workload.problem(0, workload.reference_planes, PLAIN_STEPS)
+        _, plain = in_memory(few, "blocked", self.place)
+        _, tiled = in_memory(few, "tiled", self.place)
+        row = self._row(
+            "tiled",
+            problem.shape,
+            steps,
+            identical=plain.tobytes() == tiled.tobytes(),
+            depth=max(record.plan["depths"]),
+        )
+        self._add(row, update_rate(record))
+
+    def _out_of_core(self, workload: Workload) -> None:
+        state = workload.problem().field_bytes * self.case.levels
+        limit = workload.memory_bytes
+        self._say(f"out of core, {format_bytes(state)} under {format_bytes(limit)}")
+        streamed = out_of_core(workload, self.place)
+        identical = all(self._agrees(workload, streamed.result, centre) for centre in CENTRES)
+        shutil.rmtree(streamed.result.parent)
+        record: Record = streamed.record
+        measured = record.measured
+        row = self._row(
+            "outofcore",
+            workload.problem().shape,
+            workload.steps,
+            identical=identical,
+            wait_share=measured.wait_seconds / measured.seconds,
+            io_over_ideal=measured.io_over_ideal,
+            memory_limit_bytes=limit,
+            peak_memory_over_limit=measured.peak_memory_over_limit,
+            depth=max(record.plan["depths"]),
+            prediction_error=record.prediction_error,
+            limit=streamed.enforced,
+        )
+        self._add(replace(row, factor=workload.factor), measured.glups)
+
+    def _agrees(self, workload: Workload, result: Path, centre: float) -> bool:
+        first, last, start, end = workload.part(centre)
+        self._say(f"comparing planes {start}..{end - 1}")
+        part = workload.problem(first, last)
+        _, core = in_memory(part, "blocked", self.place, slice(start - first, end - first))
+        return same_planes(result, start, core)
+
+
+def largest_difference(values: np.ndarray, answer: np.ndarray) -> float:
+    """The largest difference over the largest value, plane by plane so that memory stays small."""
+    difference = scale = 0.0
+    for plane, expected in zip(values, answer, strict=True):
+        difference = max(difference, float(np.abs(plane - expected).max()))
+        scale = max(scale, float(np.abs(expected).max()))
+    return difference / scale if scale else difference

@@ -1,0 +1,88 @@
+"""The figures as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from outgrid.bench.rows import Row
+from outgrid.lines import align, format_share
+
+__all__ = ["columns", "core_table", "row_table"]
+
+HEADINGS = (
+    "stencil",
+    "dtype",
+    "mode",
+    "factor",
+    "GLUP/s",
+    "GFLOP/s",
+    "over plain",
+    "over ceiling",
+    "waiting",
+    "bytes/ideal",
+    "answer",
+)
+
+
+def core_table(figures: dict[str, Any]) -> str:
+    """What the default run found, a line per figure."""
+    shape = " x ".join(str(extent) for extent in figures["shape"])
+    what = f"{figures['stencil']} {figures['dtype']} on {shape}"
+    return align(
+        [
+            (f"{what}, {figures['factor']:g} times its memory limit", ""),
+            ("plain, in memory", f"{figures['plain_glups']:.2f} GLUP/s"),
+            ("blocked, in memory", f"{figures['blocked_glups']:.2f} GLUP/s"),
+            ("out of core", f"{figures['outofcore_glups']:.2f} GLUP/s"),
+            ("out of core / plain", f"{figures['outofcore_over_plain']:.2f}"),
+            ("waiting for transfers", format_share(figures["wait_share"])),
+            ("bytes / ideal", f"{figures['io_over_ideal']:.3f}"),
+            ("peak memory / limit", f"{figures['peak_memory_over_limit']:.2f}"),
+            ("limit", figures["limit"]),
+            ("answers", "identical to the byte" if figures["identical"] else "DIFFER"),
+        ]
+    )
+
+
+def row_table(rows: Sequence[Row]) -> str:
+    """One line per row, in columns."""
+    return columns([HEADINGS, *(_cells(row) for row in rows)])
+
+
+def columns(lines: Sequence[Sequence[str]]) -> str:
+    """Texts in columns as wide as their widest text; the first line is the heading."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    if row.gigabytes_per_second is not None:
+        rate = f"{row.gigabytes_per_second:.1f} GB/s"
+        return (row.stencil, row.dtype, row.mode, "", rate, *[""] * 6)
+    return (
+        row.stencil,
+        row.dtype,
+        row.mode,
+        f"{row.factor:g}" if row.factor else "",
+        _number(row.glups),
+        _number(row.gflops, 1),
+        _number(row.over_plain),
+        _number(row.over_ceiling),
+        "" if row.wait_share is None else format_share(row.wait_share),
+        _number(row.io_over_ideal, 3),
+        _answer(row),
+    )
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def _answer(row: Row) -> str:
+    if row.identical is not None:
+        return "identical" if row.identical else "DIFFERS"
+    return "" if row.difference is None else f"within {row.difference:.0e}"

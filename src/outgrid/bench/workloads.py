@@ -1,0 +1,219 @@
+"""What is measured: stencils, their data, and grids that are a multiple of a memory limit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from outgrid.bench import mask
+from outgrid.errors import UsageError
+from outgrid.stencil.catalog import lookup
+from outgrid.stencil.model import Stencil
+from outgrid.stencil.problem import Problem
+from outgrid.units import parse_bytes, suggest
+
+__all__ = ["CASES", "CORE_PLANES", "Case", "Workload", "choose", "workload"]
+
+CORE_PLANES = 8  # planes of a part that are compared
+ITEM_BYTES = {"float32": 4, "float64": 8}
+MOST_STEPS = {2: 256, 3: 72}
+LEAST_STEPS = 8
+# What a run needs beside its window, and how many planes the window of a deep sweep holds.
+FIXED_BYTES = 64 << 20
+WINDOW_PLANES = 112
+ROWS_PER_PLANE = 64  # rows of a 2-D grid that take the place of one plane of a 3-D grid
+REFERENCE_CELLS = 1 << 27
+SWEEP_SECONDS = 45
+
+
+@dataclass(frozen=True)
+class Case:
+    """A stencil in one precision. ``source`` is what a job file calls it.
+
+    ``expected_glups`` only decides how many steps are made; ``memory`` is the usual limit.
+    """
+
+    name: str
+    dtype: str
+    source: str
+    expected_glups: float
+    memory: str = "1GiB"
+
+    @property
+    def spelling(self) -> str:
+        """What ``--only`` takes."""
+        return f"{self.name}:{self.dtype}"
+
+    @cached_property
+    def stencil(self) -> Stencil:
+        """The stencil, in the dimensions in which it is measured."""
+        if self.name == "mask15":
+            return mask.mask15.trace(2)
+        definition = lookup(self.name)
+        return definition.trace(3 if self.name.startswith("wave") else None)
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one value."""
+        return ITEM_BYTES[self.dtype]
+
+    @property
+    def levels(self) -> int:
+        """Arrays that hold the state of the problem: evolving levels and coefficients."""
+        return sum(field.levels for field in self.stencil.fields)
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """Values of the parameters, all of them stable."""
+        return {"k": 0.1} if "k" in self.stencil.parameters else {}
+
+    def initial(self, first: int = 0) -> dict[str, str]:
+        """Formulas of the fields on planes first, first + 1, ... of the whole grid."""
+        return {
+            field.name: noise(self.stencil.ndim, first) if field.evolving else velocity(first)
+            for field in self.stencil.fields
+        }
+
+
+def noise(ndim: int, first: int = 0) -> str:
+    """Values that are neither zero nor smooth and differ from plane to plane.
+
+    A product of functions of single axes, so that filling a grid costs one product per cell.
+    """
+    if ndim == 2:
+        return f"sin(12.9898*x + 0.5)*cos(37.719*(y + {first}) + 78.233)"
+    return f"sin(12.9898*x + 0.5)*(sin(78.233*y) + cos(37.719*(z + {first})))"
+
+
+def velocity(first: int = 0) -> str:
+    """A squared velocity that varies over the grid, below the stability limit of order 8."""
+    return f"0.1 + 0.02*sin(0.013*x)*cos(0.021*(z + {first}))"
+
+
+CASES: tuple[Case, ...] = (
+    Case("heat7", "float64", "heat7", 1.0),
+    Case("heat7", "float32", "heat7", 2.0),
+    Case("box27", "float64", "box27", 0.6),
+    Case("wave:8", "float32", "wave:8", 0.7),
+    Case("heat5", "float64", "heat5", 2.0),
+    Case("heat5", "float32", "heat5", 4.0),
+    Case("mask15", "float32", f"{Path(mask.__file__)}:mask15", 0.15, memory="128MiB"),
+)
+
+
+def choose(text: str) -> Case:
+    """The case meant by "heat7", "heat7:float32" or "wave:8:float32".
+
+    Without a type the first one listed is meant. Raises UsageError with the nearest name.
+    """
+    for case in CASES:
+        if text in (case.spelling, case.name):
+            return case
+    spellings = [case.spelling for case in CASES]
+    raise UsageError(f"no measured stencil is called {text!r}{suggest(text, spellings)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One case on planes of shape ``plane``: rows and columns, or only columns in 2-D.
+
+    Its grid is so long that the state of the problem is ``factor`` times the memory limit.
+    """
+
+    case: Case
+    memory_bytes: int
+    factor: float
+    plane: tuple[int, ...]
+    steps: int
+
+    @property
+    def plane_bytes(self) -> int:
+        """Bytes of one plane of one field."""
+        return self.case.item_bytes * math.prod(self.plane)
+
+    @property
+    def planes(self) -> int:
+        """Planes of the grid."""
+        return round(self.factor * self.memory_bytes / (self.case.levels * self.plane_bytes))
+
+    @property
+    def reach(self) -> int:
+        """Planes by which a value depends on others after all steps."""
+        return self.steps * self.case.stencil.radius[0]
+
+    def problem(self, first: int = 0, last: int | None = None, steps: int | None = None) -> Problem:
+        """Planes [first, last) of the grid, with the values that they begin with."""
+        planes = (self.planes if last is None else last) - first
+        case = self.case
+        return Problem(
+            case.stencil,
+            (planes, *self.plane),
+            case.dtype,
+            self.steps if steps is None else steps,
+            case.parameters,
+            "frozen",
+            case.initial(first),
+        )
+
+    def part(self, centre: float) -> tuple[int, int, int, int]:
+        """(first, last, core first, core last) of a part around ``centre``, 0..1 of the grid.
+
+        The core depends on nothing outside of the part, whose ends are those of the grid or as far
+        away as values travel in all steps.
+        """
+        core = min(CORE_PLANES, self.planes)
+        start = round(centre * (self.planes - core))
+        first, last = start - self.reach, start + core + self.reach
+        return max(0, first), min(self.planes, last), start, start + core
+
+    @property
+    def reference_planes(self) -> int:
+        """Planes of the grid on which rates in memory are measured."""
+        cells = min(REFERENCE_CELLS, self.memory_bytes // self.case.item_bytes)
+        least = 4 * self.case.stencil.radius[0] + 4
+        return max(least, cells // math.prod(self.plane))
+
+
+def workload(
+    case: Case,
+    memory: str | int | None = None,
+    factor: float = 8,
+    plane: tuple[int, ...] | None = None,
+    steps: int | None = None,
+) -> Workload:
+    """A workload that takes less than two minutes on two cores.
+
+    Planes are as large as leaves room for deep sweeps. Raises UsageError where the limit is below
+    what any run needs or ``plane`` has the wrong number of axes.
+    """
+    memory_bytes = parse_bytes(case.memory if memory is None else memory)
+    if memory_bytes < FIXED_BYTES + (32 << 20):
+        raise UsageError(f"a limit of {memory_bytes} bytes leaves no window; 128MiB does")
+    if factor <= 0:
+        raise UsageError(f"the factor {factor:g} is not above 0")
+    ndim = case.stencil.ndim
+    shape = plane or usual_plane(case, memory_bytes)
+    if len(shape) != ndim - 1:
+        wanted = "ROWSxCOLUMNS" if ndim == 3 else "COLUMNS"
+        raise UsageError(f"a plane of {case.name} is {wanted}, not {'x'.join(map(str, shape))}")
+    if steps is None:
+        cells = factor * memory_bytes / (case.levels * case.item_bytes)
+        affordable = round(SWEEP_SECONDS * case.expected_glups * 1e9 / cells)
+        steps = min(MOST_STEPS[ndim], max(LEAST_STEPS, affordable))
+    return Workload(case, memory_bytes, factor, shape, steps)
+
+
+def usual_plane(case: Case, memory_bytes: int) -> tuple[int, ...]:
+    """A plane of powers of two of which the window holds enough for deep sweeps."""
+    plane_bytes = (memory_bytes - FIXED_BYTES) // WINDOW_PLANES // case.levels
+    if case.stencil.ndim == 2:
+        return (power_of_two(plane_bytes // ROWS_PER_PLANE // case.item_bytes),)
+    side = power_of_two(math.isqrt(plane_bytes // case.item_bytes))
+    return (min(side, 1024), min(side, 1024))
+
+
+def power_of_two(bound: int) -> int:
+    """The largest power of two up to ``bound``, at least 64."""
+    return max(64, 1 << (max(1, bound).bit_length() - 1))

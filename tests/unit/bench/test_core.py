@@ -1,0 +1,152 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outgrid.bench import ceiling, mask, rows, workloads
+from outgrid.bench.ceiling import ceiling_shape
+from outgrid.bench.hand import HandLoop
+from outgrid.bench.measure import OutOfCore, in_memory, out_of_core
+from outgrid.bench.workloads import CASES, choose, workload
+from outgrid.cli import main
+from outgrid.errors import UsageError
+
+ROW_KEYS = {
+    *("stencil", "dtype", "mode", "factor", "glups", "gflops", "over_plain", "over_ceiling"),
+    *("wait_share", "io_over_ideal", "identical"),
+}
+CORE_KEYS = {
+    *("plain_glups", "blocked_glups", "outofcore_glups", "outofcore_over_plain", "io_over_ideal"),
+    *("peak_memory_over_limit", "identical"),
+}
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grids and times so small that figures mean nothing and a row takes a second."""
+    monkeypatch.setattr(workloads, "REFERENCE_CELLS", 1 << 14)
+    monkeypatch.setattr(ceiling, "SECONDS", 1e-4)
+    monkeypatch.setattr(rows, "CACHE_LEVELS", (1,))
+
+
+def bench(path: Path, *arguments: str) -> int:
+    common = ("--memory", "96MiB", "--scratch", str(path), "--json", str(path / "figures.json"))
+    return main(["bench", "core", *common, *arguments])
+
+
+@pytest.mark.usefixtures("brief")
+def test_rows_hold_every_mode_and_ratio(tmp_path, capsys):
+    plane = ("--plane", "64x64", "--steps", "4")
+    assert bench(tmp_path, "--only", "heat7", "--factor", "0.05", *plane) == 0
+    found = json.loads((tmp_path / "figures.json").read_text())
+    assert all(row.keys() >= ROW_KEYS for row in found)
+    modes = {row["mode"]: row for row in found}
+    expected = {"bandwidth", "ceiling-l1", "plain", "hand", "blocked", "tiled", "outofcore"}
+    assert modes.keys() == expected
+    assert modes["plain"]["over_plain"] == 1
+    assert modes["ceiling-l1"]["over_ceiling"] == 1
+    streamed = modes["outofcore"]
+    assert streamed["identical"] is modes["tiled"]["identical"] is True
+    assert streamed["factor"] == 0.05
+    assert streamed["over_plain"] == pytest.approx(streamed["glups"] / modes["plain"]["glups"])
+    assert streamed["gflops"] == pytest.approx(9 * streamed["glups"])
+    assert "heat7" in capsys.readouterr().out
+    assert [entry.name for entry in tmp_path.iterdir()] == ["figures.json"]
+
+
+@pytest.mark.usefixtures("brief")
+def test_the_default_run_keeps_its_keys(tmp_path):
+    assert bench(tmp_path, "--factor", "0.05", "--plane", "64x64", "--steps", "4") == 0
+    found = json.loads((tmp_path / "figures.json").read_text())
+    assert found.keys() >= CORE_KEYS
+    assert found["identical"] is True
+    assert found["io_over_ideal"] == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_wrong_answer_is_reported(tmp_path, monkeypatch, capsys):
+    def spoiled(*arguments: object) -> OutOfCore:
+        done = out_of_core(*arguments)
+        values = np.load(done.result, mmap_mode="r+")
+        values[-3, 10, 10] += 1e-9
+        values.flush()
+        return done
+
+    monkeypatch.setattr(rows, "out_of_core", spoiled)
+    plane = ("--plane", "64x64", "--steps", "4")
+    assert bench(tmp_path, "--only", "heat7", "--factor", "0.05", *plane) == 1
+    (row,) = (
+        row
+        for row in json.loads((tmp_path / "figures.json").read_text())
+        if row["mode"] == "outofcore"
+    )
+    assert row["identical"] is False
+    assert "DIFFERS" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_coefficient_field_and_two_levels_are_measured(tmp_path):
+    found = workload(choose("wave:8"), "96MiB", 0.2, (32, 32), 3)
+    assert found.planes * 3 * 32 * 32 * 4 == pytest.approx(0.2 * (96 << 20), rel=0.01)
+    done = rows.measure_rows([found], tmp_path, lambda text: None)
+    assert rows.answers_agree(done)
+    assert [row.mode for row in done].count("outofcore") == 1
+
+
+@pytest.mark.parametrize("name", ["heat7:float64", "heat7:float32", "heat5:float64"])
+def test_the_loop_by_hand_computes_the_same(name, tmp_path):
+    case = choose(name)
+    plane = (40, 48) if case.stencil.ndim == 3 else (48,)
+    problem = workload(case, "96MiB", 1, plane, 5).problem(0, 30)
+    loop = HandLoop(problem, tmp_path)
+    _, values = loop.run()
+    _, expected = in_memory(problem, "plain", tmp_path)
+    _, other = in_memory(workload(case, "96MiB", 1, plane, 6).problem(0, 30), "plain", tmp_path)
+    bound = 5 * rows.ROUNDING[case.dtype]
+    assert rows.largest_difference(values, expected) < bound
+    assert rows.largest_difference(values, other) > 1000 * bound
+    del values
+    loop.release()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.spelling)
+def test_usual_workloads_have_room_to_be_compared(case):
+    for factor in rows.FACTORS:
+        found = workload(case, factor=factor)
+        first, last, start, end = found.part(0.4)
+        assert first <= start < end <= last
+        assert first == 0 or start - first == found.reach
+        assert last == found.planes or last - end == found.reach
+        assert found.problem().shape[0] > 2 * case.stencil.radius[0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.spelling)
+def test_ceilings_fit_their_cache(case):
+    rings = sum(2 if field.evolving else 1 for field in case.stencil.fields)
+    for nbytes in (1 << 20, 1 << 24):
+        shape = ceiling_shape(case, nbytes)
+        assert np.prod(shape) * rings * case.item_bytes <= nbytes
+        assert all(n > 2 * r for n, r in zip(shape, case.stencil.radius, strict=True))
+
+
+def test_the_mask_has_225_weights_that_differ_and_sum_to_one():
+    weights = mask.weights()
+    assert len(set(weights.values())) == len(weights) == 225
+    assert sum(weights.values()) == pytest.approx(1)
+    assert mask.mask15.trace(2).radius == (7, 7)
+
+
+def test_mistakes_name_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'heat7"):
+        choose("heat77:float64")
+    with pytest.raises(UsageError, match="ROWSxCOLUMNS"):
+        workload(choose("heat7"), plane=(64,))
+    with pytest.raises(UsageError, match="128MiB"):
+        workload(choose("heat7"), "32MiB")
+
+
+@pytest.mark.parametrize("arguments", [["--plane", "64*64"], ["--factor", "1", "--factor", "2"]])
+def test_wrong_usage_ends_with_2(arguments, tmp_path, capsys):
+    assert bench(tmp_path, *arguments) == 2
+    assert "outgrid: " in capsys.readouterr().err
