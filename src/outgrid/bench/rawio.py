@@ -24,6 +24,8 @@ FIO_PATTERN = {"read": "read", "write": "write", "mixed": "rw"}
 # On small pages a device with few segments per request gets requests in halves: fio would lose a
 # quarter against memory like ours, on huge pages.
 FIO_HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+# Its first requests touch memory for the first time: not what is measured.
+FIO_RAMP_MILLISECONDS = 200
 FIO_SECONDS = 60  # beyond what a measurement of a second or two may take
 
 SOURCE = r"""
@@ -151,6 +153,7 @@ def _fio_rate(
         f"--bs={effort.request_bytes}",
         f"--iodepth={effort.queue_depth}",
         f"--size={noise.nbytes}",
+        f"--ramp_time={FIO_RAMP_MILLISECONDS}ms",
         f"--runtime={round(1000 * seconds)}ms",
         "--time_based",
         "--direct=1",
