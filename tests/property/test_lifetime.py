@@ -71,7 +71,9 @@ def test_levels_are_needed_from_their_first_read_on(stencil, depth):
                 reads[version if field.evolving else 0].append(front)
         for level in (0, -1) if field.levels == 2 else (0,):
             if reads[level]:
-                assert needed_from(field.name, level, found, skew) == min(reads[level])
+                lead = needed_from(field.name, level, found, skew)
+                # Arrivals are timed for sweeps of any depth, so for the second step as well.
+                assert lead == min(reads[level]) if depth > 1 else lead <= min(reads[level])
         if field.evolving:
             writes = [
                 (front, version)
