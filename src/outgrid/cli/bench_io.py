@@ -22,6 +22,7 @@ def run_io(arguments: argparse.Namespace) -> int:
 def table(figures: dict[str, Any]) -> str:
     """Rates and their ratios to the reference as text."""
     lines = [
+        ("medians of the rounds; in brackets the best of them", ""),
         (f"{figures['queue_depth']} requests of {format_bytes(figures['request_bytes'])}", ""),
         ("reference", figures["reference"]),
         ("load", f"{figures['load']:.2g}"),
@@ -34,6 +35,7 @@ def table(figures: dict[str, Any]) -> str:
             kind = row["kind"]
             lines.append((kind, ""))
         rate = f"{row['bytes_per_second'] / 1e9:.2f} GB/s"
-        lines.append((row["method"], f"{rate}  {row['over_reference']:.2f} of the reference"))
+        ratios = f"{row['over_reference']:.2f} ({row['best_over_reference']:.2f})"
+        lines.append((row["method"], f"{rate}  {ratios} of the reference"))
     lines += [("refused", refusal) for refusal in figures["refusals"]]
     return align(lines)

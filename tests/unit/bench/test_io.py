@@ -41,6 +41,7 @@ def test_ratios_are_taken_within_each_round():
     ours, loop = io.rows(samples, "loop")
     assert ours["bytes_per_second"] == 4
     assert ours["over_reference"] == 1
+    assert ours["best_over_reference"] == 0.9
     assert loop["over_reference"] == 1
 
 
