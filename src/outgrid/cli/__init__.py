@@ -24,7 +24,7 @@ VERBS = {
     "resume": "go on with an unfinished run",
     "show": "print a plan, a kernel or a record, or draw a field",
     "report": "write a run's summary and pictures",
-    "probe": "describe this machine",
+    "probe": "measure this machine",
     "bench": "measure rates beside their references",
     "demo": "a tsunami over a real sea floor, ten times larger than its memory",
 }
