@@ -41,8 +41,8 @@ DEFAULT_QUEUE_DEPTH = 16
 PREVIEW_EDGE = 512
 """Longest edge, in pixels, of the frames that `preview = true` asks for."""
 
-REQUIREMENTS = ("io_uring", "aio", "threads", "direct", "huge_pages")
-"""What `require` may name: an I/O engine, O_DIRECT on every file, huge pages under the window."""
+REQUIREMENTS = ("io_uring", "aio", "threads", "direct")
+"""What `require` may name: an I/O engine or O_DIRECT on every file."""
 
 
 class BoundaryTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
