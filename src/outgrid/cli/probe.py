@@ -24,6 +24,9 @@ NAMES = {
     "flush_seconds": "scratch flush",
 }
 
+# Load per core from which on the rates are those that others left over.
+BUSY_LOAD = 0.5
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
@@ -60,6 +63,7 @@ def _text(machine: Machine, described: Machine, profile: Profile) -> str:
             ("system", f"Linux {machine.kernel}, Python {machine.python}"),
             (f"measured {profile.started} at a load of {profile.load:.2g}; assumed without", ""),
             *_rates(machine, described),
+            *_disturbance(profile),
             ("one core over working sets, all cores at work", ""),
             *((format_bytes(size), _rate(rate)) for size, rate in profile.working_sets[::2]),
             (f"scratch on {profile.key.mount}", ""),
@@ -74,6 +78,12 @@ def _rates(machine: Machine, described: Machine) -> Iterator[tuple[str, str]]:
         found, assumed = getattr(machine, name), getattr(described, name)
         distance = format_signed_share(assumed / found - 1)
         yield words, f"{_quantity(name, found):<12}  {_quantity(name, assumed)} ({distance})"
+
+
+def _disturbance(profile: Profile) -> list[tuple[str, str]]:
+    if profile.load < BUSY_LOAD * profile.key.cores:
+        return []
+    return [("busy", "others were at work; measure --again when they are done")]
 
 
 def _quantity(name: str, value: float) -> str:

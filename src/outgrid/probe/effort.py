@@ -14,7 +14,7 @@ class Effort:
     Every quantity is measured `rounds` times, in rounds that take turns over all quantities: what
     disturbs the machine for a second spoils one value of each and no median. `transfer_seconds` is
     the time for one kind of transfer in one round, `pass_bytes` what one core moves at least for
-    one rate. `memory_bytes` bounds the memory that is touched, None for an eighth of the machine's.
+    one rate. `memory_bytes` bounds the memory that is touched, None for half of the machine's.
     """
 
     rounds: int = 5

@@ -37,6 +37,16 @@ __attribute__((noinline)) void scale(double* __restrict target, const double* __
 }
 }  // namespace
 
+// Memory that was never written is one page of zeroes, read from cache. Each thread writes its own
+// part, so that it lies near the thread.
+extern "C" void outgrid_touch(double* base, std::int64_t stride, int threads) {
+#pragma omp parallel num_threads(threads)
+  {
+    double* part = base + omp_get_thread_num() * stride;
+    for (std::int64_t i = 0; i < stride; ++i) part[i] = 1.0;
+  }
+}
+
 // Each thread sweeps its own `cells` results `passes` times; 0 where fewer threads ran.
 extern "C" int outgrid_scale(double* base, std::int64_t stride, std::int64_t cells,
                              std::int64_t passes, int threads, double* seconds) {
@@ -71,7 +81,7 @@ class MemoryRates:
 def measure_memory(machine: Machine, effort: Effort) -> MemoryRates:
     """Medians of `effort.rounds` rounds. Raises BuildError where nothing can be compiled."""
     library = build(SOURCE, find_compiler()).handle
-    room = min(effort.memory_bytes or machine.memory_bytes // 8, machine.memory_bytes // 2)
+    room = min(effort.memory_bytes or machine.memory_bytes, machine.memory_bytes // 2)
     share = room // machine.cores // 4096 * 4096
     # Twice each core's part of the largest cache leaves nothing from one pass to the next.
     largest = min(share, max(128 << 20, 2 * machine.l3_bytes // machine.cores))
@@ -114,6 +124,8 @@ class _Loop:
             ctypes.c_void_p,
         ]
         self._address, self._cores, self._stride = buffer.address, cores, stride
+        library.outgrid_touch.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int]
+        library.outgrid_touch(buffer.address, stride, cores)
         self._seconds = (ctypes.c_double * cores)()
 
     def rates(self, set_bytes: int, pass_bytes: int) -> list[float]:

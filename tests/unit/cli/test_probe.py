@@ -26,7 +26,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
             request_bytes=2 << 20,
             queue_depth=16,
             seconds=1.0,
-            load=0.5,
+            load=0.4,
             started="2026-01-01T00:00:00+00:00",
         )
 
@@ -59,3 +59,10 @@ def test_rates_stand_beside_what_was_assumed(measured, tmp_path, capsys):
     assert "(-62 %)" in text  # 1.5 GB/s assumed
     assert "128 KiB" in text
     assert "16 of 2.00 MiB" in text
+    assert "busy" not in text
+
+
+def test_a_busy_machine_is_said(measured, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(verb, "BUSY_LOAD", 0)
+    assert main(["probe", "--scratch", str(tmp_path)]) == 0
+    assert "others were at work" in capsys.readouterr().out
