@@ -18,10 +18,9 @@ from typing import Any
 
 from outgrid.bench.rawio import Fio, Loop, find_fio
 from outgrid.errors import StoreError
-from outgrid.machine import describe_machine
 from outgrid.native import engines
 from outgrid.probe.effort import Effort
-from outgrid.probe.profile import existing
+from outgrid.probe.profile import existing, known_machine
 from outgrid.probe.scratch import KINDS, Flow, Kind, NoiseFile, noise_file
 from outgrid.storage.transfers import Transfers
 from outgrid.version import __version__
@@ -66,7 +65,7 @@ def measure_io(folder: Path | None, say: Say, effort: Effort = QUICK) -> dict[st
         "load": load,
         "started": started,
         "version": __version__,
-        "machine": describe_machine().to_dict(),
+        "machine": known_machine(place).to_dict(),
     }
 
 

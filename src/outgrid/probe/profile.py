@@ -108,10 +108,13 @@ def known_machine(scratch: Path | None) -> Machine:
 def known_profile(described: Machine, scratch: Path | None) -> Profile | None:
     """What was kept for this machine and scratch folder, None where nothing fits."""
     key = Key.of(described, scratch or Path())
+    path = _path(key)
     try:
-        text = _path(key).read_bytes()
-    except FileNotFoundError:
+        text = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise StoreError("cannot read the profile", path=path, errno=error.errno) from error
     try:
         profile = msgspec.json.decode(text, type=Profile)
     except msgspec.DecodeError:  # of another version, or cut off: as good as none
@@ -140,7 +143,7 @@ def keep_profile(profile: Profile) -> Path:
 def existing(folder: Path) -> Path:
     """`folder`, or the nearest of its parents that exists."""
     place = folder.absolute()
-    while not place.is_dir():
+    while not os.path.isdir(place):  # also one that may not be looked at is none
         place = place.parent
     return place
 

@@ -60,6 +60,12 @@ def test_another_machine_has_another_profile(scratch):
     assert Key.of(replace(described, memory_bytes=1), scratch) == key
 
 
+def test_a_cache_that_is_none_knows_no_profile(scratch, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("OUTGRID_CACHE", str(tmp_path / "file"))
+    assert not known_machine(scratch).measured
+
+
 def test_a_scratch_folder_that_is_too_small_is_refused(scratch):
     with pytest.raises(StoreError, match="4096 PiB for a moment"):
         measure_scratch(scratch, replace(TINY, file_bytes=4 << 60))
