@@ -29,6 +29,16 @@ class Limited:
             [*self._entering(), *command], text=True, stdout=subprocess.PIPE, check=False
         )
 
+    def try_run(self, command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
+        """As ``run``, with its complaints kept too. Raises TimeoutExpired after ``seconds``."""
+        return subprocess.run(
+            [*self._entering(), *command],
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=seconds,
+        )
+
     def _entering(self) -> list[str]:
         """A shell that puts itself into the group, then becomes the command."""
         if self.folder is None:
@@ -37,8 +47,8 @@ class Limited:
 
 
 @contextmanager
-def memory_limit(limit_bytes: int) -> Generator[Limited]:
-    """A memory control group of ``limit_bytes``, without swap where the kernel counts it."""
+def memory_limit(limit_bytes: int, swap: bool = False) -> Generator[Limited]:
+    """A memory control group of ``limit_bytes``, without swap unless ``swap`` asks for it."""
     parent = V1 if (V1 / "memory.limit_in_bytes").exists() else V2
     folder = parent / f"outgrid-{os.getpid()}"
     try:
@@ -51,15 +61,16 @@ def memory_limit(limit_bytes: int) -> Generator[Limited]:
     try:
         if parent == V1:
             (folder / "memory.limit_in_bytes").write_text(str(limit_bytes))
-            (folder / "memory.swappiness").write_text("0")
+            (folder / "memory.swappiness").write_text("60" if swap else "0")
         else:
             (folder / "memory.max").write_text(str(limit_bytes))
-            (folder / "memory.swap.max").write_text("0")
+            (folder / "memory.swap.max").write_text("max" if swap else "0")
     except OSError as error:
         folder.rmdir()
         yield Limited(None, f"no memory limit can be set ({error.strerror}): it is not enforced")
         return
     try:
-        yield Limited(folder, f"memory control group of {limit_bytes} bytes, no swap")
+        what = "swap allowed" if swap else "no swap"
+        yield Limited(folder, f"memory control group of {limit_bytes} bytes, {what}")
     finally:
         folder.rmdir()

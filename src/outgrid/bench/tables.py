@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from outgrid.bench.peers.compare import PeerRow
 from outgrid.bench.rows import Row
 from outgrid.lines import align, format_share
 
-__all__ = ["columns", "core_table", "row_table"]
+__all__ = ["columns", "core_table", "peer_table", "row_table"]
 
 HEADINGS = (
     "stencil",
@@ -48,6 +49,23 @@ def core_table(figures: dict[str, Any]) -> str:
 def row_table(rows: Sequence[Row]) -> str:
     """One line per row, in columns."""
     return columns([HEADINGS, *(_cells(row) for row in rows)])
+
+
+def peer_table(rows: Sequence[PeerRow]) -> str:
+    """One line per program, with what it says of itself or why it has no rate."""
+    heading = ("program", "mode", "GLUP/s", "ours over it", "answer", "")
+    lines = [
+        (
+            row.peer,
+            row.mode,
+            _number(row.glups, 3),
+            _number(row.ours_over),
+            "" if row.agrees is None else "agrees" if row.agrees else "DIFFERS",
+            row.note,
+        )
+        for row in rows
+    ]
+    return columns([heading, *lines])
 
 
 def columns(lines: Sequence[Sequence[str]]) -> str:

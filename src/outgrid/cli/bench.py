@@ -12,6 +12,7 @@ from outgrid.bench.rows import FACTORS, answers_agree, measure_rows
 from outgrid.bench.tables import core_table, row_table
 from outgrid.bench.workloads import CASES, choose, workload
 from outgrid.cli.bench_io import run_io
+from outgrid.cli.bench_peers import declare_peers, run_peers
 from outgrid.errors import UsageError
 
 
@@ -38,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, help="time steps of the out-of-core run")
     parser.add_argument("--scratch", type=Path, help="folder on the disk that is measured")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
+    declare_peers(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -93,4 +95,4 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-MEASUREMENTS = {"core": _core, "io": run_io}
+MEASUREMENTS = {"core": _core, "io": run_io, "peers": run_peers}
