@@ -19,7 +19,7 @@ import numpy as np
 from outgrid.bench.ceiling import ceiling
 from outgrid.bench.core import Say
 from outgrid.bench.hand import HAND_WRITTEN, HandLoop, memory_bandwidth
-from outgrid.bench.measure import in_memory, out_of_core, same_planes, update_rate
+from outgrid.bench.measure import in_memory, out_of_core, same_bytes, same_planes, update_rate
 from outgrid.bench.workloads import Case, Workload
 from outgrid.machine import Machine, describe_machine
 from outgrid.record import Record
@@ -164,7 +164,7 @@ class _CaseRows:
         workload = workload or self.workloads[0]
         problem = workload.problem(0, workload.reference_planes, PLAIN_STEPS)
         record, values = in_memory(problem, kind, self.place)
-        identical = None if answer is None else values.tobytes() == answer.tobytes()
+        identical = None if answer is None else same_bytes(values, answer)
         row = self._row(kind, problem.shape, problem.steps, identical=identical)
         self._add(row, update_rate(record))
         return values
@@ -199,7 +199,7 @@ class _CaseRows:
             "tiled",
             problem.shape,
             steps,
-            identical=values.tobytes() == answer.tobytes(),
+            identical=same_bytes(values, answer),
             depth=max(record.plan["depths"]),
         )
         self._add(row, update_rate(record))

@@ -25,7 +25,7 @@ CORE_KEYS = {
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grids and times so small that figures mean nothing and a row takes a second."""
-    monkeypatch.setattr(workloads, "REFERENCE_CELLS", 1 << 14)
+    monkeypatch.setattr(workloads, "REFERENCE_BYTES", 1 << 17)
     monkeypatch.setattr(ceiling, "SECONDS", 1e-4)
     monkeypatch.setattr(rows, "CACHE_LEVELS", (1,))
 

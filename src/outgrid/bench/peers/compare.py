@@ -93,7 +93,7 @@ def peer_workload(
 ) -> Workload:
     """heat7 on a grid that fits the machine, so that peers in memory run too, and not the limit."""
     case = choose(f"heat7:{dtype}")
-    usual = ("256MiB", 2.0, (512, 512), 8) if quick else ("512MiB", 4.0, (1024, 1024), 24)
+    usual = ("192MiB", 2.0, (512, 512), 6) if quick else ("512MiB", 4.0, (1024, 1024), 24)
     limit = parse_bytes(memory or usual[0])
     return Workload(case, limit, factor or usual[1], usual[2], steps or usual[3])
 
