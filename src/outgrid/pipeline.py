@@ -260,9 +260,8 @@ class _Execution:
                 self.plan, kernel, window, stores, self.transfers, committed, progress, leaving
             )
         finally:
-            self.transfers.close()
-            window.release()
             self.close()
+        window.release()  # after an error, frames of its traceback may still look at the window
         fields = self.folder.finish(self.plan.arrivals, (self.plan.sweeps + self.parity) % 2)
         record = self._record(tally, counted, fields)
         write_record(record, self.folder.out)

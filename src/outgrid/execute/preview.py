@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from outgrid.errors import StoreError
 from outgrid.execute.window import Window
 from outgrid.plan.model import Arrival, Plan
 from outgrid.plan.program import Put
@@ -62,9 +63,14 @@ class Preview:
 
     def _write(self, state: int, frame: NDArray[np.float32]) -> None:
         """Append a frame, then count it in the header."""
-        with self._path.open("r+b") as file:
-            file.seek(0, os.SEEK_END)
-            file.write(frame.tobytes())
-            self.steps.append(int(self._steps[state]))
-            file.seek(0)
-            file.write(header_bytes((len(self.steps), *self._shape), np.float32))
+        try:
+            with self._path.open("r+b") as file:
+                file.seek(0, os.SEEK_END)
+                file.write(frame.tobytes())
+                self.steps.append(int(self._steps[state]))
+                file.seek(0)
+                file.write(header_bytes((len(self.steps), *self._shape), np.float32))
+        except OSError as error:
+            raise StoreError(
+                "cannot write the preview", path=self._path, errno=error.errno
+            ) from error
