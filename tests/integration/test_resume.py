@@ -1,5 +1,6 @@
 """A run that was cut off goes on from its last durable state, to the same bytes."""
 
+import errno
 import json
 import os
 import random
@@ -15,10 +16,11 @@ import pytest
 from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import StoreError, UsageError
-from outgrid.execute import state
+from outgrid.execute import preview, state, streaming
 from outgrid.execute.state import MANIFEST_NAME
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore
+from outgrid.storage.npy import header_bytes
 
 KILLS = 5
 STEPS = 300
@@ -219,3 +221,39 @@ def test_kill_9_while_initial_values_are_written_says_run_it_again(tmp_path):
     _, words = process.communicate()
     assert process.returncode == 2
     assert "stopped before its initial values were complete" in words
+
+
+def test_an_interrupt_in_mid_sweep_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, answer):
+    out = tmp_path / "run"
+
+    def interrupt(progress):
+        if progress.slab == 41:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(streaming, "PROGRESS_SECONDS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run(problem(), options(out), interrupt)
+    assert steps_done(out) > 0
+    pipeline.resume(out, options(out))
+    assert fields(out) == answer
+
+
+def test_a_preview_that_cannot_be_written_stops_the_run_with_its_reason(
+    tmp_path, monkeypatch, answer
+):
+    out, frames = tmp_path / "run", iter(range(9))
+
+    def header(*arguments):
+        if next(frames) == 2:
+            raise OSError(errno.ENOSPC, "full")
+        return header_bytes(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preview, "header_bytes", header)
+        with pytest.raises(StoreError, match="cannot write the preview") as caught:
+            pipeline.run(problem(), options(out, preview=8))
+    assert (caught.value.errno, caught.value.path) == (errno.ENOSPC, out / "preview.npy")
+    del caught
+    pipeline.resume(out, options(out))
+    assert fields(out).keys() - answer.keys() == {"preview.npy"}
+    assert {name: fields(out)[name] for name in answer} == answer
