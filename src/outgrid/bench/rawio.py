@@ -25,7 +25,7 @@ FIO_PATTERN = {"read": "read", "write": "write", "mixed": "rw"}
 # quarter against memory like ours, on huge pages.
 FIO_HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # Its first requests touch memory for the first time: not what is measured.
-FIO_RAMP_MILLISECONDS = 200
+FIO_RAMP_MILLISECONDS = 400
 FIO_SECONDS = 60  # beyond what a measurement of a second or two may take
 
 SOURCE = r"""
