@@ -187,7 +187,18 @@ class _Execution:
 
     def open_stores(self) -> dict[tuple[str, int, int], Store]:
         """Open the files that an earlier run made."""
-        return self._stores(lambda path: DirectStore.open(path, self.transfers, "rw"))
+        return self._stores(self._open)
+
+    def _open(self, path: Path) -> DirectStore:
+        store = DirectStore.open(path, self.transfers, "rw")
+        if (store.shape, store.dtype) != (self.problem.shape, np.dtype(self.problem.dtype)):
+            store.close()
+            raise StoreError(
+                f"a working file holds {store.dtype} of shape {store.shape}, the run needs "
+                f"{self.problem.dtype} of shape {self.problem.shape}",
+                path=path,
+            )
+        return store
 
     def _stores(self, opener: Callable[[Path], DirectStore]) -> dict[tuple[str, int, int], Store]:
         found: dict[tuple[str, int, int], Store] = {}
