@@ -156,6 +156,29 @@ def test_results_go_to_another_folder_than_the_working_files(tmp_path, monkeypat
     assert not scratch.exists()
 
 
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: path.unlink(), "No such file"),
+        (lambda path: os.truncate(path, 10_000), "the file has 10000"),
+        (lambda path: np.save(path, np.zeros((40, 16, 34))), r"\(40, 16, 34\), the run needs"),
+        (lambda path: np.save(path, np.zeros((40, 16, 33), "f4")), "holds float32"),
+    ],
+)
+def test_a_working_file_that_was_damaged_is_named(damage, words, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        fail_at(patch, "put", 60)
+        with pytest.raises(StoreError):
+            pipeline.run(problem(), options(out))
+    path = out / "scratch" / "u.previous.1.npy"
+    damage(path)
+    with pytest.raises(StoreError, match=words) as caught:
+        pipeline.resume(out, options(out))
+    assert caught.value.path == path
+    assert (out / MANIFEST_NAME).exists()
+
+
 def test_a_folder_without_a_run_is_not_resumed(tmp_path):
     with pytest.raises(UsageError, match=r"holds no manifest\.json"):
         pipeline.resume(tmp_path, options(tmp_path))
