@@ -1,7 +1,7 @@
 """Write the measured table of the README from the committed records.
 
-    python tools/measured.py          rewrite the part between the markers
-    python tools/measured.py --check  exit with 1 if the README does not say what the records say
+python tools/measured.py          rewrite the part between the markers
+python tools/measured.py --check  exit with 1 if the README does not say what the records say
 """
 
 import json
@@ -68,7 +68,7 @@ def notes(core: dict[str, Any]) -> list[str]:
         f"{machine['cpu']}, Linux {machine['kernel']}, {machine['compiler']};",
         f"bytes moved over the ideal {core['io_over_ideal']:.3f},",
         f"waiting for transfers {core['wait_share']:.1%} of the time,",
-        f"peak memory {core['peak_memory_over_limit']:.2f} of the limit, enforced by a {core['limit']};",
+        f"peak memory {core['peak_memory_over_limit']:.2f} of the limit ({core['limit']});",
         "answers identical to the byte." if core["identical"] else "ANSWERS DIFFER.",
         "Records: [benchmarks/records](benchmarks/records).",
     ]

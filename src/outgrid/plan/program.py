@@ -171,9 +171,9 @@ class _Lowering:
         for arrival, ring, sweep, first, last in self._arriving(slab):
             if self._free_after(ring, self._slots(sweep, first, last)[-1]) > self.advanced:
                 return False
-            if not arrival.constant and sweep > 0:
-                if self._written_after(arrival, sweep, last) is None:
-                    return False
+            unwritten = sweep > 0 and self._written_after(arrival, sweep, last) is None
+            if unwritten and not arrival.constant:
+                return False
         return True
 
     def _gets(self, slab: int) -> Iterator[Get]:
