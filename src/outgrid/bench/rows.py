@@ -30,6 +30,7 @@ __all__ = ["FACTORS", "Row", "answers_agree", "measure_rows"]
 FACTORS = (1.0, 4.0, 8.0, 16.0)
 PLAIN_STEPS = 4
 TILED_STEPS = {2: 48, 3: 24}
+TILED_SECONDS = 6
 CACHE_LEVELS = (1, 2, 3)
 CENTRES = (0.4, 1.0)  # parts of the grid on which an answer out of core is compared
 # A loop by hand groups its sums otherwise: a few units in the last place per step.
@@ -190,10 +191,11 @@ class _CaseRows:
         """The rate over many steps; the answer over as few as the other references make."""
         self._say("temporally blocked, in memory")
         workload = self.workloads[0]
-        steps = TILED_STEPS[self.case.stencil.ndim]
+        few = workload.problem(0, workload.reference_planes, PLAIN_STEPS)
+        affordable = round(TILED_SECONDS * self.case.expected_glups * 1e9 / few.cells)
+        steps = min(TILED_STEPS[self.case.stencil.ndim], max(8, affordable))
         problem = workload.problem(0, workload.reference_planes, steps)
         record, _ = in_memory(problem, "tiled", self.place, slice(0, 1))
-        few = workload.problem(0, workload.reference_planes, PLAIN_STEPS)
         _, values = in_memory(few, "tiled", self.place)
         row = self._row(
             "tiled",
