@@ -79,7 +79,8 @@ def rows(
     """
     found: list[dict[str, Any]] = []
     for (method, kind), rates in samples.items():
-        reference = max(references, key=lambda name: statistics.median(samples[name, kind]))
+        medians = [statistics.median(samples[name, kind]) for name in references]
+        reference = references[medians.index(max(medians))]
         ratios = [
             ours / theirs for ours, theirs in zip(rates, samples[reference, kind], strict=True)
         ]

@@ -38,11 +38,18 @@ def test_every_engine_stands_beside_the_reference(tmp_path):
 
 def test_ratios_are_taken_within_each_round():
     samples = {("ours", "read"): [9.0, 1.0, 4.0], ("loop", "read"): [10.0, 1.0, 2.0]}
-    ours, loop = io.rows(samples, "loop")
+    ours, loop = io.rows(samples, ("loop",))
     assert ours["bytes_per_second"] == 4
     assert ours["over_reference"] == 1
     assert ours["best_over_reference"] == 0.9
     assert loop["over_reference"] == 1
+
+
+def test_the_faster_reference_counts():
+    samples = {("ours", "read"): [3.0], ("loop", "read"): [4.0], ("fio", "read"): [2.0]}
+    ours, loop, fio = io.rows(samples, ("loop", "fio"))
+    assert [row["reference"] for row in (ours, loop, fio)] == ["loop"] * 3
+    assert ours["over_reference"] == 0.75
 
 
 def test_both_directions_of_fio_are_counted():
