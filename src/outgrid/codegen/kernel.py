@@ -76,7 +76,7 @@ class _Writer:
 
     def __init__(self, stencil: Stencil, dtype: str) -> None:
         self.stencil, self.dtype = stencil, dtype
-        self.real, self.integer = TYPES[dtype]
+        self.real, self.integer, self.suffix = TYPES[dtype]
         (stage,) = stencil.stages
         self.assignments = tuple(
             Assignment(a.field, contract(a.expression)) for a in stage.assignments
@@ -91,6 +91,7 @@ class _Writer:
         radius = self.radius if self.stencil.ndim == 3 else (self.radius[0], 0, self.radius[1])
         groups = GROUPS
         prelude = PRELUDE.replace("REAL", self.real).replace("INTEGER", self.integer)
+        prelude = prelude.replace("SUFFIX", self.suffix)
         prelude = prelude.replace("FARTHEST", str(self._farthest(groups)))
         return "\n".join(
             [

@@ -13,10 +13,10 @@ PRELUDE = r"""
 #include <cstring>
 #include <omp.h>
 #include <utility>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
+#if defined(__aarch64__)
 #include <arm_neon.h>
+#elif defined(__clang__) && defined(__x86_64__)
+#include <immintrin.h>  // g++ is asked by its built-in names: the header takes 80 MiB to read
 #endif
 
 #if defined(__AVX512F__)
@@ -26,6 +26,8 @@ PRELUDE = r"""
 #else
 #define OG_VECTOR_BYTES 16
 #endif
+#define OG_FMA_512 __builtin_ia32_vfmaddSUFFIX512_mask
+#define OG_FMA_256 __builtin_ia32_vfmaddSUFFIX256
 #define OG_INLINE static inline __attribute__((always_inline))
 
 namespace {
@@ -43,18 +45,23 @@ OG_INLINE V all(REAL a) { return V{} + a; }
 
 // a * b + c, rounded once.
 OG_INLINE V fma(V a, V b, V c) {
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) && defined(__clang__)
   if constexpr (sizeof(REAL) == 8) {
     return (V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
   } else {
     return (V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
   }
-#elif defined(__AVX2__) && defined(__FMA__)
+#elif defined(__AVX512F__)
+  constexpr int rounding = 4;  // as the control register says
+  return OG_FMA_512(a, b, c, -1, rounding);
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__clang__)
   if constexpr (sizeof(REAL) == 8) {
     return (V)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
   } else {
     return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
   }
+#elif defined(__AVX2__) && defined(__FMA__)
+  return OG_FMA_256(a, b, c);
 #elif defined(__aarch64__)
   if constexpr (sizeof(REAL) == 8) {
     return (V)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
@@ -129,4 +136,5 @@ SPELLING = {
     "abs": "magnitude({0})",
 }
 
-TYPES = {"float32": ("float", "int32_t"), "float64": ("double", "int64_t")}
+# Per dtype: the type of a cell, the integer of the same size, the suffix of vector instructions.
+TYPES = {"float32": ("float", "int32_t", "ps"), "float64": ("double", "int64_t", "pd")}
