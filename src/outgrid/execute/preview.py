@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -40,23 +41,29 @@ class Preview:
     def initial(self, arrival: Arrival, first: int, planes: NDArray[np.generic]) -> None:
         """Look at planes on their way into the store."""
         if arrival.field == self._field and arrival.level == 0:
-            self._take(0, first, list(planes))
+            self._take(0, range(first, first + len(planes)), lambda plane: planes[plane - first])
 
     def leaving(self, put: Put, window: Window) -> None:
         """Look at planes on their way out of the window."""
         if put.field == self._field and put.level == 0 and put.state % self._keep_every == 0:
-            views = window.views(put.field, put.ring, put.sweep, put.first, put.last)
-            self._take(put.state, put.first, views)
 
-    def _take(self, state: int, first: int, planes: list[NDArray[np.generic]]) -> None:
+            def plane_of(plane: int) -> NDArray[np.generic]:
+                (view,) = window.views(put.field, put.ring, put.sweep, plane, plane + 1)
+                return view
+
+            self._take(put.state, range(put.first, put.last), plane_of)
+
+    def _take(
+        self, state: int, planes: range, plane_of: Callable[[int], NDArray[np.generic]]
+    ) -> None:
+        """Sample ``planes``; only those that the frame shows are looked at."""
         frame = self._frames.setdefault(state, np.zeros(self._shape, np.float32))
         left = self._left.setdefault(state, self._plan.planes)
-        for number, plane in enumerate(planes, start=first):
-            if len(self._plan.shape) == 2:
-                if number % self.stride == 0:
-                    frame[number // self.stride] = plane.reshape(-1)[:: self.stride]
-            elif number == self._plan.planes // 2:
-                frame[:] = plane[:: self.stride, :: self.stride]
+        if len(self._plan.shape) == 2:
+            for row in range(-(-planes.start // self.stride), -(-planes.stop // self.stride)):
+                frame[row] = plane_of(row * self.stride).reshape(-1)[:: self.stride]
+        elif self._plan.planes // 2 in planes:
+            frame[:] = plane_of(self._plan.planes // 2)[:: self.stride, :: self.stride]
         self._left[state] = left - len(planes)
         if self._left[state] == 0:
             self._write(state, self._frames.pop(state))
