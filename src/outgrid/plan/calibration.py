@@ -16,6 +16,15 @@ class Sample:
     planes: int
     updates_per_second: float
 
+    def rate(self, depth: int) -> float:
+        """Updates per second in sweeps of ``depth`` steps.
+
+        A diamond is two times ``levels`` high; a sweep less deep fills that share of it.
+        """
+        if self.levels == 1:
+            return self.updates_per_second
+        return self.updates_per_second * min(1.0, depth / (2 * self.levels))
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -26,8 +35,7 @@ class Calibration:
     def best(self, depth: int) -> Sample | None:
         """The fastest tile for sweeps of ``depth`` steps, None where nothing fits was measured."""
         fitting = [s for s in self.samples if (s.levels == 1) == (depth < 2)]
-        fitting = [s for s in fitting if 2 * s.levels <= depth] or fitting
-        return max(fitting, key=lambda sample: sample.updates_per_second, default=None)
+        return max(fitting, key=lambda sample: sample.rate(depth), default=None)
 
     def of(self, levels: int, planes: int) -> Sample | None:
         """The sample of one tile, if it was measured."""

@@ -220,7 +220,7 @@ class _Choice:
         levels = tile_levels(tile, self.problem.stencil, self.problem.dtype)
         sample = self.calibration.of(levels, tile.planes) if self.calibration else None
         if sample is not None:
-            return calibrated_rate(self.rates, sample.updates_per_second, skew, slab)
+            return calibrated_rate(self.rates, sample.rate(depth), skew, slab)
         reach = levels * max(1, skew)
         return updates_per_second(self.rates, min(levels, max(1, depth)), reach, slab)
 

@@ -1,0 +1,26 @@
+"""A calibration chooses tiles by what a sweep can fill of them."""
+
+import pytest
+
+from outgrid.plan.calibration import Calibration, Sample
+
+MEASURED = Calibration((Sample(1, 2, 1e9), Sample(4, 4, 2e9), Sample(16, 4, 3e9)))
+
+
+@pytest.mark.parametrize(("depth", "levels"), [(1, 1), (2, 4), (8, 4), (24, 16), (64, 16)])
+def test_the_fastest_tile_that_a_sweep_fills(depth, levels):
+    best = MEASURED.best(depth)
+    assert best is not None
+    assert best.levels == levels
+
+
+def test_deeper_sweeps_are_never_slower():
+    rates = [MEASURED.best(depth).rate(depth) for depth in range(2, 65)]
+    assert rates == sorted(rates)
+    assert rates[0] < rates[-1] == 3e9
+
+
+def test_nothing_measured_nothing_chosen():
+    assert Calibration(()).best(8) is None
+    assert MEASURED.of(16, 4) == Sample(16, 4, 3e9)
+    assert MEASURED.of(16, 8) is None
