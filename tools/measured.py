@@ -1,7 +1,7 @@
-"""Write the measured table of the README from the committed records.
+"""Write the measured tables of the texts from the committed records.
 
-python tools/measured.py          rewrite the part between the markers
-python tools/measured.py --check  exit with 1 if the README does not say what the records say
+python tools/measured.py          rewrite the parts between the markers
+python tools/measured.py --check  exit with 1 if a text does not say what the records say
 """
 
 import json
@@ -74,18 +74,43 @@ def notes(core: dict[str, Any]) -> list[str]:
     ]
 
 
+def rows_table() -> str:
+    """Every recorded row: a kernel in cache, in memory and out of core."""
+    lines = [
+        "| stencil | mode | GLUP/s | over plain | over best ceiling | waiting |",
+        "|---|---|---|---|---|---|",
+    ]
+    for path in sorted(RECORDS.glob("*-*.json")):
+        for row in json.loads(path.read_text()):
+            if row["mode"] == "bandwidth":
+                continue
+            mode, waiting = row["mode"], row["wait_share"]
+            if mode == "outofcore":
+                limit = row["memory_limit_bytes"] / 2**20
+                mode = f"**out of core, {row['factor']:g} times {limit:g} MiB**"
+            figures = [f"{row[key]:.2f}" for key in ("glups", "over_plain", "over_ceiling")]
+            figures.append("" if waiting is None else f"{waiting:.1%}")
+            lines.append(f"| {row['stencil']} {row['dtype']} | {mode} | {' | '.join(figures)} |")
+    return "\n".join([*lines, "", ""])
+
+
 def main() -> int:
-    """Rewrite or check the README."""
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    head, rest = text.split(BEGIN)
-    _, tail = rest.split(END)
-    wanted = f"{head}{BEGIN}\n{table()}{END}{tail}"
-    if "--check" in sys.argv:
-        print("the README agrees with the records" if wanted == text else "run tools/measured.py")
-        return int(wanted != text)
-    readme.write_text(wanted)
-    return 0
+    """Rewrite or check every text with a measured part."""
+    texts = {ROOT / "README.md": table, ROOT / "docs" / "design" / "performance.md": rows_table}
+    stale = 0
+    for path, part in texts.items():
+        text = path.read_text()
+        head, rest = text.split(BEGIN)
+        _, tail = rest.split(END)
+        wanted = f"{head}{BEGIN}\n{part()}{END}{tail}"
+        if wanted == text:
+            continue
+        stale += 1
+        if "--check" in sys.argv:
+            print(f"{path.name} differs from the records: run tools/measured.py")
+        else:
+            path.write_text(wanted)
+    return int(stale > 0 and "--check" in sys.argv)
 
 
 if __name__ == "__main__":
