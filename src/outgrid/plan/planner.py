@@ -16,7 +16,7 @@ from outgrid.plan.calibration import Calibration
 from outgrid.plan.cost import Rates, calibrated_rate, predict, rates, updates_per_second
 from outgrid.plan.layout import describe
 from outgrid.plan.model import Plan, Prediction, Ring, Tile
-from outgrid.plan.sizing import Sizing, split_steps
+from outgrid.plan.sizing import Sizing, given_steps, split_steps
 from outgrid.plan.tiling import choose_tile, tile_levels
 from outgrid.stencil.problem import Problem
 from outgrid.units import format_bytes
@@ -200,7 +200,7 @@ class _Choice:
 
     def _candidate(self, depth: int, slab: int, resident: bool) -> _Candidate:
         sizing = self.sizing
-        depths = split_steps(self.problem.steps, depth) if depth else ()
+        depths = self._split(depth)
         rings = sizing.rings(depths, slab, resident)
         tile = choose_tile(
             self.problem, self.machine, self.options, self.threads, depth, self.calibration
@@ -213,6 +213,13 @@ class _Choice:
         return _Candidate(
             depths, slab, resident, tile, rings, self._window_bytes(rings), prediction
         )
+
+    def _split(self, depth: int) -> tuple[int, ...]:
+        """Steps per sweep: a depth that was asked for is kept, one of our own is balanced."""
+        if depth == 0:
+            return ()
+        split = split_steps if self.options.depth is None else given_steps
+        return split(self.problem.steps, depth)
 
     def _rate(self, tile: Tile, depth: int, slab: int) -> float:
         """Updates per second, from the tile's own measurement if there is one."""

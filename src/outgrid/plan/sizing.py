@@ -186,3 +186,9 @@ def split_steps(steps: int, depth: int) -> tuple[int, ...]:
         sweeps -= 1
         rest = steps - (sweeps - 1) * each
     return (rest, *([each] * (sweeps - 1)))
+
+
+def given_steps(steps: int, depth: int) -> tuple[int, ...]:
+    """Steps per sweep where the depth was asked for: that depth, after one sweep of what is over."""
+    full, rest = divmod(steps, depth)
+    return (*((rest,) if rest else ()), *([depth] * full))

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outgrid.plan.sizing import Sizing, split_steps, sweeps_by_base
+from outgrid.plan.sizing import Sizing, given_steps, split_steps, sweeps_by_base
 from outgrid.stencil.problem import Problem
 
 
@@ -81,3 +81,11 @@ def test_bytes_follow_from_levels_and_trips():
 def test_sweeps_are_told_apart_by_the_ring_they_begin_in():
     assert sweeps_by_base((1, 4, 4, 4), resident=False) == {(0, 1), (0, 4)}
     assert sweeps_by_base((2, 4, 4, 4, 4), resident=True) == {(0, 2), (2, 4), (0, 4), (4, 4)}
+
+
+@pytest.mark.parametrize(
+    ("steps", "depth", "sweeps"),
+    [(256, 36, (4, *[36] * 7)), (12, 4, (4, 4, 4)), (5, 5, (5,)), (7, 1, (1,) * 7), (3, 8, (3,))],
+)
+def test_a_depth_that_was_asked_for_is_kept(steps, depth, sweeps):
+    assert given_steps(steps, depth) == sweeps
