@@ -189,6 +189,6 @@ def split_steps(steps: int, depth: int) -> tuple[int, ...]:
 
 
 def given_steps(steps: int, depth: int) -> tuple[int, ...]:
-    """Steps per sweep where the depth was asked for: that depth, after one sweep of what is over."""
+    """Steps per sweep where the depth was asked for: first what is over, then that depth."""
     full, rest = divmod(steps, depth)
     return (*((rest,) if rest else ()), *([depth] * full))
