@@ -79,12 +79,13 @@ def plan(problem: Problem, options: RunOptions, machine: Machine | None = None) 
 
 
 def _calibrated_plan(
-    problem: Problem, options: RunOptions, machine: Machine, kernel: Kernel
+    first: Plan, problem: Problem, options: RunOptions, machine: Machine, kernel: Kernel
 ) -> Plan:
     """The plan of a run that is about to start: a kernel that runs for long is measured first."""
-    first = plan(problem, options, machine)
+    if first.predicted_seconds < WORTH_CALIBRATING_SECONDS:
+        return first
     path = _calibration_path(problem, options, machine)
-    if path.exists() or first.predicted_seconds < WORTH_CALIBRATING_SECONDS:
+    if path.exists():
         return first
     room = min(CALIBRATION_BYTES, (options.memory_bytes - FIXED_BYTES) // 2)
     measured = calibrate(problem, options, machine, kernel, room)
@@ -108,7 +109,7 @@ def run(problem: Problem, options: RunOptions, progress: Observer | None = None)
     folder.check_free(chosen.arrivals)
     _check_inputs(problem)
     kernel = _kernel(problem)
-    chosen = _calibrated_plan(problem, options, machine, kernel)
+    chosen = _calibrated_plan(chosen, problem, options, machine, kernel)
     _check_space(chosen, folder)
     with _transfers(chosen, options) as transfers:
         folder.create()
@@ -136,8 +137,9 @@ def resume(out: Path, options: RunOptions, progress: Observer | None = None) -> 
             "and run it again"
         )
     rest = remaining(whole, manifest.steps_done)
+    chosen = plan(rest, options, machine)
     kernel = _kernel(rest)
-    chosen = _calibrated_plan(rest, options, machine, kernel)
+    chosen = _calibrated_plan(chosen, rest, options, machine, kernel)
     with _transfers(chosen, options) as transfers:
         execution = _Execution(rest, options, machine, chosen, folder, transfers)
         execution.steps_before, execution.parity = manifest.steps_done, manifest.parity

@@ -89,10 +89,9 @@ class _Writer:
     def text(self) -> str:
         """The whole source."""
         radius = self.radius if self.stencil.ndim == 3 else (self.radius[0], 0, self.radius[1])
-        groups = GROUPS
         prelude = PRELUDE.replace("REAL", self.real).replace("INTEGER", self.integer)
         prelude = prelude.replace("SUFFIX", self.suffix)
-        prelude = prelude.replace("FARTHEST", str(self._farthest(groups)))
+        prelude = prelude.replace("FARTHEST", str(self._farthest()))
         return "\n".join(
             [
                 f"// Kernel of stencil {self.stencil.digest[:16]}, {self.dtype}: "
@@ -107,18 +106,18 @@ class _Writer:
                 self._uniform_struct(),
                 self._pointers(),
                 self._keep_tile(),
-                *(self._update(planes) for planes in groups),
-                self._dispatch(groups),
+                *(self._update(planes) for planes in GROUPS),
+                self._dispatch(),
                 LOOPS,
             ]
         )
 
-    def _farthest(self, groups: tuple[int, ...]) -> int:
+    def _farthest(self) -> int:
         """The farthest cut of any rolled value, in cells."""
         return max(
             (
                 abs(cut)
-                for planes in groups
+                for planes in GROUPS
                 for family in families(a.expression for _, a in self._expressions(planes))
                 for cut in family.cuts.values()
             ),
@@ -389,13 +388,13 @@ class _Writer:
             place += f" {'+' if column > 0 else '-'} {abs(column)}"
         return f"load({place})"
 
-    def _dispatch(self, groups: tuple[int, ...]) -> str:
+    def _dispatch(self) -> str:
         """The largest group that fits into ``n`` planes; returns the planes taken."""
         lines = [
             "int64_t update_planes(const Slab& s, const Uniform& u, int64_t t, int64_t z,",
             "                      int64_t n, const Tile& c) {",
         ]
-        for planes in groups:
+        for planes in GROUPS:
             condition = f"if (n >= {planes}) " if planes > 1 else ""
             lines.append(f"  {condition}return update_{planes}(s, u, t, z, c), {planes};")
         return "\n".join([*lines, "}", ""])

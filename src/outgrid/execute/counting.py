@@ -17,7 +17,16 @@ from outgrid.errors import ExecutionError
 from outgrid.execute.gates import Watermarks
 from outgrid.plan.lifetime import Dependences
 from outgrid.plan.model import Plan
-from outgrid.plan.program import Advance, Commit, Get, Instruction, Put, program
+from outgrid.plan.program import (
+    Advance,
+    Commit,
+    Get,
+    Instruction,
+    Put,
+    levels,
+    plane_updates,
+    program,
+)
 
 Tag = tuple[int, int, int]  # sweep, plane, version
 
@@ -48,7 +57,7 @@ def count(plan: Plan) -> Count:
                 total.written_bytes += (instruction.last - instruction.first) * plan.plane_bytes
             case Advance():
                 total.advances += 1
-                total.plane_updates += sum(1 for _ in _updates(plan, instruction))
+                total.plane_updates += plane_updates(plan, instruction)
             case Commit():
                 total.commits += 1
     return total
@@ -57,15 +66,6 @@ def count(plan: Plan) -> Count:
 def check(plan: Plan, found: Dependences, choose: random.Random) -> Count:
     """Run the program in an order drawn from ``choose``; raises ExecutionError at a broken rule."""
     return _Check(plan, found, choose).run()
-
-
-def _updates(plan: Plan, advance: Advance) -> Iterator[tuple[int, int, int]]:
-    """(sweep, step, plane) of every plane update of one advance, in dependence order."""
-    for part in advance.parts:
-        for step in range(1, plan.depths[part.sweep] + 1):
-            back = plan.shifts[0] + plan.skew * step
-            for plane in range(max(0, part.first - back), min(plan.planes, part.last - back)):
-                yield part.sweep, step, plane
 
 
 class _Check:
@@ -135,7 +135,7 @@ class _Check:
 
     def _cells(self, move: Get | Put) -> Iterator[tuple[int, int]]:
         ring = self.plan.ring(move.field, move.ring)
-        origin = 0 if self.plan.resident else move.sweep * self.plan.pitch_planes
+        origin = self.plan.slot_origin(move.sweep)
         for plane in range(move.first, move.last):
             yield plane, (origin + plane) % ring.planes
 
@@ -200,25 +200,28 @@ class _Check:
 
     def _advance(self, advance: Advance) -> None:
         written = {write.field for write in self.found.writings}
-        for update in _updates(self.plan, advance):
-            sweep, step, plane = update
-            if update in self.done:
-                raise ExecutionError(f"plane {plane} of sweep {sweep} is updated twice to {step}")
-            self.done.add(update)
-            self._check_reads(sweep, step, plane, written)
-            for field in written:
-                slots, slot = self._slot(field, sweep, step, plane)
-                slots[slot] = (sweep, plane, step)
-            self.total.plane_updates += 1
+        for sweep, step, first, last in levels(self.plan, advance):
+            for plane in range(first, last):
+                self._update(sweep, step, plane, written)
         self.total.advances += 1
         self.marks.advanced.complete(advance.index)
+
+    def _update(self, sweep: int, step: int, plane: int, written: set[str]) -> None:
+        if (sweep, step, plane) in self.done:
+            raise ExecutionError(f"plane {plane} of sweep {sweep} is updated twice to {step}")
+        self.done.add((sweep, step, plane))
+        self._check_reads(sweep, step, plane, written)
+        for field in written:
+            slots, slot = self._slot(field, sweep, step, plane)
+            slots[slot] = (sweep, plane, step)
+        self.total.plane_updates += 1
 
     def _slot(
         self, field: str, sweep: int, version: int, plane: int
     ) -> tuple[list[Tag | None], int]:
         index = (self.plan.base(sweep) + version) % self.plan.ring_count(field)
         slots = self.slots[field, index]
-        origin = 0 if self.plan.resident else sweep * self.plan.pitch_planes
+        origin = self.plan.slot_origin(sweep)
         return slots, (origin + plane) % len(slots)
 
     def _check_reads(self, sweep: int, step: int, plane: int, written: set[str]) -> None:

@@ -17,7 +17,7 @@ from outgrid.execute.gates import Watermarks
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.window import Window
 from outgrid.plan.model import Plan
-from outgrid.plan.program import Advance, Commit, Get, Instruction, Put, program
+from outgrid.plan.program import Advance, Commit, Get, Instruction, Put, plane_updates, program
 from outgrid.storage import Completion, Planes, Store, Transfers
 
 # A request that takes longer than this has gone missing; a run that waits for it says so.
@@ -216,17 +216,6 @@ class _Run:
             written_bytes=tally.written_bytes,
             wait_seconds=tally.wait_seconds,
         )
-
-
-def plane_updates(plan: Plan, advance: Advance) -> int:
-    """Planes times steps that one advance updates."""
-    total = 0
-    for part in advance.parts:
-        for step in range(1, plan.depths[part.sweep] + 1):
-            back = plan.shifts[0] + plan.skew * step
-            first, last = max(0, part.first - back), min(plan.planes, part.last - back)
-            total += max(0, last - first)
-    return total
 
 
 def _check(completion: Completion, store: Store, what: str) -> None:

@@ -31,14 +31,10 @@ class Window:
             table = buffer.address + GUARD_BYTES + slots * plan.layout.pitch_bytes
             self._tables[ring.field, ring.index] = table
 
-    def _origin(self, sweep: int) -> int:
-        """Stream position of plane 0 of ``sweep``; a resident field keeps its place."""
-        return 0 if self._plan.resident else sweep * self._plan.pitch_planes
-
     def addresses(self, field: str, index: int, sweep: int, first: int, last: int) -> np.ndarray:
         """Addresses of planes [first, last) of ``sweep`` in a ring."""
         table = self._tables[field, index]
-        slot = (self._origin(sweep) + first) % self._rings[field, index].planes
+        slot = (self._plan.slot_origin(sweep) + first) % self._rings[field, index].planes
         return table[slot : slot + last - first]
 
     def views(self, field: str, index: int, sweep: int, first: int, last: int) -> list[np.ndarray]:
@@ -66,7 +62,7 @@ class Window:
 
     def _table(self, ring: Ring, sweep: int, front: int) -> int:
         lowest = 0 if self._plan.resident else front - ring.high
-        slot = (self._origin(sweep) + lowest) % ring.planes
+        slot = (self._plan.slot_origin(sweep) + lowest) % ring.planes
         return self._tables[ring.field, ring.index].ctypes.data + 8 * (slot - lowest)
 
     def fill(self, noise: np.random.Generator) -> None:

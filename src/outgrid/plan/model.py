@@ -180,6 +180,13 @@ class Plan:
         """Number of rings of ``field``."""
         return sum(1 for ring in self.rings if ring.field == field)
 
+    def slot_origin(self, sweep: int) -> int:
+        """What is added to a plane of ``sweep`` before it is taken modulo a ring's planes.
+
+        A streamed sweep goes on where the one before it ended; a resident field keeps its place.
+        """
+        return 0 if self.resident else sweep * self.pitch_planes
+
     def base(self, sweep: int) -> int:
         """Version of level 0 of ``sweep`` for the choice of rings.
 

@@ -94,6 +94,21 @@ class Commit:
 Instruction = Get | Advance | Put | Commit
 
 
+def levels(plan: Plan, advance: Advance) -> Iterator[tuple[int, int, int, int]]:
+    """(sweep, step, first, last) of the planes that an advance brings to each step, in order."""
+    for part in advance.parts:
+        for step in range(1, plan.depths[part.sweep] + 1):
+            back = plan.shifts[0] + plan.skew * step
+            first, last = max(0, part.first - back), min(plan.planes, part.last - back)
+            if first < last:
+                yield part.sweep, step, first, last
+
+
+def plane_updates(plan: Plan, advance: Advance) -> int:
+    """Planes times steps that one advance updates."""
+    return sum(last - first for _, _, first, last in levels(plan, advance))
+
+
 def program(plan: Plan) -> Iterator[Instruction]:
     """Instructions of the whole run, lazily, in an order that is a valid serial execution."""
     return _Lowering(plan).run() if plan.depths else iter(())
@@ -144,7 +159,7 @@ class _Lowering:
         return self.rings[field, (self.plan.base(sweep) + version) % self.counts[field]]
 
     def _slots(self, sweep: int, first: int, last: int) -> range:
-        origin = sweep * self.plan.pitch_planes
+        origin = self.plan.slot_origin(sweep)
         return range(origin + first, origin + last)
 
     def _arriving(self, slab: int) -> Iterator[tuple[Arrival, Ring, int, int, int]]:
