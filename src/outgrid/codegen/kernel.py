@@ -166,7 +166,7 @@ class _Writer:
             lines.append(
                 f"OG_INLINE Plane {self.names[field.name]}_plane(const Slab& s, int64_t level, "
                 f"int64_t z) {{\n  (void)level;\n"
-                f"  return (Plane)s.rings[{which}][z];\n}}"
+                f"  return (Plane)s.rings[{which}][z] + s.row_offset;\n}}"
             )
             start += count
         return "\n".join([*lines, ""])

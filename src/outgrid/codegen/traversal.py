@@ -16,6 +16,9 @@ struct Slab {
   int64_t planes, rows, columns, row_stride;  // extents; stride of rows in elements
   int64_t first, last;                        // front positions [first, last)
   int64_t depth, base, skew, shift;           // levels 1..depth, level t in ring (base + t) mod m
+  int64_t plane_low, plane_slope;             // level t from plane plane_low + plane_slope*t on
+  int64_t row_low, row_high, row_skew;        // level t on rows [row_low, row_high) - row_skew*t
+  int64_t row_offset;                         // elements from a plane's address to its row 0
   int64_t order, tile_rows, tile_planes, threads;
 };
 
@@ -33,13 +36,25 @@ OG_INLINE void keep(REAL* to, const REAL* from, int64_t stride, const Tile& c) {
 
 OG_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 OG_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// The rows and the first plane that level t of this sweep, or of this strip of it, may update.
+OG_INLINE int64_t first_row(const Slab& s, int64_t t) {
+  return most(0, s.row_low - s.row_skew * t);
+}
+OG_INLINE int64_t end_row(const Slab& s, int64_t t) {
+  return least(s.rows, s.row_high - s.row_skew * t);
+}
+OG_INLINE int64_t first_plane(const Slab& s, int64_t t) {
+  return most(0, s.plane_low + s.plane_slope * t);
+}
 """
 
 LOOPS = r"""
 // Level t on planes [z0, z1) of a tile.
 void level(const Slab& s, const Uniform& u, int64_t t, int64_t z0, int64_t z1, Tile c) {
-  z0 = most(z0, 0), z1 = least(z1, s.planes);
-  c = {most(c.y0, 0), least(c.y1, s.rows), most(c.x0, 0), least(c.x1, s.columns)};
+  z0 = most(z0, first_plane(s, t)), z1 = least(z1, s.planes);
+  c = {most(c.y0, first_row(s, t)), least(c.y1, end_row(s, t)), most(c.x0, 0),
+       least(c.x1, s.columns)};
   if (c.y0 >= c.y1 || c.x0 >= c.x1) return;
   const int64_t a = least(most(c.y0, kRadiusY), c.y1), b = most(least(c.y1, s.rows - kRadiusY), a);
   for (int64_t z = z0; z < z1;) {
@@ -60,29 +75,30 @@ void level(const Slab& s, const Uniform& u, int64_t t, int64_t z0, int64_t z1, T
 
 // Each level over the whole slab before the next; blocks of rows and planes are shared out.
 void by_level(const Slab& s, const Uniform& u) {
-  const int64_t rows = s.tile_rows > 0 ? s.tile_rows : s.rows;
-  const int64_t blocks = (s.rows + rows - 1) / rows;
 #pragma omp parallel num_threads(s.threads)
   for (int64_t t = 1; t <= s.depth; ++t) {
-    const int64_t z0 = most(0, s.first - s.shift - s.skew * t);
+    const int64_t z0 = most(first_plane(s, t), s.first - s.shift - s.skew * t);
     const int64_t z1 = least(s.planes, s.last - s.shift - s.skew * t);
-    if (z0 >= z1) continue;
+    const int64_t y0 = first_row(s, t), y1 = end_row(s, t);
+    if (z0 >= z1 || y0 >= y1) continue;
+    const int64_t rows = s.tile_rows > 0 ? s.tile_rows : y1 - y0;
+    const int64_t blocks = (y1 - y0 + rows - 1) / rows;
     if (blocks > 1) {
 #pragma omp for schedule(dynamic, 1)
       for (int64_t b = 0; b < blocks; ++b) {
-        level(s, u, t, z0, z1, Tile{b * rows, (b + 1) * rows, 0, s.columns});
+        level(s, u, t, z0, z1, Tile{y0 + b * rows, y0 + (b + 1) * rows, 0, s.columns});
       }
     } else {
       // Whole planes: as many shares as threads, cut in y as well where planes are few.
       const int64_t threads = omp_get_num_threads();
       const int64_t groups = (z1 - z0 + s.tile_planes - 1) / s.tile_planes;
-      const int64_t cut = groups >= 4 * threads || s.rows == 1 ? 1 : threads;
-      const int64_t share = (s.rows + cut - 1) / cut;
+      const int64_t cut = groups >= 4 * threads || y1 - y0 == 1 ? 1 : threads;
+      const int64_t share = (y1 - y0 + cut - 1) / cut;
 #pragma omp for collapse(2) schedule(static)
       for (int64_t g = 0; g < groups; ++g) {
         for (int64_t c = 0; c < cut; ++c) {
           const int64_t z = z0 + g * s.tile_planes;
-          const Tile tile{c * share, (c + 1) * share, 0, s.columns};
+          const Tile tile{y0 + c * share, y0 + (c + 1) * share, 0, s.columns};
           level(s, u, t, z, least(z + s.tile_planes, z1), tile);
         }
       }
@@ -97,21 +113,24 @@ void by_level(const Slab& s, const Uniform& u) {
 // moves a few planes at a time through all its levels.
 void by_diamond(const Slab& s, const Uniform& u) {
   const int64_t height = most(1, s.tile_rows / (2 * kSlope)), width = 2 * kSlope * height;
-  const int64_t diamonds = ((kAcrossColumns ? s.columns : s.rows) + width - 1) / width + 1;
+  // Rows that any level may update; a diamond is centred on a multiple of half its width.
+  const int64_t leftmost = kAcrossColumns ? 0 : first_row(s, s.depth) / width;
+  const int64_t end = kAcrossColumns ? s.columns : end_row(s, 1);
+  const int64_t diamonds = (end + width - 1) / width + 1;
 #pragma omp parallel num_threads(s.threads)
   for (int64_t k = 0; (k - 1) * height < s.depth; ++k) {
     const int64_t t0 = most(1, (k - 1) * height + 1), t1 = least(s.depth, (k + 1) * height - 1);
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < diamonds; ++i) {
+    for (int64_t i = leftmost; i < diamonds; ++i) {
       const int64_t centre = i * width + (k % 2) * (width / 2);
       for (int64_t front = s.first; front < s.last; front += s.tile_planes) {
-        const int64_t end = least(front + s.tile_planes, s.last);
+        const int64_t stop = least(front + s.tile_planes, s.last);
         for (int64_t t = t0; t <= t1; ++t) {
           const int64_t age = t - (k - 1) * height;
           const int64_t half = kSlope * least(age, 2 * height - age);
           const int64_t back = s.shift + s.skew * t, low = centre - half, high = centre + half;
           const Tile columns{0, s.rows, low, high}, rows{low, high, 0, s.columns};
-          level(s, u, t, front - back, end - back, kAcrossColumns ? columns : rows);
+          level(s, u, t, front - back, stop - back, kAcrossColumns ? columns : rows);
         }
       }
     }

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from outgrid.build.compiler import Library
 from outgrid.errors import ExecutionError
-
-if TYPE_CHECKING:
-    from outgrid.plan.layout import ITEM_BYTES
 from outgrid.execute.window import Window
 from outgrid.plan.layout import ITEM_BYTES
 from outgrid.plan.model import Plan
@@ -40,6 +36,12 @@ class _Slab(ctypes.Structure):
                 "base",
                 "skew",
                 "shift",
+                "plane_low",
+                "plane_slope",
+                "row_low",
+                "row_high",
+                "row_skew",
+                "row_offset",
                 "order",
                 "tile_rows",
                 "tile_planes",
@@ -74,6 +76,7 @@ class Kernel:
                 base=plan.base(part.sweep),
                 skew=plan.skew,
                 shift=plan.shifts[0],
+                row_high=plan.layout.rows,
                 order=ORDERS[plan.tile.order],
                 tile_rows=plan.tile.rows,
                 tile_planes=plan.tile.planes,
