@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import datetime
 import os
+import socket
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.config import RunOptions
-from outgrid.errors import InfeasiblePlan, StoreError, UsageError
+from outgrid.errors import StoreError, UsageError
 from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.fill import Filled, fill
 from outgrid.execute.kernel import Kernel
+from outgrid.execute.lock import RunLock
 from outgrid.execute.preview import PREVIEW_NAME, Preview
+from outgrid.execute.space import check_space, reserve_results
 from outgrid.execute.state import Manifest, RunFolder
 from outgrid.execute.streaming import Progress, Tally, stream
 from outgrid.execute.window import Window
@@ -31,12 +36,11 @@ from outgrid.machine import (
 from outgrid.plan.model import Arrival, Plan
 from outgrid.plan.planner import plan as choose
 from outgrid.probe.profile import known_machine
-from outgrid.record import Measured, Record, write_record
+from outgrid.record import CUT_OFF, FINISHED, Measured, Part, Record, combine, write_record
 from outgrid.stencil.problem import Problem
 from outgrid.storage import Store, Transfers
 from outgrid.storage.direct import DirectStore
 from outgrid.storage.npy import stream_npy
-from outgrid.units import format_bytes
 from outgrid.version import __version__
 
 # Interpreter, libraries, kernel, thread stacks and tables beside the window. Measured at 55 to
@@ -106,47 +110,47 @@ def run(problem: Problem, options: RunOptions, progress: Observer | None = None)
     folder = _folder(options)
     machine = known_machine(folder.scratch)
     chosen = plan(problem, options, machine)
-    folder.check_free(chosen.arrivals)
     _check_inputs(problem)
     kernel = _kernel(problem)
     chosen = _calibrated_plan(chosen, problem, options, machine, kernel)
-    _check_space(chosen, folder)
-    with _transfers(chosen, options) as transfers:
-        folder.create()
-        execution = _Execution(problem, options, machine, chosen, folder, transfers)
-        try:
-            stores = execution.create_stores()
-            manifest = execution.fill(stores)
-        except BaseException:
-            execution.close()
-            folder.abandon(chosen.arrivals)
-            raise
-        return execution.sweep(stores, kernel, manifest, progress)
+    check_space(chosen, folder)
+    with RunLock(folder.out):
+        folder.check_free(chosen.arrivals)
+        with _transfers(chosen, options) as transfers:
+            execution = _Execution(problem, options, machine, chosen, folder, transfers)
+            try:
+                stores = execution.begin()
+                execution.fill(stores)
+            except BaseException:
+                execution.close()
+                folder.abandon(execution.manifest)
+                raise
+            return execution.sweep(stores, kernel, progress)
 
 
 def resume(out: Path, options: RunOptions, progress: Observer | None = None) -> Result:
     """Go on with an unfinished run from its last durable state."""
-    folder = RunFolder(out, out)
-    manifest = folder.read_manifest()
-    folder = RunFolder(out, Path(manifest.folder))
-    machine = known_machine(folder.scratch)
-    whole = Problem.from_dict(manifest.problem)
-    if manifest.steps_done < 0:
-        raise UsageError(
-            f"the run in {out} stopped before its initial values were complete; remove the folder "
-            "and run it again"
-        )
-    rest = remaining(whole, manifest.steps_done)
-    chosen = plan(rest, options, machine)
-    kernel = _kernel(rest)
-    chosen = _calibrated_plan(chosen, rest, options, machine, kernel)
-    with _transfers(chosen, options) as transfers:
-        execution = _Execution(rest, options, machine, chosen, folder, transfers)
-        execution.steps_before, execution.parity = manifest.steps_done, manifest.parity
-        execution.whole = whole
-        # With all steps made, results may be in place already.
-        stores = execution.open_stores() if rest.steps else {}
-        return execution.sweep(stores, kernel, manifest, progress)
+    RunFolder.of_manifest(out)
+    with RunLock(out):
+        folder, manifest = RunFolder.of_manifest(out)
+        if manifest.steps_done < 0:
+            raise UsageError(
+                f"the run in {out} stopped before its initial values were complete; clear it with "
+                f"outgrid clean {out} --delete and run it again"
+            )
+        machine = known_machine(folder.scratch)
+        whole = Problem.from_dict(manifest.problem)
+        rest = remaining(whole, manifest.steps_done)
+        if rest.steps:
+            folder.check_owner(manifest)
+        chosen = plan(rest, options, machine)
+        kernel = _kernel(rest)
+        chosen = _calibrated_plan(chosen, rest, options, machine, kernel)
+        with _transfers(chosen, options) as transfers:
+            execution = _Execution(rest, options, machine, chosen, folder, transfers, manifest)
+            # With all steps made, results may be in place already.
+            stores = execution.open_stores() if rest.steps else {}
+            return execution.sweep(stores, kernel, progress)
 
 
 def remaining(problem: Problem, steps_done: int) -> Problem:
@@ -167,25 +171,44 @@ class _Execution:
         chosen: Plan,
         folder: RunFolder,
         transfers: Transfers,
+        manifest: Manifest | None = None,
     ) -> None:
-        self.problem = self.whole = problem
+        self.problem = problem
         self.options, self.machine, self.plan = options, machine, chosen
         self.folder, self.transfers = folder, transfers
-        self.steps_before = self.parity = 0
-        self.filled, self.fill_seconds, self.window_seconds = Filled(), 0.0, 0.0
+        self.manifest = manifest or Manifest(
+            version=__version__,
+            run=uuid.uuid4().hex,
+            problem=problem.to_dict(),
+            folder=folder.relative_scratch(),
+            files=folder.working_names(chosen.arrivals),
+            results=folder.result_names(chosen.arrivals),
+            steps_done=-1,
+            parity=0,
+        )
+        self.before = self.manifest  # where this process found the run
+        self.parity = self.before.parity
+        self.tally, self.filled = Tally(), Filled()
+        self.fill_seconds = self.window_seconds = 0.0
+        self.counted = transfers.statistics()
         self.started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self.fallbacks: list[str] = list(transfers.refusals)
         self.opened: list[DirectStore] = []
         self.preview: Preview | None = None
         reset_peak_memory()
 
-    def create_stores(self) -> dict[tuple[str, int, int], Store]:
-        """Make and reserve the files of all levels."""
-        return self._stores(
+    def begin(self) -> dict[tuple[str, int, int], Store]:
+        """Say what is going to be made, and make and reserve the files of all levels."""
+        self.folder.create(self.manifest)
+        reserve_results(self.plan, self.folder)
+        stores = self._stores(
             lambda path: DirectStore.create(
                 path, self.problem.shape, self.problem.dtype, self.transfers
             )
         )
+        if not all(store.reserved for store in self.opened):
+            self.fallbacks.append("the file system cannot reserve space: the disk may fill up")
+        return stores
 
     def open_stores(self) -> dict[tuple[str, int, int], Store]:
         """Open the files that an earlier run made."""
@@ -221,20 +244,12 @@ class _Execution:
             raise StoreError(f"{what}, but the run requires {wanted}", path=self.folder.scratch)
         self.fallbacks.append(what)
 
-    def fill(self, stores: dict[tuple[str, int, int], Store]) -> Manifest:
+    def fill(self, stores: dict[tuple[str, int, int], Store]) -> None:
         """Bring in the initial values and commit state 0."""
         begin = time.perf_counter()
         if self.options.preview and self.plan.departures:
             path = self.folder.out / PREVIEW_NAME
             self.preview = Preview(self.plan, path, self.options.preview)
-        manifest = Manifest(
-            version=__version__,
-            problem=self.problem.to_dict(),
-            folder=os.fspath(self.folder.scratch.resolve()),
-            steps_done=-1,
-            parity=0,
-        )
-        self.folder.write_manifest(manifest)
 
         def store_of(arrival: Arrival) -> Store:
             return stores[arrival.field, arrival.level, 0]
@@ -244,41 +259,53 @@ class _Execution:
         for store in {id(store): store for store in stores.values()}.values():
             store.flush()
         self.transfers.drain()
-        manifest = self.folder.commit(manifest, 0, 0)
         self.fill_seconds = time.perf_counter() - begin
-        return manifest
+        self.counted = self.transfers.statistics()
+        self._commit(0)
 
     def sweep(
         self,
         stores: dict[tuple[str, int, int], Store],
         kernel: Kernel,
-        manifest: Manifest,
         progress: Observer | None,
     ) -> Result:
         """Carry the grid through all sweeps, put the results in place and write the record."""
-        before = self.transfers.statistics()
-        counted = (before.read_bytes, before.written_bytes, before.buffered_bytes)
-        done = [self.steps_before + sum(self.plan.depths[:i]) for i in range(self.plan.sweeps + 1)]
-
-        def committed(state: int) -> None:
-            nonlocal manifest
-            manifest = self.folder.commit(manifest, done[state], (state + self.parity) % 2)
-
         begin = time.perf_counter()
         window = Window(self.plan)
         self.window_seconds = time.perf_counter() - begin
         leaving = self.preview.leaving if self.preview else None
         try:
-            tally = stream(
-                self.plan, kernel, window, stores, self.transfers, committed, progress, leaving
+            stream(
+                self.plan,
+                kernel,
+                window,
+                stores,
+                self.transfers,
+                self._commit,
+                progress,
+                leaving,
+                tally=self.tally,
             )
         finally:
             self.close()
         window.release()  # after an error, frames of its traceback may still look at the window
-        fields = self.folder.finish(self.plan.arrivals, (self.plan.sweeps + self.parity) % 2)
-        record = self._record(tally, counted, fields)
+        parity = (self.plan.sweeps + self.parity) % 2
+        fields = self.folder.place_results(self.plan.arrivals, parity)
+        record = self._record(fields)
         write_record(record, self.folder.out)
+        self.folder.abandon(self.manifest)
         return Result(self.folder.out, record)
+
+    def _commit(self, state: int) -> None:
+        """Say durably that ``state`` of this process's sweeps is complete."""
+        steps = max(0, self.before.steps_done) + sum(self.plan.depths[:state])
+        self.manifest = msgspec.structs.replace(
+            self.manifest,
+            steps_done=steps,
+            parity=(state + self.parity) % 2,
+            parts=(*self.before.parts, self._part(steps, state, CUT_OFF)),
+        )
+        self.folder.write_manifest(self.manifest)
 
     def close(self) -> None:
         """Let go of all files, after the transfers under way have ended."""
@@ -286,37 +313,55 @@ class _Execution:
         for store in self.opened:
             store.close()
 
-    def _record(self, tally: Tally, before: tuple[int, int, int], fields: dict[str, str]) -> Record:
-        statistics = self.transfers.statistics()
+    def _part(self, steps: int, sweeps: int, ended: str) -> Part:
+        """What this process did up to step ``steps``, in ``sweeps`` sweeps."""
+        statistics, before = self.transfers.statistics(), self.counted
+        moved = self.plan.read_bytes + self.plan.written_bytes
+        first = max(0, self.before.steps_done)
+        updates = self.problem.updates * (steps - first) // max(1, self.problem.steps)
         measured = Measured(
-            seconds=tally.seconds,
-            compute_seconds=tally.compute_seconds,
-            wait_seconds=tally.wait_seconds,
+            seconds=self.tally.seconds,
+            compute_seconds=self.tally.compute_seconds,
+            wait_seconds=self.tally.wait_seconds,
             fill_seconds=self.fill_seconds,
             window_seconds=self.window_seconds,
-            read_bytes=statistics.read_bytes - before[0],
-            written_bytes=statistics.written_bytes - before[1],
+            read_bytes=statistics.read_bytes - before.read_bytes,
+            written_bytes=statistics.written_bytes - before.written_bytes,
             fill_read_bytes=self.filled.read_bytes,
             fill_written_bytes=self.filled.written_bytes,
-            ideal_bytes=self.plan.read_bytes + self.plan.written_bytes,
-            buffered_bytes=statistics.buffered_bytes - before[2],
-            updates=self.problem.updates,
-            flops=self.problem.flops,
+            ideal_bytes=moved * sweeps // max(1, self.plan.sweeps),
+            buffered_bytes=statistics.buffered_bytes - before.buffered_bytes,
+            updates=updates,
+            flops=updates * self.problem.stencil.flops,
             peak_memory_bytes=peak_memory_bytes(),
             memory_limit_bytes=self.options.memory_bytes,
             engine=self.transfers.engine,
             fallbacks=tuple(self.fallbacks),
         )
+        return Part(
+            started=self.started,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            first_step=first,
+            last_step=steps,
+            ended=ended,
+            measured=measured,
+        )
+
+    def _record(self, fields: dict[str, str]) -> Record:
+        steps = max(0, self.before.steps_done) + self.problem.steps
+        parts = (*self.before.parts, self._part(steps, self.plan.sweeps, FINISHED))
         return Record(
             version=__version__,
-            started=self.started,
-            problem=self.whole.to_dict(),
+            started=parts[0].started,
+            problem=self.manifest.problem,
             plan=self.plan.to_dict(),
             machine=self.machine.to_dict(),
-            measured=measured,
+            measured=combine(parts),
             fields=fields,
             preview=PREVIEW_NAME if self.preview else None,
             warnings=self.filled.warnings,
+            parts=parts,
         )
 
 
@@ -357,31 +402,3 @@ def _check_inputs(problem: Problem) -> None:
                 stream_npy(source, problem.dtype, shape=problem.shape)
             except StoreError as error:
                 raise UsageError(f"the initial values of {name!r}: {error}") from error
-
-
-def _check_space(chosen: Plan, folder: RunFolder) -> None:
-    """Raise InfeasiblePlan if the disks have not the space for the working files and results."""
-    wanted = [(folder.scratch, chosen.disk_bytes)]
-    if _device(folder.out) != _device(folder.scratch):
-        evolving = sum(1 for level in chosen.arrivals if not level.constant)
-        wanted.append((folder.out, evolving * chosen.planes * chosen.plane_bytes))
-    for path, nbytes in wanted:
-        status = os.statvfs(_existing(path))
-        free = status.f_bavail * status.f_frsize
-        if nbytes > free:
-            raise InfeasiblePlan(
-                f"{path} has {format_bytes(free)} of free space and the run needs "
-                f"{format_bytes(nbytes)}; free {format_bytes(nbytes - free)} or name another "
-                "folder with scratch"
-            )
-
-
-def _existing(path: Path) -> Path:
-    path = path.resolve()
-    while not path.exists():
-        path = path.parent
-    return path
-
-
-def _device(path: Path) -> int:
-    return _existing(path).stat().st_dev

@@ -4,15 +4,26 @@ Everything that is later printed, drawn or compared comes from this one value; `
 form on disk.
 """
 
-import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from outgrid.durable import replace_file
 from outgrid.errors import UsageError
 
-__all__ = ["RECORD_NAME", "Measured", "Record", "read_record", "write_record"]
+__all__ = [
+    "CUT_OFF",
+    "FINISHED",
+    "RECORD_NAME",
+    "Measured",
+    "Part",
+    "Record",
+    "combine",
+    "read_record",
+    "write_record",
+]
 
 RECORD_NAME = "record.json"
 FORMAT = 1
@@ -68,11 +79,51 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return self.peak_memory_bytes / self.memory_limit_bytes
 
 
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one process did for a run: the durable steps from `first_step` to `last_step`.
+
+    `ended` says how: "finished", why it stopped, or "cut off" for one that could not say it.
+    """
+
+    started: str
+    host: str
+    pid: int
+    first_step: int
+    last_step: int
+    ended: str
+    measured: Measured
+
+
+CUT_OFF = "cut off"
+FINISHED = "finished"
+
+
+def combine(parts: Sequence[Part]) -> Measured:
+    """The figures of a whole run: sums, the largest memory, the limit and engine of the last part.
+
+    Work that a part had done beyond its last durable state was done again by the next and is not
+    known here. Needs at least one part.
+    """
+    every = [part.measured for part in parts]
+    summed = {
+        name: sum(getattr(each, name) for each in every)
+        for name, kind in Measured.__annotations__.items()
+        if kind in (int, float) and name not in ("peak_memory_bytes", "memory_limit_bytes")
+    }
+    return msgspec.structs.replace(
+        every[-1],
+        **summed,
+        peak_memory_bytes=max(each.peak_memory_bytes for each in every),
+        fallbacks=tuple(dict.fromkeys(text for each in every for text in each.fallbacks)),
+    )
+
+
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One run. `fields` maps the name of each result to its file, relative to the record.
 
     `warnings` are things the user should know that did not stop the run; `preview` is the file of
-    the frames kept after each sweep, if any.
+    the frames kept after each sweep, if any. `measured` covers all `parts`, of which there is more
+    than one where the run was resumed; `plan` and `machine` are those of the last.
     """
 
     version: str
@@ -84,6 +135,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     fields: dict[str, str] = {}
     preview: str | None = None
     warnings: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
     format: int = FORMAT
 
     @property
@@ -93,8 +145,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def prediction_error(self) -> float:
-        """(predicted - measured) / measured seconds; 0 for a run of no steps."""
-        seconds = self.measured.seconds
+        """(predicted - measured) / measured seconds of the last part; 0 for a run of no steps."""
+        seconds = (self.parts[-1].measured if self.parts else self.measured).seconds
         return (self.predicted_seconds - seconds) / seconds if seconds > 0 else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,14 +166,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 def write_record(record: Record, folder: Path) -> Path:
     """Write `record` into `folder`, whole or not at all, and return the path of the file."""
     path = folder / RECORD_NAME
-    scratch = path.with_suffix(".json.new")
     text = msgspec.json.format(msgspec.json.encode(record.to_dict()), indent=2)
-    with scratch.open("wb") as file:
-        file.write(text + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)
-    _sync_folder(folder)
+    replace_file(path, text + b"\n")
     return path
 
 
@@ -147,11 +193,3 @@ def read_record(path: Path) -> Record:
         ) from error
     except msgspec.MsgspecError as error:
         raise UsageError(f"{file} is not a record of a run: {error}") from None
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

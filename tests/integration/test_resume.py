@@ -18,6 +18,7 @@ from outgrid.config import RunOptions
 from outgrid.errors import StoreError, UsageError
 from outgrid.execute import preview, state, streaming
 from outgrid.execute.state import MANIFEST_NAME
+from outgrid.record import CUT_OFF, FINISHED
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore
 from outgrid.storage.npy import header_bytes
@@ -95,7 +96,13 @@ def test_a_failed_run_is_resumed_to_the_same_bytes(operation, index, tmp_path, m
     assert fields(out) == answer
     assert not (out / MANIFEST_NAME).exists()
     assert not (out / "scratch").exists()
-    assert result.record.measured.updates == problem(12 - before).updates
+    parts = result.record.parts
+    assert [(part.first_step, part.last_step) for part in parts] == [(0, before), (before, 12)]
+    assert [part.ended for part in parts] == [CUT_OFF, FINISHED]
+    measured = result.record.measured
+    assert measured.updates == problem().updates == sum(part.measured.updates for part in parts)
+    assert measured.fill_written_bytes == parts[0].measured.fill_written_bytes > 0
+    assert measured.seconds == sum(part.measured.seconds for part in parts)
 
 
 def test_a_run_fails_again_and_again_and_ends(tmp_path, monkeypatch, answer):

@@ -22,6 +22,7 @@ VERBS = {
     "plan": "say what a job will move, keep and take, without running it",
     "run": "run a job",
     "resume": "go on with an unfinished run",
+    "clean": "list what an unfinished run has left on disk, or delete it",
     "show": "print a plan, a kernel or a record, or draw a field",
     "report": "write a run's summary and pictures",
     "probe": "measure this machine",

@@ -1,44 +1,72 @@
 """A run on disk: its files, and the manifest that says how far they are durable.
 
     OUT/manifest.json           what is computed, where its files are, the last durable state
+    OUT/run.lock                the process that runs here
+    SCRATCH/owner.json          the run that the working files belong to
     SCRATCH/u.0.npy u.1.npy     the two files of every evolving level, roles swapped each sweep
     SCRATCH/h.npy               a coefficient
     OUT/u.npy                   the result, renamed from scratch at the end
 
 The manifest is replaced by write, fsync, rename, fsync of the folder: after a crash it is the old
-one or the new one, whole.
+one or the new one, whole. It comes before the first file it names and goes after the last.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from outgrid.durable import make_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
 from outgrid.plan.model import Arrival
+from outgrid.record import RECORD_NAME, Part
 from outgrid.stencil.problem import PREVIOUS
 
 MANIFEST_NAME = "manifest.json"
-FORMAT = 1
+OWNER_NAME = "owner.json"
+FORMAT = 2
+COPY_BYTES = 4 << 20
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The durable state: ``steps_done`` steps of ``problem``, in the files of ``parity``.
 
-    ``folder`` holds the files. ``steps_done`` is -1 until the initial values are durable.
+    ``run`` is a name that no other run has. ``folder`` holds the working files ``files``, relative
+    to the manifest where it lies beside it; ``results`` are the files that the run leaves in the
+    end. ``steps_done`` is -1 until the initial values are durable. ``parts`` tells what was
+    measured up to this state, one entry for each process that worked on the run.
     """
 
     version: str
+    run: str
     problem: dict[str, Any]
     folder: str
+    files: tuple[str, ...]
+    results: tuple[str, ...]
     steps_done: int
     parity: int
+    parts: tuple[Part, ...] = ()
     format: int = FORMAT
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What tells apart the formats of manifests."""
+
+    format: int
+    version: str
+
+
+class _OwnerMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which run the files in a scratch folder belong to."""
+
+    run: str
+    out: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +76,61 @@ class RunFolder:
     out: Path
     scratch: Path
 
-    def create(self) -> None:
-        """Make both folders where they are missing. Raises StoreError where they cannot be made."""
-        for folder in (self.out, self.scratch):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise StoreError(
-                    "cannot make the folder", path=folder, errno=error.errno
-                ) from error
+    @classmethod
+    def of_manifest(cls, out: Path) -> tuple[RunFolder, Manifest]:
+        """The folders of an unfinished run. Raises UsageError where there is none."""
+        manifest = cls(out, out).read_manifest()
+        return cls(out, out / manifest.folder), manifest
+
+    def create(self, manifest: Manifest) -> None:
+        """Make both folders where they are missing and say whose they are.
+
+        Raises StoreError where they cannot be made, UsageError where another run works in scratch.
+        """
+        make_folder(self.out)
+        make_folder(self.scratch)
+        self.write_manifest(manifest)
+        mark = _OwnerMark(manifest.run, os.fspath(self.out.resolve()))
+        path = self.scratch / OWNER_NAME
+        try:
+            replace_file(path, msgspec.json.encode(mark) + b"\n")
+        except OSError as error:
+            raise StoreError("cannot write", path=path, errno=error.errno) from error
+
+    def relative_scratch(self) -> str:
+        """Scratch as a manifest names it: a run that keeps it inside can be moved as a whole."""
+        out, scratch = self.out.resolve(), self.scratch.resolve()
+        return os.fspath(scratch.relative_to(out) if scratch.is_relative_to(out) else scratch)
+
+    def check_owner(self, manifest: Manifest) -> None:
+        """Raise UsageError unless the files in scratch are those of the manifest's run."""
+        mark = self._owner_mark()
+        if mark is None:
+            raise UsageError(
+                f"{self.scratch} on {socket.gethostname()} does not hold the working files of the "
+                f"run in {self.out}; resume where that folder can be seen"
+            )
+        if mark.run != manifest.run:
+            raise UsageError(
+                f"the files in {self.scratch} belong to another run, the one in {mark.out}; what "
+                f"the run in {self.out} had there is gone"
+            )
+
+    def _owner_mark(self) -> _OwnerMark | None:
+        path = self.scratch / OWNER_NAME
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=_OwnerMark)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreError("cannot read", path=path, errno=error.errno) from error
+        except msgspec.MsgspecError as error:
+            raise UsageError(f"{path} does not say which run owns this folder: {error}") from None
+
+    def is_mine(self, manifest: Manifest) -> bool:
+        """Whether the scratch folder is marked as that of the manifest's run."""
+        mark = self._owner_mark()
+        return mark is not None and mark.run == manifest.run
 
     def path(self, arrival: Arrival, parity: int) -> Path:
         """The working file of a level; a constant field has one for both parities."""
@@ -78,51 +152,62 @@ class RunFolder:
         except OSError as error:
             raise StoreError("cannot read the manifest", path=path, errno=error.errno) from error
         try:
+            head = msgspec.json.decode(text, type=_Head)
+            if head.format != FORMAT:
+                raise UsageError(
+                    f"{path} has format {head.format}, written by outgrid {head.version}; this "
+                    f"version reads format {FORMAT}: resume the run with that version"
+                )
             found = msgspec.json.decode(text, type=Manifest)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        except msgspec.MsgspecError as error:
             raise UsageError(f"{path} is not a manifest of this version: {error}") from None
-        if found.format != FORMAT:
-            raise UsageError(f"{path} has format {found.format}; this version reads {FORMAT}")
+        except RecursionError:
+            raise UsageError(f"{path} is not a manifest: it is nested too deeply") from None
+        _check_names(path, (*found.files, *found.results))
         return found
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Replace the manifest, durably and whole."""
         path = self.out / MANIFEST_NAME
-        partial = path.with_suffix(".json.new")
         try:
-            with partial.open("wb") as file:
-                file.write(msgspec.json.encode(manifest) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-            sync_folder(self.out)
+            replace_file(path, msgspec.json.encode(manifest) + b"\n")
         except OSError as error:
             raise StoreError("cannot commit", path=path, errno=error.errno) from error
 
-    def commit(self, manifest: Manifest, steps_done: int, parity: int) -> Manifest:
-        """Say durably that ``steps_done`` steps are in the files of ``parity``."""
-        new = replace_manifest(manifest, steps_done=steps_done, parity=parity)
-        self.write_manifest(new)
-        return new
-
     def check_free(self, levels: tuple[Arrival, ...]) -> None:
         """Raise UsageError if a file that the run is going to make exists already."""
-        found = [self.result(level) for level in levels if not level.constant]
-        found += [self.path(level, parity) for level in levels for parity in (0, 1)]
-        found.append(self.out / MANIFEST_NAME)
+        names = self.result_names(levels)
+        found = [self.out / name for name in (*names, RECORD_NAME, MANIFEST_NAME)]
+        found += [self.scratch / name for name in self.working_names(levels)]
         for path in found:
-            if path.exists():
+            if path.exists() or path.is_symlink():
                 hint = "outgrid resume continues an unfinished run; " if self._resumable() else ""
                 raise UsageError(
                     f"{path} exists and is not overwritten; {hint}choose another folder with "
                     "--out, or remove it"
                 )
+        mark = self._owner_mark()
+        if mark is not None:
+            raise UsageError(
+                f"{self.scratch} is in use by the run in {mark.out}; choose another folder with "
+                f"--scratch, or clear it with outgrid clean {mark.out}"
+            )
 
     def _resumable(self) -> bool:
         return (self.out / MANIFEST_NAME).exists()
 
-    def finish(self, levels: tuple[Arrival, ...], parity: int) -> dict[str, str]:
-        """Move the results in place, drop the working files, and return name -> file name.
+    def working_names(self, levels: tuple[Arrival, ...]) -> tuple[str, ...]:
+        """Names of all files that the run makes in scratch."""
+        return tuple(
+            dict.fromkeys(self.path(level, parity).name for level in levels for parity in (0, 1))
+        )
+
+    def result_names(self, levels: tuple[Arrival, ...]) -> tuple[str, ...]:
+        """Names of the fields that the run leaves in the end."""
+        return tuple(self.result(level).name for level in levels if not level.constant)
+
+    def place_results(self, levels: tuple[Arrival, ...], parity: int) -> dict[str, str]:
+        """Move the results in place, durably, and return name -> file name.
 
         May be called again after it was cut off: what is in place stays there.
         """
@@ -133,33 +218,41 @@ class RunFolder:
                 if source.exists() or not result.exists():
                     move(source, result)
                 fields[level_name(level)] = result.name
-        self.discard(levels)
-        (self.out / MANIFEST_NAME).unlink()
         sync_folder(self.out)
         return fields
 
-    def abandon(self, levels: tuple[Arrival, ...]) -> None:
-        """Remove the working files and the manifest of a run that has no durable state."""
-        self.discard(levels)
-        (self.out / MANIFEST_NAME).unlink(missing_ok=True)
-
-    def discard(self, levels: tuple[Arrival, ...]) -> None:
-        """Remove the working files of this run, and the scratch folder if that leaves it empty."""
-        for level in levels:
-            for parity in (0, 1):
-                self.path(level, parity).unlink(missing_ok=True)
+    def abandon(self, manifest: Manifest) -> None:
+        """Remove everything that the manifest owns but results, and at last the manifest."""
+        for path in self.owned(manifest):
+            path.unlink(missing_ok=True)
         if self.scratch.is_dir() and not any(self.scratch.iterdir()):
             self.scratch.rmdir()
+        (self.out / MANIFEST_NAME).unlink(missing_ok=True)
+        sync_folder(self.out)
+
+    def owned(self, manifest: Manifest) -> list[Path]:
+        """The files of a manifest that exist, without results and the manifest itself.
+
+        Those in scratch count only while the folder is marked as this run's.
+        """
+        beside = [MANIFEST_NAME, RECORD_NAME, *manifest.results]
+        found = [self.out / f"{name}.new" for name in beside]
+        if self.is_mine(manifest):
+            names = (*manifest.files, f"{OWNER_NAME}.new", OWNER_NAME)  # the mark goes last
+            found += [self.scratch / name for name in names]
+        return [path for path in found if path.exists() or path.is_symlink()]
+
+
+def _check_names(path: Path, names: tuple[str, ...]) -> None:
+    """A manifest names files in its folders, not elsewhere."""
+    for name in names:
+        if Path(name).name != name or name in ("", ".", "..") or "\0" in name:
+            raise UsageError(f"{path} names a file {name!r} outside of the run's folders")
 
 
 def level_name(arrival: Arrival) -> str:
     """ "u" for the current level of field u, "u.previous" for the level before."""
     return arrival.field + (PREVIOUS if arrival.level < 0 else "")
-
-
-def replace_manifest(manifest: Manifest, **changes: Any) -> Manifest:
-    """A manifest with some entries replaced."""
-    return msgspec.structs.replace(manifest, **changes)
 
 
 def move(source: Path, target: Path) -> None:
@@ -168,22 +261,16 @@ def move(source: Path, target: Path) -> None:
         if source.stat().st_dev == target.parent.stat().st_dev:
             os.replace(source, target)
             return
-        partial = target.with_suffix(".npy.partial")
-        shutil.copyfile(source, partial)
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
+        partial = target.with_name(target.name + ".new")
+        # Space that was reserved there is kept: the file is not truncated.
+        with source.open("rb") as old, open(os.open(partial, os.O_RDWR | os.O_CREAT), "wb") as new:
+            shutil.copyfileobj(old, new, COPY_BYTES)
+            new.flush()
+            os.fsync(new.fileno())
         os.replace(partial, target)
+        sync_folder(target.parent)
         source.unlink()
     except OSError as error:
         raise StoreError(
             "cannot put the result in place", path=target, errno=error.errno
         ) from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames inside ``folder`` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -66,14 +66,16 @@ def stream(
     progress: Callable[[Progress], None] | None = None,
     leaving: Callable[[Put, Window], None] | None = None,
     instructions: Iterable[Instruction] | None = None,
+    tally: Tally | None = None,
 ) -> Tally:
-    """Run the whole program.
+    """Run the whole program, counting into ``tally`` (which ``committed`` may look at).
 
     ``committed(state)`` is called when every byte of ``state`` is durable in its stores and has to
     make that known durably; ``leaving`` sees each put before it starts. Raises StoreError where a
     transfer failed and ExecutionError where the program cannot go on.
     """
     run = _Run(plan, kernel, window, stores, transfers, committed, progress, leaving)
+    run.tally = tally or run.tally
     return run.obey(program(plan) if instructions is None else instructions)
 
 
@@ -183,6 +185,7 @@ class _Run:
                 _check(completion, store, "flush")
                 if not self.flushing:
                     commit = self.commits.popleft()
+                    self.tally.seconds = time.perf_counter() - self.started
                     self.committed(commit.state)
                     self.marks.committed.complete(commit.index)
             elif completion.ticket in self.flying:

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
+from outgrid.durable import sync_folder
 from outgrid.errors import StoreError, UsageError
 from outgrid.native import File
 from outgrid.storage.base import Layout, Planes
@@ -85,7 +86,7 @@ class DirectStore:
                 os.truncate(path, nbytes)
                 reserved = False
             write_header(path, shape, dtype)
-            _sync_directory(path.parent)
+            sync_folder(path.parent)
             return cls(path, file, transfers, reserved=reserved)
         except BaseException as error:
             file.close()
@@ -163,11 +164,3 @@ def _no_space(path: Path, nbytes: int) -> StoreError:
         path=path,
         errno=errno.ENOSPC,
     )
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,12 +1,14 @@
 import errno
 import json
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.execute import state
-from outgrid.execute.state import MANIFEST_NAME, Manifest, RunFolder, level_name, move
+from outgrid.execute.state import MANIFEST_NAME, OWNER_NAME, Manifest, RunFolder, level_name, move
 from outgrid.plan.model import Arrival
 
 LEVELS = (
@@ -19,13 +21,24 @@ LEVELS = (
 @pytest.fixture
 def folder(tmp_path):
     found = RunFolder(tmp_path / "out", tmp_path / "scratch")
-    found.create()
+    found.out.mkdir()
+    found.scratch.mkdir()
     return found
 
 
-def manifest_of(steps_done=0, parity=0):
+def manifest_of(steps_done=0, parity=0, **changes):
     return Manifest(
-        version="1", problem={"a": 1}, folder="/x", steps_done=steps_done, parity=parity
+        **{
+            "version": "1",
+            "run": "mine",
+            "problem": {"a": 1},
+            "folder": "../scratch",
+            "files": ("u.0.npy", "u.1.npy", "u.previous.0.npy", "u.previous.1.npy", "c.npy"),
+            "results": ("u.npy", "u.previous.npy"),
+            "steps_done": steps_done,
+            "parity": parity,
+        }
+        | changes
     )
 
 
@@ -49,8 +62,8 @@ def test_levels_have_names_and_evolving_ones_two_files(folder):
 
 def test_a_manifest_is_read_as_it_was_written(folder):
     folder.write_manifest(manifest_of())
-    later = folder.commit(folder.read_manifest(), 12, 1)
-    assert folder.read_manifest() == later == manifest_of(12, 1)
+    folder.write_manifest(manifest_of(12, 1))
+    assert folder.read_manifest() == manifest_of(12, 1)
     assert [path.name for path in folder.out.iterdir()] == [MANIFEST_NAME]
 
 
@@ -62,7 +75,7 @@ def test_a_crash_while_a_manifest_is_written_leaves_the_old_one(folder, monkeypa
 
     monkeypatch.setattr(state.os, "replace", crash)
     with pytest.raises(KeyboardInterrupt):
-        folder.commit(manifest_of(3), 6, 1)
+        folder.write_manifest(manifest_of(6, 1))
     assert folder.read_manifest().steps_done == 3
 
 
@@ -88,37 +101,23 @@ def test_a_commit_that_fails_names_the_file(folder, monkeypatch):
     assert caught.value.path == folder.out / MANIFEST_NAME
 
 
+def written(**changes):
+    return json.dumps(json.loads(msgspec.json.encode(manifest_of())) | changes)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("{", "not a manifest"),
+        ("[" * 100_000, "not a manifest"),
         ('{"version": "1"}', "not a manifest"),
-        (
-            json.dumps(
-                {
-                    "version": "1",
-                    "problem": {},
-                    "folder": "",
-                    "steps_done": 0,
-                    "parity": 0,
-                    "format": 99,
-                }
-            ),
-            "format 99; this version reads 1",
-        ),
-        (
-            json.dumps(
-                {
-                    "version": "1",
-                    "problem": {},
-                    "folder": "",
-                    "steps_done": 0,
-                    "parity": 0,
-                    "more": 1,
-                }
-            ),
-            "not a manifest",
-        ),
+        (written(more=1), "not a manifest"),
+        (written(format=99, version="7.0", more=1), "format 99, written by outgrid 7.0; this"),
+        ('{"version": "0.1.0", "format": 1, "problem": {}}', "resume the run with that version"),
+        (written(files=["../u.0.npy"]), "outside of the run's folders"),
+        (written(results=["/etc/passwd"]), "outside of the run's folders"),
+        (written(files=[".."]), "outside of the run's folders"),
+        (written(steps_done="3"), "not a manifest"),
     ],
 )
 def test_what_is_no_manifest_is_refused(text, words, folder):
@@ -127,11 +126,17 @@ def test_what_is_no_manifest_is_refused(text, words, folder):
         folder.read_manifest()
 
 
+def finish(folder, manifest, parity):
+    fields = folder.place_results(LEVELS, parity)
+    folder.abandon(manifest)
+    return fields
+
+
 @pytest.mark.parametrize("parity", [0, 1])
 def test_finishing_moves_the_results_of_one_parity_and_drops_the_rest(folder, parity):
+    folder.create(manifest_of())
     fill(folder)
-    folder.write_manifest(manifest_of())
-    assert folder.finish(LEVELS, parity) == {"u": "u.npy", "u.previous": "u.previous.npy"}
+    assert finish(folder, manifest_of(), parity) == {"u": "u.npy", "u.previous": "u.previous.npy"}
     assert {path.name: path.read_text() for path in folder.out.iterdir()} == {
         "u.npy": f"u.{parity}.npy",
         "u.previous.npy": f"u.previous.{parity}.npy",
@@ -139,39 +144,68 @@ def test_finishing_moves_the_results_of_one_parity_and_drops_the_rest(folder, pa
     assert not folder.scratch.exists()
 
 
-@pytest.mark.parametrize("after", range(9))
-def test_finishing_again_after_any_interruption_ends_the_same(folder, after, monkeypatch):
-    fill(folder)
-    folder.write_manifest(manifest_of())
-    calls = iter(range(100))
+def test_finishing_again_after_any_interruption_ends_the_same(folder, monkeypatch):
+    for after in range(12):
+        folder.create(manifest_of())
+        fill(folder)
+        calls = iter(range(100))
 
-    def interrupted(call):
-        def act(*arguments, **named):
-            if next(calls) == after:
-                raise KeyboardInterrupt
-            return call(*arguments, **named)
+        def interrupted(call, calls=calls, after=after):
+            def act(*arguments, **named):
+                if next(calls) == after:
+                    raise KeyboardInterrupt
+                return call(*arguments, **named)
 
-        return act
+            return act
 
-    with monkeypatch.context() as patch:
-        patch.setattr(state, "move", interrupted(state.move))
-        patch.setattr(state.Path, "unlink", interrupted(state.Path.unlink))
-        with pytest.raises(KeyboardInterrupt):
-            folder.finish(LEVELS, 1)
-    assert folder.read_manifest()
-    assert folder.finish(LEVELS, 1) == {"u": "u.npy", "u.previous": "u.previous.npy"}
-    assert {path.name: path.read_text() for path in folder.out.iterdir()} == {
-        "u.npy": "u.1.npy",
-        "u.previous.npy": "u.previous.1.npy",
-    }
-    assert not folder.scratch.exists()
+        with monkeypatch.context() as patch:
+            patch.setattr(state, "move", interrupted(state.move))
+            patch.setattr(state, "sync_folder", interrupted(state.sync_folder))
+            patch.setattr(state.Path, "unlink", interrupted(state.Path.unlink))
+            try:
+                finish(folder, manifest_of(), 1)
+            except KeyboardInterrupt:
+                if (folder.out / MANIFEST_NAME).exists():
+                    found = finish(folder, folder.read_manifest(), 1)
+                    assert found == {"u": "u.npy", "u.previous": "u.previous.npy"}
+            else:
+                break
+        assert {path.name: path.read_text() for path in folder.out.iterdir()} == {
+            "u.npy": "u.1.npy",
+            "u.previous.npy": "u.previous.1.npy",
+        }
+        assert not folder.scratch.exists()
+        for path in folder.out.iterdir():
+            path.unlink()
+    else:
+        raise AssertionError("more calls than were interrupted")
 
 
-def test_files_of_others_in_scratch_stay(folder):
+def test_what_a_manifest_does_not_own_stays(folder):
+    folder.create(manifest_of())
     fill(folder)
     (folder.scratch / "mine.npy").write_text("precious")
-    folder.discard(LEVELS)
+    (folder.out / "u.npy").write_text("a result in place")
+    (folder.out / "u.npy.new").write_text("half of a copy")
+    folder.abandon(manifest_of())
     assert [path.name for path in folder.scratch.iterdir()] == ["mine.npy"]
+    assert [path.name for path in folder.out.iterdir()] == ["u.npy"]
+
+
+@pytest.mark.parametrize("mark", [None, "another"])
+def test_files_in_a_scratch_folder_of_another_run_stay(folder, mark):
+    """The first run's scratch was cleared by hand, and another one works there now."""
+    folder.create(manifest_of())
+    fill(folder)
+    if mark is None:
+        (folder.scratch / OWNER_NAME).unlink()
+    else:
+        RunFolder(folder.out.parent / "b", folder.scratch).create(manifest_of(run=mark))
+    before = sorted(folder.scratch.iterdir())
+    with pytest.raises(UsageError, match="belong to another run" if mark else "does not hold"):
+        folder.check_owner(manifest_of())
+    folder.abandon(manifest_of())
+    assert sorted(folder.scratch.iterdir()) == before
 
 
 @pytest.mark.parametrize(
@@ -187,6 +221,24 @@ def test_existing_files_stop_a_run(folder, name):
     folder.write_manifest(manifest_of())
     with pytest.raises(UsageError, match="outgrid resume continues"):
         folder.check_free(LEVELS)
+
+
+def test_a_scratch_folder_in_use_is_refused(folder):
+    other = RunFolder(folder.out.parent / "other", folder.scratch)
+    other.create(manifest_of())
+    with pytest.raises(UsageError, match=f"in use by the run in {other.out}"):
+        folder.check_free(LEVELS)
+
+
+def test_a_run_that_keeps_its_files_inside_can_be_moved(tmp_path):
+    inside = RunFolder(tmp_path / "out", tmp_path / "out" / "scratch")
+    assert inside.relative_scratch() == "scratch"
+    inside.create(manifest_of(folder=inside.relative_scratch()))
+    (tmp_path / "out").rename(tmp_path / "moved")
+    folder, manifest = RunFolder.of_manifest(tmp_path / "moved")
+    folder.check_owner(manifest)
+    assert folder.scratch == tmp_path / "moved" / "scratch"
+    assert RunFolder(tmp_path, Path("/flash")).relative_scratch() == "/flash"
 
 
 def test_a_file_is_copied_where_it_cannot_be_renamed(tmp_path, monkeypatch):

@@ -1,0 +1,52 @@
+"""`outgrid clean RUN`: list what an unfinished run has left on disk, or delete it."""
+
+import argparse
+from pathlib import Path
+
+from outgrid.cli.arguments import add_json_argument, print_json
+from outgrid.execute.leftovers import Leftovers, leftovers
+from outgrid.units import format_bytes
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb."""
+    parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of the run")
+    parser.add_argument(
+        "--delete", action="store_true", help="delete what is listed: the run cannot be resumed"
+    )
+    add_json_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List what the run's manifest owns; delete it only if that was asked for."""
+    found = leftovers(arguments.run_folder, delete=arguments.delete)
+    if arguments.json:
+        print_json(
+            {
+                "files": [str(path) for path in found.files],
+                "bytes": found.nbytes,
+                "steps_done": found.manifest.steps_done,
+                "steps": found.manifest.problem.get("steps"),
+                "deleted": arguments.delete,
+            }
+        )
+    else:
+        print(*found.files, sep="\n")
+        print(_verdict(found, arguments.run_folder, deleted=arguments.delete))
+    return 0
+
+
+def _verdict(found: Leftovers, out: Path, *, deleted: bool) -> str:
+    words = [f"{len(found.files)} files, {format_bytes(found.nbytes)}"]
+    if found.foreign is not None:
+        words.append(f"{found.foreign} does not belong to this run: nothing in it is touched")
+    if deleted:
+        words.append("deleted")
+    elif found.manifest.steps_done < 0:
+        words.append("the run has no durable state; --delete removes these files")
+    else:
+        words.append(
+            f"{found.manifest.steps_done} of {found.manifest.problem.get('steps')} steps are "
+            f"durable and outgrid resume {out} continues; --delete removes these files"
+        )
+    return "; ".join(words)

@@ -1,0 +1,40 @@
+"""Files that are replaced whole or not at all, and stay replaced after a power loss."""
+
+import os
+from pathlib import Path
+
+from outgrid.errors import StoreError
+
+__all__ = ["make_folder", "replace_file", "sync_folder"]
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Give `path` new content: after a crash at any moment it holds the old one or the new one.
+
+    The order is write, fsync of the file, rename, fsync of its folder. Raises OSError; the old
+    content is then still there.
+    """
+    partial = path.with_name(path.name + ".new")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make what was created, renamed and removed inside `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder` and those above it where they are missing. Raises StoreError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError("cannot make the folder", path=folder, errno=error.errno) from error

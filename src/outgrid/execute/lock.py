@@ -1,0 +1,129 @@
+"""One run in a folder at a time: a lock that dies with its owner and says who that is.
+
+    OUT/run.lock    pid, host and start of the process that runs here
+
+The kernel's lock on the file (flock) ends with the process, however it ends. What is written in the
+file tells others whom to ask, and it is all there is to go by where the owner ran on another host:
+not every shared file system carries locks from host to host.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from outgrid.durable import make_folder
+from outgrid.errors import StoreError, UsageError
+
+LOCK_NAME = "run.lock"
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The process that holds, or held, a lock."""
+
+    pid: int
+    host: str
+    since: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, since {self.since}"
+
+
+class RunLock:
+    """The lock of a run's folder, held from entry to exit.
+
+    ``left_by`` is the owner that ended without letting go (killed, or the power failed), None after
+    a good end. Raises UsageError where another process runs here, or may.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK_NAME
+        self.left_by: Owner | None = None
+        self._descriptor = -1
+        self._made_folder = False
+
+    def __enter__(self) -> Self:
+        try:
+            self._descriptor = self._take()
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError("cannot lock", path=self.path, errno=error.errno) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # The name goes first: who opens the file after that finds another one.
+        self.path.unlink(missing_ok=True)
+        os.close(self._descriptor)
+        if self._made_folder:
+            with suppress(OSError):  # not empty: something came into it
+                self.path.parent.rmdir()
+
+    def _take(self) -> int:
+        self._made_folder = not self.path.parent.exists()
+        make_folder(self.path.parent)
+        while True:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(self.path, flags, 0o644)
+            try:
+                self._lock(descriptor)
+                if self._is_current(descriptor):
+                    self._judge(_owner(os.pread(descriptor, 4096, 0)))
+                    self._sign(descriptor)
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # its owner ended and removed it meanwhile
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = _owner(os.pread(descriptor, 4096, 0)) or "another process"
+            raise UsageError(
+                f"{self.path.parent} is in use by {owner}; one run at a time may use a folder"
+            ) from None
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            named = os.stat(self.path, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return named.st_ino == os.fstat(descriptor).st_ino
+
+    def _judge(self, owner: Owner | None) -> None:
+        if owner is not None and owner.host != socket.gethostname():
+            raise UsageError(
+                f"{self.path.parent} was left locked by {owner}. From {socket.gethostname()} "
+                f"nothing tells whether it still runs: if it does not, remove {self.path} and try "
+                "again"
+            )
+        self.left_by = owner
+
+    def _sign(self, descriptor: int) -> None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        text = msgspec.json.encode(Owner(os.getpid(), socket.gethostname(), now)) + b"\n"
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, text, 0)
+
+
+def _owner(text: bytes) -> Owner | None:
+    """Who signed the lock; None for a file that was made and not signed, or is no lock."""
+    try:
+        return msgspec.json.decode(text, type=Owner)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,63 @@
+"""Space on disk: whether it is there, and setting it aside before a run starts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from outgrid.errors import InfeasiblePlan, StoreError
+from outgrid.execute.state import RunFolder
+from outgrid.plan.model import Plan
+from outgrid.storage.npy import HEADER_BYTES
+from outgrid.units import format_bytes
+
+
+def check_space(chosen: Plan, folder: RunFolder) -> None:
+    """Raise InfeasiblePlan if the disks have not the space for the working files and results."""
+    wanted = [(folder.scratch, chosen.disk_bytes)]
+    if _device(folder.out) != _device(folder.scratch):
+        wanted.append((folder.out, len(chosen.departures) * _result_bytes(chosen)))
+    for path, nbytes in wanted:
+        status = os.statvfs(_existing(path))
+        free = status.f_bavail * status.f_frsize
+        if nbytes > free:
+            raise InfeasiblePlan(
+                f"{path} has {format_bytes(free)} of free space and the run needs "
+                f"{format_bytes(nbytes)}; free {format_bytes(nbytes - free)} or name another "
+                "folder with scratch"
+            )
+
+
+def reserve_results(chosen: Plan, folder: RunFolder) -> None:
+    """Set space aside for results that have to be copied to another file system in the end.
+
+    Where they are renamed they need none. Raises StoreError where the disk has it no more.
+    """
+    if _device(folder.out) == _device(folder.scratch):
+        return
+    for name in folder.result_names(chosen.arrivals):
+        path = folder.out / f"{name}.new"
+        try:
+            with path.open("xb") as file:
+                os.posix_fallocate(file.fileno(), 0, _result_bytes(chosen))
+        except OSError as error:
+            raise StoreError(
+                f"cannot reserve {format_bytes(_result_bytes(chosen))} for a result",
+                path=path,
+                errno=error.errno,
+            ) from error
+
+
+def _result_bytes(chosen: Plan) -> int:
+    return HEADER_BYTES + chosen.planes * chosen.plane_bytes
+
+
+def _existing(path: Path) -> Path:
+    path = path.resolve()
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _device(path: Path) -> int:
+    return _existing(path).stat().st_dev

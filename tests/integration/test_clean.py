@@ -1,0 +1,85 @@
+"""What an unfinished run leaves is listed, and deleted on demand if it is the run's own."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from outgrid import pipeline
+from outgrid.cli import main
+from outgrid.config import RunOptions
+from outgrid.errors import UsageError
+from outgrid.execute.lock import RunLock
+from outgrid.execute.state import MANIFEST_NAME
+from outgrid.stencil.problem import Problem
+
+PROBLEM = Problem("heat7", (40, 12, 32), "float64", 8, {"k": 0.1}, initial={"u": "x * y"})
+
+
+def options(out: Path, **others) -> RunOptions:
+    given = {"tier": "direct", "depth": 2, "slab_planes": 4, "threads": 1}
+    return RunOptions.of(memory="256MiB", out=out, **(given | others))
+
+
+@pytest.fixture
+def unfinished(tmp_path):
+    out = tmp_path / "run"
+
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("outgrid.execute.streaming.PROGRESS_SECONDS", 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.run(PROBLEM, options(out, scratch=tmp_path / "flash"), interrupt)
+    return out
+
+
+def test_leftovers_are_listed_and_stay_until_deletion_is_asked_for(unfinished, capsys):
+    flash = unfinished.parent / "flash"
+    (flash / "notes.txt").write_text("mine")
+    (unfinished / "notes.txt").write_text("mine")
+    before = sorted(unfinished.parent.rglob("*"))
+    assert main(["clean", str(unfinished)]) == 0
+    words = capsys.readouterr().out
+    assert str(flash / "u.0.npy") in words
+    assert "0 of 8 steps are durable and outgrid resume" in words
+    assert sorted(unfinished.parent.rglob("*")) == before
+    assert main(["clean", str(unfinished), "--delete", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["deleted"] is True
+    left = [path for path in unfinished.parent.rglob("*") if path.is_file()]
+    assert sorted(left) == [flash / "notes.txt", unfinished / "notes.txt"]
+
+
+def test_a_run_that_goes_on_is_not_cleaned(unfinished, capsys):
+    with RunLock(unfinished):
+        assert main(["clean", str(unfinished), "--delete"]) == 2
+    assert "in use by process" in capsys.readouterr().err
+    assert (unfinished / MANIFEST_NAME).exists()
+
+
+def test_without_a_manifest_nothing_is_deleted(tmp_path, capsys):
+    (tmp_path / "u.npy").write_text("7")
+    assert main(["clean", str(tmp_path), "--delete"]) == 2
+    assert "holds no manifest.json" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["u.npy"]
+
+
+def test_a_second_run_in_the_folder_is_refused_and_touches_nothing(unfinished):
+    before = sorted(unfinished.rglob("*"))
+    with RunLock(unfinished):
+        with pytest.raises(UsageError, match="in use by process"):
+            pipeline.run(PROBLEM, options(unfinished))
+        with pytest.raises(UsageError, match="in use by process"):
+            pipeline.resume(unfinished, options(unfinished))
+    assert sorted(unfinished.rglob("*")) == before
+
+
+def test_a_run_refused_leaves_no_folder(tmp_path):
+    out = tmp_path / "run"
+    (tmp_path / "flash").mkdir()
+    (tmp_path / "flash" / "u.0.npy").write_text("7")
+    with pytest.raises(UsageError, match="exists and is not overwritten"):
+        pipeline.run(PROBLEM, options(out, scratch=tmp_path / "flash"))
+    assert not out.exists()
+    assert (tmp_path / "flash" / "u.0.npy").read_text() == "7"
