@@ -33,6 +33,7 @@ from outgrid.machine import (
     peak_memory_bytes,
     reset_peak_memory,
 )
+from outgrid.plan.calibration import Calibration
 from outgrid.plan.model import Arrival, Plan
 from outgrid.plan.planner import plan as choose
 from outgrid.probe.profile import known_machine
@@ -88,15 +89,25 @@ def _calibrated_plan(
     """The plan of a run that is about to start: a kernel that runs for long is measured first."""
     if first.predicted_seconds < WORTH_CALIBRATING_SECONDS:
         return first
+    measured = calibration(problem, options, machine, kernel)
+    return first if measured is None else choose(problem, options, machine, FIXED_BYTES, measured)
+
+
+def calibration(
+    problem: Problem, options: RunOptions, machine: Machine, kernel: Kernel
+) -> Calibration | None:
+    """What is known of the kernel's rates; measured now, and kept, where nothing is.
+
+    None where the memory limit leaves no room to measure.
+    """
     path = _calibration_path(problem, options, machine)
-    if path.exists():
-        return first
-    room = min(CALIBRATION_BYTES, (options.memory_bytes - FIXED_BYTES) // 2)
-    measured = calibrate(problem, options, machine, kernel, room)
-    if measured is None:
-        return first
-    keep(measured, path)
-    return choose(problem, options, machine, FIXED_BYTES, measured)
+    found = known(path)
+    if found is None:
+        room = min(CALIBRATION_BYTES, (options.memory_bytes - FIXED_BYTES) // 2)
+        found = calibrate(problem, options, machine, kernel, room)
+        if found is not None:
+            keep(found, path)
+    return found
 
 
 def _calibration_path(problem: Problem, options: RunOptions, machine: Machine) -> Path:
@@ -111,7 +122,7 @@ def run(problem: Problem, options: RunOptions, progress: Observer | None = None)
     machine = known_machine(folder.scratch)
     chosen = plan(problem, options, machine)
     _check_inputs(problem)
-    kernel = _kernel(problem)
+    kernel = load_kernel(problem)
     chosen = _calibrated_plan(chosen, problem, options, machine, kernel)
     check_space(chosen, folder)
     with RunLock(folder.out):
@@ -144,7 +155,7 @@ def resume(out: Path, options: RunOptions, progress: Observer | None = None) -> 
         if rest.steps:
             folder.check_owner(manifest)
         chosen = plan(rest, options, machine)
-        kernel = _kernel(rest)
+        kernel = load_kernel(rest)
         chosen = _calibrated_plan(chosen, rest, options, machine, kernel)
         with _transfers(chosen, options) as transfers:
             execution = _Execution(rest, options, machine, chosen, folder, transfers, manifest)
@@ -365,7 +376,8 @@ class _Execution:
         )
 
 
-def _kernel(problem: Problem) -> Kernel:
+def load_kernel(problem: Problem) -> Kernel:
+    """The compiled kernel of a problem with its parameters; from the cache if it is there."""
     library = build(generate(problem.stencil, problem.dtype), find_compiler())
     values = tuple(problem.parameters[name] for name in problem.stencil.parameters)
     return Kernel(library, values)

@@ -7,9 +7,10 @@ from typing import Any
 
 from outgrid.bench.peers.compare import PeerRow
 from outgrid.bench.rows import Row
+from outgrid.bench.tune import CHOICE_BAR, PREDICTION_BAR
 from outgrid.lines import align, format_share
 
-__all__ = ["columns", "core_table", "peer_table", "row_table"]
+__all__ = ["columns", "core_table", "peer_table", "row_table", "tune_table"]
 
 HEADINGS = (
     "stencil",
@@ -49,6 +50,30 @@ def core_table(figures: dict[str, Any]) -> str:
 def row_table(rows: Sequence[Row]) -> str:
     """One line per row, in columns."""
     return columns([HEADINGS, *(_cells(row) for row in rows)])
+
+
+def tune_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Two lines per problem: the planner's choice, and the best that was found."""
+    heading = ("problem", "", "GLUP/s", "choice/best", "predicted/measured", "settings")
+    lines: list[tuple[str, ...]] = []
+    for row in rows:
+        over, predicted = row["choice_over_best"], row["predicted_over_measured"]
+        lines += [
+            (
+                row["problem"],
+                "choice",
+                _number(row["choice_glups"]),
+                f"{over:.2f}{'' if over >= CHOICE_BAR else ' below'}",
+                f"{predicted:.2f}{'' if abs(predicted - 1) <= PREDICTION_BAR else ' off'}",
+                row["choice"],
+            ),
+            ("", "best", _number(row["best_glups"]), "", "", row["best"]),
+        ]
+    bars = (
+        f"bars: choice/best {CHOICE_BAR:g}, predicted/measured within {PREDICTION_BAR:.0%}; "
+        "medians of rounds in changing order"
+    )
+    return f"{columns([heading, *lines])}\n{bars}"
 
 
 def peer_table(rows: Sequence[PeerRow]) -> str:

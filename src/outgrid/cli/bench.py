@@ -13,6 +13,7 @@ from outgrid.bench.tables import core_table, row_table
 from outgrid.bench.workloads import CASES, choose, workload
 from outgrid.cli.bench_io import run_io
 from outgrid.cli.bench_peers import declare_peers, run_peers
+from outgrid.cli.bench_tune import run_tune
 from outgrid.errors import UsageError
 
 
@@ -39,6 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, help="time steps of the out-of-core run")
     parser.add_argument("--scratch", type=Path, help="folder on the disk that is measured")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
+    parser.add_argument(
+        "--resume", action="store_true", help="keep the rows that FILE holds, measure the others"
+    )
+    parser.add_argument("--quick", action="store_true", help="small grids, few repetitions")
     declare_peers(parser)
 
 
@@ -95,4 +100,4 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-MEASUREMENTS = {"core": _core, "io": run_io, "peers": run_peers}
+MEASUREMENTS = {"core": _core, "io": run_io, "peers": run_peers, "tune": run_tune}

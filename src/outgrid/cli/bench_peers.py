@@ -18,7 +18,6 @@ def declare_peers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python", type=Path, help="peers: the interpreter that has them (this one)"
     )
-    parser.add_argument("--quick", action="store_true", help="peers: a small grid, few steps")
     parser.add_argument("--with-swap", action="store_true", help="peers: C on swap space as well")
 
 
