@@ -160,6 +160,12 @@ void bind_queue(nb::module_& module) {
       .def("poll", &Queue::poll)
       .def("wait", wait, nb::arg("timeout_seconds") = nb::none())
       .def("statistics", &Queue::statistics)
+      .def("abandon",
+           [](const nb::handle& self) {
+             nb::cast<Queue&>(self).abandon();
+             nb::set_leak_warnings(false);
+             self.inc_ref();  // its thread and its memory outlive whoever holds it
+           })
       .def("close", &Queue::close, nb::call_guard<nb::gil_scoped_release>());
 }
 

@@ -226,6 +226,13 @@ void Queue::close() {
   completed_.notify_all();
 }
 
+void Queue::abandon() {
+  std::lock_guard lock(mutex_);
+  if (closed_) return;
+  closing_ = closed_ = true;
+  driver_.detach();
+}
+
 void Queue::wake() { eventfd_write(event_fd_, 1); }
 
 void Queue::drive() {

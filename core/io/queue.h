@@ -85,6 +85,8 @@ class Queue {
   std::vector<Completion> wait(double timeout_seconds);
 
   void close();
+  // Lets go of a queue whose requests do not end: nothing is waited for. The object must live on.
+  void abandon();
 
   // Tickets whose completion was not handed out yet.
   std::int64_t outstanding();

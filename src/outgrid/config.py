@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 import msgspec
 
 from outgrid.errors import UsageError
-from outgrid.units import nearest, parse_bytes
+from outgrid.units import nearest, parse_bytes, parse_seconds
 
 __all__ = [
     "BoundaryTable",
@@ -86,6 +86,7 @@ class RunTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue_depth: int = DEFAULT_QUEUE_DEPTH
     request_bytes: str | int = DEFAULT_REQUEST_BYTES
     preview: bool | int = False
+    stop_after: str | float | None = None
 
 
 class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,7 +102,8 @@ class RunOptions:
 
     `memory_bytes` bounds the resident memory of the whole process. None leaves a choice to the
     plan. `require` names what must not be fallen back from. `preview` is the longest edge in pixels
-    of the frames kept after each sweep, 0 for none.
+    of the frames kept after each sweep, 0 for none. A run stops, resumable, before
+    `stop_after_seconds` are over.
     """
 
     memory_bytes: int
@@ -119,6 +121,7 @@ class RunOptions:
     queue_depth: int = DEFAULT_QUEUE_DEPTH
     request_bytes: int = DEFAULT_REQUEST_BYTES
     preview: int = 0
+    stop_after_seconds: float | None = None
 
     @classmethod
     def of(
@@ -163,6 +166,9 @@ class RunOptions:
             queue_depth=table.queue_depth,
             request_bytes=parse_bytes(table.request_bytes),
             preview=PREVIEW_EDGE if table.preview is True else int(table.preview),
+            stop_after_seconds=(
+                None if table.stop_after is None else parse_seconds(table.stop_after)
+            ),
         )
         _check_ranges(options)
         return options

@@ -14,6 +14,7 @@ __all__ = [
     "Error",
     "ExecutionError",
     "InfeasiblePlan",
+    "Stopped",
     "StoreError",
     "UsageError",
     "VerificationError",
@@ -102,6 +103,12 @@ class ExecutionError(Error):
     """A run that had to stop: values turned into NaN, a deadline passed, a rank was lost."""
 
     exit_code = 4
+
+
+class Stopped(Error):  # noqa: N818 - nothing went wrong
+    """A run that ended before its last step because it was asked to, and can be resumed."""
+
+    exit_code = 75  # EX_TEMPFAIL of sysexits.h: try again later
 
 
 class VerificationError(Error):

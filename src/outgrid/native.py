@@ -14,7 +14,7 @@ Everything here is a class of C++ (`core/`), passed on unchanged; nothing else i
   memory belongs to the queue until `poll` or `wait` hand out the Completion of the ticket. A flush
   covers the writes that were complete when it was submitted. `wait` returns at least one
   Completion, or none after the timeout or when no ticket is outstanding. `close` drops tickets not
-  begun and waits for those under way.
+  begun and waits for those under way; `abandon` waits for nothing and keeps what they may touch.
 - `Completion`: `errno` is 0, or the reason of the first request that failed, at `offset`, of
   `length` bytes, in the file `path`; ENODATA says that the file ended.
 

@@ -18,7 +18,7 @@ import numpy as np
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.config import RunOptions
-from outgrid.errors import StoreError, UsageError
+from outgrid.errors import Stopped, StoreError, UsageError
 from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.fill import Filled, fill
 from outgrid.execute.kernel import Kernel
@@ -26,6 +26,7 @@ from outgrid.execute.lock import RunLock
 from outgrid.execute.preview import PREVIEW_NAME, Preview
 from outgrid.execute.space import check_space, reserve_results
 from outgrid.execute.state import Manifest, RunFolder
+from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execute.streaming import Progress, Tally, stream
 from outgrid.execute.window import Window
 from outgrid.machine import (
@@ -116,8 +117,18 @@ def _calibration_path(problem: Problem, options: RunOptions, machine: Machine) -
     return calibration_path(problem, threads, source, f"{machine.cpu} {machine.compiler}")
 
 
-def run(problem: Problem, options: RunOptions, progress: Observer | None = None) -> Result:
-    """Run a problem and leave its fields and its record in ``options.out``."""
+def run(
+    problem: Problem,
+    options: RunOptions,
+    progress: Observer | None = None,
+    stop: Stop | None = None,
+) -> Result:
+    """Run a problem and leave its fields and its record in ``options.out``.
+
+    Raises Stopped where ``stop`` or a limit of time ends the run early, and it can be resumed.
+    """
+    stop = stop or Stop()
+    stop_in_time(stop, options.stop_after_seconds)
     folder = _folder(options)
     machine = known_machine(folder.scratch)
     chosen = plan(problem, options, machine)
@@ -136,11 +147,18 @@ def run(problem: Problem, options: RunOptions, progress: Observer | None = None)
                 execution.close()
                 folder.abandon(execution.manifest)
                 raise
-            return execution.sweep(stores, kernel, progress)
+            return execution.sweep(stores, kernel, progress, stop)
 
 
-def resume(out: Path, options: RunOptions, progress: Observer | None = None) -> Result:
-    """Go on with an unfinished run from its last durable state."""
+def resume(
+    out: Path,
+    options: RunOptions,
+    progress: Observer | None = None,
+    stop: Stop | None = None,
+) -> Result:
+    """Go on with an unfinished run from its last durable state; see ``run``."""
+    stop = stop or Stop()
+    stop_in_time(stop, options.stop_after_seconds)
     RunFolder.of_manifest(out)
     with RunLock(out):
         folder, manifest = RunFolder.of_manifest(out)
@@ -161,7 +179,7 @@ def resume(out: Path, options: RunOptions, progress: Observer | None = None) -> 
             execution = _Execution(rest, options, machine, chosen, folder, transfers, manifest)
             # With all steps made, results may be in place already.
             stores = execution.open_stores() if rest.steps else {}
-            return execution.sweep(stores, kernel, progress)
+            return execution.sweep(stores, kernel, progress, stop)
 
 
 def remaining(problem: Problem, steps_done: int) -> Problem:
@@ -279,12 +297,14 @@ class _Execution:
         stores: dict[tuple[str, int, int], Store],
         kernel: Kernel,
         progress: Observer | None,
+        stop: Stop,
     ) -> Result:
         """Carry the grid through all sweeps, put the results in place and write the record."""
         begin = time.perf_counter()
         window = Window(self.plan)
         self.window_seconds = time.perf_counter() - begin
         leaving = self.preview.leaving if self.preview else None
+        stop.listening = True
         try:
             stream(
                 self.plan,
@@ -296,9 +316,13 @@ class _Execution:
                 progress,
                 leaving,
                 tally=self.tally,
+                stop=stop,
             )
+        except Stopped as stopped:
+            raise self._stopped(str(stopped)) from None
         finally:
             self.close()
+            stop.listening = False
         window.release()  # after an error, frames of its traceback may still look at the window
         parity = (self.plan.sweeps + self.parity) % 2
         fields = self.folder.place_results(self.plan.arrivals, parity)
@@ -323,6 +347,19 @@ class _Execution:
         self.transfers.close()
         for store in self.opened:
             store.close()
+
+    def _stopped(self, how: str) -> Stopped:
+        """Note in the manifest how this part ended, and say how to go on."""
+        if len(self.manifest.parts) > len(self.before.parts):
+            last = msgspec.structs.replace(self.manifest.parts[-1], ended=how)
+            parts = (*self.manifest.parts[:-1], last)
+            self.manifest = msgspec.structs.replace(self.manifest, parts=parts)
+            self.folder.write_manifest(self.manifest)
+        steps, whole = self.manifest.steps_done, self.manifest.problem["steps"]
+        return Stopped(
+            f"{how}; {steps} of {whole} steps are durable and outgrid resume {self.folder.out} "
+            "continues"
+        )
 
     def _part(self, steps: int, sweeps: int, ended: str) -> Part:
         """What this process did up to step ``steps``, in ``sweeps`` sweeps."""

@@ -1,6 +1,7 @@
 """A run that was cut off goes on from its last durable state, to the same bytes."""
 
 import errno
+import itertools
 import json
 import os
 import random
@@ -15,8 +16,9 @@ import pytest
 
 from outgrid import pipeline
 from outgrid.config import RunOptions
-from outgrid.errors import StoreError, UsageError
+from outgrid.errors import Stopped, StoreError, UsageError
 from outgrid.execute import preview, state, streaming
+from outgrid.execute.lock import LOCK_NAME
 from outgrid.execute.state import MANIFEST_NAME
 from outgrid.record import CUT_OFF, FINISHED
 from outgrid.stencil.problem import Problem
@@ -287,3 +289,46 @@ def test_a_preview_that_cannot_be_written_stops_the_run_with_its_reason(
     pipeline.resume(out, options(out))
     assert fields(out).keys() - answer.keys() == {"preview.npy"}
     assert {name: fields(out)[name] for name in answer} == answer
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_a_run_that_is_resumed_to_the_same_bytes(sign, tmp_path):
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    (tmp_path / "whole.toml").write_text(JOB.format(out=whole, depth=30, steps=STEPS))
+    (tmp_path / "job.toml").write_text(JOB.format(out=out, depth=1, steps=STEPS))
+    process = start(["run", str(tmp_path / "job.toml")])
+    while process.poll() is None and steps_done(out) < 3:
+        time.sleep(0.001)
+    process.send_signal(sign)
+    _, words = process.communicate()
+    assert process.returncode == 75
+    assert f"stopped by {sign.name}; " in words
+    assert f"of {STEPS} steps are durable and outgrid resume {out} continues" in words
+    assert not (out / LOCK_NAME).exists()
+    for arguments in (
+        ["resume", str(out), "--memory", "256MiB"],
+        ["run", f"{tmp_path}/whole.toml"],
+    ):
+        process = start(arguments)
+        assert process.communicate() == (None, "")
+    assert fields(out) == fields(whole)
+    record = json.loads((out / "record.json").read_text())
+    assert [part["ended"] for part in record["parts"]] == [f"stopped by {sign.name}", "finished"]
+    assert record["derived"]["glups"] > 0
+
+
+def test_a_time_limit_stops_a_run_again_and_again_until_it_is_done(tmp_path, answer):
+    out, stops = tmp_path / "run", 0
+    with pytest.raises(Stopped, match="stopped by the time limit"):
+        pipeline.run(problem(), options(out, stop_after="1ms"))
+    while stops < 100:
+        try:
+            result = pipeline.resume(out, options(out, depth=1, stop_after=f"{3 * stops + 1}ms"))
+            break
+        except Stopped:
+            stops += 1
+    assert fields(out) == answer
+    parts = result.record.parts
+    assert len(parts) > 1
+    assert all(first.last_step == then.first_step for first, then in itertools.pairwise(parts))
+    assert result.record.measured.updates == problem().updates

@@ -1,8 +1,9 @@
 """The command line: one module per verb, wiring only.
 
 Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 1 wrong result, 2 usage,
-3 infeasible, 4 I/O or build failure, 130 interrupted. Only the module of the verb asked for is
-imported, so that a run stays small.
+3 infeasible, 4 I/O or build failure, 75 stopped before its end by a signal or a time limit and
+ready to be resumed, 130 interrupted by Ctrl-C and 143 by SIGTERM with nothing to be resumed. Only
+the module of the verb asked for is imported, so that a run stays small.
 """
 
 import argparse
@@ -50,9 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"outgrid: {error}", file=sys.stderr)
         return error.exit_code if isinstance(error, Error) else IO_EXIT_CODE
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         print("outgrid: interrupted", file=sys.stderr)
-        return INTERRUPTED_EXIT_CODE
+        return getattr(interrupt, "exit_code", INTERRUPTED_EXIT_CODE)
 
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:

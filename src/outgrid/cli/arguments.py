@@ -30,6 +30,11 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Entries of a [run] table."""
     parser.add_argument("--memory", metavar="SIZE", help='memory limit, for example "1GiB"')
     parser.add_argument(
+        "--stop-after",
+        metavar="TIME",
+        help='stop before so much time is over, for example "2h"; outgrid resume continues',
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -58,6 +63,8 @@ def settings_from(arguments: argparse.Namespace) -> dict[str, Any]:
     settings = parse_settings(arguments.set)
     if arguments.memory is not None:
         settings["memory"] = arguments.memory
+    if arguments.stop_after is not None:
+        settings["stop_after"] = arguments.stop_after
     return settings
 
 

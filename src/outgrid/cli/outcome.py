@@ -6,16 +6,25 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from outgrid.cli.arguments import print_json
+from outgrid.execute.stop import Stop
 from outgrid.record import Record
 from outgrid.report.progress import Event, follow
 from outgrid.report.summary import summarise
 
-__all__ = ["add_quiet_argument", "print_record", "progress_to_stderr"]
+__all__ = ["add_quiet_argument", "print_record", "progress_to_stderr", "stopping_on_signals"]
 
 
 def add_quiet_argument(parser: argparse.ArgumentParser) -> None:
     """Whether progress is shown."""
     parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+@contextmanager
+def stopping_on_signals() -> Generator[Stop]:
+    """SIGTERM and Ctrl-C stop a run so that it can be resumed; a second one ends it at once."""
+    stop = Stop()
+    with stop.on_signals():
+        yield stop
 
 
 @contextmanager

@@ -5,7 +5,12 @@ from pathlib import Path
 
 from outgrid import pipeline
 from outgrid.cli.arguments import add_json_argument, add_run_arguments, settings_from
-from outgrid.cli.outcome import add_quiet_argument, print_record, progress_to_stderr
+from outgrid.cli.outcome import (
+    add_quiet_argument,
+    print_record,
+    progress_to_stderr,
+    stopping_on_signals,
+)
 from outgrid.job import run_options
 
 
@@ -20,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run what is left and print its record."""
     options = run_options(settings_from(arguments))
-    with progress_to_stderr(arguments) as progress:
-        result = pipeline.resume(arguments.run_folder, options, progress)
+    with stopping_on_signals() as stop, progress_to_stderr(arguments) as progress:
+        result = pipeline.resume(arguments.run_folder, options, progress, stop)
     print_record(result.record, arguments)
     return 0

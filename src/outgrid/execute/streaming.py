@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from outgrid.errors import ExecutionError, StoreError
+from outgrid.errors import ExecutionError, Stopped, StoreError
 from outgrid.execute.gates import Watermarks
 from outgrid.execute.kernel import Kernel
+from outgrid.execute.stop import Stop
 from outgrid.execute.window import Window
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance, Commit, Get, Instruction, Put, plane_updates, program
@@ -22,6 +23,7 @@ from outgrid.storage import Completion, Planes, Store, Transfers
 
 # A request that takes longer than this has gone missing; a run that waits for it says so.
 STUCK_SECONDS = 300.0
+TURN_SECONDS = 1.0  # after which a run that waits looks whether it has to stop
 PROGRESS_SECONDS = 0.25
 
 StoreKey = tuple[str, int, int]  # field, level, state modulo 2
@@ -67,15 +69,17 @@ def stream(
     leaving: Callable[[Put, Window], None] | None = None,
     instructions: Iterable[Instruction] | None = None,
     tally: Tally | None = None,
+    stop: Stop | None = None,
 ) -> Tally:
     """Run the whole program, counting into ``tally`` (which ``committed`` may look at).
 
     ``committed(state)`` is called when every byte of ``state`` is durable in its stores and has to
     make that known durably; ``leaving`` sees each put before it starts. Raises StoreError where a
-    transfer failed and ExecutionError where the program cannot go on.
+    transfer failed, ExecutionError where the program cannot go on, and Stopped where ``stop`` asks
+    for it between two slabs.
     """
     run = _Run(plan, kernel, window, stores, transfers, committed, progress, leaving)
-    run.tally = tally or run.tally
+    run.tally, run.stop = tally or run.tally, stop or run.stop
     return run.obey(program(plan) if instructions is None else instructions)
 
 
@@ -95,7 +99,8 @@ class _Run:
         self.stores, self.transfers = stores, transfers
         self.committed, self.progress, self.leaving = committed, progress, leaving
         self.marks = Watermarks()
-        self.tally = Tally()
+        self.tally, self.stop = Tally(), Stop()
+        self.slowest_seconds = 0.0  # of a slab, with waiting
         self.gets: deque[Get] = deque()
         self.puts: deque[Put] = deque()
         self.commits: deque[Commit] = deque()
@@ -122,6 +127,7 @@ class _Run:
         return self.tally
 
     def _advance(self, advance: Advance) -> None:
+        self._stop_if_due()
         self._settle(self.transfers.poll())
         self._start_all()
         waiting = time.perf_counter()
@@ -130,6 +136,7 @@ class _Run:
         begin = time.perf_counter()
         self.kernel.advance(self.plan, self.window, advance)
         end = time.perf_counter()
+        self.slowest_seconds = max(self.slowest_seconds, end - waiting)
         self.tally.wait_seconds += begin - waiting
         self.tally.compute_seconds += end - begin
         self.tally.plane_updates += plane_updates(self.plan, advance)
@@ -145,14 +152,26 @@ class _Run:
             heads = [queue[0] for queue in (self.gets, self.puts, self.commits) if queue]
             waits = "; ".join(f"{head} waits for {self.marks.missing(head.gate)}" for head in heads)
             raise ExecutionError(f"the program cannot go on: {waits or 'nothing is under way'}")
-        done = self.transfers.wait(STUCK_SECONDS)
-        if not done:
-            raise ExecutionError(
-                f"no transfer ended for {STUCK_SECONDS:.0f} s; under way: "
-                + "; ".join(str(move) for move, _ in self.flying.values())
-            )
+        waited = 0.0
+        while not (done := self.transfers.wait(min(TURN_SECONDS, STUCK_SECONDS - waited))):
+            self._stop_if_due()
+            waited += TURN_SECONDS
+            if waited >= STUCK_SECONDS:
+                self.transfers.abandon()  # else letting go would wait for them as well
+                raise ExecutionError(f"no transfer ended for {waited:g} s; {self._under_way()}")
         self._settle(done)
         self._start_all()
+
+    def _stop_if_due(self) -> None:
+        reason = self.stop.due(2 * self.slowest_seconds)
+        if reason is not None:
+            raise Stopped(f"stopped by {reason}")
+
+    def _under_way(self) -> str:
+        """The transfers under way, each with its file."""
+        words = [f"{_words(move)} ({store.name})" for move, store in self.flying.values()]
+        words += [f"flushing {store.name}" for store in self.flushing.values()]
+        return "under way: " + ", ".join(words)
 
     def _start_all(self) -> None:
         while self.gets and self.marks.open(self.gets[0].gate):
@@ -193,14 +212,13 @@ class _Run:
                 self._settle_move(completion, move, store)
 
     def _settle_move(self, completion: Completion, move: Get | Put, store: Store) -> None:
-        what = f"planes {move.first}..{move.last} of {move.field} in sweep {move.sweep}"
         moved = (move.last - move.first) * self.plan.plane_bytes
         if isinstance(move, Get):
-            _check(completion, store, f"reading {what}")
+            _check(completion, store, _words(move))
             self.tally.read_bytes += moved
             self.marks.got.complete(move.index)
         else:
-            _check(completion, store, f"writing {what}")
+            _check(completion, store, _words(move))
             self.tally.written_bytes += moved
             self.marks.put.complete(move.index)
 
@@ -219,6 +237,11 @@ class _Run:
             written_bytes=tally.written_bytes,
             wait_seconds=tally.wait_seconds,
         )
+
+
+def _words(move: Get | Put) -> str:
+    act = "reading" if isinstance(move, Get) else "writing"
+    return f"{act} planes {move.first}..{move.last} of {move.field} in sweep {move.sweep}"
 
 
 def _check(completion: Completion, store: Store, what: str) -> None:

@@ -139,6 +139,13 @@ class Transfers:
         """Drop tickets that have not begun and wait for those under way."""
         self._queue.close()
 
+    def abandon(self) -> None:
+        """Let go without waiting, where requests under way do not end: `close` returns at once.
+
+        The memory that they name may still be written: it must not be used for anything else.
+        """
+        self._queue.abandon()
+
     def __enter__(self) -> Self:
         return self
 

@@ -165,7 +165,7 @@ def test_a_request_that_never_ends_is_named(monkeypatch):
     with Lost() as transfers, pytest.raises(ExecutionError) as caught:
         obey(plan_of(), transfers, Recorder())
     assert "no transfer ended" in str(caught.value)
-    assert "field='u'" in str(caught.value)
+    assert "reading planes 0..3 of u in sweep 0" in str(caught.value)
 
 
 def test_an_error_of_the_kernel_or_of_a_commit_is_passed_on():
