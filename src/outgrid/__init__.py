@@ -16,7 +16,19 @@ from outgrid.api import Result, plan, resume, run
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.laplacian import laplacian
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.symbol import absolute, maximum, minimum, sqrt
+from outgrid.stencil.symbol import (
+    absolute,
+    cos,
+    exp,
+    log,
+    maximum,
+    minimum,
+    sin,
+    sqrt,
+    step,
+    tanh,
+    where,
+)
 from outgrid.version import __version__
 
 __all__ = [
@@ -24,12 +36,19 @@ __all__ = [
     "Result",
     "__version__",
     "absolute",
+    "cos",
+    "exp",
     "laplacian",
+    "log",
     "maximum",
     "minimum",
     "plan",
     "resume",
     "run",
+    "sin",
     "sqrt",
     "stencil",
+    "step",
+    "tanh",
+    "where",
 ]

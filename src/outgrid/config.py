@@ -64,7 +64,7 @@ class ProblemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: int
     dtype: Dtype = "float64"
     boundary: str | BoundaryTable = "dirichlet"
-    parameters: dict[str, float] = {}
+    parameters: dict[str, float | list[float]] = {}
     initial: dict[str, str | float] = {}
 
 

@@ -169,7 +169,7 @@ def resume(
             )
         machine = known_machine(folder.scratch)
         whole = Problem.from_dict(manifest.problem)
-        rest = remaining(whole, manifest.steps_done)
+        rest = whole.after(manifest.steps_done)
         if rest.steps:
             folder.check_owner(manifest)
         chosen = plan(rest, options, machine)
@@ -180,13 +180,6 @@ def resume(
             # With all steps made, results may be in place already.
             stores = execution.open_stores() if rest.steps else {}
             return execution.sweep(stores, kernel, progress, stop)
-
-
-def remaining(problem: Problem, steps_done: int) -> Problem:
-    """The same problem with ``steps_done`` of its steps made."""
-    data = problem.to_dict()
-    data["steps"] = problem.steps - steps_done
-    return Problem.from_dict(data)
 
 
 class _Execution:
@@ -416,8 +409,7 @@ class _Execution:
 def load_kernel(problem: Problem) -> Kernel:
     """The compiled kernel of a problem with its parameters; from the cache if it is there."""
     library = build(generate(problem.stencil, problem.dtype), find_compiler())
-    values = tuple(problem.parameters[name] for name in problem.stencil.parameters)
-    return Kernel(library, values)
+    return Kernel(library, problem.parameter_table())
 
 
 def _folder(options: RunOptions) -> RunFolder:

@@ -21,7 +21,10 @@ from outgrid.execute import preview, state, streaming
 from outgrid.execute.lock import LOCK_NAME
 from outgrid.execute.state import MANIFEST_NAME
 from outgrid.record import CUT_OFF, FINISHED
+from outgrid.stencil.definition import stencil
+from outgrid.stencil.laplacian import laplacian
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.symbol import step
 from outgrid.storage import DirectStore
 from outgrid.storage.npy import header_bytes
 
@@ -45,9 +48,22 @@ out = "{out}"
 """
 
 
-def problem(steps=12, name="wave:4"):
-    values = np.random.default_rng(5).random((40, 16, 33))
-    return Problem(name, values.shape, "float64", steps, initial={"u": values, "c": 0.1})
+@stencil
+def driven(u, c, *, gain):
+    """A wave that differs from step to step."""
+    return 2 * u - u.previous + c * laplacian(u, order=4) + gain * step * c
+
+
+def problem(steps=12):
+    values, gain = np.random.default_rng(5).random((40, 16, 33)), np.arange(steps) ** 2.0
+    return Problem(
+        driven,
+        values.shape,
+        "float64",
+        steps,
+        {"gain": gain},
+        initial={"u": values, "c": 0.1},
+    )
 
 
 def options(out: Path, **others):

@@ -14,7 +14,10 @@ from outgrid.stencil.expression import Access, Constant, Expression, Operation, 
 from outgrid.stencil.model import Assignment, Field, Stage, Stencil
 from outgrid.stencil.problem import Problem
 
-WRITTEN = [name for name in ex.OPERATIONS if name != "fma"]
+COMPARISONS = [
+    name for name, each in ex.OPERATIONS.items() if each.condition and not each.conditions
+]
+WRITTEN = [name for name, each in ex.OPERATIONS.items() if name != "fma" and not each.condition]
 FINITE = st.floats(-4, 4, allow_nan=False)
 
 
@@ -33,9 +36,27 @@ def operations(
 ) -> st.SearchStrategy[Expression]:
     return st.one_of(
         [
-            st.builds(Operation, st.just(name), st.tuples(*[operands] * ex.OPERATIONS[name].arity))
+            st.builds(
+                Operation,
+                st.just(name),
+                st.tuples(
+                    *(
+                        conditions(operands)
+                        if place in ex.OPERATIONS[name].conditions
+                        else operands
+                        for place in range(ex.OPERATIONS[name].arity)
+                    )
+                ),
+            )
             for name in names
         ]
+    )
+
+
+def conditions(operands: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+    compared = operations(operands, COMPARISONS)
+    return compared | st.builds(
+        Operation, st.sampled_from(["and", "or"]), st.tuples(compared, compared)
     )
 
 

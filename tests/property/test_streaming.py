@@ -75,8 +75,7 @@ def library_of(rule, dtype):
 
 
 def kernel_of(problem):
-    values = tuple(problem.parameters[name] for name in problem.stencil.parameters)
-    return Kernel(library_of(problem.stencil, problem.dtype), values)
+    return Kernel(library_of(problem.stencil, problem.dtype), problem.parameter_table())
 
 
 def make_stores(problem, plan, transfers, folder):

@@ -85,13 +85,13 @@ def ceiling(case: Case, machine: Machine, level: int) -> tuple[float, tuple[int,
     zeros = {field.name: 0.0 for field in case.stencil.fields}
     problem = Problem(case.stencil, shape, case.dtype, 1, case.parameters, "frozen", zeros)
     library = build(generate(case.stencil, case.dtype), find_compiler())
-    kernel = Kernel(library, tuple(problem.parameters[n] for n in case.stencil.parameters))
     windows = [Window(_level_order(problem, machine, 1)) for _ in range(machine.cores)]
     _fill(_level_order(problem, machine, 1), windows)
     with ThreadPoolExecutor(machine.cores) as pool:
 
         def seconds(steps: int) -> float:
             chosen = _level_order(problem, machine, steps)
+            kernel = Kernel(library, problem.parameter_table(steps))
             begin = time.perf_counter()
             for done in [pool.submit(_advance, chosen, kernel, window) for window in windows]:
                 done.result()

@@ -20,11 +20,13 @@ from outgrid.plan.lifetime import ring_count
 from outgrid.plan.tiling import tile_slope
 from outgrid.stencil.contract import contract
 from outgrid.stencil.expression import (
+    STEP,
     Access,
     Constant,
     Expression,
     Operation,
     Parameter,
+    is_condition,
     is_uniform,
     nodes,
     substitute,
@@ -101,6 +103,7 @@ class _Writer:
                 SLAB.replace("REAL", self.real),
                 f"constexpr int64_t kRadiusZ = {radius[0]}, kRadiusY = {radius[1]}, "
                 f"kRadiusX = {radius[2]}, kSlope = {tile_slope(self.stencil, self.dtype)};",
+                f"constexpr int64_t kParameters = {len(self.stencil.parameters) + 1};  // and step",
                 f"constexpr bool kAcrossColumns = {'true' if self.stencil.ndim == 2 else 'false'};",
                 "",
                 self._uniform_struct(),
@@ -140,16 +143,22 @@ class _Writer:
     def _uniform_struct(self) -> str:
         """Parameters, and what follows from them alone, in the precision of the fields."""
         lines = ["struct Uniform {"]
-        lines += [f"  {self.real} {name};" for name in self.uniform.values()]
-        lines += ["  explicit Uniform(const double* given) {", "    (void)given;"]
+        lines += [f"  {self._type(node)} {name};" for node, name in self.uniform.items()]
+        lines += ["  void set(const double* given) {", "    (void)given;"]
         for node, name in self.uniform.items():
             if isinstance(node, Parameter):
-                number = self.stencil.parameters.index(node.name)
+                number = (*self.stencil.parameters, STEP.name).index(node.name)
                 lines.append(f"    {name} = {self.real}(given[{number}]);")
             elif isinstance(node, Operation):
                 operands = [self.uniform.get(o) or self._scalar(o) for o in node.operands]
                 lines.append(f"    {name} = {SPELLING[node.name].format(*operands)};")
         return "\n".join([*lines, "  }", "};", ""])
+
+    def _type(self, node: Expression) -> str:
+        return "bool" if is_condition(node) else self.real
+
+    def _vector(self, node: Expression) -> str:
+        return "M" if is_condition(node) else "V"
 
     def _scalar(self, node: Expression) -> str:
         if not isinstance(node, Constant):
@@ -224,7 +233,10 @@ class _Writer:
                 lines.append(
                     f"  Plane const {name}_out{plane} = {name}_plane(s, now + 1, z + {plane});"
                 )
-        lines += [f"  const V {name}v = all(u.{name});" for name in self._used_uniforms(work)]
+        lines += [
+            f"  const {self._vector(node)} {self.uniform[node]}v = all(u.{self.uniform[node]});"
+            for node in self._used_uniforms(work)
+        ]
         lines += [
             "  const int64_t first = kRadiusX, last = s.columns - kRadiusX;",
             "  const int64_t head = least((first + kLanes - 1) / kLanes * kLanes, c.x1);",
@@ -310,17 +322,17 @@ class _Writer:
             found.setdefault((field, level, plane), f"{self.names[field]}_{age}{sign}{abs(plane)}")
         return found
 
-    def _used_uniforms(self, work: list[tuple[int, Assignment]]) -> list[str]:
+    def _used_uniforms(self, work: list[tuple[int, Assignment]]) -> list[Expression]:
         """Uniform values that a cell needs, not those that only lead to them."""
-        used: dict[str, None] = {}
+        used: dict[Expression, None] = {}
         for _, assignment in work:
             for node in nodes(assignment.expression):
                 if node in self.uniform:
                     continue
                 if isinstance(node, Operation):
-                    used |= {self.uniform[o]: None for o in node.operands if o in self.uniform}
+                    used |= {o: None for o in node.operands if o in self.uniform}
             if assignment.expression in self.uniform:
-                used[self.uniform[assignment.expression]] = None
+                used[assignment.expression] = None
         return list(used)
 
     def _ahead(
@@ -351,7 +363,8 @@ class _Writer:
             elif isinstance(node, Operation):
                 operands = [values[operand] for operand in node.operands]
                 values[node] = f"v{len(values)}"
-                yield f"const V {values[node]} = {SPELLING[node.name].format(*operands)};"
+                spelled = SPELLING[node.name].format(*operands)
+                yield f"const {self._vector(node)} {values[node]} = {spelled};"
 
     def _body(
         self,

@@ -19,6 +19,7 @@ from outgrid.stencil.expression import (
     Operation,
     Parameter,
     flops,
+    is_condition,
     nodes,
     substitute,
 )
@@ -43,7 +44,9 @@ def families(roots: Iterable[Expression]) -> tuple[Family, ...]:
     signatures = _signatures(wanted)
     places: dict[int, dict[int, Expression]] = {}
     for node, (identity, offset) in signatures.items():
-        if offset is not None and (isinstance(node, Access) or flops(node) >= LEAST_FLOPS):
+        if offset is None or is_condition(node):
+            continue
+        if isinstance(node, Access) or flops(node) >= LEAST_FLOPS:
             places.setdefault(identity, {}).setdefault(offset, node)
     places = {key: spread for key, spread in places.items() if _worth(spread)}
     found: dict[int, Family] = {}

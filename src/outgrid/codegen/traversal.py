@@ -12,7 +12,7 @@ namespace {
 // What one call advances, all in plane numbers of the sweep. Rings hold addresses of planes.
 struct Slab {
   const char* const* const* rings;  // [ring][plane]
-  const double* parameters;
+  const double* parameters;  // [level - 1][parameter]
   int64_t planes, rows, columns, row_stride;  // extents; stride of rows in elements
   int64_t first, last;                        // front positions [first, last)
   int64_t depth, base, skew, shift;           // levels 1..depth, level t in ring (base + t) mod m
@@ -51,7 +51,7 @@ OG_INLINE int64_t first_plane(const Slab& s, int64_t t) {
 
 LOOPS = r"""
 // Level t on planes [z0, z1) of a tile.
-void level(const Slab& s, const Uniform& u, int64_t t, int64_t z0, int64_t z1, Tile c) {
+void level(const Slab& s, const Uniform* u, int64_t t, int64_t z0, int64_t z1, Tile c) {
   z0 = most(z0, first_plane(s, t)), z1 = least(z1, s.planes);
   c = {most(c.y0, first_row(s, t)), least(c.y1, end_row(s, t)), most(c.x0, 0),
        least(c.x1, s.columns)};
@@ -64,7 +64,7 @@ void level(const Slab& s, const Uniform& u, int64_t t, int64_t z0, int64_t z1, T
       continue;
     }
     const int64_t n = least(z1, s.planes - kRadiusZ) - z;
-    const int64_t taken = update_planes(s, u, t, z, n, Tile{a, b, c.x0, c.x1});
+    const int64_t taken = update_planes(s, u[t - 1], t, z, n, Tile{a, b, c.x0, c.x1});
     for (int64_t i = z; i < z + taken; ++i) {
       if (c.y0 < a) keep_tile(s, t, i, Tile{c.y0, a, c.x0, c.x1});
       if (b < c.y1) keep_tile(s, t, i, Tile{b, c.y1, c.x0, c.x1});
@@ -74,7 +74,7 @@ void level(const Slab& s, const Uniform& u, int64_t t, int64_t z0, int64_t z1, T
 }
 
 // Each level over the whole slab before the next; blocks of rows and planes are shared out.
-void by_level(const Slab& s, const Uniform& u) {
+void by_level(const Slab& s, const Uniform* u) {
 #pragma omp parallel num_threads(s.threads)
   for (int64_t t = 1; t <= s.depth; ++t) {
     const int64_t z0 = most(first_plane(s, t), s.first - s.shift - s.skew * t);
@@ -111,7 +111,7 @@ void by_level(const Slab& s, const Uniform& u) {
 // the radius, so a diamond reads only itself and the row of diamonds before it; across columns it
 // is a whole cache line, so that every edge falls between vectors. Within a diamond the front
 // moves a few planes at a time through all its levels.
-void by_diamond(const Slab& s, const Uniform& u) {
+void by_diamond(const Slab& s, const Uniform* u) {
   const int64_t height = most(1, s.tile_rows / (2 * kSlope)), width = 2 * kSlope * height;
   // Rows that any level may update; a diamond is centred on a multiple of half its width.
   const int64_t leftmost = kAcrossColumns ? 0 : first_row(s, s.depth) / width;
@@ -140,12 +140,14 @@ void by_diamond(const Slab& s, const Uniform& u) {
 }  // namespace
 
 extern "C" int outgrid_advance(const Slab* slab) {
-  const Uniform u(slab->parameters);
+  Uniform* const u = new Uniform[slab->depth];
+  for (int64_t t = 0; t < slab->depth; ++t) u[t].set(slab->parameters + t * kParameters);
   if (slab->order == 1) {
     by_diamond(*slab, u);
   } else {
     by_level(*slab, u);
   }
+  delete[] u;
   return 0;
 }
 """

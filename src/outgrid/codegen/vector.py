@@ -92,6 +92,23 @@ OG_INLINE REAL least(REAL a, REAL b) { return a < b ? a : b; }
 OG_INLINE REAL most(REAL a, REAL b) { return a > b ? a : b; }
 OG_INLINE REAL magnitude(REAL a) { return std::fabs(a); }
 
+// Conditions: all bits of a lane set, or none; for what is uniform, true or false.
+OG_INLINE M all(bool a) { return M{} - (a ? 1 : 0); }
+OG_INLINE M negated(M a) { return ~a; }
+OG_INLINE bool negated(bool a) { return !a; }
+OG_INLINE V choose(M c, V a, V b) { return c ? a : b; }
+OG_INLINE REAL choose(bool c, REAL a, REAL b) { return c ? a : b; }
+
+// Functions of the library, lane by lane: a value depends on its operand alone, not on its lane.
+#define OG_EACH(name)                                          \
+  OG_INLINE REAL name##_of(REAL a) { return std::name(a); }    \
+  OG_INLINE V name##_of(V a) {                                 \
+    V v = a;                                                   \
+    for (int64_t i = 0; i < kLanes; ++i) v[i] = name##_of(a[i]); \
+    return v;                                                  \
+  }
+OG_EACH(exp) OG_EACH(log) OG_EACH(sin) OG_EACH(cos) OG_EACH(tanh)
+
 // The vector that begins K cells after `here`, cut out of neighbours. A cut may reach beyond the
 // nearest ones where vectors are short: kReach of them are kept on either side.
 template <int K, int... I>
@@ -134,6 +151,19 @@ SPELLING = {
     "max": "most({0}, {1})",
     "sqrt": "root({0})",
     "abs": "magnitude({0})",
+    "exp": "exp_of({0})",
+    "log": "log_of({0})",
+    "sin": "sin_of({0})",
+    "cos": "cos_of({0})",
+    "tanh": "tanh_of({0})",
+    "lt": "({0} < {1})",
+    "le": "({0} <= {1})",
+    "eq": "({0} == {1})",
+    "ne": "({0} != {1})",
+    "and": "({0} & {1})",
+    "or": "({0} | {1})",
+    "not": "negated({0})",
+    "where": "choose({0}, {1}, {2})",
 }
 
 # Per dtype: the type of a cell, the integer of the same size, the suffix of vector instructions.

@@ -50,7 +50,8 @@ def calibrate(
         if window is None:
             window = Window(chosen)
             window.fill(np.random.default_rng(0))
-        rate = max(_rate(chosen, window, kernel) for _ in range(REPETITIONS))
+        own = Kernel(kernel.library, small.parameter_table(chosen.depth))
+        rate = max(_rate(chosen, window, own) for _ in range(REPETITIONS))
         found.append(Sample(levels, planes, rate))
         return rate
 
@@ -105,7 +106,8 @@ def _small(problem: Problem, room_bytes: int) -> Problem | None:
     if planes < 8 * stencil.radius[0] + 8:
         return None
     zeros = {field.name: 0.0 for field in stencil.fields}
-    return Problem(stencil, (planes, *shape), problem.dtype, 1, problem.parameters, "frozen", zeros)
+    values = {name: problem.parameter(name, 0) for name in stencil.parameters}
+    return Problem(stencil, (planes, *shape), problem.dtype, 1, values, "frozen", zeros)
 
 
 def _plan(small: Problem, options: RunOptions, machine: Machine, levels: int, planes: int) -> Plan:

@@ -6,6 +6,7 @@ import ctypes
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outgrid.build.compiler import Library
 from outgrid.errors import ExecutionError
@@ -53,19 +54,22 @@ class _Slab(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Updates the planes of a window. ``parameters`` are in the order of the stencil."""
+    """Updates the planes of a window.
+
+    ``parameters`` has one row per step of the run, as `Problem.parameter_table` gives it.
+    """
 
     library: Library
-    parameters: tuple[float, ...]
+    parameters: NDArray[np.float64]
 
     def advance(self, plan: Plan, window: Window, instruction: Advance) -> None:
         """Carry out one advance, all of its parts in order. Releases the interpreter lock."""
-        values = np.array(self.parameters or (0.0,), dtype=np.float64)
         for part in instruction.parts:
+            done = sum(plan.depths[: part.sweep])
             pointers = window.plane_tables(part.sweep, part.first)
             slab = _Slab(
                 rings=pointers.ctypes.data,
-                parameters=values.ctypes.data,
+                parameters=self.parameters[done:].ctypes.data,
                 planes=plan.planes,
                 rows=plan.layout.rows,
                 columns=plan.shape[-1],

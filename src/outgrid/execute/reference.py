@@ -44,9 +44,9 @@ def run_reference(problem: Problem, initial: Mapping[str, NDArray[Any]] | None =
     Overflow and NaN travel silently. Raises UsageError if an array does not fit the problem.
     """
     state = _start(problem, initial)
-    for _ in range(problem.steps):
+    for step in range(problem.steps):
         for stage in problem.stencil.stages:
-            leaf = _values(problem, state)
+            leaf = _values(problem, state, step)
             with np.errstate(all="ignore"):
                 new = {each.field: ex.evaluate(each.expression, leaf) for each in stage.assignments}
             _replace(problem, state, new)
@@ -64,9 +64,9 @@ def reference_with_bound(
     """
     state = _start(problem, initial)
     bounds: Arrays = {name: np.zeros(problem.shape) for name in state}
-    for _ in range(problem.steps):
+    for step in range(problem.steps):
         for stage in problem.stencil.stages:
-            leaf = _values_and_bounds(problem, state, bounds)
+            leaf = _values_and_bounds(problem, state, bounds, step)
             new = {
                 each.field: bounded(each.expression, problem.dtype, leaf)
                 for each in stage.assignments
@@ -76,7 +76,9 @@ def reference_with_bound(
     return state, bounds
 
 
-def _values(problem: Problem, state: Arrays) -> Callable[[Constant | Parameter | Access], Any]:
+def _values(
+    problem: Problem, state: Arrays, step: int
+) -> Callable[[Constant | Parameter | Access], Any]:
     number = np.dtype(problem.dtype).type
 
     def leaf(node: Constant | Parameter | Access) -> Any:
@@ -84,7 +86,7 @@ def _values(problem: Problem, state: Arrays) -> Callable[[Constant | Parameter |
             case Constant(value):
                 return number(value)
             case Parameter(name):
-                return number(problem.parameters[name])
+                return number(problem.parameter(name, step))
             case Access():
                 return _read(problem, state, node)
 
@@ -92,9 +94,9 @@ def _values(problem: Problem, state: Arrays) -> Callable[[Constant | Parameter |
 
 
 def _values_and_bounds(
-    problem: Problem, state: Arrays, bounds: Arrays
+    problem: Problem, state: Arrays, bounds: Arrays, step: int
 ) -> Callable[[Constant | Parameter | Access], tuple[Any, Any]]:
-    values = _values(problem, state)
+    values = _values(problem, state, step)
 
     def leaf(node: Constant | Parameter | Access) -> tuple[Any, Any]:
         bound = _read(problem, bounds, node) if isinstance(node, Access) else np.float64(0)

@@ -17,6 +17,7 @@ from outgrid.units import suggest
 
 __all__ = [
     "OPERATIONS",
+    "STEP",
     "Access",
     "Constant",
     "Expression",
@@ -27,6 +28,7 @@ __all__ = [
     "evaluate",
     "flops",
     "from_rows",
+    "is_condition",
     "is_uniform",
     "nodes",
     "operation",
@@ -59,9 +61,13 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A scalar that is the same for all cells and steps; its value belongs to the problem."""
+    """A scalar that is the same for all cells; its value, or one per step, is the problem's."""
 
     name: str
+
+
+STEP = Parameter("step")
+"""The number of the step, from 0: known to every stencil and given by nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,13 @@ class Operation:
             raise DefinitionError(
                 f"operation {self.name!r} takes {operator.arity} operands, got {len(self.operands)}"
             )
+        for place, operand in enumerate(self.operands):
+            if is_condition(operand) != (place in operator.conditions):
+                found, needed = ("a condition", "a value")[:: 1 if is_condition(operand) else -1]
+                raise DefinitionError(
+                    f"operand {place} of {self.name!r} is {found} where {needed} is needed;"
+                    " where(condition, a, b) turns a condition into values"
+                )
         object.__setattr__(self, "_hash", hash((self.name, self.operands)))
 
     def __eq__(self, other: object) -> bool:
@@ -130,11 +143,16 @@ Expression: TypeAlias = Constant | Parameter | Access | Operation
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One row of OPERATIONS: operands, floating-point operations counted, and NumPy meaning."""
+    """One row of OPERATIONS: operands, floating-point operations counted, and NumPy meaning.
+
+    `condition` says that the result is one, `conditions` which operands are.
+    """
 
     arity: int
     flops: int
     function: Callable[..., Any]
+    condition: bool = False
+    conditions: tuple[int, ...] = ()
 
 
 # min and max are what one vector instruction does: the second operand where the two are unordered
@@ -163,17 +181,36 @@ OPERATIONS: dict[str, Operator] = {
     "max": Operator(2, 1, _maximum),
     "sqrt": Operator(1, 1, np.sqrt),
     "fma": Operator(3, 2, _fma),
+    "exp": Operator(1, 1, np.exp),
+    "log": Operator(1, 1, np.log),
+    "sin": Operator(1, 1, np.sin),
+    "cos": Operator(1, 1, np.cos),
+    "tanh": Operator(1, 1, np.tanh),
+    "lt": Operator(2, 1, np.less, condition=True),
+    "le": Operator(2, 1, np.less_equal, condition=True),
+    "eq": Operator(2, 1, np.equal, condition=True),
+    "ne": Operator(2, 1, np.not_equal, condition=True),
+    "and": Operator(2, 0, np.logical_and, condition=True, conditions=(0, 1)),
+    "or": Operator(2, 0, np.logical_or, condition=True, conditions=(0, 1)),
+    "not": Operator(1, 0, np.logical_not, condition=True, conditions=(0,)),
+    "where": Operator(3, 0, np.where, conditions=(0,)),
 }
+
+
+def is_condition(node: Expression) -> bool:
+    """Whether the node is true or false in a cell, and not a number."""
+    return isinstance(node, Operation) and OPERATIONS[node.name].condition
 
 
 def operation(name: str, *operands: Expression) -> Expression:
     """Build a node, folding constants in double precision and dropping x*1, 1*x, x/1 and -(-x).
 
     These identities are exact; x + 0 is kept, since it is not for x = -0.0. fma of constants is
-    kept too, since folding it would round twice.
+    kept too, since folding it would round twice, and so are comparisons.
     """
     node = Operation(name, operands)
-    if name != "fma" and all(isinstance(operand, Constant) for operand in operands):
+    folds = name != "fma" and not is_condition(node)
+    if folds and all(isinstance(operand, Constant) for operand in operands):
         return _folded(node)
     one = Constant(1.0)
     if name == "mul" and operands[0] == one:

@@ -197,6 +197,11 @@ def _check_names(stencil: Stencil) -> None:
                 f"stencil {stencil.name!r} has {names[1:].count(name)} fields or parameters"
                 f" called {name!r}; names must differ"
             )
+    if ex.STEP.name in names[1:]:
+        raise DefinitionError(
+            f"stencil {stencil.name!r} calls a field or parameter {ex.STEP.name!r}, which is the"
+            " number of the step; use another name, or outgrid.step"
+        )
     for name, value in stencil.defaults:
         if name not in stencil.parameters:
             raise DefinitionError(
@@ -214,6 +219,11 @@ def _check_stages(stencil: Stencil) -> None:
         if not stage.assignments:
             raise DefinitionError(f"stencil {stencil.name!r} has a stage without assignments")
         for each in stage.assignments:
+            if ex.is_condition(each.expression):
+                raise DefinitionError(
+                    f"the new value of {each.field!r} in stencil {stencil.name!r} is a condition;"
+                    " where(condition, 1, 0) is a number"
+                )
             for access in ex.accesses(each.expression):
                 _check_access(stencil, access)
                 if access.level == -1:
@@ -224,7 +234,7 @@ def _check_stages(stencil: Stencil) -> None:
                             f" stage that updates {access.field!r}; read it there or before"
                         )
             for name in ex.parameters(each.expression):
-                if name not in stencil.parameters:
+                if name not in (*stencil.parameters, ex.STEP.name):
                     raise DefinitionError(
                         f"stencil {stencil.name!r} has no parameter {name!r}"
                         f"{suggest(name, stencil.parameters)}"

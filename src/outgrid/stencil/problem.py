@@ -9,6 +9,7 @@ from numbers import Integral
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
@@ -68,17 +69,19 @@ class Problem:
     `shape` counts all cells, slowest axis first, the boundary layer included. `initial` has an
     entry for every array that is read at the first step: each field, and "u.previous" for a field
     u of second order in time, which begins as u does unless given (zero velocity). The boundary
-    layer of u.previous is that of u. Problems with equal `digest` have equal answers, as long as
-    the files they name do not change.
+    layer of u.previous is that of u. `parameters` are numbers, or sequences of one number per
+    step. Steps are counted from `first_step`, which `outgrid.step` begins with. Problems with equal
+    `digest` have equal answers, as long as the files they name do not change.
     """
 
     stencil: Stencil
     shape: tuple[int, ...]
     dtype: str
     steps: int
-    parameters: Mapping[str, float]
+    parameters: Mapping[str, float | tuple[float, ...]]
     boundary: Boundary
     initial: Mapping[str, Initial]
+    first_step: int
 
     def __init__(
         self,
@@ -86,9 +89,10 @@ class Problem:
         shape: Iterable[int],
         dtype: str = "float64",
         steps: int = 0,
-        parameters: Mapping[str, float] | None = None,
+        parameters: Mapping[str, Any] | None = None,
         boundary: str | Mapping[str, Any] | Boundary = "dirichlet",
         initial: Mapping[str, Any] | None = None,
+        first_step: int = 0,
     ) -> None:
         """Check and normalise. `stencil` may be a name in the catalogue or "path.py:function".
 
@@ -102,12 +106,41 @@ class Problem:
             "stencil": rule,
             "shape": extents,
             "dtype": _checked_dtype(dtype, rule),
-            "steps": _checked_steps(steps),
-            "parameters": _checked_parameters(parameters or {}, rule, dtype),
+            "steps": _checked_steps("steps", steps),
+            "first_step": _checked_steps("first_step", first_step),
+            "parameters": _checked_parameters(parameters or {}, rule, dtype, steps),
             "boundary": _checked_boundary(boundary, dtype),
             "initial": _checked_initial(initial or {}, rule, extents, dtype),
         }.items():
             object.__setattr__(self, attribute, value)
+
+    def parameter(self, name: str, step: int) -> float:
+        """The value of a parameter in a step, counted from 0; "step" is the step's own number."""
+        if name == ex.STEP.name:
+            return float(self.first_step + step)
+        value = self.parameters[name]
+        return value[step] if isinstance(value, tuple) else value
+
+    def parameter_table(self, steps: int | None = None) -> NDArray[np.float64]:
+        """One row per step: the values of all parameters, in the order of the stencil, and "step".
+
+        `steps` rows, if given, else as many as the problem has steps.
+        """
+        names = (*self.stencil.parameters, ex.STEP.name)
+        rows = range(self.steps if steps is None else steps)
+        values = [[self.parameter(name, step) for name in names] for step in rows]
+        return np.array(values, dtype=np.float64).reshape(len(rows), len(names))
+
+    def after(self, steps: int) -> "Problem":
+        """The same problem with `steps` of its steps made."""
+        data = self.to_dict()
+        data["steps"] -= steps
+        data["first_step"] += steps
+        data["parameters"] = {
+            name: value[steps:] if isinstance(value, tuple) else value
+            for name, value in self.parameters.items()
+        }
+        return Problem.from_dict(data)
 
     @property
     def ndim(self) -> int:
@@ -173,7 +206,11 @@ class Problem:
             "shape": list(self.shape),
             "dtype": self.dtype,
             "steps": self.steps,
-            "parameters": dict(sorted(self.parameters.items())),
+            "first_step": self.first_step,
+            "parameters": {
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in sorted(self.parameters.items())
+            },
             "boundary": {"kind": self.boundary.kind, "value": self.boundary.value},
             "initial": {name: initial_to_dict(self.initial[name]) for name in sorted(self.initial)},
         }
@@ -181,7 +218,10 @@ class Problem:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Problem":
         """The inverse of `to_dict`, except that an array comes back as its ArrayDigest."""
-        known = ("stencil", "shape", "dtype", "steps", "parameters", "boundary", "initial")
+        known = (
+            *("stencil", "shape", "dtype", "steps", "first_step"),
+            *("parameters", "boundary", "initial"),
+        )
         for key in data:
             if key not in known:
                 raise DefinitionError(f"a problem has no entry {key!r}{suggest(key, known)}")
@@ -196,6 +236,7 @@ class Problem:
             data["parameters"],
             data["boundary"],
             {name: initial_from_dict(name, value) for name, value in data["initial"].items()},
+            data["first_step"],
         )
 
 
@@ -259,15 +300,15 @@ def _checked_dtype(dtype: object, stencil: Stencil) -> str:
     return str(dtype)
 
 
-def _checked_steps(steps: object) -> int:
+def _checked_steps(name: str, steps: object) -> int:
     if isinstance(steps, bool) or not isinstance(steps, Integral) or int(steps) < 0:
-        raise DefinitionError(f"steps = {steps!r} is not a whole number of at least 0")
+        raise DefinitionError(f"{name} = {steps!r} is not a whole number of at least 0")
     return int(steps)
 
 
 def _checked_parameters(
-    given: Mapping[str, Any], stencil: Stencil, dtype: str
-) -> Mapping[str, float]:
+    given: Mapping[str, Any], stencil: Stencil, dtype: str, steps: int
+) -> Mapping[str, float | tuple[float, ...]]:
     for name in given:
         if name not in stencil.parameters:
             raise DefinitionError(
@@ -280,11 +321,33 @@ def _checked_parameters(
         raise DefinitionError(
             f"stencil {stencil.name!r} needs a value for the parameters {', '.join(missing)}"
         )
-    for name in stencil.parameters:
-        if not is_number(values[name]) or not math.isfinite(float(values[name])):
-            raise DefinitionError(f"the parameter {name} = {values[name]!r} is not a finite number")
-        check_range(f"the parameter {name} =", float(values[name]), dtype)
-    return {name: float(values[name]) for name in stencil.parameters}
+    return {
+        name: _checked_parameter(name, values[name], dtype, steps) for name in stencil.parameters
+    }
+
+
+def _checked_parameter(
+    name: str, value: object, dtype: str, steps: int
+) -> float | tuple[float, ...]:
+    """A number, or one per step."""
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        table = tuple(cast("Iterable[Any]", value))
+        if len(table) != steps:
+            raise DefinitionError(
+                f"the parameter {name} has {len(table)} values for {steps} steps; give one number,"
+                " or one per step"
+            )
+        return tuple(
+            _checked_number(f"{name}[{step}]", each, dtype) for step, each in enumerate(table)
+        )
+    return _checked_number(name, value, dtype)
+
+
+def _checked_number(name: str, value: object, dtype: str) -> float:
+    if not is_number(value) or not math.isfinite(float(value)):
+        raise DefinitionError(f"the parameter {name} = {value!r} is not a finite number")
+    check_range(f"the parameter {name} =", float(value), dtype)
+    return float(value)
 
 
 def _checked_boundary(boundary: object, dtype: str) -> Boundary:

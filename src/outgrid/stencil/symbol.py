@@ -7,20 +7,28 @@ from typing import Any, NoReturn, SupportsFloat, TypeAlias, TypeGuard
 import numpy as np
 
 from outgrid.errors import DefinitionError
-from outgrid.stencil.expression import Access, Constant, Expression, operation
+from outgrid.stencil.expression import STEP, Access, Constant, Expression, operation
 
 __all__ = [
     "AXES",
+    "Condition",
     "FieldSymbol",
     "OffsetCountError",
     "Operand",
     "Symbol",
     "absolute",
     "as_expression",
+    "cos",
+    "exp",
     "is_number",
+    "log",
     "maximum",
     "minimum",
+    "sin",
     "sqrt",
+    "step",
+    "tanh",
+    "where",
 ]
 
 AXES = ("z", "y", "x")
@@ -38,6 +46,11 @@ _UFUNCS = {
     "minimum": "min",
     "maximum": "max",
     "sqrt": "sqrt",
+    "exp": "exp",
+    "log": "log",
+    "sin": "sin",
+    "cos": "cos",
+    "tanh": "tanh",
 }
 _LARGEST_POWER = 8
 
@@ -110,19 +123,28 @@ class Symbol:
             )
         return _apply(name, *inputs)
 
-    def _compare(self, other: object) -> NoReturn:
-        raise DefinitionError(
-            "values of cells cannot be compared: a stencil is traced once, for all cells; use"
-            " minimum, maximum or absolute"
-        )
+    def __lt__(self, other: "Operand") -> "Condition":
+        return _compare("lt", self, other)
 
-    __lt__ = __le__ = __gt__ = __ge__ = _compare
-    __eq__ = __ne__ = _compare  # type: ignore[assignment]
+    def __le__(self, other: "Operand") -> "Condition":
+        return _compare("le", self, other)
+
+    def __gt__(self, other: "Operand") -> "Condition":
+        return _compare("lt", other, self)
+
+    def __ge__(self, other: "Operand") -> "Condition":
+        return _compare("le", other, self)
+
+    def __eq__(self, other: object) -> "Condition":  # type: ignore[override]
+        return _compare("eq", self, other)
+
+    def __ne__(self, other: object) -> "Condition":  # type: ignore[override]
+        return _compare("ne", self, other)
 
     def __bool__(self) -> NoReturn:
         raise DefinitionError(
             "a stencil cannot branch on the value of a cell: it is traced once, for all cells; use"
-            " minimum, maximum or absolute"
+            " where(condition, a, b), minimum or maximum"
         )
 
     def _as_number(self) -> NoReturn:
@@ -132,6 +154,47 @@ class Symbol:
         )
 
     __float__ = __int__ = __index__ = __complex__ = _as_number
+
+
+class Condition:
+    """What a comparison gives: true or false in each cell. Combined by &, | and ~."""
+
+    __slots__ = ("expression",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression = expression
+
+    def __and__(self, other: "Condition") -> "Condition":
+        return self._with("and", other)
+
+    def __or__(self, other: "Condition") -> "Condition":
+        return self._with("or", other)
+
+    def __invert__(self) -> "Condition":
+        return Condition(operation("not", self.expression))
+
+    def _with(self, name: str, other: object) -> "Condition":
+        if not isinstance(other, Condition):
+            raise DefinitionError(
+                f"a condition is combined with {other!r} ({type(other).__name__}), which is none;"
+                " put comparisons in parentheses, as in (u < 1) & (v > 0)"
+            )
+        return Condition(operation(name, self.expression, other.expression))
+
+    def __bool__(self) -> NoReturn:
+        raise DefinitionError(
+            "a stencil cannot branch on a condition: it is traced once, for all cells; write"
+            " where(condition, a, b) for `a if condition else b`, and &, |, ~ for and, or, not;"
+            " a < b < c is (a < b) & (b < c)"
+        )
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        as_expression(self)
+        raise AssertionError
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = __neg__ = __abs__ = __pow__ = __float__ = __array_ufunc__ = _refuse
 
 
 Operand: TypeAlias = Symbol | float
@@ -193,6 +256,10 @@ def as_expression(value: object) -> Expression:
         return value.expression
     if is_number(value):
         return Constant(float(value))
+    if isinstance(value, Condition):
+        raise DefinitionError(
+            "a condition is no number to calculate with; where(condition, 1, 0) is one"
+        )
     raise DefinitionError(
         f"{value!r} ({type(value).__name__}) in a stencil is neither a number nor made of fields"
         " and parameters"
@@ -221,3 +288,45 @@ def sqrt(a: Operand) -> Symbol:
 def absolute(a: Operand) -> Symbol:
     """The value without its sign."""
     return _apply("abs", a)
+
+
+def _compare(name: str, a: object, b: object) -> Condition:
+    return Condition(operation(name, as_expression(a), as_expression(b)))
+
+
+def where(condition: object, a: Operand, b: Operand) -> Symbol:
+    """a in cells where the condition holds, else b. Both are computed everywhere."""
+    if not isinstance(condition, Condition):
+        raise DefinitionError(
+            f"where needs a condition such as u < 1, got {condition!r} ({type(condition).__name__})"
+        )
+    return Symbol(operation("where", condition.expression, as_expression(a), as_expression(b)))
+
+
+def exp(a: Operand) -> Symbol:
+    """The exponential function."""
+    return _apply("exp", a)
+
+
+def log(a: Operand) -> Symbol:
+    """The natural logarithm; NaN below 0."""
+    return _apply("log", a)
+
+
+def sin(a: Operand) -> Symbol:
+    """The sine of an angle in radians."""
+    return _apply("sin", a)
+
+
+def cos(a: Operand) -> Symbol:
+    """The cosine of an angle in radians."""
+    return _apply("cos", a)
+
+
+def tanh(a: Operand) -> Symbol:
+    """The hyperbolic tangent."""
+    return _apply("tanh", a)
+
+
+step = Symbol(STEP)
+"""The number of the step that is being made, from 0, in the precision of the fields."""

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from outgrid.config import RunOptions
 from outgrid.machine import Machine
 from outgrid.native import engines
-from outgrid.stencil.expression import Access, Constant, Expression, Parameter, nodes, operation
+from outgrid.stencil.expression import (
+    STEP,
+    Access,
+    Constant,
+    Expression,
+    Parameter,
+    nodes,
+    operation,
+)
 from outgrid.stencil.model import Assignment, Field, Stage, Stencil
 from outgrid.stencil.problem import PREVIOUS, Problem
 
@@ -51,6 +59,8 @@ def stencils(
     found = [node for each in assignments for node in nodes(each.expression)]
     read = {node.field for node in found if isinstance(node, Access)}
     old = {node.field for node in found if isinstance(node, Access) and node.level == -1}
+    given = {node.name for node in found if isinstance(node, Parameter)} - {STEP.name}
+    parameters = tuple(sorted(given))
     return Stencil(
         "drawn",
         ndim,
@@ -59,9 +69,9 @@ def stencils(
             for name in names
             if name in read or name in evolving
         ),
-        tuple(sorted({node.name for node in found if isinstance(node, Parameter)})),
+        parameters,
         (Stage(assignments),),
-        tuple(sorted({(node.name, 0.75) for node in found if isinstance(node, Parameter)})),
+        tuple((name, 0.75) for name in parameters),
     )
 
 
@@ -98,13 +108,19 @@ def _terms(
 ) -> Expression:
     a, b = (draw(_accesses(names, evolving, radius)) for _ in range(2))
     size_of_b = operation("abs", b)
-    match draw(st.sampled_from(["access", "difference", "parameter", "product", "other"])):
+    kinds = ["access", "difference", "parameter", "product", "chosen", "other"]
+    match draw(st.sampled_from(kinds)):
         case "access":
             return a
         case "difference":
             return operation("sub", a, b)
         case "parameter":
             return operation("mul", Parameter(draw(st.sampled_from(["j", "k"]))), a)
+        case "chosen":
+            earlier = operation("lt", STEP, Constant(3.0))
+            condition = operation(draw(st.sampled_from(["lt", "le", "eq", "ne"])), a, b)
+            condition = operation(draw(st.sampled_from(["and", "or"])), condition, earlier)
+            return operation("where", condition, a, operation("tanh", b))
         case "product":
             # A factor below one, whatever the fields have become.
             return operation("mul", a, operation("min", Constant(0.5), b))
@@ -116,6 +132,10 @@ def _terms(
                         operation("max", a, operation("neg", b)),
                         operation("div", a, operation("add", Constant(2.0), size_of_b)),
                         operation("sqrt", operation("add", Constant(1.0), size_of_b)),
+                        operation("log", operation("add", Constant(2.0), size_of_b)),
+                        operation("exp", operation("neg", size_of_b)),
+                        operation("sin", a),
+                        operation("mul", operation("cos", Parameter("k")), b),
                     ]
                 )
             )
@@ -153,14 +173,17 @@ def problems(
         if field.levels == 2 and draw(st.booleans()):
             initial[field.name + PREVIOUS] = _values(draw, generator, shape, with_arrays)
     boundary = draw(st.sampled_from(["dirichlet", "frozen", {"kind": "dirichlet", "value": 0.5}]))
+    steps = draw(st.integers(0, most_steps))
+    table = tuple(generator.random(steps) - 0.5)
     return Problem(
         stencil,
         shape,
         dtype,
-        draw(st.integers(0, most_steps)),
-        {name: draw(st.sampled_from([0.25, -0.7, 1 / 3])) for name in stencil.parameters},
+        steps,
+        {name: draw(st.sampled_from([0.25, -0.7, 1 / 3, table])) for name in stencil.parameters},
         boundary,
         initial,
+        draw(st.sampled_from([0, 2])),
     )
 
 

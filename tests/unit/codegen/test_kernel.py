@@ -22,10 +22,10 @@ from outgrid.execute.window import Window
 from outgrid.plan.program import Advance, Get, Put, program
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import stencil
-from outgrid.stencil.expression import Access, Operation
+from outgrid.stencil.expression import OPERATIONS, Access, Constant, Operation
 from outgrid.stencil.model import Assignment, Field, Stage, Stencil
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.symbol import absolute, maximum, minimum, sqrt
+from outgrid.stencil.symbol import absolute, exp, maximum, minimum, sin, sqrt, step, tanh, where
 
 TINY = {"float32": np.finfo("f4").smallest_subnormal, "float64": np.finfo("f8").smallest_subnormal}
 ODD = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 3.5, -1e-30, 1e30]
@@ -46,7 +46,7 @@ def advance(problem, arrays, library=None, **options):
     given = {"tier": "memory", "threads": 1} | options
     plan = pipeline.plan(problem, RunOptions.of(memory="1GiB", **given))
     library = library or build(generate(problem.stencil, problem.dtype), find_compiler())
-    kernel = Kernel(library, tuple(problem.parameters[n] for n in problem.stencil.parameters))
+    kernel = Kernel(library, problem.parameter_table())
     window, found = Window(plan), defaultdict(partial(np.empty, problem.shape, problem.dtype))
     for each in program(plan):
         if isinstance(each, Advance):
@@ -68,12 +68,18 @@ def pointwise(name: str, arity: int) -> Stencil:
     """u becomes one operation on v, w and q of the same cell."""
     fields = "vwq"[:arity]
     operands = tuple(Access(field, 0, (0, 0)) for field in fields)
+    one, zero = Constant(1.0), Constant(0.0)
+    if OPERATIONS[name].conditions:
+        operands = tuple(Operation("lt", (zero, operand)) for operand in operands)
+    result = Operation(name, operands[: OPERATIONS[name].arity])
+    if OPERATIONS[name].condition:
+        result = Operation("where", (result, one, zero))
     return Stencil(
         "pointwise",
         2,
         (Field("u", True), *(Field(field, False) for field in fields)),
         (),
-        (Stage((Assignment("u", Operation(name, operands)),)),),
+        (Stage((Assignment("u", result),)),),
     )
 
 
@@ -91,6 +97,7 @@ def pairs(dtype):
     [
         *((name, 2) for name in ("add", "sub", "mul", "div", "min", "max")),
         *((name, 1) for name in ("neg", "abs", "sqrt")),
+        *((name, 2) for name in ("lt", "le", "eq", "ne", "and", "or", "not")),
     ],
 )
 def test_operations_are_those_of_numpy_to_the_bit(name, arity, dtype):
@@ -135,6 +142,18 @@ def everything(u, v, c, *, k, j):
     )
 
 
+@stencil
+def conditional(u, c, *, k, j):
+    """Conditions of cells and of what is uniform, functions, the number of the step."""
+    uphill = (u[0, 1, 0] > u) & ~(u[0, 0, 1] == u[0, 0, -1]) | (c[0, 0, 1] < c)
+    early = (step < 3) | (j > k)
+    gain = where(early, exp(-k * step), 0.5)
+    return where(uphill, u + gain * sin(c) * tanh(u[1, 0, 0]), u - k * where(early, u, c[0, 0, -1]))
+
+
+RULES = {"everything": everything, "conditional": conditional}
+
+
 def random_arrays(problem):
     generator = np.random.default_rng(3)
     return {name: generator.random(problem.shape).astype(problem.dtype) for name in problem.initial}
@@ -168,12 +187,16 @@ ORDERS = [
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
-    "name", ["heat5", "shallow_water", "heat7", "box27", "wave:8", "everything"]
+    "name", ["heat5", "shallow_water", "heat7", "box27", "wave:8", "everything", "conditional"]
 )
 def test_every_order_gives_the_same_bytes(name, dtype):
-    rule = everything if name == "everything" else resolve(name)
+    rule = RULES.get(name) or resolve(name)
     shape = (30, 80) if name in ("heat5", "shallow_water") else (20, 21, 35)
-    given = {"everything": {"k": 0.3, "j": 0.7}, "shallow_water": {"dt": 0.1, "dx": 3.0}}
+    given = {
+        "everything": {"k": 0.3, "j": 0.7},
+        "conditional": {"k": 0.3, "j": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]},
+        "shallow_water": {"dt": 0.1, "dx": 3.0},
+    }
     problem = problem_of(rule, shape, dtype, 6, **given.get(name, {}))
     arrays = random_arrays(problem)
     wanted = baseline(problem, arrays)
@@ -222,8 +245,12 @@ def test_compilers_and_processors_agree_to_the_bit(command, flags, dtype, monkey
 
 
 def test_kernels_compile_without_a_warning(tmp_path):
-    for name, dtype in [("wave:8", "float64"), ("everything", "float32")]:
-        rule = everything if name == "everything" else resolve(name)
+    for name, dtype in [
+        ("wave:8", "float64"),
+        ("everything", "float32"),
+        ("conditional", "float64"),
+    ]:
+        rule = RULES.get(name) or resolve(name)
         source = tmp_path / "kernel.cpp"
         source.write_text(generate(rule.trace(3), dtype))
         flags = [*compiling.FLAGS, "-Wall", "-Wextra", "-Wshadow", "-Werror", "-o", "/dev/null"]

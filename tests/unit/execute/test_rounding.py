@@ -13,7 +13,7 @@ from outgrid.stencil import expression as ex
 from outgrid.stencil.contract import contract
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.symbol import maximum, minimum, sqrt
+from outgrid.stencil.symbol import cos, exp, log, maximum, minimum, sin, sqrt, tanh, where
 
 RANDOM = np.random.default_rng(11)
 SHAPE_2D, SHAPE_3D = (11, 12), (10, 11, 12)
@@ -202,3 +202,32 @@ def test_one_operation_against_exact_rational_arithmetic(name: str, dtype: str) 
     for x, y, value, bound in zip(left, right, values, bounds, strict=True):
         error = abs(Fraction(float(value)) - exact(Fraction(float(x)), Fraction(float(y))))
         assert error <= Fraction(float(bound))
+
+
+def functions(a: Any, b: Any) -> Any:
+    values = (exp(a), log(a + 3), sin(5 * a), cos(5 * b), tanh(b))
+    return (sum(values[1:], values[0]) + where((a < b) | (a == 0), a * b, a - b)) / 9
+
+
+def test_functions_and_choices_stay_within_their_bounds() -> None:
+    rule = stencil(name="rule")(lambda u: functions(u[0, 1] / 3, u[1, 0] * u[0, -1])).trace(2)
+    values = RANDOM.uniform(-1, 1, (40, 40)).astype("f4")
+    problem = Problem(rule, values.shape, "float32", 4, initial={"u": values})
+    wide = Problem(rule, values.shape, "float64", 4, initial={"u": values.astype("f8")})
+    found, bounds = reference_with_bound(problem)
+    error = np.abs(found["u"] - run_reference(wide)["u"])
+    promised = np.isfinite(bounds["u"])
+    assert (error <= bounds["u"])[promised].all()
+    assert (error > 0).any()
+    assert np.median(bounds["u"][1:-1, 1:-1]) < 1e-2
+
+
+def test_the_bound_of_a_choice_covers_both_sides_where_it_is_open() -> None:
+    u, v = ex.Access("u", 0, (0, 0)), ex.Access("v", 0, (0, 0))
+    tree = ex.operation("where", ex.operation("lt", u, v), ex.Constant(10.0), ex.Constant(1.0))
+    reads = {u: (np.array([1.0, 1.0]), np.array([0.1, 0.5])), v: (np.array([2.0, 2.0]), 0.1)}
+    leaf = lambda leaf: reads[leaf] if leaf in reads else (np.float64(leaf.value), 0.0)  # noqa: E731
+    values, bounds = bounded(tree, "float64", leaf)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(values, [10, 10])
+    assert bounds[0] == 0
+    assert 9 <= bounds[1] < 9.1

@@ -12,7 +12,7 @@ from outgrid.stencil.definition import stencil
 from outgrid.stencil.expression import Access, Constant, Operation, Parameter, operation
 from outgrid.stencil.laplacian import laplacian
 from outgrid.stencil.model import Field
-from outgrid.stencil.symbol import absolute, maximum, minimum, sqrt
+from outgrid.stencil.symbol import absolute, maximum, minimum, sqrt, where
 
 
 def expression(function: Callable[..., Any], ndim: int = 2) -> Any:
@@ -143,8 +143,20 @@ def comparison(u):
     return u * (u > 0)
 
 
-def equality(u):
-    return u * (u == 0)
+def chained_comparison(u):
+    return where(0 < u < 1, u, 0)
+
+
+def condition_with_a_number(u):
+    return where((u > 0) & 1, u, 0)
+
+
+def choice_by_a_value(u):
+    return where(u, u, 0)
+
+
+def number_of_a_condition(u):
+    return -(u > 0)
 
 
 def branch(u):
@@ -156,7 +168,7 @@ def number_wanted(u):
 
 
 def unknown_ufunc(u):
-    return np.exp(u)
+    return np.arctan(u)
 
 
 def power(u):
@@ -209,11 +221,14 @@ LOCATED = [
     (fractional_offset, ["0.5", "whole number", "u[0, -1]"]),
     (slice_offset, ["slice(1, 2, None)", "whole number"]),
     (boolean_offset, ["True", "whole number"]),
-    (comparison, ["cannot be compared", "maximum"]),
-    (equality, ["cannot be compared"]),
+    (comparison, ["a condition is no number", "where"]),
+    (chained_comparison, ["(a < b) & (b < c)"]),
+    (condition_with_a_number, ["(int)", "parentheses"]),
+    (choice_by_a_value, ["needs a condition such as u < 1", "FieldSymbol"]),
+    (number_of_a_condition, ["a condition is no number"]),
     (branch, ["cannot branch"]),
     (number_wanted, ["not a number yet"]),
-    (unknown_ufunc, ["numpy.exp", "sqrt"]),
+    (unknown_ufunc, ["numpy.arctan", "sqrt"]),
     (power, ["-1", "from 1 to 8", "0.5"]),
     (assignment, ["u[...]", "return the new value of 'u'"]),
     (foreign_operand, ["'1' (str)"]),
@@ -298,6 +313,14 @@ def empty_stages(u):
     return []
 
 
+def condition_returned(u):
+    return u == u[0, 1]
+
+
+def a_step_of_its_own(u, *, step):
+    return u + step
+
+
 REFUSED = [
     (no_fields, ["0 fields"]),
     (field_default, ["'v'", "(u, *, v=1)"]),
@@ -313,6 +336,8 @@ REFUSED = [
     (empty_stages, ["'u' is neither read nor updated"]),
     (late_previous, ["u.previous"]),
     (updated_twice, ["'u' twice"]),
+    (condition_returned, ["a condition is no number"]),
+    (a_step_of_its_own, ["'step'", "outgrid.step"]),
 ]
 
 

@@ -11,6 +11,7 @@ from outgrid.stencil.catalog import lookup
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.initial import InitialExpression
 from outgrid.stencil.problem import Boundary, Problem
+from outgrid.stencil.symbol import step
 from outgrid.stencil.values import ArrayDigest
 
 
@@ -181,3 +182,35 @@ def test_from_dict_refuses_unknown_and_missing_entries() -> None:
         Problem.from_dict({name: value for name, value in data.items() if name != "steps"})
     with pytest.raises(DefinitionError, match="initial entry of 'u'"):
         Problem.from_dict({**data, "initial": {"u": {"file": "x"}}})
+
+
+def forced(**changes: Any) -> Problem:
+    rule = stencil(name="forced", ndim=2)(lambda u, *, k, g: u + k * g * step)
+    given: dict[str, Any] = {
+        "stencil": rule,
+        "shape": (4, 5),
+        "steps": 3,
+        "parameters": {"k": 2, "g": [1, 2, 4]},
+        "initial": {"u": 0.0},
+    }
+    return Problem(**{**given, **changes})
+
+
+def test_parameters_are_numbers_or_tables_of_one_number_per_step() -> None:
+    problem = forced(first_step=7)
+    assert problem.parameter_table().tolist() == [[2, 1, 7], [2, 2, 8], [2, 4, 9]]
+    assert Problem.from_dict(problem.to_dict()) == problem
+    rest = problem.after(2)
+    assert (rest.steps, rest.first_step, rest.parameters["g"]) == (1, 9, (4.0,))
+    assert rest.parameter_table().tolist() == problem.parameter_table()[2:].tolist()
+
+
+@pytest.mark.parametrize(
+    ("value", "parts"),
+    [([1, 2], ["g", "2 values", "3 steps"]), ([1, np.nan, 2], ["g[1]", "nan"]), ("x", ["'x'"])],
+)
+def test_a_table_that_does_not_fit_is_refused(value: Any, parts: list[str]) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        forced(parameters={"k": 1, "g": value})
+    for part in parts:
+        assert part in str(caught.value)
