@@ -1,8 +1,8 @@
 """The in-cache ceiling: how fast a kernel is where memory plays no part.
 
-The kernel that a run would use sweeps a grid that fits one level of cache, plainly, again and
-again, one grid per core. Only interior cells count as updates, so shapes are chosen in which they
-dominate. What temporal blocking can reach at best is this rate.
+The kernel that a run would use updates a box of cells again and again, one box per core; the cells
+around the box are only read. So no time goes into the fixed layer of a grid, which in a grid as
+small as a cache would be most of it. What temporal blocking can reach at best is this rate.
 """
 
 from __future__ import annotations
@@ -23,26 +23,30 @@ from outgrid.config import RunOptions
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.window import Window
 from outgrid.machine import Machine
+from outgrid.plan.lifetime import ring_count
 from outgrid.plan.model import Plan, Tile
 from outgrid.plan.planner import plan
-from outgrid.plan.program import Advance, program
+from outgrid.plan.tiling import FRONT_PLANES
+from outgrid.stencil.expression import accesses
+from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import Problem
 from outgrid.units import parse_bytes
 
-__all__ = ["ceiling", "ceiling_shape", "level_bytes"]
+__all__ = ["ceiling", "ceiling_box", "footprint_lines", "level_bytes"]
 
 L1_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index0/size")  # such as "48K"
 ASSUMED_L1_BYTES = 32 << 10
-FILL = 0.7  # share of a cache that the grid takes
+FILL = 0.7  # share of a cache that what is touched takes
 COLUMNS = (64, 128, 256, 512, 1024, 2048)
+HEIGHTS = (4, 8, 16, 32, 64, 128, 256, 512)  # planes of a box: whole steps of the kernel
 ROW_START_CELLS = 64  # what beginning a row costs, in cells
+CALL_STEPS = 4096  # so many that calling the kernel costs nothing
 SECONDS = 0.25
 REPETITIONS = 3
-PLANES_PER_STEP = 2
 
 
 def level_bytes(machine: Machine, level: int) -> int:
-    """Bytes of cache per core that a grid may fill; of a shared L3 no more than 8 times L2."""
+    """Bytes of cache per core that a box may fill; of a shared L3 no more than 8 times L2."""
     if level == 1:
         try:
             return parse_bytes(L1_SIZE.read_text().strip() + "iB")
@@ -53,47 +57,89 @@ def level_bytes(machine: Machine, level: int) -> int:
     return min(machine.l3_bytes // machine.cores, 8 * machine.l2_bytes)
 
 
-def ceiling_shape(case: Case, nbytes: int) -> tuple[int, ...]:
-    """The grid whose rings fit ``nbytes`` with many interior cells and long rows of them."""
+def footprint_lines(stencil: Stencil, planes: int, rows: int) -> int:
+    """Rows of cells, of all rings, that updates of ``planes`` times ``rows`` rows touch.
+
+    A star does not touch the corners between its arms. In 2-D a plane is one row.
+    """
+    reach = stencil.radius[0], stencil.radius[1] if stencil.ndim == 3 else 0
+    total = 0
+    for field in stencil.fields:
+        touched = np.zeros((planes + 2 * reach[0], rows + 2 * reach[1]), dtype=bool)
+        for dz, dy in _row_offsets(stencil, field.name):
+            z, y = reach[0] + dz, reach[1] + dy
+            touched[z : z + planes, y : y + rows] = True
+        total += ring_count(field, stencil) * int(touched.sum())
+    return total
+
+
+def _row_offsets(stencil: Stencil, name: str) -> set[tuple[int, int]]:
+    """Offsets (plane, row) at which the field is read or written."""
+    found = {(0, 0)}
+    for assignment in stencil.assignments:
+        for access in accesses(assignment.expression):
+            if access.field == name:
+                found.add((access.offset[0], access.offset[1] if stencil.ndim == 3 else 0))
+    return found
+
+
+def ceiling_box(case: Case, nbytes: int) -> tuple[int, ...]:
+    """The box of updated cells, of rows of whole grids in x, that touches ``nbytes`` at most.
+
+    The one with most cells in long rows; the smallest there is where none fits.
+    """
     stencil = case.stencil
-    rings = sum(2 if field.evolving else 1 for field in stencil.fields)
-    cells = int(FILL * nbytes) // (rings * case.item_bytes)
+    radius = stencil.radius[-1]
 
-    def worth(shape: tuple[int, ...]) -> float:
-        inner = (extent - 2 * r for extent, r in zip(shape, stencil.radius, strict=True))
-        return math.prod(inner) * shape[-1] / (shape[-1] + ROW_START_CELLS)
+    def worth(box: tuple[int, ...]) -> float:
+        columns = box[-1]
+        return math.prod(box[:-1]) * (columns - 2 * radius) * columns / (columns + ROW_START_CELLS)
 
-    return max(_shapes(stencil.ndim, cells, stencil.radius), key=worth)
+    fitting = list(_boxes(case, int(FILL * nbytes)))
+    least = (HEIGHTS[0], *([1] * (stencil.ndim - 2)), COLUMNS[0])
+    return max(fitting, key=worth, default=least)
 
 
-def _shapes(ndim: int, cells: int, radius: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    least = [2 * r + 2 for r in radius]
-    yield (*least[:-1], max(least[-1], 64))
+def _boxes(case: Case, nbytes: int) -> Iterator[tuple[int, ...]]:
+    stencil = case.stencil
     for columns in COLUMNS:
-        lines = cells // columns
-        if ndim == 2:
-            if lines >= least[0]:
-                yield lines, columns
-            continue
-        for planes in range(least[0], math.isqrt(lines) + 1, PLANES_PER_STEP):
-            yield planes, max(least[1], lines // planes), columns
+        lines = nbytes // (columns * case.item_bytes)
+        for planes in HEIGHTS:
+            if stencil.ndim == 2:
+                if footprint_lines(stencil, planes, 1) <= lines:
+                    yield planes, columns
+                continue
+            rows = 1
+            while footprint_lines(stencil, planes, 2 * rows) <= lines:
+                rows *= 2
+            if footprint_lines(stencil, planes, rows) <= lines:
+                yield planes, rows, columns
 
 
 def ceiling(case: Case, machine: Machine, level: int) -> tuple[float, tuple[int, ...]]:
-    """1e9 updates per second of all cores on grids in cache ``level``, and the shape of one."""
-    shape = ceiling_shape(case, level_bytes(machine, level))
+    """1e9 updates per second of all cores on boxes in cache ``level``, and the shape of one."""
+    box = ceiling_box(case, level_bytes(machine, level))
+    radius = case.stencil.radius
+    shape = (*(n + 2 * r for n, r in zip(box[:-1], radius[:-1], strict=True)), box[-1])
     zeros = {field.name: 0.0 for field in case.stencil.fields}
     problem = Problem(case.stencil, shape, case.dtype, 1, case.parameters, "frozen", zeros)
     library = build(generate(case.stencil, case.dtype), find_compiler())
-    windows = [Window(_level_order(problem, machine, 1)) for _ in range(machine.cores)]
-    _fill(_level_order(problem, machine, 1), windows)
+    kernel = Kernel(library, problem.parameter_table(CALL_STEPS))
+    chosen = _resident(problem, machine)
+    windows = [Window(chosen) for _ in range(machine.cores)]
+    _fill(chosen, windows)
+    planes = range(radius[0], radius[0] + box[0])
+    rows = range(radius[1], radius[1] + box[1]) if len(box) == 3 else range(1)
+
+    def work(window: Window, steps: int) -> None:
+        for first in range(0, steps, CALL_STEPS):
+            kernel.repeat(chosen, window, min(CALL_STEPS, steps - first), planes, rows)
+
     with ThreadPoolExecutor(machine.cores) as pool:
 
         def seconds(steps: int) -> float:
-            chosen = _level_order(problem, machine, steps)
-            kernel = Kernel(library, problem.parameter_table(steps))
             begin = time.perf_counter()
-            for done in [pool.submit(_advance, chosen, kernel, window) for window in windows]:
+            for done in [pool.submit(work, window, steps) for window in windows]:
                 done.result()
             return time.perf_counter() - begin
 
@@ -104,20 +150,13 @@ def ceiling(case: Case, machine: Machine, level: int) -> tuple[float, tuple[int,
         fastest = min(seconds(steps) for _ in range(REPETITIONS))
     for window in windows:
         window.release()
-    per_core = math.prod(len(inside) for inside in problem.interior) * steps
-    return machine.cores * per_core / fastest / 1e9, shape
+    per_core = math.prod(box[:-1]) * (box[-1] - 2 * radius[-1]) * steps
+    return machine.cores * per_core / fastest / 1e9, box
 
 
-def _level_order(problem: Problem, machine: Machine, steps: int) -> Plan:
-    """One thread, one sweep of all steps over a resident grid, level after level."""
-    whole = Problem.from_dict(problem.to_dict() | {"steps": steps})
-    options = RunOptions(memory_bytes=1 << 40, tier="memory", depth=steps, threads=1)
-    chosen = plan(whole, options, machine, 0)
-    return replace(
-        chosen,
-        tile=Tile("level", 0, PLANES_PER_STEP),
-        slab_planes=problem.shape[0] + chosen.skew * steps + max(chosen.shifts) + 1,
-    )
+def _resident(problem: Problem, machine: Machine) -> Plan:
+    options = RunOptions(memory_bytes=1 << 40, tier="memory", threads=1)
+    return replace(plan(problem, options, machine, 0), tile=Tile("level", 0, FRONT_PLANES))
 
 
 def _fill(chosen: Plan, windows: list[Window]) -> None:
@@ -127,9 +166,3 @@ def _fill(chosen: Plan, windows: list[Window]) -> None:
         for ring in chosen.rings:
             for values in window.views(ring.field, ring.index, 0, 0, chosen.planes):
                 values[...] = numbers.reshape(values.shape)
-
-
-def _advance(chosen: Plan, kernel: Kernel, window: Window) -> None:
-    for instruction in program(chosen):
-        if isinstance(instruction, Advance):
-            kernel.advance(chosen, window, instruction)

@@ -16,6 +16,7 @@ from outgrid.bench.limit import memory_limit
 from outgrid.bench.workloads import Workload
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError
+from outgrid.probe.profile import known_machine
 from outgrid.record import Record, read_record
 from outgrid.stencil.problem import Problem
 
@@ -53,10 +54,18 @@ def in_memory(
         tier="memory",
         **KINDS[kind],
     )
+    if kind == "tiled":
+        calibrated(problem, options)
     result = pipeline.run(problem, options)
     values = np.array(result[problem.stencil.fields[0].name][planes])
     shutil.rmtree(folder)
     return result.record, values
+
+
+def calibrated(problem: Problem, options: RunOptions) -> None:
+    """Have the kernel measured, as a long run does before it plans, also for a short one."""
+    machine = known_machine(options.out)
+    pipeline.calibration(problem, options, machine, pipeline.load_kernel(problem))
 
 
 def update_rate(record: Record) -> float:
@@ -80,6 +89,7 @@ def out_of_core(workload: Workload, place: Path) -> OutOfCore:
     """
     job, out = place / "job.toml", place / "whole"
     job.write_text(_job(workload))
+    calibrated(workload.problem(), RunOptions(memory_bytes=workload.memory_bytes, out=out))
     command = [sys.executable, "-m", "outgrid", "run", str(job), "--out", str(out)]
     with memory_limit(workload.memory_bytes) as limited:
         done = limited.run([*command, "--json"])

@@ -14,22 +14,24 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from outgrid.bench.ceiling import ceiling
 from outgrid.bench.core import Say
 from outgrid.bench.hand import HAND_WRITTEN, HandLoop, memory_bandwidth
+from outgrid.bench.kept import Kept
 from outgrid.bench.measure import in_memory, out_of_core, same_bytes, same_planes, update_rate
 from outgrid.bench.workloads import Case, Workload
 from outgrid.machine import Machine, describe_machine
 from outgrid.record import Record
 from outgrid.units import format_bytes
 
-__all__ = ["FACTORS", "Row", "answers_agree", "measure_rows"]
+__all__ = ["KEY", "Row", "answers_agree", "measure_rows"]
 
-FACTORS = (1.0, 4.0, 8.0, 16.0)
+KEY = ("stencil", "dtype", "mode", "factor", "shape")  # what tells a row from all others
 PLAIN_STEPS = 4
-TILED_STEPS = {2: 48, 3: 24}
+TILED_STEPS = {2: 96, 3: 48}
 TILED_SECONDS = 6
 CACHE_LEVELS = (1, 2, 3)
 CENTRES = (0.4, 1.0)  # parts of the grid on which an answer out of core is compared
@@ -41,7 +43,9 @@ ROUNDING = {"float64": 1e-14, "float32": 5e-6}
 class Row:
     """One measurement. What does not apply to a mode is None.
 
-    ``over_ceiling`` is over the fastest of the ceilings. ``identical`` compares to the byte, except
+    ``over_ceiling`` is over the fastest of the ceilings, ``over_tiled`` over the temporally blocked
+    sweep in memory, ``over_hand`` over the loop by hand. ``samples`` are the rates behind
+    ``glups``, their median. ``identical`` compares to the byte, except
     for ``hand``, whose sums are grouped by the compiler: there it is None and ``difference`` is the
     largest difference from the plain sweep, over the largest value. ``factor`` is the state of the
     problem over the memory limit, 0 in memory.
@@ -67,10 +71,19 @@ class Row:
     depth: int | None = None
     prediction_error: float | None = None
     limit: str | None = None
+    slab_planes: int | None = None
+    over_tiled: float | None = None
+    over_hand: float | None = None
+    samples: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
-        return asdict(self) | {"shape": list(self.shape)}
+        return asdict(self) | {"shape": list(self.shape), "samples": list(self.samples)}
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Row:
+        """Inverse of `to_dict`."""
+        return msgspec.convert(found, cls)
 
 
 def answers_agree(rows: Sequence[Row]) -> bool:
@@ -82,15 +95,26 @@ def answers_agree(rows: Sequence[Row]) -> bool:
     )
 
 
-def measure_rows(workloads: Sequence[Workload], folder: Path | None, say: Say) -> list[Row]:
-    """All rows of ``workloads``; those of one case share the references measured for the first."""
+def measure_rows(
+    workloads: Sequence[Workload],
+    folder: Path | None,
+    say: Say,
+    kept: Kept | None = None,
+) -> list[Row]:
+    """All rows of ``workloads``; those of one case share the references measured for the first.
+
+    ``kept`` takes each row when it is done; what it holds already is not measured again.
+    """
+    kept = Kept(None, KEY, resume=False) if kept is None else kept
     place = Path(tempfile.mkdtemp(prefix="outgrid-bench-", dir=folder))
     try:
-        rows = _bandwidth_rows(place, say)
+        if not any(row["mode"] == "bandwidth" for row in kept.rows):
+            for row in _bandwidth_rows(place, say):
+                kept.add(row.to_dict())
         for case in dict.fromkeys(workload.case for workload in workloads):
             own = [workload for workload in workloads if workload.case == case]
-            rows += _CaseRows(own, place, say).rows()
-        return rows
+            _CaseRows(own, place, say, kept).measure()
+        return [Row.from_dict(row) for row in kept.rows]
     finally:
         shutil.rmtree(place)
 
@@ -107,44 +131,80 @@ def _bandwidth_rows(place: Path, say: Say) -> list[Row]:
 class _CaseRows:
     """The rows of one case."""
 
-    def __init__(self, workloads: Sequence[Workload], place: Path, say: Say) -> None:
-        self.workloads, self.place, self.say = workloads, place, say
+    def __init__(
+        self,
+        workloads: Sequence[Workload],
+        place: Path,
+        say: Say,
+        kept: Kept,
+    ) -> None:
+        self.workloads, self.place, self.say, self.kept = workloads, place, say, kept
         self.case: Case = workloads[0].case
         self.machine: Machine = describe_machine()
         self.samples: dict[str, list[float]] = {}
-        self.templates: list[Row] = []
+        self.templates: dict[str, Row] = {}
 
-    def rows(self) -> list[Row]:
-        """Measure everything, references before and after what is compared with them."""
-        first = self.workloads[0]
-        self._ceilings()
+    def measure(self) -> None:
+        """The references, then what goes out of core; rows that are kept already are left out."""
+        if not self._have_references():
+            self._references()
+        for workload in self.workloads:
+            if self._kept_row(workload) is None:
+                self._keep(self._out_of_core(workload))
+
+    def _have_references(self) -> bool:
+        """Take the rates in memory from the kept rows, if they are there."""
+        found = [
+            row
+            for row in self.kept.rows
+            if (row["stencil"], row["dtype"]) == (self.case.name, self.case.dtype)
+            and row["mode"] != "outofcore"
+        ]
+        for row in found:
+            self.samples[row["mode"]] = list(row["samples"])
+        return bool(found)
+
+    def _kept_row(self, workload: Workload) -> dict[str, Any] | None:
+        shape = [*workload.problem().shape]
+        key = (self.case.name, self.case.dtype, "outofcore", workload.factor, shape)
+        return next((row for row in self.kept.rows if self.kept.key(row) == key), None)
+
+    def _references(self) -> None:
+        """Rates in cache and in memory; the plain sweep before and after those set beside it."""
+        for level in CACHE_LEVELS:
+            self._say(f"ceiling in L{level}")
+            glups, shape = ceiling(self.case, self.machine, level)
+            self._add(self._row(f"ceiling-l{level}", shape, 0), glups)
         answer = self._reference("plain")
         if self.case.name in HAND_WRITTEN:
             self._hand(answer)
         self._reference("blocked", answer)
         self._tiled(answer)
-        for workload in self.workloads:
-            self._out_of_core(workload)
-        self._reference("plain", answer, workload=first)
-        return [self._with_ratios(row) for row in self.templates]
+        self._reference("plain", answer)
+        for row in self.templates.values():
+            self._keep(row)
 
     def _add(self, row: Row, glups: float) -> None:
-        key = f"{row.mode} {row.factor}"
-        if key not in self.samples:
-            self.templates.append(row)
-        self.samples.setdefault(key, []).append(glups)
+        self.templates.setdefault(row.mode, row)
+        self.samples.setdefault(row.mode, []).append(glups)
 
-    def _with_ratios(self, row: Row) -> Row:
-        rates = {key: statistics.median(found) for key, found in self.samples.items()}
-        glups = rates[f"{row.mode} {row.factor}"]
-        ceilings = [rate for key, rate in rates.items() if key.startswith("ceiling")]
-        return replace(
+    def _keep(self, row: Row) -> None:
+        """Add a row with its ratios; of the references the rate is the median of the samples."""
+        rates = {mode: statistics.median(found) for mode, found in self.samples.items()}
+        samples = row.samples or tuple(self.samples[row.mode])
+        glups = statistics.median(samples)
+        ceilings = [rate for mode, rate in rates.items() if mode.startswith("ceiling")]
+        done = replace(
             row,
             glups=glups,
             gflops=glups * self.case.stencil.flops,
-            over_plain=glups / rates["plain 0"],
+            over_plain=glups / rates["plain"],
             over_ceiling=glups / max(ceilings),
+            over_tiled=glups / rates["tiled"],
+            over_hand=glups / rates["hand"] if "hand" in rates else None,
+            samples=samples,
         )
+        self.kept.add(done.to_dict())
 
     def _row(self, mode: str, shape: tuple[int, ...], steps: int, **others: Any) -> Row:
         return Row(self.case.name, self.case.dtype, mode, 0, shape, steps, **others)
@@ -152,18 +212,9 @@ class _CaseRows:
     def _say(self, what: str) -> None:
         self.say(f"{self.case.spelling}: {what}")
 
-    def _ceilings(self) -> None:
-        for level in CACHE_LEVELS:
-            self._say(f"ceiling in L{level}")
-            glups, shape = ceiling(self.case, self.machine, level)
-            self._add(self._row(f"ceiling-l{level}", shape, 0), glups)
-
-    def _reference(
-        self, kind: str, answer: np.ndarray | None = None, workload: Workload | None = None
-    ) -> np.ndarray:
+    def _reference(self, kind: str, answer: np.ndarray | None = None) -> np.ndarray:
         self._say(f"{kind}, in memory")
-        workload = workload or self.workloads[0]
-        problem = workload.problem(0, workload.reference_planes, PLAIN_STEPS)
+        problem = self.workloads[0].reference(PLAIN_STEPS)
         record, values = in_memory(problem, kind, self.place)
         identical = None if answer is None else same_bytes(values, answer)
         row = self._row(kind, problem.shape, problem.steps, identical=identical)
@@ -172,8 +223,7 @@ class _CaseRows:
 
     def _hand(self, answer: np.ndarray) -> None:
         self._say("by hand, in memory")
-        workload = self.workloads[0]
-        problem = workload.problem(0, workload.reference_planes, PLAIN_STEPS)
+        problem = self.workloads[0].reference(PLAIN_STEPS)
         loop = HandLoop(problem, self.place)
         rates: list[float] = []
         difference = 0.0
@@ -191,22 +241,21 @@ class _CaseRows:
         """The rate over many steps; the answer over as few as the other references make."""
         self._say("temporally blocked, in memory")
         workload = self.workloads[0]
-        few = workload.problem(0, workload.reference_planes, PLAIN_STEPS)
+        few = workload.reference(PLAIN_STEPS)
         affordable = round(TILED_SECONDS * self.case.expected_glups * 1e9 / few.cells)
         steps = min(TILED_STEPS[self.case.stencil.ndim], max(8, affordable))
-        problem = workload.problem(0, workload.reference_planes, steps)
-        record, _ = in_memory(problem, "tiled", self.place, slice(0, 1))
+        record, _ = in_memory(workload.reference(steps), "tiled", self.place, slice(0, 1))
         _, values = in_memory(few, "tiled", self.place)
         row = self._row(
             "tiled",
-            problem.shape,
+            few.shape,
             steps,
             identical=same_bytes(values, answer),
             depth=max(record.plan["depths"]),
         )
         self._add(row, update_rate(record))
 
-    def _out_of_core(self, workload: Workload) -> None:
+    def _out_of_core(self, workload: Workload) -> Row:
         state = workload.problem().field_bytes * self.case.levels
         limit = workload.memory_bytes
         self._say(f"out of core, {format_bytes(state)} under {format_bytes(limit)}")
@@ -225,10 +274,12 @@ class _CaseRows:
             memory_limit_bytes=limit,
             peak_memory_over_limit=measured.peak_memory_over_limit,
             depth=max(record.plan["depths"]),
+            slab_planes=record.plan["slab_planes"],
             prediction_error=record.prediction_error,
             limit=streamed.enforced,
+            samples=(measured.glups,),
         )
-        self._add(replace(row, factor=workload.factor), measured.glups)
+        return replace(row, factor=workload.factor)
 
     def _agrees(self, workload: Workload, result: Path, centre: float) -> bool:
         first, last, start, end = workload.part(centre)

@@ -14,7 +14,7 @@ from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import Problem
 from outgrid.units import parse_bytes, suggest
 
-__all__ = ["CASES", "CORE_PLANES", "Case", "Workload", "choose", "workload"]
+__all__ = ["CASES", "CORE_PLANES", "Case", "Workload", "choose", "recorded", "workload"]
 
 CORE_PLANES = 8  # planes of a part that are compared
 ITEM_BYTES = {"float32": 4, "float64": 8}
@@ -24,7 +24,9 @@ LEAST_STEPS = 8
 FIXED_BYTES = 64 << 20
 WINDOW_PLANES = 112
 ROWS_PER_PLANE = 64  # rows of a 2-D grid that take the place of one plane of a 3-D grid
-REFERENCE_BYTES = 1 << 29  # of one field: with its second copy far beyond any cache
+# In memory, by dimensions, the most bytes of one field: with its second copy far beyond any cache.
+REFERENCE_BYTES = {2: 1 << 29, 3: 1 << 30}
+REFERENCE_EXTENT = 512  # of a cube
 SWEEP_SECONDS = 35
 
 
@@ -143,18 +145,19 @@ class Workload:
         """Planes by which a value depends on others after all steps."""
         return self.steps * self.case.stencil.radius[0]
 
-    def problem(self, first: int = 0, last: int | None = None, steps: int | None = None) -> Problem:
+    def problem(self, first: int = 0, last: int | None = None) -> Problem:
         """Planes [first, last) of the grid, with the values that they begin with."""
         planes = (self.planes if last is None else last) - first
+        return self._problem((planes, *self.plane), first, self.steps)
+
+    def reference(self, steps: int) -> Problem:
+        """The problem on the grid on which rates in memory are measured."""
+        return self._problem(self.reference_shape, 0, steps)
+
+    def _problem(self, shape: tuple[int, ...], first: int, steps: int) -> Problem:
         case = self.case
         return Problem(
-            case.stencil,
-            (planes, *self.plane),
-            case.dtype,
-            self.steps if steps is None else steps,
-            case.parameters,
-            "frozen",
-            case.initial(first),
+            case.stencil, shape, case.dtype, steps, case.parameters, "frozen", case.initial(first)
         )
 
     def part(self, centre: float) -> tuple[int, int, int, int]:
@@ -169,11 +172,17 @@ class Workload:
         return max(0, first), min(self.planes, last), start, start + core
 
     @property
-    def reference_planes(self) -> int:
-        """Planes of the grid on which rates in memory are measured."""
-        nbytes = min(REFERENCE_BYTES, self.memory_bytes)
+    def reference_shape(self) -> tuple[int, ...]:
+        """The grid on which rates in memory are measured: a cube where it is three-dimensional.
+
+        At most twice as large as the memory limit, so that small workloads have small references.
+        """
+        ndim = self.case.stencil.ndim
+        most = min(REFERENCE_BYTES[ndim], 2 * self.memory_bytes) // self.case.item_bytes
+        plane = self.plane if ndim == 2 else tuple(min(n, REFERENCE_EXTENT) for n in self.plane)
         least = 4 * self.case.stencil.radius[0] + 4
-        return max(least, nbytes // self.plane_bytes)
+        planes = min(most // math.prod(plane), REFERENCE_EXTENT if ndim == 3 else most)
+        return (max(least, planes), *plane)
 
 
 def workload(
@@ -203,6 +212,31 @@ def workload(
         affordable = round(SWEEP_SECONDS * case.expected_glups * 1e9 / cells)
         steps = min(MOST_STEPS[ndim], max(LEAST_STEPS, affordable))
     return Workload(case, memory_bytes, factor, shape, steps)
+
+
+# The grids of a whole record: what a case is measured on out of core, and how often.
+# (case, plane, memory limit, factors, steps)
+RECORDED: tuple[tuple[str, tuple[int, ...], str, tuple[float, ...], int], ...] = (
+    ("heat7:float64", (1024, 1024), "1GiB", (1, 4, 8, 16), 72),
+    ("heat7:float64", (512, 512), "512MiB", (16,), 96),
+    ("heat7:float32", (1024, 1024), "512MiB", (1, 4, 8, 16), 72),
+    ("box27:float64", (512, 512), "512MiB", (1, 4, 8, 16), 48),
+    ("wave:8:float32", (512, 512), "512MiB", (1, 4, 8, 16), 56),
+    ("wave:8:float32", (1024, 1024), "1GiB", (8,), 42),
+    ("heat5:float64", (8192,), "256MiB", (1, 4, 8, 16), 192),
+    ("heat5:float32", (16384,), "256MiB", (1, 4, 8, 16), 192),
+    ("mask15:float32", (4096,), "128MiB", (1, 4, 8, 16), 8),
+)
+
+
+def recorded(factors: tuple[float, ...] | None = None) -> tuple[Workload, ...]:
+    """The workloads of a whole record, those with one of ``factors`` where given."""
+    return tuple(
+        workload(choose(name), memory, factor, plane, steps)
+        for name, plane, memory, measured, steps in RECORDED
+        for factor in measured
+        if factors is None or factor in factors
+    )
 
 
 def usual_plane(case: Case, memory_bytes: int) -> tuple[int, ...]:

@@ -3,14 +3,16 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from outgrid.bench import BENCHES
 from outgrid.bench.core import measure
-from outgrid.bench.rows import FACTORS, answers_agree, measure_rows
+from outgrid.bench.kept import Kept
+from outgrid.bench.rows import KEY, answers_agree, measure_rows
 from outgrid.bench.tables import core_table, row_table
-from outgrid.bench.workloads import CASES, choose, workload
+from outgrid.bench.workloads import CASES, Workload, choose, recorded, workload
 from outgrid.cli.bench_io import run_io
 from outgrid.cli.bench_peers import declare_peers, run_peers
 from outgrid.cli.bench_tune import run_tune
@@ -35,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="STENCIL[:DTYPE]",
         help=f"rows of one stencil: {', '.join(case.spelling for case in CASES)}",
     )
-    parser.add_argument("--all", action="store_true", help="rows of all stencils")
+    parser.add_argument("--all", action="store_true", help="the rows of a whole record")
     parser.add_argument("--plane", metavar="ROWSxCOLUMNS", help="extents of a plane of the grid")
     parser.add_argument("--steps", type=int, help="time steps of the out-of-core run")
     parser.add_argument("--scratch", type=Path, help="folder on the disk that is measured")
@@ -68,18 +70,28 @@ def _core(arguments: argparse.Namespace) -> int:
 
 
 def _rows(arguments: argparse.Namespace) -> int:
-    cases = list(CASES) if arguments.all else [choose(text) for text in arguments.only]
-    factors = arguments.factor or (FACTORS if arguments.all else [8.0])
-    plane = _plane(arguments.plane)
-    workloads = [
-        workload(case, arguments.memory, factor, plane, arguments.steps)
-        for case in cases
-        for factor in factors
-    ]
-    rows = measure_rows(workloads, arguments.scratch, _say)
-    _write(arguments.json, [row.to_dict() for row in rows])
+    workloads = _recorded(arguments) if arguments.all else _chosen(arguments)
+    kept = Kept(arguments.json, KEY, arguments.resume)
+    rows = measure_rows(workloads, arguments.scratch, _say, kept)
     print(row_table(rows))
     return 0 if answers_agree(rows) else 1
+
+
+def _recorded(arguments: argparse.Namespace) -> Sequence[Workload]:
+    fixed = {name: getattr(arguments, name) for name in ("only", "memory", "plane", "steps")}
+    for name, value in fixed.items():
+        if value is not None:
+            raise UsageError(f"--all measures grids of its own: leave out --{name}")
+    return recorded(tuple(arguments.factor) if arguments.factor else None)
+
+
+def _chosen(arguments: argparse.Namespace) -> Sequence[Workload]:
+    plane = _plane(arguments.plane)
+    return [
+        workload(choose(text), arguments.memory, factor, plane, arguments.steps)
+        for text in arguments.only
+        for factor in arguments.factor or [8.0]
+    ]
 
 
 def _plane(text: str | None) -> tuple[int, ...] | None:

@@ -92,3 +92,31 @@ class Kernel:
                     f"the kernel failed with status {status} in sweep {part.sweep}, front "
                     f"positions {part.first}..{part.last}"
                 )
+
+    def repeat(self, plan: Plan, window: Window, steps: int, planes: range, rows: range) -> None:
+        """Update ``rows`` of ``planes`` of a resident grid ``steps`` times, with one thread.
+
+        All around them is only read and keeps its values, in every ring: a part of a grid, without
+        the layer of fixed cells that a grid has. There are no more steps than rows of
+        ``parameters``. Releases the interpreter lock.
+        """
+        pointers = window.plane_tables(0, 0)
+        slab = _Slab(
+            rings=pointers.ctypes.data,
+            parameters=self.parameters.ctypes.data,
+            planes=plan.planes,
+            rows=plan.layout.rows,
+            columns=plan.shape[-1],
+            row_stride=plan.layout.row_stride_bytes // ITEM_BYTES[plan.dtype],
+            first=planes.start,
+            last=planes.stop,
+            depth=steps,
+            row_low=rows.start,
+            row_high=rows.stop,
+            order=ORDERS["level"],
+            tile_planes=plan.tile.planes,
+            threads=1,
+        )
+        status = self.library.handle.outgrid_advance(ctypes.byref(slab))
+        if status != 0:
+            raise ExecutionError(f"the kernel failed with status {status} on planes {planes}")

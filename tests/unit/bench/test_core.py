@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 
 from outgrid.bench import ceiling, mask, rows, workloads
-from outgrid.bench.ceiling import ceiling_shape
+from outgrid.bench.ceiling import ceiling_box, footprint_lines
 from outgrid.bench.hand import HandLoop
 from outgrid.bench.measure import OutOfCore, in_memory, out_of_core
-from outgrid.bench.workloads import CASES, choose, workload
+from outgrid.bench.workloads import CASES, choose, recorded, workload
 from outgrid.cli import main
 from outgrid.errors import UsageError
+from outgrid.execute import calibrate
 
 ROW_KEYS = {
     *("stencil", "dtype", "mode", "factor", "glups", "gflops", "over_plain", "over_ceiling"),
@@ -25,7 +26,9 @@ CORE_KEYS = {
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grids and times so small that figures mean nothing and a row takes a second."""
-    monkeypatch.setattr(workloads, "REFERENCE_BYTES", 1 << 17)
+    monkeypatch.setattr(workloads, "REFERENCE_BYTES", {2: 1 << 17, 3: 1 << 17})
+    monkeypatch.setattr(calibrate, "MOST_PLANES", 16)
+    monkeypatch.setattr(calibrate, "LEVELS", {2: (8,), 3: (2,)})
     monkeypatch.setattr(ceiling, "SECONDS", 1e-4)
     monkeypatch.setattr(rows, "CACHE_LEVELS", (1,))
 
@@ -110,9 +113,51 @@ def test_the_loop_by_hand_computes_the_same(name, tmp_path):
     loop.release()
 
 
+@pytest.mark.usefixtures("brief")
+def test_an_interrupted_record_goes_on_after_its_last_row(tmp_path, monkeypatch):
+    arguments = ("--only", "heat7", "--plane", "64x64", "--steps", "4")
+    assert bench(tmp_path, *arguments, "--factor", "0.05") == 0
+    target = tmp_path / "figures.json"
+    first = json.loads(target.read_text())
+
+    def interrupted(*_: object) -> OutOfCore:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rows, "out_of_core", interrupted)
+        assert bench(tmp_path, *arguments, "--factor", "0.07", "--resume") == 130
+    assert json.loads(target.read_text()) == first
+    both = ("--factor", "0.05", "--factor", "0.07", "--resume")
+    assert bench(tmp_path, *arguments, *both) == 0
+    found = json.loads(target.read_text())
+    assert found[:-1] == first
+    plain = next(row for row in found if row["mode"] == "plain")
+    assert found[-1]["factor"] == 0.07
+    assert found[-1]["over_plain"] == pytest.approx(found[-1]["glups"] / plain["glups"])
+    assert bench(tmp_path, *arguments, *both) == 0
+    assert json.loads(target.read_text()) == found
+
+
+def test_a_record_holds_the_grids_of_every_case():
+    found = recorded()
+    assert {workload.case for workload in found} == set(CASES)
+    planes = {(w.case.spelling, w.plane) for w in found}
+    for plane in ((512, 512), (1024, 1024)):
+        assert {("heat7:float64", plane), ("wave:8:float32", plane)} <= planes
+    for one in found:
+        if one.case.stencil.ndim == 3:
+            assert one.reference_shape == (512, 512, 512)
+    assert {w.factor for w in recorded((16.0,))} == {16.0}
+
+
+def test_a_record_takes_no_grid_of_ones_own(tmp_path, capsys):
+    assert main(["bench", "core", "--all", "--memory", "1GiB"]) == 2
+    assert "leave out --memory" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.spelling)
 def test_usual_workloads_have_room_to_be_compared(case):
-    for factor in rows.FACTORS:
+    for factor in (1, 4, 8, 16):
         found = workload(case, factor=factor)
         first, last, start, end = found.part(0.4)
         assert first <= start < end <= last
@@ -122,12 +167,21 @@ def test_usual_workloads_have_room_to_be_compared(case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.spelling)
-def test_ceilings_fit_their_cache(case):
-    rings = sum(2 if field.evolving else 1 for field in case.stencil.fields)
-    for nbytes in (1 << 20, 1 << 24):
-        shape = ceiling_shape(case, nbytes)
-        assert np.prod(shape) * rings * case.item_bytes <= nbytes
-        assert all(n > 2 * r for n, r in zip(shape, case.stencil.radius, strict=True))
+def test_ceilings_fit_their_cache_with_more_than_a_layer_inside(case):
+    for nbytes in (48 << 10, 1 << 20, 1 << 24):
+        *lines, columns = ceiling_box(case, nbytes)
+        rows = lines[1] if len(lines) == 2 else 1
+        touched = footprint_lines(case.stencil, lines[0], rows)
+        assert touched * columns * case.item_bytes <= nbytes
+        assert columns > 4 * case.stencil.radius[-1]
+        assert lines[0] >= 4
+
+
+def test_the_footprint_of_a_star_has_no_corners():
+    cube, star = (choose(name).stencil for name in ("box27", "wave:8"))
+    assert footprint_lines(cube, 4, 3) == 2 * 6 * 5
+    # Two rings of u with arms of four rows on each side, one ring of c.
+    assert footprint_lines(star, 4, 3) == 2 * (4 * 3 + 8 * 3 + 8 * 4) + 4 * 3
 
 
 def test_the_mask_has_225_weights_that_differ_and_sum_to_one():

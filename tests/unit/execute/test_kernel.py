@@ -1,0 +1,47 @@
+"""A box updated in place of a whole grid: only what is inside changes, and rightly."""
+
+import numpy as np
+import pytest
+
+from outgrid import pipeline
+from outgrid.config import RunOptions
+from outgrid.execute.window import Window
+from outgrid.stencil.problem import Problem
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("name", "shape", "planes", "rows"),
+    [
+        ("heat7", (9, 11, 37), range(1, 7), range(2, 5)),
+        ("heat5", (12, 40), range(3, 9), range(1)),
+    ],
+)
+def test_a_box_is_updated_and_what_is_around_it_stays(name, shape, planes, rows, steps):
+    problem = Problem(name, shape, "float64", steps, {"k": 0.1}, "frozen", {"u": 0.0})
+    plan = pipeline.plan(problem, RunOptions.of(memory="1GiB", tier="memory"))
+    window = Window(plan)
+    values = np.random.default_rng(steps).random(shape)
+    for ring in plan.rings:
+        views = window.views(ring.field, ring.index, 0, 0, plan.planes)
+        while views:
+            view = views.pop()
+            view[...] = values[len(views)].reshape(view.shape)
+    del view
+    pipeline.load_kernel(problem).repeat(plan, window, steps, planes, rows)
+    found = np.array(window.views("u", steps % 2, 0, 0, plan.planes)).reshape(shape)
+    window.release()
+
+    box = tuple(slice(r.start, r.stop) for r in ((planes, rows) if len(shape) == 3 else (planes,)))
+    box = (*box, slice(1, -1))
+    expected = values.copy()
+    for _ in range(steps):
+        neighbours = sum(
+            np.roll(expected, step, axis) for axis in range(len(shape)) for step in (-1, 1)
+        )
+        updated = expected + 0.1 * (neighbours - 2 * len(shape) * expected)
+        expected[box] = updated[box]
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    outside = np.ones(shape, dtype=bool)
+    outside[box] = False
+    assert (found[outside] == values[outside]).all()
