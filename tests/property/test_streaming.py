@@ -60,10 +60,19 @@ def pointwise(u, v):
     return 0.5 * (u + v), v
 
 
+@stencil
+def staggered(e, h, c, *, k):
+    """Two stages, each field in place."""
+    return [
+        {"h": h + k * c * (e[1, 0, 0] - e + e[0, 2, 0] - e[0, -1, 1])},
+        {"e": e + k * (h - h[-1, 0, 0] + h[0, 1, 0])},
+    ]
+
+
 RULES = [
     *(resolve(name).trace(2) for name in ("heat5", "wave:4", "shallow_water")),
     *(resolve(name).trace(3) for name in ("heat7", "box27", "wave:2", "wave:8")),
-    *(rule.trace() for rule in (coupled, one_sided, leaning)),
+    *(rule.trace() for rule in (coupled, one_sided, leaning, staggered)),
     pointwise.trace(3),
 ]
 KNOWN = problems(st.sampled_from(RULES))

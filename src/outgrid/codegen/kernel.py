@@ -16,7 +16,7 @@ from outgrid.codegen.traversal import LOOPS, SLAB
 from outgrid.codegen.vector import PRELUDE, SPELLING, TYPES
 from outgrid.errors import DefinitionError
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
-from outgrid.plan.lifetime import ring_count
+from outgrid.plan.lifetime import dependences, ring_count
 from outgrid.plan.tiling import tile_slope
 from outgrid.stencil.contract import contract
 from outgrid.stencil.expression import (
@@ -60,10 +60,6 @@ def generate(stencil: Stencil, dtype: str) -> str:
     Exports ``int outgrid_advance(const Slab*)``. Raises DefinitionError for a stencil that the
     generator does not cover.
     """
-    if len(stencil.stages) != 1:
-        raise DefinitionError(
-            f"stencil {stencil.name!r} has {len(stencil.stages)} stages; kernels have one for now"
-        )
     farthest = (GUARD_BYTES - 2 * LARGEST_VECTOR_BYTES) // ITEM_BYTES[dtype]
     if stencil.radius[-1] > farthest:
         raise DefinitionError(
@@ -79,9 +75,9 @@ class _Writer:
     def __init__(self, stencil: Stencil, dtype: str) -> None:
         self.stencil, self.dtype = stencil, dtype
         self.real, self.integer, self.suffix = TYPES[dtype]
-        (stage,) = stencil.stages
-        self.assignments = tuple(
-            Assignment(a.field, contract(a.expression)) for a in stage.assignments
+        self.stages = tuple(
+            tuple(Assignment(a.field, contract(a.expression)) for a in stage.assignments)
+            for stage in stencil.stages
         )
         self.rings = ring_order(stencil)
         self.names = {field.name: f"f{i}" for i, field in enumerate(stencil.fields)}
@@ -102,18 +98,34 @@ class _Writer:
                 prelude,
                 SLAB.replace("REAL", self.real),
                 f"constexpr int64_t kRadiusZ = {radius[0]}, kRadiusY = {radius[1]}, "
-                f"kRadiusX = {radius[2]}, kSlope = {tile_slope(self.stencil, self.dtype)};",
+                f"kRadiusX = {radius[2]};",
+                self._stage_constants(),
                 f"constexpr int64_t kParameters = {len(self.stencil.parameters) + 1};  // and step",
                 f"constexpr bool kAcrossColumns = {'true' if self.stencil.ndim == 2 else 'false'};",
                 "",
                 self._uniform_struct(),
                 self._pointers(),
                 self._keep_tile(),
-                *(self._update(planes) for planes in GROUPS),
+                *(
+                    self._update(stage, planes)
+                    for stage in range(len(self.stages))
+                    for planes in GROUPS
+                ),
                 self._dispatch(),
                 LOOPS,
             ]
         )
+
+    def _stage_constants(self) -> str:
+        """Where each stage of a step works: planes behind the front, and rows beside an edge."""
+        slope = tile_slope(self.stencil, self.dtype)
+        shifts = dependences(self.stencil).skew().shifts
+        lines = [f"constexpr int kStages = {len(self.stages)};"]
+        lines.append(f"constexpr int64_t kSlope = {slope.per_step};")
+        for name, values in {"Shift": shifts, "Fall": slope.falls, "Rise": slope.rises}.items():
+            listed = ", ".join(map(str, values))
+            lines.append(f"constexpr int64_t k{name}[kStages] = {{{listed}}};")
+        return "\n".join(lines)
 
     def _farthest(self) -> int:
         """The farthest cut of any rolled value, in cells."""
@@ -121,7 +133,8 @@ class _Writer:
             (
                 abs(cut)
                 for planes in GROUPS
-                for family in families(a.expression for _, a in self._expressions(planes))
+                for stage in range(len(self.stages))
+                for family in families(a.expression for _, a in self._expressions(stage, planes))
                 for cut in family.cuts.values()
             ),
             default=1,
@@ -134,7 +147,7 @@ class _Writer:
     def _uniform_nodes(self) -> dict[Expression, str]:
         """Names of the parameters and of what is computed from them alone, once per call."""
         found: dict[Expression, str] = {}
-        for assignment in self.assignments:
+        for assignment in (each for stage in self.stages for each in stage):
             for node in nodes(assignment.expression):
                 if node not in found and not isinstance(node, Constant) and is_uniform(node):
                     found[node] = f"p{len(found)}"
@@ -181,15 +194,20 @@ class _Writer:
         return "\n".join([*lines, ""])
 
     def _keep_tile(self) -> str:
-        lines = ["void keep_tile(const Slab& s, int64_t t, int64_t z, const Tile& c) {"]
-        for field in self._updated():
-            name = self.names[field.name]
-            to, source = (f"{name}_plane(s, s.base + t{back}, z)" for back in ("", " - 1"))
-            lines.append(f"  keep({to}, {source}, s.row_stride, c);")
-        return "\n".join([*lines, "}", ""])
+        lines = ["void keep_tile(const Slab& s, int64_t t, int stage, int64_t z, const Tile& c) {"]
+        for stage in range(len(self.stages)):
+            lines.append(f"  if (stage == {stage}) {{")
+            for field in self._updated(stage):
+                if ring_count(field, self.stencil) == 1:
+                    continue  # it is where it has to be
+                name = self.names[field.name]
+                to, source = (f"{name}_plane(s, s.base + t{back}, z)" for back in ("", " - 1"))
+                lines.append(f"    keep({to}, {source}, s.row_stride, c);")
+            lines.append("  }")
+        return "\n".join([*lines, "  (void)s, (void)t, (void)z, (void)c;", "}", ""])
 
-    def _updated(self) -> tuple[Field, ...]:
-        return tuple(self.stencil.field(a.field) for a in self.assignments)
+    def _updated(self, stage: int) -> tuple[Field, ...]:
+        return tuple(self.stencil.field(each.field) for each in self.stages[stage])
 
     def _offset(self, access: Access) -> tuple[int, int, int]:
         """(plane, row, column) offset; in two dimensions a plane is one row."""
@@ -197,13 +215,20 @@ class _Writer:
             return access.offset[0], 0, access.offset[1]
         return access.offset[0], access.offset[1], access.offset[2]
 
-    def _expressions(self, planes: int) -> list[tuple[int, Assignment]]:
-        """The assignments of ``planes`` neighbouring planes, offsets counted from the first."""
+    def _expressions(self, stage: int, planes: int) -> list[tuple[int, Assignment]]:
+        """The assignments of ``planes`` neighbouring planes, offsets counted from the first.
+
+        Levels become versions: 0 is what this step makes, -1 what the one before has made.
+        """
         found: list[tuple[int, Assignment]] = []
         for plane in range(planes):
-            for assignment in self.assignments:
+            for assignment in self.stages[stage]:
                 moved: dict[Expression, Expression] = {
-                    node: Access(node.field, node.level, (node.offset[0] + plane, *node.offset[1:]))
+                    node: Access(
+                        node.field,
+                        self.stencil.version(stage, node),
+                        (node.offset[0] + plane, *node.offset[1:]),
+                    )
                     for node in nodes(assignment.expression)
                     if isinstance(node, Access)
                 }
@@ -211,27 +236,27 @@ class _Writer:
                 found.append((plane, Assignment(assignment.field, expression)))
         return found
 
-    def _update(self, planes: int) -> str:
+    def _update(self, stage: int, planes: int) -> str:
         """Rows [y0, y1) of ``planes`` planes from z on, whole rows of vectors."""
-        work = self._expressions(planes)
-        inputs = self._inputs(work, planes)
+        work = self._expressions(stage, planes)
+        inputs = self._inputs(work, stage, planes)
         rolled = families(assignment.expression for _, assignment in work)
         lines = [
-            f"void update_{planes}(const Slab& s, const Uniform& u, int64_t t, int64_t z,",
-            "              const Tile& c) {",
+            f"void update_{stage}_{planes}(const Slab& s, const Uniform& u, int64_t t, int64_t z,",
+            "                const Tile& c) {",
             "  (void)u;",
-            "  const int64_t now = s.base + t - 1, stride = s.row_stride;",
+            "  const int64_t now = s.base + t, stride = s.row_stride;",
         ]
-        for (field, level, plane), name in inputs.items():
+        for (field, version, plane), name in inputs.items():
             lines.append(
                 f"  const {self.real}* const {name} = "
-                f"{self.names[field]}_plane(s, now + ({level}), z + ({plane}));"
+                f"{self.names[field]}_plane(s, now + ({version}), z + ({plane}));"
             )
         for plane in range(planes):
-            for field in self._updated():
+            for field in self._updated(stage):
                 name = self.names[field.name]
                 lines.append(
-                    f"  Plane const {name}_out{plane} = {name}_plane(s, now + 1, z + {plane});"
+                    f"  Plane const {name}_out{plane} = {name}_plane(s, now, z + {plane});"
                 )
         lines += [
             f"  const {self._vector(node)} {self.uniform[node]}v = all(u.{self.uniform[node]});"
@@ -305,9 +330,9 @@ class _Writer:
         yield "  }"
 
     def _inputs(
-        self, work: list[tuple[int, Assignment]], planes: int
+        self, work: list[tuple[int, Assignment]], stage: int, planes: int
     ) -> dict[tuple[str, int, int], str]:
-        """Planes read, keyed by (field, level, plane offset); the kept value is read as well."""
+        """Planes read, keyed by (field, version, plane offset); the kept value is read as well."""
         found: dict[tuple[str, int, int], str] = {}
         keys = [
             (node.field, node.level, node.offset[0])
@@ -315,11 +340,13 @@ class _Writer:
             for node in nodes(assignment.expression)
             if isinstance(node, Access)
         ]
-        keys += [(field.name, 0, plane) for plane in range(planes) for field in self._updated()]
-        for field, level, plane in keys:
+        updated = self._updated(stage)
+        keys += [(field.name, -1, plane) for plane in range(planes) for field in updated]
+        for field, version, plane in keys:
             sign = "m" if plane < 0 else "p"
-            age = "old_" if level < 0 else ""
-            found.setdefault((field, level, plane), f"{self.names[field]}_{age}{sign}{abs(plane)}")
+            age = {0: "new_", -1: "", -2: "old_"}[version]
+            name = f"{self.names[field]}_{age}{sign}{abs(plane)}"
+            found.setdefault((field, version, plane), name)
         return found
 
     def _used_uniforms(self, work: list[tuple[int, Assignment]]) -> list[Expression]:
@@ -385,7 +412,7 @@ class _Writer:
         yield "if constexpr (edge.value) {"
         yield "  const M in = within(x, first, last);"
         for plane, field, value in results:
-            kept = f"load({inputs[field, 0, plane]} + i)"
+            kept = f"load({inputs[field, -1, plane]} + i)"
             yield f"  store({self.names[field]}_out{plane} + i, in ? {value} : {kept});"
         yield "} else {"
         for plane, field, value in results:
@@ -404,12 +431,18 @@ class _Writer:
     def _dispatch(self) -> str:
         """The largest group that fits into ``n`` planes; returns the planes taken."""
         lines = [
-            "int64_t update_planes(const Slab& s, const Uniform& u, int64_t t, int64_t z,",
-            "                      int64_t n, const Tile& c) {",
+            "int64_t update_planes(const Slab& s, const Uniform& u, int64_t t, int stage,",
+            "                      int64_t z, int64_t n, const Tile& c) {",
+            "  (void)stage;",
         ]
-        for planes in GROUPS:
-            condition = f"if (n >= {planes}) " if planes > 1 else ""
-            lines.append(f"  {condition}return update_{planes}(s, u, t, z, c), {planes};")
+        last = len(self.stages) - 1
+        for stage in range(last + 1):
+            lines.append(f"  if (stage == {stage}) {{" if stage < last else "  {")
+            for planes in GROUPS:
+                condition = f"if (n >= {planes}) " if planes > 1 else ""
+                call = f"update_{stage}_{planes}(s, u, t, z, c), {planes}"
+                lines.append(f"    {condition}return {call};")
+            lines.append("  }")
         return "\n".join([*lines, "}", ""])
 
 

@@ -1,7 +1,7 @@
 """The loops of a kernel: slabs, levels, diamonds. The same text serves every stencil.
 
-A slab is a range of the front. Level t works on plane ``F - shift - S*t``; updates of level t
-follow those of level t - 1 that they read, in any order that respects this.
+A slab is a range of the front. Stage j of level t works on plane ``F - kShift[j] - S*t``; updates
+follow those that they read, in any order that respects this.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ struct Slab {
   const double* parameters;  // [level - 1][parameter]
   int64_t planes, rows, columns, row_stride;  // extents; stride of rows in elements
   int64_t first, last;                        // front positions [first, last)
-  int64_t depth, base, skew, shift;           // levels 1..depth, level t in ring (base + t) mod m
+  int64_t depth, base, skew;                  // levels 1..depth, level t in ring (base + t) mod m
   int64_t plane_low, plane_slope;             // level t from plane plane_low + plane_slope*t on
   int64_t row_low, row_high, row_skew;        // level t on rows [row_low, row_high) - row_skew*t
   int64_t row_offset;                         // elements from a plane's address to its row 0
@@ -50,8 +50,8 @@ OG_INLINE int64_t first_plane(const Slab& s, int64_t t) {
 """
 
 LOOPS = r"""
-// Level t on planes [z0, z1) of a tile.
-void level(const Slab& s, const Uniform* u, int64_t t, int64_t z0, int64_t z1, Tile c) {
+// A stage of level t on planes [z0, z1) of a tile.
+void level(const Slab& s, const Uniform* u, int64_t t, int stage, int64_t z0, int64_t z1, Tile c) {
   z0 = most(z0, first_plane(s, t)), z1 = least(z1, s.planes);
   c = {most(c.y0, first_row(s, t)), least(c.y1, end_row(s, t)), most(c.x0, 0),
        least(c.x1, s.columns)};
@@ -59,26 +59,28 @@ void level(const Slab& s, const Uniform* u, int64_t t, int64_t z0, int64_t z1, T
   const int64_t a = least(most(c.y0, kRadiusY), c.y1), b = most(least(c.y1, s.rows - kRadiusY), a);
   for (int64_t z = z0; z < z1;) {
     if (z < kRadiusZ || z >= s.planes - kRadiusZ) {
-      keep_tile(s, t, z, c);
+      keep_tile(s, t, stage, z, c);
       ++z;
       continue;
     }
     const int64_t n = least(z1, s.planes - kRadiusZ) - z;
-    const int64_t taken = update_planes(s, u[t - 1], t, z, n, Tile{a, b, c.x0, c.x1});
+    const int64_t taken = update_planes(s, u[t - 1], t, stage, z, n, Tile{a, b, c.x0, c.x1});
     for (int64_t i = z; i < z + taken; ++i) {
-      if (c.y0 < a) keep_tile(s, t, i, Tile{c.y0, a, c.x0, c.x1});
-      if (b < c.y1) keep_tile(s, t, i, Tile{b, c.y1, c.x0, c.x1});
+      if (c.y0 < a) keep_tile(s, t, stage, i, Tile{c.y0, a, c.x0, c.x1});
+      if (b < c.y1) keep_tile(s, t, stage, i, Tile{b, c.y1, c.x0, c.x1});
     }
     z += taken;
   }
 }
 
-// Each level over the whole slab before the next; blocks of rows and planes are shared out.
+// Each stage over the whole slab before the next; blocks of rows and planes are shared out.
 void by_level(const Slab& s, const Uniform* u) {
 #pragma omp parallel num_threads(s.threads)
-  for (int64_t t = 1; t <= s.depth; ++t) {
-    const int64_t z0 = most(first_plane(s, t), s.first - s.shift - s.skew * t);
-    const int64_t z1 = least(s.planes, s.last - s.shift - s.skew * t);
+  for (int64_t n = 0; n < s.depth * kStages; ++n) {
+    const int64_t t = 1 + n / kStages;
+    const int stage = static_cast<int>(n % kStages);
+    const int64_t z0 = most(first_plane(s, t), s.first - kShift[stage] - s.skew * t);
+    const int64_t z1 = least(s.planes, s.last - kShift[stage] - s.skew * t);
     const int64_t y0 = first_row(s, t), y1 = end_row(s, t);
     if (z0 >= z1 || y0 >= y1) continue;
     const int64_t rows = s.tile_rows > 0 ? s.tile_rows : y1 - y0;
@@ -86,7 +88,7 @@ void by_level(const Slab& s, const Uniform* u) {
     if (blocks > 1) {
 #pragma omp for schedule(dynamic, 1)
       for (int64_t b = 0; b < blocks; ++b) {
-        level(s, u, t, z0, z1, Tile{y0 + b * rows, y0 + (b + 1) * rows, 0, s.columns});
+        level(s, u, t, stage, z0, z1, Tile{y0 + b * rows, y0 + (b + 1) * rows, 0, s.columns});
       }
     } else {
       // Whole planes: as many shares as threads, cut in y as well where planes are few.
@@ -99,38 +101,55 @@ void by_level(const Slab& s, const Uniform* u) {
         for (int64_t c = 0; c < cut; ++c) {
           const int64_t z = z0 + g * s.tile_planes;
           const Tile tile{y0 + c * share, y0 + (c + 1) * share, 0, s.columns};
-          level(s, u, t, z, least(z + s.tile_planes, z1), tile);
+          level(s, u, t, stage, z, least(z + s.tile_planes, z1), tile);
         }
       }
     }
   }
 }
 
-// Diamonds of rows, or of columns where a plane is one row, staggered by half a diamond every H
-// levels. A diamond grows by the slope for H levels and shrinks for H levels. The slope is at least
-// the radius, so a diamond reads only itself and the row of diamonds before it; across columns it
-// is a whole cache line, so that every edge falls between vectors. Within a diamond the front
-// moves a few planes at a time through all its levels.
+// Diamonds of rows, or of columns where a plane is one row. Edges that fall and edges that rise by
+// the slope per level cut the rows into strips; where a falling strip p crosses a rising strip q
+// lies a diamond. What a cell depends on lies in strips of no higher number, both ways: so diamonds
+// of equal p + q are independent, and one barrier stands between p + q and the next. Across columns
+// edges are whole cache lines apart and fall between vectors. Within a diamond the front moves a
+// few planes at a time through all its levels.
 void by_diamond(const Slab& s, const Uniform* u) {
-  const int64_t height = most(1, s.tile_rows / (2 * kSlope)), width = 2 * kSlope * height;
-  // Rows that any level may update; a diamond is centred on a multiple of half its width.
-  const int64_t leftmost = kAcrossColumns ? 0 : first_row(s, s.depth) / width;
+  const int64_t width = 2 * kSlope * most(1, s.tile_rows / (2 * kSlope));
+  int64_t fall = 0, rise = 0, least_sum = kFall[0] + kRise[0], most_sum = least_sum;
+  for (int j = 0; j < kStages; ++j) {
+    fall = most(fall, kFall[j]), rise = most(rise, kRise[j]);
+    least_sum = least(least_sum, kFall[j] + kRise[j]);
+    most_sum = most(most_sum, kFall[j] + kRise[j]);
+  }
+  // Rows that any level may update.
+  const int64_t begin = kAcrossColumns ? 0 : first_row(s, s.depth);
   const int64_t end = kAcrossColumns ? s.columns : end_row(s, 1);
-  const int64_t diamonds = (end + width - 1) / width + 1;
+  // Cells of a diamond have 2*slope*t + fall + rise between k and k + 2 widths.
+  const int64_t k0 = (2 * kSlope + least_sum) / width - 1;
+  const int64_t k1 = (2 * kSlope * s.depth + most_sum) / width + 1;
 #pragma omp parallel num_threads(s.threads)
-  for (int64_t k = 0; (k - 1) * height < s.depth; ++k) {
-    const int64_t t0 = most(1, (k - 1) * height + 1), t1 = least(s.depth, (k + 1) * height - 1);
+  for (int64_t k = k0; k < k1; ++k) {
+    const int64_t t0 = most(1, (k * width - most_sum) / (2 * kSlope));
+    const int64_t t1 = least(s.depth, ((k + 2) * width - least_sum) / (2 * kSlope) + 1);
+    const int64_t p0 = (begin + kSlope * t0) / width;
+    const int64_t p1 = (end + kSlope * t1 + fall) / width + 1;
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t i = leftmost; i < diamonds; ++i) {
-      const int64_t centre = i * width + (k % 2) * (width / 2);
+    for (int64_t p = p0; p < p1; ++p) {
+      const int64_t q = k - p;
       for (int64_t front = s.first; front < s.last; front += s.tile_planes) {
         const int64_t stop = least(front + s.tile_planes, s.last);
         for (int64_t t = t0; t <= t1; ++t) {
-          const int64_t age = t - (k - 1) * height;
-          const int64_t half = kSlope * least(age, 2 * height - age);
-          const int64_t back = s.shift + s.skew * t, low = centre - half, high = centre + half;
-          const Tile columns{0, s.rows, low, high}, rows{low, high, 0, s.columns};
-          level(s, u, t, front - back, stop - back, kAcrossColumns ? columns : rows);
+          for (int j = 0; j < kStages; ++j) {
+            const int64_t falls = kSlope * t + kFall[j], rises = kSlope * t + kRise[j];
+            const int64_t low = most(p * width - falls, rises - (q + 1) * width);
+            const int64_t high = least((p + 1) * width - falls, rises - q * width);
+            const int64_t back = kShift[j] + s.skew * t;
+            const Tile columns{0, s.rows, low, high}, rows{low, high, 0, s.columns};
+            if (low < high) {
+              level(s, u, t, j, front - back, stop - back, kAcrossColumns ? columns : rows);
+            }
+          }
         }
       }
     }

@@ -112,7 +112,7 @@ def _small(problem: Problem, room_bytes: int) -> Problem | None:
 
 def _plan(small: Problem, options: RunOptions, machine: Machine, levels: int, planes: int) -> Plan:
     """A resident plan of one sweep, two diamonds deep."""
-    slope = tile_slope(small.stencil, small.dtype)
+    slope = tile_slope(small.stencil, small.dtype).per_step
     depth = 2 * levels if levels > 1 else 1
     own = RunOptions(
         memory_bytes=1 << 60,

@@ -88,7 +88,7 @@ class _Check:
             kind: deque() for kind in (Get, Advance, Put, Commit)
         }
         self.flying: list[Get | Put] = []
-        self.done: set[tuple[int, int, int]] = set()
+        self.done: set[tuple[int, int, int, int]] = set()
 
     def run(self) -> Count:
         """Draw one possible action after another until nothing is left."""
@@ -199,22 +199,22 @@ class _Check:
         self.marks.committed.complete(commit.index)
 
     def _advance(self, advance: Advance) -> None:
-        written = {write.field for write in self.found.writings}
-        for sweep, step, first, last in levels(self.plan, advance):
+        for sweep, step, stage, first, last in levels(self.plan, advance):
             for plane in range(first, last):
-                self._update(sweep, step, plane, written)
+                self._update(sweep, step, stage, plane)
         self.total.advances += 1
         self.marks.advanced.complete(advance.index)
 
-    def _update(self, sweep: int, step: int, plane: int, written: set[str]) -> None:
-        if (sweep, step, plane) in self.done:
+    def _update(self, sweep: int, step: int, stage: int, plane: int) -> None:
+        if (sweep, step, stage, plane) in self.done:
             raise ExecutionError(f"plane {plane} of sweep {sweep} is updated twice to {step}")
-        self.done.add((sweep, step, plane))
-        self._check_reads(sweep, step, plane, written)
-        for field in written:
-            slots, slot = self._slot(field, sweep, step, plane)
-            slots[slot] = (sweep, plane, step)
-        self.total.plane_updates += 1
+        self.done.add((sweep, step, stage, plane))
+        self._check_reads(sweep, step, stage, plane)
+        for write in self.found.writings:
+            if write.writer == stage:
+                slots, slot = self._slot(write.field, sweep, step, plane)
+                slots[slot] = (sweep, plane, step)
+        self.total.plane_updates += stage == 0
 
     def _slot(
         self, field: str, sweep: int, version: int, plane: int
@@ -224,8 +224,11 @@ class _Check:
         origin = self.plan.slot_origin(sweep)
         return slots, (origin + plane) % len(slots)
 
-    def _check_reads(self, sweep: int, step: int, plane: int, written: set[str]) -> None:
+    def _check_reads(self, sweep: int, step: int, stage: int, plane: int) -> None:
+        written = {write.field for write in self.found.writings}
         for read in self.found.readings:
+            if read.reader != stage:
+                continue
             for offset in range(read.low, read.high + 1):
                 at = plane + offset
                 if not 0 <= at < self.plan.planes:

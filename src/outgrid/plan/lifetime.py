@@ -44,20 +44,29 @@ class Dependences:
 
 
 def ring_count(field: Field, stencil: Stencil) -> int:
-    """Rings that hold the time levels of ``field``: 1 for a coefficient, else 2 or 3.
+    """Rings that hold the time levels of ``field``: 1 to 3.
 
-    A level two steps back is overwritten in place, so it may be read at the updated cell only;
-    read anywhere else it needs a third ring.
+    The oldest level is overwritten in place, so the stage that updates the field may read it at
+    the updated cell only; read beside it, it needs one more ring. What other stages read of it
+    is a matter of their order.
     """
-    if not field.evolving:
+    writer = stencil.writer(field.name)
+    if writer is None:
         return 1
-    reach = stencil.reach(field.name, -1) if field.levels > 1 else None
-    offset = reach is not None and any(low or high for low, high in reach)
-    return 3 if offset else 2
+    beside = any(
+        access.field == field.name and access.level == 1 - field.levels and any(access.offset)
+        for stage in (stencil.stages[writer:][:1] if field.levels == 1 else stencil.stages)
+        for assignment in stage.assignments
+        for access in accesses(assignment.expression)
+    )
+    return field.levels + beside
 
 
-def dependences(stencil: Stencil) -> Dependences:
-    """Readings and writings of every stage; a fixed cell reads its own level one step back."""
+def dependences(stencil: Stencil, axis: int = 0) -> Dependences:
+    """Readings and writings of every stage along an axis.
+
+    A fixed cell reads its own level one step back.
+    """
     readings: list[Reading] = []
     writings: list[Writing] = []
     for number, stage in enumerate(stencil.stages):
@@ -65,14 +74,14 @@ def dependences(stencil: Stencil) -> Dependences:
         for assignment in stage.assignments:
             field = stencil.field(assignment.field)
             writings.append(Writing(number, field.name, ring_count(field, stencil)))
-            reach.setdefault((field.name, 0), (0, 0))
+            reach.setdefault((field.name, -1), (0, 0))
             for access in accesses(assignment.expression):
-                key = (access.field, access.level)
+                key = (access.field, stencil.version(number, access))
                 low, high = reach.get(key, (0, 0))
-                along = access.offset[0]
+                along = access.offset[axis]
                 reach[key] = (min(low, along), max(high, along))
-        for (name, level), (low, high) in reach.items():
-            readings.append(Reading(number, name, level - 1, low, high))
+        for (name, version), (low, high) in reach.items():
+            readings.append(Reading(number, name, version, low, high))
     return Dependences(len(stencil.stages), tuple(readings), tuple(writings))
 
 

@@ -94,19 +94,20 @@ class Commit:
 Instruction = Get | Advance | Put | Commit
 
 
-def levels(plan: Plan, advance: Advance) -> Iterator[tuple[int, int, int, int]]:
-    """(sweep, step, first, last) of the planes that an advance brings to each step, in order."""
+def levels(plan: Plan, advance: Advance) -> Iterator[tuple[int, int, int, int, int]]:
+    """(sweep, step, stage, first, last) of the planes that an advance updates, in order."""
     for part in advance.parts:
         for step in range(1, plan.depths[part.sweep] + 1):
-            back = plan.shifts[0] + plan.skew * step
-            first, last = max(0, part.first - back), min(plan.planes, part.last - back)
-            if first < last:
-                yield part.sweep, step, first, last
+            for stage, shift in enumerate(plan.shifts):
+                back = shift + plan.skew * step
+                first, last = max(0, part.first - back), min(plan.planes, part.last - back)
+                if first < last:
+                    yield part.sweep, step, stage, first, last
 
 
 def plane_updates(plan: Plan, advance: Advance) -> int:
-    """Planes times steps that one advance updates."""
-    return sum(last - first for _, _, first, last in levels(plan, advance))
+    """Planes times steps that one advance begins to update."""
+    return sum(last - first for _, _, stage, first, last in levels(plan, advance) if stage == 0)
 
 
 def program(plan: Plan) -> Iterator[Instruction]:

@@ -16,7 +16,7 @@ positive length.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outgrid.errors import DefinitionError
 
@@ -44,6 +44,19 @@ class Writing:
 
 
 @dataclass(frozen=True, slots=True)
+class Slope:
+    """Edges of tiles that move ``per_step`` cells per step, downwards or upwards.
+
+    Cell y of stage j of step t depends on cells with no larger ``y + per_step*t + falls[j]``, and
+    with no larger ``-y + per_step*t + rises[j]``: both say on which side of an edge a cell lies.
+    """
+
+    per_step: int
+    falls: tuple[int, ...]
+    rises: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Skew:
     """``per_step`` planes from one step to the next; ``shifts[j]`` planes for stage j."""
 
@@ -61,6 +74,27 @@ def solve(stages: int, readings: tuple[Reading, ...], writings: tuple[Writing, .
         f"no skew up to {MAX_SKEW} planes per step orders the {stages} stages of this stencil; "
         "its stages read each other's results within the same step in a circle"
     )
+
+
+def solve_both_ways(
+    stages: int, readings: tuple[Reading, ...], writings: tuple[Writing, ...], unit: int = 1
+) -> Slope:
+    """The smallest slope, at least ``unit``, of edges that may move either way.
+
+    Edges stay on multiples of ``unit`` cells: offsets are counted in units, rounded outwards.
+    """
+    whole = tuple(
+        replace(read, low=read.low // unit, high=-(-read.high // unit)) for read in readings
+    )
+    mirrored = tuple(replace(read, low=-read.high, high=-read.low) for read in whole)
+    for per_step in range(1, MAX_SKEW + 1):
+        falls = _shifts(stages, _edges(per_step, whole, writings))
+        rises = _shifts(stages, _edges(per_step, mirrored, writings))
+        if falls is not None and rises is not None:
+            return Slope(
+                unit * per_step, tuple(unit * n for n in falls), tuple(unit * n for n in rises)
+            )
+    raise DefinitionError(f"no slope up to {MAX_SKEW} cells per step orders the {stages} stages")
 
 
 def _edges(

@@ -88,6 +88,18 @@ class Stencil:
         read = (access for each in self.assignments for access in ex.accesses(each.expression))
         return tuple(dict.fromkeys(read))
 
+    def writer(self, field: str) -> int | None:
+        """The number of the stage that updates `field`; None for a coefficient."""
+        for number, stage in enumerate(self.stages):
+            if any(each.field == field for each in stage.assignments):
+                return number
+        return None
+
+    def version(self, stage: int, access: Access) -> int:
+        """What a stage reads: 0 the level that this step makes, -1 that of the step before, ..."""
+        writer = self.writer(access.field)
+        return access.level - (0 if writer is not None and writer < stage else 1)
+
     @property
     def radius(self) -> tuple[int, ...]:
         """Per axis the largest distance read, in cells, over all fields and levels."""

@@ -44,18 +44,31 @@ def stencils(
     most_fields: int = 3,
     largest_radius: int = 4,
 ) -> Stencil:
-    """Stencils of one stage with 1 to `most_fields` fields, of first or second order in time.
+    """Stencils of 1 to `most_fields` fields and stages, of first or second order in time.
 
     Any field may be read at any offset up to a radius that is drawn for each axis, on one side
-    or on both; the previous level too.
+    or on both; the previous level too, as long as its stage has not come.
     """
     ndim = ndim or draw(st.sampled_from([2, 3]))
     radius = tuple(draw(st.integers(0, largest_radius)) for _ in range(ndim))
     names = ("u", "v", "w", "q", "s")[: draw(st.integers(1, most_fields))]
     evolving = names[: draw(st.integers(1, len(names)))]
-    assignments = tuple(
-        Assignment(name, draw(_updates(name, names, evolving, radius))) for name in evolving
+    stage_of = {name: draw(st.integers(0, min(number, 1))) for number, name in enumerate(evolving)}
+    if draw(st.booleans()):
+        stage_of = dict.fromkeys(evolving, 0)
+    order = sorted(set(stage_of.values()))
+    stages = tuple(
+        Stage(
+            tuple(
+                Assignment(name, draw(_updates(name, names, unmade, radius)))
+                for name in evolving
+                if stage_of[name] == number
+            )
+        )
+        for number in order
+        for unmade in [[name for name in evolving if stage_of[name] >= number]]
     )
+    assignments = tuple(each for stage in stages for each in stage.assignments)
     found = [node for each in assignments for node in nodes(each.expression)]
     read = {node.field for node in found if isinstance(node, Access)}
     old = {node.field for node in found if isinstance(node, Access) and node.level == -1}
@@ -70,7 +83,7 @@ def stencils(
             if name in read or name in evolving
         ),
         parameters,
-        (Stage(assignments),),
+        stages,
         tuple((name, 0.75) for name in parameters),
     )
 

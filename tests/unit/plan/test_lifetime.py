@@ -63,9 +63,31 @@ def test_the_longest_of_several_sweeps_counts():
     assert spans == [6, 6]
 
 
+def staggered(e, h):
+    return [{"h": h + e[1, 0] - e}, {"e": e + h - h[-1, 0]}]
+
+
+def test_what_a_stage_reads_of_an_earlier_one_is_of_the_same_step():
+    rule = stencil(staggered).trace(2)
+    found = dependences(rule)
+    assert set(found.readings) == {
+        Reading(0, "h", -1, 0, 0),
+        Reading(0, "e", -1, 0, 1),
+        Reading(1, "e", -1, 0, 0),
+        Reading(1, "h", 0, -1, 0),
+    }
+    assert [ring_count(rule.field(name), rule) for name in "eh"] == [1, 1]
+    assert found.skew().per_step == 1
+
+
 @pytest.mark.parametrize(
     ("rule", "field", "rings"),
     [
+        (lambda u, v: [{"u": u + v[0, 1]}, {"v": v + u[1, 0]}], "v", 1),
+        (lambda u, v: [{"u": u + v[0, 1]}, {"v": v + v[1, 0] + u}], "v", 2),
+        (lambda u, v: {"u": u + v[0, 1], "v": v + u}, "v", 2),
+        (lambda u, v: {"u": u + v[0, 1], "v": v + u}, "u", 1),
+        (lambda u, v: [{"u": u + v.previous[0, 1]}, {"v": v + u}], "v", 3),
         (lambda u: u[0, 1], "u", 2),
         (lambda u: u - u.previous, "u", 2),
         (lambda u: u - u.previous[0, 1], "u", 3),

@@ -1,7 +1,7 @@
 import pytest
 
 from outgrid.errors import DefinitionError
-from outgrid.plan.skew import MAX_SKEW, Reading, Writing, solve
+from outgrid.plan.skew import MAX_SKEW, Reading, Slope, Writing, solve, solve_both_ways
 
 
 def one_field(low, high, rings=2):
@@ -97,3 +97,17 @@ def test_stages_that_wait_for_each_other_are_refused_with_their_number():
     writings = (Writing(0, "e", 1), Writing(1, "h", 1))
     with pytest.raises(DefinitionError, match=f"up to {MAX_SKEW} planes .* 2 stages"):
         solve(2, readings, writings)
+
+
+@pytest.mark.parametrize(("low", "high", "slope"), [(-1, 1, 1), (0, 3, 3), (-4, 1, 4), (0, 0, 1)])
+def test_edges_that_move_both_ways_of_one_stage_keep_to_the_radius(low, high, slope):
+    assert solve_both_ways(*one_field(low, high)) == Slope(slope, (0,), (0,))
+
+
+@pytest.mark.parametrize(("low", "high", "slope"), [(-1, 1, 8), (0, 9, 16), (-8, 0, 8)])
+def test_edges_between_vectors_stay_there(low, high, slope):
+    assert solve_both_ways(*one_field(low, high), unit=8) == Slope(slope, (0,), (0,))
+
+
+def test_tiles_of_staggered_fields_lean_by_stage():
+    assert solve_both_ways(*two_fields((-1, 0), (0, 1))) == Slope(1, (0, 1), (0, 0))
