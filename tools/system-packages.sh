@@ -17,9 +17,11 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
 else
     needed+=(python3-venv python3-dev)
 fi
-# Without these the package builds too, but lacks the io_uring engine.
+# Without these two the package builds too, but lacks the io_uring engine.
 command -v pkg-config >/dev/null || wanted+=(pkg-config)
 [ -e /usr/include/liburing.h ] || wanted+=(liburing-dev)
+# Without this one its header is downloaded.
+[ -e /usr/include/xxhash.h ] || wanted+=(libxxhash-dev)
 
 packages=("${needed[@]}" "${wanted[@]}")
 [ ${#packages[@]} -gt 0 ] || exit 0
@@ -43,4 +45,4 @@ if [ ${#needed[@]} -gt 0 ]; then
     echo "missing, please install and run again: ${needed[*]}" >&2
     exit 1
 fi
-echo "not installed: ${wanted[*]}; the io_uring engine will be left out" >&2
+echo "not installed: ${wanted[*]}; what they are for is left out or downloaded" >&2

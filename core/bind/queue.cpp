@@ -111,6 +111,11 @@ void bind_queue(nb::module_& module) {
       .def_ro("errno", &Completion::error)
       .def_ro("offset", &Completion::offset)
       .def_ro("length", &Completion::length)
+      .def_prop_ro("sums",
+                   [](const Completion& self) {
+                     return nb::bytes(reinterpret_cast<const char*>(self.sums.data()),
+                                      self.sums.size() * sizeof(std::uint64_t));
+                   })
       .def_prop_ro("path", [](const Completion& self) {
         return nb::steal<nb::str>(PyUnicode_DecodeFSDefault(self.path.c_str()));
       });
@@ -124,7 +129,9 @@ void bind_queue(nb::module_& module) {
       .def_ro("read_requests", &Statistics::read_requests)
       .def_ro("write_requests", &Statistics::write_requests)
       .def_ro("flushes", &Statistics::flushes)
-      .def_ro("busy_seconds", &Statistics::busy_seconds);
+      .def_ro("busy_seconds", &Statistics::busy_seconds)
+      .def_ro("summed_bytes", &Statistics::summed_bytes)
+      .def_ro("sum_seconds", &Statistics::sum_seconds);
 
   const QueueOptions defaults;
   nb::class_<Queue>(module, "Queue")
@@ -143,16 +150,18 @@ void bind_queue(nb::module_& module) {
       .def_prop_ro("outstanding", &Queue::outstanding)
       .def(
           "submit_read",
-          [](Queue& self, const OpenFile& file, const SegmentArray& segments) {
-            return self.read(file.get(), segments_of(segments));
+          [](Queue& self, const OpenFile& file, const SegmentArray& segments,
+             std::int64_t row_bytes) {
+            return self.read(file.get(), segments_of(segments), row_bytes);
           },
-          nb::arg("file"), nb::arg("segments"))
+          nb::arg("file"), nb::arg("segments"), nb::arg("row_bytes") = 0)
       .def(
           "submit_write",
-          [](Queue& self, const OpenFile& file, const SegmentArray& segments) {
-            return self.write(file.get(), segments_of(segments));
+          [](Queue& self, const OpenFile& file, const SegmentArray& segments,
+             std::int64_t row_bytes) {
+            return self.write(file.get(), segments_of(segments), row_bytes);
           },
-          nb::arg("file"), nb::arg("segments"))
+          nb::arg("file"), nb::arg("segments"), nb::arg("row_bytes") = 0)
       .def(
           "submit_flush", [](Queue& self, const OpenFile& file) { return self.flush(file.get()); },
           nb::arg("file"))

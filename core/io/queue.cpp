@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "checksum/checksum.h"
 #include "io/error.h"
 
 namespace outgrid {
@@ -23,7 +24,7 @@ double seconds_between(Clock::time_point first, Clock::time_point last) {
 
 std::int64_t whole_blocks(std::int64_t nbytes) { return std::max(nbytes / kBlock, 1L) * kBlock; }
 
-void check(const std::vector<Segment>& segments) {
+void check(const std::vector<Segment>& segments, std::int64_t row_bytes) {
   std::int64_t end = 0;
   for (const Segment& segment : segments) {
     if (segment.nbytes < 0 || segment.offset < end || segment.offset > INT64_MAX - segment.nbytes) {
@@ -33,6 +34,10 @@ void check(const std::vector<Segment>& segments) {
           std::to_string(end));
     }
     end = segment.offset + segment.nbytes;
+    if (row_bytes > 0 && segment.nbytes % row_bytes != 0) {
+      throw std::invalid_argument(std::to_string(segment.nbytes) + " bytes are no whole rows of " +
+                                  std::to_string(row_bytes));
+    }
   }
 }
 
@@ -48,6 +53,8 @@ struct Queue::Ticket {
   bool exhausted = false;  // nothing is left to cut
   int under_way = 0;
   Clock::time_point started;
+  std::vector<Segment> summed;  // empty where no checksums are wanted
+  std::int64_t row_bytes = 0;
   Completion completion;
 };
 
@@ -105,6 +112,7 @@ Queue::Queue(const QueueOptions& options)
     requests_.back()->staging = staging + i * slot_bytes_;
   }
   driver_ = std::thread([this] { drive(); });
+  summer_ = std::thread([this] { sum(); });
 }
 
 Queue::~Queue() {
@@ -142,27 +150,31 @@ void Queue::take_engine(const std::string& wanted, int depth) {
   throw SystemError(ENOSYS, "no engine could be started");
 }
 
-std::int64_t Queue::read(std::shared_ptr<File> file, std::vector<Segment> segments) {
-  return submit(Operation::Kind::read, std::move(file), std::move(segments));
+std::int64_t Queue::read(std::shared_ptr<File> file, std::vector<Segment> segments,
+                         std::int64_t row_bytes) {
+  return submit(Operation::Kind::read, std::move(file), std::move(segments), row_bytes);
 }
 
-std::int64_t Queue::write(std::shared_ptr<File> file, std::vector<Segment> segments) {
+std::int64_t Queue::write(std::shared_ptr<File> file, std::vector<Segment> segments,
+                          std::int64_t row_bytes) {
   if (!file->writable()) throw SystemError(EBADF, "the file is open for reading", file->path());
-  return submit(Operation::Kind::write, std::move(file), std::move(segments));
+  return submit(Operation::Kind::write, std::move(file), std::move(segments), row_bytes);
 }
 
 std::int64_t Queue::flush(std::shared_ptr<File> file) {
-  return submit(Operation::Kind::sync, std::move(file), {});
+  return submit(Operation::Kind::sync, std::move(file), {}, 0);
 }
 
 std::int64_t Queue::submit(Operation::Kind kind, std::shared_ptr<File> file,
-                           std::vector<Segment> segments) {
-  check(segments);
+                           std::vector<Segment> segments, std::int64_t row_bytes) {
+  check(segments, row_bytes);
   auto ticket = std::make_unique<Ticket>();
   ticket->kind = kind;
   ticket->rules = {kind == Operation::Kind::write, file->is_direct(), file->memory_alignment(),
                    request_bytes_, slot_bytes_};
   ticket->extents = divide(segments, ticket->rules);
+  ticket->row_bytes = row_bytes;
+  if (row_bytes > 0) ticket->summed = std::move(segments);
   ticket->file = std::move(file);
   std::int64_t number;
   {
@@ -171,7 +183,7 @@ std::int64_t Queue::submit(Operation::Kind kind, std::shared_ptr<File> file,
     number = ticket->number = ++last_ticket_;
     ++outstanding_;
     if (kind != Operation::Kind::sync && ticket->extents.empty()) {
-      completions_.push_back({number, 0, 0.0, 0, 0, 0, {}});
+      completions_.push_back({number, 0, 0.0, 0, 0, 0, {}, {}});
       completed_.notify_all();
       return number;
     }
@@ -185,7 +197,7 @@ std::int64_t Queue::complete(std::int64_t nbytes, double seconds) {
   std::lock_guard lock(mutex_);
   if (closing_) throw std::invalid_argument("the queue is closed");
   ++outstanding_;
-  completions_.push_back({++last_ticket_, nbytes, seconds, 0, 0, 0, {}});
+  completions_.push_back({++last_ticket_, nbytes, seconds, 0, 0, 0, {}, {}});
   completed_.notify_all();
   return last_ticket_;
 }
@@ -221,6 +233,12 @@ void Queue::close() {
   }
   wake();
   driver_.join();
+  {
+    std::lock_guard lock(mutex_);
+    summing_ends_ = true;
+  }
+  moved_ready_.notify_all();
+  summer_.join();
   std::lock_guard lock(mutex_);
   outstanding_ = static_cast<std::int64_t>(completions_.size());
   completed_.notify_all();
@@ -231,6 +249,7 @@ void Queue::abandon() {
   if (closed_) return;
   closing_ = closed_ = true;
   driver_.detach();
+  summer_.detach();
 }
 
 void Queue::wake() { eventfd_write(event_fd_, 1); }
@@ -248,7 +267,7 @@ void Queue::drive() {
       closing = closing_;
       for (auto& ticket : submitted_) active_.push_back(std::move(ticket));
       submitted_.clear();
-      statistics_ = moved_;
+      show_moved();
     }
     if (closing) std::erase_if(active_, [](const auto& ticket) { return ticket->under_way == 0; });
     if (closing) {
@@ -387,9 +406,40 @@ void Queue::finish(std::unique_ptr<Ticket> ticket) {
   // The file may be closed by this: that must not happen after the completion was seen.
   ticket->file.reset();
   std::lock_guard lock(mutex_);
+  show_moved();
+  if (!ticket->summed.empty() && completion.error == 0) {
+    unsummed_.push_back(std::move(ticket));
+    moved_ready_.notify_one();
+  } else {
+    completions_.push_back(std::move(completion));
+    completed_.notify_all();
+  }
+}
+
+// What the driver has counted; what the summing thread counts stands beside it.
+void Queue::show_moved() {
+  moved_.summed_bytes = statistics_.summed_bytes;
+  moved_.sum_seconds = statistics_.sum_seconds;
   statistics_ = moved_;
-  completions_.push_back(std::move(completion));
-  completed_.notify_all();
+}
+
+void Queue::sum() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    moved_ready_.wait(lock, [this] { return summing_ends_ || !unsummed_.empty(); });
+    if (unsummed_.empty()) return;
+    std::unique_ptr<Ticket> ticket = std::move(unsummed_.front());
+    unsummed_.pop_front();
+    lock.unlock();
+    const auto begin = Clock::now();
+    ticket->completion.sums = row_checksums(ticket->summed, ticket->row_bytes);
+    const double seconds = seconds_between(begin, Clock::now());
+    lock.lock();
+    statistics_.sum_seconds += seconds;
+    statistics_.summed_bytes += ticket->completion.nbytes;
+    completions_.push_back(std::move(ticket->completion));
+    completed_.notify_all();
+  }
 }
 
 }  // namespace outgrid

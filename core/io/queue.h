@@ -16,7 +16,9 @@
 //  4. Request i owns part i of the staging memory. Reads are copied out of it by the driver when
 //  they
 //     complete, writes are gathered into it when they are cut.
-//  5. Closing the queue drops tickets that have not begun and waits for requests under way.
+//  5. A ticket may ask for the checksums of its rows. They are computed by a thread of their own
+//     when its bytes have moved, from the caller's memory, before the completion is handed out.
+//  6. Closing the queue drops tickets that have not begun and waits for requests under way.
 #pragma once
 
 #include <condition_variable>
@@ -45,6 +47,7 @@ struct Completion {
   std::int64_t offset;
   std::int64_t length;
   std::string path;
+  std::vector<std::uint64_t> sums;  // of its rows, in the order of the segments
 };
 
 struct Statistics {
@@ -57,6 +60,8 @@ struct Statistics {
   std::int64_t write_requests = 0;
   std::int64_t flushes = 0;
   double busy_seconds = 0;  // with at least one request under way
+  std::int64_t summed_bytes = 0;
+  double sum_seconds = 0;  // spent on checksums
 };
 
 struct QueueOptions {
@@ -73,9 +78,12 @@ class Queue {
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
-  // Segments are sorted by offset and do not overlap in the file.
-  std::int64_t read(std::shared_ptr<File> file, std::vector<Segment> segments);
-  std::int64_t write(std::shared_ptr<File> file, std::vector<Segment> segments);
+  // Segments are sorted by offset and do not overlap in the file. With `row_bytes` above 0, of
+  // which their lengths are multiples, the completion carries the checksums of their rows.
+  std::int64_t read(std::shared_ptr<File> file, std::vector<Segment> segments,
+                    std::int64_t row_bytes = 0);
+  std::int64_t write(std::shared_ptr<File> file, std::vector<Segment> segments,
+                     std::int64_t row_bytes = 0);
   std::int64_t flush(std::shared_ptr<File> file);
   // A ticket that is complete already, for tiers that need no device.
   std::int64_t complete(std::int64_t nbytes, double seconds);
@@ -101,7 +109,7 @@ class Queue {
   struct Request;
 
   std::int64_t submit(Operation::Kind kind, std::shared_ptr<File> file,
-                      std::vector<Segment> segments);
+                      std::vector<Segment> segments, std::int64_t row_bytes);
   void take_engine(const std::string& wanted, int depth);
   void wake();
   void drive();
@@ -109,6 +117,8 @@ class Queue {
   bool settle(Request& request);
   void fail(Ticket& ticket, const Request& request, int error);
   void finish(std::unique_ptr<Ticket> ticket);
+  void sum();
+  void show_moved();
 
   std::string engine_name_;
   std::vector<std::string> refusals_;
@@ -125,6 +135,9 @@ class Queue {
   std::int64_t last_ticket_ = 0;
   std::int64_t outstanding_ = 0;
   Statistics statistics_;
+  std::condition_variable moved_ready_;
+  std::deque<std::unique_ptr<Ticket>> unsummed_;
+  bool summing_ends_ = false;
   bool closing_ = false;
   bool closed_ = false;
 
@@ -134,6 +147,7 @@ class Queue {
   Statistics moved_;
 
   std::thread driver_;
+  std::thread summer_;
 };
 
 }  // namespace outgrid

@@ -69,7 +69,7 @@ class StoreError(Error, OSError):
     """A tier failed to move or keep bytes.
 
     `path` names the file or device, `offset` and `length` (bytes) the request, `errno` the
-    system's reason; whichever of them is known is appended to the message.
+    system's reason; whichever of them is known is appended to the message, `what`.
     """
 
     exit_code = 4
@@ -94,6 +94,7 @@ class StoreError(Error, OSError):
             parts.append(f"{os.strerror(errno)} (errno {errno})")
         super().__init__(", ".join(parts))
         self.path = None if path is None else Path(path)
+        self.what = message
         self.offset = offset
         self.length = length
         self.errno = errno

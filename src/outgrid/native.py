@@ -15,8 +15,11 @@ Everything here is a class of C++ (`core/`), passed on unchanged; nothing else i
   covers the writes that were complete when it was submitted. `wait` returns at least one
   Completion, or none after the timeout or when no ticket is outstanding. `close` drops tickets not
   begun and waits for those under way; `abandon` waits for nothing and keeps what they may touch.
+  With `row_bytes` above 0 the completion brings the checksums (XXH3, 64 bits) of the rows that the
+  segments consist of, computed beside the transfers.
 - `Completion`: `errno` is 0, or the reason of the first request that failed, at `offset`, of
-  `length` bytes, in the file `path`; ENODATA says that the file ended.
+  `length` bytes, in the file `path`; ENODATA says that the file ended. `sums` are the checksums,
+  uint64 numbers as bytes.
 
 System calls refused at once raise OSError, a wrong argument ValueError.
 """

@@ -43,6 +43,7 @@ from outgrid.stencil.problem import Problem
 from outgrid.storage import Store, Transfers
 from outgrid.storage.direct import DirectStore
 from outgrid.storage.npy import stream_npy
+from outgrid.storage.sums import sums_digest
 from outgrid.version import __version__
 
 # Interpreter, libraries, kernel, thread stacks and tables beside the window. Measured at 55 to
@@ -225,7 +226,7 @@ class _Execution:
         reserve_results(self.plan, self.folder)
         stores = self._stores(
             lambda path: DirectStore.create(
-                path, self.problem.shape, self.problem.dtype, self.transfers
+                path, self.problem.shape, self.problem.dtype, self.transfers, sums=True
             )
         )
         if not all(store.reserved for store in self.opened):
@@ -237,7 +238,7 @@ class _Execution:
         return self._stores(self._open)
 
     def _open(self, path: Path) -> DirectStore:
-        store = DirectStore.open(path, self.transfers, "rw")
+        store = DirectStore.open(path, self.transfers, "rw", sums=True)
         if (store.shape, store.dtype) != (self.problem.shape, np.dtype(self.problem.dtype)):
             store.close()
             raise StoreError(
@@ -366,6 +367,7 @@ class _Execution:
             wait_seconds=self.tally.wait_seconds,
             fill_seconds=self.fill_seconds,
             window_seconds=self.window_seconds,
+            checksum_seconds=statistics.sum_seconds - before.sum_seconds,
             read_bytes=statistics.read_bytes - before.read_bytes,
             written_bytes=statistics.written_bytes - before.written_bytes,
             fill_read_bytes=self.filled.read_bytes,
@@ -403,6 +405,7 @@ class _Execution:
             preview=PREVIEW_NAME if self.preview else None,
             warnings=self.filled.warnings,
             parts=parts,
+            checksums={name: sums_digest(self.folder.out / file) for name, file in fields.items()},
         )
 
 

@@ -34,7 +34,8 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     `seconds` is the wall time of the sweeps, of which `compute_seconds` were spent updating cells
     and `wait_seconds` waiting for transfers; `window_seconds` before them went into getting the
-    window's memory from the system. `ideal_bytes` is what the sweeps must move at least:
+    window's memory from the system. A thread beside the others spent `checksum_seconds` on summing
+    up what was read and written. `ideal_bytes` is what the sweeps must move at least:
     each level of each evolving field once in and once out, each coefficient field once in.
     `buffered_bytes` went through the page cache although direct I/O was wanted.
     """
@@ -44,6 +45,7 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     wait_seconds: float
     fill_seconds: float
     window_seconds: float = 0.0
+    checksum_seconds: float = 0.0
     read_bytes: int
     written_bytes: int
     fill_read_bytes: int
@@ -123,7 +125,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     `warnings` are things the user should know that did not stop the run; `preview` is the file of
     the frames kept after each sweep, if any. `measured` covers all `parts`, of which there is more
-    than one where the run was resumed; `plan` and `machine` are those of the last.
+    than one where the run was resumed; `plan` and `machine` are those of the last. `checksums` has
+    for each result the checksum of the file that holds the checksums of its rows.
     """
 
     version: str
@@ -136,6 +139,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     preview: str | None = None
     warnings: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
+    checksums: dict[str, str] = {}
     format: int = FORMAT
 
     @property

@@ -198,6 +198,7 @@ def test_a_run_moves_what_its_plan_says(problem, data):
         assert {path.name for path in result.out.iterdir()} == {
             "record.json",
             *result.record.fields.values(),
+            *(f"{name}.xxh3" for name in result.record.fields.values()),
         }
     assert_same_bytes(found, plain(problem))
     measured, counted = result.record.measured, count(plan)

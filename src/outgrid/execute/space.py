@@ -9,14 +9,16 @@ from outgrid.errors import InfeasiblePlan, StoreError
 from outgrid.execute.state import RunFolder
 from outgrid.plan.model import Plan
 from outgrid.storage.npy import HEADER_BYTES
+from outgrid.storage.sums import SUMS_SUFFIX
 from outgrid.units import format_bytes
 
 
 def check_space(chosen: Plan, folder: RunFolder) -> None:
     """Raise InfeasiblePlan if the disks have not the space for the working files and results."""
-    wanted = [(folder.scratch, chosen.disk_bytes)]
+    files = 2 * len(chosen.departures) + sum(level.constant for level in chosen.arrivals)
+    wanted = [(folder.scratch, chosen.disk_bytes + files * _sums_bytes(chosen))]
     if _device(folder.out) != _device(folder.scratch):
-        wanted.append((folder.out, len(chosen.departures) * _result_bytes(chosen)))
+        wanted.append((folder.out, len(chosen.departures) * _bytes_at_end(chosen)))
     for path, nbytes in wanted:
         status = os.statvfs(_existing(path))
         free = status.f_bavail * status.f_frsize
@@ -36,13 +38,15 @@ def reserve_results(chosen: Plan, folder: RunFolder) -> None:
     if _device(folder.out) == _device(folder.scratch):
         return
     for name in folder.result_names(chosen.arrivals):
+        field = not name.endswith(SUMS_SUFFIX)
+        nbytes = _result_bytes(chosen) if field else _sums_bytes(chosen)
         path = folder.out / f"{name}.new"
         try:
             with path.open("xb") as file:
-                os.posix_fallocate(file.fileno(), 0, _result_bytes(chosen))
+                os.posix_fallocate(file.fileno(), 0, nbytes)
         except OSError as error:
             raise StoreError(
-                f"cannot reserve {format_bytes(_result_bytes(chosen))} for a result",
+                f"cannot reserve {format_bytes(nbytes)} for a result",
                 path=path,
                 errno=error.errno,
             ) from error
@@ -50,6 +54,14 @@ def reserve_results(chosen: Plan, folder: RunFolder) -> None:
 
 def _result_bytes(chosen: Plan) -> int:
     return HEADER_BYTES + chosen.planes * chosen.plane_bytes
+
+
+def _sums_bytes(chosen: Plan) -> int:
+    return HEADER_BYTES + chosen.planes * chosen.layout.rows * 8
+
+
+def _bytes_at_end(chosen: Plan) -> int:
+    return _result_bytes(chosen) + _sums_bytes(chosen)
 
 
 def _existing(path: Path) -> Path:

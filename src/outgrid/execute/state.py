@@ -5,6 +5,7 @@
     SCRATCH/owner.json          the run that the working files belong to
     SCRATCH/u.0.npy u.1.npy     the two files of every evolving level, roles swapped each sweep
     SCRATCH/h.npy               a coefficient
+    ....npy.xxh3                the checksums of the rows of a field, beside it
     OUT/u.npy                   the result, renamed from scratch at the end
 
 The manifest is replaced by write, fsync, rename, fsync of the folder: after a crash it is the old
@@ -27,6 +28,7 @@ from outgrid.errors import StoreError, UsageError
 from outgrid.plan.model import Arrival
 from outgrid.record import RECORD_NAME, Part
 from outgrid.stencil.problem import PREVIOUS
+from outgrid.storage.sums import sums_path
 
 MANIFEST_NAME = "manifest.json"
 OWNER_NAME = "owner.json"
@@ -198,13 +200,13 @@ class RunFolder:
 
     def working_names(self, levels: tuple[Arrival, ...]) -> tuple[str, ...]:
         """Names of all files that the run makes in scratch."""
-        return tuple(
-            dict.fromkeys(self.path(level, parity).name for level in levels for parity in (0, 1))
-        )
+        fields = dict.fromkeys(self.path(level, parity) for level in levels for parity in (0, 1))
+        return tuple(name for path in fields for name in (path.name, sums_path(path).name))
 
     def result_names(self, levels: tuple[Arrival, ...]) -> tuple[str, ...]:
-        """Names of the fields that the run leaves in the end."""
-        return tuple(self.result(level).name for level in levels if not level.constant)
+        """Names of the fields that the run leaves in the end, and of their checksums."""
+        fields = [self.result(level) for level in levels if not level.constant]
+        return tuple(name for path in fields for name in (path.name, sums_path(path).name))
 
     def place_results(self, levels: tuple[Arrival, ...], parity: int) -> dict[str, str]:
         """Move the results in place, durably, and return name -> file name.
@@ -215,8 +217,9 @@ class RunFolder:
         for level in levels:
             if not level.constant:
                 source, result = self.path(level, parity), self.result(level)
-                if source.exists() or not result.exists():
-                    move(source, result)
+                for old, new in ((source, result), (sums_path(source), sums_path(result))):
+                    if old.exists() or not new.exists():
+                        move(old, new)
                 fields[level_name(level)] = result.name
         sync_folder(self.out)
         return fields

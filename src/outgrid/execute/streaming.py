@@ -248,7 +248,7 @@ def _check(completion: Completion, store: Store, what: str) -> None:
     if completion.error is not None:
         error = completion.error
         raise StoreError(
-            f"{what} failed",
+            f"{what}: {error.what}",
             path=error.path or store.name,
             offset=error.offset,
             length=error.length,

@@ -3,6 +3,7 @@
 import errno
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,6 +15,7 @@ from outgrid.errors import StoreError, UsageError
 from outgrid.native import File
 from outgrid.storage.base import Layout, Planes
 from outgrid.storage.npy import HEADER_BYTES, read_header, write_header
+from outgrid.storage.sums import Sums
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
 
@@ -27,7 +29,15 @@ class DirectStore:
     go through it. `reserved` is False where space could not be set aside, or was not asked for.
     """
 
-    def __init__(self, path: Path, file: File, transfers: Transfers, *, reserved: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        file: File,
+        transfers: Transfers,
+        *,
+        reserved: bool,
+        sums: Literal["r", "rw", "create"] | None = None,
+    ) -> None:
         header = read_header(path)
         if header.fortran_order and len(header.shape) > 1:
             raise UsageError(
@@ -44,6 +54,12 @@ class DirectStore:
         self._layout = Layout.of(header.shape, header.dtype, header.data_offset)
         self._file = file
         self._transfers = transfers
+        self._sums: Sums | None = None
+        if sums is not None:
+            create = sums == "create"
+            self._sums = (
+                Sums.create(path, self._layout) if create else Sums.open(path, self._layout, sums)
+            )
 
     @classmethod
     def create(
@@ -56,8 +72,11 @@ class DirectStore:
         reserve: bool = True,
         overwrite: bool = False,
         direct: bool = True,
+        sums: bool = False,
     ) -> Self:
         """A new file of zeroes, its space reserved, so that the disk cannot fill up later.
+
+        With `sums` the checksum of every row that is written is kept in a file beside it.
 
         Raises StoreError where the file exists already (unless `overwrite`), where the disk has not
         the space (saying how much it needs and has), or where the file cannot be made; what was
@@ -87,7 +106,8 @@ class DirectStore:
                 reserved = False
             write_header(path, shape, dtype)
             sync_folder(path.parent)
-            return cls(path, file, transfers, reserved=reserved)
+            kept = "create" if sums else None
+            return cls(path, file, transfers, reserved=reserved, sums=kept)
         except BaseException as error:
             file.close()
             with suppress(OSError):
@@ -106,8 +126,12 @@ class DirectStore:
         mode: Literal["r", "rw"] = "r",
         *,
         direct: bool = True,
+        sums: bool = False,
     ) -> Self:
         """An existing .npy file of two or three axes; `mode` "rw" allows `put`.
+
+        With `sums` what is read is compared with the checksums in the file beside it: a transfer
+        whose rows are not what was written there ends with a StoreError.
 
         Raises StoreError where it cannot be opened or is shorter or longer than its header says,
         UsageError where it is no such file.
@@ -117,7 +141,11 @@ class DirectStore:
             file = File(path, mode, direct)
         except OSError as error:
             raise StoreError("cannot open", path=path, errno=error.errno) from error
-        return cls(path, file, transfers, reserved=False)
+        try:
+            return cls(path, file, transfers, reserved=False, sums=mode if sums else None)
+        except BaseException:
+            file.close()
+            raise
 
     @property
     def planes(self) -> int:
@@ -136,17 +164,29 @@ class DirectStore:
         return self._layout.row_bytes
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
-        return self._transfers.read(self._file, self._layout.segments(planes, rows, into))
+        segments, sums = self._layout.segments(planes, rows, into), self._sums
+        if sums is None or not len(rows):
+            return self._transfers.read(self._file, segments)
+        check = partial(sums.compare, self.path, planes, rows)
+        return self._transfers.read(self._file, segments, self.row_bytes, check)
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
-        return self._transfers.write(self._file, self._layout.segments(planes, rows, source))
+        segments, sums = self._layout.segments(planes, rows, source), self._sums
+        if sums is None or not len(rows):
+            return self._transfers.write(self._file, segments)
+        keep = partial(sums.write, planes, rows)
+        return self._transfers.write(self._file, segments, self.row_bytes, keep)
 
     def flush(self) -> int:
-        return self._transfers.flush(self._file)
+        if self._sums is None:
+            return self._transfers.flush(self._file)
+        return self._transfers.flush(self._file, self._sums.file)
 
     def close(self) -> None:
         """Let go of the file; transfers under way still end."""
         self._file.close()
+        if self._sums is not None:
+            self._sums.close()
 
 
 def _require_space(path: Path, nbytes: int) -> None:

@@ -8,6 +8,7 @@ from errno import ENODATA
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 from outgrid import native
@@ -15,6 +16,9 @@ from outgrid.errors import StoreError, UsageError
 from outgrid.units import nearest
 
 __all__ = ["Completion", "Transfers"]
+
+
+Moved = Callable[[NDArray[np.uint64]], StoreError | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,10 @@ class Transfers:
         except OSError as error:
             raise StoreError(f"engine {engine!r}: {error.strerror}", errno=error.errno) from error
         self._failures: dict[int, StoreError] = {}
+        self._moved: dict[int, Moved] = {}
+        # Flushes of several files under one ticket: whose part a ticket is, and parts under way.
+        self._followers: dict[int, int] = {}
+        self._awaited: dict[int, int] = {}
 
     @property
     def engine(self) -> str:
@@ -94,17 +102,40 @@ class Transfers:
         """Tickets whose completion was not handed out yet."""
         return self._queue.outstanding
 
-    def read(self, file: native.File, segments: NDArray[Any]) -> int:
-        """Start reading `segments`, int64 of shape (n, 3): file offset, address, bytes."""
-        return self._queue.submit_read(file, segments)
+    def read(
+        self,
+        file: native.File,
+        segments: NDArray[Any],
+        row_bytes: int = 0,
+        moved: Moved | None = None,
+    ) -> int:
+        """Start reading `segments`, int64 of shape (n, 3): file offset, address, bytes.
 
-    def write(self, file: native.File, segments: NDArray[Any]) -> int:
-        """Start writing `segments`, int64 of shape (n, 3): file offset, address, bytes."""
-        return self._queue.submit_write(file, segments)
+        With `row_bytes` their rows are summed up, and before the completion is handed out `moved`
+        gets the sums, uint64; the error that it returns becomes that of the transfer.
+        """
+        return self._note(self._queue.submit_read(file, segments, row_bytes), moved)
 
-    def flush(self, file: native.File) -> int:
-        """Start making durable what was completely written before this call."""
-        return self._queue.submit_flush(file)
+    def write(
+        self,
+        file: native.File,
+        segments: NDArray[Any],
+        row_bytes: int = 0,
+        moved: Moved | None = None,
+    ) -> int:
+        """Start writing `segments`; see `read`."""
+        return self._note(self._queue.submit_write(file, segments, row_bytes), moved)
+
+    def flush(self, *files: native.File) -> int:
+        """Start making durable what was completely written to `files` before this call.
+
+        One ticket, which ends when all of them are durable.
+        """
+        tickets = [self._queue.submit_flush(file) for file in files]
+        for ticket in tickets[:-1]:
+            self._followers[ticket] = tickets[-1]
+        self._awaited[tickets[-1]] = len(tickets)
+        return tickets[-1]
 
     def call(self, action: Callable[[], int]) -> int:
         """Carry out `action`, which moves bytes in memory and returns how many."""
@@ -118,11 +149,15 @@ class Transfers:
 
     def poll(self) -> list[Completion]:
         """What has ended by now."""
-        return [self._complete(ended) for ended in self._queue.poll()]
+        return self._complete_all(self._queue.poll())
 
     def wait(self, timeout_seconds: float = math.inf) -> list[Completion]:
         """At least one completion; none after the timeout, or when no ticket is outstanding."""
-        return [self._complete(ended) for ended in self._queue.wait(timeout_seconds)]
+        while True:
+            ended = self._queue.wait(timeout_seconds)
+            completions = self._complete_all(ended)
+            if completions or not ended:  # else: parts of a flush, of which others are under way
+                return completions
 
     def drain(self) -> list[Completion]:
         """Wait for every outstanding ticket; raises the first failure after all have ended."""
@@ -157,11 +192,31 @@ class Transfers:
     ) -> None:
         self.close()
 
-    def _complete(self, ended: native.Completion) -> Completion:
-        error = self._failures.pop(ended.ticket, None)
-        if ended.errno:
-            error = _failure(ended)
-        return Completion(ended.ticket, ended.nbytes, ended.seconds, error)
+    def _note(self, ticket: int, moved: Moved | None) -> int:
+        if moved is not None:
+            self._moved[ticket] = moved
+        return ticket
+
+    def _complete_all(self, ended: list[native.Completion]) -> list[Completion]:
+        found = (self._complete(each) for each in ended)
+        return [completion for completion in found if completion is not None]
+
+    def _complete(self, ended: native.Completion) -> Completion | None:
+        """The completion; None for a part of a flush that is not the last to end."""
+        ticket = self._followers.pop(ended.ticket, ended.ticket)
+        moved = self._moved.pop(ticket, None)
+        error = _failure(ended) if ended.errno else None
+        if error is None and moved is not None:
+            error = moved(np.frombuffer(ended.sums, np.uint64))
+        if error is not None:
+            self._failures.setdefault(ticket, error)
+        if ticket in self._awaited:
+            self._awaited[ticket] -= 1
+            if self._awaited[ticket]:
+                return None
+            del self._awaited[ticket]
+        error = self._failures.pop(ticket, None)
+        return Completion(ticket, ended.nbytes, ended.seconds, error)
 
 
 def _failure(ended: native.Completion) -> StoreError:
@@ -173,7 +228,7 @@ def _failure(ended: native.Completion) -> StoreError:
             length=ended.length,
         )
     return StoreError(
-        "a transfer failed",
+        "the transfer failed",
         path=ended.path,
         offset=ended.offset,
         length=ended.length,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from outgrid.errors import StoreError
 from outgrid.native import File
 from outgrid.storage.base import Planes, Store
-from outgrid.storage.transfers import Completion, Transfers
+from outgrid.storage.transfers import Completion, Moved, Transfers
 
 __all__ = ["Fault", "Faulty", "Shuffled"]
 
@@ -40,16 +40,28 @@ class Shuffled(Transfers):
     def outstanding(self) -> int:
         return len(self._waiting)
 
-    def read(self, file: File, segments: NDArray[Any]) -> int:
+    def read(
+        self,
+        file: File,
+        segments: NDArray[Any],
+        row_bytes: int = 0,
+        moved: Moved | None = None,
+    ) -> int:
         for _, address, nbytes in segments.tolist():
             ctypes.memset(address, _GARBAGE, nbytes)
-        return self._defer(lambda: super(Shuffled, self).read(file, segments))
+        return self._defer(lambda: super(Shuffled, self).read(file, segments, row_bytes, moved))
 
-    def write(self, file: File, segments: NDArray[Any]) -> int:
-        return self._defer(lambda: super(Shuffled, self).write(file, segments))
+    def write(
+        self,
+        file: File,
+        segments: NDArray[Any],
+        row_bytes: int = 0,
+        moved: Moved | None = None,
+    ) -> int:
+        return self._defer(lambda: super(Shuffled, self).write(file, segments, row_bytes, moved))
 
-    def flush(self, file: File) -> int:
-        return self._defer(lambda: super(Shuffled, self).flush(file))
+    def flush(self, *files: File) -> int:
+        return self._defer(lambda: super(Shuffled, self).flush(*files))
 
     def call(self, action: Callable[[], int]) -> int:
         return self._defer(lambda: super(Shuffled, self).call(action))

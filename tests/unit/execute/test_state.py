@@ -10,6 +10,7 @@ from outgrid.errors import StoreError, UsageError
 from outgrid.execute import state
 from outgrid.execute.state import MANIFEST_NAME, OWNER_NAME, Manifest, RunFolder, level_name, move
 from outgrid.plan.model import Arrival
+from outgrid.storage.sums import sums_path
 
 LEVELS = (
     Arrival("u", 0, 0, constant=False),
@@ -33,8 +34,8 @@ def manifest_of(steps_done=0, parity=0, **changes):
             "run": "mine",
             "problem": {"a": 1},
             "folder": "../scratch",
-            "files": ("u.0.npy", "u.1.npy", "u.previous.0.npy", "u.previous.1.npy", "c.npy"),
-            "results": ("u.npy", "u.previous.npy"),
+            "files": RunFolder(Path(), Path()).working_names(LEVELS),
+            "results": RunFolder(Path(), Path()).result_names(LEVELS),
             "steps_done": steps_done,
             "parity": parity,
         }
@@ -48,6 +49,7 @@ def fill(folder):
         for parity in (0, 1):
             path = folder.path(level, parity)
             path.write_text(path.name)
+            sums_path(path).write_text(f"sums of {path.name}")
 
 
 def test_levels_have_names_and_evolving_ones_two_files(folder):
@@ -139,13 +141,15 @@ def test_finishing_moves_the_results_of_one_parity_and_drops_the_rest(folder, pa
     assert finish(folder, manifest_of(), parity) == {"u": "u.npy", "u.previous": "u.previous.npy"}
     assert {path.name: path.read_text() for path in folder.out.iterdir()} == {
         "u.npy": f"u.{parity}.npy",
+        "u.npy.xxh3": f"sums of u.{parity}.npy",
         "u.previous.npy": f"u.previous.{parity}.npy",
+        "u.previous.npy.xxh3": f"sums of u.previous.{parity}.npy",
     }
     assert not folder.scratch.exists()
 
 
 def test_finishing_again_after_any_interruption_ends_the_same(folder, monkeypatch):
-    for after in range(12):
+    for after in range(30):
         folder.create(manifest_of())
         fill(folder)
         calls = iter(range(100))
@@ -172,7 +176,9 @@ def test_finishing_again_after_any_interruption_ends_the_same(folder, monkeypatc
                 break
         assert {path.name: path.read_text() for path in folder.out.iterdir()} == {
             "u.npy": "u.1.npy",
+            "u.npy.xxh3": "sums of u.1.npy",
             "u.previous.npy": "u.previous.1.npy",
+            "u.previous.npy.xxh3": "sums of u.previous.1.npy",
         }
         assert not folder.scratch.exists()
         for path in folder.out.iterdir():

@@ -1,0 +1,116 @@
+"""Reading a run back, finished or not, and comparing every row with its checksum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from outgrid.errors import Error, StoreError, UsageError
+from outgrid.execute.lock import RunLock
+from outgrid.execute.state import MANIFEST_NAME, RunFolder
+from outgrid.native import Buffer
+from outgrid.record import RECORD_NAME, read_record
+from outgrid.storage import DirectStore, Planes, Transfers
+from outgrid.storage.sums import sums_digest, sums_path
+
+CHUNK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The files that were read, their bytes, and everything that was found wrong."""
+
+    files: tuple[Path, ...]
+    nbytes: int
+    errors: tuple[Error, ...]
+
+
+def verify(out: Path, seen: Callable[[Path, int, int], None] | None = None) -> Verified:
+    """Read the results of a finished run, or the durable state of an unfinished one, and compare.
+
+    ``seen(path, planes done, planes)`` is told how far it has come. Raises UsageError where there
+    is no run, or a process works on it.
+    """
+    finished = (out / RECORD_NAME).exists() and not (out / MANIFEST_NAME).exists()
+    if finished:
+        return _verify(_results(out), seen)
+    RunFolder.of_manifest(out)
+    with RunLock(out):
+        return _verify(_working_files(out), seen)
+
+
+def _results(out: Path) -> Iterator[tuple[Path, Error | None]]:
+    """The fields of a finished run, and whether their checksums are those of its record."""
+    record = read_record(out)
+    if not record.checksums:
+        raise UsageError(f"the record in {out} holds no checksums: an older version wrote it")
+    for name, file in record.fields.items():
+        path = out / file
+        if Path(file).name != file:
+            raise UsageError(f"the record in {out} names a file {file!r} outside of it")
+        yield path, _compare_digest(path, record.checksums.get(name, ""))
+
+
+def _compare_digest(path: Path, expected: str) -> Error | None:
+    try:
+        found = sums_digest(path)
+    except OSError as error:
+        return StoreError("cannot read", path=sums_path(path), errno=error.errno)
+    if found == expected:
+        return None
+    return StoreError(
+        f"these are not the checksums of this run: expected {expected or 'none'}, found {found}",
+        path=sums_path(path),
+    )
+
+
+def _working_files(out: Path) -> Iterator[tuple[Path, Error | None]]:
+    """The files that hold the last durable state of an unfinished run."""
+    folder, manifest = RunFolder.of_manifest(out)
+    folder.check_owner(manifest)
+    if manifest.steps_done < 0:
+        raise UsageError(f"the run in {out} has no durable state yet: there is nothing to verify")
+    for name in manifest.files:
+        if name.endswith(".npy") and not name.endswith(f".{1 - manifest.parity}.npy"):
+            yield folder.scratch / name, None
+
+
+def _verify(
+    files: Iterator[tuple[Path, Error | None]], seen: Callable[[Path, int, int], None] | None
+) -> Verified:
+    paths: list[Path] = []
+    errors: list[Error] = []
+    nbytes = 0
+    for path, wrong in files:
+        paths.append(path)
+        if wrong is not None:
+            errors.append(wrong)
+            continue
+        try:
+            nbytes += _read(path, errors, seen)
+        except (UsageError, StoreError) as error:
+            errors.append(error)
+    return Verified(tuple(paths), nbytes, tuple(errors))
+
+
+def _read(path: Path, errors: list[Error], seen: Callable[[Path, int, int], None] | None) -> int:
+    with Transfers() as transfers:
+        store = DirectStore.open(path, transfers, sums=True)
+        per_chunk = max(1, min(store.planes, CHUNK_BYTES // max(1, store.plane_bytes)))
+        buffer = Buffer(max(1, per_chunk * store.plane_bytes))
+        addresses = buffer.address + store.plane_bytes * np.arange(per_chunk, dtype=np.int64)
+        try:
+            for first in range(0, store.planes, per_chunk):
+                planes = range(first, min(store.planes, first + per_chunk))
+                part = Planes(addresses[: len(planes)], store.row_bytes)
+                store.get(planes, range(store.rows_per_plane), part)
+                errors += [ended.error for ended in transfers.wait() if ended.error is not None]
+                if seen is not None:
+                    seen(path, planes.stop, store.planes)
+        finally:
+            transfers.close()
+            store.close()
+        return store.planes * store.plane_bytes

@@ -1,0 +1,169 @@
+"""The checksums of a field's rows, in a file beside the field's.
+
+    u.0.npy          the field
+    u.0.npy.xxh3     uint64 of shape (planes, rows per plane): XXH3 (64 bits) of every row
+
+The table is a .npy file as well, and no transfer cuts a row, so any program can check a field. A
+row that was never written has the sum 0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from outgrid.durable import sync_folder
+from outgrid.errors import StoreError
+from outgrid.native import File
+from outgrid.storage.base import Layout
+from outgrid.storage.npy import HEADER_BYTES, read_header, write_header
+
+__all__ = ["SUMS_SUFFIX", "Sums", "sums_digest", "sums_path"]
+
+SUMS_SUFFIX = ".xxh3"
+_ITEM_BYTES = 8
+
+
+def sums_path(path: Path) -> Path:
+    """Where the checksums of the field at `path` are."""
+    return path.with_name(path.name + SUMS_SUFFIX)
+
+
+def sums_digest(path: Path) -> str:
+    """The checksum of the checksums of the field at `path`: what a record keeps of them."""
+    digest = xxhash.xxh3_64()
+    with sums_path(path).open("rb", buffering=0) as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+class Sums:
+    """The checksums of one field, read and written a few planes at a time.
+
+    They pass through the page cache: they are some thousandths of the field.
+    """
+
+    def __init__(self, path: Path, file: File, descriptor: int, layout: Layout) -> None:
+        self.path, self.file = path, file
+        self._layout = layout
+        self._descriptor = descriptor
+
+    @classmethod
+    def create(cls, field: Path, layout: Layout) -> Self:
+        """A new table, its space reserved, that says of no row that it was written."""
+        path = sums_path(field)
+        shape = (layout.planes, layout.rows_per_plane)
+        try:
+            file = File(path, "create", False)
+        except OSError as error:
+            raise StoreError("cannot create", path=path, errno=error.errno) from error
+        try:
+            file.reserve(HEADER_BYTES + shape[0] * shape[1] * _ITEM_BYTES)
+            write_header(path, shape, np.uint64)
+            sync_folder(path.parent)
+            return cls(path, file, os.open(path, os.O_RDWR | os.O_CLOEXEC), layout)
+        except BaseException as error:
+            file.close()
+            path.unlink()
+            if not isinstance(error, OSError):
+                raise
+            raise StoreError("cannot create", path=path, errno=error.errno) from error
+
+    @classmethod
+    def open(cls, field: Path, layout: Layout, mode: Literal["r", "rw"]) -> Self:
+        """The table of a field that exists. Raises StoreError if it is missing or is another's."""
+        path = sums_path(field)
+        header = read_header(path)
+        shape = (layout.planes, layout.rows_per_plane)
+        if (header.shape, header.dtype, header.data_offset) != (shape, np.uint64, HEADER_BYTES):
+            raise StoreError(
+                f"checksums of type {header.dtype} and shape {header.shape} cannot be those of "
+                f"{shape[0]} planes of {shape[1]} rows",
+                path=path,
+            )
+        try:
+            flags = (os.O_RDWR if mode == "rw" else os.O_RDONLY) | os.O_CLOEXEC
+            return cls(path, File(path, mode, False), os.open(path, flags), layout)
+        except OSError as error:
+            raise StoreError("cannot open", path=path, errno=error.errno) from error
+
+    def write(self, planes: range, rows: range, sums: NDArray[np.uint64]) -> StoreError | None:
+        """Keep the sums of a region, plane after plane. Returns what went wrong."""
+        try:
+            for offset, part in self._parts(planes, rows, sums):
+                memory = part.view(np.uint8).data
+                done = 0
+                while done < len(memory):
+                    done += os.pwrite(self._descriptor, memory[done:], offset + done)
+        except OSError as error:
+            return StoreError("cannot keep checksums", path=self.path, errno=error.errno)
+        return None
+
+    def compare(
+        self, field: Path, planes: range, rows: range, found: NDArray[np.uint64]
+    ) -> StoreError | None:
+        """An error that names what differs from the sums of a region, or None."""
+        kept = np.empty_like(found)
+        try:
+            for offset, part in self._parts(planes, rows, kept):
+                memory = part.view(np.uint8).data
+                done = 0
+                while done < len(memory):
+                    count = os.preadv(self._descriptor, [memory[done:]], offset + done)
+                    if count == 0:
+                        return StoreError("the file of checksums is too short", path=self.path)
+                    done += count
+        except OSError as error:
+            return StoreError("cannot read checksums", path=self.path, errno=error.errno)
+        wrong = np.flatnonzero(kept != found)
+        return self._describe(field, planes, rows, kept, found, wrong) if len(wrong) else None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._descriptor)
+        self.file.close()
+
+    def _parts(
+        self, planes: range, rows: range, sums: NDArray[np.uint64]
+    ) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+        """(offset in the file, sums) of the contiguous pieces of a region."""
+        per_plane = self._layout.rows_per_plane
+        first = HEADER_BYTES + (planes.start * per_plane + rows.start) * _ITEM_BYTES
+        if len(rows) == per_plane:
+            yield first, sums
+            return
+        for index in range(len(planes)):
+            piece = sums[index * len(rows) : (index + 1) * len(rows)]
+            yield first + index * per_plane * _ITEM_BYTES, piece
+
+    def _describe(
+        self,
+        field: Path,
+        planes: range,
+        rows: range,
+        kept: NDArray[np.uint64],
+        found: NDArray[np.uint64],
+        wrong: NDArray[np.int64],
+    ) -> StoreError:
+        index = int(wrong[0])
+        plane, row = planes.start + index // len(rows), rows.start + index % len(rows)
+        last = planes.start + int(wrong[-1]) // len(rows)
+        place = f"plane {plane}" if plane == last else f"planes {plane}..{last}"
+        never = " (never written)" if kept[index] == 0 else ""
+        return StoreError(
+            f"{place} of {self._layout.planes} did not come back as written: {len(wrong)} rows "
+            f"differ, the first is row {row} of plane {plane}; checksum expected "
+            f"{int(kept[index]):016x}{never}, found {int(found[index]):016x}",
+            path=field,
+            offset=self._layout.data_offset
+            + plane * self._layout.plane_bytes
+            + row * self._layout.row_bytes,
+            length=self._layout.row_bytes,
+        )
