@@ -78,6 +78,7 @@ class RunTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tier: Tier = "auto"
     depth: int | None = None
     slab_planes: int | None = None
+    strip_rows: int | None = None
     tile_rows: int | None = None
     tile_planes: int | None = None
     threads: int | None = None
@@ -113,6 +114,7 @@ class RunOptions:
     tier: Tier = "auto"
     depth: int | None = None
     slab_planes: int | None = None
+    strip_rows: int | None = None
     tile_rows: int | None = None
     tile_planes: int | None = None
     threads: int | None = None
@@ -158,6 +160,7 @@ class RunOptions:
             tier=table.tier,
             depth=table.depth,
             slab_planes=table.slab_planes,
+            strip_rows=table.strip_rows,
             tile_rows=table.tile_rows,
             tile_planes=table.tile_planes,
             threads=table.threads,
@@ -288,7 +291,15 @@ def _at(found: Any, path: str) -> Any:
 
 
 def _check_ranges(options: RunOptions) -> None:
-    for name in ("depth", "slab_planes", "tile_rows", "tile_planes", "threads", "queue_depth"):
+    for name in (
+        "depth",
+        "slab_planes",
+        "strip_rows",
+        "tile_rows",
+        "tile_planes",
+        "threads",
+        "queue_depth",
+    ):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise UsageError(f"run.{name} = {value}: it must be at least 1")

@@ -42,7 +42,7 @@ from outgrid.record import CUT_OFF, FINISHED, Measured, Part, Record, combine, w
 from outgrid.stencil.problem import Problem
 from outgrid.storage import Store, Transfers
 from outgrid.storage.direct import DirectStore
-from outgrid.storage.npy import stream_npy
+from outgrid.storage.npy import check_npy
 from outgrid.storage.sums import sums_digest
 from outgrid.version import __version__
 
@@ -261,6 +261,18 @@ class _Execution:
             self._fall_back("direct", "the file system refused O_DIRECT: the page cache is used")
         return found
 
+    def _seams(self) -> dict[tuple[str, int], Store]:
+        """Files for the seams of strips. A sweep begins without any, so old ones are of no use."""
+        found: dict[tuple[str, int], Store] = {}
+        for (field, ring), shape in self.plan.seams.items():
+            path = self.folder.seam(field, ring)
+            store = DirectStore.create(
+                path, shape, self.problem.dtype, self.transfers, overwrite=True
+            )
+            self.opened.append(store)
+            found[field, ring] = store
+        return found
+
     def _fall_back(self, wanted: str, what: str) -> None:
         if wanted in self.options.require:
             self.close()
@@ -311,6 +323,7 @@ class _Execution:
                 leaving,
                 tally=self.tally,
                 stop=stop,
+                seams=self._seams(),
             )
         except Stopped as stopped:
             raise self._stopped(str(stopped)) from None
@@ -443,6 +456,6 @@ def _check_inputs(problem: Problem) -> None:
     for name, source in problem.initial.items():
         if isinstance(source, Path):
             try:
-                stream_npy(source, problem.dtype, shape=problem.shape)
+                check_npy(source, problem.dtype, problem.shape)
             except StoreError as error:
                 raise UsageError(f"the initial values of {name!r}: {error}") from error

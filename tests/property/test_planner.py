@@ -72,7 +72,7 @@ def test_predicted_bytes_are_those_of_the_program(drawn):
         return
     total = count(found)
     assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
-    assert total.plane_updates == found.planes * sum(found.depths)
+    assert total.row_updates == found.planes * found.layout.rows * sum(found.depths)
     assert total.advances == found.slabs
     assert total.commits == (found.resident and bool(found.depths)) or found.sweeps
 

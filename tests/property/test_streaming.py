@@ -103,6 +103,18 @@ def make_stores(problem, plan, transfers, folder):
     return stores
 
 
+def make_seams(problem, plan, transfers, folder):
+    """A store for the seams of each ring."""
+    return {
+        key: MemoryStore.create("seam", shape, problem.dtype, transfers)
+        if folder is None
+        else DirectStore.create(
+            folder / f"{key[0]}.seam.{key[1]}.npy", shape, problem.dtype, transfers
+        )
+        for key, shape in plan.seams.items()
+    }
+
+
 def run_over(problem, options, transfers, folder=None, wrap=None):
     """The final fields by name, and what the executor counted, over stores of our own."""
     plan = pipeline.plan(problem, options)
@@ -110,9 +122,13 @@ def run_over(problem, options, transfers, folder=None, wrap=None):
     fill(problem, plan.arrivals, lambda a: stores[a.field, a.level, 0], transfers)
     if wrap is not None:
         stores = {key: wrap(key, store) for key, store in stores.items()}
+    seams = make_seams(problem, plan, transfers, folder)
+    if wrap is not None:
+        seams = {key: wrap(key, store) for key, store in seams.items()}
     window, states = Window(plan), []
     try:
-        tally = stream(plan, kernel_of(problem), window, stores, transfers, states.append)
+        kernel = kernel_of(problem)
+        tally = stream(plan, kernel, window, stores, transfers, states.append, seams=seams)
         result = {}
         for level in plan.departures:
             store = stores[level.field, level.level, plan.sweeps % 2]
@@ -120,7 +136,7 @@ def run_over(problem, options, transfers, folder=None, wrap=None):
     finally:
         transfers.drain()
         window.release()
-        for store in stores.values():
+        for store in (*stores.values(), *seams.values()):
             store.close()
     assert states == ([plan.sweeps] if plan.resident else list(range(1, plan.sweeps + 1)))
     return result, tally, plan
@@ -165,7 +181,7 @@ def test_transfers_that_end_in_any_order_give_the_bytes_of_plain_sweeps(problem,
     assert_same_bytes(found, plain(problem))
     assert_within_bound(found, problem)
     assert (tally.read_bytes, tally.written_bytes) == (plan.read_bytes, plan.written_bytes)
-    assert tally.plane_updates == plan.planes * problem.steps
+    assert tally.row_updates == plan.planes * plan.layout.rows * problem.steps
 
 
 @settings(max_examples=SHARE // 8)

@@ -164,5 +164,5 @@ def _fill(chosen: Plan, windows: list[Window]) -> None:
     numbers = np.random.default_rng(0).random(chosen.shape[1:]).astype(chosen.dtype) / 10
     for window in windows:
         for ring in chosen.rings:
-            for values in window.views(ring.field, ring.index, 0, 0, chosen.planes):
+            for values in window.slots(ring.field, ring.index):
                 values[...] = numbers.reshape(values.shape)

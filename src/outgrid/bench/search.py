@@ -25,7 +25,7 @@ from outgrid.execute.kernel import Kernel
 from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
 from outgrid.plan.model import Arrival, Plan
-from outgrid.plan.program import Advance, Instruction, plane_updates, program
+from outgrid.plan.program import Advance, Instruction, program, row_updates
 from outgrid.plan.tiling import tile_slope
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore, Transfers
@@ -72,7 +72,7 @@ def neighbourhood(problem: Problem, options: RunOptions, choice: Plan, price: Pr
 
 
 def _settings(plan: Plan) -> tuple[object, ...]:
-    return plan.resident, plan.depths, plan.slab_planes, plan.tile, plan.threads
+    return plan.resident, plan.depths, plan.slab_planes, plan.strips, plan.tile, plan.threads
 
 
 def _wanted(problem: Problem, options: RunOptions, choice: Plan) -> Iterator[RunOptions]:
@@ -135,11 +135,23 @@ class Ground:
     def _initial(self, arrival: Arrival) -> DirectStore:
         return self._stores[arrival.field, arrival.level, 0]
 
+    def _seams(self, stack: ExitStack, plan: Plan) -> dict[tuple[str, int], DirectStore]:
+        """Places for the seams of a plan, gone with ``stack``."""
+        found: dict[tuple[str, int], DirectStore] = {}
+        for key, shape in plan.seams.items():
+            path = self.place / f"{key[0]}.seam.{key[1]}.npy"
+            store = DirectStore.create(path, shape, self.problem.dtype, self.transfers)
+            stack.callback(path.unlink)
+            stack.callback(store.close)
+            found[key] = store
+        return found
+
     def seconds(self, plan: Plan, kernel: Kernel, patience: float = math.inf) -> float:
         """Time of all sweeps of ``plan``; infinite if it is not done after ``patience`` seconds."""
         window = Window(plan)
         within = _Within(plan, patience)
-        try:
+        with ExitStack() as stack:
+            stack.callback(window.release)
             tally = stream(
                 plan,
                 kernel,
@@ -148,9 +160,8 @@ class Ground:
                 self.transfers,
                 committed=lambda state: None,
                 instructions=within,
+                seams=self._seams(stack, plan),
             )
-        finally:
-            window.release()
         return math.inf if within.stopped else tally.seconds
 
 
@@ -163,7 +174,7 @@ class _Within:
 
     def __init__(self, plan: Plan, patience: float) -> None:
         self._plan, self._patience = plan, patience
-        self._total = plan.planes * sum(plan.depths)
+        self._total = plan.planes * plan.layout.rows * sum(plan.depths)
         self.stopped = False
 
     def __iter__(self) -> Iterator[Instruction]:
@@ -174,7 +185,7 @@ class _Within:
                 if time.perf_counter() - begin > allowed:
                     self.stopped = True
                     return
-                done += plane_updates(self._plan, instruction)
+                done += row_updates(self._plan, instruction)
             yield instruction
 
 

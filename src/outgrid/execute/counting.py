@@ -1,39 +1,47 @@
 """Counting: obey a program without moving a byte, and check every promise that it makes.
 
-Slots and file places carry tags (sweep, plane, version) instead of values. I/O starts and ends in
-any order that the gates allow, as drawn from ``choose``; a place is void while it is being
-written. Every update checks the tag of everything it reads, every put that its source stays what
-it is until the write ends, and every write that the state it destroys is not the last durable one.
+Rows of slots, files and seams carry tags (sweep, plane, row, version) instead of values. I/O starts
+and ends in any order that the gates allow, as drawn from ``choose``; a place is void while it is
+being written. Every update checks the tag of everything it reads, every put that its source stays
+what it is until the write ends, and every write that the state it destroys is not the last durable
+one.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from outgrid.errors import ExecutionError
 from outgrid.execute.gates import Watermarks
-from outgrid.plan.lifetime import Dependences
-from outgrid.plan.model import Plan
+from outgrid.plan.lifetime import dependences
+from outgrid.plan.model import Plan, Ring
 from outgrid.plan.program import (
     Advance,
     Commit,
     Get,
     Instruction,
+    Move,
     Put,
     levels,
-    plane_updates,
     program,
+    row_updates,
 )
+from outgrid.plan.strips import Trip
+from outgrid.stencil.model import Stencil
 
-Tag = tuple[int, int, int]  # sweep, plane, version
+VOID = -9  # neither a tag nor a state
+
+Tags = NDArray[np.int64]
 
 
 @dataclass(slots=True)
 class Count:
-    """What a program moves and updates. ``plane_updates`` counts planes times steps."""
+    """What a program moves and updates. ``row_updates`` counts rows of planes times steps."""
 
     gets: int = 0
     puts: int = 0
@@ -41,7 +49,7 @@ class Count:
     commits: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
-    plane_updates: int = 0
+    row_updates: int = 0
 
 
 def count(plan: Plan) -> Count:
@@ -51,44 +59,64 @@ def count(plan: Plan) -> Count:
         match instruction:
             case Get():
                 total.gets += 1
-                total.read_bytes += (instruction.last - instruction.first) * plan.plane_bytes
+                total.read_bytes += instruction.count * plan.layout.row_bytes
             case Put():
                 total.puts += 1
-                total.written_bytes += (instruction.last - instruction.first) * plan.plane_bytes
+                total.written_bytes += instruction.count * plan.layout.row_bytes
             case Advance():
                 total.advances += 1
-                total.plane_updates += plane_updates(plan, instruction)
+                total.row_updates += row_updates(plan, instruction)
             case Commit():
                 total.commits += 1
     return total
 
 
-def check(plan: Plan, found: Dependences, choose: random.Random) -> Count:
+def check(plan: Plan, stencil: Stencil, choose: random.Random) -> Count:
     """Run the program in an order drawn from ``choose``; raises ExecutionError at a broken rule."""
-    return _Check(plan, found, choose).run()
+    return _Check(plan, stencil, choose).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What one step reads, in planes and rows around the updated one."""
+
+    field: str
+    version: int
+    planes: range
+    rows: tuple[int, int]
 
 
 class _Check:
-    def __init__(self, plan: Plan, found: Dependences, choose: random.Random) -> None:
-        self.plan, self.found, self.choose = plan, found, choose
+    def __init__(self, plan: Plan, stencil: Stencil, choose: random.Random) -> None:
+        self.plan, self.choose = plan, choose
+        self.readings = _readings(stencil)
+        self.evolving = {field.name for field in stencil.evolving}
+        self.written = [
+            [assignment.field for assignment in stage.assignments] for stage in stencil.stages
+        ]
         self.marks = Watermarks()
         self.total = Count()
-        self.slots: dict[tuple[str, int], list[Tag | None]] = {
-            (ring.field, ring.index): [None] * ring.planes for ring in plan.rings
+        self.rows = plan.layout.rows
+        self.rings = {(ring.field, ring.index): ring for ring in plan.rings}
+        self.slots: dict[tuple[str, int], Tags] = {
+            key: np.full((ring.planes, plan.layout.window_rows), VOID, np.int64)
+            for key, ring in self.rings.items()
         }
-        # State held by each place of the two files of every level; None while it is written.
-        self.files: dict[tuple[str, int, int], list[int | None]] = {}
+        # State held by each place of the two files of every level; VOID while it is written.
+        self.files: dict[tuple[str, int, int], Tags] = {}
         for arrival in plan.arrivals:
             for parity in (0, 1):
                 state = 0 if parity == 0 else -1
-                self.files[arrival.field, arrival.level, parity] = [state] * plan.planes
+                held = np.full((plan.planes, self.rows), state, np.int64)
+                self.files[arrival.field, arrival.level, parity] = held
+        self.seams: dict[tuple[str, int], Tags] = {}
         self.durable = 0
         self.stream = program(plan)
         self.queues: dict[type, deque[Instruction]] = {
             kind: deque() for kind in (Get, Advance, Put, Commit)
         }
-        self.flying: list[Get | Put] = []
-        self.done: set[tuple[int, int, int, int]] = set()
+        self.flying: list[tuple[Move, list[Tags]]] = []
+        self.done: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
 
     def run(self) -> Count:
         """Draw one possible action after another until nothing is left."""
@@ -101,14 +129,14 @@ class _Check:
             if pick < len(actions):
                 self._start(actions[pick].popleft())
             elif self.flying:
-                self._end(self.flying.pop(self.choose.randrange(len(self.flying))))
+                self._end(*self.flying.pop(self.choose.randrange(len(self.flying))))
             else:
                 heads = [queue[0] for queue in self.queues.values() if queue]
                 raise ExecutionError(f"deadlock: {heads[0]} waits for {self._missing(heads[0])}")
             self._pull()
-        wanted = self.plan.planes * sum(self.plan.depths)
-        if self.total.plane_updates != wanted:
-            raise ExecutionError(f"{self.total.plane_updates} plane updates instead of {wanted}")
+        wanted = self.plan.planes * self.rows * sum(self.plan.depths)
+        if self.total.row_updates != wanted:
+            raise ExecutionError(f"{self.total.row_updates} row updates instead of {wanted}")
         return self.total
 
     def _missing(self, instruction: Instruction) -> str:
@@ -133,56 +161,88 @@ class _Check:
             case Commit():
                 self._commit(instruction)
 
-    def _cells(self, move: Get | Put) -> Iterator[tuple[int, int]]:
-        ring = self.plan.ring(move.field, move.ring)
-        origin = self.plan.slot_origin(move.sweep)
-        for plane in range(move.first, move.last):
-            yield plane, (origin + plane) % ring.planes
+    def _held(self, move: Move) -> list[Tags]:
+        """The rows of a move in the window, plane by plane."""
+        return [
+            self._slot(move.field, move.ring, move.trip, plane, move.rows)
+            for plane in range(move.first, move.last)
+        ]
+
+    def _slot(self, field: str, index: int, trip: Trip, plane: int, rows: range) -> Tags:
+        slots = self.slots[field, index]
+        origin = self.plan.row_origin(trip)
+        slot = slots[(self.plan.slot_origin(trip) + plane) % len(slots)]
+        if rows.start < origin or rows.stop > origin + len(slot):
+            raise ExecutionError(f"rows {rows} of plane {plane} are outside the window in {trip}")
+        return slot[rows.start - origin : rows.stop - origin]
+
+    def _place(self, move: Move) -> list[Tags]:
+        """The rows of a move in their file or seam, plane by plane."""
+        rows = move.rows
+        if move.seam:
+            ring = self.rings[move.field, move.ring]
+            store = self._seam(ring)
+            most, _ = self.plan.seam(ring, move.trip.depth)
+            border = move.trip.low if isinstance(move, Get) else move.trip.high
+            rows = range(rows.start - border + most, rows.stop - border + most)
+        else:
+            store = self.files[move.field, move.level, move.state % 2]
+        return [store[plane, rows.start : rows.stop] for plane in range(move.first, move.last)]
+
+    def _seam(self, ring: Ring) -> Tags:
+        key = ring.field, ring.index
+        if key not in self.seams:
+            longest = max(most for most, _ in (self.plan.seam(ring, d) for d in self.plan.depths))
+            self.seams[key] = np.full((self.plan.planes, longest), VOID, np.int64)
+        return self.seams[key]
 
     def _start_get(self, get: Get) -> None:
-        source = self.files[get.field, get.level, get.state % 2]
-        slots = self.slots[get.field, get.ring]
-        for plane, slot in self._cells(get):
-            if source[plane] != get.state:
-                raise ExecutionError(f"{get} reads plane {plane} of state {source[plane]}")
-            slots[slot] = None
-        self.flying.append(get)
+        places = self._place(get)
+        planes = range(get.first, get.last)
+        for plane, place, held in zip(planes, places, self._held(get), strict=True):
+            if get.seam and (place == VOID).any():
+                raise ExecutionError(f"{get} reads a seam of plane {plane} that is not written")
+            if not get.seam and (place != get.state).any():
+                raise ExecutionError(f"{get} reads plane {plane} of state {place.min()}")
+            held[:] = VOID
+        self.flying.append((get, [place.copy() for place in places]))
 
     def _start_put(self, put: Put) -> None:
-        target = self.files[put.field, put.level, put.state % 2]
-        if not self.plan.resident and self.durable < put.state - 1:
+        if not (put.seam or self.plan.resident) and self.durable < put.state - 1:
             raise ExecutionError(f"{put} destroys state {self.durable}, the last durable one")
         self._check_source(put)
-        for plane, _ in self._cells(put):
-            target[plane] = None
-        self.flying.append(put)
+        for place in self._place(put):
+            place[:] = VOID
+        self.flying.append((put, [held.copy() for held in self._held(put)]))
 
     def _check_source(self, put: Put) -> None:
-        slots = self.slots[put.field, put.ring]
-        version = self.plan.depths[put.sweep] + put.level
-        for plane, slot in self._cells(put):
-            if not self._is(slots[slot], put.sweep, plane, version, evolving=True):
-                raise ExecutionError(f"{put} finds {slots[slot]} for plane {plane}")
+        version = put.trip.depth + put.level
+        for plane, held in zip(range(put.first, put.last), self._held(put), strict=True):
+            wanted = self._tags(put.trip, plane, put.rows, version)
+            if (held == VOID).any() or not (put.seam or (held == wanted).all()):
+                raise ExecutionError(f"{put} finds {self._name(int(held[0]))} for plane {plane}")
 
-    def _end(self, move: Get | Put) -> None:
-        moved = (move.last - move.first) * self.plan.plane_bytes
+    def _end(self, move: Move, begun: list[Tags]) -> None:
+        moved = move.count * self.plan.layout.row_bytes
+        places, planes = self._place(move), range(move.first, move.last)
         if isinstance(move, Get):
-            source = self.files[move.field, move.level, move.state % 2]
-            slots = self.slots[move.field, move.ring]
-            for plane, slot in self._cells(move):
-                if source[plane] != move.state:
+            held = self._held(move)
+            for plane, place, slot, before in zip(planes, places, held, begun, strict=True):
+                if (place != before).any():
                     raise ExecutionError(f"{move} was overtaken by a write to plane {plane}")
-                if slots[slot] is not None:
+                if (slot != VOID).any():
                     raise ExecutionError(f"slot of plane {plane} was touched during {move}")
-                slots[slot] = (move.sweep, plane, move.level)
+                read = self._tags(move.trip, plane, move.rows, move.level)
+                slot[:] = before if move.seam else read
             self.total.gets += 1
             self.total.read_bytes += moved
             self.marks.got.complete(move.index)
         else:
-            self._check_source(move)
-            target = self.files[move.field, move.level, move.state % 2]
-            for plane, _ in self._cells(move):
-                target[plane] = move.state
+            held = self._held(move)
+            for plane, place, slot, before in zip(planes, places, held, begun, strict=True):
+                if (slot != before).any():
+                    raise ExecutionError(f"plane {plane} was updated during {move}")
+                place[:] = before if move.seam else move.state
             self.total.puts += 1
             self.total.written_bytes += moved
             self.marks.put.complete(move.index)
@@ -190,7 +250,7 @@ class _Check:
     def _commit(self, commit: Commit) -> None:
         for departure in self.plan.departures:
             held = self.files[departure.field, departure.level, commit.state % 2]
-            if any(state != commit.state for state in held):
+            if (held != commit.state).any():
                 raise ExecutionError(f"{commit} before all of state {commit.state} is written")
         if commit.state <= self.durable:
             raise ExecutionError(f"{commit} after state {self.durable}")
@@ -199,57 +259,79 @@ class _Check:
         self.marks.committed.complete(commit.index)
 
     def _advance(self, advance: Advance) -> None:
-        for sweep, step, stage, first, last in levels(self.plan, advance):
-            for plane in range(first, last):
-                self._update(sweep, step, stage, plane)
+        for trip, step, stage, planes, rows in levels(self.plan, advance):
+            for plane in planes:
+                self._update(trip, step, stage, plane, rows)
         self.total.advances += 1
         self.marks.advanced.complete(advance.index)
 
-    def _update(self, sweep: int, step: int, stage: int, plane: int) -> None:
-        if (sweep, step, stage, plane) in self.done:
-            raise ExecutionError(f"plane {plane} of sweep {sweep} is updated twice to {step}")
-        self.done.add((sweep, step, stage, plane))
-        self._check_reads(sweep, step, stage, plane)
-        for write in self.found.writings:
-            if write.writer == stage:
-                slots, slot = self._slot(write.field, sweep, step, plane)
-                slots[slot] = (sweep, plane, step)
-        self.total.plane_updates += stage == 0
+    def _update(self, trip: Trip, step: int, stage: int, plane: int, rows: range) -> None:
+        done = self.done.get((trip.sweep, step, stage))
+        if done is None:
+            done = np.zeros((self.plan.planes, self.rows), bool)
+            self.done[trip.sweep, step, stage] = done
+        if done[plane, rows.start : rows.stop].any():
+            raise ExecutionError(f"plane {plane} of sweep {trip.sweep} is updated twice to {step}")
+        done[plane, rows.start : rows.stop] = True
+        self._check_reads(trip, step, stage, plane, rows)
+        for field in self.written[stage]:
+            slot = self._version(field, trip, step, plane, rows)
+            slot[:] = self._tags(trip, plane, rows, step)
+        self.total.row_updates += len(rows) if stage == 0 else 0
 
-    def _slot(
-        self, field: str, sweep: int, version: int, plane: int
-    ) -> tuple[list[Tag | None], int]:
-        index = (self.plan.base(sweep) + version) % self.plan.ring_count(field)
-        slots = self.slots[field, index]
-        origin = self.plan.slot_origin(sweep)
-        return slots, (origin + plane) % len(slots)
+    def _version(self, field: str, trip: Trip, version: int, plane: int, rows: range) -> Tags:
+        index = (self.plan.base(trip.sweep) + version) % self.plan.ring_count(field)
+        return self._slot(field, index, trip, plane, rows)
 
-    def _check_reads(self, sweep: int, step: int, stage: int, plane: int) -> None:
-        written = {write.field for write in self.found.writings}
-        for read in self.found.readings:
-            if read.reader != stage:
-                continue
-            for offset in range(read.low, read.high + 1):
+    def _check_reads(self, trip: Trip, step: int, stage: int, plane: int, rows: range) -> None:
+        for read in self.readings[stage]:
+            evolving = read.field in self.evolving
+            version = step + read.version if evolving else 0
+            reached = range(
+                max(0, rows.start + read.rows[0]), min(self.rows, rows.stop + read.rows[1])
+            )
+            for offset in read.planes:
                 at = plane + offset
                 if not 0 <= at < self.plan.planes:
                     continue
-                version = step + read.version if read.field in written else 0
-                slots, slot = self._slot(read.field, sweep, version, at)
-                evolving = read.field in written
-                if not self._is(slots[slot], sweep, at, version, evolving=evolving):
+                found = self._version(read.field, trip, version, at, reached)
+                wrong = found != self._tags(trip, at, reached, version, evolving=evolving)
+                if wrong.any():
+                    row = int(np.argmax(wrong))
                     raise ExecutionError(
-                        f"the update of plane {plane} to {step} in sweep {sweep} reads "
-                        f"{slots[slot]} of {read.field} at plane {at} instead of version {version}"
+                        f"the update of plane {plane} to {step} in sweep {trip.sweep} reads "
+                        f"{self._name(int(found[row]))} of {read.field} at plane {at}, row "
+                        f"{reached[row]}, instead of version {version}"
                     )
 
-    def _is(self, tag: Tag | None, sweep: int, plane: int, version: int, *, evolving: bool) -> bool:
-        """Whether a tag is the wanted value, under any name that it has."""
-        if tag is None or not self.plan.resident:
-            return tag == (sweep, plane, version)
-        if not evolving:
-            return tag[1] == plane
-        # A resident value keeps the name that an earlier sweep gave it.
-        return (sum(self.plan.depths[: tag[0]]) + tag[2], tag[1]) == (
-            sum(self.plan.depths[:sweep]) + version,
-            plane,
-        )
+    def _tags(
+        self, trip: Trip, plane: int, rows: range, version: int, *, evolving: bool = True
+    ) -> Tags:
+        """The tags of rows of a plane; a resident value keeps one name through all sweeps."""
+        sweep = trip.sweep
+        if self.plan.resident:
+            version = version + sum(self.plan.depths[:sweep]) if evolving else version
+            sweep = 0
+        tall = sum(self.plan.depths) + 3
+        first = ((sweep * self.plan.planes + plane) * self.rows + rows.start) * tall + version + 1
+        return first + tall * np.arange(len(rows), dtype=np.int64)
+
+    def _name(self, tag: int) -> str:
+        if tag == VOID:
+            return "nothing"
+        place, version = divmod(tag, sum(self.plan.depths) + 3)
+        plane, row = divmod(place, self.rows)
+        sweep, plane = divmod(plane, self.plan.planes)
+        return f"sweep {sweep} plane {plane} row {row} version {version - 1}"
+
+
+def _readings(stencil: Stencil) -> list[list[_Reading]]:
+    """What each stage reads."""
+    along = dependences(stencil).readings
+    across = dependences(stencil, 1).readings if stencil.ndim == 3 else along
+    found: list[list[_Reading]] = [[] for _ in stencil.stages]
+    for one, other in zip(along, across, strict=True):
+        rows = (other.low, other.high) if stencil.ndim == 3 else (0, 0)
+        planes = range(one.low, one.high + 1)
+        found[one.reader].append(_Reading(one.field, one.version, planes, rows))
+    return found

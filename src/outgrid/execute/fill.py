@@ -1,7 +1,8 @@
-"""Bringing the initial values into the stores, a few planes at a time."""
+"""Bringing the initial values into the stores, a few planes or rows at a time."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,15 @@ from numpy.typing import NDArray
 from outgrid.errors import DefinitionError
 from outgrid.native import Buffer, as_array
 from outgrid.plan.model import Arrival
-from outgrid.stencil.initial import InitialExpression, evaluate
+from outgrid.stencil.initial import InitialExpression, evaluate, rows_together
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.storage import Planes, Store, Transfers
 from outgrid.storage.npy import read_header, stream_npy
 
 CHUNK_BYTES = 8 << 20
 BUFFERS = 2  # one is being made while the other is being written
+
+Seen = Callable[[Arrival, range, range, NDArray[np.generic]], None]
 
 
 @dataclass(slots=True)
@@ -40,11 +43,12 @@ def fill(
     arrivals: tuple[Arrival, ...],
     stores: Callable[[Arrival], Store],
     transfers: Transfers,
-    seen: Callable[[Arrival, int, NDArray[np.generic]], None] | None = None,
+    seen: Seen | None = None,
 ) -> Filled:
     """Write state 0 of every level.
 
-    ``seen(arrival, first, planes)`` looks at every chunk on its way. Warns of values that are not
+    ``seen(arrival, planes, rows, cells)`` looks at every block on its way, cells of shape
+    (planes, rows, x). Warns of values that are not
     finite. Raises UsageError for inputs of the wrong shape or type, StoreError where bytes cannot
     be moved.
     """
@@ -54,45 +58,68 @@ def fill(
     return filled
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A piece of a field that is made and written at once; in 2-D a plane has one row."""
+
+    planes: range
+    rows: range
+
+
+def _blocks(problem: Problem) -> Iterator[_Block]:
+    """The field in order, in blocks of about CHUNK_BYTES: some planes, or some rows of one."""
+    planes, rows = problem.shape[0], problem.shape[1] if problem.ndim == 3 else 1
+    row_bytes = problem.plane_bytes // rows
+    per_block = CHUNK_BYTES // problem.plane_bytes
+    if per_block or rows == 1:
+        step = max(1, per_block)
+        for first in range(0, planes, step):
+            yield _Block(range(first, min(first + step, planes)), range(rows))
+        return
+    together = rows_together(problem.shape)
+    step = max(1, CHUNK_BYTES // row_bytes // together) * together
+    for plane in range(planes):
+        for first in range(0, rows, step):
+            yield _Block(range(plane, plane + 1), range(first, min(first + step, rows)))
+
+
 def _fill_level(
     problem: Problem,
     arrival: Arrival,
     store: Store,
     transfers: Transfers,
     filled: Filled,
-    seen: Callable[[Arrival, int, NDArray[np.generic]], None] | None,
+    seen: Seen | None,
 ) -> None:
     name = initial_name(arrival)
     source = problem.initial[name]
     stored_bytes = read_header(source).dtype.itemsize if isinstance(source, Path) else 0
-    per_chunk = max(1, CHUNK_BYTES // problem.plane_bytes)
-    buffers = [Buffer(per_chunk * problem.plane_bytes) for _ in range(BUFFERS)]
-    cells = problem.cells // problem.shape[0]
+    columns = problem.shape[-1]
+    largest = max(len(block.planes) * len(block.rows) for block in _blocks(problem))
+    buffers = [Buffer(largest * columns * problem.item_bytes) for _ in range(BUFFERS)]
     tickets = [0] * BUFFERS
     ended: set[int] = set()
     odd = 0
     turn = 0
-    for (first, values), (_, layer) in zip(
-        _chunks(problem, name, per_chunk), _layers(problem, arrival, per_chunk), strict=True
+    for block, values, layer in zip(
+        _blocks(problem), _values(problem, name), _layers(problem, arrival), strict=True
     ):
-        count = len(values)
+        shape = (len(block.planes), len(block.rows), columns)
         _wait_for(tickets[turn], transfers, ended)
-        buffer = as_array(buffers[turn], problem.dtype, count=count * cells)
-        planes = buffer.reshape(count, *problem.shape[1:])
-        planes[...] = values
+        cells = as_array(buffers[turn], problem.dtype, count=math.prod(shape)).reshape(shape)
+        cells[...] = values
         if layer is not None:
-            _fix_layer(planes, first, problem.shape, problem.stencil.radius, layer)
-        odd += int(planes.size - np.count_nonzero(np.isfinite(planes)))
+            _fix_layer(cells, block, problem, layer)
+        odd += int(cells.size - np.count_nonzero(np.isfinite(cells)))
         if seen is not None:
-            seen(arrival, first, planes)
-        addresses = buffers[turn].address + problem.plane_bytes * np.arange(count, dtype=np.int64)
-        rows = range(store.rows_per_plane)
-        memory = Planes(addresses, store.row_bytes)
-        tickets[turn] = store.put(range(first, first + count), rows, memory)
-        filled.written_bytes += planes.nbytes
-        filled.read_bytes += planes.size * stored_bytes
+            seen(arrival, block.planes, block.rows, cells)
+        steps = store.row_bytes * len(block.rows) * np.arange(len(cells), dtype=np.int64)
+        memory = Planes(buffers[turn].address + steps, store.row_bytes)
+        tickets[turn] = store.put(block.planes, block.rows, memory)
+        filled.written_bytes += cells.nbytes
+        filled.read_bytes += cells.size * stored_bytes
         turn = (turn + 1) % BUFFERS
-        del buffer, planes
+        del cells
     transfers.drain()
     for buffer in buffers:
         buffer.release()
@@ -110,49 +137,38 @@ def _wait_for(ticket: int, transfers: Transfers, ended: set[int]) -> None:
     ended.discard(ticket)
 
 
-def _chunks(
-    problem: Problem, name: str, per_chunk: int
-) -> Iterator[tuple[int, NDArray[np.generic]]]:
-    """(first plane, planes) of the initial values, in order."""
+def _values(problem: Problem, name: str) -> Iterator[NDArray[np.generic]]:
+    """The initial values of each block, of shape (planes, rows, x)."""
     source = problem.initial[name]
-    match source:
-        case Path():
-            item_bytes = read_header(source).dtype.itemsize
-            chunk_bytes = per_chunk * problem.plane_bytes // problem.item_bytes * item_bytes
-            chunks = stream_npy(source, problem.dtype, shape=problem.shape, chunk_bytes=chunk_bytes)
-            for part, values in chunks:
-                yield from _at_most(per_chunk, part.start, values)
-        case np.ndarray():
-            yield from _at_most(per_chunk, 0, source)
-        case _:
-            for first in range(0, problem.shape[0], per_chunk):
-                part = range(first, min(first + per_chunk, problem.shape[0]))
-                yield first, _made(problem, name, part)
-
-
-def _at_most(
-    per_chunk: int, first: int, values: NDArray[np.generic]
-) -> Iterator[tuple[int, NDArray[np.generic]]]:
-    for start in range(0, len(values), per_chunk):
-        yield first + start, values[start : start + per_chunk]
-
-
-def _made(problem: Problem, name: str, part: range) -> NDArray[np.generic]:
-    source = problem.initial[name]
-    if isinstance(source, InitialExpression):
-        return evaluate(source, part, problem.shape, problem.dtype)
-    if isinstance(source, float):
-        return np.full((len(part), *problem.shape[1:]), source, dtype=problem.dtype)
-    raise DefinitionError(
-        f"the initial values of {name!r} were an array in memory, of which only a digest is left; "
-        "give the array again"
-    )
+    blocks = _blocks(problem)
+    if isinstance(source, Path):
+        parts = ((block.planes, block.rows) for block in blocks)
+        yield from stream_npy(source, problem.dtype, parts, shape=problem.shape)
+        return
+    for block in blocks:
+        planes, rows = block.planes, block.rows
+        shape = (len(planes), len(rows), problem.shape[-1])
+        match source:
+            case np.ndarray():
+                given = source[planes.start : planes.stop]
+                given = given[:, rows.start : rows.stop] if problem.ndim == 3 else given
+                yield given.reshape(shape)
+            case InitialExpression():
+                cells = evaluate(source, planes, problem.shape, problem.dtype, rows)
+                yield cells.reshape(shape)
+            case float():
+                yield np.full(shape, source, dtype=problem.dtype)
+            case _:
+                raise DefinitionError(
+                    f"the initial values of {name!r} were an array in memory, of which only a "
+                    "digest is left; give the array again"
+                )
 
 
 def _layers(
-    problem: Problem, arrival: Arrival, per_chunk: int
-) -> Iterator[tuple[int, NDArray[np.generic] | float | None]]:
-    """What the boundary layer of each chunk is set to; None leaves it as it is.
+    problem: Problem, arrival: Arrival
+) -> Iterator[NDArray[np.generic] | np.float64 | None]:
+    """What the boundary layer of each block is set to; None leaves it as it is.
 
     The layer of an earlier level is that of the current one, since it never changes.
     """
@@ -162,26 +178,29 @@ def _layers(
         and problem.initial[initial_name(arrival)] is not (problem.initial[arrival.field])
     )
     if earlier and value is None:
-        yield from _chunks(problem, arrival.field, per_chunk)
+        yield from _values(problem, arrival.field)
         return
-    for first in range(0, problem.shape[0], per_chunk):
-        yield first, None if arrival.constant else value
+    fixed = None if arrival.constant or value is None else np.float64(value)
+    for _ in _blocks(problem):
+        yield fixed
 
 
 def _fix_layer(
-    planes: NDArray[np.generic],
-    first: int,
-    shape: tuple[int, ...],
-    radius: tuple[int, ...],
-    layer: NDArray[np.generic] | float,
+    cells: NDArray[np.generic],
+    block: _Block,
+    problem: Problem,
+    layer: NDArray[np.generic] | np.float64,
 ) -> None:
-    """Set the boundary layer of planes [first, first + len) to that of ``layer``."""
-    given = np.broadcast_to(np.asarray(layer, dtype=planes.dtype), planes.shape)
-    for index in range(len(planes)):
-        if not radius[0] <= first + index < shape[0] - radius[0]:
-            planes[index] = given[index]
-    for axis in range(1, len(shape)):
-        if radius[axis]:
-            inner, outer = np.moveaxis(planes, axis, 0), np.moveaxis(given, axis, 0)
-            inner[: radius[axis]] = outer[: radius[axis]]
-            inner[shape[axis] - radius[axis] :] = outer[shape[axis] - radius[axis] :]
+    """Set the boundary layer of a block to that of ``layer``."""
+    given = np.broadcast_to(np.asarray(layer, dtype=cells.dtype), cells.shape)
+    shape, radius = problem.shape, problem.stencil.radius
+    axes = [(block.planes, shape[0], radius[0]), (range(shape[-1]), shape[-1], radius[-1])]
+    if problem.ndim == 3:
+        axes.insert(1, (block.rows, shape[1], radius[1]))
+    else:
+        axes.insert(1, (range(1), 1, 0))
+    for axis, (part, extent, reach) in enumerate(axes):
+        inner, outer = np.moveaxis(cells, axis, 0), np.moveaxis(given, axis, 0)
+        low, high = max(0, reach - part.start), max(0, extent - reach - part.start)
+        inner[:low] = outer[:low]
+        inner[high:] = outer[high:]

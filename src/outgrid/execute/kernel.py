@@ -63,22 +63,27 @@ class Kernel:
 
     def advance(self, plan: Plan, window: Window, instruction: Advance) -> None:
         """Carry out one advance, all of its parts in order. Releases the interpreter lock."""
+        stride = plan.layout.row_stride_bytes // ITEM_BYTES[plan.dtype]
         for part in instruction.parts:
-            done = sum(plan.depths[: part.sweep])
-            pointers = window.plane_tables(part.sweep, part.first)
+            trip = part.trip
+            done = sum(plan.depths[: trip.sweep])
+            pointers = window.plane_tables(trip, part.first)
             slab = _Slab(
                 rings=pointers.ctypes.data,
                 parameters=self.parameters[done:].ctypes.data,
                 planes=plan.planes,
                 rows=plan.layout.rows,
                 columns=plan.shape[-1],
-                row_stride=plan.layout.row_stride_bytes // ITEM_BYTES[plan.dtype],
+                row_stride=stride,
                 first=part.first,
                 last=part.last,
-                depth=plan.depths[part.sweep],
-                base=plan.base(part.sweep),
+                depth=trip.depth,
+                base=plan.base(trip.sweep),
                 skew=plan.skew,
-                row_high=plan.layout.rows,
+                row_low=trip.low,
+                row_high=trip.high,
+                row_skew=plan.strips.skew,
+                row_offset=-stride * plan.row_origin(trip),
                 order=ORDERS[plan.tile.order],
                 tile_rows=plan.tile.rows,
                 tile_planes=plan.tile.planes,
@@ -87,7 +92,7 @@ class Kernel:
             status = self.library.handle.outgrid_advance(ctypes.byref(slab))
             if status != 0:
                 raise ExecutionError(
-                    f"the kernel failed with status {status} in sweep {part.sweep}, front "
+                    f"the kernel failed with status {status} in sweep {trip.sweep}, front "
                     f"positions {part.first}..{part.last}"
                 )
 
@@ -98,7 +103,7 @@ class Kernel:
         the layer of fixed cells that a grid has. There are no more steps than rows of
         ``parameters``. Releases the interpreter lock.
         """
-        pointers = window.plane_tables(0, 0)
+        pointers = window.plane_tables(plan.trips[0], 0)
         slab = _Slab(
             rings=pointers.ctypes.data,
             parameters=self.parameters.ctypes.data,

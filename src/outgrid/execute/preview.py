@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,33 +39,43 @@ class Preview:
         self.steps: list[int] = []
         path.write_bytes(header_bytes((0, *self._shape), np.float32))
 
-    def initial(self, arrival: Arrival, first: int, planes: NDArray[np.generic]) -> None:
-        """Look at planes on their way into the store."""
+    def initial(
+        self, arrival: Arrival, planes: range, rows: range, cells: NDArray[np.generic]
+    ) -> None:
+        """Look at a block on its way into the store."""
         if arrival.field == self._field and arrival.level == 0:
-            self._take(0, range(first, first + len(planes)), lambda plane: planes[plane - first])
+            self._take(0, planes, rows, lambda plane: cells[plane - planes.start])
 
     def leaving(self, put: Put, window: Window) -> None:
         """Look at planes on their way out of the window."""
-        if put.field == self._field and put.level == 0 and put.state % self._keep_every == 0:
+        wanted = put.field == self._field and put.level == 0 and not put.seam
+        if wanted and put.state % self._keep_every == 0:
 
             def plane_of(plane: int) -> NDArray[np.generic]:
-                (view,) = window.views(put.field, put.ring, put.sweep, plane, plane + 1)
+                (view,) = window.views(replace(put, first=plane, last=plane + 1))
                 return view
 
-            self._take(put.state, range(put.first, put.last), plane_of)
+            self._take(put.state, range(put.first, put.last), put.rows, plane_of)
 
     def _take(
-        self, state: int, planes: range, plane_of: Callable[[int], NDArray[np.generic]]
+        self,
+        state: int,
+        planes: range,
+        rows: range,
+        plane_of: Callable[[int], NDArray[np.generic]],
     ) -> None:
-        """Sample ``planes``; only those that the frame shows are looked at."""
+        """Sample ``rows`` of ``planes``; only those that the frame shows are looked at."""
         frame = self._frames.setdefault(state, np.zeros(self._shape, np.float32))
-        left = self._left.setdefault(state, self._plan.planes)
+        left = self._left.setdefault(state, self._plan.planes * self._plan.layout.rows)
         if len(self._plan.shape) == 2:
             for row in range(-(-planes.start // self.stride), -(-planes.stop // self.stride)):
                 frame[row] = plane_of(row * self.stride).reshape(-1)[:: self.stride]
         elif self._plan.planes // 2 in planes:
-            frame[:] = plane_of(self._plan.planes // 2)[:: self.stride, :: self.stride]
-        self._left[state] = left - len(planes)
+            shown = range(-(-rows.start // self.stride), -(-rows.stop // self.stride))
+            first = shown.start * self.stride - rows.start
+            seen = plane_of(self._plan.planes // 2)[first :: self.stride, :: self.stride]
+            frame[shown.start : shown.stop] = seen
+        self._left[state] = left - len(planes) * len(rows)
         if self._left[state] == 0:
             self._write(state, self._frames.pop(state))
 

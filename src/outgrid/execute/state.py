@@ -6,6 +6,7 @@
     SCRATCH/u.0.npy u.1.npy     the two files of every evolving level, roles swapped each sweep
     SCRATCH/h.npy               a coefficient
     ....npy.xxh3                the checksums of the rows of a field, beside it
+    SCRATCH/u.seam.0.npy        what a strip leaves to the next one, of ring 0
     OUT/u.npy                   the result, renamed from scratch at the end
 
 The manifest is replaced by write, fsync, rename, fsync of the folder: after a crash it is the old
@@ -25,6 +26,7 @@ import msgspec
 
 from outgrid.durable import make_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
+from outgrid.plan.lifetime import MOST_RINGS
 from outgrid.plan.model import Arrival
 from outgrid.record import RECORD_NAME, Part
 from outgrid.stencil.problem import PREVIOUS
@@ -138,6 +140,10 @@ class RunFolder:
         """The working file of a level; a constant field has one for both parities."""
         return self.scratch / f"{level_name(arrival)}{'' if arrival.constant else f'.{parity}'}.npy"
 
+    def seam(self, field: str, ring: int) -> Path:
+        """The working file of the seams of a ring."""
+        return self.scratch / f"{field}.seam.{ring}.npy"
+
     def result(self, arrival: Arrival) -> Path:
         """Where the final values of an evolving level go."""
         return self.out / f"{level_name(arrival)}.npy"
@@ -200,8 +206,11 @@ class RunFolder:
 
     def working_names(self, levels: tuple[Arrival, ...]) -> tuple[str, ...]:
         """Names of all files that the run makes in scratch."""
-        fields = dict.fromkeys(self.path(level, parity) for level in levels for parity in (0, 1))
-        return tuple(name for path in fields for name in (path.name, sums_path(path).name))
+        files = dict.fromkeys(self.path(level, parity) for level in levels for parity in (0, 1))
+        files |= {
+            self.seam(level.field, ring): None for level in levels for ring in range(MOST_RINGS)
+        }
+        return tuple(name for path in files for name in (path.name, sums_path(path).name))
 
     def result_names(self, levels: tuple[Arrival, ...]) -> tuple[str, ...]:
         """Names of the fields that the run leaves in the end, and of their checksums."""

@@ -18,7 +18,7 @@ from outgrid.execute.kernel import Kernel
 from outgrid.execute.stop import Stop
 from outgrid.execute.window import Window
 from outgrid.plan.model import Plan
-from outgrid.plan.program import Advance, Commit, Get, Instruction, Put, plane_updates, program
+from outgrid.plan.program import Advance, Commit, Get, Instruction, Move, Put, program, row_updates
 from outgrid.storage import Completion, Planes, Store, Transfers
 
 # A request that takes longer than this has gone missing; a run that waits for it says so.
@@ -27,6 +27,7 @@ TURN_SECONDS = 1.0  # after which a run that waits looks whether it has to stop
 PROGRESS_SECONDS = 0.25
 
 StoreKey = tuple[str, int, int]  # field, level, state modulo 2
+SeamKey = tuple[str, int]  # field, ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Tally:
     wait_seconds: float = 0.0
     read_bytes: int = 0
     written_bytes: int = 0
-    plane_updates: int = 0
+    row_updates: int = 0
     waits: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
 
 
@@ -70,15 +71,18 @@ def stream(
     instructions: Iterable[Instruction] | None = None,
     tally: Tally | None = None,
     stop: Stop | None = None,
+    seams: Mapping[SeamKey, Store] | None = None,
 ) -> Tally:
     """Run the whole program, counting into ``tally`` (which ``committed`` may look at).
+
+    ``seams`` are the stores of the seams where there are strips.
 
     ``committed(state)`` is called when every byte of ``state`` is durable in its stores and has to
     make that known durably; ``leaving`` sees each put before it starts. Raises StoreError where a
     transfer failed, ExecutionError where the program cannot go on, and Stopped where ``stop`` asks
     for it between two slabs.
     """
-    run = _Run(plan, kernel, window, stores, transfers, committed, progress, leaving)
+    run = _Run(plan, kernel, window, stores, transfers, committed, progress, leaving, seams or {})
     run.tally, run.stop = tally or run.tally, stop or run.stop
     return run.obey(program(plan) if instructions is None else instructions)
 
@@ -94,9 +98,10 @@ class _Run:
         committed: Callable[[int], None],
         progress: Callable[[Progress], None] | None,
         leaving: Callable[[Put, Window], None] | None,
+        seams: Mapping[SeamKey, Store],
     ) -> None:
         self.plan, self.kernel, self.window = plan, kernel, window
-        self.stores, self.transfers = stores, transfers
+        self.stores, self.seams, self.transfers = stores, seams, transfers
         self.committed, self.progress, self.leaving = committed, progress, leaving
         self.marks = Watermarks()
         self.tally, self.stop = Tally(), Stop()
@@ -104,9 +109,8 @@ class _Run:
         self.gets: deque[Get] = deque()
         self.puts: deque[Put] = deque()
         self.commits: deque[Commit] = deque()
-        self.flying: dict[int, tuple[Get | Put, Store]] = {}
+        self.flying: dict[int, tuple[Move, Store]] = {}
         self.flushing: dict[int, Store] = {}
-        self.rows = range(plan.layout.rows)
         self.started = self.reported = time.perf_counter()
 
     def obey(self, instructions: Iterable[Instruction]) -> Tally:
@@ -139,7 +143,7 @@ class _Run:
         self.slowest_seconds = max(self.slowest_seconds, end - waiting)
         self.tally.wait_seconds += begin - waiting
         self.tally.compute_seconds += end - begin
-        self.tally.plane_updates += plane_updates(self.plan, advance)
+        self.tally.row_updates += row_updates(self.plan, advance)
         self.marks.advanced.complete(advance.index)
         if self.progress is not None and end - self.reported > PROGRESS_SECONDS:
             self.reported = end
@@ -184,12 +188,19 @@ class _Run:
         if self.commits and not self.flushing and self.marks.open(self.commits[0].gate):
             self._flush(self.commits[0])
 
-    def _start(self, move: Get | Put) -> None:
-        store = self.stores[move.field, move.level, move.state % 2]
-        addresses = self.window.addresses(move.field, move.ring, move.sweep, move.first, move.last)
-        planes = Planes(addresses, self.plan.layout.row_stride_bytes)
+    def _start(self, move: Move) -> None:
+        plan, rows = self.plan, move.rows
+        if move.seam:
+            # A record of the seam begins with the row that lies farthest below the border.
+            store = self.seams[move.field, move.ring]
+            most, _ = plan.seam(plan.ring(move.field, move.ring), move.trip.depth)
+            border = move.trip.low if isinstance(move, Get) else move.trip.high
+            rows = range(rows.start - border + most, rows.stop - border + most)
+        else:
+            store = self.stores[move.field, move.level, move.state % 2]
+        planes = Planes(self.window.addresses(move), plan.layout.row_stride_bytes)
         act = store.get if isinstance(move, Get) else store.put
-        self.flying[act(range(move.first, move.last), self.rows, planes)] = (move, store)
+        self.flying[act(range(move.first, move.last), rows, planes)] = (move, store)
 
     def _flush(self, commit: Commit) -> None:
         """Make what was written to the files of a state durable, all of them at once."""
@@ -211,8 +222,8 @@ class _Run:
                 move, store = self.flying.pop(completion.ticket)
                 self._settle_move(completion, move, store)
 
-    def _settle_move(self, completion: Completion, move: Get | Put, store: Store) -> None:
-        moved = (move.last - move.first) * self.plan.plane_bytes
+    def _settle_move(self, completion: Completion, move: Move, store: Store) -> None:
+        moved = move.count * self.plan.layout.row_bytes
         if isinstance(move, Get):
             _check(completion, store, _words(move))
             self.tally.read_bytes += moved
@@ -224,9 +235,10 @@ class _Run:
 
     def _progress(self, advance: Advance) -> Progress:
         plan, tally = self.plan, self.tally
-        share = tally.plane_updates / max(1, plan.planes * sum(plan.depths))
+        rows = plan.planes * plan.layout.rows
+        share = tally.row_updates / max(1, rows * sum(plan.depths))
         return Progress(
-            sweep=advance.parts[-1].sweep if advance.parts else plan.sweeps - 1,
+            sweep=advance.parts[-1].trip.sweep if advance.parts else plan.sweeps - 1,
             sweeps=plan.sweeps,
             slab=advance.index,
             slabs=plan.slabs,
@@ -239,9 +251,10 @@ class _Run:
         )
 
 
-def _words(move: Get | Put) -> str:
+def _words(move: Move) -> str:
     act = "reading" if isinstance(move, Get) else "writing"
-    return f"{act} planes {move.first}..{move.last} of {move.field} in sweep {move.sweep}"
+    what = f"the seam of {move.field}" if move.seam else move.field
+    return f"{act} planes {move.first}..{move.last} of {what} in sweep {move.trip.sweep}"
 
 
 def _check(completion: Completion, store: Store, what: str) -> None:

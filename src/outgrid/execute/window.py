@@ -7,6 +7,8 @@ import numpy as np
 from outgrid.native import Buffer, as_array
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.plan.model import Plan, Ring
+from outgrid.plan.program import Move
+from outgrid.plan.strips import Trip
 
 PAGE_BYTES = 4096
 
@@ -31,38 +33,47 @@ class Window:
             table = buffer.address + GUARD_BYTES + slots * plan.layout.pitch_bytes
             self._tables[ring.field, ring.index] = table
 
-    def addresses(self, field: str, index: int, sweep: int, first: int, last: int) -> np.ndarray:
-        """Addresses of planes [first, last) of ``sweep`` in a ring."""
-        table = self._tables[field, index]
-        slot = (self._plan.slot_origin(sweep) + first) % self._rings[field, index].planes
-        return table[slot : slot + last - first]
+    def addresses(self, move: Move) -> np.ndarray:
+        """Addresses of the first row of ``move`` in each of its planes."""
+        table = self._tables[move.field, move.ring]
+        ring = self._rings[move.field, move.ring]
+        slot = (self._plan.slot_origin(move.trip) + move.first) % ring.planes
+        row = move.rows.start - self._plan.row_origin(move.trip)
+        offset_bytes = row * self._plan.layout.row_stride_bytes
+        return table[slot : slot + move.last - move.first] + offset_bytes
 
-    def views(self, field: str, index: int, sweep: int, first: int, last: int) -> list[np.ndarray]:
-        """Planes [first, last) of ``sweep`` as arrays on the window's own memory."""
-        layout = self._plan.layout
+    def views(self, move: Move) -> list[np.ndarray]:
+        """The rows of ``move``, plane by plane, as arrays on the window's own memory."""
+        ring = self._rings[move.field, move.ring]
+        return [
+            self._rows(ring, address, len(move.rows)) for address in self.addresses(move).tolist()
+        ]
+
+    def slots(self, field: str, index: int) -> list[np.ndarray]:
+        """All slots of a ring as arrays on the window's own memory."""
         ring = self._rings[field, index]
-        buffer = self._buffers[self._plan.rings.index(ring)]
-        columns = layout.row_stride_bytes // ITEM_BYTES[self._plan.dtype]
-        found: list[np.ndarray] = []
-        for address in self.addresses(field, index, sweep, first, last).tolist():
-            offset_bytes = address - buffer.address
-            cells = as_array(
-                buffer, self._plan.dtype, offset_bytes=offset_bytes, count=layout.rows * columns
-            )
-            found.append(cells.reshape(layout.rows, columns)[:, : self._plan.shape[-1]])
-        return found
+        addresses = self._tables[field, index][: ring.planes].tolist()
+        return [self._rows(ring, address, self._plan.layout.window_rows) for address in addresses]
 
-    def plane_tables(self, sweep: int, front: int) -> np.ndarray:
-        """Per ring the address of a table in which entry z is plane z of ``sweep``.
+    def _rows(self, ring: Ring, address: int, rows: int) -> np.ndarray:
+        buffer = self._buffers[self._plan.rings.index(ring)]
+        columns = self._plan.layout.row_stride_bytes // ITEM_BYTES[self._plan.dtype]
+        cells = as_array(
+            buffer, self._plan.dtype, offset_bytes=address - buffer.address, count=rows * columns
+        )
+        return cells.reshape(rows, columns)[:, : self._plan.shape[-1]]
+
+    def plane_tables(self, trip: Trip, front: int) -> np.ndarray:
+        """Per ring the address of a table in which entry z is plane z of ``trip``.
 
         Valid for the planes that a slab from ``front`` on touches. One int64 per ring, in the
         order of the plan's rings.
         """
-        return np.array([self._table(r, sweep, front) for r in self._plan.rings], dtype=np.int64)
+        return np.array([self._table(r, trip, front) for r in self._plan.rings], dtype=np.int64)
 
-    def _table(self, ring: Ring, sweep: int, front: int) -> int:
+    def _table(self, ring: Ring, trip: Trip, front: int) -> int:
         lowest = 0 if self._plan.resident else front - ring.high
-        slot = (self._plan.slot_origin(sweep) + lowest) % ring.planes
+        slot = (self._plan.slot_origin(trip) + lowest) % ring.planes
         return self._tables[ring.field, ring.index].ctypes.data + 8 * (slot - lowest)
 
     def fill(self, noise: np.random.Generator) -> None:

@@ -13,6 +13,8 @@ from outgrid.plan.skew import Reading, Skew, Writing, solve
 from outgrid.stencil.expression import accesses
 from outgrid.stencil.model import Field, Stencil
 
+MOST_RINGS = 3  # of one field
+
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
@@ -63,7 +65,7 @@ def ring_count(field: Field, stencil: Stencil) -> int:
 
 
 def dependences(stencil: Stencil, axis: int = 0) -> Dependences:
-    """Readings and writings of every stage along an axis.
+    """Readings and writings of every stage along ``axis``, in the same order for each axis.
 
     A fixed cell reads its own level one step back.
     """

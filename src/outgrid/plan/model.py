@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from outgrid.plan.explain import explain
+from outgrid.plan.strips import Strips, Trip
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +31,30 @@ class Ring:
 class Arrival:
     """A time level of a field that enters the window: planes with ``Z + lead < F1`` must be in.
 
-    ``level`` is 0 or -1. A constant field arrives in level 0 of ring 0 in every sweep.
+    ``level`` is 0 or -1. A constant field arrives in level 0 of ring 0 in every sweep. Of a strip
+    [low, high) the rows up to ``high - row_lead`` must be in.
     """
 
     field: str
     level: int
     lead: int
     constant: bool
+    row_lead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Departure:
     """A time level of a field that leaves: version ``depth + level`` of the sweep.
 
-    ``shift`` is that of the stage that writes the field, ``lead`` that of the field's arrival.
+    ``shift`` is that of the stage that writes the field, ``lead`` and ``row_lead`` are those of the
+    field's arrival.
     """
 
     field: str
     level: int
     shift: int
     lead: int
+    row_lead: int = 0
 
     def lag(self, depth: int, skew: int) -> int:
         """Planes with ``Z + lag < F1`` are final once the slab that ends at F1 is done.
@@ -58,10 +63,16 @@ class Departure:
         """
         return max(self.lead, skew * (depth + self.level) + self.shift)
 
+    def row_lag(self, depth: int, row_skew: int) -> int:
+        """The same along the rows: those of a strip that leave lie so much lower."""
+        return max(self.row_lead, row_skew * (depth + self.level))
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How a plane lies in the window. Rows are ``row_stride_bytes`` apart, planes ``pitch_bytes``.
+
+    ``rows`` are those of the grid, of which the window holds ``window_rows`` at a time.
 
     ``staged`` planes pass through a bounce buffer because the file's rows or planes do not fall
     on the boundaries that direct I/O and whole vectors need.
@@ -69,6 +80,7 @@ class Layout:
 
     rows: int
     row_bytes: int
+    window_rows: int
     row_stride_bytes: int
     pitch_bytes: int
     staged: bool
@@ -103,9 +115,10 @@ class Prediction:
 class Plan:
     """Everything that an executor needs to know, in bytes, planes and seconds.
 
-    ``depths`` holds the steps of each sweep. Sweep p reads state p and writes state p + 1; its
-    plane z is plane ``p * pitch_planes + z`` of the stream. A ``resident`` plan holds whole
-    fields: planes arrive in the first sweep and leave in the last.
+    ``depths`` holds the steps of each sweep. Sweep p reads state p and writes state p + 1, in one
+    trip through the window or, cut into strips, in several; plane z of trip i is plane
+    ``i * pitch_planes + z`` of the stream. A ``resident`` plan holds whole fields: planes arrive
+    in the first sweep and leave in the last.
     """
 
     problem_digest: str
@@ -118,6 +131,7 @@ class Plan:
     skew: int
     shifts: tuple[int, ...]
     pitch_planes: int
+    strips: Strips
     resident: bool
     rings: tuple[Ring, ...]
     arrivals: tuple[Arrival, ...]
@@ -168,7 +182,8 @@ class Plan:
         """Number of slabs of the whole stream."""
         if not self.depths:
             return 0
-        end = (self.sweeps - 1) * self.pitch_planes + self.planes
+        trips = sum(self.strips.count(depth) for depth in self.depths)
+        end = (trips - 1) * self.pitch_planes + self.planes
         end += self.skew * self.depths[-1] + max(self.shifts)
         return -(-end // self.slab_planes)
 
@@ -180,12 +195,50 @@ class Plan:
         """Number of rings of ``field``."""
         return sum(1 for ring in self.rings if ring.field == field)
 
-    def slot_origin(self, sweep: int) -> int:
-        """What is added to a plane of ``sweep`` before it is taken modulo a ring's planes.
+    def slot_origin(self, trip: Trip) -> int:
+        """What is added to a plane of ``trip`` before it is taken modulo a ring's planes.
 
-        A streamed sweep goes on where the one before it ended; a resident field keeps its place.
+        A streamed trip goes on where the one before it ended; a resident field keeps its place.
         """
-        return 0 if self.resident else sweep * self.pitch_planes
+        return 0 if self.resident else trip.index * self.pitch_planes
+
+    def row_origin(self, trip: Trip) -> int:
+        """The row of the grid that lies in row 0 of the window's planes during ``trip``."""
+        return self.strips.origin(trip, self.layout.window_rows)
+
+    def arriving(self, arrival: Arrival, trip: Trip) -> range:
+        """Rows of a level that come from its file in ``trip``."""
+        rows = self.strips.constant if arrival.constant else self.strips.owned
+        return rows(trip, arrival.row_lead)
+
+    def leaving(self, departure: Departure, trip: Trip) -> range:
+        """Rows of a level that go to its file in ``trip``."""
+        return self.strips.owned(trip, departure.row_lag(trip.depth, self.strips.skew))
+
+    def seam(self, ring: Ring, depth: int) -> tuple[int, int]:
+        """(most, least) rows below a border of strips between which ``ring`` holds a seam."""
+        leads = {
+            arrival.level: arrival.row_lead
+            for arrival in self.arrivals
+            if arrival.field == ring.field and not arrival.constant
+        }
+        return self.strips.seam(depth, leads, self.ring_count(ring.field), ring.index)
+
+    @property
+    def seams(self) -> dict[tuple[str, int], tuple[int, ...]]:
+        """Shapes of the places of all seams, by field and ring; none for whole planes.
+
+        Record z of a place has a row for each row of plane z that a strip leaves to the next.
+        """
+        cut = {depth for depth in self.depths if self.strips.count(depth) > 1}
+        found: dict[tuple[str, int], tuple[int, ...]] = {}
+        for ring in self.rings:
+            rows = max(
+                (most - least for most, least in (self.seam(ring, d) for d in cut)), default=0
+            )
+            if rows:
+                found[ring.field, ring.index] = (self.planes, rows, self.shape[-1])
+        return found
 
     def base(self, sweep: int) -> int:
         """Version of level 0 of ``sweep`` for the choice of rings.
@@ -194,6 +247,11 @@ class Plan:
         between sweeps, so its levels are counted from the start of the run.
         """
         return sum(self.depths[:sweep]) if self.resident else 0
+
+    @property
+    def trips(self) -> tuple[Trip, ...]:
+        """All passages of a strip through the window, in order; one per sweep for whole planes."""
+        return self.strips.trips(self.depths)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, with the derived figures that readers of a plan look for."""

@@ -15,8 +15,9 @@ from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.cost import Rates, calibrated_rate, predict, rates, updates_per_second
 from outgrid.plan.layout import describe
-from outgrid.plan.model import Plan, Prediction, Ring, Tile
+from outgrid.plan.model import Layout, Plan, Prediction, Ring, Tile
 from outgrid.plan.sizing import Sizing, given_steps, split_steps
+from outgrid.plan.strips import Strips
 from outgrid.plan.tiling import choose_tile, tile_levels
 from outgrid.stencil.problem import Problem
 from outgrid.units import format_bytes
@@ -24,8 +25,10 @@ from outgrid.units import format_bytes
 SCHEMES = ("skewed", "plain")
 # Slabs are sized in bytes per field: below, requests get small; above, memory is better spent on
 # depth.
-SLAB_BYTES = (1 << 20, 1 << 27)
+SLAB_BYTES = (1 << 20, 1 << 29)
 RESIDENT_SLAB_PLANES = 64
+WORTH_CUTTING = 1.05
+CUT_SLAB_PLANES = 64  # of strips: beyond, memory is better spent on their height
 RESIDENT_SLAB_BYTES = 4 << 30
 
 
@@ -36,10 +39,25 @@ class _Candidate:
     depths: tuple[int, ...]
     slab: int
     resident: bool
+    strips: Strips
+    layout: Layout
     tile: Tile
     rings: tuple[Ring, ...]
     window_bytes: int
+    transfer_bytes: int
+    moved_bytes: tuple[int, int]
     prediction: Prediction
+
+    @property
+    def price(self) -> float:
+        """Expected seconds; strips, which wear the flash more, must be worth it."""
+        cut = self.strips.count(max(self.depths, default=0)) > 1
+        return self.prediction.seconds * (WORTH_CUTTING if cut else 1.0)
+
+    @property
+    def needed_bytes(self) -> int:
+        """Memory beside what the process needs in any case."""
+        return self.window_bytes + self.transfer_bytes
 
 
 def plan(
@@ -74,19 +92,13 @@ class _Choice:
         self.sizing = Sizing(problem)
         self.threads = options.threads or machine.cores
         self.rates: Rates = rates(problem, machine, self.threads)
-        self.transfer_bytes = self._transfer_bytes()
-        self.room = options.memory_bytes - fixed_bytes - self.transfer_bytes
+        self.room = options.memory_bytes - fixed_bytes
+        self.whole = self.sizing.layout(self.sizing.strips(0), 0)
         self._check_options()
 
-    @property
-    def _pitch(self) -> int:
-        return self.sizing.layout.pitch_bytes
-
-    def _transfer_bytes(self) -> int:
+    def _transfer_bytes(self, layout: Layout) -> int:
         """Staging buffers of the I/O queue, beside the window."""
-        if not self.sizing.layout.staged:
-            return 0
-        return self.options.queue_depth * self.options.request_bytes
+        return self.options.queue_depth * self.options.request_bytes if layout.staged else 0
 
     def _check_options(self) -> None:
         options, planes = self.options, self.problem.shape[0]
@@ -107,6 +119,24 @@ class _Choice:
             )
         if options.threads is not None and options.threads < 1:
             raise UsageError(f"threads {options.threads} is below 1")
+        if options.strip_rows is not None:
+            self._check_strips(options.strip_rows)
+
+    def _check_strips(self, height: int) -> None:
+        if self.problem.ndim == 2:
+            raise UsageError("strip_rows cuts planes of several rows; a plane in 2-D is one row")
+        if not self.sizing.can_cut:
+            raise UsageError(
+                f"strip_rows is for stencils of one stage; {self.problem.stencil.name!r} has "
+                f"{len(self.problem.stencil.stages)}: leave it out"
+            )
+        if height < 1:
+            raise UsageError(f"strip_rows {height} is below 1 row per strip")
+        if self.options.tier == "memory":
+            raise UsageError(
+                "strip_rows cuts what is streamed from disk; with tier memory nothing is: leave "
+                "one of the two out"
+            )
 
     def plan(self) -> Plan:
         """Price all candidates and take the best."""
@@ -118,8 +148,8 @@ class _Choice:
     def _cheapest(self, small: bool) -> _Candidate | None:
         best: _Candidate | None = None
         for candidate in self._candidates(small):
-            if candidate.window_bytes <= self.room and (
-                best is None or candidate.prediction.seconds < best.prediction.seconds * 0.999
+            if candidate.needed_bytes <= self.room and (
+                best is None or candidate.price < best.price * 0.999
             ):
                 best = candidate
         return best
@@ -128,11 +158,64 @@ class _Choice:
         if self.problem.steps == 0:
             yield self._candidate(0, self._slabs()[0], resident=False)
             return
+        streamed = self._small_slabs() if small else self._slabs()
         for resident in self._residencies():
-            streamed = self._small_slabs() if small else self._slabs()
-            for slab in self._resident_slabs() if resident else streamed:
-                for depth in self._depths(slab, resident):
-                    yield self._candidate(depth, slab, resident)
+            if not resident:
+                yield from self._cut_candidates(small)
+            if self.options.strip_rows is None:
+                for slab in self._resident_slabs() if resident else streamed:
+                    for depth in self._depths(slab, resident):
+                        yield self._candidate(depth, slab, resident)
+
+    def _cut_candidates(self, small: bool) -> Iterator[_Candidate]:
+        """Candidates of planes cut into strips; ``small``: also those of small requests."""
+        if not self.sizing.can_cut:
+            return
+        asked = self.options.slab_planes
+        for slab in [asked] if asked else self._doubling(CUT_SLAB_PLANES):
+            for candidate in self._cut(slab):
+                moved = slab * candidate.strips.height * candidate.layout.row_bytes
+                if small or asked or moved >= SLAB_BYTES[0]:
+                    yield candidate
+
+    def _cut(self, slab: int) -> Iterator[_Candidate]:
+        """Candidates of planes cut into strips, as high as memory allows for each depth."""
+        for depth in self._cut_depths():
+            height = self.options.strip_rows or self._height(depth, slab)
+            if height is None:
+                return
+            cut = self.sizing.strips(depth, height).count(depth) > 1
+            if cut or self.options.strip_rows is not None:
+                yield self._candidate(depth, slab, resident=False, height=height)
+
+    def _cut_depths(self) -> list[int]:
+        """Depths worth pricing, in steps of about a quarter."""
+        steps = self.problem.steps
+        if self.options.scheme == "plain" or self.options.depth is not None:
+            return self._depths(1, resident=False)
+        deepest = min(steps, self.problem.shape[0] // max(1, self.sizing.skew.per_step))
+        found, depth = [1], 2
+        while depth < deepest:
+            found.append(max(split_steps(steps, depth)))
+            depth = max(depth + 2, depth * 5 // 4 // 2 * 2)
+        return sorted({*found, max(split_steps(steps, max(1, deepest)))})
+
+    def _height(self, depth: int, slab: int) -> int | None:
+        """Rows of the highest strips that fit, evened out; None where not even one row does."""
+        sizing = self.sizing
+        planes = sum(r.planes for r in sizing.rings((depth,), slab, resident=False, seams=True))
+        thinnest = sizing.layout(sizing.strips(depth, 1), depth)
+        room = (self.room - self._transfer_bytes(thinnest)) // planes
+        height = room // thinnest.row_stride_bytes - sizing.row_skew * (depth + 1)
+        # A pitch is rounded up to whole pages, and an odd number of them.
+        while height > 0:
+            if sizing.layout(sizing.strips(depth, height), depth).pitch_bytes <= room:
+                break
+            height -= 1
+        if height < 1:
+            return None
+        total = self.problem.shape[1] + sizing.row_skew * depth
+        return -(-total // -(-total // height))
 
     def _residencies(self) -> tuple[bool, ...]:
         tier = self.options.tier
@@ -144,7 +227,7 @@ class _Choice:
         """Slabs worth pricing."""
         if self.options.slab_planes is not None:
             return [self.options.slab_planes]
-        plane_bytes = self.sizing.layout.pitch_bytes
+        plane_bytes = self.whole.pitch_bytes
         found = self._slabs_up_to(SLAB_BYTES[1])
         large = [slab for slab in found if slab * plane_bytes >= SLAB_BYTES[0]]
         return large or found[-1:] or [1]
@@ -154,7 +237,7 @@ class _Choice:
         next event, and every slab costs a start and an end of the threads' work."""
         if self.options.slab_planes is not None:
             return [self.options.slab_planes]
-        planes = RESIDENT_SLAB_BYTES // self.sizing.layout.pitch_bytes
+        planes = RESIDENT_SLAB_BYTES // self.whole.pitch_bytes
         return [max(RESIDENT_SLAB_PLANES, min(2 * self.problem.shape[0], planes))]
 
     def _small_slabs(self) -> list[int]:
@@ -164,11 +247,13 @@ class _Choice:
         return self._slabs_up_to(SLAB_BYTES[0]) or [1]
 
     def _slabs_up_to(self, nbytes: int) -> list[int]:
-        planes, plane_bytes = self.problem.shape[0], self.sizing.layout.pitch_bytes
+        return self._doubling(nbytes // self.whole.pitch_bytes)
+
+    def _doubling(self, most: int) -> list[int]:
+        """Slabs of 1, 2, 4, 6, ... planes up to ``most``, fewer than the grid has."""
         slab, found = 1, list[int]()
-        while slab < planes:
-            if slab * plane_bytes <= nbytes:
-                found.append(slab)
+        while slab < self.problem.shape[0] and slab <= most:
+            found.append(slab)
             slab = slab * 2 if slab < 4 else slab * 3 // 2 // 2 * 2
         return found
 
@@ -186,32 +271,48 @@ class _Choice:
         """Largest depth whose window fits, by bisection; memory grows with depth."""
         if resident:
             return 64
+        room = self.room - self._transfer_bytes(self.whole)
         low, high = 1, max(1, self.problem.shape[0] // max(1, self.sizing.skew.per_step))
         while low < high:
             middle = (low + high + 1) // 2
-            if self._window_bytes(self.sizing.rings((middle,), slab, resident)) <= self.room:
+            if self._window_bytes(self.sizing.rings((middle,), slab, resident), self.whole) <= room:
                 low = middle
             else:
                 high = middle - 1
         return low
 
-    def _window_bytes(self, rings: tuple[Ring, ...]) -> int:
-        return sum(ring.planes for ring in rings) * self._pitch
+    @staticmethod
+    def _window_bytes(rings: tuple[Ring, ...], layout: Layout) -> int:
+        return sum(ring.planes for ring in rings) * layout.pitch_bytes
 
-    def _candidate(self, depth: int, slab: int, resident: bool) -> _Candidate:
+    def _candidate(
+        self, depth: int, slab: int, resident: bool, height: int | None = None
+    ) -> _Candidate:
         sizing = self.sizing
         depths = self._split(depth)
-        rings = sizing.rings(depths, slab, resident)
+        deepest = max(depths, default=0)
+        strips = sizing.strips(deepest, height)
+        layout = sizing.layout(strips, deepest)
+        rings = sizing.rings(depths, slab, resident, seams=strips.count(deepest) > 1)
         tile = choose_tile(
             self.problem, self.machine, self.options, self.threads, depth, self.calibration
         )
         rate = self._rate(tile, depth, slab)
-        trips = min(1, len(depths)) if resident else len(depths)
-        moved = (sizing.read_bytes(trips), sizing.written_bytes(trips))
+        moved = sizing.moved_bytes(depths[-1:] if resident else depths, strips)
         lead = min(1.0, sizing.skew.per_step * depth / self.problem.shape[0])
         prediction = predict(self.problem, self.machine, rate, depths, *moved, lead)
         return _Candidate(
-            depths, slab, resident, tile, rings, self._window_bytes(rings), prediction
+            depths,
+            slab,
+            resident,
+            strips,
+            layout,
+            tile,
+            rings,
+            self._window_bytes(rings, layout),
+            self._transfer_bytes(layout),
+            moved,
+            prediction,
         )
 
     def _split(self, depth: int) -> tuple[int, ...]:
@@ -234,13 +335,13 @@ class _Choice:
     def _infeasible(self) -> InfeasiblePlan:
         """What is missing, and the nearest values that fit."""
         options = self.options
-        smallest = min(self._candidates_at_least(), key=lambda c: c.window_bytes)
-        needed = smallest.window_bytes + self.fixed_bytes + self.transfer_bytes
+        smallest = min(self._candidates_at_least(), key=lambda c: c.needed_bytes)
+        needed = smallest.needed_bytes + self.fixed_bytes
         asked = "" if options.depth is None else f" for depth {options.depth}"
         slab = f" with slabs of {smallest.slab} planes" if options.slab_planes else ""
         message = (
             f"the window{asked}{slab} needs {format_bytes(smallest.window_bytes)} and the program "
-            f"itself {format_bytes(self.fixed_bytes + self.transfer_bytes)}, together above the "
+            f"itself {format_bytes(needed - smallest.window_bytes)}, together above the "
             f"memory limit of {format_bytes(options.memory_bytes)}; "
         )
         fits = None
@@ -256,17 +357,41 @@ class _Choice:
         resident = self.options.tier == "memory"
         slabs = self._resident_slabs() if resident else [1, *self._slabs()[:1]]
         for slab in slabs[-1:] if self.options.slab_planes else slabs:
-            yield self._candidate(min(depth, self.problem.steps), slab, resident)
+            for height in self._heights_at_least():
+                yield self._candidate(min(depth, self.problem.steps), slab, resident, height)
+
+    def _heights_at_least(self) -> tuple[int | None, ...]:
+        if self.options.strip_rows is not None:
+            return (self.options.strip_rows,)
+        return (None,) if not self.sizing.can_cut or self.options.tier == "memory" else (None, 1)
 
     def _deepest_that_fits(self, slab: int) -> int | None:
-        depth = self._deepest(slab, self.options.tier == "memory")
-        rings = self.sizing.rings((depth,), slab, self.options.tier == "memory")
-        return depth if self._window_bytes(rings) <= self.room else None
+        """The largest depth below the one asked for that fits, in whole planes or in strips."""
+        if self.options.tier == "memory":
+            return None
+        low, high = 0, (self.options.depth or 1) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = any(
+                candidate.needed_bytes <= self.room
+                for candidate in (
+                    self._candidate(middle, slab, resident=False, height=height)
+                    for height in self._heights_at_least()
+                )
+            )
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return low or None
 
     def _finish(self, chosen: _Candidate) -> Plan:
         problem, sizing = self.problem, self.sizing
-        trips = min(1, len(chosen.depths)) if chosen.resident else len(chosen.depths)
-        notes = [describe(sizing.layout)]
+        deepest = max(chosen.depths, default=0)
+        cut = chosen.strips.count(deepest) > 1
+        notes = [describe(chosen.layout)]
+        if cut:
+            notes.append(
+                f"planes pass in {chosen.strips.count(deepest)} strips of {chosen.strips.height} "
+                "rows; their seams are written and read again"
+            )
         notes.append("kernel rate measured" if self.calibration else "kernel rate estimated")
         levels = tile_levels(chosen.tile, problem.stencil, problem.dtype)
         across = "rows" if problem.stencil.ndim == 3 else "columns"
@@ -286,23 +411,22 @@ class _Choice:
             slab_planes=chosen.slab,
             skew=sizing.skew.per_step,
             shifts=sizing.skew.shifts,
-            pitch_planes=sizing.pitch_planes(
-                max(chosen.depths, default=0), chosen.slab, chosen.resident
-            ),
+            pitch_planes=sizing.pitch_planes(deepest, chosen.slab, chosen.resident, cut),
+            strips=chosen.strips,
             resident=chosen.resident,
             rings=chosen.rings,
             arrivals=sizing.arrivals,
             departures=sizing.departures,
-            layout=sizing.layout,
+            layout=chosen.layout,
             tile=chosen.tile,
             threads=self.threads,
             memory_bytes=self.options.memory_bytes,
             fixed_bytes=self.fixed_bytes,
             window_bytes=chosen.window_bytes,
-            transfer_bytes=self.transfer_bytes,
-            disk_bytes=sizing.disk_bytes,
-            read_bytes=sizing.read_bytes(trips),
-            written_bytes=sizing.written_bytes(trips),
+            transfer_bytes=chosen.transfer_bytes,
+            disk_bytes=sizing.disk_bytes(chosen.depths, chosen.strips),
+            read_bytes=chosen.moved_bytes[0],
+            written_bytes=chosen.moved_bytes[1],
             fill_bytes=fields * sizing.level_bytes,
             updates=problem.updates,
             flops=problem.updates * problem.stencil.flops,

@@ -6,9 +6,14 @@ later ones finish. Four rules make the gates:
 
 1. an advance needs its planes in the window, and free slots for the planes it touches first;
 2. a slot is free when its old plane is out of use and every result held in it is written;
-3. a plane of sweep p + 1 is read after the plane of sweep p was written to that place;
+3. rows of sweep p + 1 are read after those of sweep p were written to that place, and a seam after
+   the strip before wrote it;
 4. a result leaves when its last update is done, and sweep p + 1 writes over state p only after
    state p + 1 is durable.
+
+The stream is a sequence of trips: of the whole grid, sweep after sweep, or of its strips. Seams are
+moved by gets and puts like any rows; a strip reads the seam of a plane before it leaves its own in
+the same place.
 
 Instructions come in an order that is itself a valid serial execution, so running them one by one
 is correct, and running each as soon as its gate opens is correct and fast.
@@ -19,9 +24,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from outgrid.errors import InfeasiblePlan
-from outgrid.plan.model import Arrival, Departure, Plan, Ring
+from outgrid.plan.model import Plan, Ring
+from outgrid.plan.strips import Trip
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,50 +42,55 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Get:
-    """Read planes [first, last) of a field's ``level`` in ``state`` into a ring."""
+class Move:
+    """Planes [first, last) and ``rows`` of a field's ``level``, between a ring and a place.
+
+    The place is the file of ``state``, or the ``seam`` below or above the strip of ``trip``.
+    """
 
     index: int
-    sweep: int
+    trip: Trip
     field: str
     level: int
     state: int
     ring: int
     first: int
     last: int
+    rows: range
+    seam: bool
     gate: Gate
+
+    @property
+    def count(self) -> int:
+        """Rows of all planes together."""
+        return (self.last - self.first) * len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Get(Move):
+    """Read into a ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put(Move):
+    """Write from a ring; the rows are part of ``state`` from then on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The share of one sweep in an advance: its own front positions [first, last)."""
+    """The share of one trip in an advance: its own front positions [first, last)."""
 
-    sweep: int
+    trip: Trip
     first: int
     last: int
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Move the front over one slab: all levels of every sweep that is under it."""
+    """Move the front over one slab: all levels of every trip that is under it."""
 
     index: int
     parts: tuple[Part, ...]
-    gate: Gate
-
-
-@dataclass(frozen=True, slots=True)
-class Put:
-    """Write planes [first, last) of a field's ``level`` from a ring; they are part of ``state``."""
-
-    index: int
-    sweep: int
-    field: str
-    level: int
-    state: int
-    ring: int
-    first: int
-    last: int
     gate: Gate
 
 
@@ -94,20 +106,23 @@ class Commit:
 Instruction = Get | Advance | Put | Commit
 
 
-def levels(plan: Plan, advance: Advance) -> Iterator[tuple[int, int, int, int, int]]:
-    """(sweep, step, stage, first, last) of the planes that an advance updates, in order."""
+def levels(plan: Plan, advance: Advance) -> Iterator[tuple[Trip, int, int, range, range]]:
+    """(trip, step, stage, planes, rows) that an advance updates, in order."""
     for part in advance.parts:
-        for step in range(1, plan.depths[part.sweep] + 1):
+        for step in range(1, part.trip.depth + 1):
+            rows = plan.strips.owned(part.trip, plan.strips.skew * step)
             for stage, shift in enumerate(plan.shifts):
                 back = shift + plan.skew * step
-                first, last = max(0, part.first - back), min(plan.planes, part.last - back)
-                if first < last:
-                    yield part.sweep, step, stage, first, last
+                planes = range(max(0, part.first - back), min(plan.planes, part.last - back))
+                if planes and rows:
+                    yield part.trip, step, stage, planes, rows
 
 
-def plane_updates(plan: Plan, advance: Advance) -> int:
-    """Planes times steps that one advance begins to update."""
-    return sum(last - first for _, _, stage, first, last in levels(plan, advance) if stage == 0)
+def row_updates(plan: Plan, advance: Advance) -> int:
+    """Planes times rows times steps that one advance begins to update."""
+    return sum(
+        len(planes) * len(rows) for _, _, stage, planes, rows in levels(plan, advance) if stage == 0
+    )
 
 
 def program(plan: Plan) -> Iterator[Instruction]:
@@ -115,19 +130,46 @@ def program(plan: Plan) -> Iterator[Instruction]:
     return _Lowering(plan).run() if plan.depths else iter(())
 
 
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """What enters or leaves the window with one trip, for planes Z with ``Z + lag`` in a slab."""
+
+    field: str
+    level: int
+    ring: int
+    lag: int
+    rows: range
+    seam: bool
+    constant: bool = False
+
+    @property
+    def place(self) -> tuple[str, int, bool]:
+        """The file, or the seam, that the rows lie in."""
+        return self.field, self.ring if self.seam else self.level, self.seam
+
+
 class _Lowering:
     """State of the lowering: what was emitted so far, and who used each slot and place last."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.trips = plan.trips
         self.rings = {(ring.field, ring.index): ring for ring in plan.rings}
         self.counts = {field: plan.ring_count(field) for field, _ in self.rings}
         self.advanced = self.got = self.put = self.committed = 0
         self.got_by_slab: list[int] = []  # watermark of the gets that slabs 0..i need
-        # Watermark of the puts that must end before a slot is used again (rule 2). For each level
-        # and state, how far its planes were written, as pairs of last plane and watermark (rule 3).
+        # Watermark of the puts that must end before a slot is used again (rule 2). For each place
+        # and trip, how far its planes were written, as pairs of last plane and watermark (rule 3).
         self.slot_put = {key: [0] * ring.planes for key, ring in self.rings.items()}
-        self.file_put: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
+        self.written: dict[tuple[tuple[str, int, bool], int], list[tuple[int, int]]] = {}
+        self.entering: dict[int, tuple[_Flow, ...]] = {}
+        self.leaving: dict[int, tuple[_Flow, ...]] = {}
+        self.first_trips = [0]
+        for depth in plan.depths:
+            self.first_trips.append(self.first_trips[-1] + plan.strips.count(depth))
+        self.departures = {(each.field, each.level): each for each in plan.departures}
+        reach = plan.skew * plan.depth + max(plan.shifts)
+        self.longest = plan.planes + max(reach, *(ring.high for ring in plan.rings)) + 1
 
     def run(self) -> Iterator[Instruction]:
         """Alternate: every get that the window has room for, one advance, its puts, commits."""
@@ -144,31 +186,81 @@ class _Lowering:
             yield self._advance(slab)
             yield from self._puts(slab)
 
-    def _under(self, slab: int, lag: int) -> Iterator[tuple[int, int, int]]:
-        """(sweep, first, last) of the planes Z with ``Z + lag`` in ``slab``."""
+    def _active(self, slab: int) -> tuple[Trip, ...]:
+        """Trips that may have planes under the front, or on their way in or out, in ``slab``."""
         plan = self.plan
-        start, stop = slab * plan.slab_planes - lag, (slab + 1) * plan.slab_planes - lag
-        for sweep in range(max(0, start // plan.pitch_planes), plan.sweeps):
-            origin = sweep * plan.pitch_planes
-            if origin >= stop:
-                return
-            first, last = max(0, start - origin), min(plan.planes, stop - origin)
-            if first < last:
-                yield sweep, first, last
+        start, stop = slab * plan.slab_planes, (slab + 1) * plan.slab_planes
+        first = max(0, (start - self.longest) // plan.pitch_planes)
+        return self.trips[first : -(-stop // plan.pitch_planes)]
+
+    def _planes(self, slab: int, trip: Trip, lag: int) -> range:
+        """The planes Z of a trip with ``Z + lag`` in ``slab``."""
+        plan = self.plan
+        start = slab * plan.slab_planes - lag - trip.index * plan.pitch_planes
+        return range(max(0, start), min(plan.planes, start + plan.slab_planes))
 
     def _ring(self, field: str, sweep: int, version: int) -> Ring:
         return self.rings[field, (self.plan.base(sweep) + version) % self.counts[field]]
 
-    def _slots(self, sweep: int, first: int, last: int) -> range:
-        origin = self.plan.slot_origin(sweep)
+    def _slots(self, trip: Trip, first: int, last: int) -> range:
+        origin = self.plan.slot_origin(trip)
         return range(origin + first, origin + last)
 
-    def _arriving(self, slab: int) -> Iterator[tuple[Arrival, Ring, int, int, int]]:
-        for arrival in self.plan.arrivals:
-            for sweep, first, last in self._under(slab, arrival.lead):
-                if not (self.plan.resident and sweep > 0):
-                    ring = self._ring(arrival.field, sweep, arrival.level)
-                    yield arrival, ring, sweep, first, last
+    def _entering(self, trip: Trip) -> tuple[_Flow, ...]:
+        """What a trip reads: its rows of every level, and the seams that the strip before left."""
+        if trip.index not in self.entering:
+            self.entering.pop(trip.index - 3, None)
+            self.entering[trip.index] = tuple(self._enter(trip))
+        return self.entering[trip.index]
+
+    def _enter(self, trip: Trip) -> Iterator[_Flow]:
+        plan = self.plan
+        if plan.resident and trip.sweep > 0:
+            return
+        for arrival in plan.arrivals:
+            ring = self._ring(arrival.field, trip.sweep, arrival.level)
+            rows = plan.arriving(arrival, trip)
+            if rows:
+                yield _Flow(
+                    arrival.field,
+                    arrival.level,
+                    ring.index,
+                    arrival.lead,
+                    rows,
+                    seam=False,
+                    constant=arrival.constant,
+                )
+        if trip.strip > 0:
+            for ring, rows in self._seams(trip, trip.low):
+                yield _Flow(ring.field, 0, ring.index, ring.low, rows, seam=True)
+
+    def _leaving(self, trip: Trip) -> tuple[_Flow, ...]:
+        """What a trip writes: its rows of the last levels, and the seams for the next strip."""
+        if trip.index not in self.leaving:
+            self.leaving.pop(trip.index - 3, None)
+            self.leaving[trip.index] = tuple(self._leave(trip))
+        return self.leaving[trip.index]
+
+    def _leave(self, trip: Trip) -> Iterator[_Flow]:
+        plan = self.plan
+        if plan.resident and trip.sweep < plan.sweeps - 1:
+            return
+        for departure in plan.departures:
+            ring = self._ring(departure.field, trip.sweep, trip.depth + departure.level)
+            rows = plan.leaving(departure, trip)
+            if rows:
+                lag = departure.lag(trip.depth, plan.skew)
+                yield _Flow(departure.field, departure.level, ring.index, lag, rows, seam=False)
+        if trip.strip < plan.strips.count(trip.depth) - 1:
+            for ring, rows in self._seams(trip, trip.high):
+                yield _Flow(ring.field, 0, ring.index, ring.high, rows, seam=True)
+
+    def _seams(self, trip: Trip, border: int) -> Iterator[tuple[Ring, range]]:
+        for ring in self.rings.values():
+            most, least = self.plan.seam(ring, trip.depth)
+            rows = self.plan.strips.clip(border - most, border - least)
+            if rows:
+                yield ring, rows
 
     def _free_after(self, ring: Ring, stream: int) -> int:
         """Advances after which the slot for plane ``stream`` of the stream is out of use."""
@@ -176,103 +268,122 @@ class _Lowering:
             return 0
         return -(-(stream - ring.planes + ring.high + 1) // self.plan.slab_planes)
 
-    def _written_after(self, arrival: Arrival, state: int, last: int) -> int | None:
-        """Puts after which planes up to ``last`` of a state are in the file, if they are known."""
-        written = self.file_put.get((arrival.field, arrival.level, state), [])
-        index = bisect_left(written, (last, 0))
-        return written[index][1] if index < len(written) else None
+    def _written_after(self, flow: _Flow, trip: Trip, last: int) -> int | None:
+        """Puts after which planes up to ``last`` of what ``flow`` reads are in their place.
+
+        None if some of these puts were not emitted yet, 0 for what was there before the run.
+        """
+        if flow.seam:
+            sources = range(trip.index - 1, trip.index)
+        elif flow.constant or trip.sweep == 0:
+            return 0
+        else:
+            departure = self.departures[flow.field, flow.level]
+            depth = self.plan.depths[trip.sweep - 1]
+            lag = departure.row_lag(depth, self.plan.strips.skew)
+            owners = self.plan.strips.owners(depth, lag, flow.rows)
+            begin = self.first_trips[trip.sweep - 1]
+            sources = range(begin + owners.start, begin + owners.stop)
+        put = 0
+        for source in sources:
+            written = self.written.get((flow.place, source), [])
+            index = bisect_left(written, (last, 0))
+            if index == len(written):
+                return None
+            put = max(put, written[index][1])
+        return put
+
+    def _arriving(self, slab: int) -> Iterator[tuple[_Flow, Trip, range]]:
+        for trip in self._active(slab):
+            for flow in self._entering(trip):
+                planes = self._planes(slab, trip, flow.lag)
+                if planes:
+                    yield flow, trip, planes
 
     def _has_room(self, slab: int) -> bool:
         """Whether the gets of ``slab`` may follow what was emitted so far (rules 2 and 3)."""
-        for arrival, ring, sweep, first, last in self._arriving(slab):
-            if self._free_after(ring, self._slots(sweep, first, last)[-1]) > self.advanced:
+        for flow, trip, planes in self._arriving(slab):
+            ring = self.rings[flow.field, flow.ring]
+            slots = self._slots(trip, planes.start, planes.stop)
+            if self._free_after(ring, slots[-1]) > self.advanced:
                 return False
-            unwritten = sweep > 0 and self._written_after(arrival, sweep, last) is None
-            if unwritten and not arrival.constant:
+            if self._written_after(flow, trip, planes.stop) is None:
                 return False
         return True
 
     def _gets(self, slab: int) -> Iterator[Get]:
-        for arrival, ring, sweep, first, last in self._arriving(slab):
-            slots = self._slots(sweep, first, last)
-            busy = self.slot_put[ring.field, ring.index]
+        for flow, trip, planes in self._arriving(slab):
+            ring = self.rings[flow.field, flow.ring]
+            slots = self._slots(trip, planes.start, planes.stop)
+            busy = self.slot_put[flow.field, flow.ring]
             put = max(busy[slot % ring.planes] for slot in slots)
-            if not arrival.constant and sweep > 0:
-                put = max(put, self._written_after(arrival, sweep, last) or 0)
+            put = max(put, self._written_after(flow, trip, planes.stop) or 0)
+            gate = Gate(advanced=self._free_after(ring, slots[-1]), put=put)
             self.got += 1
-            yield Get(
-                index=self.got - 1,
-                sweep=sweep,
-                field=arrival.field,
-                level=arrival.level,
-                state=0 if arrival.constant else sweep,
-                ring=ring.index,
-                first=first,
-                last=last,
-                gate=Gate(advanced=self._free_after(ring, slots[-1]), put=put),
-            )
+            state = 0 if flow.constant else trip.sweep
+            yield Get(*self._move(self.got - 1, flow, trip, state, planes), gate=gate)
+
+    def _move(self, index: int, flow: _Flow, trip: Trip, state: int, planes: range) -> Any:
+        """The entries that a get and a put have in common."""
+        where = (flow.field, flow.level, state, flow.ring, planes.start, planes.stop)
+        return index, trip, *where, flow.rows, flow.seam
 
     def _advance(self, slab: int) -> Advance:
         put = 0
+        active = self._active(slab)
         for key, ring in self.rings.items():
-            for sweep, first, last in self._under(slab, ring.low):
-                slots = self._slots(sweep, first, last)
-                put = max(put, *(self.slot_put[key][slot % ring.planes] for slot in slots))
+            busy = self.slot_put[key]
+            for trip in active:
+                planes = self._planes(slab, trip, ring.low)
+                slots = self._slots(trip, planes.start, planes.stop)
+                put = max(put, *(busy[slot % ring.planes] for slot in slots), 0)
         self.advanced += 1
         gate = Gate(advanced=slab, got=self.got_by_slab[slab], put=put)
         return Advance(index=slab, parts=tuple(self._parts(slab)), gate=gate)
 
-    def _active(self, slab: int) -> range:
-        """Sweeps that may have planes of any level under the front in ``slab``."""
-        plan = self.plan
-        start, stop = slab * plan.slab_planes, (slab + 1) * plan.slab_planes
-        longest = plan.planes + plan.skew * plan.depth + max(plan.shifts)
-        first = max(0, (start - longest) // plan.pitch_planes)
-        return range(first, min(plan.sweeps, -(-stop // plan.pitch_planes)))
-
     def _parts(self, slab: int) -> Iterator[Part]:
         plan = self.plan
-        for sweep in self._active(slab):
-            origin = sweep * plan.pitch_planes
-            end = plan.planes + plan.skew * plan.depths[sweep] + max(plan.shifts)
+        for trip in self._active(slab):
+            origin = trip.index * plan.pitch_planes
+            end = plan.planes + plan.skew * trip.depth + max(plan.shifts)
             first = max(0, slab * plan.slab_planes - origin)
             last = min(end, (slab + 1) * plan.slab_planes - origin)
             if first < last:
-                yield Part(sweep, first, last)
+                yield Part(trip, first, last)
 
     def _puts(self, slab: int) -> Iterator[Put | Commit]:
         plan = self.plan
-        for sweep in self._active(slab):
-            if plan.resident and sweep < plan.sweeps - 1:
-                continue
-            lags = [d.lag(plan.depths[sweep], plan.skew) for d in plan.departures]
-            for departure, lag in zip(plan.departures, lags, strict=True):
-                for found, first, last in self._under(slab, lag):
-                    if found == sweep:
-                        yield self._put(departure, sweep, first, last)
-            final = sweep * plan.pitch_planes + plan.planes - 1 + max(lags)
-            if final // plan.slab_planes == slab:
-                self.committed += 1
-                yield Commit(self.committed - 1, state=sweep + 1, gate=Gate(put=self.put))
+        for trip in self._active(slab):
+            for flow in self._leaving(trip):
+                planes = self._planes(slab, trip, flow.lag)
+                if planes:
+                    yield self._put(flow, trip, planes)
+            if self._ends_sweep(trip):
+                lag = max(d.lag(trip.depth, plan.skew) for d in plan.departures)
+                final = trip.index * plan.pitch_planes + plan.planes - 1 + lag
+                if final // plan.slab_planes == slab:
+                    self.committed += 1
+                    yield Commit(self.committed - 1, state=trip.sweep + 1, gate=Gate(put=self.put))
 
-    def _put(self, departure: Departure, sweep: int, first: int, last: int) -> Put:
-        plan = self.plan
-        ring = self._ring(departure.field, sweep, plan.depths[sweep] + departure.level)
+    def _ends_sweep(self, trip: Trip) -> bool:
+        """Whether a state is complete in its files when ``trip`` is."""
+        if self.plan.resident and trip.sweep < self.plan.sweeps - 1:
+            return False
+        return trip.index + 1 == self.first_trips[trip.sweep + 1]
+
+    def _put(self, flow: _Flow, trip: Trip, planes: range) -> Put:
+        ring = self.rings[flow.field, flow.ring]
         self.put += 1
-        busy = self.slot_put[ring.field, ring.index]
-        for slot in self._slots(sweep, first, last):
+        busy = self.slot_put[flow.field, flow.ring]
+        for slot in self._slots(trip, planes.start, planes.stop):
             busy[slot % ring.planes] = self.put
-        written = self.file_put.setdefault((departure.field, departure.level, sweep + 1), [])
-        written.append((last, self.put))
-        self.file_put.pop((departure.field, departure.level, sweep - 2), None)
-        return Put(
-            index=self.put - 1,
-            sweep=sweep,
-            field=departure.field,
-            level=departure.level,
-            state=sweep + 1,
-            ring=ring.index,
-            first=first,
-            last=last,
-            gate=Gate(advanced=self.advanced, committed=0 if plan.resident else sweep),
-        )
+        key = (flow.place, trip.index)
+        if key not in self.written:
+            oldest = self.first_trips[max(0, trip.sweep - 1)]
+            for stale in [found for found in self.written if found[1] < oldest]:
+                del self.written[stale]
+            self.written[key] = []
+        self.written[key].append((planes.stop, self.put))
+        committed = 0 if self.plan.resident or flow.seam else trip.sweep
+        gate = Gate(advanced=self.advanced, committed=committed)
+        return Put(*self._move(self.put - 1, flow, trip, trip.sweep + 1, planes), gate=gate)

@@ -18,6 +18,8 @@ from outgrid.plan.lifetime import (
 )
 from outgrid.plan.model import Arrival, Departure, Layout, Ring
 from outgrid.plan.skew import Skew
+from outgrid.plan.strips import Strips
+from outgrid.stencil.model import Field
 from outgrid.stencil.problem import Problem
 
 # Planes of slack, in slabs, between the write of a place and its next read: one slab under the
@@ -42,21 +44,60 @@ class Sizing:
         return self.found.skew()
 
     @cached_property
-    def layout(self) -> Layout:
+    def row_skew(self) -> int:
+        """Rows by which a step of a strip leans; 0 where planes are not cut."""
+        return self.problem.stencil.radius[1] if self.can_cut else 0
+
+    @property
+    def can_cut(self) -> bool:
+        """Whether planes may pass in strips: in 3-D, for stencils of one stage."""
+        return self.problem.ndim == 3 and len(self.problem.stencil.stages) == 1
+
+    def strips(self, depth: int, height: int | None = None) -> Strips:
+        """Strips of ``height`` rows, or whole planes, for sweeps of up to ``depth`` steps."""
+        rows = self.problem.shape[1] if self.problem.ndim == 3 else 1
+        if height is None:
+            return Strips.whole(rows, self.row_skew, depth)
+        return Strips(rows, height, self.row_skew)
+
+    def layout(self, strips: Strips, depth: int) -> Layout:
         """Planes and rows in the window."""
-        return layout(self.problem.shape, self.problem.dtype)
+        cut = strips.count(depth) > 1
+        held = strips.window_rows(depth) if cut else None
+        return layout(self.problem.shape, self.problem.dtype, held)
 
     @cached_property
     def arrivals(self) -> tuple[Arrival, ...]:
         """Levels that enter the window in every sweep."""
         return tuple(
-            Arrival(field.name, level, self._lead(field.name, level), not field.evolving)
+            Arrival(
+                field.name,
+                level,
+                self._lead(field.name, level),
+                not field.evolving,
+                self._row_lead(field, level),
+            )
             for field in self.problem.stencil.fields
             for level in ((0, -1) if field.levels > 1 else (0,))
         )
 
     def _lead(self, field: str, level: int) -> int:
         return needed_from(field, level, self.found, self.skew)
+
+    def _row_lead(self, field: Field, level: int) -> int:
+        """Rows by which the first step that reads ``level`` (0 or -1) trails what it needs.
+
+        A fixed cell reads its own level one step back, whatever the rule reads.
+        """
+        if not self.row_skew:
+            return 0
+        found = [self.row_skew]
+        for read in range(1 - field.levels, 1):
+            reach = self.problem.stencil.reach(field.name, read)
+            step = level + 1 - read
+            if reach is not None and step >= 1:
+                found.append(self.row_skew * step - reach[1][1])
+        return min(found)
 
     @cached_property
     def departures(self) -> tuple[Departure, ...]:
@@ -67,6 +108,7 @@ class Sizing:
                 level,
                 write_shift(field.name, self.found, self.skew),
                 self._lead(field.name, 0),
+                self._row_lead(field, 0),
             )
             for field in self.problem.stencil.evolving
             for level in ((0, -1) if field.levels > 1 else (0,))
@@ -77,38 +119,78 @@ class Sizing:
         """Bytes of one time level of one field on disk."""
         return self.problem.field_bytes
 
-    def read_bytes(self, sweeps: int) -> int:
-        """Bytes that ``sweeps`` trips read."""
-        return sweeps * len(self.arrivals) * self.level_bytes
+    def moved_bytes(self, depths: tuple[int, ...], strips: Strips) -> tuple[int, int]:
+        """Bytes that sweeps of ``depths`` steps (read, write), seams included."""
+        each = {depth: self._moved_rows(depth, strips) for depth in set(depths)}
+        row_bytes = self.problem.shape[0] * self.problem.shape[-1] * self.problem.item_bytes
+        read, written = (sum(each[depth][way] for depth in depths) for way in (0, 1))
+        return read * row_bytes, written * row_bytes
 
-    def written_bytes(self, sweeps: int) -> int:
-        """Bytes that ``sweeps`` trips write."""
-        return sweeps * len(self.departures) * self.level_bytes
+    def _moved_rows(self, depth: int, strips: Strips) -> tuple[int, int]:
+        """Rows of each plane that a sweep (reads, writes)."""
+        read = written = 0
+        for trip in strips.trips((depth,)):
+            for arrival in self.arrivals:
+                rows = strips.constant if arrival.constant else strips.owned
+                read += len(rows(trip, arrival.row_lead))
+            for departure in self.departures:
+                written += len(strips.owned(trip, departure.row_lag(depth, strips.skew)))
+            for most, least in self.seams(depth, strips).values():
+                if trip.strip > 0:
+                    read += len(strips.clip(trip.low - most, trip.low - least))
+                if trip.strip < strips.count(depth) - 1:
+                    written += len(strips.clip(trip.high - most, trip.high - least))
+        return read, written
 
-    @property
-    def disk_bytes(self) -> int:
-        """Bytes reserved in scratch: two files for each evolving level, one for a coefficient."""
+    def seams(self, depth: int, strips: Strips) -> dict[tuple[str, int], tuple[int, int]]:
+        """For each ring of an evolving field, (most, least) rows of its seam below a border."""
+        found: dict[tuple[str, int], tuple[int, int]] = {}
+        for field in self.problem.stencil.evolving:
+            rings = ring_count(field, self.problem.stencil)
+            leads = {a.level: a.row_lead for a in self.arrivals if a.field == field.name}
+            for index in range(rings):
+                found[field.name, index] = strips.seam(depth, leads, rings, index)
+        return found
+
+    def disk_bytes(self, depths: tuple[int, ...], strips: Strips) -> int:
+        """Bytes reserved in scratch: two files for each evolving level, one for a coefficient, and
+        one for the seams of each ring where planes are cut into strips."""
         constants = sum(1 for arrival in self.arrivals if arrival.constant)
-        return (2 * len(self.departures) + constants) * self.level_bytes
+        fields = (2 * len(self.departures) + constants) * self.level_bytes
+        deepest = max(depths, default=0)
+        if strips.count(deepest) == 1:
+            return fields
+        rows = sum(
+            max(seam[0] - seam[1] for seam in seams)
+            for seams in zip(
+                *(self.seams(depth, strips).values() for depth in set(depths)), strict=True
+            )
+        )
+        return fields + rows * (self.level_bytes // strips.rows)
 
-    def pitch_planes(self, depth: int, slab: int, resident: bool) -> int:
-        """Planes of the stream from one sweep to the next, a multiple of the slab.
+    def pitch_planes(self, depth: int, slab: int, resident: bool, seams: bool = False) -> int:
+        """Planes of the stream from one trip to the next, a multiple of the slab.
 
         Levels leave one after the other. A sweep begins so late that none of its levels leaves
         before the last one of the sweep before: that write would wait for a commit that waits for
-        writes queued behind it.
+        writes queued behind it. With ``seams`` a trip reads what the one before it leaves when it
+        reads a plane for the last time.
         """
         reach = self.skew.per_step * depth + max(self.skew.shifts)
+        reach += self.problem.stencil.radius[0] if seams else 0
         planes = self.problem.shape[0]
         lags = [departure.lag(depth, self.skew.per_step) for departure in self.departures]
         apart = planes + max(0, max(lags) - min(lags) - 1)
         least = planes + reach if resident else max(apart, reach + TURNAROUND_SLABS * slab)
         return -(-least // slab) * slab
 
-    def rings(self, depths: tuple[int, ...], slab: int, resident: bool) -> tuple[Ring, ...]:
+    def rings(
+        self, depths: tuple[int, ...], slab: int, resident: bool, seams: bool = False
+    ) -> tuple[Ring, ...]:
         """All rings of the window, just large enough for full overlap of I/O and computation.
 
-        None where there is no sweep.
+        With ``seams`` every ring of an evolving field has something to read and to write. None
+        where there is no sweep.
         """
         if not depths:
             return ()
@@ -117,7 +199,7 @@ class Sizing:
             Ring(
                 field.name,
                 index,
-                self._ring_planes(field.name, index, life, sweeps, slab, resident),
+                self._ring_planes(field.name, index, life, sweeps, slab, resident, seams),
                 life.low,
                 life.high,
             )
@@ -143,9 +225,12 @@ class Sizing:
         sweeps: frozenset[tuple[int, int]],
         slab: int,
         resident: bool,
+        seams: bool,
     ) -> int:
         if resident:
             return self.problem.shape[0]
+        if seams and not field_is_constant(field, self.found):
+            return life.span + 3 * slab
         rings = ring_count(self.problem.stencil.field(field), self.problem.stencil)
         spare = 0
         if any(a.field == field and a.level % rings == index for a in self.arrivals):

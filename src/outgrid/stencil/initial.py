@@ -96,12 +96,14 @@ def evaluate(
     planes: range,
     shape: tuple[int, ...],
     dtype: str,
+    rows: range | None = None,
 ) -> NDArray[Any]:
     """Values on the given planes of axis 0, as an array of shape (len(planes), *shape[1:]).
 
     Computed in double precision and rounded once to `dtype`, in the same blocks of a few rows
     whichever planes are asked for together, so that values do not depend on that; the working
-    memory is a few MiB beyond the result. `planes` has step 1. Raises DefinitionError, naming the
+    memory is a few MiB beyond the result. `planes` has step 1. In 3-D, `rows` are those wanted of
+    each plane; they begin at a multiple of `rows_together`. Raises DefinitionError, naming the
     cell, where a value is not finite in `dtype`.
     """
     tree = ast.parse(expression.text, mode="eval").body
@@ -110,8 +112,10 @@ def evaluate(
     for name, extent in zip(names, shape, strict=True):
         variables[f"n{name}"] = np.float64(extent)
     variables["x"] = np.arange(shape[-1], dtype=np.float64)
-    rows_per_block = max(1, _CELLS_PER_BLOCK // shape[-1])
-    values = np.empty((len(planes), *shape[1:]), dtype)
+    rows_per_block = rows_together(shape)
+    wanted = range(shape[1]) if rows is None or len(shape) == 2 else rows
+    rest = (len(wanted), shape[2]) if len(shape) == 3 else shape[1:]
+    values = np.empty((len(planes), *rest), dtype)
     with np.errstate(all="ignore"):
         for plane, into in zip(planes, values, strict=True):
             variables[names[0]] = np.float64(plane)
@@ -119,12 +123,18 @@ def evaluate(
                 into[...] = _value(tree, variables)
                 _check_finite(expression, into, (plane, 0))
                 continue
-            for first in range(0, shape[1], rows_per_block):
-                block = into[first : first + rows_per_block]
+            for first in range(wanted.start, wanted.stop, rows_per_block):
+                start = first - wanted.start
+                block = into[start : start + rows_per_block]
                 variables["y"] = np.arange(first, first + len(block), dtype=np.float64)[:, None]
                 block[...] = _value(tree, variables)
                 _check_finite(expression, block, (plane, first, 0))
     return values
+
+
+def rows_together(shape: tuple[int, ...]) -> int:
+    """Rows that are evaluated at once."""
+    return max(1, _CELLS_PER_BLOCK // shape[-1])
 
 
 def _check_finite(

@@ -9,7 +9,7 @@ import ast
 import errno
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -20,7 +20,15 @@ from numpy.typing import DTypeLike, NDArray
 from outgrid.errors import StoreError, UsageError
 from outgrid.units import format_bytes
 
-__all__ = ["HEADER_BYTES", "Header", "header_bytes", "read_header", "stream_npy", "write_header"]
+__all__ = [
+    "HEADER_BYTES",
+    "Header",
+    "check_npy",
+    "header_bytes",
+    "read_header",
+    "stream_npy",
+    "write_header",
+]
 
 HEADER_BYTES = 4096
 _MAGIC = b"\x93NUMPY"
@@ -146,21 +154,11 @@ def _parse_literal(
     return cast("tuple[int, ...]", extents), dtype, fortran_order
 
 
-def stream_npy(
-    path: str | os.PathLike[str],
-    dtype: DTypeLike,
-    *,
-    shape: tuple[int, ...] | None = None,
-    chunk_bytes: int = 4 << 20,
-) -> Iterator[tuple[range, NDArray[Any]]]:
-    """The planes of a .npy file in order, converted to `dtype`, a few at a time.
+def check_npy(path: str | os.PathLike[str], dtype: DTypeLike, shape: tuple[int, ...]) -> Header:
+    """The header of a file whose values a field of `dtype` and `shape` may begin with.
 
-    Yields the range of planes and their values, an array of shape (planes, *rest) that is valid
-    until the next one is asked for. A chunk takes about `chunk_bytes` of the file, but at least one
-    plane; what was read does not stay in the page cache.
-
-    Raises UsageError where the file is in Fortran order, has another shape than `shape`, or a type
-    that NumPy does not convert to `dtype` within the same kind; StoreError where reading fails.
+    Raises UsageError where the file is in Fortran order, has another shape, or a type that NumPy
+    does not convert to `dtype` within the same kind; StoreError where reading fails.
     """
     header = read_header(path)
     target = np.dtype(dtype)
@@ -169,36 +167,55 @@ def stream_npy(
         raise UsageError(
             f"{name} is in Fortran order; save it once more with np.ascontiguousarray(...)"
         )
-    if shape is not None and header.shape != tuple(shape):
+    if header.shape != tuple(shape):
         raise UsageError(f"{name} has shape {header.shape}; the field has {tuple(shape)}")
     if not np.can_cast(header.dtype, target, "same_kind"):
         raise UsageError(
             f"{name} holds {header.dtype}, which does not convert to {target} without losing its "
             f"kind; save it as {target}"
         )
-    return _stream(Path(path), header, target, chunk_bytes)
+    return header
+
+
+def stream_npy(
+    path: str | os.PathLike[str],
+    dtype: DTypeLike,
+    blocks: Iterable[tuple[range, range]],
+    *,
+    shape: tuple[int, ...],
+) -> Iterator[NDArray[Any]]:
+    """The values of blocks of a .npy file, converted to `dtype`, of shape (planes, rows, x).
+
+    A block is some planes with all of their rows, or some rows of one plane; in 2-D a plane is one
+    row. An array is valid until the next one is asked for; what was read does not stay in the page
+    cache. Raises what `check_npy` raises, and StoreError where reading fails.
+    """
+    header = check_npy(path, dtype, shape)
+    return _stream(Path(path), header, np.dtype(dtype), blocks)
 
 
 def _stream(
-    path: Path, header: Header, target: np.dtype[Any], chunk_bytes: int
-) -> Iterator[tuple[range, NDArray[Any]]]:
-    planes, rest = header.shape[0], header.shape[1:]
-    plane_bytes = math.prod(rest) * header.dtype.itemsize
-    per_chunk = min(max(chunk_bytes // max(plane_bytes, 1), 1), max(planes, 1))
+    path: Path, header: Header, target: np.dtype[Any], blocks: Iterable[tuple[range, range]]
+) -> Iterator[NDArray[Any]]:
+    row_bytes = header.shape[-1] * header.dtype.itemsize
+    rows_per_plane = math.prod(header.shape[1:-1])
+    memory = np.empty(0, header.dtype)
+    nbytes = 0
     try:
-        chunk = np.empty((per_chunk, *rest), header.dtype)
         with open(path, "rb", buffering=0) as file:
-            for first in range(0, planes, per_chunk):
-                part = range(first, min(first + per_chunk, planes))
-                values = chunk[: len(part)]
-                offset = header.data_offset + first * plane_bytes
+            for planes, rows in blocks:
+                shape = (len(planes), len(rows), header.shape[-1])
+                nbytes = math.prod(shape) * header.dtype.itemsize
+                if memory.nbytes < nbytes:
+                    memory = np.empty(math.prod(shape), header.dtype)
+                values = memory[: math.prod(shape)].reshape(shape)
+                first = planes.start * rows_per_plane + rows.start
+                offset = header.data_offset + first * row_bytes
                 _read_fully(file.fileno(), path, offset, values)
                 os.posix_fadvise(file.fileno(), offset, values.nbytes, os.POSIX_FADV_DONTNEED)
-                yield part, values.astype(target, copy=False)
+                yield values.astype(target, copy=False)
     except MemoryError as error:
-        raise StoreError(
-            f"no memory for one plane of {format_bytes(plane_bytes)}", path=path
-        ) from error
+        raise StoreError(f"no memory for {format_bytes(nbytes)} of it", path=path) from error
     except OSError as error:
         if isinstance(error, StoreError):
             raise

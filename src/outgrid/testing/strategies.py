@@ -244,4 +244,7 @@ def run_options(
         "queue_depth": draw(st.sampled_from([1, 2, 16])),
         "request_bytes": draw(st.sampled_from([1 << 12, 1 << 16, 1 << 21])),
     }
+    can_cut = problem.ndim == 3 and len(problem.stencil.stages) == 1
+    if can_cut and given["tier"] != "memory" and draw(st.integers(0, 2)) == 0:
+        given["strip_rows"] = draw(st.integers(1, problem.shape[1] + 8))
     return RunOptions.of(**(given | fixed))

@@ -33,7 +33,7 @@ ODD = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 3.5, -1e-30, 1e30]
 
 def move(window, each, whole):
     """Carry out a get or a put over an array that is the whole field."""
-    rows = window.views(each.field, each.ring, each.sweep, each.first, each.last)
+    rows = window.views(each)
     for plane, view in enumerate(rows, start=each.first):
         if isinstance(each, Get):
             view[...] = whole[plane]

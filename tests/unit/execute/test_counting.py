@@ -10,7 +10,6 @@ from outgrid.errors import ExecutionError
 from outgrid.execute import counting
 from outgrid.execute.counting import check, count
 from outgrid.machine import Machine
-from outgrid.plan.lifetime import dependences
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, Commit, Get, Put, program
 from outgrid.stencil.problem import Problem
@@ -27,7 +26,7 @@ def broken(monkeypatch, change, chosen=PLAN):
     monkeypatch.setattr(counting, "program", lambda plan: iter(instructions))
     for seed in range(30):
         try:
-            check(chosen, dependences(PROBLEM.stencil), random.Random(seed))
+            check(chosen, PROBLEM.stencil, random.Random(seed))
         except ExecutionError as error:
             return str(error)
     return "nothing"
@@ -50,7 +49,7 @@ def other(kind, number, **changes):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (opened(Advance, got=0), "reads None of u"),
+        (opened(Advance, got=0), "reads nothing of u"),
         (opened(Get, advanced=0), "instead of version"),
         (opened(Put, advanced=0), "for plane"),
         (opened(Put, committed=0), "the last durable one"),
@@ -80,19 +79,19 @@ def test_updates_made_twice_are_told(monkeypatch):
     ]
     monkeypatch.setattr(counting, "program", lambda plan: iter(twice))
     with pytest.raises(ExecutionError, match="is updated twice"):
-        check(PLAN, dependences(PROBLEM.stencil), random.Random(0))
+        check(PLAN, PROBLEM.stencil, random.Random(0))
 
 
 def test_updates_left_out_at_the_end_are_told(monkeypatch):
     single = replace(PLAN, depths=(3,))
     monkeypatch.setattr(counting, "program", lambda plan: iter(()))
-    with pytest.raises(ExecutionError, match="0 plane updates instead of 60"):
-        check(single, dependences(PROBLEM.stencil), random.Random(0))
+    with pytest.raises(ExecutionError, match="0 row updates instead of 300"):
+        check(single, PROBLEM.stencil, random.Random(0))
 
 
 def test_totals_are_those_of_the_plan():
     total = count(PLAN)
     assert (total.read_bytes, total.written_bytes) == (PLAN.read_bytes, PLAN.written_bytes)
-    assert total.plane_updates == 20 * 9
+    assert total.row_updates == 20 * PLAN.layout.rows * 9
     assert (total.advances, total.commits) == (PLAN.slabs, 3)
-    assert check(PLAN, dependences(PROBLEM.stencil), random.Random(0)) == total
+    assert check(PLAN, PROBLEM.stencil, random.Random(0)) == total

@@ -6,6 +6,7 @@ from outgrid.execute import fill as filling
 from outgrid.execute.fill import fill, initial_name
 from outgrid.execute.reference import initial_arrays, run_reference
 from outgrid.plan.model import Arrival
+from outgrid.stencil import initial
 from outgrid.stencil.problem import Problem
 from outgrid.storage import MemoryStore
 from outgrid.testing.stores import Fault, Faulty, Shuffled
@@ -19,9 +20,11 @@ CURRENT, PREVIOUS, SPEED = (
 LEVELS = (CURRENT, PREVIOUS, SPEED)
 
 
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch):
-    monkeypatch.setattr(filling, "CHUNK_BYTES", 5 * 6 * 9 * 8)
+@pytest.fixture(autouse=True, params=[5 * 6 * 9 * 8, 4 * 9 * 8, 1])
+def small_chunks(request, monkeypatch):
+    """Blocks of some planes, of some rows of a plane, of single rows."""
+    monkeypatch.setattr(filling, "CHUNK_BYTES", request.param)
+    monkeypatch.setattr(initial, "_CELLS_PER_BLOCK", 2 * 9)
 
 
 @pytest.fixture(params=range(3))
@@ -103,22 +106,18 @@ def test_values_that_are_not_finite_are_counted_by_level(transfers, tmp_path):
     assert "2 values that are NaN or infinite" in words[0]
 
 
-def test_every_chunk_is_seen_in_order(transfers):
+def test_every_block_is_seen_in_order(transfers):
     seen = []
     problem = problem_of(u=values(9))
-    filled(
-        problem,
-        transfers,
-        seen=lambda level, first, planes: seen.append((level, first, len(planes))),
-    )
+
+    def look(level, planes, rows, cells):
+        assert cells.shape == (len(planes), len(rows), SHAPE[2])
+        seen.extend((level, plane, row) for plane in planes for row in rows)
+
+    filled(problem, transfers, seen=look)
     for level in LEVELS:
-        planes = [
-            plane
-            for each, first, count in seen
-            if each == level
-            for plane in range(first, first + count)
-        ]
-        assert planes == list(range(SHAPE[0]))
+        places = [(plane, row) for each, plane, row in seen if each == level]
+        assert places == [(plane, row) for plane in range(SHAPE[0]) for row in range(SHAPE[1])]
 
 
 @pytest.mark.parametrize("index", [0, 2, 4])

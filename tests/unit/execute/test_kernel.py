@@ -23,13 +23,13 @@ def test_a_box_is_updated_and_what_is_around_it_stays(name, shape, planes, rows,
     window = Window(plan)
     values = np.random.default_rng(steps).random(shape)
     for ring in plan.rings:
-        views = window.views(ring.field, ring.index, 0, 0, plan.planes)
+        views = window.slots(ring.field, ring.index)
         while views:
             view = views.pop()
             view[...] = values[len(views)].reshape(view.shape)
     del view
     pipeline.load_kernel(problem).repeat(plan, window, steps, planes, rows)
-    found = np.array(window.views("u", steps % 2, 0, 0, plan.planes)).reshape(shape)
+    found = np.array(window.slots("u", steps % 2)).reshape(shape)
     window.release()
 
     box = tuple(slice(r.start, r.stop) for r in ((planes, rows) if len(shape) == 3 else (planes,)))

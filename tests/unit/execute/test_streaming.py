@@ -8,9 +8,9 @@ from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError
 from outgrid.execute import streaming
-from outgrid.execute.streaming import plane_updates, stream
+from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
-from outgrid.plan.program import Advance, Get, Put, program
+from outgrid.plan.program import Advance, Get, Put, program, row_updates
 from outgrid.stencil.problem import Problem
 from outgrid.storage import MemoryStore, Transfers
 from outgrid.testing.stores import Shuffled
@@ -107,11 +107,11 @@ def test_the_tally_counts_bytes_and_updates():
     with Shuffled() as transfers:
         tally = obey(plan, transfers, recorder)
     assert (tally.read_bytes, tally.written_bytes) == (plan.read_bytes, plan.written_bytes)
-    assert tally.plane_updates == plan.planes * 9
+    assert tally.row_updates == plan.planes * plan.layout.rows * 9
     assert 0 <= tally.wait_seconds <= tally.seconds
     assert 0 <= tally.compute_seconds <= tally.seconds
-    updates = [plane_updates(plan, each) for each in recorder.events if isinstance(each, Advance)]
-    assert sum(updates) == plan.planes * 9
+    updates = [row_updates(plan, each) for each in recorder.events if isinstance(each, Advance)]
+    assert sum(updates) == plan.planes * plan.layout.rows * 9
 
 
 def test_progress_goes_up_to_the_end(monkeypatch):
@@ -188,4 +188,4 @@ def test_a_plan_of_no_steps_does_nothing():
     with Shuffled() as transfers:
         tally = obey(plan, transfers, recorder)
     assert recorder.events == []
-    assert (tally.read_bytes, tally.plane_updates) == (0, 0)
+    assert (tally.read_bytes, tally.row_updates) == (0, 0)

@@ -6,6 +6,7 @@ import pytest
 from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.execute.window import Window
+from outgrid.plan.program import Gate, Get
 from outgrid.stencil.problem import Problem
 
 
@@ -13,6 +14,15 @@ def plan_of(shape=(30, 8, 13), steps=6, **options):
     problem = Problem("wave:2", shape, "float32", steps, initial={"u": 0.0, "c": 0.0})
     given = {"tier": "direct", "depth": 2, "slab_planes": 3} | options
     return pipeline.plan(problem, RunOptions.of(memory="1GiB", **given))
+
+
+def planes_of(plan, ring, sweep, first, last):
+    """Whole planes of a ring, as something that moves them."""
+    rows = range(plan.layout.rows)
+    trip = plan.trips[sweep]
+    return Get(
+        0, trip, ring.field, 0, sweep, ring.index, first, last, rows, seam=False, gate=Gate()
+    )
 
 
 @pytest.fixture
@@ -27,11 +37,11 @@ def window(request):
 def test_a_slot_serves_every_plane_of_its_remainder(window):
     plan, window = window
     for ring in plan.rings:
-        first = window.addresses(ring.field, ring.index, 0, 0, 1)[0]
+        first = window.addresses(planes_of(plan, ring, 0, 0, 1))[0]
         for sweep in range(plan.sweeps):
             origin = sweep * plan.pitch_planes
             for plane in range(plan.planes):
-                address = window.addresses(ring.field, ring.index, sweep, plane, plane + 1)[0]
+                address = window.addresses(planes_of(plan, ring, sweep, plane, plane + 1))[0]
                 slot = (origin + plane) % ring.planes
                 assert address == first + slot * plan.layout.pitch_bytes
 
@@ -39,9 +49,9 @@ def test_a_slot_serves_every_plane_of_its_remainder(window):
 def test_a_range_of_planes_may_go_round_the_end_of_the_ring(window):
     plan, window = window
     ring = plan.rings[0]
-    planes = window.addresses(ring.field, ring.index, 0, ring.planes - 2, ring.planes + 2)
+    planes = window.addresses(planes_of(plan, ring, 0, ring.planes - 2, ring.planes + 2))
     single = [
-        window.addresses(ring.field, ring.index, 0, plane, plane + 1)[0]
+        window.addresses(planes_of(plan, ring, 0, plane, plane + 1))[0]
         for plane in range(ring.planes - 2, ring.planes + 2)
     ]
     assert planes.tolist() == single
@@ -52,7 +62,7 @@ def test_rings_do_not_touch_and_lie_on_lines(window):
     plan, window = window
     spans = []
     for ring in plan.rings:
-        addresses = window.addresses(ring.field, ring.index, 0, 0, ring.planes)
+        addresses = window.addresses(planes_of(plan, ring, 0, 0, ring.planes))
         assert (addresses % 64 == 0).all()
         spans.append((addresses.min(), addresses.max() + plan.layout.pitch_bytes))
     spans.sort()
@@ -61,10 +71,10 @@ def test_rings_do_not_touch_and_lie_on_lines(window):
 
 def test_views_are_the_memory_that_addresses_name(window):
     plan, window = window
-    (view,) = window.views("u", 0, 1, 5, 6)
+    (view,) = window.views(planes_of(plan, plan.rings[0], 1, 5, 6))
     assert view.shape == plan.shape[1:]
     assert view.dtype == np.dtype(plan.dtype)
-    assert view.ctypes.data == window.addresses("u", 0, 1, 5, 6)[0]
+    assert view.ctypes.data == window.addresses(planes_of(plan, plan.rings[0], 1, 5, 6))[0]
     assert view.strides == (plan.layout.row_stride_bytes, 4)
     del view
 
@@ -74,18 +84,21 @@ def test_plane_tables_hold_the_address_of_every_plane_under_the_front(window):
 
     plan, window = window
     for sweep, front in [(0, 0), (0, 12), (1, 9), (2, 30)]:
-        tables = window.plane_tables(sweep, front)
+        tables = window.plane_tables(plan.trips[sweep], front)
         for ring, table in zip(plan.rings, tables.tolist(), strict=True):
             entries = ctypes.cast(table, ctypes.POINTER(ctypes.c_int64))
             lowest = max(0, front - ring.high)
             for plane in range(lowest, min(plan.planes, front + plan.slab_planes - ring.low)):
-                wanted = window.addresses(ring.field, ring.index, sweep, plane, plane + 1)[0]
+                wanted = window.addresses(planes_of(plan, ring, sweep, plane, plane + 1))[0]
                 assert entries[plane] == wanted
 
 
 def test_a_resident_field_keeps_its_place_in_every_sweep():
     plan = plan_of(tier="memory")
     window = Window(plan)
-    places = [window.addresses("u", 0, sweep, 4, 9).tolist() for sweep in range(plan.sweeps)]
+    places = [
+        window.addresses(planes_of(plan, plan.rings[0], sweep, 4, 9)).tolist()
+        for sweep in range(plan.sweeps)
+    ]
     assert places.count(places[0]) == len(places)
     window.release()

@@ -52,7 +52,37 @@ def test_a_grid_that_does_not_fit_is_streamed_several_steps_at_a_time():
     assert found.scheme == "skewed"
     assert found.depth > 4
     assert found.depth % 2 == 0
-    assert found.read_bytes == found.sweeps * 8 * GIB
+    assert found.read_bytes >= found.sweeps * 8 * GIB
+    whole = planned(strip_rows=2048)
+    assert whole.read_bytes == whole.sweeps * 8 * GIB
+
+
+def test_planes_are_cut_into_strips_where_that_is_faster():
+    """Planes of 64 MiB under 256 MiB: two levels of whole planes fit, strips carry many more."""
+    large = problem((512, 2048, 4096), steps=96)
+    found = planned(large, memory="256MiB")
+    whole = planned(large, memory="1GiB", depth=2, tier="direct", strip_rows=4096)
+    with pytest.raises(InfeasiblePlan):
+        planned(large, memory="256MiB", strip_rows=4096)
+    assert found.strips.count(found.depth) > 1
+    assert found.depth > 16
+    assert found.window_bytes + found.fixed_bytes <= 256 * MIB
+    assert 2 * found.predicted_seconds < whole.predicted_seconds
+    assert found.disk_bytes > whole.disk_bytes
+    assert any("strips of" in note for note in found.notes)
+
+
+def test_the_height_of_strips_can_be_asked_for():
+    found = planned(strip_rows=100)
+    assert found.strips.height == 100
+    assert found.strips.count(found.depth) == -(-(1024 + found.depth) // 100)
+    flat = problem((1000, 1000), name="heat5")
+    for asked, options, words in [
+        (flat, {"strip_rows": 10}, "in 2-D is one row"),
+        (None, {"strip_rows": 10, "tier": "memory"}, "leave one of the two out"),
+    ]:
+        with pytest.raises(UsageError, match=words):
+            planned(asked, **options)
 
 
 def test_more_memory_is_never_slower():
@@ -105,9 +135,9 @@ def test_a_measured_rate_is_used_and_said():
 REFUSALS = [
     # A whole number of MiB that fits is named, and a depth where one was asked for.
     ({"memory": "50MiB"}, ["memory limit of 50.0 MiB", "the program itself 80.0 MiB"]),
-    ({"memory": "100MiB"}, ["memory limit of 100 MiB", "the window needs"]),
-    ({"memory": "1GiB", "depth": 64}, ["for depth 64", "memory limit of 1.00 GiB"]),
-    ({"memory": "1GiB", "slab_planes": 40}, ["slabs of 40 planes", "memory limit of 1.00 GiB"]),
+    ({"memory": "80100KiB"}, ["memory limit of 78.2 MiB", "the window needs"]),
+    ({"memory": "120MiB", "depth": 64}, ["for depth 64", "memory limit of 120 MiB"]),
+    ({"memory": "84MiB", "slab_planes": 90}, ["slabs of 90 planes", "memory limit of 84.0 MiB"]),
     ({"memory": "1GiB", "tier": "memory"}, ["the window needs 16.", "memory limit of 1.00 GiB"]),
 ]
 
@@ -128,13 +158,13 @@ def test_refusals_say_the_values_and_what_fits(options, words):
 
 def test_a_depth_that_is_too_deep_names_the_deepest_that_fits():
     with pytest.raises(InfeasiblePlan) as caught:
-        planned(problem(steps=120), depth=60)
+        planned(problem(steps=120), depth=60, memory="120MiB")
     (depth,) = re.findall(r"depth (\d+) fits", str(caught.value))
     again = problem(steps=2 * int(depth))
-    assert planned(again, depth=int(depth)).depth == int(depth)
+    assert planned(again, depth=int(depth), memory="120MiB").depth == int(depth)
     deeper = problem(steps=2 * int(depth) + 4)
     with pytest.raises(InfeasiblePlan):
-        planned(deeper, depth=int(depth) + 2)
+        planned(deeper, depth=int(depth) + 2, memory="120MiB")
 
 
 @pytest.mark.parametrize(
@@ -166,14 +196,14 @@ def test_ragged_rows_take_staging_buffers_out_of_the_limit():
     assert found.transfer_bytes == 4 * MIB
     assert planned().transfer_bytes == 0
     with pytest.raises(InfeasiblePlan, match=r"itself 84\.0 MiB"):
-        planned(ragged, queue_depth=4, request_bytes="1MiB", memory="90MiB")
+        planned(ragged, queue_depth=4, request_bytes="1MiB", memory="84MiB")
 
 
 def test_a_grid_larger_than_the_machine_is_planned():
-    found = planned(problem((4096, 4096, 4096), 256), memory="32GiB")
+    found = planned(problem((4096, 4096, 4096), 256), memory="32GiB", strip_rows=8192)
     assert found.depth > 4
     assert found.disk_bytes == 2 * 4096**3 * 8
     assert found.window_bytes < 32 * GIB
     wave = planned(problem((2048, 2048, 2048), 1000, "wave:8"), memory="8GiB")
-    assert wave.disk_bytes == 5 * 2048**3 * 8
+    assert wave.disk_bytes >= 5 * 2048**3 * 8
     assert wave.skew == 4

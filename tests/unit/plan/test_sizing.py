@@ -68,14 +68,23 @@ def test_the_next_sweep_begins_a_multiple_of_the_slab_later():
 def test_bytes_follow_from_levels_and_trips():
     field = 40 * 16 * 64 * 8
     heat, wave = Sizing(problem()), Sizing(problem("wave:4"))
-    assert (heat.read_bytes(3), heat.written_bytes(3), heat.disk_bytes) == (
-        3 * field,
-        3 * field,
-        2 * field,
-    )
+    whole = heat.strips(4)
+    assert heat.moved_bytes((2, 4, 4), whole) == (3 * field, 3 * field)
+    assert heat.disk_bytes((2, 4, 4), whole) == 2 * field
     # Two levels in and out, a coefficient in.
-    assert (wave.read_bytes(3), wave.written_bytes(3)) == (9 * field, 6 * field)
-    assert wave.disk_bytes == 5 * field
+    whole = wave.strips(4)
+    assert wave.moved_bytes((4, 4, 4), whole) == (9 * field, 6 * field)
+    assert wave.disk_bytes((4, 4, 4), whole) == 5 * field
+
+
+def test_a_seam_moves_twice_the_skew_for_each_level_and_border():
+    sizing = Sizing(problem(shape=(40, 160, 64)))
+    row = 40 * 64 * 8
+    strips = sizing.strips(4, 41)  # 164 / 41: four strips, three borders
+    assert strips.count(4) == 4
+    assert sizing.moved_bytes((4,), strips) == (row * (160 + 3 * 8), row * (160 + 3 * 8))
+    assert sizing.disk_bytes((4,), strips) == row * (2 * 160 + 8)
+    assert sizing.layout(strips, 4).window_rows == 41 + 5
 
 
 def test_sweeps_are_told_apart_by_the_ring_they_begin_in():

@@ -7,6 +7,7 @@ import pytest
 from outgrid.errors import StoreError, UsageError
 from outgrid.storage.npy import (
     HEADER_BYTES,
+    check_npy,
     header_bytes,
     read_header,
     stream_npy,
@@ -132,32 +133,34 @@ def test_missing_file_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["float64", "float32", ">f8", "int16", "bool"])
-@pytest.mark.parametrize("chunk_bytes", [1, 100, 1 << 20])
-def test_planes_are_streamed_in_order_and_converted(tmp_path, source, chunk_bytes):
+@pytest.mark.parametrize("cut", [(1, 1), (1, 2), (1, 3), (2, 3), (5, 3)])
+def test_blocks_are_streamed_in_order_and_converted(tmp_path, source, cut):
     values = (np.arange(60).reshape(5, 3, 4) % 7).astype(source)
     np.save(tmp_path / "a.npy", values)
-    seen = []
-    for planes, chunk in stream_npy(
-        tmp_path / "a.npy", "float32", shape=(5, 3, 4), chunk_bytes=chunk_bytes
-    ):
-        assert planes.start == len(seen)
+    blocks = [
+        (range(z, min(z + cut[0], 5)), range(y, min(y + cut[1], 3)))
+        for z in range(0, 5, cut[0])
+        for y in range(0, 3, cut[1])
+    ]
+    chunks = stream_npy(tmp_path / "a.npy", "float32", blocks, shape=(5, 3, 4))
+    for (planes, rows), chunk in zip(blocks, chunks, strict=True):
         assert chunk.dtype == np.float32
         assert chunk.dtype.isnative
-        seen += list(chunk.copy())
-    assert (np.array(seen) == values).all()
+        wanted = values[planes.start : planes.stop, rows.start : rows.stop]
+        assert np.array_equal(chunk, wanted)
 
 
 def test_files_that_do_not_fit_the_field_are_refused(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, np.zeros((4, 3), complex))
     with pytest.raises(UsageError, match="complex128"):
-        stream_npy(path, "float64")
+        check_npy(path, "float64", (4, 3))
     np.save(path, np.zeros((4, 3)))
     with pytest.raises(UsageError, match=r"\(4, 3\); the field has \(3, 4\)"):
-        stream_npy(path, "float64", shape=(3, 4))
+        check_npy(path, "float64", (3, 4))
     np.save(path, np.zeros((4, 3), order="F"))
     with pytest.raises(UsageError, match="ascontiguousarray"):
-        stream_npy(path, "float64")
+        check_npy(path, "float64", (4, 3))
     np.save(path, np.array([None]), allow_pickle=True)
     with pytest.raises(UsageError, match="plain numbers"):
-        stream_npy(path, "float64")
+        check_npy(path, "float64", (4, 3))
