@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from outgrid.codegen.block import block, block_vectors, spelled
 from outgrid.codegen.rolling import Family, families
 from outgrid.codegen.traversal import LOOPS, SLAB
 from outgrid.codegen.vector import PRELUDE, SPELLING, TYPES
@@ -74,7 +75,7 @@ class _Writer:
 
     def __init__(self, stencil: Stencil, dtype: str) -> None:
         self.stencil, self.dtype = stencil, dtype
-        self.real, self.integer, self.suffix = TYPES[dtype]
+        self.real, self.integer, self.suffix, self.word = TYPES[dtype]
         self.stages = tuple(
             tuple(Assignment(a.field, contract(a.expression)) for a in stage.assignments)
             for stage in stencil.stages
@@ -83,12 +84,16 @@ class _Writer:
         self.names = {field.name: f"f{i}" for i, field in enumerate(stencil.fields)}
         self.radius = stencil.radius
         self.uniform = self._uniform_nodes()
+        self.vectors = tuple(
+            block_vectors([a.expression for _, a in self._expressions(stage, GROUPS[0])])
+            for stage in range(len(self.stages))
+        )
 
     def text(self) -> str:
         """The whole source."""
         radius = self.radius if self.stencil.ndim == 3 else (self.radius[0], 0, self.radius[1])
         prelude = PRELUDE.replace("REAL", self.real).replace("INTEGER", self.integer)
-        prelude = prelude.replace("SUFFIX", self.suffix)
+        prelude = prelude.replace("SUFFIX", self.suffix).replace("WORD", self.word)
         prelude = prelude.replace("FARTHEST", str(self._farthest()))
         return "\n".join(
             [
@@ -240,7 +245,8 @@ class _Writer:
         """Rows [y0, y1) of ``planes`` planes from z on, whole rows of vectors."""
         work = self._expressions(stage, planes)
         inputs = self._inputs(work, stage, planes)
-        rolled = families(assignment.expression for _, assignment in work)
+        wide = self.vectors[stage] > 1
+        rolled = () if wide else families(assignment.expression for _, assignment in work)
         lines = [
             f"void update_{stage}_{planes}(const Slab& s, const Uniform& u, int64_t t, int64_t z,",
             "                const Tile& c) {",
@@ -258,15 +264,20 @@ class _Writer:
                 lines.append(
                     f"  Plane const {name}_out{plane} = {name}_plane(s, now, z + {plane});"
                 )
-        lines += [
-            f"  const {self._vector(node)} {self.uniform[node]}v = all(u.{self.uniform[node]});"
-            for node in self._used_uniforms(work)
-        ]
+        if not wide:
+            lines += [
+                f"  const {self._vector(node)} {self.uniform[node]}v = all(u.{self.uniform[node]});"
+                for node in self._used_uniforms(work)
+            ]
         lines += [
             "  const int64_t first = kRadiusX, last = s.columns - kRadiusX;",
             "  const int64_t head = least((first + kLanes - 1) / kLanes * kLanes, c.x1);",
             "  const int64_t tail = least(last / kLanes * kLanes, c.x1);",
-            *(self._rolled_loop if rolled else self._loop)(work, inputs, rolled),
+            *(
+                self._block_loop(work, inputs, self.vectors[stage])
+                if wide
+                else (self._rolled_loop if rolled else self._loop)(work, inputs, rolled)
+            ),
             "}",
             "",
         ]
@@ -289,6 +300,50 @@ class _Writer:
         yield "    for (; x < head; x += kLanes) cells(row + x, x, std::true_type{});"
         yield "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});"
         yield "    for (; x < c.x1; x += kLanes) cells(row + x, x, std::true_type{});"
+        yield "  }"
+
+    def _block_loop(
+        self,
+        work: list[tuple[int, Assignment]],
+        inputs: dict[tuple[str, int, int], str],
+        vectors: int,
+    ) -> Iterator[str]:
+        """Rows of blocks of kBlock vectors, and of single ones at the end of a row."""
+        found = block([a.expression for _, a in work], lambda access: self._offset(access)[1])
+        before, inside = (
+            [line.replace("REAL", self.real) for line in lines] for lines in spelled(found, inputs)
+        )
+        weights = [
+            f"u.{self.uniform[weight]}" if weight in self.uniform else self._scalar(weight)
+            for weight in found.weights
+        ]
+        yield f"  constexpr int kBlock = kRegisters == 32 ? {vectors} : {vectors // 2};"
+        yield f"  const {self.real} given[] = {{{', '.join(weights)}}};"
+        yield f"  const {self.real}* w = given;"
+        yield '  asm volatile("" : "+r"(w) : : "memory");  // numbers are broadcast from memory'
+        yield from (f"  {line}" for line in before)
+        yield "  auto cells = [&](int64_t i, int64_t x, auto wide) __attribute__((always_inline)) {"
+        yield "    constexpr int kWide = wide.value;"
+        yield from (f"    {line}" for line in inside)
+        yield "    if (x < head || x + kWide * kLanes > tail) {"
+        for (plane, assignment), result in zip(work, found.results, strict=True):
+            kept = f"load({inputs[assignment.field, -1, plane]} + i + n * kLanes)"
+            chosen = f"within(x + n * kLanes, first, last) ? v{result}[n] : {kept}"
+            yield f"      OG_VECTORS v{result}[n] = {chosen};"
+        yield "    }"
+        for (plane, assignment), result in zip(work, found.results, strict=True):
+            to = f"{self.names[assignment.field]}_out{plane} + i + n * kLanes"
+            yield f"    OG_VECTORS store({to}, v{result}[n]);"
+        yield "  };"
+        yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
+        yield "    const int64_t row = y * stride;"
+        yield "    int64_t x = c.x0;"
+        yield "    for (; x + (kBlock - 1) * kLanes < c.x1; x += kBlock * kLanes) {"
+        yield "      cells(row + x, x, std::integral_constant<int, kBlock>{});"
+        yield "    }"
+        yield "    for (; x < c.x1; x += kLanes) {"
+        yield "      cells(row + x, x, std::integral_constant<int, 1>{});"
+        yield "    }"
         yield "  }"
 
     def _rolled_loop(

@@ -28,7 +28,9 @@ PRELUDE = r"""
 #endif
 #define OG_FMA_512 __builtin_ia32_vfmaddSUFFIX512_mask
 #define OG_FMA_256 __builtin_ia32_vfmaddSUFFIX256
+#define OG_ALIGN_512 __builtin_ia32_alignWORD512_mask
 #define OG_INLINE static inline __attribute__((always_inline))
+#define OG_VECTORS for (int n = 0; n < kWide; ++n)
 
 namespace {
 
@@ -37,11 +39,16 @@ typedef REAL Unaligned
     __attribute__((vector_size(OG_VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
 typedef INTEGER M __attribute__((vector_size(OG_VECTOR_BYTES)));
 constexpr int64_t kLanes = OG_VECTOR_BYTES / sizeof(REAL);
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int kRegisters = 32;
+#else
+constexpr int kRegisters = 16;
+#endif
 constexpr int kReach = (FARTHEST + kLanes - 1) / kLanes;  // vectors kept on either side of one
 
 OG_INLINE V load(const REAL* p) { return *reinterpret_cast<const Unaligned*>(p); }
 OG_INLINE void store(REAL* p, V v) { *reinterpret_cast<Unaligned*>(p) = v; }
-OG_INLINE V all(REAL a) { return V{} + a; }
+OG_INLINE V all(REAL a) { return a - V{}; }  // a - 0 is a, also for -0
 
 // a * b + c, rounded once.
 OG_INLINE V fma(V a, V b, V c) {
@@ -115,6 +122,8 @@ template <int K, int... I>
 OG_INLINE V cut(V a, V b, std::integer_sequence<int, I...>) {
 #if defined(__clang__)
   return __builtin_shufflevector(a, b, (K + I)...);
+#elif defined(__AVX512F__)  // g++ would take a permutation, which destroys an operand
+  return (V)OG_ALIGN_512((M)b, (M)a, K, M{}, -1);
 #else
   return __builtin_shuffle(a, b, M{(K + I)...});
 #endif
@@ -130,11 +139,35 @@ OG_INLINE V shifted(const V* at) {
   }
 }
 
+// Vectors of a block, K cells from p. Where all loads straddle two lines, some vectors are cut out
+// of aligned ones instead.
+template <int Near>
+OG_INLINE void keep_near(V (&near)[Near], const REAL* p) {
+  for (int n = 0; n < Near; ++n) near[n] = load(p + n * kLanes);
+}
+template <int K, int N, int Near>
+OG_INLINE void read(V (&v)[N], const REAL* p, const V (&near)[Near]) {
+  constexpr bool straddles = sizeof(V) == 64 && K % kLanes != 0 && K > -kLanes && K < kLanes;
+  for (int n = 0; n < N; ++n) {
+    const int at = n - (K < 0);
+    if (N > 1 && straddles && at >= 0 && at + 1 < Near) {
+      constexpr int rest = (K + kLanes) % kLanes;
+      v[n] = cut<rest>(near[at], near[at + 1], std::make_integer_sequence<int, kLanes>{});
+    } else {
+      v[n] = load(p + n * kLanes + K);
+    }
+  }
+}
+
 // Lanes x, x + 1, ... of a row that lie in [first, last).
+template <int... I>
+OG_INLINE M lanes(std::integer_sequence<int, I...>) { return M{I...}; }
 OG_INLINE M within(int64_t x, int64_t first, int64_t last) {
-  M m;
-  for (int64_t i = 0; i < kLanes; ++i) m[i] = x + i >= first && x + i < last ? -1 : 0;
-  return m;
+  const M lane = lanes(std::make_integer_sequence<int, kLanes>{});
+  auto bound = [&](int64_t at) -> INTEGER {
+    return at < x ? 0 : at > x + kLanes ? kLanes : at - x;
+  };
+  return (lane >= bound(first)) & (lane < bound(last));
 }
 
 }  // namespace
@@ -166,5 +199,6 @@ SPELLING = {
     "where": "choose({0}, {1}, {2})",
 }
 
-# Per dtype: the type of a cell, the integer of the same size, the suffix of vector instructions.
-TYPES = {"float32": ("float", "int32_t", "ps"), "float64": ("double", "int64_t", "pd")}
+# Per dtype: the type of a cell, the integer of the same size, and how names of instructions end
+# that compute with such cells or move words of their size.
+TYPES = {"float32": ("float", "int32_t", "ps", "d"), "float64": ("double", "long long", "pd", "q")}

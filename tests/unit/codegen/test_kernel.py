@@ -230,6 +230,47 @@ def test_every_order_gives_the_same_bytes(name, dtype):
             assert found[field].tobytes() == values.tobytes(), (field, options)
 
 
+def weighted(u, *reach):
+    """The sum over a box, all weights different: a chain too long for one vector at a time."""
+    offsets = list(itertools.product(*(range(-r, r + 1) for r in reach)))
+    total = 0.9 * u[offsets[0]]
+    for number, offset in enumerate(offsets[1:]):
+        total = total + u[offset] * (1 + 0.01 * number)
+    return total / len(offsets)
+
+
+@stencil(ndim=2)
+def mask(u):
+    return weighted(u, 4, 4)
+
+
+@stencil(ndim=3)
+def cube(u, c, *, k):
+    return u - u.previous + k * c[0, 1, 20] * weighted(u, 2, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("rule", "shape", "dtype"),
+    [
+        (mask, (20, 200), "float32"),
+        (mask, (12, 133), "float64"),
+        (cube, (9, 7, 150), "float32"),
+    ],
+)
+def test_blocks_of_vectors_give_the_bytes_of_single_ones(rule, shape, dtype, monkeypatch):
+    problem = problem_of(rule, shape, dtype, 4, **({"k": 0.3} if rule is cube else {}))
+    arrays = random_arrays(problem)
+    tiled = {"depth": 4, "slab_planes": 3, "tile_rows": 40, "threads": 2}
+    found = [baseline(problem, arrays), advance(problem, arrays, **tiled)]
+    source = generate(problem.stencil, dtype)
+    monkeypatch.setattr("outgrid.codegen.kernel.block_vectors", lambda _: 1)
+    assert generate(problem.stencil, dtype) != source
+    wanted = baseline(problem, arrays)["u"]
+    assert (wanted != arrays["u"]).any()
+    for fields in found:
+        assert fields["u"].tobytes() == wanted.tobytes()
+
+
 def build_for(source, monkeypatch, command, *flags):
     """Compiled by another compiler, or for another processor."""
     dropped = ("-march=native", "-mprefer-vector-width=512")
@@ -274,8 +315,9 @@ def test_kernels_compile_without_a_warning(tmp_path):
         ("everything", "float32"),
         ("conditional", "float64"),
         ("unequal", "float32"),
+        ("cube", "float32"),
     ]:
-        rule = RULES.get(name) or resolve(name)
+        rule = (RULES | {"cube": cube}).get(name) or resolve(name)
         source = tmp_path / "kernel.cpp"
         source.write_text(generate(rule.trace(3), dtype))
         flags = [*compiling.FLAGS, "-Wall", "-Wextra", "-Wshadow", "-Werror", "-o", "/dev/null"]
