@@ -267,7 +267,7 @@ class _Execution:
         for (field, ring), shape in self.plan.seams.items():
             path = self.folder.seam(field, ring)
             store = DirectStore.create(
-                path, shape, self.problem.dtype, self.transfers, overwrite=True
+                path, shape, self.problem.dtype, self.transfers, overwrite=True, sums=True
             )
             self.opened.append(store)
             found[field, ring] = store

@@ -123,6 +123,21 @@ def test_a_failed_run_is_resumed_to_the_same_bytes(operation, index, tmp_path, m
     assert measured.seconds == sum(part.measured.seconds for part in parts)
 
 
+@pytest.mark.parametrize("index", [30, 150, 290])
+@pytest.mark.parametrize("operation", ["get", "put"])
+def test_a_run_in_strips_is_resumed_to_the_same_bytes(
+    operation, index, tmp_path, monkeypatch, answer
+):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        fail_at(patch, operation, index)
+        with pytest.raises(StoreError, match="errno 5"):
+            pipeline.run(problem(), options(out, strip_rows=5))
+    pipeline.resume(out, options(out, strip_rows=7))
+    assert fields(out) == answer
+    assert not (out / "scratch").exists()
+
+
 def test_a_run_fails_again_and_again_and_ends(tmp_path, monkeypatch, answer):
     out = tmp_path / "run"
     chance = random.Random(1)
@@ -133,8 +148,9 @@ def test_a_run_fails_again_and_again_and_ends(tmp_path, monkeypatch, answer):
     for attempt in range(20):
         with monkeypatch.context() as patch:
             fail_at(patch, chance.choice(["get", "put", "flush"]), chance.randrange(120))
+            cut = {"strip_rows": chance.randint(2, 20)} if chance.random() < 0.5 else {}
             try:
-                pipeline.resume(out, options(out, depth=chance.randint(1, 4)))
+                pipeline.resume(out, options(out, depth=chance.randint(1, 4), **cut))
                 break
             except StoreError:
                 assert attempt < 19

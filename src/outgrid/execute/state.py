@@ -262,6 +262,11 @@ def _check_names(path: Path, names: tuple[str, ...]) -> None:
             raise UsageError(f"{path} names a file {name!r} outside of the run's folders")
 
 
+def is_seam(name: str) -> bool:
+    """Whether a working file holds seams, which mean nothing beyond their sweep."""
+    return ".seam." in name
+
+
 def level_name(arrival: Arrival) -> str:
     """ "u" for the current level of field u, "u.previous" for the level before."""
     return arrival.field + (PREVIOUS if arrival.level < 0 else "")

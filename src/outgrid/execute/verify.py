@@ -10,7 +10,7 @@ import numpy as np
 
 from outgrid.errors import Error, StoreError, UsageError
 from outgrid.execute.lock import RunLock
-from outgrid.execute.state import MANIFEST_NAME, RunFolder
+from outgrid.execute.state import MANIFEST_NAME, RunFolder, is_seam
 from outgrid.native import Buffer
 from outgrid.record import RECORD_NAME, read_record
 from outgrid.storage import DirectStore, Planes, Transfers
@@ -74,7 +74,8 @@ def _working_files(out: Path) -> Iterator[tuple[Path, Error | None]]:
     if manifest.steps_done < 0:
         raise UsageError(f"the run in {out} has no durable state yet: there is nothing to verify")
     for name in manifest.files:
-        if name.endswith(".npy") and not name.endswith(f".{1 - manifest.parity}.npy"):
+        durable = not (is_seam(name) or name.endswith(f".{1 - manifest.parity}.npy"))
+        if durable and name.endswith(".npy"):
             yield folder.scratch / name, None
 
 

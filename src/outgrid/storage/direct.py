@@ -15,7 +15,7 @@ from outgrid.errors import StoreError, UsageError
 from outgrid.native import File
 from outgrid.storage.base import Layout, Planes
 from outgrid.storage.npy import HEADER_BYTES, read_header, write_header
-from outgrid.storage.sums import Sums
+from outgrid.storage.sums import Sums, sums_path
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
 
@@ -88,6 +88,7 @@ class DirectStore:
             if overwrite:
                 # A new file under the old name: whoever has the old one open keeps it.
                 path.unlink(missing_ok=True)
+                sums_path(path).unlink(missing_ok=True)
             file = File(path, "create", direct)
         except FileExistsError as error:
             raise StoreError(
