@@ -51,7 +51,7 @@ from outgrid.version import __version__
 FIXED_BYTES = 80 << 20
 # A kernel is measured, in a window of at most so many bytes, before a run expected to take longer.
 WORTH_CALIBRATING_SECONDS = 20.0
-CALIBRATION_BYTES = 400 << 20
+CALIBRATION_BYTES = 768 << 20
 
 Observer = Callable[[Progress], None]
 
@@ -105,7 +105,7 @@ def calibration(
     path = _calibration_path(problem, options, machine)
     found = known(path)
     if found is None:
-        room = min(CALIBRATION_BYTES, (options.memory_bytes - FIXED_BYTES) // 2)
+        room = min(CALIBRATION_BYTES, (options.memory_bytes - FIXED_BYTES) * 3 // 4)
         found = calibrate(problem, options, machine, kernel, room)
         if found is not None:
             keep(found, path)

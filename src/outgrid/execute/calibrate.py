@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from dataclasses import replace
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -21,17 +23,23 @@ from outgrid.execute.kernel import Kernel
 from outgrid.execute.window import Window
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration, Sample
+from outgrid.plan.layout import GUARD_BYTES, layout
+from outgrid.plan.lifetime import ring_count
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, program
-from outgrid.plan.tiling import tile_slope
+from outgrid.plan.tiling import FRONT_PLANES, tile_slope
 from outgrid.stencil.problem import Problem
 
 LEVELS = {2: (8, 16, 24, 32, 48, 64), 3: (2, 4, 6, 8, 12, 16, 24, 32)}  # by dimensions
 FRONTS = {2: (4, 8, 16), 3: (2, 4, 8)}
-MOST_ROWS = 256
-MOST_PLANES = 512
+MOST_ROWS = 512
+MOST_PLANES = {2: 512, 3: 128}
+THIN_SLAB = {2: 32, 3: 8}  # planes between borders, where what a border costs is measured
 REPETITIONS = 2
+CLOSE = 0.8  # of the best rate: worth measuring again
+FALLEN = 0.8
+FORM = "2"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -41,32 +49,80 @@ def calibrate(
     small = _small(problem, room_bytes)
     if small is None:
         return None
-    window: Window | None = None
-    found: list[Sample] = []
+    with ExitStack() as stack:
+        trials = _Trials(small, options, machine, kernel)
+        stack.callback(trials.release)
+        plain = Trial(1, FRONT_PLANES)
+        trials.run([plain])
+        fronts = FRONTS[problem.ndim]
+        middle = fronts[len(fronts) // 2]
+        reach = small.shape[0] // (2 * max(1, problem.stencil.radius[0]))
+        levels = [n for n in LEVELS[problem.ndim] if n <= reach] or [1]
+        for count in levels:
+            trials.run([Trial(count, middle)])
+            if trials.falling():
+                break
+        trials.run([*trials.close(), plain])
+        best = trials.best()
+        trials.run([Trial(best.levels, planes) for planes in fronts] * REPETITIONS)
+        best = trials.best()
+        thin = Trial(best.levels, best.planes, THIN_SLAB[problem.ndim])
+        trials.run([best, thin] * REPETITIONS)
+        border = (1 / trials.rates[thin] - 1 / trials.rates[best]) * thin.slab
+        samples = [Sample(t.levels, t.planes, r) for t, r in trials.rates.items() if not t.slab]
+    return Calibration(tuple(samples), max(0.0, border))
 
-    def measure(levels: int, planes: int) -> float:
-        nonlocal window
-        chosen = _plan(small, options, machine, levels, planes)
-        if window is None:
-            window = Window(chosen)
-            window.fill(np.random.default_rng(0))
-        own = Kernel(kernel.library, small.parameter_table(chosen.depth))
-        rate = max(_rate(chosen, window, own) for _ in range(REPETITIONS))
-        found.append(Sample(levels, planes, rate))
-        return rate
 
-    fronts = FRONTS[problem.ndim]
-    measure(1, fronts[0])
-    reach = small.shape[0] // (2 * max(1, problem.stencil.radius[0]))
-    levels = [n for n in LEVELS[problem.ndim] if n <= reach] or [1]
-    middle = fronts[len(fronts) // 2]
-    best = max(levels, key=lambda n: measure(n, middle))
-    for planes in fronts:
-        if planes != middle:
-            measure(best, planes)
-    if window is not None:
-        window.release()
-    return Calibration(tuple(found))
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A tile, as in a `Sample`, over slabs of ``slab`` planes; 0 for a front that is not broken."""
+
+    levels: int
+    planes: int
+    slab: int = 0
+
+
+class _Trials:
+    """Rates of tiles in one window. Others can only slow a trial down, so the best one counts."""
+
+    def __init__(
+        self, small: Problem, options: RunOptions, machine: Machine, kernel: Kernel
+    ) -> None:
+        self.small, self.options, self.machine, self.kernel = small, options, machine, kernel
+        self.rates: dict[Trial, float] = {}
+        self._window: Window | None = None
+
+    def run(self, trials: Iterable[Trial]) -> None:
+        """Measure each of them once more."""
+        for trial in trials:
+            chosen = _plan(self.small, self.options, self.machine, trial)
+            if self._window is None:
+                self._window = Window(chosen)
+                self._window.fill(np.random.default_rng(0))
+            own = Kernel(self.kernel.library, self.small.parameter_table(chosen.depth))
+            rate = _rate(chosen, self._window, own)
+            self.rates[trial] = max(rate, self.rates.get(trial, 0.0))
+
+    def best(self) -> Trial:
+        """The fastest tile of several levels, where one was tried."""
+        tiles = [trial for trial in self.rates if not trial.slab]
+        deep = [trial for trial in tiles if trial.levels > 1] or tiles
+        return max(deep, key=lambda trial: self.rates[trial])
+
+    def falling(self) -> bool:
+        """Whether the last tiles were so much slower than the best that more levels are no use."""
+        last = list(self.rates.values())[-2:]
+        return max(last) < FALLEN * self.rates[self.best()]
+
+    def close(self) -> list[Trial]:
+        """Tiles near the best, twice: each may have been disturbed."""
+        least = CLOSE * self.rates[self.best()]
+        return [trial for trial, rate in self.rates.items() if rate >= least] * REPETITIONS
+
+    def release(self) -> None:
+        """Give the window's memory back."""
+        if self._window is not None:
+            self._window.release()
 
 
 def known(path: Path) -> Calibration | None:
@@ -90,7 +146,7 @@ def calibration_path(problem: Problem, threads: int, source: str, processor: str
 
     ``source`` is the text of the kernel, ``processor`` names the machine and the compiler.
     """
-    parts = (source, processor, str(threads), str(problem.shape[1:]), problem.dtype)
+    parts = (FORM, source, processor, str(threads), str(problem.shape[1:]), problem.dtype)
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     return cache_folder() / "calibrations" / f"{digest}.json"
 
@@ -98,11 +154,13 @@ def calibration_path(problem: Problem, threads: int, source: str, processor: str
 def _small(problem: Problem, room_bytes: int) -> Problem | None:
     """The problem on a grid that fits ``room_bytes``, with rows of the same length."""
     stencil = problem.stencil
-    rings = sum(3 if field.evolving else 1 for field in stencil.fields)
+    rings = sum(ring_count(field, stencil) for field in stencil.fields)
     rows = (min(problem.shape[1], MOST_ROWS),) if problem.ndim == 3 else ()
     shape = (*rows, problem.shape[-1])
-    planes = room_bytes // (rings * problem.item_bytes * int(np.prod(shape)))
-    planes = min(planes, MOST_PLANES, max(problem.shape[0], 2 * stencil.radius[0] + 1))
+    pitch = layout((1, *shape), problem.dtype).pitch_bytes
+    planes = (room_bytes - 2 * rings * GUARD_BYTES) // (rings * pitch)
+    most = max(MOST_PLANES[problem.ndim], 16 * stencil.radius[0])
+    planes = min(planes, most, max(problem.shape[0], 2 * stencil.radius[0] + 1))
     if planes < 8 * stencil.radius[0] + 8:
         return None
     zeros = {field.name: 0.0 for field in stencil.fields}
@@ -110,22 +168,22 @@ def _small(problem: Problem, room_bytes: int) -> Problem | None:
     return Problem(stencil, (planes, *shape), problem.dtype, 1, values, "frozen", zeros)
 
 
-def _plan(small: Problem, options: RunOptions, machine: Machine, levels: int, planes: int) -> Plan:
+def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -> Plan:
     """A resident plan of one sweep, two diamonds deep."""
     slope = tile_slope(small.stencil, small.dtype).per_step
-    depth = 2 * levels if levels > 1 else 1
+    depth = 2 * trial.levels if trial.levels > 1 else 1
     own = RunOptions(
         memory_bytes=1 << 60,
         tier="memory",
         depth=depth,
         scheme="plain" if depth == 1 else "skewed",
-        tile_rows=2 * slope * levels if depth > 1 else None,
-        tile_planes=planes,
+        tile_rows=2 * slope * trial.levels if depth > 1 else None,
+        tile_planes=trial.planes,
         threads=options.threads,
     )
     data = small.to_dict() | {"steps": depth}
     chosen = plan(Problem.from_dict(data), own, machine, 0)
-    return replace(chosen, slab_planes=chosen.pitch_planes)
+    return replace(chosen, slab_planes=trial.slab or chosen.pitch_planes)
 
 
 def _rate(chosen: Plan, window: Window, kernel: Kernel) -> float:

@@ -28,9 +28,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was measured of a kernel on rows like those of the problem, with the plan's threads."""
+    """What was measured of a kernel on rows like those of the problem, with the plan's threads.
+
+    Over slabs of n planes one update takes ``border_seconds / n`` more than on an unbroken front:
+    at every border each level meets planes that have left the cache. None where not measured.
+    """
 
     samples: tuple[Sample, ...]
+    border_seconds: float | None = None
 
     def best(self, depth: int) -> Sample | None:
         """The fastest tile for sweeps of ``depth`` steps, None where nothing fits was measured."""

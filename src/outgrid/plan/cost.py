@@ -1,6 +1,6 @@
 """How long a plan will take: the larger of computing and moving, from rates of the machine.
 
-    sweep = max(updates / R, bytes_read / read_rate + bytes_written / write_rate)
+    sweep = max(updates / R, bytes / rate of reading and writing at once)
 
 One update costs the time in which the cores make it from cache plus the time in which memory
 delivers what it moves; the two hardly overlap in practice. A level-by-level order moves every
@@ -21,6 +21,8 @@ from outgrid.stencil.problem import Problem
 # that one core loads from its own cache. Both are deliberately plain; a calibration replaces them.
 VECTOR_FLOPS_PER_CORE = 25e9
 CACHE_BANDWIDTH_PER_CORE = 48e9
+# What a slab costs beside its updates: its instructions, and the threads that start and end.
+SLAB_SECONDS = 2e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +64,28 @@ def updates_per_second(found: Rates, levels: int, reach: int, slab: int) -> floa
     return 1 / (1 / min(found.cores, found.cache) + moved / found.memory_bytes_per_second)
 
 
-def calibrated_rate(found: Rates, measured: float, skew: int, slab: int) -> float:
-    """A measured rate, less what slabs of ``slab`` planes cost.
+def border_seconds(found: Rates, skew: int) -> float:
+    """What a border between slabs costs an update, times the planes of a slab; an estimate.
 
-    At every border between slabs each level meets ``skew`` planes that have left the cache, so one
-    update moves ``update_bytes * skew / slab`` more.
+    Each level meets ``skew`` planes that have left the cache, so one update moves
+    ``update_bytes * skew / slab`` more.
     """
-    moved = found.update_bytes * skew / slab
-    return 1 / (1 / measured + moved / found.memory_bytes_per_second)
+    return found.update_bytes * skew / found.memory_bytes_per_second
+
+
+def slabbed_rate(unbroken: float, border: float, slab: int) -> float:
+    """A rate measured on an unbroken front, less what slabs of ``slab`` planes cost."""
+    return 1 / (1 / unbroken + border / slab)
+
+
+def transfer_seconds(machine: Machine, read_bytes: float, written_bytes: float) -> float:
+    """Time to move the bytes of both directions, as far as possible at once."""
+    paired = min(read_bytes, written_bytes)
+    return (
+        2 * paired / machine.mixed_bandwidth
+        + (read_bytes - paired) / machine.read_bandwidth
+        + (written_bytes - paired) / machine.write_bandwidth
+    )
 
 
 def predict(
@@ -77,17 +93,29 @@ def predict(
     machine: Machine,
     rate: float,
     depths: tuple[int, ...],
+    trips: int,
     read_bytes: int,
     written_bytes: int,
     fill_share: float,
+    slab_share: float,
 ) -> Prediction:
-    """Time of all sweeps; ``fill_share`` is the share of a sweep in which the window fills."""
-    compute = problem.cells * sum(depths) / rate
-    transfer = read_bytes / machine.read_bandwidth + written_bytes / machine.write_bandwidth
-    sweeps = max(1, len(depths))
-    lead = fill_share * min(compute, transfer) / sweeps
+    """Time of all sweeps, in ``trips`` of the grid through the window.
+
+    Nothing is computed before the first slab has come, and nothing is left to compute when the
+    last one goes: ``slab_share`` is the share of a trip that a slab moves, all of it where the grid
+    is resident in one. The rest of the transfers runs beside the computing; ``fill_share`` is the
+    share of a sweep in which the window fills and computing is not at its rate.
+    """
+    slabs = len(depths) / slab_share
+    compute = problem.cells * sum(depths) / rate + slabs * SLAB_SECONDS
+    transfer = transfer_seconds(machine, read_bytes, written_bytes)
+    first_read = slab_share * read_bytes / max(1, trips)
+    last_written = slab_share * written_bytes / max(1, trips)
+    alone = first_read / machine.read_bandwidth + last_written / machine.write_bandwidth
+    beside = transfer_seconds(machine, read_bytes - first_read, written_bytes - last_written)
+    lead = fill_share * min(compute, beside) / max(1, len(depths))
     return Prediction(
-        seconds=max(compute, transfer) + lead,
+        seconds=alone + max(compute, beside) + lead + machine.flush_seconds,
         compute_seconds=compute,
         transfer_seconds=transfer,
         updates_per_second=rate,

@@ -13,7 +13,14 @@ from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration
-from outgrid.plan.cost import Rates, calibrated_rate, predict, rates, updates_per_second
+from outgrid.plan.cost import (
+    Rates,
+    border_seconds,
+    predict,
+    rates,
+    slabbed_rate,
+    updates_per_second,
+)
 from outgrid.plan.layout import describe
 from outgrid.plan.model import Layout, Plan, Prediction, Ring, Tile
 from outgrid.plan.sizing import Sizing, given_steps, split_steps
@@ -29,6 +36,8 @@ SLAB_BYTES = (1 << 20, 1 << 29)
 RESIDENT_SLAB_PLANES = 64
 WORTH_CUTTING = 1.05
 CUT_SLAB_PLANES = 64  # of strips: beyond, memory is better spent on their height
+RESIDENT_SLABS = 8
+WORTH_STREAMING = 1.1  # times faster than the same grid in memory
 RESIDENT_SLAB_BYTES = 4 << 30
 
 
@@ -50,9 +59,11 @@ class _Candidate:
 
     @property
     def price(self) -> float:
-        """Expected seconds; strips, which wear the flash more, must be worth it."""
+        """Expected seconds; what wears the flash more must be worth it."""
+        if self.resident:
+            return self.prediction.seconds
         cut = self.strips.count(max(self.depths, default=0)) > 1
-        return self.prediction.seconds * (WORTH_CUTTING if cut else 1.0)
+        return self.prediction.seconds * WORTH_STREAMING * (WORTH_CUTTING if cut else 1.0)
 
     @property
     def needed_bytes(self) -> int:
@@ -233,12 +244,16 @@ class _Choice:
         return large or found[-1:] or [1]
 
     def _resident_slabs(self) -> list[int]:
-        """Nothing is moved while a resident grid is swept: a slab only bounds the time until the
-        next event, and every slab costs a start and an end of the threads' work."""
+        """Only the first sweep waits for planes that come and only the last leaves them behind.
+
+        Slabs let these two overlap with the transfers; between them a slab only costs a start and
+        an end of the threads' work. So either one slab, or a few.
+        """
         if self.options.slab_planes is not None:
             return [self.options.slab_planes]
         planes = RESIDENT_SLAB_BYTES // self.whole.pitch_bytes
-        return [max(RESIDENT_SLAB_PLANES, min(2 * self.problem.shape[0], planes))]
+        whole = max(RESIDENT_SLAB_PLANES, min(2 * self.problem.shape[0], planes))
+        return [whole, max(1, self.problem.shape[0] // RESIDENT_SLABS)]
 
     def _small_slabs(self) -> list[int]:
         """Slabs that are taken only where no larger one fits."""
@@ -298,9 +313,11 @@ class _Choice:
             self.problem, self.machine, self.options, self.threads, depth, self.calibration
         )
         rate = self._rate(tile, depth, slab)
+        trips = min(1, len(depths)) if resident else len(depths)
         moved = sizing.moved_bytes(depths[-1:] if resident else depths, strips)
         lead = min(1.0, sizing.skew.per_step * depth / self.problem.shape[0])
-        prediction = predict(self.problem, self.machine, rate, depths, *moved, lead)
+        share = min(1.0, slab / (self.problem.shape[0] * strips.count(deepest)))
+        prediction = predict(self.problem, self.machine, rate, depths, trips, *moved, lead, share)
         return _Candidate(
             depths,
             slab,
@@ -327,8 +344,13 @@ class _Choice:
         skew = self.sizing.skew.per_step
         levels = tile_levels(tile, self.problem.stencil, self.problem.dtype)
         sample = self.calibration.of(levels, tile.planes) if self.calibration else None
-        if sample is not None:
-            return calibrated_rate(self.rates, sample.rate(depth), skew, slab)
+        if self.calibration and sample is not None:
+            if levels == 1:
+                return sample.rate(depth)
+            border = self.calibration.border_seconds
+            if border is None:
+                border = border_seconds(self.rates, skew)
+            return slabbed_rate(sample.rate(depth), border, slab)
         reach = levels * max(1, skew)
         return updates_per_second(self.rates, min(levels, max(1, depth)), reach, slab)
 

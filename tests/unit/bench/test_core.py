@@ -27,7 +27,7 @@ CORE_KEYS = {
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grids and times so small that figures mean nothing and a row takes a second."""
     monkeypatch.setattr(workloads, "REFERENCE_BYTES", {2: 1 << 17, 3: 1 << 17})
-    monkeypatch.setattr(calibrate, "MOST_PLANES", 16)
+    monkeypatch.setattr(calibrate, "MOST_PLANES", {2: 16, 3: 16})
     monkeypatch.setattr(calibrate, "LEVELS", {2: (8,), 3: (2,)})
     monkeypatch.setattr(ceiling, "SECONDS", 1e-4)
     monkeypatch.setattr(rows, "CACHE_LEVELS", (1,))

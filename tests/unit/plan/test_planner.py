@@ -8,7 +8,7 @@ from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration, Sample
-from outgrid.plan.planner import plan
+from outgrid.plan.planner import WORTH_CUTTING, plan
 from outgrid.stencil.problem import Problem
 from outgrid.units import parse_bytes
 
@@ -38,6 +38,12 @@ def problem(shape=(1024, 1024, 1024), steps=64, name="heat7", dtype="float64"):
 def planned(asked=None, machine=MACHINE, calibration=None, **options):
     given = {"memory": "1GiB"} | options
     return plan(asked or problem(), RunOptions.of(**given), machine, FIXED_BYTES, calibration)
+
+
+def disks(rate):
+    """The machine with disks of that many bytes per second."""
+    rates = dict.fromkeys(("read_bandwidth", "write_bandwidth", "mixed_bandwidth"), rate)
+    return dataclasses.replace(MACHINE, **rates)
 
 
 def test_a_grid_that_fits_stays_in_memory():
@@ -88,11 +94,12 @@ def test_the_height_of_strips_can_be_asked_for():
 def test_more_memory_is_never_slower():
     limits = ["300MiB", "600MiB", "1GiB", "2GiB", "6GiB"]
     seconds = [planned(memory=limit).predicted_seconds for limit in limits]
-    assert all(more <= 1.002 * less for less, more in itertools.pairwise(seconds))
+    # Whole planes are taken even if strips would be a little faster.
+    assert all(more <= WORTH_CUTTING * less for less, more in itertools.pairwise(seconds))
 
 
 def test_slow_storage_is_met_with_depth():
-    slow = dataclasses.replace(MACHINE, read_bandwidth=2e8, write_bandwidth=2e8)
+    slow = disks(2e8)
     long = problem(steps=240)
     found = planned(long, slow)
     assert found.prediction.bound_by == "read+write"
@@ -100,7 +107,7 @@ def test_slow_storage_is_met_with_depth():
 
 
 def test_fast_storage_leaves_computing_as_the_bound():
-    fast = dataclasses.replace(MACHINE, read_bandwidth=1e11, write_bandwidth=1e11)
+    fast = disks(1e11)
     assert planned(machine=fast).prediction.bound_by == "compute"
 
 

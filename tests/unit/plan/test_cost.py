@@ -1,0 +1,77 @@
+"""What a prediction is made of: what runs beside the computing, and what cannot."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outgrid.config import RunOptions
+from outgrid.machine import describe_machine
+from outgrid.plan.calibration import Calibration, Sample
+from outgrid.plan.cost import SLAB_SECONDS, predict, transfer_seconds
+from outgrid.plan.planner import plan
+from outgrid.plan.tiling import FRONT_PLANES
+from outgrid.stencil.problem import Problem
+
+MACHINE = dataclasses.replace(
+    describe_machine(),
+    read_bandwidth=2e9,
+    write_bandwidth=1e9,
+    mixed_bandwidth=1.6e9,
+    flush_seconds=0.0,
+)
+SLOW = dataclasses.replace(MACHINE, read_bandwidth=4e8, write_bandwidth=4e8, mixed_bandwidth=4e8)
+PROBLEM = Problem("heat7", (100, 100, 100), "float64", 10, initial={"u": 0.0})
+SIZES = st.integers(0, 1 << 40)
+
+
+def predicted(rate, trips, nbytes, fill_share=0.0, slab_share=1.0):
+    share = (fill_share, slab_share)
+    return predict(PROBLEM, MACHINE, rate, (10,), trips, nbytes, nbytes, *share)
+
+
+def test_a_grid_in_one_slab_is_read_then_computed_then_written():
+    found = predicted(rate=1e7, trips=1, nbytes=10**9)
+    assert found.seconds == pytest.approx(0.5 + 1.0 + 1.0, abs=2 * SLAB_SECONDS)
+
+
+def test_many_slabs_move_beside_the_computing():
+    found = predicted(rate=1e7, trips=1, nbytes=4 * 10**8, slab_share=0.01)
+    assert found.bound_by == "compute"
+    assert found.seconds == pytest.approx(1.0 + 100 * SLAB_SECONDS, rel=0.01)
+    slow = predicted(rate=1e7, trips=1, nbytes=4 * 10**9, slab_share=0.01)
+    assert slow.bound_by == "read+write"
+    assert slow.seconds == pytest.approx(8 / 1.6, rel=0.01)
+
+
+@given(read=SIZES, written=SIZES, more=st.integers(0, 1 << 30))
+def test_moving_more_takes_longer_and_both_ways_at_once_is_what_was_measured(read, written, more):
+    seconds = transfer_seconds(MACHINE, read, written)
+    assert seconds <= transfer_seconds(MACHINE, read + more, written)
+    assert seconds <= transfer_seconds(MACHINE, read, written + more)
+    assert transfer_seconds(MACHINE, read, read) == pytest.approx(2 * read / 1.6e9)
+    assert transfer_seconds(MACHINE, read, 0) == pytest.approx(read / 2e9)
+
+
+def choose(border, machine=MACHINE, **options):
+    tiles = tuple(Sample(levels, 4, 2e9) for levels in (4, 8, 16))
+    calibration = Calibration((Sample(1, FRONT_PLANES, 5e8), *tiles), border)
+    problem = Problem("heat7", (2048, 512, 512), "float64", 96, initial={"u": 0.0})
+    wanted = RunOptions.of(memory="512MiB", **options)
+    return plan(problem, wanted, machine, 80 << 20, calibration)
+
+
+def test_costly_borders_ask_for_thick_slabs():
+    slabs = [choose(border, SLOW).slab_planes for border in (0.0, 1e-8, 1e-7)]
+    assert slabs[0] < slabs[1] < slabs[2]
+
+
+def test_a_plain_sweep_has_its_own_measured_rate_whatever_a_border_costs():
+    found = choose(1e-7, scheme="plain")
+    assert found.prediction.updates_per_second == 5e8
+
+
+def test_the_measured_cost_of_a_border_is_in_the_rate():
+    found = choose(1e-9, slab_planes=4, depth=32)
+    assert found.prediction.updates_per_second == pytest.approx(1 / (1 / 2e9 + 1e-9 / 4))
