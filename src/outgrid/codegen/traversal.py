@@ -16,8 +16,10 @@ struct Slab {
   int64_t planes, rows, columns, row_stride;  // extents; stride of rows in elements
   int64_t first, last;                        // front positions [first, last)
   int64_t depth, base, skew;                  // levels 1..depth, level t in ring (base + t) mod m
-  int64_t plane_low, plane_slope;             // level t from plane plane_low + plane_slope*t on
-  int64_t row_low, row_high, row_skew;        // level t on rows [row_low, row_high) - row_skew*t
+  int64_t since;                              // the first level of this call, else 1
+  // Level t works on planes, and on rows, [low + rise*t, high + fall*t).
+  int64_t plane_low, plane_high, plane_rise, plane_fall;
+  int64_t row_low, row_high, row_rise, row_fall;
   int64_t row_offset;                         // elements from a plane's address to its row 0
   int64_t order, tile_rows, tile_planes, threads;
 };
@@ -37,22 +39,25 @@ OG_INLINE void keep(REAL* to, const REAL* from, int64_t stride, const Tile& c) {
 OG_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 OG_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// The rows and the first plane that level t of this sweep, or of this strip of it, may update.
+// The planes and rows that level t of this trip may update.
+OG_INLINE int64_t first_plane(const Slab& s, int64_t t) {
+  return most(0, s.plane_low + s.plane_rise * t);
+}
+OG_INLINE int64_t end_plane(const Slab& s, int64_t t) {
+  return least(s.planes, s.plane_high + s.plane_fall * t);
+}
 OG_INLINE int64_t first_row(const Slab& s, int64_t t) {
-  return most(0, s.row_low - s.row_skew * t);
+  return most(0, s.row_low + s.row_rise * t);
 }
 OG_INLINE int64_t end_row(const Slab& s, int64_t t) {
-  return least(s.rows, s.row_high - s.row_skew * t);
-}
-OG_INLINE int64_t first_plane(const Slab& s, int64_t t) {
-  return most(0, s.plane_low + s.plane_slope * t);
+  return least(s.rows, s.row_high + s.row_fall * t);
 }
 """
 
 LOOPS = r"""
 // A stage of level t on planes [z0, z1) of a tile.
 void level(const Slab& s, const Uniform* u, int64_t t, int stage, int64_t z0, int64_t z1, Tile c) {
-  z0 = most(z0, first_plane(s, t)), z1 = least(z1, s.planes);
+  z0 = most(z0, first_plane(s, t)), z1 = least(z1, end_plane(s, t));
   c = {most(c.y0, first_row(s, t)), least(c.y1, end_row(s, t)), most(c.x0, 0),
        least(c.x1, s.columns)};
   if (c.y0 >= c.y1 || c.x0 >= c.x1) return;
@@ -76,11 +81,11 @@ void level(const Slab& s, const Uniform* u, int64_t t, int stage, int64_t z0, in
 // Each stage over the whole slab before the next; blocks of rows and planes are shared out.
 void by_level(const Slab& s, const Uniform* u) {
 #pragma omp parallel num_threads(s.threads)
-  for (int64_t n = 0; n < s.depth * kStages; ++n) {
+  for (int64_t n = (s.since - 1) * kStages; n < s.depth * kStages; ++n) {
     const int64_t t = 1 + n / kStages;
     const int stage = static_cast<int>(n % kStages);
     const int64_t z0 = most(first_plane(s, t), s.first - kShift[stage] - s.skew * t);
-    const int64_t z1 = least(s.planes, s.last - kShift[stage] - s.skew * t);
+    const int64_t z1 = least(end_plane(s, t), s.last - kShift[stage] - s.skew * t);
     const int64_t y0 = first_row(s, t), y1 = end_row(s, t);
     if (z0 >= z1 || y0 >= y1) continue;
     const int64_t rows = s.tile_rows > 0 ? s.tile_rows : y1 - y0;
@@ -123,14 +128,14 @@ void by_diamond(const Slab& s, const Uniform* u) {
     most_sum = most(most_sum, kFall[j] + kRise[j]);
   }
   // Rows that any level may update.
-  const int64_t begin = kAcrossColumns ? 0 : first_row(s, s.depth);
-  const int64_t end = kAcrossColumns ? s.columns : end_row(s, 1);
+  const int64_t begin = kAcrossColumns ? 0 : least(first_row(s, 1), first_row(s, s.depth));
+  const int64_t end = kAcrossColumns ? s.columns : most(end_row(s, 1), end_row(s, s.depth));
   // Cells of a diamond have 2*slope*t + fall + rise between k and k + 2 widths.
-  const int64_t k0 = (2 * kSlope + least_sum) / width - 1;
+  const int64_t k0 = (2 * kSlope * s.since + least_sum) / width - 1;
   const int64_t k1 = (2 * kSlope * s.depth + most_sum) / width + 1;
 #pragma omp parallel num_threads(s.threads)
   for (int64_t k = k0; k < k1; ++k) {
-    const int64_t t0 = most(1, (k * width - most_sum) / (2 * kSlope));
+    const int64_t t0 = most(s.since, (k * width - most_sum) / (2 * kSlope));
     const int64_t t1 = least(s.depth, ((k + 2) * width - least_sum) / (2 * kSlope) + 1);
     const int64_t p0 = (begin + kSlope * t0) / width;
     const int64_t p1 = (end + kSlope * t1 + fall) / width + 1;

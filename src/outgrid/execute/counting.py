@@ -31,7 +31,7 @@ from outgrid.plan.program import (
     program,
     row_updates,
 )
-from outgrid.plan.strips import Trip
+from outgrid.plan.trip import Trip
 from outgrid.stencil.model import Stencil
 
 VOID = -9  # neither a tag nor a state
@@ -183,7 +183,7 @@ class _Check:
             ring = self.rings[move.field, move.ring]
             store = self._seam(ring)
             most, _ = self.plan.seam(ring, move.trip.depth)
-            border = move.trip.low if isinstance(move, Get) else move.trip.high
+            border = move.trip.rows.low if isinstance(move, Get) else move.trip.rows.high
             rows = range(rows.start - border + most, rows.stop - border + most)
         else:
             store = self.files[move.field, move.level, move.state % 2]

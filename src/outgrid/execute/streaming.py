@@ -194,7 +194,7 @@ class _Run:
             # A record of the seam begins with the row that lies farthest below the border.
             store = self.seams[move.field, move.ring]
             most, _ = plan.seam(plan.ring(move.field, move.ring), move.trip.depth)
-            border = move.trip.low if isinstance(move, Get) else move.trip.high
+            border = move.trip.rows.low if isinstance(move, Get) else move.trip.rows.high
             rows = range(rows.start - border + most, rows.stop - border + most)
         else:
             store = self.stores[move.field, move.level, move.state % 2]

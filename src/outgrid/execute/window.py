@@ -8,7 +8,7 @@ from outgrid.native import Buffer, as_array
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.plan.model import Plan, Ring
 from outgrid.plan.program import Move
-from outgrid.plan.strips import Trip
+from outgrid.plan.trip import Trip
 
 PAGE_BYTES = 4096
 

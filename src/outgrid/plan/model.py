@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from outgrid.plan.explain import explain
-from outgrid.plan.strips import Strips, Trip
+from outgrid.plan.strips import Strips
+from outgrid.plan.trip import Trip
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +252,7 @@ class Plan:
     @property
     def trips(self) -> tuple[Trip, ...]:
         """All passages of a strip through the window, in order; one per sweep for whole planes."""
-        return self.strips.trips(self.depths)
+        return self.strips.trips(self.depths, self.planes)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, with the derived figures that readers of a plan look for."""

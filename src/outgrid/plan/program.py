@@ -28,7 +28,7 @@ from typing import Any
 
 from outgrid.errors import InfeasiblePlan
 from outgrid.plan.model import Plan, Ring
-from outgrid.plan.strips import Trip
+from outgrid.plan.trip import Trip
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +110,11 @@ def levels(plan: Plan, advance: Advance) -> Iterator[tuple[Trip, int, int, range
     """(trip, step, stage, planes, rows) that an advance updates, in order."""
     for part in advance.parts:
         for step in range(1, part.trip.depth + 1):
-            rows = plan.strips.owned(part.trip, plan.strips.skew * step)
+            rows = part.trip.rows.at(step, plan.layout.rows)
+            held = part.trip.planes.at(step, plan.planes)
             for stage, shift in enumerate(plan.shifts):
                 back = shift + plan.skew * step
-                planes = range(max(0, part.first - back), min(plan.planes, part.last - back))
+                planes = range(max(held.start, part.first - back), min(held.stop, part.last - back))
                 if planes and rows:
                     yield part.trip, step, stage, planes, rows
 
@@ -230,8 +231,8 @@ class _Lowering:
                     seam=False,
                     constant=arrival.constant,
                 )
-        if trip.strip > 0:
-            for ring, rows in self._seams(trip, trip.low):
+        if trip.part > 0:
+            for ring, rows in self._seams(trip, trip.rows.low):
                 yield _Flow(ring.field, 0, ring.index, ring.low, rows, seam=True)
 
     def _leaving(self, trip: Trip) -> tuple[_Flow, ...]:
@@ -251,8 +252,8 @@ class _Lowering:
             if rows:
                 lag = departure.lag(trip.depth, plan.skew)
                 yield _Flow(departure.field, departure.level, ring.index, lag, rows, seam=False)
-        if trip.strip < plan.strips.count(trip.depth) - 1:
-            for ring, rows in self._seams(trip, trip.high):
+        if trip.part < plan.strips.count(trip.depth) - 1:
+            for ring, rows in self._seams(trip, trip.rows.high):
                 yield _Flow(ring.field, 0, ring.index, ring.high, rows, seam=True)
 
     def _seams(self, trip: Trip, border: int) -> Iterator[tuple[Ring, range]]:

@@ -129,17 +129,17 @@ class Sizing:
     def _moved_rows(self, depth: int, strips: Strips) -> tuple[int, int]:
         """Rows of each plane that a sweep (reads, writes)."""
         read = written = 0
-        for trip in strips.trips((depth,)):
+        for trip in strips.trips((depth,), self.problem.shape[0]):
             for arrival in self.arrivals:
                 rows = strips.constant if arrival.constant else strips.owned
                 read += len(rows(trip, arrival.row_lead))
             for departure in self.departures:
                 written += len(strips.owned(trip, departure.row_lag(depth, strips.skew)))
             for most, least in self.seams(depth, strips).values():
-                if trip.strip > 0:
-                    read += len(strips.clip(trip.low - most, trip.low - least))
-                if trip.strip < strips.count(depth) - 1:
-                    written += len(strips.clip(trip.high - most, trip.high - least))
+                if trip.part > 0:
+                    read += len(strips.clip(trip.rows.low - most, trip.rows.low - least))
+                if trip.part < strips.count(depth) - 1:
+                    written += len(strips.clip(trip.rows.high - most, trip.rows.high - least))
         return read, written
 
     def seams(self, depth: int, strips: Strips) -> dict[tuple[str, int], tuple[int, int]]:

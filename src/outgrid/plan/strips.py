@@ -15,20 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Trip:
-    """One strip of one sweep on its way through the window: all planes, ``depth`` steps.
-
-    Step t updates the rows [low, high) - skew*t of each plane that lie in the grid.
-    """
-
-    index: int
-    sweep: int
-    strip: int
-    depth: int
-    low: int
-    high: int
+from outgrid.plan.trip import Span, Trip, clip
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +39,15 @@ class Strips:
         """Strips of a sweep of ``depth`` steps; the first and the last of them do less."""
         return -(-(self.rows + self.skew * depth) // self.height)
 
-    def trips(self, depths: tuple[int, ...]) -> tuple[Trip, ...]:
-        """All trips of a run, in order."""
+    def trips(self, depths: tuple[int, ...], planes: int) -> tuple[Trip, ...]:
+        """All trips of a run over ``planes`` planes, in order."""
         found: list[Trip] = []
+        whole = Span(0, planes)
         for sweep, depth in enumerate(depths):
             for strip in range(self.count(depth)):
                 low = strip * self.height
-                found.append(Trip(len(found), sweep, strip, depth, low, low + self.height))
+                rows = Span(low, low + self.height, -self.skew, -self.skew)
+                found.append(Trip(len(found), sweep, strip, depth, whole, rows))
         return tuple(found)
 
     def window_rows(self, depth: int) -> int:
@@ -67,16 +56,16 @@ class Strips:
 
     def origin(self, trip: Trip, window_rows: int) -> int:
         """The row of the grid in row 0 of the window's planes."""
-        lowest = trip.low - self.skew * (trip.depth + 1)
+        lowest = trip.rows.low - self.skew * (trip.depth + 1)
         return max(0, min(lowest, self.rows - window_rows))
 
     def owned(self, trip: Trip, lag: int) -> range:
         """The rows of a trip for what trails it by ``lag`` rows: ``skew*t`` for level t."""
-        return self.clip(trip.low - lag, trip.high - lag)
+        return self.clip(trip.rows.low - lag, trip.rows.high - lag)
 
     def constant(self, trip: Trip, lag: int) -> range:
         """Rows of a coefficient that all steps of a trip read; those of two strips overlap."""
-        return self.clip(trip.low - self.skew * (trip.depth + 1), trip.high - lag)
+        return self.clip(trip.rows.low - self.skew * (trip.depth + 1), trip.rows.high - lag)
 
     def owners(self, depth: int, lag: int, rows: range) -> range:
         """Strips of a sweep of ``depth`` steps that own some of ``rows`` for a ``lag``."""
@@ -101,5 +90,4 @@ class Strips:
 
     def clip(self, low: int, high: int) -> range:
         """Rows [low, high) that lie in the grid."""
-        low = max(0, min(low, self.rows))
-        return range(low, max(low, min(high, self.rows)))
+        return clip(low, high, self.rows)

@@ -1,0 +1,46 @@
+"""Trips: which planes and rows each step updates while a part of the grid is in the window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Planes or rows [low, high) at step 0, whose ends move by ``rise`` and ``fall`` per step.
+
+    Step t covers ``[low + rise*t, high + fall*t)`` as far as that lies in the grid. Both slopes are
+    negative for a strip that leans towards lower rows; a block whose halo shrinks has a positive
+    ``rise`` and a negative ``fall``.
+    """
+
+    low: int
+    high: int
+    rise: int = 0
+    fall: int = 0
+
+    def at(self, step: int, extent: int) -> range:
+        """What ``step`` covers of a grid of ``extent`` planes or rows."""
+        return clip(self.low + self.rise * step, self.high + self.fall * step, extent)
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """One passage of a part of the grid through the window, ``depth`` steps deep.
+
+    A sweep is a sequence of trips, numbered by ``part``. Step t of the trip updates ``rows`` of
+    ``planes`` at t.
+    """
+
+    index: int
+    sweep: int
+    part: int
+    depth: int
+    planes: Span
+    rows: Span
+
+
+def clip(low: int, high: int, extent: int) -> range:
+    """[low, high) as far as it lies in [0, extent)."""
+    low = max(0, min(low, extent))
+    return range(low, max(low, min(high, extent)))
