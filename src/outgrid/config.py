@@ -82,6 +82,7 @@ class RunTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tile_rows: int | None = None
     tile_planes: int | None = None
     threads: int | None = None
+    pin: bool = False
     engine: Engine = "auto"
     require: str | tuple[str, ...] = ()
     queue_depth: int = DEFAULT_QUEUE_DEPTH
@@ -118,6 +119,7 @@ class RunOptions:
     tile_rows: int | None = None
     tile_planes: int | None = None
     threads: int | None = None
+    pin: bool = False
     engine: Engine = "auto"
     require: tuple[str, ...] = ()
     queue_depth: int = DEFAULT_QUEUE_DEPTH
@@ -164,6 +166,7 @@ class RunOptions:
             tile_rows=table.tile_rows,
             tile_planes=table.tile_planes,
             threads=table.threads,
+            pin=table.pin,
             engine=table.engine,
             require=(table.require,) if isinstance(table.require, str) else table.require,
             queue_depth=table.queue_depth,

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -307,7 +308,7 @@ class _Execution:
     ) -> Result:
         """Carry the grid through all sweeps, put the results in place and write the record."""
         begin = time.perf_counter()
-        window = Window(self.plan)
+        window = Window(self.plan, partial(kernel.touch, self.plan))
         self.window_seconds = time.perf_counter() - begin
         leaving = self.preview.leaving if self.preview else None
         stop.listening = True

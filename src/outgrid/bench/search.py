@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -148,7 +149,7 @@ class Ground:
 
     def seconds(self, plan: Plan, kernel: Kernel, patience: float = math.inf) -> float:
         """Time of all sweeps of ``plan``; infinite if it is not done after ``patience`` seconds."""
-        window = Window(plan)
+        window = Window(plan, partial(kernel.touch, plan))
         within = _Within(plan, patience)
         with ExitStack() as stack:
             stack.callback(window.release)

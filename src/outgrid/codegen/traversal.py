@@ -22,6 +22,7 @@ struct Slab {
   int64_t row_low, row_high, row_rise, row_fall;
   int64_t row_offset;                         // elements from a plane's address to its row 0
   int64_t order, tile_rows, tile_planes, threads;
+  int64_t pin;  // whether each thread stays on a processor of its own
 };
 
 // Rows [y0, y1) and columns [x0, x1) of a plane; x0 and x1 are multiples of kLanes, or the end.
@@ -161,9 +162,71 @@ void by_diamond(const Slab& s, const Uniform* u) {
   }
 }
 
+// Keeps the threads of a team on the processors that the process may use, one each, going round
+// where they are fewer. The calling thread is let go at the end: what it starts later is not bound.
+class Pinned {
+ public:
+  int error = 0;
+
+  Pinned(int64_t threads, bool wanted) {
+    if (!wanted) return;
+#if defined(__linux__)
+    if (sched_getaffinity(0, sizeof allowed_, &allowed_) != 0) {
+      error = errno;
+      return;
+    }
+    bound_ = true;
+    const int usable = CPU_COUNT(&allowed_);
+#pragma omp parallel num_threads(threads)
+    {
+      int before = omp_get_thread_num() % usable, cpu = 0;
+      while (!CPU_ISSET(cpu, &allowed_) || before-- > 0) ++cpu;
+      cpu_set_t own;
+      CPU_ZERO(&own);
+      CPU_SET(cpu, &own);
+      if (sched_setaffinity(0, sizeof own, &own) != 0) {
+#pragma omp atomic write
+        error = errno;
+      }
+    }
+#else
+    (void)threads;
+    error = ENOSYS;
+#endif
+  }
+
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+
+#if defined(__linux__)
+  ~Pinned() {
+    if (bound_) sched_setaffinity(0, sizeof allowed_, &allowed_);
+  }
+
+ private:
+  cpu_set_t allowed_;
+  bool bound_ = false;
+#endif
+};
+
 }  // namespace
 
+// First touch of the window: pages go to the memory of the threads that will use them. Tiles move
+// from thread to thread, so parts of the size of a huge page are dealt out in turns.
+extern "C" int outgrid_touch(char* first, int64_t nbytes, int64_t threads, int64_t pin) {
+  const Pinned pinned(threads, pin != 0);
+  constexpr int64_t part = int64_t{2} << 20, page = 4096;
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+  for (int64_t at = 0; at < nbytes; at += part) {
+    for (int64_t i = at; i < least(at + part, nbytes); i += page) first[i] = 0;
+  }
+  return pinned.error;
+}
+
+// Returns 0, or the error number of what failed before anything was updated.
 extern "C" int outgrid_advance(const Slab* slab) {
+  const Pinned pinned(slab->threads, slab->pin != 0);
+  if (pinned.error != 0) return pinned.error;
   Uniform* const u = new Uniform[slab->depth];
   for (int64_t t = 0; t < slab->depth; ++t) u[t].set(slab->parameters + t * kParameters);
   if (slab->order == 1) {

@@ -8,11 +8,15 @@ to the bit, and the square root.
 from __future__ import annotations
 
 PRELUDE = r"""
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <omp.h>
 #include <utility>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 #if defined(__aarch64__)
 #include <arm_neon.h>
 #elif defined(__clang__) && defined(__x86_64__)

@@ -6,6 +6,7 @@ tile's place in the caches hangs on them; the number of rows and planes is cut t
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import time
@@ -97,7 +98,8 @@ class _Trials:
         for trial in trials:
             chosen = _plan(self.small, self.options, self.machine, trial)
             if self._window is None:
-                self._window = Window(chosen)
+                touch = functools.partial(self.kernel.touch, chosen)
+                self._window = Window(chosen, touch)
                 self._window.fill(np.random.default_rng(0))
             own = Kernel(self.kernel.library, self.small.parameter_table(chosen.depth))
             rate = _rate(chosen, self._window, own)
@@ -180,6 +182,7 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
         tile_rows=2 * slope * trial.levels if depth > 1 else None,
         tile_planes=trial.planes,
         threads=options.threads,
+        pin=options.pin,
     )
     data = small.to_dict() | {"steps": depth}
     chosen = plan(Problem.from_dict(data), own, machine, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from outgrid.build.compiler import Library
 from outgrid.errors import ExecutionError
 from outgrid.execute.window import Window
+from outgrid.native import Buffer
 from outgrid.plan.layout import ITEM_BYTES
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance
@@ -50,6 +52,7 @@ class _Slab(ctypes.Structure):
                 "tile_rows",
                 "tile_planes",
                 "threads",
+                "pin",
             )
         ),
     ]
@@ -98,13 +101,26 @@ class Kernel:
                 tile_rows=plan.tile.rows,
                 tile_planes=plan.tile.planes,
                 threads=plan.threads,
+                pin=plan.pin,
             )
             status = self.library.handle.outgrid_advance(ctypes.byref(slab))
             if status != 0:
                 raise ExecutionError(
-                    f"the kernel failed with status {status} in sweep {trip.sweep}, front "
-                    f"positions {part.first}..{part.last}"
+                    f"threads cannot be kept on processors ({os.strerror(status)}); run without "
+                    f"pin: sweep {trip.sweep}, front positions {part.first}..{part.last}"
                 )
+
+    def touch(self, plan: Plan, buffer: Buffer) -> None:
+        """Write to every page of ``buffer`` with the threads that will compute.
+
+        Memory then lies near them, and comes as fast as all of them can take it.
+        """
+        sizes = (ctypes.c_int64(n) for n in (buffer.nbytes, plan.threads, plan.pin))
+        status = self.library.handle.outgrid_touch(ctypes.c_void_p(buffer.address), *sizes)
+        if status != 0:
+            raise ExecutionError(
+                f"threads cannot be kept on processors ({os.strerror(status)}); run without pin"
+            )
 
     def repeat(self, plan: Plan, window: Window, steps: int, planes: range, rows: range) -> None:
         """Update ``rows`` of ``planes`` of a resident grid ``steps`` times, with one thread.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from outgrid.native import Buffer, as_array
@@ -13,10 +15,18 @@ from outgrid.plan.trip import Trip
 PAGE_BYTES = 4096
 
 
-class Window:
-    """One buffer per ring. Slot ``Z mod planes`` of a ring holds plane Z of the stream."""
+def touch_alone(buffer: Buffer) -> None:
+    """Write to every page of ``buffer`` with the calling thread."""
+    as_array(buffer, np.uint8)[::PAGE_BYTES] = 0
 
-    def __init__(self, plan: Plan) -> None:
+
+class Window:
+    """One buffer per ring. Slot ``Z mod planes`` of a ring holds plane Z of the stream.
+
+    ``touch`` writes to all pages of a buffer for the first time.
+    """
+
+    def __init__(self, plan: Plan, touch: Callable[[Buffer], None] | None = None) -> None:
         self._plan = plan
         self._rings = {(ring.field, ring.index): ring for ring in plan.rings}
         self._buffers = [
@@ -25,7 +35,7 @@ class Window:
         for buffer in self._buffers:
             # Memory is given page by page at the first touch, which may cost seconds per GiB: once,
             # here, and not in the first sweep. Only what the plan counts is touched.
-            as_array(buffer, np.uint8)[::PAGE_BYTES] = 0
+            (touch or touch_alone)(buffer)
         # Addresses of the slots, twice in a row, so that any range of planes is a range of entries.
         self._tables: dict[tuple[str, int], np.ndarray] = {}
         for ring, buffer in zip(plan.rings, self._buffers, strict=True):

@@ -44,7 +44,8 @@ def _scheme(plan: Mapping[str, Any]) -> str:
 
 def _slab(plan: Mapping[str, Any]) -> str:
     planes, threads = plan["slab_planes"], plan["threads"]
-    return f"{format_count(planes, 'plane')}, {format_count(threads, 'thread')}"
+    pinned = ", each on its processor" if plan.get("pin") else ""
+    return f"{format_count(planes, 'plane')}, {format_count(threads, 'thread')}{pinned}"
 
 
 def _window(plan: Mapping[str, Any]) -> str:

@@ -119,7 +119,7 @@ class Plan:
     ``depths`` holds the steps of each sweep. Sweep p reads state p and writes state p + 1, in one
     trip through the window or, cut into strips, in several; plane z of trip i is plane
     ``i * pitch_planes + z`` of the stream. A ``resident`` plan holds whole fields: planes arrive
-    in the first sweep and leave in the last.
+    in the first sweep and leave in the last. ``pin`` keeps each thread on one processor.
     """
 
     problem_digest: str
@@ -152,6 +152,7 @@ class Plan:
     flops: int
     prediction: Prediction
     notes: tuple[str, ...] = ()
+    pin: bool = False
 
     @property
     def depth(self) -> int:

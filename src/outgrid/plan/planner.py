@@ -454,4 +454,5 @@ class _Choice:
             flops=problem.updates * problem.stencil.flops,
             prediction=chosen.prediction,
             notes=tuple(notes),
+            pin=self.options.pin,
         )

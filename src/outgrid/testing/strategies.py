@@ -240,6 +240,7 @@ def run_options(
         "slab_planes": draw(st.none() | st.integers(1, min(9, planes))),
         "tile_rows": draw(st.none() | st.integers(1, 20)),
         "threads": draw(st.integers(1, 3)),
+        "pin": draw(st.booleans()),
         "engine": draw(st.sampled_from([*engines(), "auto"])),
         "queue_depth": draw(st.sampled_from([1, 2, 16])),
         "request_bytes": draw(st.sampled_from([1 << 12, 1 << 16, 1 << 21])),

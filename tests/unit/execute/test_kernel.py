@@ -1,11 +1,17 @@
 """A box updated in place of a whole grid: only what is inside changes, and rightly."""
 
+import os
+from contextlib import suppress
+from functools import partial
+
 import numpy as np
 import pytest
 
 from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.execute.window import Window
+from outgrid.native import Buffer, as_array
+from outgrid.plan.program import Advance, program
 from outgrid.stencil.problem import Problem
 
 
@@ -45,3 +51,44 @@ def test_a_box_is_updated_and_what_is_around_it_stays(name, shape, planes, rows,
     outside = np.ones(shape, dtype=bool)
     outside[box] = False
     assert (found[outside] == values[outside]).all()
+
+
+def affinities():
+    """The processors that each thread of this process may use."""
+    found = []
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(ProcessLookupError):
+            found.append(os.sched_getaffinity(int(thread)))
+    return found
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinities here")
+def test_pinned_threads_are_let_go_of_where_others_start_from_them():
+    problem = Problem("heat7", (20, 12, 16), "float64", 4, {"k": 0.1}, "frozen", {"u": 0.0})
+    options = RunOptions.of(memory="1GiB", tier="memory", depth=2, threads=3, pin=True)
+    plan = pipeline.plan(problem, options)
+    assert "each on its processor" in plan.explain()
+    kernel = pipeline.load_kernel(problem)
+    allowed = os.sched_getaffinity(0)
+    pinned = sum(len(cpus) == 1 for cpus in affinities())
+    window = Window(plan, partial(kernel.touch, plan))
+    assert os.sched_getaffinity(0) == allowed
+    for instruction in program(plan):
+        if isinstance(instruction, Advance):
+            kernel.advance(plan, window, instruction)
+    assert os.sched_getaffinity(0) == allowed
+    if len(allowed) > 1:
+        assert sum(len(cpus) == 1 for cpus in affinities()) == pinned + 2
+    window.release()
+
+
+def test_threads_touch_every_page():
+    problem = Problem("heat7", (9, 5, 16), "float64", 1, {"k": 0.1}, "frozen", {"u": 0.0})
+    plan = pipeline.plan(problem, RunOptions.of(memory="1GiB", tier="memory", threads=3))
+    buffer = Buffer((5 << 20) + 1234)
+    values = as_array(buffer, np.uint8)
+    values[...] = 1
+    pipeline.load_kernel(problem).touch(plan, buffer)
+    assert np.flatnonzero(values == 0).tolist() == list(range(0, values.size, 4096))
+    del values
+    buffer.release()
