@@ -3,7 +3,9 @@
 The methods take turns on one file, in an order that changes from round to round. A rate is the
 median of the rounds; the ratio to the reference is the median of the ratios within each round,
 since disks drift over seconds by more than methods differ. Others on the disk can only slow a round
-down, so the ratio of the best rounds stands beside it.
+down, so the ratio of the best rounds stands beside it. "mixed" is what a run does: one half of the
+file is read while the other is written, slab by slab. At the end a run that waits for the disk is
+set beside the bandwidth.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from outgrid.bench.rawio import Fio, Loop, find_fio
+from outgrid.bench.starved import DEPTH, starved_run
 from outgrid.errors import StoreError
 from outgrid.native import engines
 from outgrid.probe.effort import Effort
@@ -27,6 +30,8 @@ from outgrid.version import __version__
 
 # Short enough for a minute in all, long enough that the beginning of a process does not count.
 QUICK = Effort(rounds=5, transfer_seconds=0.6)
+
+FIO_BAR = 0.95  # of what fio reaches
 
 Say = Callable[[str], None]
 Move = Callable[[Kind], float]
@@ -52,6 +57,9 @@ def measure_io(folder: Path | None, say: Say, effort: Effort = QUICK) -> dict[st
         if fio is not None:
             methods["fio"] = lambda kind: fio.move(noise, kind, effort)
         samples = _take_turns(methods, effort.rounds, say)
+        say(f"a run of {DEPTH} steps per sweep, held up by the disk")
+        ours = methods[next(iter(queues))]
+        starved = starved_run(place, effort, lambda: ours("mixed"))
         direct = noise.file.direct
     return {
         "bench": "io",
@@ -61,6 +69,7 @@ def measure_io(folder: Path | None, say: Say, effort: Effort = QUICK) -> dict[st
         "queue_depth": effort.queue_depth,
         "file_bytes": effort.file_bytes,
         "rows": rows(samples, ("loop",) if fio is None else ("loop", "fio")),
+        "starved": starved.to_dict(),
         "refusals": refusals,
         "folder": str(place),
         "load": load,
@@ -75,7 +84,8 @@ def rows(
 ) -> list[dict[str, Any]]:
     """One object for each method and kind, from its rate in each round.
 
-    For each kind the faster of the references counts: the device can do at least that.
+    For each kind the faster of the references counts: the device can do at least that. ``over_fio``
+    is the ratio to fio alone, None without it.
     """
     found: list[dict[str, Any]] = []
     for (method, kind), rates in samples.items():
@@ -84,6 +94,12 @@ def rows(
         ratios = [
             ours / theirs for ours, theirs in zip(rates, samples[reference, kind], strict=True)
         ]
+        fio = samples.get(("fio", kind))
+        over_fio = (
+            None
+            if fio is None
+            else statistics.median(ours / theirs for ours, theirs in zip(rates, fio, strict=True))
+        )
         found.append(
             {
                 "kind": kind,
@@ -91,6 +107,7 @@ def rows(
                 "bytes_per_second": statistics.median(rates),
                 "reference": reference,
                 "over_reference": statistics.median(ratios),
+                "over_fio": over_fio,
                 "best_over_reference": max(rates) / max(samples[reference, kind]),
                 "samples": rates,
             }

@@ -20,7 +20,6 @@ from outgrid.native import Buffer
 from outgrid.probe.effort import Effort
 from outgrid.probe.scratch import KINDS, Kind, NoiseFile, fill_with_noise
 
-FIO_PATTERN = {"read": "read", "write": "write", "mixed": "rw"}
 # On small pages a device with few segments per request gets requests in halves: fio would lose a
 # quarter against memory like ours, on huge pages.
 FIO_HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
@@ -146,13 +145,9 @@ def _fio_rate(
 ) -> float:
     command = [
         path,
-        "--name=reference",
         f"--filename={str(noise.path).replace(':', chr(92) + ':')}",
-        f"--rw={FIO_PATTERN[kind]}",
         f"--ioengine={engine}",
         f"--bs={effort.request_bytes}",
-        f"--iodepth={effort.queue_depth}",
-        f"--size={noise.nbytes}",
         f"--ramp_time={FIO_RAMP_MILLISECONDS}ms",
         f"--runtime={round(1000 * seconds)}ms",
         "--time_based",
@@ -160,12 +155,26 @@ def _fio_rate(
         "--iomem_align=2m",
         "--allow_file_create=0",
         "--output-format=json",
+        *fio_jobs(kind, noise.nbytes, effort),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=FIO_SECONDS, check=False)
     if done.returncode != 0:
         words = (done.stderr or done.stdout).strip()
         raise ExecutionError(f"fio with {engine} ended with exit code {done.returncode}: {words}")
     return fio_bandwidth(json.loads(done.stdout))
+
+
+def fio_jobs(kind: Kind, nbytes: int, effort: Effort) -> list[str]:
+    """The jobs of fio that make the requests of ``kind``, as many under way as ours."""
+    depth, request = effort.queue_depth, effort.request_bytes
+    if kind != "mixed":
+        return ["--name=reference", f"--rw={kind}", f"--iodepth={depth}", f"--size={nbytes}"]
+    half = nbytes // 2 // request * request
+    jobs: list[str] = []
+    for index, direction in enumerate(("read", "write")):
+        jobs += [f"--name={direction}", f"--rw={direction}", f"--iodepth={max(1, depth // 2)}"]
+        jobs += [f"--offset={index * half}", f"--size={half}"]
+    return jobs
 
 
 def fio_bandwidth(told: dict[str, Any]) -> float:

@@ -5,8 +5,9 @@ import json
 import sys
 from typing import Any
 
-from outgrid.bench.io import measure_io
-from outgrid.lines import align
+from outgrid.bench.io import FIO_BAR, measure_io
+from outgrid.bench.starved import STARVED_BAR
+from outgrid.lines import align, format_share
 from outgrid.units import format_bytes
 
 
@@ -36,6 +37,23 @@ def table(figures: dict[str, Any]) -> str:
             lines.append((kind, ""))
         rate = f"{row['bytes_per_second'] / 1e9:.2f} GB/s"
         ratios = f"{row['over_reference']:.2f} ({row['best_over_reference']:.2f})"
-        lines.append((row["method"], f"{rate}  {ratios} of the reference"))
+        told = f"{rate}  {ratios} of the reference"
+        if row["over_fio"] is not None and row["method"] != "fio":
+            below = "" if row["over_fio"] >= FIO_BAR else f", below {FIO_BAR:g}"
+            told += f"  {row['over_fio']:.2f} of fio{below}"
+        lines.append((row["method"], told))
+    lines += _starved(figures["starved"])
     lines += [("refused", refusal) for refusal in figures["refusals"]]
     return align(lines)
+
+
+def _starved(run: dict[str, Any]) -> list[tuple[str, str]]:
+    over = run["over_bandwidth"]
+    below = "" if over >= STARVED_BAR else f", below {STARVED_BAR:g}"
+    return [
+        (f"a run of {run['depth']} steps per sweep, held up by the disk", ""),
+        ("bandwidth", f"{run['bandwidth'] / 1e9:.2f} GB/s, read and written at once"),
+        ("run", f"{run['moved_bytes'] / run['seconds'] / 1e9:.2f} GB/s"),
+        ("ratio", f"{over:.2f} of the bandwidth{below}"),
+        ("waiting", format_share(run["wait_share"])),
+    ]

@@ -1,10 +1,11 @@
 import argparse
 import json
+import math
 
 import pytest
 
 from outgrid.bench import io
-from outgrid.bench.rawio import fio_bandwidth
+from outgrid.bench.rawio import fio_bandwidth, fio_jobs
 from outgrid.cli import bench_io
 from outgrid.errors import StoreError
 from outgrid.native import engines
@@ -32,7 +33,10 @@ def test_every_engine_stands_beside_the_reference(tmp_path):
         assert row["bytes_per_second"] > 0
         assert len(row["samples"]) == 2
         assert row["method"] != "loop" or row["over_reference"] == 1
-    assert json.loads(json.dumps(figures)) == figures
+    starved = figures["starved"]
+    assert starved["moved_bytes"] == 4 * 2 * 8 * math.prod(starved["shape"])
+    assert starved["over_bandwidth"] > 0
+    assert json.loads(json.dumps(figures))["rows"] == figures["rows"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -50,6 +54,22 @@ def test_the_faster_reference_counts():
     ours, loop, fio = io.rows(samples, ("loop", "fio"))
     assert [row["reference"] for row in (ours, loop, fio)] == ["loop"] * 3
     assert ours["over_reference"] == 0.75
+
+
+def test_the_ratio_to_fio_alone_stands_beside():
+    samples = {("ours", "read"): [3.0], ("loop", "read"): [4.0], ("fio", "read"): [2.0]}
+    ours, loop, fio = io.rows(samples, ("loop", "fio"))
+    assert [row["over_fio"] for row in (ours, loop, fio)] == [1.5, 2.0, 1.0]
+    assert io.rows({("loop", "read"): [4.0]}, ("loop",))[0]["over_fio"] is None
+
+
+def test_fio_reads_one_half_while_it_writes_the_other():
+    jobs = fio_jobs("mixed", TINY.file_bytes, TINY)
+    half = TINY.file_bytes // 2
+    assert jobs[:5] == ["--name=read", "--rw=read", "--iodepth=2", "--offset=0", f"--size={half}"]
+    assert jobs[5:8] == ["--name=write", "--rw=write", "--iodepth=2"]
+    assert jobs[8:] == [f"--offset={half}", f"--size={half}"]
+    assert "--iodepth=4" in fio_jobs("read", TINY.file_bytes, TINY)
 
 
 def test_both_directions_of_fio_are_counted():
