@@ -88,31 +88,42 @@ def transfer_seconds(machine: Machine, read_bytes: float, written_bytes: float) 
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """What a plan moves: bytes in ``trips`` of the grid through the window.
+
+    A slab is ``slab_share`` of a trip, all of it where the grid is resident in one slab.
+    """
+
+    trips: int
+    read_bytes: int
+    written_bytes: int
+    slab_share: float
+    request_bytes: int
+
+
 def predict(
     problem: Problem,
     machine: Machine,
     rate: float,
     depths: tuple[int, ...],
-    trips: int,
-    read_bytes: int,
-    written_bytes: int,
+    moved: Movement,
     fill_share: float,
-    slab_share: float,
 ) -> Prediction:
-    """Time of all sweeps, in ``trips`` of the grid through the window.
+    """Time of all sweeps.
 
     Nothing is computed before the first slab has come, and nothing is left to compute when the
-    last one goes: ``slab_share`` is the share of a trip that a slab moves, all of it where the grid
-    is resident in one. The rest of the transfers runs beside the computing; ``fill_share`` is the
-    share of a sweep in which the window fills and computing is not at its rate.
+    last one goes. The other transfers run beside the computing; at the end of each slab the device
+    has less than its fill of requests, by one of them. ``fill_share`` is the share of a sweep in
+    which the window fills and computing is not at its rate.
     """
-    slabs = len(depths) / slab_share
-    compute = problem.cells * sum(depths) / rate + slabs * SLAB_SECONDS
-    transfer = transfer_seconds(machine, read_bytes, written_bytes)
-    first_read = slab_share * read_bytes / max(1, trips)
-    last_written = slab_share * written_bytes / max(1, trips)
+    compute = problem.cells * sum(depths) / rate + len(depths) / moved.slab_share * SLAB_SECONDS
+    ends = moved.trips / moved.slab_share * moved.request_bytes / machine.mixed_bandwidth
+    transfer = transfer_seconds(machine, moved.read_bytes, moved.written_bytes) + ends
+    share = moved.slab_share / max(1, moved.trips)
+    first_read, last_written = share * moved.read_bytes, share * moved.written_bytes
     alone = first_read / machine.read_bandwidth + last_written / machine.write_bandwidth
-    beside = transfer_seconds(machine, read_bytes - first_read, written_bytes - last_written)
+    beside = max(0.0, transfer - transfer_seconds(machine, first_read, last_written))
     lead = fill_share * min(compute, beside) / max(1, len(depths))
     return Prediction(
         seconds=alone + max(compute, beside) + lead + machine.flush_seconds,

@@ -14,6 +14,7 @@ from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.cost import (
+    Movement,
     Rates,
     border_seconds,
     predict,
@@ -317,7 +318,8 @@ class _Choice:
         moved = sizing.moved_bytes(depths[-1:] if resident else depths, strips)
         lead = min(1.0, sizing.skew.per_step * depth / self.problem.shape[0])
         share = min(1.0, slab / (self.problem.shape[0] * strips.count(deepest)))
-        prediction = predict(self.problem, self.machine, rate, depths, trips, *moved, lead, share)
+        movement = Movement(trips, *moved, share, self.options.request_bytes)
+        prediction = predict(self.problem, self.machine, rate, depths, movement, lead)
         return _Candidate(
             depths,
             slab,

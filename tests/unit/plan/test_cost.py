@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from outgrid.config import RunOptions
 from outgrid.machine import describe_machine
 from outgrid.plan.calibration import Calibration, Sample
-from outgrid.plan.cost import SLAB_SECONDS, predict, transfer_seconds
+from outgrid.plan.cost import SLAB_SECONDS, Movement, predict, transfer_seconds
 from outgrid.plan.planner import plan
 from outgrid.plan.tiling import FRONT_PLANES
 from outgrid.stencil.problem import Problem
@@ -26,9 +26,9 @@ PROBLEM = Problem("heat7", (100, 100, 100), "float64", 10, initial={"u": 0.0})
 SIZES = st.integers(0, 1 << 40)
 
 
-def predicted(rate, trips, nbytes, fill_share=0.0, slab_share=1.0):
-    share = (fill_share, slab_share)
-    return predict(PROBLEM, MACHINE, rate, (10,), trips, nbytes, nbytes, *share)
+def predicted(rate, trips, nbytes, slab_share=1.0, request_bytes=0):
+    moved = Movement(trips, nbytes, nbytes, slab_share, request_bytes)
+    return predict(PROBLEM, MACHINE, rate, (10,), moved, 0.0)
 
 
 def test_a_grid_in_one_slab_is_read_then_computed_then_written():
@@ -65,6 +65,15 @@ def choose(border, machine=MACHINE, **options):
 def test_costly_borders_ask_for_thick_slabs():
     slabs = [choose(border, SLOW).slab_planes for border in (0.0, 1e-8, 1e-7)]
     assert slabs[0] < slabs[1] < slabs[2]
+
+
+def test_a_run_held_up_by_the_disk_moves_slabs_of_many_requests():
+    """Thin slabs would leave the device without requests at the end of each."""
+    found = choose(0.0, SLOW, depth=2)
+    assert found.prediction.bound_by == "read+write"
+    assert found.slab_planes * found.plane_bytes >= 4 * RunOptions(memory_bytes=0).request_bytes
+    thin = choose(0.0, SLOW, depth=2, slab_planes=1)
+    assert thin.predicted_seconds > 1.2 * found.predicted_seconds
 
 
 def test_a_plain_sweep_has_its_own_measured_rate_whatever_a_border_costs():
