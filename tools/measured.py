@@ -5,13 +5,13 @@ python tools/measured.py --check  exit with 1 if a text does not say what the re
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "benchmarks" / "records"
-BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->"
 
 
 def table() -> str:
@@ -74,35 +74,166 @@ def notes(core: dict[str, Any]) -> list[str]:
     ]
 
 
+def row_records() -> list[dict[str, Any]]:
+    """All rows of `bench core`: of one whole record, or of single ones."""
+    whole = RECORDS / "rows.json"
+    paths = [whole] if whole.exists() else sorted(RECORDS.glob("*-*.json"))
+    return [row for path in paths for row in json.loads(path.read_text())]
+
+
+def markdown(heading: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+    """A table."""
+    rule = "|---" * len(heading) + "|"
+    rows = ["| " + " | ".join(cells) + " |" for cells in (heading, *lines)]
+    return "\n".join([rows[0], rule, *rows[1:], "", ""])
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
 def rows_table() -> str:
     """Every recorded row: a kernel in cache, in memory and out of core."""
+    heading = ("stencil", "mode", "GLUP/s", "GFLOP/s", "over plain", "over best ceiling")
+    lines: list[tuple[str, ...]] = []
+    for row in row_records():
+        if row["mode"] == "bandwidth":
+            continue
+        lines.append(
+            (
+                f"{row['stencil']} {row['dtype']}",
+                mode_of(row),
+                number(row["glups"]),
+                number(row["gflops"], 1),
+                number(row["over_plain"]),
+                number(row["over_ceiling"]),
+                share(row["wait_share"]),
+                number(row["io_over_ideal"], 3),
+            )
+        )
+    return markdown((*heading, "waiting", "bytes over ideal"), lines)
+
+
+def mode_of(row: dict[str, Any]) -> str:
+    if row["mode"] != "outofcore":
+        return row["mode"]
+    limit = row["memory_limit_bytes"] / 2**20
+    plane = " x ".join(str(extent) for extent in row["shape"][1:])
+    return f"**out of core, {row['factor']:g} times {limit:g} MiB, planes of {plane}**"
+
+
+def bounds_table() -> str:
+    """How far each stencil is from what bounds it: the chain from cache to disk, link by link."""
+    heading = (
+        "stencil",
+        "in cache, GLUP/s",
+        "in memory over in cache",
+        "out of core over in memory",
+        "waiting",
+        "plain over by hand",
+    )
+    cases = dict.fromkeys((r["stencil"], r["dtype"]) for r in row_records() if r["steps"])
+    lines: list[tuple[str, ...]] = []
+    for stencil, dtype in cases:
+        rows = [r for r in row_records() if (r["stencil"], r["dtype"]) == (stencil, dtype)]
+        rates = {row["mode"]: row["glups"] for row in rows}
+        ceiling = max(rate for mode, rate in rates.items() if mode.startswith("ceiling"))
+        farthest = max(
+            (row for row in rows if row["mode"] == "outofcore"),
+            key=lambda row: (row["factor"], row["glups"]),
+            default=None,
+        )
+        hand = rates["plain"] / rates["hand"] if "hand" in rates else None
+        lines.append(
+            (
+                f"{stencil} {dtype}",
+                number(ceiling),
+                number(rates["tiled"] / ceiling),
+                number(farthest["glups"] / rates["tiled"]) if farthest else "",
+                share(farthest["wait_share"]) if farthest else "",
+                number(hand),
+            )
+        )
+    return markdown(heading, lines)
+
+
+def tune_table() -> str:
+    """The planner's choice beside the best of an exhaustive search."""
+    path = RECORDS / "tune.json"
+    if not path.exists():
+        return f"{made_by('tune')}\n\n"
+    heading = ("problem", "chosen", "GLUP/s", "best found", "choice over best")
     lines = [
-        "| stencil | mode | GLUP/s | over plain | over best ceiling | waiting |",
-        "|---|---|---|---|---|---|",
+        (
+            row["problem"],
+            row["choice"],
+            number(row["choice_glups"]),
+            row["best"],
+            number(row["choice_over_best"]),
+            number(row["predicted_over_measured"]),
+        )
+        for row in json.loads(path.read_text())
     ]
-    for path in sorted(RECORDS.glob("*-*.json")):
-        for row in json.loads(path.read_text()):
-            if row["mode"] == "bandwidth":
-                continue
-            mode, waiting = row["mode"], row["wait_share"]
-            if mode == "outofcore":
-                limit = row["memory_limit_bytes"] / 2**20
-                mode = f"**out of core, {row['factor']:g} times {limit:g} MiB**"
-            figures = [f"{row[key]:.2f}" for key in ("glups", "over_plain", "over_ceiling")]
-            figures.append("" if waiting is None else f"{waiting:.1%}")
-            lines.append(f"| {row['stencil']} {row['dtype']} | {mode} | {' | '.join(figures)} |")
-    return "\n".join([*lines, "", ""])
+    return markdown((*heading, "predicted over measured time"), lines)
+
+
+def io_table() -> str:
+    """The queue beside fio and a plain loop, and a run that waits for the disk."""
+    path = RECORDS / "io.json"
+    if not path.exists():
+        return f"{made_by('io')}\n\n"
+    found = json.loads(path.read_text())
+    lines = [
+        (
+            row["kind"],
+            row["method"],
+            number(row["bytes_per_second"] / 1e9),
+            number(row["over_reference"]),
+            number(row["over_fio"]),
+        )
+        for row in found["rows"]
+    ]
+    run = found["starved"]
+    lines.append(
+        (
+            f"a run of {run['depth']} steps per sweep",
+            "",
+            number(run["moved_bytes"] / run["seconds"] / 1e9),
+            f"{run['over_bandwidth']:.2f} of mixed",
+            "",
+        )
+    )
+    return markdown(("transfers", "by", "GB/s", "over the faster reference", "over fio"), lines)
+
+
+def made_by(name: str) -> str:
+    return (
+        f"No record is kept here yet; `outgrid bench {name} --json benchmarks/records/{name}.json` "
+        "makes one."
+    )
+
+
+PARTS = {
+    "summary": table,
+    "rows": rows_table,
+    "bounds": bounds_table,
+    "tune": tune_table,
+    "io": io_table,
+}
+TEXTS = (ROOT / "README.md", ROOT / "docs" / "design" / "performance.md")
+MARKED = re.compile(r"(<!-- measured: (\w+) begin -->\n).*?(<!-- measured: end -->)", re.DOTALL)
 
 
 def main() -> int:
     """Rewrite or check every text with a measured part."""
-    texts = {ROOT / "README.md": table, ROOT / "docs" / "design" / "performance.md": rows_table}
     stale = 0
-    for path, part in texts.items():
+    for path in TEXTS:
         text = path.read_text()
-        head, rest = text.split(BEGIN)
-        _, tail = rest.split(END)
-        wanted = f"{head}{BEGIN}\n{part()}{END}{tail}"
+        wanted = MARKED.sub(lambda found: f"{found[1]}\n{PARTS[found[2]]()}{found[3]}", text)
         if wanted == text:
             continue
         stale += 1
