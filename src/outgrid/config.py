@@ -28,7 +28,7 @@ __all__ = [
     "read_job_file",
 ]
 
-Scheme = Literal["auto", "skewed", "plain"]
+Scheme = Literal["auto", "skewed", "plain", "overlapped"]
 Tier = Literal["auto", "direct", "memory"]
 Engine = Literal["auto", "io_uring", "aio", "threads"]
 Dtype = Literal["float32", "float64"]
@@ -79,6 +79,9 @@ class RunTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     depth: int | None = None
     slab_planes: int | None = None
     strip_rows: int | None = None
+    block: tuple[int, ...] | None = None
+    inner: tuple[int, ...] | None = None
+    inner_depth: int | None = None
     tile_rows: int | None = None
     tile_planes: int | None = None
     threads: int | None = None
@@ -111,11 +114,14 @@ class RunOptions:
     memory_bytes: int
     scratch: Path | None = None
     out: Path | None = None
-    scheme: Literal["skewed", "plain"] | None = None
+    scheme: Literal["skewed", "plain", "overlapped"] | None = None
     tier: Tier = "auto"
     depth: int | None = None
     slab_planes: int | None = None
     strip_rows: int | None = None
+    block: tuple[int, ...] | None = None
+    inner: tuple[int, ...] | None = None
+    inner_depth: int | None = None
     tile_rows: int | None = None
     tile_planes: int | None = None
     threads: int | None = None
@@ -163,6 +169,9 @@ class RunOptions:
             depth=table.depth,
             slab_planes=table.slab_planes,
             strip_rows=table.strip_rows,
+            block=table.block,
+            inner=table.inner,
+            inner_depth=table.inner_depth,
             tile_rows=table.tile_rows,
             tile_planes=table.tile_planes,
             threads=table.threads,

@@ -21,7 +21,7 @@ struct Slab {
   int64_t plane_low, plane_high, plane_rise, plane_fall;
   int64_t row_low, row_high, row_rise, row_fall;
   int64_t row_offset;                         // elements from a plane's address to its row 0
-  int64_t order, tile_rows, tile_planes, threads;
+  int64_t order, tile_rows, tile_planes, tile_columns, threads;
   int64_t pin;  // whether each thread stays on a processor of its own
 };
 
@@ -91,15 +91,24 @@ void by_level(const Slab& s, const Uniform* u) {
     if (z0 >= z1 || y0 >= y1) continue;
     const int64_t rows = s.tile_rows > 0 ? s.tile_rows : y1 - y0;
     const int64_t blocks = (y1 - y0 + rows - 1) / rows;
-    if (blocks > 1) {
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t b = 0; b < blocks; ++b) {
-        level(s, u, t, stage, z0, z1, Tile{y0 + b * rows, y0 + (b + 1) * rows, 0, s.columns});
+    const int64_t lines = (s.tile_columns + kLanes - 1) / kLanes;
+    const int64_t length = lines > 0 ? lines * kLanes : s.columns;
+    const int64_t groups = (z1 - z0 + s.tile_planes - 1) / s.tile_planes;
+    if (blocks > 1 || lines > 0) {
+      // Blocks of rows, through which all planes pass; or of rows, columns and planes.
+      const int64_t deep = lines > 0 ? s.tile_planes : z1 - z0;
+#pragma omp for collapse(3) schedule(dynamic, 1)
+      for (int64_t z = z0; z < z1; z += deep) {
+        for (int64_t b = 0; b < blocks; ++b) {
+          for (int64_t x = 0; x < s.columns; x += length) {
+            const Tile tile{y0 + b * rows, least(y0 + (b + 1) * rows, y1), x, x + length};
+            level(s, u, t, stage, z, least(z + deep, z1), tile);
+          }
+        }
       }
     } else {
       // Whole planes: as many shares as threads, cut in y as well where planes are few.
       const int64_t threads = omp_get_num_threads();
-      const int64_t groups = (z1 - z0 + s.tile_planes - 1) / s.tile_planes;
       const int64_t cut = groups >= 4 * threads || y1 - y0 == 1 ? 1 : threads;
       const int64_t share = (y1 - y0 + cut - 1) / cut;
 #pragma omp for collapse(2) schedule(static)

@@ -51,6 +51,7 @@ class _Slab(ctypes.Structure):
                 "order",
                 "tile_rows",
                 "tile_planes",
+                "tile_columns",
                 "threads",
                 "pin",
             )
@@ -84,10 +85,10 @@ class Kernel:
                 row_stride=stride,
                 first=part.first,
                 last=part.last,
-                depth=trip.depth,
+                depth=part.steps.stop - 1,
                 base=plan.base(trip.sweep),
                 skew=plan.skew,
-                since=1,
+                since=part.since,
                 plane_low=trip.planes.low,
                 plane_high=trip.planes.high,
                 plane_rise=trip.planes.rise,
@@ -100,6 +101,7 @@ class Kernel:
                 order=ORDERS[plan.tile.order],
                 tile_rows=plan.tile.rows,
                 tile_planes=plan.tile.planes,
+                tile_columns=plan.tile.columns,
                 threads=plan.threads,
                 pin=plan.pin,
             )

@@ -235,8 +235,7 @@ class _Run:
 
     def _progress(self, advance: Advance) -> Progress:
         plan, tally = self.plan, self.tally
-        rows = plan.planes * plan.layout.rows
-        share = tally.row_updates / max(1, rows * sum(plan.depths))
+        share = tally.row_updates / max(1, plan.row_updates)
         return Progress(
             sweep=advance.parts[-1].trip.sweep if advance.parts else plan.sweeps - 1,
             sweeps=plan.sweeps,

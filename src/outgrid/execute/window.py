@@ -82,7 +82,7 @@ class Window:
         return np.array([self._table(r, trip, front) for r in self._plan.rings], dtype=np.int64)
 
     def _table(self, ring: Ring, trip: Trip, front: int) -> int:
-        lowest = 0 if self._plan.resident else front - ring.high
+        lowest = self._plan.lowest_plane(ring, trip, front)
         slot = (self._plan.slot_origin(trip) + lowest) % ring.planes
         return self._tables[ring.field, ring.index].ctypes.data + 8 * (slot - lowest)
 

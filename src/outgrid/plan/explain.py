@@ -18,6 +18,7 @@ def explain(plan: Mapping[str, Any]) -> str:
             ("slab", _slab(plan)),
             ("window", _window(plan)),
             ("memory", _memory(plan)),
+            *(_redundancy(plan) if plan["redundancy"] else ()),
             ("disk", format_bytes(plan["disk_bytes"])),
             ("sweeps read", format_bytes(plan["read_bytes"])),
             ("sweeps write", format_bytes(plan["written_bytes"])),
@@ -62,6 +63,10 @@ def _memory(plan: Mapping[str, Any]) -> str:
         f" {format_bytes(plan['transfer_bytes'])}, interpreter and libraries"
         f" {format_bytes(plan['fixed_bytes'])}"
     )
+
+
+def _redundancy(plan: Mapping[str, Any]) -> tuple[tuple[str, str]]:
+    return (("redundancy", f"{format_share(plan['redundancy'])} of the updates are made again"),)
 
 
 def _time(plan: Mapping[str, Any]) -> str:

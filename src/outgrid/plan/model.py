@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from outgrid.plan.blocks import Blocks
 from outgrid.plan.explain import explain
 from outgrid.plan.strips import Strips
 from outgrid.plan.trip import Trip
@@ -94,11 +95,13 @@ class Tile:
     ``level``: level after level over the whole slab. ``diamond``: within diamonds of rows (of
     columns in two dimensions) and levels, through which the front moves ``planes`` planes at a
     time. ``rows`` is the height of a block (level; 0: the whole plane) or the width of a diamond.
+    ``columns`` is the length of a block (0: whole rows), in level order only.
     """
 
     order: str
     rows: int
     planes: int
+    columns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,9 @@ class Plan:
     ``depths`` holds the steps of each sweep. Sweep p reads state p and writes state p + 1, in one
     trip through the window or, cut into strips, in several; plane z of trip i is plane
     ``i * pitch_planes + z`` of the stream. A ``resident`` plan holds whole fields: planes arrive
-    in the first sweep and leave in the last. ``pin`` keeps each thread on one processor.
+    in the first sweep and leave in the last. Where there are ``blocks``, of the scheme
+    ``overlapped``, each of them is a trip and has the whole window to itself. ``pin`` keeps each
+    thread on one processor.
     """
 
     problem_digest: str
@@ -153,6 +158,7 @@ class Plan:
     prediction: Prediction
     notes: tuple[str, ...] = ()
     pin: bool = False
+    blocks: Blocks | None = None
 
     @property
     def depth(self) -> int:
@@ -184,6 +190,8 @@ class Plan:
         """Number of slabs of the whole stream."""
         if not self.depths:
             return 0
+        if self.blocks is not None:
+            return self.blocks.count() * sum(min(5, 2 * depth) for depth in self.depths)
         trips = sum(self.strips.count(depth) for depth in self.depths)
         end = (trips - 1) * self.pitch_planes + self.planes
         end += self.skew * self.depths[-1] + max(self.shifts)
@@ -202,10 +210,20 @@ class Plan:
 
         A streamed trip goes on where the one before it ended; a resident field keeps its place.
         """
+        if self.blocks is not None:
+            return -trip.planes.at(0, self.planes).start
         return 0 if self.resident else trip.index * self.pitch_planes
+
+    def lowest_plane(self, ring: Ring, trip: Trip, front: int) -> int:
+        """The lowest plane of ``trip`` that a slab from ``front`` on may touch in ``ring``."""
+        if self.blocks is not None:
+            return trip.planes.at(0, self.planes).start
+        return 0 if self.resident else front - ring.high
 
     def row_origin(self, trip: Trip) -> int:
         """The row of the grid that lies in row 0 of the window's planes during ``trip``."""
+        if self.blocks is not None:
+            return trip.rows.at(0, self.layout.rows).start
         return self.strips.origin(trip, self.layout.window_rows)
 
     def arriving(self, arrival: Arrival, trip: Trip) -> range:
@@ -252,8 +270,23 @@ class Plan:
 
     @property
     def trips(self) -> tuple[Trip, ...]:
-        """All passages of a strip through the window, in order; one per sweep for whole planes."""
+        """All passages of a block, a strip or the whole grid through the window, in order."""
+        if self.blocks is not None:
+            return self.blocks.trips(self.depths)
         return self.strips.trips(self.depths, self.planes)
+
+    @property
+    def row_updates(self) -> int:
+        """Rows of planes times steps that the program updates, redundant ones included."""
+        if self.blocks is not None:
+            return sum(self.blocks.updated_rows(depth) for depth in self.depths)
+        return self.planes * self.layout.rows * sum(self.depths)
+
+    @property
+    def redundancy(self) -> float:
+        """Updates that are made more than once, as a share of those that are needed."""
+        needed = self.planes * self.layout.rows * sum(self.depths)
+        return self.row_updates / needed - 1 if needed else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, with the derived figures that readers of a plan look for."""
@@ -262,6 +295,7 @@ class Plan:
             "depth": self.depth,
             "sweeps": self.sweeps,
             "slabs": self.slabs,
+            "redundancy": self.redundancy,
             "predicted_seconds": self.predicted_seconds,
             "flash_written_terabytes": (self.written_bytes + self.fill_bytes) / 1e12,
         }

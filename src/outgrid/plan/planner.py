@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Machine
+from outgrid.plan.blocking import plan_blocks
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.cost import (
     Movement,
@@ -30,7 +31,7 @@ from outgrid.plan.tiling import choose_tile, tile_levels
 from outgrid.stencil.problem import Problem
 from outgrid.units import format_bytes
 
-SCHEMES = ("skewed", "plain")
+SCHEMES = ("skewed", "plain", "overlapped")
 # Slabs are sized in bytes per field: below, requests get small; above, memory is better spent on
 # depth.
 SLAB_BYTES = (1 << 20, 1 << 29)
@@ -85,6 +86,8 @@ def plan(
     Without a ``calibration`` of the kernel its rate is estimated from the machine.
     Raises InfeasiblePlan with the limit that would fit, UsageError for values out of range.
     """
+    if options.scheme == "overlapped":
+        return plan_blocks(problem, options, machine, fixed_bytes, calibration)
     return _Choice(problem, options, machine, fixed_bytes, calibration).plan()
 
 
@@ -133,6 +136,9 @@ class _Choice:
             raise UsageError(f"threads {options.threads} is below 1")
         if options.strip_rows is not None:
             self._check_strips(options.strip_rows)
+        for name in ("block", "inner", "inner_depth"):
+            if getattr(options, name) is not None:
+                raise UsageError(f"{name} is for scheme overlapped; leave it out, or choose that")
 
     def _check_strips(self, height: int) -> None:
         if self.problem.ndim == 2:

@@ -27,108 +27,42 @@ from dataclasses import dataclass
 from typing import Any
 
 from outgrid.errors import InfeasiblePlan
+from outgrid.plan import overlapped
+from outgrid.plan.instruction import (
+    Advance,
+    Commit,
+    Gate,
+    Get,
+    Instruction,
+    Move,
+    Part,
+    Put,
+    levels,
+    row_updates,
+)
 from outgrid.plan.model import Plan, Ring
 from outgrid.plan.trip import Trip
 
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """Numbers of leading instructions of each kind that must be complete."""
-
-    advanced: int = 0
-    got: int = 0
-    put: int = 0
-    committed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Planes [first, last) and ``rows`` of a field's ``level``, between a ring and a place.
-
-    The place is the file of ``state``, or the ``seam`` below or above the strip of ``trip``.
-    """
-
-    index: int
-    trip: Trip
-    field: str
-    level: int
-    state: int
-    ring: int
-    first: int
-    last: int
-    rows: range
-    seam: bool
-    gate: Gate
-
-    @property
-    def count(self) -> int:
-        """Rows of all planes together."""
-        return (self.last - self.first) * len(self.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Get(Move):
-    """Read into a ring."""
-
-
-@dataclass(frozen=True, slots=True)
-class Put(Move):
-    """Write from a ring; the rows are part of ``state`` from then on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The share of one trip in an advance: its own front positions [first, last)."""
-
-    trip: Trip
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """Move the front over one slab: all levels of every trip that is under it."""
-
-    index: int
-    parts: tuple[Part, ...]
-    gate: Gate
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Flush what was written and say, durably, that ``state`` is complete."""
-
-    index: int
-    state: int
-    gate: Gate
-
-
-Instruction = Get | Advance | Put | Commit
-
-
-def levels(plan: Plan, advance: Advance) -> Iterator[tuple[Trip, int, int, range, range]]:
-    """(trip, step, stage, planes, rows) that an advance updates, in order."""
-    for part in advance.parts:
-        for step in range(1, part.trip.depth + 1):
-            rows = part.trip.rows.at(step, plan.layout.rows)
-            held = part.trip.planes.at(step, plan.planes)
-            for stage, shift in enumerate(plan.shifts):
-                back = shift + plan.skew * step
-                planes = range(max(held.start, part.first - back), min(held.stop, part.last - back))
-                if planes and rows:
-                    yield part.trip, step, stage, planes, rows
-
-
-def row_updates(plan: Plan, advance: Advance) -> int:
-    """Planes times rows times steps that one advance begins to update."""
-    return sum(
-        len(planes) * len(rows) for _, _, stage, planes, rows in levels(plan, advance) if stage == 0
-    )
+__all__ = [
+    "Advance",
+    "Commit",
+    "Gate",
+    "Get",
+    "Instruction",
+    "Move",
+    "Part",
+    "Put",
+    "levels",
+    "program",
+    "row_updates",
+]
 
 
 def program(plan: Plan) -> Iterator[Instruction]:
     """Instructions of the whole run, lazily, in an order that is a valid serial execution."""
-    return _Lowering(plan).run() if plan.depths else iter(())
+    if not plan.depths:
+        return iter(())
+    return overlapped.lower(plan) if plan.blocks is not None else _Lowering(plan).run()
 
 
 @dataclass(frozen=True, slots=True)

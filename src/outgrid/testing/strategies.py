@@ -245,7 +245,28 @@ def run_options(
         "queue_depth": draw(st.sampled_from([1, 2, 16])),
         "request_bytes": draw(st.sampled_from([1 << 12, 1 << 16, 1 << 21])),
     }
-    can_cut = problem.ndim == 3 and len(problem.stencil.stages) == 1
+    single = len(problem.stencil.stages) == 1
+    if single and given["tier"] != "memory" and draw(st.integers(0, 4)) == 0:
+        given |= draw(_overlapped(problem))
+        return RunOptions.of(**(given | fixed))
+    can_cut = problem.ndim == 3 and single
     if can_cut and given["tier"] != "memory" and draw(st.integers(0, 2)) == 0:
         given["strip_rows"] = draw(st.integers(1, problem.shape[1] + 8))
     return RunOptions.of(**(given | fixed))
+
+
+@st.composite
+def _overlapped(draw: st.DrawFn, problem: Problem) -> dict[str, Any]:
+    """Settings of scheme overlapped with blocks of any size."""
+    interior = [len(inside) for inside in problem.interior]
+    edges = [draw(st.integers(1, extent + 3)) for extent in interior[:-1]]
+    found: dict[str, Any] = {
+        "scheme": "overlapped",
+        "slab_planes": None,
+        "block": [*edges, interior[-1]],
+    }
+    if draw(st.booleans()):
+        found["inner"] = [draw(st.integers(1, 20)) for _ in interior]
+    if draw(st.booleans()):
+        found["inner_depth"] = draw(st.integers(1, 6))
+    return found

@@ -1,0 +1,263 @@
+"""Choosing block and depth of scheme ``overlapped``: by its inventors' rule, or as asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outgrid.config import RunOptions
+from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.machine import Machine
+from outgrid.plan.blocks import Blocks, paper_block
+from outgrid.plan.calibration import Calibration
+from outgrid.plan.cost import rates, transfer_seconds, updates_per_second
+from outgrid.plan.layout import describe, layout
+from outgrid.plan.lifetime import ring_count
+from outgrid.plan.model import Layout, Plan, Prediction, Ring, Tile
+from outgrid.plan.sizing import Sizing, given_steps
+from outgrid.plan.tiling import FRONT_PLANES, tile_slope
+from outgrid.stencil.problem import Problem
+from outgrid.units import format_bytes
+
+# The part of a cache that a block of the second level may fill, as edges in cells.
+INNER_EDGE = 32
+
+
+@dataclass(frozen=True)
+class _Blocking:
+    """The inputs of one decision."""
+
+    problem: Problem
+    options: RunOptions
+    machine: Machine
+    fixed_bytes: int
+    calibration: Calibration | None
+
+    def plan(self) -> Plan:
+        problem = self.problem
+        self._check()
+        self._tile(1)  # whatever memory says, settings are looked at first
+        core, depth = self._sizes()
+        depths = given_steps(problem.steps, depth) if depth else ()
+        planes, found = self._held(core, depth)
+        rings = tuple(
+            Ring(field.name, index, planes, 0, 0)
+            for field in problem.stencil.fields
+            for index in range(ring_count(field, problem.stencil))
+        )
+        if not self._fits(core, depth):
+            raise self._refusal(core, depth)
+        return self._finish(self._blocks(core), depths, rings if depths else (), found)
+
+    def _check(self) -> None:
+        problem, options = self.problem, self.options
+        if len(problem.stencil.stages) > 1:
+            raise UsageError(
+                f"scheme overlapped takes stencils of one stage; {problem.stencil.name!r} has "
+                f"{len(problem.stencil.stages)}: choose scheme skewed"
+            )
+        if options.tier == "memory":
+            raise UsageError(
+                "scheme overlapped streams blocks from files; with tier memory nothing is "
+                "streamed: leave one of the two out"
+            )
+        for name in ("slab_planes", "strip_rows"):
+            if getattr(options, name) is not None:
+                raise UsageError(f"{name} is not for scheme overlapped; block says its sizes")
+
+    @property
+    def _interior(self) -> tuple[int, ...]:
+        return tuple(len(part) for part in self.problem.interior)
+
+    def _sizes(self) -> tuple[tuple[int, int], int]:
+        """(planes, rows) of the core of a block, and the depth."""
+        options, steps = self.options, self.problem.steps
+        block, interior = options.block, self._interior
+        if block is not None:
+            self._check_block(block)
+            core = (block[0], block[1] if len(block) == 3 else 1)
+            depth = options.depth or self._deepest(core)
+            return core, min(depth, steps)
+        cube = interior if len(interior) == 3 else (interior[0], interior[0], interior[1])
+        z, y, x = cube
+        room = self.options.memory_bytes - self.fixed_bytes
+        chosen = paper_block((z, y, x), steps, self._cell_bytes, room)
+        if chosen is None:
+            raise self._refusal((1, 1), 1)
+        (planes, rows, _), depth = chosen
+        core = (planes, rows if self.problem.ndim == 3 else 1)
+        return core, min(options.depth or depth, steps)
+
+    @property
+    def _cell_bytes(self) -> int:
+        """Bytes of all levels of one cell, halved: the paper counts two buffers."""
+        return -(-self._rings * self.problem.item_bytes // 2)
+
+    def _deepest(self, core: tuple[int, int]) -> int:
+        """The largest power of two that fits and is at most half an edge."""
+        depth = 1
+        edge = min(core) if self.problem.ndim == 3 else core[0]
+        while 2 * depth <= min(self.problem.steps, max(1, edge // 2)) and self._fits(
+            core, 2 * depth
+        ):
+            depth *= 2
+        return depth
+
+    def _fits(self, core: tuple[int, int], depth: int) -> bool:
+        return self._needed_bytes(core, depth) <= self.options.memory_bytes
+
+    def _needed_bytes(self, core: tuple[int, int], depth: int) -> int:
+        """Memory of the whole process."""
+        planes, found = self._held(core, depth)
+        return self._rings * planes * found.pitch_bytes + self._transfer(found) + self.fixed_bytes
+
+    @property
+    def _rings(self) -> int:
+        stencil = self.problem.stencil
+        return sum(ring_count(field, stencil) for field in stencil.fields)
+
+    def _transfer(self, found: Layout) -> int:
+        """Staging buffers of the I/O queue, beside the window."""
+        return self.options.queue_depth * self.options.request_bytes if found.staged else 0
+
+    def _blocks(self, core: tuple[int, int]) -> Blocks:
+        radius, shape = self.problem.stencil.radius, self.problem.shape
+        rows, near = (shape[1], radius[1]) if self.problem.ndim == 3 else (1, 0)
+        return Blocks(shape[0], rows, core, (radius[0], near), (radius[0], near))
+
+    def _held(self, core: tuple[int, int], depth: int) -> tuple[int, Layout]:
+        """Planes of a ring, and their layout."""
+        planes, rows = self._blocks(core).held(depth)
+        # Rows of a block begin anywhere in a plane unless it has all of them.
+        return planes, layout(self.problem.shape, self.problem.dtype, rows)
+
+    def _check_block(self, block: tuple[int, ...]) -> None:
+        interior = self._interior
+        if len(block) != len(interior):
+            axes = "z, y, x" if len(interior) == 3 else "y, x"
+            raise UsageError(
+                f"block = {list(block)} has {len(block)} extents; give {len(interior)}, of {axes}"
+            )
+        if any(edge < 1 for edge in block):
+            raise UsageError(f"block = {list(block)}: every extent must be at least 1 cell")
+        if block[-1] != interior[-1]:
+            raise UsageError(
+                f"block = {list(block)} cuts rows; a block is as long as the grid in x, "
+                f"{interior[-1]} interior cells, so that its rows are contiguous"
+            )
+
+    def _refusal(self, core: tuple[int, int], depth: int) -> InfeasiblePlan:
+        needed = self._needed_bytes(core, depth)
+        own = self.fixed_bytes
+        fits = self._deepest(core)
+        hint = f"depth {fits} fits, or " if fits < depth and self._fits(core, fits) else ""
+        planes, rows = core
+        return InfeasiblePlan(
+            f"blocks of {planes} planes and {rows} rows with a halo for depth {depth} need "
+            f"{format_bytes(needed - own)} and the program itself {format_bytes(own)}, "
+            f"together above the memory limit of {format_bytes(self.options.memory_bytes)}; "
+            f"{hint}a limit of {-(-needed // (1 << 20))} MiB fits, or smaller blocks"
+        )
+
+    def _tile(self, depth: int) -> Tile:
+        """The second level: blocks of cells within a step, or diamonds through some steps."""
+        inner, steps = self.options.inner, self.options.inner_depth or 1
+        if inner is not None and (len(inner) != self.problem.ndim or min(inner) < 1):
+            raise UsageError(
+                f"inner = {list(inner)}: give {self.problem.ndim} extents of at least 1 cell"
+            )
+        if steps > 1:
+            slope = tile_slope(self.problem.stencil, self.problem.dtype).per_step
+            width = 2 * slope * min(steps, max(1, depth))
+            return Tile("diamond", width, inner[0] if inner else FRONT_PLANES)
+        if inner is None:
+            edge = INNER_EDGE if self.problem.ndim == 3 else 0
+            return Tile("level", edge, FRONT_PLANES)
+        rows = inner[1] if len(inner) == 3 else 1
+        return Tile("level", rows, inner[0], inner[-1])
+
+    def _finish(
+        self,
+        blocks: Blocks,
+        depths: tuple[int, ...],
+        rings: tuple[Ring, ...],
+        found: Layout,
+    ) -> Plan:
+        problem, options, sizing = self.problem, self.options, Sizing(self.problem)
+        depth = max(depths, default=0)
+        tile = self._tile(depth)
+        threads = options.threads or self.machine.cores
+        row_bytes = found.row_bytes
+        rows = [blocks.moved_rows(each) for each in depths]
+        read = sum(r for r, _ in rows) * row_bytes * len(sizing.arrivals)
+        written = sum(w for _, w in rows) * row_bytes * len(sizing.departures)
+        levels = max(1, options.inner_depth or 1)
+        rate = updates_per_second(
+            rates(problem, self.machine, threads), levels, levels * sizing.skew.per_step, 1 << 20
+        )
+        sample = self.calibration.of(levels, tile.planes) if self.calibration else None
+        if sample is not None:
+            rate = sample.rate(levels)
+        updates = sum(blocks.updated_rows(each) for each in depths) * problem.shape[-1]
+        compute = updates / rate
+        transfer = transfer_seconds(self.machine, read, written)
+        # Computing overlaps with transfers in the first and the last step of a block only.
+        beside = min(transfer, compute / depth) if depth else 0.0
+        notes = (
+            describe(found),
+            f"{blocks.count()} blocks of {blocks.core[0]} planes"
+            + (f" and {blocks.core[1]} rows" if problem.ndim == 3 else ""),
+        )
+        return Plan(
+            problem_digest=problem.digest,
+            stencil=problem.stencil.name,
+            scheme="overlapped",
+            shape=problem.shape,
+            dtype=problem.dtype,
+            depths=depths,
+            slab_planes=problem.shape[0],
+            skew=sizing.skew.per_step,
+            shifts=sizing.skew.shifts,
+            pitch_planes=problem.shape[0],
+            strips=sizing.strips(depth),
+            resident=False,
+            rings=rings,
+            arrivals=sizing.arrivals,
+            departures=sizing.departures,
+            layout=found,
+            tile=tile,
+            threads=threads,
+            memory_bytes=options.memory_bytes,
+            fixed_bytes=self.fixed_bytes,
+            window_bytes=sum(ring.planes for ring in rings) * found.pitch_bytes,
+            transfer_bytes=self._transfer(found),
+            disk_bytes=sizing.disk_bytes(depths, sizing.strips(depth)),
+            read_bytes=read,
+            written_bytes=written,
+            fill_bytes=len(sizing.arrivals) * sizing.level_bytes,
+            updates=problem.updates,
+            flops=problem.updates * problem.stencil.flops,
+            prediction=Prediction(
+                seconds=compute + transfer - beside + self.machine.flush_seconds,
+                compute_seconds=compute,
+                transfer_seconds=transfer,
+                updates_per_second=rate,
+                bound_by="compute" if compute >= transfer else "read+write",
+            ),
+            notes=notes,
+            pin=options.pin,
+            blocks=blocks,
+        )
+
+
+def plan_blocks(
+    problem: Problem,
+    options: RunOptions,
+    machine: Machine,
+    fixed_bytes: int,
+    calibration: Calibration | None = None,
+) -> Plan:
+    """The plan of scheme ``overlapped`` that fits ``options.memory_bytes``.
+
+    Raises InfeasiblePlan with what fits, UsageError for settings that do not go together.
+    """
+    return _Blocking(problem, options, machine, fixed_bytes, calibration).plan()

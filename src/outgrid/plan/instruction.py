@@ -1,0 +1,114 @@
+"""The kinds of instruction that a program is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from outgrid.plan.model import Plan
+from outgrid.plan.trip import Trip
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Numbers of leading instructions of each kind that must be complete."""
+
+    advanced: int = 0
+    got: int = 0
+    put: int = 0
+    committed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Planes [first, last) and ``rows`` of a field's ``level``, between a ring and a place.
+
+    The place is the file of ``state``, or the ``seam`` below or above the strip of ``trip``.
+    """
+
+    index: int
+    trip: Trip
+    field: str
+    level: int
+    state: int
+    ring: int
+    first: int
+    last: int
+    rows: range
+    seam: bool
+    gate: Gate
+
+    @property
+    def count(self) -> int:
+        """Rows of all planes together."""
+        return (self.last - self.first) * len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Get(Move):
+    """Read into a ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put(Move):
+    """Write from a ring; the rows are part of ``state`` from then on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The share of one trip in an advance: its own front positions [first, last).
+
+    Steps ``since`` to ``until`` are made, to the last one of the trip where that is None.
+    """
+
+    trip: Trip
+    first: int
+    last: int
+    since: int = 1
+    until: int | None = None
+
+    @property
+    def steps(self) -> range:
+        """The steps that are made."""
+        return range(self.since, (self.until or self.trip.depth) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Move the front over one slab: all levels of every trip that is under it."""
+
+    index: int
+    parts: tuple[Part, ...]
+    gate: Gate
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Flush what was written and say, durably, that ``state`` is complete."""
+
+    index: int
+    state: int
+    gate: Gate
+
+
+Instruction = Get | Advance | Put | Commit
+
+
+def levels(plan: Plan, advance: Advance) -> Iterator[tuple[Trip, int, int, range, range]]:
+    """(trip, step, stage, planes, rows) that an advance updates, in order."""
+    for part in advance.parts:
+        for step in part.steps:
+            rows = part.trip.rows.at(step, plan.layout.rows)
+            held = part.trip.planes.at(step, plan.planes)
+            for stage, shift in enumerate(plan.shifts):
+                back = shift + plan.skew * step
+                planes = range(max(held.start, part.first - back), min(held.stop, part.last - back))
+                if planes and rows:
+                    yield part.trip, step, stage, planes, rows
+
+
+def row_updates(plan: Plan, advance: Advance) -> int:
+    """Planes times rows times steps that one advance begins to update."""
+    return sum(
+        len(planes) * len(rows) for _, _, stage, planes, rows in levels(plan, advance) if stage == 0
+    )

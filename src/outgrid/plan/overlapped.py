@@ -1,0 +1,124 @@
+"""The program of the scheme ``overlapped``: block after block, each with its halo, out of files.
+
+A block is read whole and written whole, and one pair of buffers serves all blocks, so most of its
+steps run without I/O beside them. Its halves overlap with the transfers: the first step begins on
+the first half while the second is being read, and the first half leaves while the last step works
+on the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outgrid.plan.instruction import Advance, Commit, Gate, Get, Instruction, Part, Put
+from outgrid.plan.model import Plan
+from outgrid.plan.trip import Trip
+
+
+def lower(plan: Plan) -> Iterator[Instruction]:
+    """Instructions of the whole run, lazily, in an order that is a valid serial execution."""
+    return _Lowering(plan).run()
+
+
+class _Lowering:
+    """What was emitted so far, as the numbers that gates compare with."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.counts = {ring.field: plan.ring_count(ring.field) for ring in plan.rings}
+        self.advanced = self.got = self.put = 0
+        self.put_of_sweeps = [0]  # watermark of the puts of all sweeps before
+        self.put_of_ring = {(ring.field, ring.index): 0 for ring in plan.rings}
+
+    def run(self) -> Iterator[Instruction]:
+        """Trip after trip; a commit after the last one of a sweep."""
+        trips = self.plan.trips
+        for trip in trips:
+            yield from self._trip(trip)
+            if trip is trips[-1] or trips[trip.index + 1].sweep > trip.sweep:
+                yield Commit(trip.sweep, state=trip.sweep + 1, gate=Gate(put=self.put))
+                self.put_of_sweeps.append(self.put)
+
+    def _trip(self, trip: Trip) -> Iterator[Instruction]:
+        plan = self.plan
+        held = trip.planes.at(0, plan.planes)
+        middle = (held.start + held.stop) // 2
+        begun, puts = self.advanced, dict(self.put_of_ring)
+        halves = [part for part in (range(held.start, middle), range(middle, held.stop)) if part]
+        got: list[int] = []
+        for part in halves:
+            yield from self._gets(trip, part, begun, puts)
+            got.append(self.got)
+        # A front that has passed everything, and those at which a half is read, or is final.
+        lags = [departure.lag(trip.depth, plan.skew) for departure in plan.departures]
+        core = trip.planes.at(trip.depth, plan.planes)
+        end = held.stop + plan.skew * trip.depth + max(plan.shifts) + 1
+        written = max(puts.values())
+        first = (core.start + core.stop) // 2
+        yield self._advance(trip, 1, 1, 0, middle, got[0], written)
+        if trip.depth == 1:
+            yield self._advance(trip, 1, 1, middle, end, got[-1], written)
+            yield from self._puts(trip, core)
+            return
+        yield self._advance(trip, 1, 1, middle, end, got[-1], written)
+        if trip.depth > 2:
+            yield self._advance(trip, 2, trip.depth - 1, 0, end, got[-1], written)
+        cut = first + max(lags)
+        yield self._advance(trip, trip.depth, trip.depth, 0, cut, got[-1], written)
+        yield from self._puts(trip, range(core.start, first))
+        yield self._advance(trip, trip.depth, trip.depth, cut, end, got[-1], written)
+        yield from self._puts(trip, range(first, core.stop))
+
+    def _gets(
+        self, trip: Trip, planes: range, advanced: int, puts: dict[tuple[str, int], int]
+    ) -> Iterator[Get]:
+        """Reads of a block may begin when the block before no longer needs the ring."""
+        for arrival in self.plan.arrivals:
+            ring = arrival.level % self.counts[arrival.field]
+            put = puts[arrival.field, ring]
+            if not arrival.constant:
+                put = max(put, self.put_of_sweeps[trip.sweep])
+            self.got += 1
+            yield Get(
+                self.got - 1,
+                trip,
+                arrival.field,
+                arrival.level,
+                0 if arrival.constant else trip.sweep,
+                ring,
+                planes.start,
+                planes.stop,
+                trip.rows.at(0, self.plan.layout.rows),
+                seam=False,
+                gate=Gate(advanced=advanced, put=put),
+            )
+
+    def _advance(
+        self, trip: Trip, since: int, until: int, first: int, last: int, got: int, put: int
+    ) -> Advance:
+        """Steps since..until on the positions [first, last) of a front."""
+        self.advanced += 1
+        gate = Gate(advanced=self.advanced - 1, got=got, put=put)
+        return Advance(self.advanced - 1, (Part(trip, first, last, since, until),), gate)
+
+    def _puts(self, trip: Trip, planes: range) -> Iterator[Put]:
+        for departure in self.plan.departures:
+            if not planes:
+                continue
+            version = trip.depth + departure.level
+            ring = version % self.counts[departure.field]
+            self.put += 1
+            self.put_of_ring[departure.field, ring] = self.put
+            yield Put(
+                self.put - 1,
+                trip,
+                departure.field,
+                departure.level,
+                trip.sweep + 1,
+                ring,
+                planes.start,
+                planes.stop,
+                trip.rows.at(trip.depth, self.plan.layout.rows),
+                seam=False,
+                gate=Gate(advanced=self.advanced, committed=trip.sweep),
+            )

@@ -1,0 +1,121 @@
+import re
+
+import pytest
+
+from outgrid.config import RunOptions
+from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.execute.counting import count
+from outgrid.machine import Machine
+from outgrid.plan.blocks import Blocks, paper_block, paper_block_bytes
+from outgrid.plan.planner import plan
+from outgrid.stencil.problem import Problem
+
+GIB = 1 << 30
+MACHINE = Machine(
+    cores=2,
+    memory_bytes=32 * GIB,
+    l2_bytes=1 << 20,
+    l3_bytes=1 << 25,
+    memory_bandwidth=2e10,
+    read_bandwidth=1.5e9,
+    write_bandwidth=1.5e9,
+    measured=False,
+    cpu="",
+    kernel="",
+    compiler="",
+    python="",
+)
+
+# GiB of the problem, interior cells (x, y, z), of one block buffer, of one buffer, of all four:
+# Table 2 of Midorikawa and Tan (2014), 32 GiB of memory, 256 steps, depth 128.
+TABLE_2 = [
+    (16, (1022, 1024, 1024), 5.62, 8.03, 27.34),
+    (32, (2046, 1024, 1024), 10.12, 16.06, 52.36),
+    (64, (2046, 2048, 1024), 10.12, 32.09, 84.42),
+    (128, (2046, 2048, 2048), 10.12, 64.13, 148.48),
+    (256, (2046, 2048, 4096), 10.12, 128.19, 276.61),
+    (512, (2046, 4096, 4096), 10.12, 256.25, 532.73),
+]
+
+
+@pytest.mark.parametrize(("gib", "domain", "block_gib", "buffer_gib", "total_gib"), TABLE_2)
+def test_sizes_are_those_of_table_2(gib, domain, block_gib, buffer_gib, total_gib):
+    x, y, z = domain
+    block, depth = paper_block((z, y, x), 256, 8, 32 * GIB)
+    assert (block, depth) == ((512, 512, x), 128)
+    found = paper_block_bytes(block, depth, 8) / GIB
+    buffer = (z + 2) * (y + 2) * (x + 2) * 8 / GIB
+    assert found == pytest.approx(block_gib, abs=0.03)
+    assert buffer == pytest.approx(buffer_gib, abs=0.03)
+    assert 2 * (found + buffer) == pytest.approx(total_gib, abs=0.03)
+
+
+@pytest.mark.parametrize(("_", "domain", "block_gib", "buffer_gib", "total_gib"), TABLE_2)
+def test_the_planner_takes_the_blocks_of_table_2(_, domain, block_gib, buffer_gib, total_gib):
+    problem = Problem(
+        "heat7", tuple(n + 2 for n in reversed(domain)), "float64", 256, initial={"u": 0.0}
+    )
+    found = plan(problem, RunOptions.of(memory="32GiB", scheme="overlapped"), MACHINE, 80 << 20)
+    assert found.blocks.core == (512, 512)
+    assert found.depths == (128, 128)
+    # Rows have no halo here, since x is not cut.
+    assert found.window_bytes <= 2 * block_gib * GIB
+
+
+def test_blocks_cover_the_grid_once_and_read_a_halo_where_the_grid_goes_on():
+    blocks = Blocks(12, 9, (4, 5), (1, 2), (1, 2))
+    trips = blocks.trips((2,))
+    cores = [
+        (plane, row)
+        for trip in trips
+        for plane in trip.planes.at(2, 12)
+        for row in trip.rows.at(2, 9)
+    ]
+    assert sorted(cores) == [(plane, row) for plane in range(12) for row in range(9)]
+    # Interior planes 1..10 in parts of 4; the first block has the layer, and a halo above.
+    assert trips[0].planes.at(0, 12) == range(7)
+    assert trips[0].planes.at(1, 12) == range(6)
+    assert trips[1].planes.at(0, 12) == range(3, 11)
+    assert blocks.held(2) == (8, 9)
+
+
+def planned(shape=(130, 130, 66), steps=16, **options):
+    problem = Problem("heat7", shape, "float64", steps, initial={"u": 0.0})
+    given = {"memory": "200MiB", "scheme": "overlapped"} | options
+    return plan(problem, RunOptions.of(**given), MACHINE, 80 << 20)
+
+
+def test_traffic_is_predicted_exactly():
+    found = planned(depth=4, block=[30, 40, 64])
+    total = count(found)
+    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert total.row_updates == found.row_updates
+    assert found.written_bytes == found.sweeps * 130 * 130 * 66 * 8
+    assert found.read_bytes > found.written_bytes
+    assert 0 < found.redundancy < 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"block": [8, 8]}, UsageError, "give 3, of z, y, x"),
+        ({"block": [8, 8, 32]}, UsageError, "64 interior cells, so that its rows are contiguous"),
+        ({"block": [0, 8, 64]}, UsageError, "at least 1 cell"),
+        ({"inner": [8]}, UsageError, "give 3 extents"),
+        ({"slab_planes": 3}, UsageError, "slab_planes is not for scheme overlapped"),
+        ({"tier": "memory"}, UsageError, "leave one of the two out"),
+        ({"scheme": "skewed", "block": [8, 8, 64]}, UsageError, "block is for scheme overlapped"),
+        ({"block": [128, 128, 64], "depth": 8, "memory": "96MiB"}, InfeasiblePlan, "depth 8 need"),
+        ({"memory": "80MiB"}, InfeasiblePlan, "a limit of"),
+    ],
+)
+def test_refusals_say_what_fits(options, error, words):
+    with pytest.raises(error, match=re.escape(words)):
+        planned(**options)
+
+
+def test_a_limit_that_is_named_fits():
+    with pytest.raises(InfeasiblePlan) as caught:
+        planned(block=[128, 128, 64], depth=8, memory="96MiB")
+    (limit,) = re.findall(r"a limit of (\d+ MiB) fits", str(caught.value))
+    assert planned(block=[128, 128, 64], depth=8, memory=limit).depth == 8
