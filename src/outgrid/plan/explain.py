@@ -18,7 +18,7 @@ def explain(plan: Mapping[str, Any]) -> str:
             ("slab", _slab(plan)),
             ("window", _window(plan)),
             ("memory", _memory(plan)),
-            *(_redundancy(plan) if plan["redundancy"] else ()),
+            *(_redundancy(plan) if plan.get("redundancy") else ()),
             ("disk", format_bytes(plan["disk_bytes"])),
             ("sweeps read", format_bytes(plan["read_bytes"])),
             ("sweeps write", format_bytes(plan["written_bytes"])),
