@@ -101,7 +101,7 @@ def rows_table() -> str:
     heading = ("stencil", "mode", "GLUP/s", "GFLOP/s", "over plain", "over best ceiling")
     lines: list[tuple[str, ...]] = []
     for row in row_records():
-        if row["mode"] == "bandwidth":
+        if row["mode"] in ("bandwidth", "peak"):
             continue
         lines.append(
             (
@@ -111,11 +111,12 @@ def rows_table() -> str:
                 number(row["gflops"], 1),
                 number(row["over_plain"]),
                 number(row["over_ceiling"]),
+                share(row.get("over_peak")),
                 share(row["wait_share"]),
                 number(row["io_over_ideal"], 3),
             )
         )
-    return markdown((*heading, "waiting", "bytes over ideal"), lines)
+    return markdown((*heading, "of peak", "waiting", "bytes over ideal"), lines)
 
 
 def mode_of(row: dict[str, Any]) -> str:

@@ -21,11 +21,12 @@ from outgrid.native import Buffer, as_array
 from outgrid.stencil.initial import InitialExpression, evaluate
 from outgrid.stencil.problem import Problem
 
-__all__ = ["HAND_WRITTEN", "Bandwidth", "HandLoop", "memory_bandwidth"]
+__all__ = ["HAND_WRITTEN", "Bandwidth", "HandLoop", "memory_bandwidth", "peak_flops"]
 
 HAND_WRITTEN = ("heat7", "heat5")
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
 SOURCE = r"""
+#include <omp.h>
 #include <stdint.h>
 
 extern "C" void heat7(const REAL* __restrict a, REAL* __restrict b, int64_t nz, int64_t ny,
@@ -52,6 +53,32 @@ extern "C" void heat5(const REAL* __restrict a, REAL* __restrict b, int64_t, int
   }
 }
 
+// Sixteen chains of fused multiply-adds on each core, none of which waits for another.
+extern "C" REAL chains(int64_t rounds) {
+  typedef REAL Vector __attribute__((vector_size(64)));
+  REAL total = 0;
+#pragma omp parallel reduction(+ : total)
+  {
+    Vector sums[16];
+    for (int c = 0; c < 16; ++c)
+      for (int i = 0; i < int(64 / sizeof(REAL)); ++i) sums[c][i] = REAL(c + i);
+    const Vector factor = sums[0] * 0 + REAL(0.999), term = sums[1] * 0 + REAL(0.001);
+    for (int64_t n = 0; n < rounds; ++n)
+#pragma GCC unroll 16
+      for (int c = 0; c < 16; ++c) sums[c] = sums[c] * factor + term;
+    for (int c = 0; c < 16; ++c) total += sums[c][0];
+  }
+  return total;
+}
+
+extern "C" int64_t threads() {
+  int64_t found = 1;
+#pragma omp parallel
+#pragma omp single
+  found = omp_get_num_threads();
+  return found;
+}
+
 extern "C" void copy(const REAL* __restrict a, REAL* __restrict b, int64_t n) {
 #pragma omp parallel for schedule(static)
   for (int64_t i = 0; i < n; ++i) b[i] = a[i];
@@ -67,6 +94,7 @@ REALS = {
     "float32": ("float", ctypes.c_float),
 }
 TRIALS = 3
+PEAK_ROUNDS = 10_000_000
 
 
 def compile_loops(dtype: str, place: Path) -> ctypes.CDLL:
@@ -151,3 +179,21 @@ def memory_bandwidth(place: Path, nbytes: int = 1 << 28) -> Bandwidth:
     for buffer in buffers:
         buffer.release()
     return Bandwidth(**found)
+
+
+def peak_flops(dtype: str, place: Path) -> float:
+    """Multiplications and additions per second of all cores that do nothing else, best of three.
+
+    Vectors of 64 bytes, or two of half the size where the processor has no longer ones.
+    """
+    loops = compile_loops(dtype, place)
+    loops.chains.restype = REALS[dtype][1]
+    loops.chains.argtypes = [ctypes.c_int64]
+    loops.threads.restype = ctypes.c_int64
+    flops = 2 * 16 * (64 // ctypes.sizeof(REALS[dtype][1])) * PEAK_ROUNDS * loops.threads()
+    fastest = 0.0
+    for _ in range(TRIALS):
+        begin = time.perf_counter()
+        loops.chains(PEAK_ROUNDS)
+        fastest = max(fastest, flops / (time.perf_counter() - begin))
+    return fastest

@@ -19,7 +19,7 @@ import numpy as np
 
 from outgrid.bench.ceiling import ceiling
 from outgrid.bench.core import Say
-from outgrid.bench.hand import HAND_WRITTEN, HandLoop, memory_bandwidth
+from outgrid.bench.hand import HAND_WRITTEN, HandLoop, memory_bandwidth, peak_flops
 from outgrid.bench.kept import Kept
 from outgrid.bench.measure import in_memory, out_of_core, same_bytes, same_planes, update_rate
 from outgrid.bench.workloads import Case, Workload
@@ -29,6 +29,7 @@ from outgrid.units import format_bytes
 
 __all__ = ["KEY", "Row", "answers_agree", "measure_rows"]
 
+MACHINE_MODES = ("bandwidth", "peak")  # rows of the machine, without a stencil
 KEY = ("stencil", "dtype", "mode", "factor", "shape")  # what tells a row from all others
 PLAIN_STEPS = 4
 TILED_STEPS = {2: 96, 3: 48}
@@ -44,7 +45,8 @@ class Row:
     """One measurement. What does not apply to a mode is None.
 
     ``over_ceiling`` is over the fastest of the ceilings, ``over_tiled`` over the temporally blocked
-    sweep in memory, ``over_hand`` over the loop by hand. ``samples`` are the rates behind
+    sweep in memory, ``over_hand`` over the loop by hand, ``over_peak`` operations over the peak of
+    multiply-adds of that type. ``samples`` are the rates behind
     ``glups``, their median. ``identical`` compares to the byte, except
     for ``hand``, whose sums are grouped by the compiler: there it is None and ``difference`` is the
     largest difference from the plain sweep, over the largest value. ``factor`` is the state of the
@@ -74,6 +76,7 @@ class Row:
     slab_planes: int | None = None
     over_tiled: float | None = None
     over_hand: float | None = None
+    over_peak: float | None = None
     samples: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,8 +111,8 @@ def measure_rows(
     kept = Kept(None, KEY, resume=False) if kept is None else kept
     place = Path(tempfile.mkdtemp(prefix="outgrid-bench-", dir=folder))
     try:
-        if not any(row["mode"] == "bandwidth" for row in kept.rows):
-            for row in _bandwidth_rows(place, say):
+        if not any(row["mode"] in MACHINE_MODES for row in kept.rows):
+            for row in _machine_rows(place, say):
                 kept.add(row.to_dict())
         for case in dict.fromkeys(workload.case for workload in workloads):
             own = [workload for workload in workloads if workload.case == case]
@@ -119,10 +122,15 @@ def measure_rows(
         shutil.rmtree(place)
 
 
-def _bandwidth_rows(place: Path, say: Say) -> list[Row]:
-    say("memory bandwidth")
+def _machine_rows(place: Path, say: Say) -> list[Row]:
+    """What the machine gives: memory bandwidth, and multiply-adds in registers."""
+    say("memory bandwidth and peak of multiply-adds")
     found = memory_bandwidth(place)
-    return [
+    peaks = [
+        Row("fma", dtype, "peak", 0, (), 0, gflops=peak_flops(dtype, place) / 1e9)
+        for dtype in ("float64", "float32")
+    ]
+    return peaks + [
         Row(name, "float64", "bandwidth", 0, (), 0, gigabytes_per_second=rate)
         for name, rate in (("copy", found.copy), ("scale", found.scale))
     ]
@@ -202,9 +210,17 @@ class _CaseRows:
             over_ceiling=glups / max(ceilings),
             over_tiled=glups / rates["tiled"],
             over_hand=glups / rates["hand"] if "hand" in rates else None,
+            over_peak=glups * self.case.stencil.flops / self._peak(),
             samples=samples,
         )
         self.kept.add(done.to_dict())
+
+    def _peak(self) -> float:
+        return next(
+            row["gflops"]
+            for row in self.kept.rows
+            if (row["mode"], row["dtype"]) == ("peak", self.case.dtype)
+        )
 
     def _row(self, mode: str, shape: tuple[int, ...], steps: int, **others: Any) -> Row:
         return Row(self.case.name, self.case.dtype, mode, 0, shape, steps, **others)

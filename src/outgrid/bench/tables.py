@@ -21,6 +21,7 @@ HEADINGS = (
     "GFLOP/s",
     "over plain",
     "over ceiling",
+    "over peak",
     "waiting",
     "bytes/ideal",
     "answer",
@@ -105,7 +106,9 @@ def columns(lines: Sequence[Sequence[str]]) -> str:
 def _cells(row: Row) -> tuple[str, ...]:
     if row.gigabytes_per_second is not None:
         rate = f"{row.gigabytes_per_second:.1f} GB/s"
-        return (row.stencil, row.dtype, row.mode, "", rate, *[""] * 6)
+        return (row.stencil, row.dtype, row.mode, "", rate, *[""] * 7)
+    if row.mode == "peak":
+        return (row.stencil, row.dtype, row.mode, "", "", _number(row.gflops, 1), *[""] * 6)
     return (
         row.stencil,
         row.dtype,
@@ -115,6 +118,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         _number(row.gflops, 1),
         _number(row.over_plain),
         _number(row.over_ceiling),
+        _number(row.over_peak),
         "" if row.wait_share is None else format_share(row.wait_share),
         _number(row.io_over_ideal, 3),
         _answer(row),

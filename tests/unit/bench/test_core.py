@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outgrid.bench import ceiling, mask, rows, workloads
+from outgrid.bench import ceiling, hand, mask, rows, workloads
 from outgrid.bench.ceiling import ceiling_box, footprint_lines
 from outgrid.bench.hand import HandLoop
 from outgrid.bench.measure import OutOfCore, in_memory, out_of_core
@@ -30,6 +30,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "MOST_PLANES", {2: 16, 3: 16})
     monkeypatch.setattr(calibrate, "LEVELS", {2: (8,), 3: (2,)})
     monkeypatch.setattr(ceiling, "SECONDS", 1e-4)
+    monkeypatch.setattr(hand, "PEAK_ROUNDS", 1000)
     monkeypatch.setattr(rows, "CACHE_LEVELS", (1,))
 
 
@@ -45,7 +46,7 @@ def test_rows_hold_every_mode_and_ratio(tmp_path, capsys):
     found = json.loads((tmp_path / "figures.json").read_text())
     assert all(row.keys() >= ROW_KEYS for row in found)
     modes = {row["mode"]: row for row in found}
-    expected = {"bandwidth", "ceiling-l1", "plain", "hand", "blocked", "tiled", "outofcore"}
+    expected = {"bandwidth", "peak", "ceiling-l1", "plain", "hand", "blocked", "tiled", "outofcore"}
     assert modes.keys() == expected
     assert modes["plain"]["over_plain"] == 1
     assert modes["ceiling-l1"]["over_ceiling"] == 1
@@ -54,6 +55,8 @@ def test_rows_hold_every_mode_and_ratio(tmp_path, capsys):
     assert streamed["factor"] == 0.05
     assert streamed["over_plain"] == pytest.approx(streamed["glups"] / modes["plain"]["glups"])
     assert streamed["gflops"] == pytest.approx(9 * streamed["glups"])
+    peak = next(r["gflops"] for r in found if (r["mode"], r["dtype"]) == ("peak", "float64"))
+    assert streamed["over_peak"] == pytest.approx(streamed["gflops"] / peak)
     assert "heat7" in capsys.readouterr().out
     assert [entry.name for entry in tmp_path.iterdir()] == ["figures.json"]
 
