@@ -77,20 +77,17 @@ class _Blocking:
             core = (block[0], block[1] if len(block) == 3 else 1)
             depth = options.depth or self._deepest(core)
             return core, min(depth, steps)
-        cube = interior if len(interior) == 3 else (interior[0], interior[0], interior[1])
-        z, y, x = cube
-        room = self.options.memory_bytes - self.fixed_bytes
-        chosen = paper_block((z, y, x), steps, self._cell_bytes, room)
+        flat = len(interior) == 2
+        cube = (interior[0], *interior) if flat else interior
+
+        def fits(block: tuple[int, int, int], depth: int) -> bool:
+            return self._fits((block[0], 1 if flat else block[1]), depth)
+
+        chosen = paper_block((cube[0], cube[1], cube[2]), steps, fits)
         if chosen is None:
             raise self._refusal((1, 1), 1)
         (planes, rows, _), depth = chosen
-        core = (planes, rows if self.problem.ndim == 3 else 1)
-        return core, min(options.depth or depth, steps)
-
-    @property
-    def _cell_bytes(self) -> int:
-        """Bytes of all levels of one cell, halved: the paper counts two buffers."""
-        return -(-self._rings * self.problem.item_bytes // 2)
+        return (planes, 1 if flat else rows), min(options.depth or depth, steps)
 
     def _deepest(self, core: tuple[int, int]) -> int:
         """The largest power of two that fits and is at most half an edge."""

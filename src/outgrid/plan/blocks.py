@@ -8,8 +8,9 @@ not be cubes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from outgrid.plan.trip import Span, Trip
 
@@ -33,52 +34,42 @@ class Blocks:
         """All trips of a run, in order: one per block and sweep."""
         found: list[Trip] = []
         for sweep, depth in enumerate(depths):
-            for part, (planes, rows) in enumerate(self._cores()):
-                found.append(
-                    Trip(
-                        len(found),
-                        sweep,
-                        part,
-                        depth,
-                        _shrinking(planes, self.reach[0], depth),
-                        _shrinking(rows, self.reach[1], depth),
-                    )
-                )
+            blocks = product(self._spans(0, depth), self._spans(1, depth))
+            for part, (planes, rows) in enumerate(blocks):
+                found.append(Trip(len(found), sweep, part, depth, planes, rows))
         return tuple(found)
 
-    def _cores(self) -> Iterator[tuple[range, range]]:
-        for planes in _cut(self.planes, self.core[0], self.layer[0]):
-            for rows in _cut(self.rows, self.core[1], self.layer[1]):
-                yield planes, rows
+    def _spans(self, axis: int, depth: int) -> list[Span]:
+        """What the blocks along an axis cover, step by step."""
+        cores = _cut(self._extent(axis), self.core[axis], self.layer[axis])
+        return [_shrinking(core, self.reach[axis], depth) for core in cores]
+
+    def _extent(self, axis: int) -> int:
+        return self.rows if axis else self.planes
+
+    def _cells(self, axis: int, depth: int, step: int) -> list[int]:
+        """Planes or rows of each block along an axis at ``step``."""
+        extent = self._extent(axis)
+        return [len(span.at(step, extent)) for span in self._spans(axis, depth)]
 
     def count(self) -> int:
         """Blocks of a sweep."""
-        return sum(1 for _ in self._cores())
+        return len(self._spans(0, 0)) * len(self._spans(1, 0))
 
     def held(self, depth: int) -> tuple[int, int]:
         """(planes, rows) of the largest block with its halo, for sweeps of ``depth`` steps."""
-        trips = self.trips((depth,))
-        return (
-            max(len(trip.planes.at(0, self.planes)) for trip in trips),
-            max(len(trip.rows.at(0, self.rows)) for trip in trips),
-        )
+        return max(self._cells(0, depth, 0)), max(self._cells(1, depth, 0))
 
     def moved_rows(self, depth: int) -> tuple[int, int]:
         """Rows of one level that a sweep (reads, writes)."""
-        read = written = 0
-        for trip in self.trips((depth,)):
-            read += self._rows(trip, 0)
-            written += self._rows(trip, depth)
-        return read, written
+        return self._rows(depth, 0), self._rows(depth, depth)
 
     def updated_rows(self, depth: int) -> int:
         """Rows that all steps of a sweep update, those of halos included."""
-        return sum(
-            self._rows(trip, step) for trip in self.trips((depth,)) for step in range(1, depth + 1)
-        )
+        return sum(self._rows(depth, step) for step in range(1, depth + 1))
 
-    def _rows(self, trip: Trip, step: int) -> int:
-        return len(trip.planes.at(step, self.planes)) * len(trip.rows.at(step, self.rows))
+    def _rows(self, depth: int, step: int) -> int:
+        return sum(self._cells(0, depth, step)) * sum(self._cells(1, depth, step))
 
 
 def _shrinking(core: range, reach: int, depth: int) -> Span:
@@ -106,27 +97,23 @@ def paper_block_bytes(block: tuple[int, int, int], depth: int, item_bytes: int) 
 
 
 def paper_block(
-    interior: tuple[int, int, int], steps: int, item_bytes: int, room_bytes: int
+    interior: tuple[int, int, int],
+    steps: int,
+    fits: Callable[[tuple[int, int, int], int], bool],
 ) -> tuple[tuple[int, int, int], int] | None:
-    """Block (z, y, x) and depth by their rule, None where not even an edge of 2 fits.
+    """Block (z, y, x) and depth by their rule, None where not even an edge of 2 ``fits``.
 
-    The block's edge is the largest power of two, below the grid's extents, that fits twice with
-    the least halo; then the depth is the largest power of two that still fits, is at most half an
-    edge and leaves at least two sweeps.
+    The block's edge is the largest power of two, below the grid's extents, that fits with the least
+    halo; then the depth is the largest power of two that still fits, is at most half an edge and
+    leaves at least two sweeps.
     """
     z, y, x = interior
     edge = 1
-    while 2 * edge < min(z, y) and _fits((2 * edge, 2 * edge, x), 1, item_bytes, room_bytes):
+    while 2 * edge < min(z, y) and fits((2 * edge, 2 * edge, x), 1):
         edge *= 2
     if edge < 2:
         return None
     block, depth = (edge, edge, x), 1
-    while 2 * depth <= min(steps // 2, edge // 2) and _fits(
-        block, 2 * depth, item_bytes, room_bytes
-    ):
+    while 2 * depth <= min(steps // 2, edge // 2) and fits(block, 2 * depth):
         depth *= 2
     return block, depth
-
-
-def _fits(block: tuple[int, int, int], depth: int, item_bytes: int, room_bytes: int) -> bool:
-    return 2 * paper_block_bytes(block, depth, item_bytes) <= room_bytes

@@ -41,7 +41,11 @@ TABLE_2 = [
 @pytest.mark.parametrize(("gib", "domain", "block_gib", "buffer_gib", "total_gib"), TABLE_2)
 def test_sizes_are_those_of_table_2(gib, domain, block_gib, buffer_gib, total_gib):
     x, y, z = domain
-    block, depth = paper_block((z, y, x), 256, 8, 32 * GIB)
+
+    def fits(block, depth):
+        return 2 * paper_block_bytes(block, depth, 8) <= 32 * GIB
+
+    block, depth = paper_block((z, y, x), 256, fits)
     assert (block, depth) == ((512, 512, x), 128)
     found = paper_block_bytes(block, depth, 8) / GIB
     buffer = (z + 2) * (y + 2) * (x + 2) * 8 / GIB
