@@ -97,14 +97,18 @@ def _calibrated_plan(
 
 
 def calibration(
-    problem: Problem, options: RunOptions, machine: Machine, kernel: Kernel
+    problem: Problem,
+    options: RunOptions,
+    machine: Machine,
+    kernel: Kernel,
+    again: bool = False,
 ) -> Calibration | None:
     """What is known of the kernel's rates; measured now, and kept, where nothing is.
 
-    None where the memory limit leaves no room to measure.
+    ``again`` measures in any case. None where the memory limit leaves no room to measure.
     """
     path = _calibration_path(problem, options, machine)
-    found = known(path)
+    found = None if again else known(path)
     if found is None:
         room = min(CALIBRATION_BYTES, (options.memory_bytes - FIXED_BYTES) * 3 // 4)
         found = calibrate(problem, options, machine, kernel, room)

@@ -1,7 +1,7 @@
 """The planner's choice beside the best of an exhaustive search, and its prediction beside the time.
 
-What the planner knows is what a long run knows: a probe of the machine and a calibration of the
-kernel, both measured here if they were not before.
+What the planner knows is what a long run knows: a probe of the machine, measured here if it was not
+before, and a calibration of the kernel, always measured anew: it is judged, not what was kept.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _measure(tuning: Tuning, machine: Machine, place: Path, say: Say) -> TuneRow
     load = os.getloadavg()[0]
     kernel: Kernel = pipeline.load_kernel(problem)
     say(f"{tuning.name}: calibrating")
-    calibration = pipeline.calibration(problem, options, machine, kernel)
+    calibration = pipeline.calibration(problem, options, machine, kernel, again=True)
 
     def price(wanted: RunOptions) -> Plan:
         return choose(problem, wanted, machine, pipeline.FIXED_BYTES, calibration)
