@@ -123,12 +123,49 @@ void by_level(const Slab& s, const Uniform* u) {
   }
 }
 
+// A row of diamonds: those of one sum p + q.
+struct Row {
+  int64_t sum, t0, t1;   // levels [t0, t1]
+  int64_t p0, p1, jobs;  // falling strips [p0, p1); jobs of the rows before
+  int64_t finished;      // jobs of this row that are done
+};
+
+// The diamond where falling strip p crosses rising strip q, in a row of diamonds.
+void diamond(const Slab& s, const Uniform* u, int64_t width, const Row& row, int64_t p) {
+  const int64_t q = row.sum - p;
+  for (int64_t front = s.first; front < s.last; front += s.tile_planes) {
+    const int64_t stop = least(front + s.tile_planes, s.last);
+    for (int64_t t = row.t0; t <= row.t1; ++t) {
+      for (int j = 0; j < kStages; ++j) {
+        const int64_t falls = kSlope * t + kFall[j], rises = kSlope * t + kRise[j];
+        const int64_t low = most(p * width - falls, rises - (q + 1) * width);
+        const int64_t high = least((p + 1) * width - falls, rises - q * width);
+        const int64_t back = kShift[j] + s.skew * t;
+        const Tile columns{0, s.rows, low, high}, rows{low, high, 0, s.columns};
+        if (low < high) {
+          level(s, u, t, j, front - back, stop - back, kAcrossColumns ? columns : rows);
+        }
+      }
+    }
+  }
+}
+
+// Waits until `count` has come to `wanted`. Where there are more threads than processors, the one
+// that is waited for must get its turn.
+void wait_for(const int64_t& count, int64_t wanted) {
+  for (int64_t turn = 0; __atomic_load_n(&count, __ATOMIC_ACQUIRE) < wanted; ++turn) {
+    if (turn > 1000) sched_yield();
+  }
+}
+
 // Diamonds of rows, or of columns where a plane is one row. Edges that fall and edges that rise by
 // the slope per level cut the rows into strips; where a falling strip p crosses a rising strip q
-// lies a diamond. What a cell depends on lies in strips of no higher number, both ways: so diamonds
-// of equal p + q are independent, and one barrier stands between p + q and the next. Across columns
-// edges are whole cache lines apart and fall between vectors. Within a diamond the front moves a
-// few planes at a time through all its levels.
+// lies a diamond. What a cell depends on lies in strips of no higher number, both ways. So a
+// diamond waits for two of the row before, p - 1 and p, and for all that are older; others of its
+// row, and of the rows before and after, it never meets. Threads take diamonds in order: the ones
+// that are waited for are always taken already. Across columns edges are whole cache lines apart
+// and fall between vectors. Within a diamond the front moves a few planes at a time through all its
+// levels.
 void by_diamond(const Slab& s, const Uniform* u) {
   const int64_t width = 2 * kSlope * most(1, s.tile_rows / (2 * kSlope));
   int64_t fall = 0, rise = 0, least_sum = kFall[0] + kRise[0], most_sum = least_sum;
@@ -143,32 +180,37 @@ void by_diamond(const Slab& s, const Uniform* u) {
   // Cells of a diamond have 2*slope*t + fall + rise between k and k + 2 widths.
   const int64_t k0 = (2 * kSlope * s.since + least_sum) / width - 1;
   const int64_t k1 = (2 * kSlope * s.depth + most_sum) / width + 1;
-#pragma omp parallel num_threads(s.threads)
+  Row* const rows = new Row[k1 - k0];
+  int64_t jobs = 0;
   for (int64_t k = k0; k < k1; ++k) {
-    const int64_t t0 = most(s.since, (k * width - most_sum) / (2 * kSlope));
-    const int64_t t1 = least(s.depth, ((k + 2) * width - least_sum) / (2 * kSlope) + 1);
-    const int64_t p0 = (begin + kSlope * t0) / width;
-    const int64_t p1 = (end + kSlope * t1 + fall) / width + 1;
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t p = p0; p < p1; ++p) {
-      const int64_t q = k - p;
-      for (int64_t front = s.first; front < s.last; front += s.tile_planes) {
-        const int64_t stop = least(front + s.tile_planes, s.last);
-        for (int64_t t = t0; t <= t1; ++t) {
-          for (int j = 0; j < kStages; ++j) {
-            const int64_t falls = kSlope * t + kFall[j], rises = kSlope * t + kRise[j];
-            const int64_t low = most(p * width - falls, rises - (q + 1) * width);
-            const int64_t high = least((p + 1) * width - falls, rises - q * width);
-            const int64_t back = kShift[j] + s.skew * t;
-            const Tile columns{0, s.rows, low, high}, rows{low, high, 0, s.columns};
-            if (low < high) {
-              level(s, u, t, j, front - back, stop - back, kAcrossColumns ? columns : rows);
-            }
-          }
-        }
-      }
-    }
+    Row& row = rows[k - k0];
+    row = {k, most(s.since, (k * width - most_sum) / (2 * kSlope)),
+           least(s.depth, ((k + 2) * width - least_sum) / (2 * kSlope) + 1), 0, 0, jobs, 0};
+    row.p0 = (begin + kSlope * row.t0) / width;
+    row.p1 = most(row.p0, (end + kSlope * row.t1 + fall) / width + 1);
+    jobs += row.p1 - row.p0;
   }
+  int64_t* const done = new int64_t[jobs]{};
+  int64_t next = 0;
+#pragma omp parallel num_threads(s.threads)
+  for (int64_t n = 0;;) {
+    const int64_t job = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
+    if (job >= jobs) break;
+    while (job - rows[n].jobs >= rows[n].p1 - rows[n].p0) ++n;
+    const int64_t p = rows[n].p0 + job - rows[n].jobs;
+    for (int64_t m = most(0, n - 3); m < n - 1; ++m) {
+      wait_for(rows[m].finished, rows[m].p1 - rows[m].p0);
+    }
+    for (int64_t o = p - 1; n > 0 && o <= p; ++o) {
+      const Row& before = rows[n - 1];
+      if (o >= before.p0 && o < before.p1) wait_for(done[before.jobs + o - before.p0], 1);
+    }
+    diamond(s, u, width, rows[n], p);
+    __atomic_store_n(&done[job], 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&rows[n].finished, 1, __ATOMIC_RELEASE);
+  }
+  delete[] done;
+  delete[] rows;
 }
 
 // Keeps the threads of a team on the processors that the process may use, one each, going round

@@ -13,10 +13,8 @@ PRELUDE = r"""
 #include <cstdint>
 #include <cstring>
 #include <omp.h>
-#include <utility>
-#if defined(__linux__)
 #include <sched.h>
-#endif
+#include <utility>
 #if defined(__aarch64__)
 #include <arm_neon.h>
 #elif defined(__clang__) && defined(__x86_64__)

@@ -239,7 +239,7 @@ def run_options(
         "depth": draw(st.none() | st.integers(1, 12)),
         "slab_planes": draw(st.none() | st.integers(1, min(9, planes))),
         "tile_rows": draw(st.none() | st.integers(1, 20)),
-        "threads": draw(st.integers(1, 3)),
+        "threads": draw(st.sampled_from([1, 2, 3, 9])),
         "pin": draw(st.booleans()),
         "engine": draw(st.sampled_from([*engines(), "auto"])),
         "queue_depth": draw(st.sampled_from([1, 2, 16])),

@@ -207,6 +207,8 @@ ORDERS = [
     {"depth": 6, "slab_planes": slab, "tile_rows": rows, "threads": threads}
     for slab, rows, threads in itertools.product((1, 4, 9), (1, 6, 40), (1, 2))
 ]
+# More threads than diamonds in a row, and than processors: each waits for others that do not run.
+ORDERS += [{"depth": 6, "slab_planes": 2, "tile_rows": 1, "threads": n} for n in (7, 64)]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
