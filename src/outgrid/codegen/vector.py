@@ -153,7 +153,7 @@ OG_INLINE void read(V (&v)[N], const REAL* p, const V (&near)[Near]) {
   for (int n = 0; n < N; ++n) {
     const int at = n - (K < 0);
     if (N > 1 && straddles && at >= 0 && at + 1 < Near) {
-      constexpr int rest = (K + kLanes) % kLanes;
+      constexpr int rest = (K % kLanes + kLanes) % kLanes;
       v[n] = cut<rest>(near[at], near[at + 1], std::make_integer_sequence<int, kLanes>{});
     } else {
       v[n] = load(p + n * kLanes + K);

@@ -311,6 +311,21 @@ def test_compilers_and_processors_agree_to_the_bit(command, flags, dtype, monkey
         assert found[field].tobytes() == values.tobytes(), field
 
 
+@pytest.mark.parametrize(
+    ("command", "flag"), [("clang++", "-march=x86-64"), ("g++", "-march=x86-64-v3")]
+)
+def test_blocks_of_short_vectors_give_the_same_bytes(command, flag, monkeypatch):
+    if shutil.which(command) is None or platform.machine() != "x86_64":
+        pytest.skip(f"there is no {command} for x86_64")
+    if flag.endswith("v3") and " avx2 " not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this processor has no avx2")
+    problem = problem_of(mask, (14, 90), "float32", 2)
+    arrays = random_arrays(problem)
+    wanted = baseline(problem, arrays)["u"]
+    library = build_for(generate(problem.stencil, "float32"), monkeypatch, command, flag)
+    assert advance(problem, arrays, library, depth=2)["u"].tobytes() == wanted.tobytes()
+
+
 def test_kernels_compile_without_a_warning(tmp_path):
     for name, dtype in [
         ("wave:8", "float64"),
