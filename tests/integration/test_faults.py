@@ -1,0 +1,164 @@
+"""System calls that fail under a run: a clear error and a run that can be resumed, or success.
+
+The calls are those of the engine `threads`, replaced by a small library that is loaded before all
+others (`faults.cpp`).
+"""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outgrid.build.compiler import find_compiler
+
+JOB = """
+[problem]
+stencil = "wave:2"
+shape = [40, 24, 128]
+steps = 24
+initial = {{u = "sin(x + 2*y + 3*z)", c = 0.1}}
+[run]
+memory = "256MiB"
+tier = "direct"
+depth = 4
+slab_planes = 4
+threads = 1
+engine = "threads"
+request_bytes = 16384
+out = "{out}"
+"""
+PROGRAM = """
+import sys
+from outgrid.execute import streaming
+streaming.STUCK_SECONDS = streaming.TURN_SECONDS = 0.5
+from outgrid.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory) -> Path:
+    library = tmp_path_factory.mktemp("faults") / "faults.so"
+    source = Path(__file__).with_name("faults.cpp")
+    flags = ["-std=c++20", "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"]
+    subprocess.run([*find_compiler().command, *flags], check=True)
+    return library
+
+
+def outgrid(arguments: list[str], shim: Path | None = None, fault: str = "") -> tuple[int, str]:
+    """Exit code and messages of a command in a process of its own."""
+    environment = os.environ | (
+        {} if shim is None else {"LD_PRELOAD": str(shim), "OUTGRID_FAULT": fault}
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments, "--quiet"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+def fields(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(out.glob("*.npy"))}
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory) -> dict[str, bytes]:
+    """The bytes of a run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "job.toml").write_text(JOB.format(out=folder / "run"))
+    assert outgrid(["run", str(folder / "job.toml")]) == (0, "")
+    return fields(folder / "run")
+
+
+@pytest.fixture
+def job(tmp_path) -> Path:
+    path = tmp_path / "job.toml"
+    path.write_text(JOB.format(out=tmp_path / "run"))
+    return path
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "read:short:0",
+        "write:short:0",
+        f"read:{errno.EINTR}:3:40",
+        f"write:{errno.EINTR}:3:40",
+        f"read:{errno.EAGAIN}:3:40",
+        f"write:{errno.EAGAIN}:3:40",
+        "read:slow:5:40",
+        "write:slow:5:40",
+        "sync:slow:0",
+    ],
+)
+def test_a_call_that_only_falls_short_or_is_late_changes_nothing(fault, job, shim, answer):
+    assert outgrid(["run", str(job)], shim, fault) == (0, "")
+    assert fields(job.parent / "run") == answer
+
+
+@pytest.mark.parametrize("start", [400, 800])
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        ("read", errno.EIO),
+        ("read", errno.ENODEV),  # the device is gone: every call from here on fails
+        ("write", errno.EIO),
+        ("write", errno.ENOSPC),
+        ("write", errno.EROFS),
+        ("write", errno.EDQUOT),
+    ],
+)
+def test_a_call_that_fails_ends_in_words_and_the_run_is_resumed(
+    call, code, start, job, shim, answer
+):
+    out = job.parent / "run"
+    start = start // 2 if call == "read" else start
+    status, words = outgrid(["run", str(job)], shim, f"{call}:{code}:{start}")
+    assert status == 4
+    assert f"{os.strerror(code)} (errno {code})" in words
+    assert f"{'reading' if call == 'read' else 'writing'} planes " in words
+    assert f"file {out}/scratch/" in words
+    assert "offset " in words
+    assert outgrid(["resume", str(out), "--memory", "256MiB"]) == (0, "")
+    assert fields(out) == answer
+
+
+@pytest.mark.parametrize("index", [8, 9, 13])
+def test_a_flush_that_fails_is_not_tried_again(index, job, shim, answer):
+    """After a failed fsync the kernel has forgotten what is not on disk: a second one lies."""
+    out = job.parent / "run"
+    status, words = outgrid(["run", str(job)], shim, f"sync:{errno.EIO}:{index}:1")
+    assert status == 4
+    assert "flush: the transfer failed" in words
+    assert outgrid(["resume", str(out), "--memory", "256MiB"]) == (0, "")
+    assert fields(out) == answer
+
+
+@pytest.mark.parametrize("call", ["read", "write"])
+def test_a_call_that_never_ends_is_named_and_the_process_ends(call, job, shim, answer):
+    out = job.parent / "run"
+    status, words = outgrid(["run", str(job)], shim, f"{call}:stuck:700:1")
+    assert status == 4
+    assert "no transfer ended for 0.5 s; under way: " in words
+    assert "reading planes " in words or "writing planes " in words
+    assert outgrid(["resume", str(out), "--memory", "256MiB"]) == (0, "")
+    assert fields(out) == answer
+
+
+def test_a_compiler_that_is_killed_is_named(job, monkeypatch):
+    compiler = job.parent / "compiler"
+    compiler.write_text('#!/bin/sh\n[ "$1" = --version ] && echo 1 && exit\nkill -9 $$\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("OUTGRID_CACHE", str(job.parent / "cache"))
+    status, words = outgrid(["run", str(job)])
+    assert status == 4
+    assert "the kernel did not compile (signal 9)" in words
+    assert not (job.parent / "run").exists()
