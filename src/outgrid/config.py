@@ -92,6 +92,7 @@ class RunTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request_bytes: str | int = DEFAULT_REQUEST_BYTES
     preview: bool | int = False
     stop_after: str | float | None = None
+    commit_every: str | float | None = None
 
 
 class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,7 +109,7 @@ class RunOptions:
     `memory_bytes` bounds the resident memory of the whole process. None leaves a choice to the
     plan. `require` names what must not be fallen back from. `preview` is the longest edge in pixels
     of the frames kept after each sweep, 0 for none. A run stops, resumable, before
-    `stop_after_seconds` are over.
+    `stop_after_seconds` are over, and makes about every `commit_seconds` durable what it has.
     """
 
     memory_bytes: int
@@ -132,6 +133,7 @@ class RunOptions:
     request_bytes: int = DEFAULT_REQUEST_BYTES
     preview: int = 0
     stop_after_seconds: float | None = None
+    commit_seconds: float | None = None
 
     @classmethod
     def of(
@@ -184,6 +186,9 @@ class RunOptions:
             stop_after_seconds=(
                 None if table.stop_after is None else parse_seconds(table.stop_after)
             ),
+            commit_seconds=None
+            if table.commit_every is None
+            else parse_seconds(table.commit_every),
         )
         _check_ranges(options)
         return options

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from outgrid.machine import (
 )
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.model import Arrival, Plan
+from outgrid.plan.planner import Begin
 from outgrid.plan.planner import plan as choose
 from outgrid.probe.profile import known_machine
 from outgrid.record import CUT_OFF, FINISHED, Measured, Part, Record, combine, write_record
@@ -76,24 +78,36 @@ class Result:
         return np.load(self.path(field), mmap_mode="r")
 
 
-def plan(problem: Problem, options: RunOptions, machine: Machine | None = None) -> Plan:
+def plan(
+    problem: Problem,
+    options: RunOptions,
+    machine: Machine | None = None,
+    begin: Begin | None = None,
+) -> Plan:
     """The plan that a run would follow, from what is known of the kernel's rate by now.
 
     Compiles and measures nothing; the first long run of a kernel measures it for later plans.
     """
     machine = machine or known_machine(_folder(options).scratch)
     path = _calibration_path(problem, options, machine)
-    return choose(problem, options, machine, FIXED_BYTES, known(path))
+    return choose(problem, options, machine, FIXED_BYTES, known(path), begin)
 
 
 def _calibrated_plan(
-    first: Plan, problem: Problem, options: RunOptions, machine: Machine, kernel: Kernel
+    first: Plan,
+    problem: Problem,
+    options: RunOptions,
+    machine: Machine,
+    kernel: Kernel,
+    begin: Begin | None = None,
 ) -> Plan:
     """The plan of a run that is about to start: a kernel that runs for long is measured first."""
     if first.predicted_seconds < WORTH_CALIBRATING_SECONDS:
         return first
     measured = calibration(problem, options, machine, kernel)
-    return first if measured is None else choose(problem, options, machine, FIXED_BYTES, measured)
+    if measured is None:
+        return first
+    return choose(problem, options, machine, FIXED_BYTES, measured, begin)
 
 
 def calibration(
@@ -178,10 +192,15 @@ def resume(
         rest = whole.after(manifest.steps_done)
         if rest.steps:
             folder.check_owner(manifest)
-        chosen = plan(rest, options, machine)
+        begin = Begin(manifest.depth, manifest.planes) if manifest.planes else None
+        chosen = plan(rest, options, machine, begin)
         kernel = load_kernel(rest)
-        chosen = _calibrated_plan(chosen, rest, options, machine, kernel)
+        chosen = _calibrated_plan(chosen, rest, options, machine, kernel, begin)
         with _transfers(chosen, options) as transfers:
+            if begin is not None and not chosen.begin_planes:
+                # The sweep begins again, perhaps with another depth: what is there of it is void.
+                manifest = msgspec.structs.replace(manifest, depth=0, planes=0)
+                folder.write_manifest(manifest)
             execution = _Execution(rest, options, machine, chosen, folder, transfers, manifest)
             # With all steps made, results may be in place already.
             stores = execution.open_stores() if rest.steps else {}
@@ -301,7 +320,7 @@ class _Execution:
         self.transfers.drain()
         self.fill_seconds = time.perf_counter() - begin
         self.counted = self.transfers.statistics()
-        self._commit(0)
+        self._commit(0, self.plan.planes)
 
     def sweep(
         self,
@@ -336,23 +355,49 @@ class _Execution:
             self.close()
             stop.listening = False
         window.release()  # after an error, frames of its traceback may still look at the window
-        parity = (self.plan.sweeps + self.parity) % 2
+        parity = (len(self.plan.kept) + self.parity) % 2
         fields = self.folder.place_results(self.plan.arrivals, parity)
         record = self._record(fields)
         write_record(record, self.folder.out)
         self.folder.abandon(self.manifest)
         return Result(self.folder.out, record)
 
-    def _commit(self, state: int) -> None:
-        """Say durably that ``state`` of this process's sweeps is complete."""
-        steps = max(0, self.before.steps_done) + sum(self.plan.depths[:state])
+    def _commit(self, state: int, planes: int) -> None:
+        """Say durably that ``planes`` planes of ``state`` of this process's sweeps are there."""
+        whole = state if planes == self.plan.planes else state - 1
+        sweeps = self.plan.sweeps_until(whole)
+        steps = max(0, self.before.steps_done) + sum(self.plan.depths[:sweeps])
+        part = self._part(steps, self._share(state, planes), CUT_OFF)
         self.manifest = msgspec.structs.replace(
             self.manifest,
             steps_done=steps,
-            parity=(state + self.parity) % 2,
-            parts=(*self.before.parts, self._part(steps, state, CUT_OFF)),
+            parity=(whole + self.parity) % 2,
+            depth=0 if whole == state else self.plan.depths[sweeps],
+            planes=0 if whole == state else planes,
+            parts=(*self.before.parts, part),
         )
         self.folder.write_manifest(self.manifest)
+
+    def _share(self, state: int, planes: int) -> Fraction:
+        """The share of this process's steps that is made where so much of ``state`` is there."""
+        plan = self.plan
+        if not self.problem.steps:
+            return Fraction(1)
+
+        def steps(state: int, planes: int) -> Fraction:
+            last = plan.sweeps_until(state)
+            left = Fraction(plan.planes - planes, plan.planes)
+            return Fraction(sum(plan.depths[:last])) - left * sum(plan.depths[last - 1 : last])
+
+        begun = self._begun()
+        return (steps(state, planes) / self.problem.steps - begun) / (1 - begun)
+
+    def _begun(self) -> Fraction:
+        """The share of the steps from ``steps_done`` on that was made before this process began."""
+        if not self.plan.begin_planes:
+            return Fraction(0)
+        first = Fraction(self.plan.begin_planes, self.plan.planes) * self.plan.depths[0]
+        return first / self.problem.steps
 
     def close(self) -> None:
         """Let go of all files, after the transfers under way have ended."""
@@ -368,17 +413,24 @@ class _Execution:
             self.manifest = msgspec.structs.replace(self.manifest, parts=parts)
             self.folder.write_manifest(self.manifest)
         steps, whole = self.manifest.steps_done, self.manifest.problem["steps"]
+        within = ""
+        if self.manifest.planes:
+            within = f" and {self.manifest.planes} of {self.plan.planes} planes of the next sweep"
         return Stopped(
-            f"{how}; {steps} of {whole} steps are durable and outgrid resume {self.folder.out} "
-            "continues"
+            f"{how}; {steps} of {whole} steps{within} are durable and outgrid resume "
+            f"{self.folder.out} continues"
         )
 
-    def _part(self, steps: int, sweeps: int, ended: str) -> Part:
-        """What this process did up to step ``steps``, in ``sweeps`` sweeps."""
+    def _part(self, steps: int, share: Fraction, ended: str) -> Part:
+        """What this process did up to step ``steps``, a ``share`` of what there was to do."""
         statistics, before = self.transfers.statistics(), self.counted
         moved = self.plan.read_bytes + self.plan.written_bytes
         first = max(0, self.before.steps_done)
-        updates = self.problem.updates * (steps - first) // max(1, self.problem.steps)
+        begun = self._begun()
+        updates = int(self.problem.updates * (1 - begun) * share)
+        if share == 1:  # what earlier parts have rounded off
+            whole = Problem.from_dict(self.manifest.problem).updates
+            updates = whole - sum(part.measured.updates for part in self.before.parts)
         measured = Measured(
             seconds=self.tally.seconds,
             compute_seconds=self.tally.compute_seconds,
@@ -390,7 +442,7 @@ class _Execution:
             written_bytes=statistics.written_bytes - before.written_bytes,
             fill_read_bytes=self.filled.read_bytes,
             fill_written_bytes=self.filled.written_bytes,
-            ideal_bytes=moved * sweeps // max(1, self.plan.sweeps),
+            ideal_bytes=int(moved * share),
             buffered_bytes=statistics.buffered_bytes - before.buffered_bytes,
             updates=updates,
             flops=updates * self.problem.stencil.flops,
@@ -411,7 +463,7 @@ class _Execution:
 
     def _record(self, fields: dict[str, str]) -> Record:
         steps = max(0, self.before.steps_done) + self.problem.steps
-        parts = (*self.before.parts, self._part(steps, self.plan.sweeps, FINISHED))
+        parts = (*self.before.parts, self._part(steps, Fraction(1), FINISHED))
         return Record(
             version=__version__,
             started=parts[0].started,

@@ -15,7 +15,7 @@ from outgrid.execute.counting import check, count
 from outgrid.machine import Machine
 from outgrid.plan.lifetime import dependences
 from outgrid.plan.model import Plan
-from outgrid.plan.planner import plan
+from outgrid.plan.planner import Begin, plan
 from outgrid.plan.program import Advance, Commit, Get, Put, program
 from outgrid.stencil.problem import Problem
 from outgrid.testing.strategies import machines, problems, run_options, stencils
@@ -73,7 +73,7 @@ def test_rows_of_evolving_fields_go_in_once_and_out_once_per_sweep(drawn):
             moved[type(move)] += [(*key, plane, row) for plane in planes for row in move.rows]
     first, last = range(found.sweeps), range(found.sweeps)
     if found.resident:
-        first, last = first[:1], last[-1:]
+        first, last = first[:1], [sweep for sweep in last if sweep + 1 in found.kept]
     arrivals = [each for each in found.arrivals if not each.constant]
     for kind, sweeps, levels in ((Get, first, arrivals), (Put, last, found.departures)):
         assert sorted(moved[kind]) == sorted(
@@ -83,6 +83,48 @@ def test_rows_of_evolving_fields_go_in_once_and_out_once_per_sweep(drawn):
             for plane in range(found.planes)
             for row in range(found.layout.rows)
         )
+
+
+@st.composite
+def plans_within_a_sweep(draw):
+    """A problem and a plan that goes on in the middle of its first sweep."""
+    rule = draw(stencils())
+    assume(len(rule.stages) == 1)
+    depth, rest = draw(st.integers(1, 6)), draw(st.integers(0, 12))
+    face = max(0, *(-read.low for read in dependences(rule).readings))
+    planes = face * depth + 2 * rule.radius[0] + draw(st.integers(2, 30))
+    problem = Problem(
+        rule,
+        (planes, *(2 * r + 1 for r in rule.radius[1:])),
+        "float64",
+        depth + rest,
+        initial=dict.fromkeys([field.name for field in rule.fields], 0.0),
+    )
+    begin = Begin(depth, draw(st.integers(face * depth + 1, planes - 1)))
+    options = draw(run_options(problem, tier="direct", strip_rows=None))
+    return problem, begin, plan(problem, options, draw(machines()), FIXED_BYTES, begin=begin)
+
+
+@given(plans_within_a_sweep(), SEEDS)
+def test_a_run_goes_on_within_a_sweep_from_what_its_inward_face_needs(drawn, seed):
+    """State 0 is void below the face, and the planes of state 1 that are durable stay."""
+    problem, begin, found = drawn
+    assert (found.depths[0], found.begin_planes) == (begin.depth, begin.planes)
+    assert sum(found.depths) == problem.steps
+    total = check(found, problem.stencil, random.Random(seed))
+    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert total == count(found)
+
+
+@given(plans_within_a_sweep(), SEEDS)
+def test_a_face_that_leans_less_reads_what_is_not_there(drawn, seed):
+    problem, _, found = drawn
+    assume(found.face > 0)
+    # The face begins one plane per step higher, and the first level reads below it.
+    wrong = replace(found, face=found.face - 1)
+    assume(wrong.trips[0].planes.low > 0)
+    with pytest.raises(ExecutionError):
+        check(wrong, problem.stencil, random.Random(seed))
 
 
 @st.composite

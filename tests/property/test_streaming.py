@@ -125,20 +125,26 @@ def run_over(problem, options, transfers, folder=None, wrap=None):
     seams = make_seams(problem, plan, transfers, folder)
     if wrap is not None:
         seams = {key: wrap(key, store) for key, store in seams.items()}
-    window, states = Window(plan), []
+    window, commits = Window(plan), []
+
+    def note(state, planes):
+        commits.append((state, planes))
+
     try:
         kernel = kernel_of(problem)
-        tally = stream(plan, kernel, window, stores, transfers, states.append, seams=seams)
+        tally = stream(plan, kernel, window, stores, transfers, note, seams=seams)
         result = {}
         for level in plan.departures:
-            store = stores[level.field, level.level, plan.sweeps % 2]
+            store = stores[level.field, level.level, len(plan.kept) % 2]
             result[level_name(level)] = values_of(store, transfers)
     finally:
         transfers.drain()
         window.release()
         for store in (*stores.values(), *seams.values()):
             store.close()
-    assert states == ([plan.sweeps] if plan.resident else list(range(1, plan.sweeps + 1)))
+    assert commits == sorted(set(commits))
+    states = [state for state, planes in commits if planes == plan.planes]
+    assert states == list(range(1, len(plan.kept) + 1))
     return result, tally, plan
 
 

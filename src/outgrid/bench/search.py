@@ -159,7 +159,7 @@ class Ground:
                 window,
                 self._stores,
                 self.transfers,
-                committed=lambda state: None,
+                committed=lambda state, planes: None,
                 instructions=within,
                 seams=self._seams(stack, plan),
             )

@@ -110,7 +110,8 @@ class _Check:
                 held = np.full((plan.planes, self.rows), state, np.int64)
                 self.files[arrival.field, arrival.level, parity] = held
         self.seams: dict[tuple[str, int], Tags] = {}
-        self.durable = 0
+        self.durable = (0, plan.planes)  # a state, and its planes
+        self._resume()
         self.stream = program(plan)
         self.queues: dict[type, deque[Instruction]] = {
             kind: deque() for kind in (Get, Advance, Put, Commit)
@@ -138,6 +139,16 @@ class _Check:
         if self.total.row_updates != wanted:
             raise ExecutionError(f"{self.total.row_updates} row updates instead of {wanted}")
         return self.total
+
+    def _resume(self) -> None:
+        """The files as a run left them that had come to ``begin_planes`` of state 1."""
+        begin = self.plan.begin_planes
+        if begin:
+            first = self.plan.trips[0].planes.low
+            self.durable = (1, begin)
+            for departure in self.plan.departures:
+                self.files[departure.field, departure.level, 0][:first] = VOID
+                self.files[departure.field, departure.level, 1][:begin] = 1
 
     def _missing(self, instruction: Instruction) -> str:
         return self.marks.missing(instruction.gate)
@@ -208,8 +219,12 @@ class _Check:
         self.flying.append((get, [place.copy() for place in places]))
 
     def _start_put(self, put: Put) -> None:
-        if not (put.seam or self.plan.resident) and self.durable < put.state - 1:
-            raise ExecutionError(f"{put} destroys state {self.durable}, the last durable one")
+        state, planes = self.durable
+        complete = state if planes == self.plan.planes else state - 1
+        if not put.seam and (put.state - complete) % 2 == 0:
+            raise ExecutionError(f"{put} destroys state {complete}, the last durable one")
+        if not put.seam and put.state == state and put.first < planes:
+            raise ExecutionError(f"{put} writes over planes below {planes}, which are durable")
         self._check_source(put)
         for place in self._place(put):
             place[:] = VOID
@@ -250,11 +265,11 @@ class _Check:
     def _commit(self, commit: Commit) -> None:
         for departure in self.plan.departures:
             held = self.files[departure.field, departure.level, commit.state % 2]
-            if (held != commit.state).any():
-                raise ExecutionError(f"{commit} before all of state {commit.state} is written")
-        if commit.state <= self.durable:
-            raise ExecutionError(f"{commit} after state {self.durable}")
-        self.durable = commit.state
+            if (held[: commit.planes] != commit.state).any():
+                raise ExecutionError(f"{commit} before all of that is written")
+        if (commit.state, commit.planes) <= self.durable:
+            raise ExecutionError(f"{commit} after {self.durable}")
+        self.durable = (commit.state, commit.planes)
         self.total.commits += 1
         self.marks.committed.complete(commit.index)
 

@@ -22,8 +22,8 @@ MOST_FRAMES = 240
 
 class Preview:
     """Frames of shape (height, width), float32: every n-th cell of a 2-D field, or of the middle
-    plane of a 3-D one. One frame for the initial state and one per sweep, each written to the file
-    when it is complete; of very many sweeps only every k-th is kept.
+    plane of a 3-D one. One frame for each state, each written to the file when it is complete; of
+    very many states only every k-th is kept.
     """
 
     def __init__(self, plan: Plan, path: Path, edge: int) -> None:
@@ -32,8 +32,7 @@ class Preview:
         height, width = plan.shape[-2:]
         self.stride = max(1, -(-max(height, width) // edge))
         self._shape = (-(-height // self.stride), -(-width // self.stride))
-        self._keep_every = max(1, -(-plan.sweeps // MOST_FRAMES))
-        self._steps = np.concatenate([[0], np.cumsum(plan.depths)]).astype(int)
+        self._keep_every = max(1, -(-len(plan.kept) // MOST_FRAMES))
         self._frames: dict[int, NDArray[np.float32]] = {}
         self._left: dict[int, int] = {}
         self.steps: list[int] = []
@@ -85,7 +84,7 @@ class Preview:
             with self._path.open("r+b") as file:
                 file.seek(0, os.SEEK_END)
                 file.write(frame.tobytes())
-                self.steps.append(int(self._steps[state]))
+                self.steps.append(sum(self._plan.depths[: self._plan.sweeps_until(state)]))
                 file.seek(0)
                 file.write(header_bytes((len(self.steps), *self._shape), np.float32))
         except OSError as error:

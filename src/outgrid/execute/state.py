@@ -45,6 +45,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     to the manifest where it lies beside it; ``results`` are the files that the run leaves in the
     end. ``steps_done`` is -1 until the initial values are durable. ``parts`` tells what was
     measured up to this state, one entry for each process that worked on the run.
+
+    Of the sweep after it, of ``depth`` steps, the first ``planes`` planes are durable as well, in
+    the files of the other parity; both are 0 where that is not known.
     """
 
     version: str
@@ -55,6 +58,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     results: tuple[str, ...]
     steps_done: int
     parity: int
+    depth: int = 0
+    planes: int = 0
     parts: tuple[Part, ...] = ()
     format: int = FORMAT
 

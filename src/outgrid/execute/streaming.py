@@ -18,7 +18,17 @@ from outgrid.execute.kernel import Kernel
 from outgrid.execute.stop import Stop
 from outgrid.execute.window import Window
 from outgrid.plan.model import Plan
-from outgrid.plan.program import Advance, Commit, Get, Instruction, Move, Put, program, row_updates
+from outgrid.plan.program import (
+    Advance,
+    Commit,
+    Gate,
+    Get,
+    Instruction,
+    Move,
+    Put,
+    program,
+    row_updates,
+)
 from outgrid.storage import Completion, Planes, Store, Transfers
 
 # A request that takes longer than this has gone missing; a run that waits for it says so.
@@ -65,7 +75,7 @@ def stream(
     window: Window,
     stores: Mapping[StoreKey, Store],
     transfers: Transfers,
-    committed: Callable[[int], None],
+    committed: Callable[[int, int], None],
     progress: Callable[[Progress], None] | None = None,
     leaving: Callable[[Put, Window], None] | None = None,
     instructions: Iterable[Instruction] | None = None,
@@ -77,10 +87,10 @@ def stream(
 
     ``seams`` are the stores of the seams where there are strips.
 
-    ``committed(state)`` is called when every byte of ``state`` is durable in its stores and has to
-    make that known durably; ``leaving`` sees each put before it starts. Raises StoreError where a
-    transfer failed, ExecutionError where the program cannot go on, and Stopped where ``stop`` asks
-    for it between two slabs.
+    ``committed(state, planes)`` is called when that many planes of ``state`` are durable in its
+    stores and has to make that known durably, all planes being the whole state; ``leaving`` sees
+    each put before it starts. Raises StoreError where a transfer failed, ExecutionError where the
+    program cannot go on, and Stopped where ``stop`` asks for it between two slabs.
     """
     run = _Run(plan, kernel, window, stores, transfers, committed, progress, leaving, seams or {})
     run.tally, run.stop = tally or run.tally, stop or run.stop
@@ -95,7 +105,7 @@ class _Run:
         window: Window,
         stores: Mapping[StoreKey, Store],
         transfers: Transfers,
-        committed: Callable[[int], None],
+        committed: Callable[[int, int], None],
         progress: Callable[[Progress], None] | None,
         leaving: Callable[[Put, Window], None] | None,
         seams: Mapping[SeamKey, Store],
@@ -106,6 +116,10 @@ class _Run:
         self.marks = Watermarks()
         self.tally, self.stop = Tally(), Stop()
         self.slowest_seconds = 0.0  # of a slab, with waiting
+        self.stopping = False
+        # How far each level of a state has left, and what was committed last.
+        self.leaves: dict[tuple[int, str, int], int] = {}
+        self.last_commit = (0, plan.planes)
         self.gets: deque[Get] = deque()
         self.puts: deque[Put] = deque()
         self.commits: deque[Commit] = deque()
@@ -168,8 +182,26 @@ class _Run:
 
     def _stop_if_due(self) -> None:
         reason = self.stop.due(2 * self.slowest_seconds)
-        if reason is not None:
+        if reason is not None and not self.stopping:
+            self.stopping = True
+            self._keep_what_is_there()
             raise Stopped(f"stopped by {reason}")
+
+    def _keep_what_is_there(self) -> None:
+        """Let what is under way end, and commit as much of the state being written as is there."""
+        self.gets.clear()
+        while self.flying or self.flushing:
+            self._wait()
+        if self.plan.commit_planes and self.leaves:
+            state = max(state for state, _, _ in self.leaves)
+            keys = [(state, each.field, each.level) for each in self.plan.departures]
+            planes = min(self.leaves.get(key, 0) for key in keys)
+            if (state, planes) > self.last_commit and planes:
+                gate = Gate(put=self.marks.put.count)
+                self.commits.clear()
+                self.commits.append(Commit(self.marks.committed.count, state, planes, gate))
+                while self.commits:
+                    self._wait()
 
     def _under_way(self) -> str:
         """The transfers under way, each with its file."""
@@ -184,6 +216,8 @@ class _Run:
             put = self.puts.popleft()
             if self.leaving is not None:
                 self.leaving(put, self.window)
+            if not put.seam:
+                self.leaves[put.state, put.field, put.level] = put.last
             self._start(put)
         if self.commits and not self.flushing and self.marks.open(self.commits[0].gate):
             self._flush(self.commits[0])
@@ -216,7 +250,8 @@ class _Run:
                 if not self.flushing:
                     commit = self.commits.popleft()
                     self.tally.seconds = time.perf_counter() - self.started
-                    self.committed(commit.state)
+                    self.committed(commit.state, commit.planes)
+                    self.last_commit = commit.state, commit.planes
                     self.marks.committed.complete(commit.index)
             elif completion.ticket in self.flying:
                 move, store = self.flying.pop(completion.ticket)

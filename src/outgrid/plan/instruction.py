@@ -84,10 +84,11 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Flush what was written and say, durably, that ``state`` is complete."""
+    """Flush what was written and say, durably, that ``planes`` planes of ``state`` are there."""
 
     index: int
     state: int
+    planes: int
     gate: Gate
 
 

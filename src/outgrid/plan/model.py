@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from outgrid.plan.blocks import Blocks
 from outgrid.plan.explain import explain
 from outgrid.plan.strips import Strips
-from outgrid.plan.trip import Trip
+from outgrid.plan.trip import Span, Trip
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,11 @@ class Plan:
     in the first sweep and leave in the last. Where there are ``blocks``, of the scheme
     ``overlapped``, each of them is a trip and has the whole window to itself. ``pin`` keeps each
     thread on one processor.
+
+    A state is made durable bit by bit, every ``commit_planes`` planes (0: only as a whole), that of
+    a resident grid every ``commit_sweeps`` sweeps (0: at the end). A plan may begin within its
+    first sweep: planes below ``begin_planes`` of state 1 are there already. An inward face then
+    leans by ``face`` planes per step: what it needs of state 0 begins ``face * depth`` lower.
     """
 
     problem_digest: str
@@ -157,6 +162,10 @@ class Plan:
     flops: int
     prediction: Prediction
     notes: tuple[str, ...] = ()
+    commit_planes: int = 0
+    commit_sweeps: int = 0
+    face: int = 0
+    begin_planes: int = 0
     pin: bool = False
     blocks: Blocks | None = None
 
@@ -196,6 +205,29 @@ class Plan:
         end = (trips - 1) * self.pitch_planes + self.planes
         end += self.skew * self.depths[-1] + max(self.shifts)
         return -(-end // self.slab_planes)
+
+    def first_put(self, sweep: int) -> int:
+        """The first plane that a sweep writes."""
+        return self.begin_planes if sweep == 0 else 0
+
+    @property
+    def first_slab(self) -> int:
+        """The slab that the stream begins with."""
+        return self.trips[0].planes.low // self.slab_planes if self.depths else 0
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """After how many sweeps each state is written to its files, state 1 first.
+
+        Streamed grids leave a state with every sweep. The files of a level take turns, state by
+        state, so that none is written over the one before it.
+        """
+        every = (self.commit_sweeps or max(1, self.sweeps)) if self.resident else 1
+        return tuple(range(self.sweeps, 0, -every))[::-1]
+
+    def sweeps_until(self, state: int) -> int:
+        """Sweeps that lead to a state; 0 for state 0."""
+        return self.kept[state - 1] if state else 0
 
     def ring(self, field: str, index: int) -> Ring:
         """The ring that holds versions ``index`` modulo the number of rings of ``field``."""
@@ -270,23 +302,36 @@ class Plan:
 
     @property
     def trips(self) -> tuple[Trip, ...]:
-        """All passages of a block, a strip or the whole grid through the window, in order."""
+        """All passages of a block, a strip or the whole grid through the window, in order.
+
+        A first sweep that begins inside the grid has an inward face.
+        """
         if self.blocks is not None:
             return self.blocks.trips(self.depths)
-        return self.strips.trips(self.depths, self.planes)
+        trips = self.strips.trips(self.depths, self.planes)
+        if not self.begin_planes:
+            return trips
+        low = self.begin_planes - self.face * self.depths[0]
+        face = Span(low, self.planes, rise=self.face)
+        return (replace(trips[0], planes=face), *trips[1:])
 
     @property
     def row_updates(self) -> int:
         """Rows of planes times steps that the program updates, redundant ones included."""
         if self.blocks is not None:
             return sum(self.blocks.updated_rows(depth) for depth in self.depths)
-        return self.planes * self.layout.rows * sum(self.depths)
+        missing = sum(
+            self.planes - len(trip.planes.at(step, self.planes))
+            for trip in self.trips[:1]
+            for step in range(1, trip.depth + 1)
+        )
+        return self.layout.rows * (self.planes * sum(self.depths) - missing)
 
     @property
     def redundancy(self) -> float:
         """Updates that are made more than once, as a share of those that are needed."""
         needed = self.planes * self.layout.rows * sum(self.depths)
-        return self.row_updates / needed - 1 if needed else 0.0
+        return max(0.0, self.row_updates / needed - 1) if needed else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, with the derived figures that readers of a plan look for."""

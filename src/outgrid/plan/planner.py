@@ -6,8 +6,9 @@ choice can be printed with its reason and tested without a disk.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
@@ -41,6 +42,10 @@ CUT_SLAB_PLANES = 64  # of strips: beyond, memory is better spent on their heigh
 RESIDENT_SLABS = 8
 WORTH_STREAMING = 1.1  # times faster than the same grid in memory
 RESIDENT_SLAB_BYTES = 4 << 30
+# A crash is to cost about so many seconds; what is kept of a resident grid in mid-run, at most this
+# share of the time.
+COMMIT_SECONDS = 30.0
+WORTH_KEEPING = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +84,11 @@ def plan(
     machine: Machine,
     fixed_bytes: int,
     calibration: Calibration | None = None,
+    begin: Begin | None = None,
 ) -> Plan:
     """The cheapest plan that fits ``options.memory_bytes``.
+
+    With ``begin`` it goes on within a sweep if that sweep fits, else it starts that sweep again.
 
     ``fixed_bytes`` is what the process needs beside the window: interpreter, libraries, kernel.
     Without a ``calibration`` of the kernel its rate is estimated from the machine.
@@ -88,7 +96,19 @@ def plan(
     """
     if options.scheme == "overlapped":
         return plan_blocks(problem, options, machine, fixed_bytes, calibration)
+    if begin is not None:
+        within = _Choice(problem, options, machine, fixed_bytes, calibration, begin).plan_within()
+        if within is not None:
+            return within
     return _Choice(problem, options, machine, fixed_bytes, calibration).plan()
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Where a run goes on: ``planes`` planes of the first sweep, of ``depth`` steps, are there."""
+
+    depth: int
+    planes: int
 
 
 class _Choice:
@@ -101,7 +121,9 @@ class _Choice:
         machine: Machine,
         fixed_bytes: int,
         calibration: Calibration | None,
+        begin: Begin | None = None,
     ) -> None:
+        self.begin = begin
         self.problem, self.options, self.machine = problem, options, machine
         self.fixed_bytes, self.calibration = fixed_bytes, calibration
         self.sizing = Sizing(problem)
@@ -163,6 +185,20 @@ class _Choice:
             raise self._infeasible()
         return self._finish(best)
 
+    def plan_within(self) -> Plan | None:
+        """The cheapest plan that goes on at ``begin``; None where none of that kind fits."""
+        options, begin = self.options, self.begin
+        if begin is None or options.tier == "memory" or options.strip_rows is not None:
+            return None
+        if not self._can_roll() or (options.scheme == "plain" and begin.depth > 1):
+            return None
+        best = self._cheapest(small=False) or self._cheapest(small=True)
+        return self._finish(best) if best is not None else None
+
+    def _can_roll(self) -> bool:
+        """Whether a state may become durable bit by bit: in whole planes, one stage per step."""
+        return len(self.problem.stencil.stages) == 1
+
     def _cheapest(self, small: bool) -> _Candidate | None:
         best: _Candidate | None = None
         for candidate in self._candidates(small):
@@ -177,6 +213,11 @@ class _Choice:
             yield self._candidate(0, self._slabs()[0], resident=False)
             return
         streamed = self._small_slabs() if small else self._slabs()
+        if self.begin is not None:
+            for slab in streamed:
+                for depth in self._depths(slab, resident=False):
+                    yield self._candidate(depth, slab, resident=False)
+            return
         for resident in self._residencies():
             if not resident:
                 yield from self._cut_candidates(small)
@@ -345,7 +386,9 @@ class _Choice:
         if depth == 0:
             return ()
         split = split_steps if self.options.depth is None else given_steps
-        return split(self.problem.steps, depth)
+        if self.begin is None:
+            return split(self.problem.steps, depth)
+        return (self.begin.depth, *split(self.problem.steps - self.begin.depth, depth))
 
     def _rate(self, tile: Tile, depth: int, slab: int) -> float:
         """Updates per second, from the tile's own measurement if there is one."""
@@ -431,7 +474,13 @@ class _Choice:
                 f"carry {levels} levels through the cache"
             )
         fields = len(sizing.arrivals)
-        return Plan(
+        begin = self.begin.planes if self.begin is not None else 0
+        first = max(0, begin - sizing.face * chosen.depths[0]) if begin else 0
+        skipped = (first * len(sizing.arrivals), begin * len(sizing.departures))
+        commits = self._commit_sweeps(chosen)
+        kept = commits and len(chosen.depths) > commits
+        plane_bytes = chosen.layout.rows * chosen.layout.row_bytes
+        found = Plan(
             problem_digest=problem.digest,
             stencil=problem.stencil.name,
             scheme="plain" if max(chosen.depths, default=0) == 1 else "skewed",
@@ -441,9 +490,15 @@ class _Choice:
             slab_planes=chosen.slab,
             skew=sizing.skew.per_step,
             shifts=sizing.skew.shifts,
-            pitch_planes=sizing.pitch_planes(deepest, chosen.slab, chosen.resident, cut),
+            pitch_planes=sizing.pitch_planes(
+                deepest, chosen.slab, chosen.resident, cut, chosen.depths
+            ),
             strips=chosen.strips,
             resident=chosen.resident,
+            commit_planes=self._commit_planes(chosen),
+            commit_sweeps=commits if kept else 0,
+            face=sizing.face,
+            begin_planes=begin if first else 0,
             rings=chosen.rings,
             arrivals=sizing.arrivals,
             departures=sizing.departures,
@@ -455,8 +510,8 @@ class _Choice:
             window_bytes=chosen.window_bytes,
             transfer_bytes=chosen.transfer_bytes,
             disk_bytes=sizing.disk_bytes(chosen.depths, chosen.strips),
-            read_bytes=chosen.moved_bytes[0],
-            written_bytes=chosen.moved_bytes[1],
+            read_bytes=chosen.moved_bytes[0] - (skipped[0] * plane_bytes if first else 0),
+            written_bytes=chosen.moved_bytes[1] - (skipped[1] * plane_bytes if first else 0),
             fill_bytes=fields * sizing.level_bytes,
             updates=problem.updates,
             flops=problem.updates * problem.stencil.flops,
@@ -464,3 +519,31 @@ class _Choice:
             notes=tuple(notes),
             pin=self.options.pin,
         )
+        if not kept:
+            return found
+        return replace(found, written_bytes=len(found.kept) * found.written_bytes)
+
+    def _commit_planes(self, chosen: _Candidate) -> int:
+        """Planes between two commits within a sweep, 0 where there are none."""
+        cut = chosen.strips.count(max(chosen.depths, default=0)) > 1
+        if chosen.resident or cut or not chosen.depths or not self._can_roll():
+            return 0
+        seconds = self.options.commit_seconds
+        share = (COMMIT_SECONDS if seconds is None else seconds) / self._sweep_seconds(chosen)
+        planes = self.problem.shape[0]
+        return max(1, min(planes, math.ceil(planes * share))) if share < 1 else planes
+
+    def _commit_sweeps(self, chosen: _Candidate) -> int:
+        """Sweeps between two commits of a resident grid, 0 for streamed ones."""
+        if not chosen.resident or not chosen.depths:
+            return 0
+        seconds = self.options.commit_seconds
+        if seconds is None:
+            moving = chosen.moved_bytes[1] / self.machine.write_bandwidth
+            seconds = max(COMMIT_SECONDS, WORTH_KEEPING * moving)
+        sweeps = math.ceil(min(seconds / self._sweep_seconds(chosen), len(chosen.depths)))
+        return max(1, sweeps)
+
+    @staticmethod
+    def _sweep_seconds(chosen: _Candidate) -> float:
+        return max(1e-9, chosen.prediction.seconds / len(chosen.depths))

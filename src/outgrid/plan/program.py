@@ -9,7 +9,10 @@ later ones finish. Four rules make the gates:
 3. rows of sweep p + 1 are read after those of sweep p were written to that place, and a seam after
    the strip before wrote it;
 4. a result leaves when its last update is done, and sweep p + 1 writes over state p only after
-   state p + 1 is durable.
+   state p + 1 is durable as a whole.
+
+Commits also say how far a state is durable that is not complete. A restart goes on from there, as
+long as state p is whole; a sweep writes over it no earlier because of them.
 
 The stream is a sequence of trips: of the whole grid, sweep after sweep, or of its strips. Seams are
 moved by gets and puts like any rows; a strip reads the seam of a plane before it leaves its own in
@@ -92,7 +95,10 @@ class _Lowering:
         self.rings = {(ring.field, ring.index): ring for ring in plan.rings}
         self.counts = {field: plan.ring_count(field) for field, _ in self.rings}
         self.advanced = self.got = self.put = self.committed = 0
-        self.got_by_slab: list[int] = []  # watermark of the gets that slabs 0..i need
+        # Watermark of the gets that slabs 0..i need; those before the first need none.
+        self.got_by_slab = [0] * plan.first_slab
+        self.states = {sweeps: state for state, sweeps in enumerate(plan.kept, start=1)}
+        self.commits: dict[int, tuple[int, int]] = {}  # by state: commits so far, and its planes
         # Watermark of the puts that must end before a slot is used again (rule 2). For each place
         # and trip, how far its planes were written, as pairs of last plane and watermark (rule 3).
         self.slot_put = {key: [0] * ring.planes for key, ring in self.rings.items()}
@@ -108,7 +114,7 @@ class _Lowering:
 
     def run(self) -> Iterator[Instruction]:
         """Alternate: every get that the window has room for, one advance, its puts, commits."""
-        for slab in range(self.plan.slabs):
+        for slab in range(self.plan.first_slab, self.plan.slabs):
             while len(self.got_by_slab) < self.plan.slabs and self._has_room(len(self.got_by_slab)):
                 yield from self._gets(len(self.got_by_slab))
                 self.got_by_slab.append(self.got)
@@ -128,11 +134,11 @@ class _Lowering:
         first = max(0, (start - self.longest) // plan.pitch_planes)
         return self.trips[first : -(-stop // plan.pitch_planes)]
 
-    def _planes(self, slab: int, trip: Trip, lag: int) -> range:
-        """The planes Z of a trip with ``Z + lag`` in ``slab``."""
+    def _planes(self, slab: int, trip: Trip, lag: int, low: int = 0) -> range:
+        """The planes Z of a trip, from ``low`` on, with ``Z + lag`` in ``slab``."""
         plan = self.plan
         start = slab * plan.slab_planes - lag - trip.index * plan.pitch_planes
-        return range(max(0, start), min(plan.planes, start + plan.slab_planes))
+        return range(max(low, start), min(plan.planes, start + plan.slab_planes))
 
     def _ring(self, field: str, sweep: int, version: int) -> Ring:
         return self.rings[field, (self.plan.base(sweep) + version) % self.counts[field]]
@@ -178,7 +184,7 @@ class _Lowering:
 
     def _leave(self, trip: Trip) -> Iterator[_Flow]:
         plan = self.plan
-        if plan.resident and trip.sweep < plan.sweeps - 1:
+        if trip.sweep + 1 not in self.states:
             return
         for departure in plan.departures:
             ring = self._ring(departure.field, trip.sweep, trip.depth + departure.level)
@@ -201,7 +207,8 @@ class _Lowering:
         """Advances after which the slot for plane ``stream`` of the stream is out of use."""
         if stream < ring.planes:
             return 0
-        return -(-(stream - ring.planes + ring.high + 1) // self.plan.slab_planes)
+        slabs = -(-(stream - ring.planes + ring.high + 1) // self.plan.slab_planes)
+        return max(0, slabs - self.plan.first_slab)
 
     def _written_after(self, flow: _Flow, trip: Trip, last: int) -> int | None:
         """Puts after which planes up to ``last`` of what ``flow`` reads are in their place.
@@ -210,7 +217,7 @@ class _Lowering:
         """
         if flow.seam:
             sources = range(trip.index - 1, trip.index)
-        elif flow.constant or trip.sweep == 0:
+        elif flow.constant or trip.sweep == 0 or last <= self.plan.first_put(trip.sweep - 1):
             return 0
         else:
             departure = self.departures[flow.field, flow.level]
@@ -230,8 +237,9 @@ class _Lowering:
 
     def _arriving(self, slab: int) -> Iterator[tuple[_Flow, Trip, range]]:
         for trip in self._active(slab):
+            low = trip.planes.at(0, self.plan.planes).start
             for flow in self._entering(trip):
-                planes = self._planes(slab, trip, flow.lag)
+                planes = self._planes(slab, trip, flow.lag, low)
                 if planes:
                     yield flow, trip, planes
 
@@ -272,9 +280,9 @@ class _Lowering:
                 planes = self._planes(slab, trip, ring.low)
                 slots = self._slots(trip, planes.start, planes.stop)
                 put = max(put, *(busy[slot % ring.planes] for slot in slots), 0)
+        gate = Gate(advanced=self.advanced, got=self.got_by_slab[slab], put=put)
         self.advanced += 1
-        gate = Gate(advanced=slab, got=self.got_by_slab[slab], put=put)
-        return Advance(index=slab, parts=tuple(self._parts(slab)), gate=gate)
+        return Advance(self.advanced - 1, parts=tuple(self._parts(slab)), gate=gate)
 
     def _parts(self, slab: int) -> Iterator[Part]:
         plan = self.plan
@@ -289,22 +297,29 @@ class _Lowering:
     def _puts(self, slab: int) -> Iterator[Put | Commit]:
         plan = self.plan
         for trip in self._active(slab):
+            low = plan.first_put(trip.sweep)
             for flow in self._leaving(trip):
-                planes = self._planes(slab, trip, flow.lag)
+                planes = self._planes(slab, trip, flow.lag, low)
                 if planes:
                     yield self._put(flow, trip, planes)
-            if self._ends_sweep(trip):
-                lag = max(d.lag(trip.depth, plan.skew) for d in plan.departures)
-                final = trip.index * plan.pitch_planes + plan.planes - 1 + lag
-                if final // plan.slab_planes == slab:
-                    self.committed += 1
-                    yield Commit(self.committed - 1, state=trip.sweep + 1, gate=Gate(put=self.put))
+            yield from self._commits(slab, trip)
 
-    def _ends_sweep(self, trip: Trip) -> bool:
-        """Whether a state is complete in its files when ``trip`` is."""
-        if self.plan.resident and trip.sweep < self.plan.sweeps - 1:
-            return False
-        return trip.index + 1 == self.first_trips[trip.sweep + 1]
+    def _commits(self, slab: int, trip: Trip) -> Iterator[Commit]:
+        """What may be said to be durable of the state that a trip writes, as far as ``slab``."""
+        plan, state = self.plan, self.states.get(trip.sweep + 1)
+        if state is None or trip.index + 1 != self.first_trips[trip.sweep + 1]:
+            return
+        lag = max(d.lag(trip.depth, plan.skew) for d in plan.departures)
+        written = (slab + 1) * plan.slab_planes - lag - trip.index * plan.pitch_planes
+        written = min(plan.planes, written)
+        _, before = self.commits.get(state, (0, plan.first_put(trip.sweep)))
+        every = plan.commit_planes
+        due = every > 0 and written // every > before // every
+        if written > before and (due or written == plan.planes):
+            self.committed += 1
+            self.commits[state] = self.committed, written
+            self.commits.pop(state - 3, None)
+            yield Commit(self.committed - 1, state, written, gate=Gate(put=self.put))
 
     def _put(self, flow: _Flow, trip: Trip, planes: range) -> Put:
         ring = self.rings[flow.field, flow.ring]
@@ -319,6 +334,8 @@ class _Lowering:
                 del self.written[stale]
             self.written[key] = []
         self.written[key].append((planes.stop, self.put))
-        committed = 0 if self.plan.resident or flow.seam else trip.sweep
-        gate = Gate(advanced=self.advanced, committed=committed)
-        return Put(*self._move(self.put - 1, flow, trip, trip.sweep + 1, planes), gate=gate)
+        # State 0 is durable from the start. A seam holds nothing that a restart would need.
+        state = trip.sweep + 1 if flow.seam else self.states[trip.sweep + 1]
+        before = 0 if flow.seam else self.commits.get(state - 1, (0, 0))[0]
+        gate = Gate(advanced=self.advanced, committed=before)
+        return Put(*self._move(self.put - 1, flow, trip, state, planes), gate=gate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from outgrid.plan.layout import layout
 from outgrid.plan.lifetime import (
@@ -168,19 +169,37 @@ class Sizing:
         )
         return fields + rows * (self.level_bytes // strips.rows)
 
-    def pitch_planes(self, depth: int, slab: int, resident: bool, seams: bool = False) -> int:
+    @cached_property
+    def face(self) -> int:
+        """Planes by which the first updated plane rises per step where a sweep begins inside the
+        grid: what a step reads towards lower planes is there, and nothing below is."""
+        return max(0, *(-read.low for read in self.found.readings))
+
+    def pitch_planes(
+        self,
+        depth: int,
+        slab: int,
+        resident: bool,
+        seams: bool = False,
+        depths: tuple[int, ...] = (),
+    ) -> int:
         """Planes of the stream from one trip to the next, a multiple of the slab.
 
         Levels leave one after the other. A sweep begins so late that none of its levels leaves
         before the last one of the sweep before: that write would wait for a commit that waits for
         writes queued behind it. With ``seams`` a trip reads what the one before it leaves when it
-        reads a plane for the last time.
+        reads a plane for the last time. Only sweeps of unequal ``depths`` overtake one another.
         """
         reach = self.skew.per_step * depth + max(self.skew.shifts)
         reach += self.problem.stencil.radius[0] if seams else 0
         planes = self.problem.shape[0]
         lags = [departure.lag(depth, self.skew.per_step) for departure in self.departures]
-        apart = planes + max(0, max(lags) - min(lags) - 1)
+        ahead = [0, max(lags) - min(lags) - 1]
+        for last, first in pairwise(depths):
+            late = max(departure.lag(last, self.skew.per_step) for departure in self.departures)
+            early = min(departure.lag(first, self.skew.per_step) for departure in self.departures)
+            ahead.append(late - early - 1)
+        apart = planes + max(ahead)
         least = planes + reach if resident else max(apart, reach + TURNAROUND_SLABS * slab)
         return -(-least // slab) * slab
 

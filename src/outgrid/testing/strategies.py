@@ -244,6 +244,7 @@ def run_options(
         "engine": draw(st.sampled_from([*engines(), "auto"])),
         "queue_depth": draw(st.sampled_from([1, 2, 16])),
         "request_bytes": draw(st.sampled_from([1 << 12, 1 << 16, 1 << 21])),
+        "commit_every": draw(st.sampled_from([None, 0, 1e-6])),
     }
     single = len(problem.stencil.stages) == 1
     if single and given["tier"] != "memory" and draw(st.integers(0, 4)) == 0:

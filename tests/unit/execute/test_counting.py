@@ -59,7 +59,7 @@ def other(kind, number, **changes):
         (other(Get, 3, ring=1), "instead of version"),
         (other(Put, 2, ring=0), "for plane"),
         (other(Advance, 4, parts=()), "for plane"),
-        (other(Commit, 1, state=1), "after state 1"),
+        (other(Commit, 1, state=1), "after (1, 20)"),
         (lambda each: None if isinstance(each, Commit) else each, "deadlock"),
         (lambda each: None if isinstance(each, Get) and each.index == 5 else each, "deadlock"),
     ],

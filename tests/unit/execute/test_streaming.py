@@ -65,7 +65,9 @@ def obey(plan, transfers, recorder, **others):
             stores[key] = recorder.store(key, inner)
     window = Window(plan)
     try:
-        committed = others.pop("committed", lambda state: recorder.events.append(("commit", state)))
+        committed = others.pop(
+            "committed", lambda state, planes: recorder.events.append(("commit", state))
+        )
         return stream(plan, recorder, window, stores, transfers, committed, **others)
     finally:
         window.release()
@@ -176,7 +178,7 @@ def test_an_error_of_the_kernel_or_of_a_commit_is_passed_on():
     with Shuffled() as transfers, pytest.raises(ExecutionError, match="status 3"):
         obey(plan_of(), transfers, Failing())
 
-    def committed(state):
+    def committed(state, planes):
         raise OSError(28, "no space")
 
     with Shuffled() as transfers, pytest.raises(OSError, match="no space"):
