@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,6 +45,7 @@ tier = "direct"
 depth = {depth}
 slab_planes = 2
 threads = 1
+commit_every = 0
 out = "{out}"
 """
 
@@ -237,20 +239,25 @@ def start(arguments: list[str]) -> subprocess.Popen[str]:
     )
 
 
-def steps_done(out: Path) -> int:
+def manifest_of(out: Path) -> dict[str, Any]:
     try:
-        return json.loads((out / MANIFEST_NAME).read_text())["steps_done"]
+        return json.loads((out / MANIFEST_NAME).read_text())
     except FileNotFoundError:
-        return -1
+        return {}
 
 
-def test_kill_9_at_any_time_costs_a_sweep_and_no_byte(tmp_path):
+def steps_done(out: Path) -> int:
+    return manifest_of(out).get("steps_done", -1)
+
+
+def test_kill_9_at_any_time_costs_no_byte(tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "run"
     (tmp_path / "whole.toml").write_text(JOB.format(out=whole, depth=30, steps=STEPS))
     (tmp_path / "job.toml").write_text(JOB.format(out=out, depth=1, steps=STEPS))
     process = start(["run", str(tmp_path / "whole.toml")])
     assert process.communicate() == (None, "")
     arguments, reached, chance = ["run", str(tmp_path / "job.toml")], [], random.Random(os.getpid())
+    within = []
     for number in range(KILLS):
         process = start(arguments)
         wanted = (number + 1) * STEPS // (KILLS + 1)
@@ -262,12 +269,15 @@ def test_kill_9_at_any_time_costs_a_sweep_and_no_byte(tmp_path):
         assert process.returncode == -signal.SIGKILL
         reached.append(steps_done(out))
         assert wanted <= reached[-1] < STEPS
-        arguments = ["resume", str(out), "--memory", "256MiB"]
-        arguments += ["--set", "depth=1", "--set", "tier=direct"]
+        within.append(manifest_of(out).get("planes", 0))
+        arguments = ["resume", str(out), "--memory", "256MiB", "--set", "tier=direct"]
+        for setting in ("commit_every=0", f"depth={chance.randint(1, 6)}", "slab_planes=2"):
+            arguments += ["--set", setting]
     process = start(arguments)
     assert process.communicate() == (None, "")
     assert process.returncode == 0
     assert reached == sorted(reached)
+    assert any(within)
     assert fields(out) == fields(whole)
 
 

@@ -96,7 +96,8 @@ class _Lowering:
         self.counts = {field: plan.ring_count(field) for field, _ in self.rings}
         self.advanced = self.got = self.put = self.committed = 0
         # Watermark of the gets that slabs 0..i need; those before the first need none.
-        self.got_by_slab = [0] * plan.first_slab
+        self.first_slab = plan.first_slab
+        self.got_by_slab = [0] * self.first_slab
         self.states = {sweeps: state for state, sweeps in enumerate(plan.kept, start=1)}
         self.commits: dict[int, tuple[int, int]] = {}  # by state: commits so far, and its planes
         # Watermark of the puts that must end before a slot is used again (rule 2). For each place
@@ -114,7 +115,7 @@ class _Lowering:
 
     def run(self) -> Iterator[Instruction]:
         """Alternate: every get that the window has room for, one advance, its puts, commits."""
-        for slab in range(self.plan.first_slab, self.plan.slabs):
+        for slab in range(self.first_slab, self.plan.slabs):
             while len(self.got_by_slab) < self.plan.slabs and self._has_room(len(self.got_by_slab)):
                 yield from self._gets(len(self.got_by_slab))
                 self.got_by_slab.append(self.got)
@@ -208,7 +209,7 @@ class _Lowering:
         if stream < ring.planes:
             return 0
         slabs = -(-(stream - ring.planes + ring.high + 1) // self.plan.slab_planes)
-        return max(0, slabs - self.plan.first_slab)
+        return max(0, slabs - self.first_slab)
 
     def _written_after(self, flow: _Flow, trip: Trip, last: int) -> int | None:
         """Puts after which planes up to ``last`` of what ``flow`` reads are in their place.

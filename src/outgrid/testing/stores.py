@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from outgrid.errors import StoreError
 from outgrid.native import File
 from outgrid.storage.base import Planes, Store
+from outgrid.storage.memory import MemoryStore
 from outgrid.storage.transfers import Completion, Moved, Transfers
 
-__all__ = ["Fault", "Faulty", "Shuffled"]
+__all__ = ["Fault", "Faulty", "Shuffled", "Volatile"]
 
 _GARBAGE = 0xFF  # floating-point numbers of these bytes are NaN
 
@@ -88,6 +89,74 @@ class Shuffled(Transfers):
         self._waiting.pop(ticket)()
         (ended,) = super().wait()
         return Completion(ticket, ended.nbytes, ended.seconds, ended.error)
+
+
+class Volatile(MemoryStore):
+    """A store whose writes are lost with the power until a flush that began after them has ended.
+
+    ``happened`` is called after every write and every flush.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        array: NDArray[Any],
+        transfers: Transfers,
+        happened: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(name, array, transfers)
+        self._stable = array.copy()
+        self._pending: list[tuple[int, int, NDArray[Any]]] = []
+        self._happened = happened
+
+    def put(self, planes: range, rows: range, source: Planes) -> int:
+        segments = self._layout.segments(planes, rows, source)
+
+        def write() -> int:
+            for stored, address, nbytes in segments.tolist():
+                ctypes.memmove(stored, address, nbytes)
+                offset = stored - self.array.ctypes.data
+                values = self._bytes(self.array)[offset : offset + nbytes].copy()
+                self._pending.append((offset, nbytes, values))
+            self._happened()
+            return int(segments[:, 2].sum())
+
+        return self._transfers.call(write)
+
+    def flush(self) -> int:
+        covered = list(self._pending)
+
+        def settle() -> int:
+            for write in covered:
+                self._write(self._stable, *write)
+            self._pending = self._pending[len(covered) :]
+            self._happened()
+            return 0
+
+        return self._transfers.call(settle)
+
+    def after_power_loss(self, choose: random.Random) -> NDArray[Any]:
+        """What may be found: writes that were not flushed are there, not there or torn."""
+        found = self._stable.copy()
+        pending = list(self._pending)
+        choose.shuffle(pending)
+        for offset, nbytes, values in pending:
+            first, last = sorted((choose.randint(0, nbytes), choose.randint(0, nbytes)))
+            match choose.randrange(3):
+                case 0:
+                    self._write(found, offset, nbytes, values)
+                case 1:
+                    self._write(found, offset + first, last - first, values[first:last])
+                case _:
+                    pass
+        return found
+
+    @staticmethod
+    def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+        return array.reshape(-1).view(np.uint8)
+
+    def _write(self, array: NDArray[Any], offset: int, nbytes: int, values: NDArray[Any]) -> None:
+        self._bytes(array)[offset : offset + nbytes] = values
 
 
 @dataclass(frozen=True, slots=True)

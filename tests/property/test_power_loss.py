@@ -1,0 +1,161 @@
+"""The power fails between any two operations of a run; what is left is enough to go on from."""
+
+import random
+from dataclasses import dataclass, replace
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from outgrid import pipeline
+from outgrid.build.compiler import build, find_compiler
+from outgrid.codegen.kernel import generate
+from outgrid.config import RunOptions
+from outgrid.execute.fill import fill
+from outgrid.execute.kernel import Kernel
+from outgrid.execute.streaming import stream
+from outgrid.execute.window import Window
+from outgrid.plan.planner import Begin
+from outgrid.stencil.catalog import resolve
+from outgrid.stencil.problem import Problem
+from outgrid.storage import MemoryStore
+from outgrid.testing.stores import Shuffled, Volatile
+from outgrid.testing.strategies import problems, run_options
+
+SEEDS = st.integers(0, 2**32 - 1)
+SHARE = settings.default.max_examples
+RULES = [resolve("heat7").trace(3), resolve("wave:4").trace(3), resolve("wave:4").trace(2)]
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a power loss leaves: the manifest's entries, and files by field, level and parity."""
+
+    steps_done: int
+    parity: int
+    begin: Begin | None
+    files: dict[tuple[str, int, int], np.ndarray]
+
+
+class Rig:
+    """A problem and the process that runs it, in which every operation may be the last."""
+
+    def __init__(self, problem: Problem, seed: int) -> None:
+        self.problem, self.choose = problem, random.Random(seed)
+        library = build(generate(problem.stencil, problem.dtype), find_compiler())
+        self.library = library
+        self.left: list[Left] = []
+
+    def files(self, plan) -> dict[tuple[str, int, int], np.ndarray]:
+        """State 0 and files of another state's nonsense."""
+        made = {}
+        with Shuffled(1) as transfers:
+            for level in plan.arrivals:
+                array = np.full(self.problem.shape, np.nan, self.problem.dtype)
+                made[level.field, level.level, 0] = array
+                if not level.constant:
+                    made[level.field, level.level, 1] = array.copy()
+
+            def store_of(arrival):
+                key = arrival.field, arrival.level, 0
+                return MemoryStore("m", made[key], transfers)
+
+            fill(self.problem, plan.arrivals, store_of, transfers)
+        return made
+
+    def run(self, left: Left, options: RunOptions, share: float = 0.0):
+        """Go on from what is left; after a ``share`` of the operations, note what would be left."""
+        rest = self.problem.after(left.steps_done)
+        plan = pipeline.plan(rest, options, begin=left.begin)
+        begin = left.begin if plan.begin_planes else None
+        state = replace(left, begin=begin)
+        stores: dict[tuple[str, int, int], Volatile] = {}
+
+        def happened():
+            if self.choose.random() < share:
+                files = {
+                    (field, level, (number + left.parity) % 2): store.after_power_loss(self.choose)
+                    for (field, level, number), store in stores.items()
+                }
+                self.left.append(replace(state, files=files))
+
+        def committed(number, planes):
+            nonlocal state
+            whole = number if planes == plan.planes else number - 1
+            sweeps = plan.sweeps_until(whole)
+            state = Left(
+                left.steps_done + sum(plan.depths[:sweeps]),
+                (left.parity + whole) % 2,
+                None if whole == number else Begin(plan.depths[sweeps], planes),
+                {},
+            )
+            happened()
+
+        with Shuffled(self.choose.randrange(1 << 30), haste=0.5) as transfers:
+            for (field, level, parity), array in left.files.items():
+                constant = (field, level, 1 - parity) not in left.files
+                number = 0 if constant else (parity - left.parity) % 2
+                stores[field, level, number] = Volatile(
+                    f"{field}.{parity}", array.copy(), transfers, happened
+                )
+            window, kernel = Window(plan), Kernel(self.library, rest.parameter_table())
+            seams = {
+                key: MemoryStore("seam", np.zeros(shape, rest.dtype), transfers)
+                for key, shape in plan.seams.items()
+            }
+            stream(plan, kernel, window, stores, transfers, committed, seams=seams)
+            transfers.drain()
+            window.release()
+        last = len(plan.kept) % 2
+        return {
+            (each.field, each.level): stores[each.field, each.level, last].array.tobytes()
+            for each in plan.departures
+        }
+
+
+def check(problem: Problem, options: RunOptions, others: list[RunOptions], share, seed: int) -> int:
+    """Let the power fail and go on, perhaps to fail again; the number of restarts."""
+    rig = Rig(problem, seed)
+    plan = pipeline.plan(problem, options)
+    start = Left(0, 0, None, rig.files(plan))
+    answer = rig.run(start, RunOptions.of(memory="1GiB", tier="memory", depth=1, threads=1))
+    assert rig.run(start, options, share) == answer
+    first, again = rig.left, []
+    for number, left in enumerate(first):
+        rig.left = []
+        found = rig.run(left, others[number % len(others)], share / 20)
+        assert found == answer, (left.steps_done, left.begin)
+        again += rig.left[:1]
+    for number, left in enumerate(again):
+        assert rig.run(left, others[number % len(others)]) == answer
+    return len(first) + len(again)
+
+
+def options_of(**given) -> RunOptions:
+    usual = {"memory": "1GiB", "tier": "direct", "threads": 1, "commit_every": 0}
+    return RunOptions.of(**(usual | given))
+
+
+def test_every_prefix_of_the_operations_of_a_run_is_enough_to_go_on_from():
+    values = np.random.default_rng(3).random((22, 5, 9))
+    problem = Problem("wave:4", values.shape, "float64", 8, initial={"u": values, "c": 0.1})
+    options = options_of(depth=3, slab_planes=2)
+    others = [
+        options_of(depth=3, slab_planes=2),
+        options_of(depth=5, slab_planes=3),
+        options_of(depth=2, slab_planes=1),
+        options_of(tier="memory"),
+        options_of(strip_rows=4, depth=2),
+    ]
+    assert check(problem, options, others, 1.0, seed=7) > 150
+
+
+@settings(max_examples=max(3, SHARE // 20))
+@given(problems(st.sampled_from(RULES)), st.data(), SEEDS)
+def test_so_is_what_any_run_leaves(problem, data, seed):
+    assume(problem.steps > 0)
+    drawn = [
+        data.draw(run_options(problem, commit_every=0, strip_rows=None, threads=1))
+        for _ in range(3)
+    ]
+    check(problem, drawn[0], drawn, 0.05, seed)
