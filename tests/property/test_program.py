@@ -102,6 +102,7 @@ def plans_within_a_sweep(draw):
     )
     begin = Begin(depth, draw(st.integers(face * depth + 1, planes - 1)))
     options = draw(run_options(problem, tier="direct", strip_rows=None))
+    assume(options.scheme != "overlapped")
     return problem, begin, plan(problem, options, draw(machines()), FIXED_BYTES, begin=begin)
 
 

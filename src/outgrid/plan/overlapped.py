@@ -36,7 +36,8 @@ class _Lowering:
         for trip in trips:
             yield from self._trip(trip)
             if trip is trips[-1] or trips[trip.index + 1].sweep > trip.sweep:
-                yield Commit(trip.sweep, trip.sweep + 1, plan.planes, gate=Gate(put=self.put))
+                planes = self.plan.planes
+                yield Commit(trip.sweep, trip.sweep + 1, planes, gate=Gate(put=self.put))
                 self.put_of_sweeps.append(self.put)
 
     def _trip(self, trip: Trip) -> Iterator[Instruction]:
