@@ -195,5 +195,5 @@ def read_record(path: Path) -> Record:
             f"cannot read the record {file}: {error.strerror}; a finished run leaves one in its"
             " output folder"
         ) from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} is not a record of a run: {error}") from None

@@ -125,5 +125,5 @@ def _owner(text: bytes) -> Owner | None:
     """Who signed the lock; None for a file that was made and not signed, or is no lock."""
     try:
         return msgspec.json.decode(text, type=Owner)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

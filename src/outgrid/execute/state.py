@@ -133,7 +133,7 @@ class RunFolder:
             return None
         except OSError as error:
             raise StoreError("cannot read", path=path, errno=error.errno) from error
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UsageError(f"{path} does not say which run owns this folder: {error}") from None
 
     def is_mine(self, manifest: Manifest) -> bool:
@@ -172,7 +172,7 @@ class RunFolder:
                     f"version reads format {FORMAT}: resume the run with that version"
                 )
             found = msgspec.json.decode(text, type=Manifest)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UsageError(f"{path} is not a manifest of this version: {error}") from None
         except RecursionError:
             raise UsageError(f"{path} is not a manifest: it is nested too deeply") from None

@@ -1,0 +1,103 @@
+"""Files that lie: whatever is in them, they are read or refused with words.
+
+OUTGRID_FUZZ_EXAMPLES sets the number of examples of each test for a longer run.
+"""
+
+import os
+from contextlib import suppress
+
+import msgspec
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outgrid.errors import Error
+from outgrid.execute.lock import RunLock
+from outgrid.execute.state import MANIFEST_NAME, Manifest, RunFolder
+from outgrid.job import load_job
+from outgrid.record import read_record
+from outgrid.storage.npy import header_bytes, read_header
+
+EXAMPLES = int(os.environ.get("OUTGRID_FUZZ_EXAMPLES", "60"))
+MANIFEST = msgspec.json.encode(
+    Manifest(
+        version="1",
+        run="r",
+        problem={"stencil": "heat7", "shape": [8, 8, 8], "steps": 3},
+        folder="scratch",
+        files=("u.0.npy", "u.1.npy"),
+        results=("u.npy",),
+        steps_done=1,
+        parity=0,
+    )
+)
+JOB = b"""
+[problem]
+stencil = "heat5"
+shape = [40, 64]
+steps = 6
+parameters = {k = 0.2}
+initial = {u = "exp(-((x - 30)**2 + (y - 20)**2) / 30)"}
+[run]
+memory = "256MiB"
+depth = 3
+"""
+NPY = header_bytes((3, 5), "f8") + np.arange(15.0).tobytes()
+
+
+@st.composite
+def changed(draw, good: bytes):
+    """A file with some of its bytes replaced, left out, or put in."""
+    made = bytearray(good)
+    for _ in range(draw(st.integers(1, 6))):
+        at = draw(st.integers(0, min(len(made), 400)))
+        end = at + draw(st.integers(0, 12))
+        made[at:end] = draw(
+            st.binary(max_size=12) | st.sampled_from([b"9" * 25, b"-", b'"\n', b"["])
+        )
+    return bytes(made)
+
+
+def refused_or_read(read, *arguments) -> None:
+    with suppress(Error):
+        read(*arguments)
+
+
+@settings(max_examples=EXAMPLES)
+@given(changed(NPY) | st.binary(max_size=300))
+def test_npy_files(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("npy") / "u.npy"
+    path.write_bytes(content)
+    refused_or_read(read_header, path)
+
+
+@settings(max_examples=EXAMPLES)
+@given(changed(MANIFEST) | st.binary(max_size=300))
+def test_manifests_own_nothing_outside_of_their_folders(tmp_path_factory, content):
+    out = tmp_path_factory.mktemp("run")
+    (out / MANIFEST_NAME).write_bytes(content)
+
+    def read():
+        manifest = RunFolder(out, out).read_manifest()
+        for name in (*manifest.files, *manifest.results):
+            assert (out / name).parent == out
+
+    refused_or_read(read)
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.binary(max_size=300) | st.text(max_size=100).map(str.encode))
+def test_records_and_locks(tmp_path_factory, content):
+    out = tmp_path_factory.mktemp("run")
+    (out / "record.json").write_bytes(content)
+    (out / "run.lock").write_bytes(content)
+    refused_or_read(read_record, out)
+    refused_or_read(lambda: RunLock(out).__enter__().__exit__(None, None, None))
+
+
+@settings(max_examples=EXAMPLES)
+@given(changed(JOB) | st.binary(max_size=300))
+def test_job_files(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("job") / "job.toml"
+    path.write_bytes(content)
+    refused_or_read(load_job, path)
