@@ -32,7 +32,8 @@ Scheme = Literal["auto", "skewed", "plain", "overlapped"]
 Tier = Literal["auto", "direct", "memory"]
 Engine = Literal["auto", "io_uring", "aio", "threads"]
 Dtype = Literal["float32", "float64"]
-BoundaryKind = Literal["dirichlet", "frozen"]
+_SIGNS = {"low": "-", "high": "+"}
+BoundaryKind = Literal["dirichlet", "frozen", "neumann", "mirror", "periodic"]
 
 DIRECT_IO_BLOCK_BYTES = 4096
 DEFAULT_REQUEST_BYTES = 2 << 20
@@ -45,11 +46,34 @@ REQUIREMENTS = ("io_uring", "aio", "threads", "direct")
 """What `require` may name: an I/O engine or O_DIRECT on every file."""
 
 
-class BoundaryTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`[problem.boundary]`: its kind and, for "dirichlet", the fixed value."""
+class FaceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What holds at a face: a kind and, for "dirichlet", the fixed value."""
 
     kind: BoundaryKind
     value: float | None = None
+
+
+Face = BoundaryKind | float | FaceTable | None
+_SIDES = {f"{axis}_{side}": axis + sign for axis in "zyx" for side, sign in _SIGNS.items()}
+
+
+class BoundaryTable(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename=_SIDES
+):
+    """`[problem.boundary]`: a kind for all faces; what differs by axis, face ("x-") or field."""
+
+    kind: BoundaryKind | None = None
+    value: float | None = None
+    z: Face = None
+    z_low: Face = None
+    z_high: Face = None
+    y: Face = None
+    y_low: Face = None
+    y_high: Face = None
+    x: Face = None
+    x_low: Face = None
+    x_high: Face = None
+    fields: dict[str, "BoundaryTable"] = {}
 
 
 class ProblemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -264,7 +288,7 @@ def _check_keys(found: dict[str, Any], path: str, table: type[msgspec.Struct], s
     if not isinstance(written, dict):
         return
     for key in cast("dict[str, Any]", written):
-        if key in table.__struct_fields__:
+        if key in table.__struct_encode_fields__:
             continue
         where = f"[{path}] of {source}" if path else source
         raise UsageError(f"{where}: unknown key {key!r}; {_key_hint(key, path, table)}")
@@ -272,10 +296,10 @@ def _check_keys(found: dict[str, Any], path: str, table: type[msgspec.Struct], s
 
 def _key_hint(key: str, path: str, table: type[msgspec.Struct]) -> str:
     for other, fields in (("problem", ProblemTable), ("run", RunTable)):
-        if key in fields.__struct_fields__ and path in ("problem", "run"):
+        if key in fields.__struct_encode_fields__ and path in ("problem", "run"):
             return f"it belongs in [{other}]"
-    guess = nearest(key, table.__struct_fields__)
-    valid = ", ".join(table.__struct_fields__)
+    guess = nearest(key, table.__struct_encode_fields__)
+    valid = ", ".join(table.__struct_encode_fields__)
     return f"did you mean {guess!r}? Valid keys: {valid}" if guess else f"valid keys: {valid}"
 
 

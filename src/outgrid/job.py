@@ -5,10 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from outgrid.config import BoundaryTable, ProblemTable, RunOptions, RunTable, read_job_file
 from outgrid.machine import memory_limit_bytes
+from outgrid.stencil.boundary import Boundary, boundary_of
 from outgrid.stencil.catalog import resolve
-from outgrid.stencil.problem import Boundary, Problem
+from outgrid.stencil.problem import Problem
 
 __all__ = ["Job", "load_job", "run_options"]
 
@@ -51,8 +54,8 @@ def _problem(table: ProblemTable, base: Path) -> Problem:
     )
 
 
-def _boundary(written: str | BoundaryTable) -> str | Boundary:
-    return written if isinstance(written, str) else Boundary(written.kind, written.value)
+def _boundary(written: str | BoundaryTable) -> Boundary:
+    return boundary_of(msgspec.to_builtins(written))
 
 
 def _initial(value: str | float, base: Path) -> Path | float | str:

@@ -132,7 +132,7 @@ def calibration(
 
 
 def _calibration_path(problem: Problem, options: RunOptions, machine: Machine) -> Path:
-    source = generate(problem.stencil, problem.dtype)
+    source = generate(problem.stencil, problem.dtype, problem.edges)
     threads = options.threads or machine.cores
     return calibration_path(problem, threads, source, f"{machine.cpu} {machine.compiler}")
 
@@ -481,7 +481,7 @@ class _Execution:
 
 def load_kernel(problem: Problem) -> Kernel:
     """The compiled kernel of a problem with its parameters; from the cache if it is there."""
-    library = build(generate(problem.stencil, problem.dtype), find_compiler())
+    library = build(generate(problem.stencil, problem.dtype, problem.edges), find_compiler())
     return Kernel(library, problem.parameter_table())
 
 

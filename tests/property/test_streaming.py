@@ -22,6 +22,7 @@ from outgrid.execute.reference import reference_with_bound
 from outgrid.execute.state import level_name
 from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
+from outgrid.stencil.boundary import boundary_of
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
@@ -75,16 +76,22 @@ RULES = [
     *(rule.trace() for rule in (coupled, one_sided, leaning, staggered)),
     pointwise.trace(3),
 ]
-KNOWN = problems(st.sampled_from(RULES))
+# Few boundaries, since each of them is compiled for each rule.
+AROUND = ["dirichlet", "frozen", 0.5, {"x": "periodic", "y-": "neumann", "y+": "mirror"}]
+KNOWN = problems(
+    st.sampled_from(RULES), around=st.sampled_from(AROUND).map(lambda each: boundary_of(each, None))
+)
 
 
 @cache
-def library_of(rule, dtype):
-    return build(generate(rule, dtype), find_compiler())
+def library_of(rule, dtype, edges):
+    return build(generate(rule, dtype, edges), find_compiler())
 
 
 def kernel_of(problem):
-    return Kernel(library_of(problem.stencil, problem.dtype), problem.parameter_table())
+    return Kernel(
+        library_of(problem.stencil, problem.dtype, problem.edges), problem.parameter_table()
+    )
 
 
 def make_stores(problem, plan, transfers, folder):

@@ -72,3 +72,16 @@ def test_options_without_a_job():
     assert run_options({"memory": "1GiB", "depth": 3}).depth == 3
     with pytest.raises(UsageError, match="did you mean 'depth'"):
         run_options({"dept": 3})
+
+
+def test_a_boundary_may_say_what_holds_at_a_face_and_for_a_field(tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text(
+        '[problem]\nstencil = "heat5"\nshape = [9, 9]\nsteps = 3\ninitial = {u = 1}\n'
+        '[problem.boundary]\nx = "periodic"\n"y-" = 2\n'
+        '"y+" = {kind = "dirichlet", value = 3}\nfields = {u = {"y-" = "neumann"}}\n'
+    )
+    boundary = load_job(path).problem.boundary
+    assert boundary.face("u", "x", "+").kind == "periodic"
+    assert boundary.face("u", "y", "-").kind == "neumann"
+    assert boundary.face("u", "y", "+").value == 3

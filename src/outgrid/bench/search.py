@@ -78,7 +78,7 @@ def _settings(plan: Plan) -> tuple[object, ...]:
 
 def _wanted(problem: Problem, options: RunOptions, choice: Plan) -> Iterator[RunOptions]:
     """Every depth with every slab, tile and number of threads; a resident grid has one slab."""
-    width = 2 * tile_slope(problem.stencil, problem.dtype).per_step
+    width = 2 * tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
     depths = sorted({n for n in (*DEPTHS, choice.depth) if n <= problem.steps})
     sizes = (nbytes // problem.plane_bytes for nbytes in SLAB_BYTES)
     slabs = sorted({n for n in (*sizes, choice.slab_planes) if 1 <= n <= problem.shape[0]})

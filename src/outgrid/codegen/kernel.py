@@ -19,6 +19,7 @@ from outgrid.errors import DefinitionError
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.plan.lifetime import dependences, ring_count
 from outgrid.plan.tiling import tile_slope
+from outgrid.stencil.boundary import STORED, Edges
 from outgrid.stencil.contract import contract
 from outgrid.stencil.expression import (
     STEP,
@@ -33,6 +34,7 @@ from outgrid.stencil.expression import (
     substitute,
 )
 from outgrid.stencil.model import Assignment, Field, Stencil
+from outgrid.stencil.symbol import AXES
 
 GROUPS = (4, 2, 1)  # planes per row update, most first: they share the loads of a column
 LARGEST_VECTOR_BYTES = 64
@@ -55,9 +57,10 @@ def ring_order(stencil: Stencil) -> tuple[RingSlot, ...]:
     )
 
 
-def generate(stencil: Stencil, dtype: str) -> str:
+def generate(stencil: Stencil, dtype: str, edges: Edges | None = None) -> str:
     """C++ source of the kernel of ``stencil`` for ``dtype`` ("float32" or "float64").
 
+    ``edges`` say what lies beyond the interior; without them, a fixed layer on all sides.
     Exports ``int outgrid_advance(const Slab*)``. Raises DefinitionError for a stencil that the
     generator does not cover.
     """
@@ -67,14 +70,14 @@ def generate(stencil: Stencil, dtype: str) -> str:
             f"stencil {stencil.name!r} reads {stencil.radius[-1]} cells away along x; kernels in "
             f"{dtype} reach {farthest}"
         )
-    return _Writer(stencil, dtype).text()
+    return _Writer(stencil, dtype, edges or Edges.fixed(stencil)).text()
 
 
 class _Writer:
     """Names and pieces of one kernel."""
 
-    def __init__(self, stencil: Stencil, dtype: str) -> None:
-        self.stencil, self.dtype = stencil, dtype
+    def __init__(self, stencil: Stencil, dtype: str, edges: Edges) -> None:
+        self.stencil, self.dtype, self.edges = stencil, dtype, edges
         self.real, self.integer, self.suffix, self.word = TYPES[dtype]
         self.stages = tuple(
             tuple(Assignment(a.field, contract(a.expression)) for a in stage.assignments)
@@ -84,8 +87,16 @@ class _Writer:
         self.names = {field.name: f"f{i}" for i, field in enumerate(stencil.fields)}
         self.radius = stencil.radius
         self.uniform = self._uniform_nodes()
+        # Images of rows and columns are looked up vector by vector.
+        self.imaged = any(
+            self._image(field.name, axis)
+            for field in stencil.fields
+            for axis in AXES[1 - stencil.ndim :]
+        )
         self.vectors = tuple(
-            block_vectors([a.expression for _, a in self._expressions(stage, GROUPS[0])])
+            1
+            if self.imaged
+            else block_vectors([a.expression for _, a in self._expressions(stage, GROUPS[0])])
             for stage in range(len(self.stages))
         )
 
@@ -102,14 +113,14 @@ class _Writer:
                 *(f"//   {name} = field {number}" for number, name in self._field_comments()),
                 prelude,
                 SLAB.replace("REAL", self.real),
-                f"constexpr int64_t kRadiusZ = {radius[0]}, kRadiusY = {radius[1]}, "
-                f"kRadiusX = {radius[2]};",
+                self._layers(),
                 self._stage_constants(),
                 f"constexpr int64_t kParameters = {len(self.stencil.parameters) + 1};  // and step",
                 f"constexpr bool kAcrossColumns = {'true' if self.stencil.ndim == 2 else 'false'};",
                 "",
                 self._uniform_struct(),
                 self._pointers(),
+                *self._images(),
                 self._keep_tile(),
                 *(
                     self._update(stage, planes)
@@ -121,10 +132,19 @@ class _Writer:
             ]
         )
 
+    def _layers(self) -> str:
+        """Cells of the fixed layer at each face."""
+        low, high = zip(*self.edges.layers, strict=True)
+        if self.stencil.ndim == 2:
+            low, high = (low[0], 0, low[1]), (high[0], 0, high[1])
+        names = ("LowZ", "LowY", "LowX", "HighZ", "HighY", "HighX")
+        pairs = zip(names, (*low, *high), strict=True)
+        return f"constexpr int64_t {', '.join(f'k{name} = {n}' for name, n in pairs)};"
+
     def _stage_constants(self) -> str:
         """Where each stage of a step works: planes behind the front, and rows beside an edge."""
-        slope = tile_slope(self.stencil, self.dtype)
-        shifts = dependences(self.stencil).skew().shifts
+        slope = tile_slope(self.stencil, self.dtype, self.edges)
+        shifts = dependences(self.stencil, self.edges).skew().shifts
         lines = [f"constexpr int kStages = {len(self.stages)};"]
         lines.append(f"constexpr int64_t kSlope = {slope.per_step};")
         for name, values in {"Shift": shifts, "Fall": slope.falls, "Rise": slope.rises}.items():
@@ -198,6 +218,44 @@ class _Writer:
             start += count
         return "\n".join([*lines, ""])
 
+    def _image(self, field: str, axis: str) -> str | None:
+        """The function that finds the plane, row or column read in place of one beyond a face."""
+        if axis not in AXES[-self.stencil.ndim :]:
+            return None
+        rules = self.edges.rule(field, AXES.index(axis) - 3 + self.stencil.ndim)
+        return None if rules == (STORED, STORED) else f"{self.names[field]}_{axis}"
+
+    def _images(self) -> Iterator[str]:
+        """Functions ``f0_y(y, rows)``: where what is read at y lies."""
+        images = {
+            STORED: ("i", "i"),
+            "neumann": ("2 * low - 1 - i", "2 * high - 1 - i"),
+            "mirror": ("2 * low - i", "2 * high - 2 - i"),
+            "periodic": ("i + (high - low)", "i - (high - low)"),
+        }
+        for field in self.stencil.fields:
+            for axis in AXES[-self.stencil.ndim :]:
+                name = self._image(field.name, axis)
+                if name is None:
+                    continue
+                rules = self.edges.rule(field.name, AXES.index(axis) - 3 + self.stencil.ndim)
+                below, above = images[rules[0]][0], images[rules[1]][1]
+                upper = "Z" if self.stencil.ndim == 2 and axis == "y" else axis.upper()
+                yield (
+                    f"OG_INLINE int64_t {name}(int64_t i, int64_t n) {{\n"
+                    f"  const int64_t low = kLow{upper}, high = n - kHigh{upper};\n"
+                    f"  return i < low ? {below} : i >= high ? {above} : i;\n}}\n"
+                )
+            column = self._image(field.name, "x")
+            if column is not None:
+                yield (
+                    f"OG_INLINE V {column}_load(const {self.real}* row, int64_t x, int64_t n) {{\n"
+                    "  V v;\n"
+                    "  for (int64_t l = 0; l < kLanes; ++l) {\n"
+                    f"    v[l] = row[most(0, least({column}(x + l, n), n - 1))];\n"
+                    "  }\n  return v;\n}\n"
+                )
+
     def _keep_tile(self) -> str:
         lines = ["void keep_tile(const Slab& s, int64_t t, int stage, int64_t z, const Tile& c) {"]
         for stage in range(len(self.stages)):
@@ -246,7 +304,8 @@ class _Writer:
         work = self._expressions(stage, planes)
         inputs = self._inputs(work, stage, planes)
         wide = self.vectors[stage] > 1
-        rolled = () if wide else families(assignment.expression for _, assignment in work)
+        alone = wide or self.imaged
+        rolled = () if alone else families(assignment.expression for _, assignment in work)
         lines = [
             f"void update_{stage}_{planes}(const Slab& s, const Uniform& u, int64_t t, int64_t z,",
             "                const Tile& c) {",
@@ -256,7 +315,7 @@ class _Writer:
         for (field, version, plane), name in inputs.items():
             lines.append(
                 f"  const {self.real}* const {name} = "
-                f"{self.names[field]}_plane(s, now + ({version}), z + ({plane}));"
+                f"{self.names[field]}_plane(s, now + ({version}), {self._plane(field, plane)});"
             )
         for plane in range(planes):
             for field in self._updated(stage):
@@ -270,9 +329,9 @@ class _Writer:
                 for node in self._used_uniforms(work)
             ]
         lines += [
-            "  const int64_t first = kRadiusX, last = s.columns - kRadiusX;",
-            "  const int64_t head = least((first + kLanes - 1) / kLanes * kLanes, c.x1);",
-            "  const int64_t tail = least(last / kLanes * kLanes, c.x1);",
+            *self._row_offsets(work),
+            "  const int64_t first = kLowX, last = s.columns - kHighX;",
+            *self._ends(),
             *(
                 self._block_loop(work, inputs, self.vectors[stage])
                 if wide
@@ -282,6 +341,41 @@ class _Writer:
             "",
         ]
         return "\n".join(lines)
+
+    def _plane(self, field: str, plane: int) -> str:
+        image = self._image(field, "z" if self.stencil.ndim == 3 else "y")
+        return f"z + ({plane})" if image is None else f"{image}(z + ({plane}), s.planes)"
+
+    def _ends(self) -> Iterator[str]:
+        """Vectors before ``head`` and from ``tail`` on need more than a plain load and store."""
+        reach = [0, 0]
+        for field in self.stencil.fields:
+            for side, rule in enumerate(self.edges.rule(field.name, -1)):
+                reach[side] = max(reach[side], 0 if rule == STORED else self.radius[-1])
+        low, high = (f" + {reach[0]}" if reach[0] else ""), (f" - {reach[1]}" if reach[1] else "")
+        yield f"  const int64_t head = least((first{low} + kLanes - 1) / kLanes * kLanes, c.x1);"
+        yield f"  const int64_t tail = most(0, least((last{high}) / kLanes * kLanes, c.x1));"
+
+    def _row_names(self, work: list[tuple[int, Assignment]]) -> dict[tuple[str, int], str]:
+        """Names of the distances to rows that may lie beyond a face, by field and offset."""
+        found: dict[tuple[str, int], str] = {}
+        for _, assignment in work:
+            for node in nodes(assignment.expression):
+                if isinstance(node, Access) and self.stencil.ndim == 3 and node.offset[1]:
+                    row = node.offset[1]
+                    if self._image(node.field, "y"):
+                        sign = "m" if row < 0 else "p"
+                        name = f"{self.names[node.field]}_row_{sign}{abs(row)}"
+                        found[node.field, row] = name
+        return found
+
+    def _row_offsets(self, work: list[tuple[int, Assignment]]) -> Iterator[str]:
+        for name in self._row_names(work).values():
+            yield f"  int64_t {name} = 0;"
+
+    def _row_settings(self, work: list[tuple[int, Assignment]]) -> Iterator[str]:
+        for (field, row), name in self._row_names(work).items():
+            yield f"    {name} = ({self._image(field, 'y')}(y + ({row}), s.rows) - y) * stride;"
 
     def _loop(
         self,
@@ -296,6 +390,7 @@ class _Writer:
         yield "  };"
         yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
         yield "    const int64_t row = y * stride;"
+        yield from self._row_settings(work)
         yield "    int64_t x = c.x0;"
         yield "    for (; x < head; x += kLanes) cells(row + x, x, std::true_type{});"
         yield "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});"
@@ -374,6 +469,7 @@ class _Writer:
         yield "  };"
         yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
         yield "    const int64_t row = y * stride;"
+        yield from self._row_settings(work)
         yield "    for (int v = -kReach; v < kReach; ++v) {"
         yield "      ahead(row + c.x0 + v * kLanes);"
         yield "      roll();"
@@ -477,11 +573,18 @@ class _Writer:
     def _load(self, access: Access, inputs: dict[tuple[str, int, int], str]) -> str:
         plane, row, column = self._offset(access)
         place = f"{inputs[access.field, access.level, plane]} + i"
-        if row:
+        if row and self._image(access.field, "y") and self.stencil.ndim == 3:
+            place += f" + {self.names[access.field]}_row_{'m' if row < 0 else 'p'}{abs(row)}"
+        elif row:
             place += f" {'+' if row > 0 else '-'} {abs(row)} * stride"
-        if column:
-            place += f" {'+' if column > 0 else '-'} {abs(column)}"
-        return f"load({place})"
+        image = self._image(access.field, "x")
+        if not column:
+            return f"load({place})"
+        beside = f"{'+' if column > 0 else '-'} {abs(column)}"
+        if image is None:
+            return f"load({place} {beside})"
+        beyond = f"{image}_load({place} - x, x {beside}, s.columns)"
+        return f"decltype(edge)::value ? {beyond} : load({place} {beside})"
 
     def _dispatch(self) -> str:
         """The largest group that fits into ``n`` planes; returns the planes taken."""

@@ -62,14 +62,14 @@ void level(const Slab& s, const Uniform* u, int64_t t, int stage, int64_t z0, in
   c = {most(c.y0, first_row(s, t)), least(c.y1, end_row(s, t)), most(c.x0, 0),
        least(c.x1, s.columns)};
   if (c.y0 >= c.y1 || c.x0 >= c.x1) return;
-  const int64_t a = least(most(c.y0, kRadiusY), c.y1), b = most(least(c.y1, s.rows - kRadiusY), a);
+  const int64_t a = least(most(c.y0, kLowY), c.y1), b = most(least(c.y1, s.rows - kHighY), a);
   for (int64_t z = z0; z < z1;) {
-    if (z < kRadiusZ || z >= s.planes - kRadiusZ) {
+    if (z < kLowZ || z >= s.planes - kHighZ) {
       keep_tile(s, t, stage, z, c);
       ++z;
       continue;
     }
-    const int64_t n = least(z1, s.planes - kRadiusZ) - z;
+    const int64_t n = least(z1, s.planes - kHighZ) - z;
     const int64_t taken = update_planes(s, u[t - 1], t, stage, z, n, Tile{a, b, c.x0, c.x1});
     for (int64_t i = z; i < z + taken; ++i) {
       if (c.y0 < a) keep_tile(s, t, stage, i, Tile{c.y0, a, c.x0, c.x1});

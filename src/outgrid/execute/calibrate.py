@@ -167,12 +167,12 @@ def _small(problem: Problem, room_bytes: int) -> Problem | None:
         return None
     zeros = {field.name: 0.0 for field in stencil.fields}
     values = {name: problem.parameter(name, 0) for name in stencil.parameters}
-    return Problem(stencil, (planes, *shape), problem.dtype, 1, values, "frozen", zeros)
+    return Problem(stencil, (planes, *shape), problem.dtype, 1, values, problem.boundary, zeros)
 
 
 def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -> Plan:
     """A resident plan of one sweep, two diamonds deep."""
-    slope = tile_slope(small.stencil, small.dtype).per_step
+    slope = tile_slope(small.stencil, small.dtype, small.edges).per_step
     depth = 2 * trial.levels if trial.levels > 1 else 1
     own = RunOptions(
         memory_bytes=1 << 60,

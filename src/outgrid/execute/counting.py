@@ -343,7 +343,7 @@ class _Check:
 def _readings(stencil: Stencil) -> list[list[_Reading]]:
     """What each stage reads."""
     along = dependences(stencil).readings
-    across = dependences(stencil, 1).readings if stencil.ndim == 3 else along
+    across = dependences(stencil, axis=1).readings if stencil.ndim == 3 else along
     found: list[list[_Reading]] = [[] for _ in stencil.stages]
     for one, other in zip(along, across, strict=True):
         rows = (other.low, other.high) if stencil.ndim == 3 else (0, 0)

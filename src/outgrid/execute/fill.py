@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from outgrid.errors import DefinitionError
 from outgrid.native import Buffer, as_array
 from outgrid.plan.model import Arrival
+from outgrid.stencil.boundary import STORED
 from outgrid.stencil.initial import InitialExpression, evaluate, rows_together
 from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.stencil.symbol import AXES
 from outgrid.storage import Planes, Store, Transfers
 from outgrid.storage.npy import read_header, stream_npy
 
@@ -108,8 +110,7 @@ def _fill_level(
         _wait_for(tickets[turn], transfers, ended)
         cells = as_array(buffers[turn], problem.dtype, count=math.prod(shape)).reshape(shape)
         cells[...] = values
-        if layer is not None:
-            _fix_layer(cells, block, problem, layer)
+        _fix_layers(cells, block, problem, arrival, layer)
         odd += int(cells.size - np.count_nonzero(np.isfinite(cells)))
         if seen is not None:
             seen(arrival, block.planes, block.rows, cells)
@@ -165,42 +166,46 @@ def _values(problem: Problem, name: str) -> Iterator[NDArray[np.generic]]:
                 )
 
 
-def _layers(
-    problem: Problem, arrival: Arrival
-) -> Iterator[NDArray[np.generic] | np.float64 | None]:
-    """What the boundary layer of each block is set to; None leaves it as it is.
+def _layers(problem: Problem, arrival: Arrival) -> Iterator[NDArray[np.generic] | None]:
+    """Where fixed layers without a value have theirs from; None leaves them as they are.
 
     The layer of an earlier level is that of the current one, since it never changes.
     """
-    value = problem.boundary.value
     earlier = (
         arrival.level < 0
         and problem.initial[initial_name(arrival)] is not (problem.initial[arrival.field])
     )
-    if earlier and value is None:
+    if earlier:
         yield from _values(problem, arrival.field)
         return
-    fixed = None if arrival.constant or value is None else np.float64(value)
     for _ in _blocks(problem):
-        yield fixed
+        yield None
 
 
-def _fix_layer(
+def _fix_layers(
     cells: NDArray[np.generic],
     block: _Block,
     problem: Problem,
-    layer: NDArray[np.generic] | np.float64,
+    arrival: Arrival,
+    given: NDArray[np.generic] | None,
 ) -> None:
-    """Set the boundary layer of a block to that of ``layer``."""
-    given = np.broadcast_to(np.asarray(layer, dtype=cells.dtype), cells.shape)
-    shape, radius = problem.shape, problem.stencil.radius
-    axes = [(block.planes, shape[0], radius[0]), (range(shape[-1]), shape[-1], radius[-1])]
+    """Set the fixed layers of a block: from ``given``, then by value."""
+    if arrival.constant:
+        return
+    axes = {0: (0, block.planes.start), problem.ndim - 1: (2, 0)}
     if problem.ndim == 3:
-        axes.insert(1, (block.rows, shape[1], radius[1]))
-    else:
-        axes.insert(1, (range(1), 1, 0))
-    for axis, (part, extent, reach) in enumerate(axes):
-        inner, outer = np.moveaxis(cells, axis, 0), np.moveaxis(given, axis, 0)
-        low, high = max(0, reach - part.start), max(0, extent - reach - part.start)
-        inner[:low] = outer[:low]
-        inner[high:] = outer[high:]
+        axes[1] = (1, block.rows.start)
+    parts: list[tuple[tuple[slice, ...], float | None]] = []
+    for axis, inside in enumerate(problem.interior):
+        place, begin = axes[axis]
+        for side, ends in (("-", (0, inside.start)), ("+", (inside.stop, problem.shape[axis]))):
+            if problem.edges.rule(arrival.field, axis)[side == "+"] == STORED:
+                start, stop = (max(0, end - begin) for end in ends)
+                value = problem.boundary.face(arrival.field, AXES[axis - problem.ndim], side).value
+                parts.append(((*[slice(None)] * place, slice(start, stop)), value))
+    for part, _ in parts:
+        if given is not None:
+            cells[part] = given[part]
+    for part, value in parts:
+        if value is not None:
+            cells[part] = value

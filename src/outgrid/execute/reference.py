@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from outgrid.errors import UsageError
 from outgrid.execute.rounding import bounded
 from outgrid.stencil import expression as ex
+from outgrid.stencil.boundary import STORED
 from outgrid.stencil.expression import Access, Constant, Parameter
 from outgrid.stencil.initial import InitialExpression, evaluate
 from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import ArrayDigest, Initial
 from outgrid.units import suggest
 
@@ -108,12 +110,24 @@ def _values_and_bounds(
 def _read(problem: Problem, arrays: Arrays, access: Access) -> NDArray[Any]:
     """The values read by all interior cells: the interior, moved by the offset."""
     name = access.field if access.level == 0 else f"{access.field}{PREVIOUS}"
-    return arrays[name][
-        tuple(
-            slice(inside.start + offset, inside.stop + offset)
-            for inside, offset in zip(problem.interior, access.offset, strict=True)
-        )
-    ]
+    places = (
+        [_place(index + offset, inside, problem.edges.rule(access.field, axis)) for index in inside]
+        for axis, (inside, offset) in enumerate(zip(problem.interior, access.offset, strict=True))
+    )
+    return arrays[name][np.ix_(*places)]
+
+
+def _place(index: int, inside: range, rules: tuple[str, str]) -> int:
+    """Where the value is that is read at `index` along an axis."""
+    rule = rules[0] if index < inside.start else rules[1]
+    if inside.start <= index < inside.stop or rule == STORED:
+        return index
+    low = index < inside.start
+    if rule == "periodic":
+        return index + len(inside) if low else index - len(inside)
+    edge = inside.start if low else inside.stop - 1
+    between = 0 if rule == "mirror" else -1 if low else 1  # the mirror beside the cell, or in it
+    return 2 * edge + between - index
 
 
 def _replace(problem: Problem, arrays: Arrays, new: Mapping[str, Any]) -> None:
@@ -142,19 +156,30 @@ def _start(problem: Problem, initial: Mapping[str, NDArray[Any]] | None) -> Arra
             raise UsageError(f"the initial array of {name!r} is missing")
         _check_fit(problem, name, given[name].shape, given[name].dtype)
         state[name] = np.array(given[name])
-    inside = _interior(problem)
     for field in problem.stencil.evolving:
-        if problem.boundary.value is not None:
-            _fill_layer(state[field.name], problem.boundary.value, inside)
+        layers = [part for part in _layers(problem) if _is_fixed(problem, field.name, *part[:2])]
+        for axis, side, part in layers:
+            value = problem.boundary.face(field.name, AXES[axis - problem.ndim], side).value
+            if value is not None:
+                state[field.name][part] = value
         if field.levels == 2:
-            _fill_layer(state[f"{field.name}{PREVIOUS}"], state[field.name], inside)
+            for _, _, part in layers:
+                state[f"{field.name}{PREVIOUS}"][part] = state[field.name][part]
     return state
 
 
-def _fill_layer(array: NDArray[Any], values: Any, inside: tuple[slice, ...]) -> None:
-    kept = array[inside].copy()
-    array[...] = values
-    array[inside] = kept
+def _layers(problem: Problem) -> list[tuple[int, str, tuple[slice, ...]]]:
+    """(axis, side, cells) of the fixed layers, later ones over earlier ones."""
+    found: list[tuple[int, str, tuple[slice, ...]]] = []
+    for axis, inside in enumerate(problem.interior):
+        before = (slice(None),) * axis
+        found.append((axis, "-", (*before, slice(0, inside.start))))
+        found.append((axis, "+", (*before, slice(inside.stop, None))))
+    return found
+
+
+def _is_fixed(problem: Problem, field: str, axis: int, side: str) -> bool:
+    return problem.edges.rule(field, axis)[side == "+"] == STORED
 
 
 def _check_fit(problem: Problem, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outgrid.plan.skew import Reading, Skew, Writing, solve
+from outgrid.stencil.boundary import Edges
 from outgrid.stencil.expression import accesses
 from outgrid.stencil.model import Field, Stencil
 
@@ -64,10 +65,13 @@ def ring_count(field: Field, stencil: Stencil) -> int:
     return field.levels + beside
 
 
-def dependences(stencil: Stencil, axis: int = 0) -> Dependences:
+def dependences(stencil: Stencil, edges: Edges | None = None, axis: int = 0) -> Dependences:
     """Readings and writings of every stage along ``axis``, in the same order for each axis.
 
-    A fixed cell reads its own level one step back.
+    Without ``edges`` all faces are fixed.
+
+    A fixed cell reads its own level one step back. A mirror turns what is read beyond a face
+    round, to no larger a distance on either side.
     """
     readings: list[Reading] = []
     writings: list[Writing] = []
@@ -83,6 +87,8 @@ def dependences(stencil: Stencil, axis: int = 0) -> Dependences:
                 along = access.offset[axis]
                 reach[key] = (min(low, along), max(high, along))
         for (name, version), (low, high) in reach.items():
+            if edges is not None and edges.mirrored(name, axis):
+                low, high = min(low, -high), max(high, -low)
             readings.append(Reading(number, name, version, low, high))
     return Dependences(len(stencil.stages), tuple(readings), tuple(writings))
 

@@ -30,6 +30,7 @@ from outgrid.plan.sizing import Sizing, given_steps, split_steps
 from outgrid.plan.strips import Strips
 from outgrid.plan.tiling import choose_tile, tile_levels
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.symbol import AXES
 from outgrid.units import format_bytes
 
 SCHEMES = ("skewed", "plain", "overlapped")
@@ -137,8 +138,24 @@ class _Choice:
         """Staging buffers of the I/O queue, beside the window."""
         return self.options.queue_depth * self.options.request_bytes if layout.staged else 0
 
+    @property
+    def streamed(self) -> str:
+        """Name of the axis that a grid is streamed along."""
+        return AXES[-self.problem.ndim]
+
+    @property
+    def closed(self) -> bool:
+        """Whether the first plane reads the last one: no plane can leave before all are updated."""
+        return self.problem.edges.periodic(0)
+
     def _check_options(self) -> None:
         options, planes = self.options, self.problem.shape[0]
+        if self.closed and options.tier == "direct":
+            raise UsageError(
+                f"a grid that is periodic along {self.streamed}, its first axis, is updated in"
+                " memory only, so tier direct cannot be met; leave tier out, or let another axis be"
+                " the periodic one"
+            )
         if options.scheme is not None and options.scheme not in SCHEMES:
             raise UsageError(
                 f"scheme {options.scheme!r} is not known; choose one of {', '.join(SCHEMES)}"
@@ -278,7 +295,7 @@ class _Choice:
 
     def _residencies(self) -> tuple[bool, ...]:
         tier = self.options.tier
-        if tier == "memory":
+        if tier == "memory" or self.closed:
             return (True,)
         return (False,) if tier == "direct" else (True, False)
 
@@ -297,6 +314,8 @@ class _Choice:
         Slabs let these two overlap with the transfers; between them a slab only costs a start and
         an end of the threads' work. So either one slab, or a few.
         """
+        if self.closed:
+            return [self.sizing.whole_planes(max(self._depths(1, resident=True), default=0))]
         if self.options.slab_planes is not None:
             return [self.options.slab_planes]
         planes = RESIDENT_SLAB_BYTES // self.whole.pitch_bytes
@@ -393,7 +412,7 @@ class _Choice:
     def _rate(self, tile: Tile, depth: int, slab: int) -> float:
         """Updates per second, from the tile's own measurement if there is one."""
         skew = self.sizing.skew.per_step
-        levels = tile_levels(tile, self.problem.stencil, self.problem.dtype)
+        levels = tile_levels(tile, self.problem)
         sample = self.calibration.of(levels, tile.planes) if self.calibration else None
         if self.calibration and sample is not None:
             if levels == 1:
@@ -423,11 +442,13 @@ class _Choice:
         if fits:
             message += f"depth {fits} fits, or "
         # Rounded up, and in whole units: what is said here is going to be typed.
+        if self.closed:
+            message += f"a grid that is periodic along {self.streamed} has to fit into memory; "
         return InfeasiblePlan(message + f"a limit of {-(-needed // (1 << 20))} MiB fits")
 
     def _candidates_at_least(self) -> Iterator[_Candidate]:
         depth = self.options.depth or 1
-        resident = self.options.tier == "memory"
+        resident = self._residencies()[-1]
         slabs = self._resident_slabs() if resident else [1, *self._slabs()[:1]]
         for slab in slabs[-1:] if self.options.slab_planes else slabs:
             for height in self._heights_at_least():
@@ -465,8 +486,10 @@ class _Choice:
                 f"planes pass in {chosen.strips.count(deepest)} strips of {chosen.strips.height} "
                 "rows; their seams are written and read again"
             )
+        if self.closed:
+            notes.append(f"periodic along {self.streamed}: every step is made over the whole grid")
         notes.append("kernel rate measured" if self.calibration else "kernel rate estimated")
-        levels = tile_levels(chosen.tile, problem.stencil, problem.dtype)
+        levels = tile_levels(chosen.tile, problem)
         across = "rows" if problem.stencil.ndim == 3 else "columns"
         if chosen.tile.order == "diamond":
             notes.append(

@@ -37,7 +37,7 @@ class Sizing:
     @cached_property
     def found(self) -> Dependences:
         """Readings and writings along the streamed axis."""
-        return dependences(self.problem.stencil)
+        return dependences(self.problem.stencil, self.problem.edges)
 
     @cached_property
     def skew(self) -> Skew:
@@ -51,8 +51,10 @@ class Sizing:
 
     @property
     def can_cut(self) -> bool:
-        """Whether planes may pass in strips: in 3-D, for stencils of one stage."""
-        return self.problem.ndim == 3 and len(self.problem.stencil.stages) == 1
+        """Whether planes may pass in strips: in 3-D, for stencils of one stage, with ends in y."""
+        problem = self.problem
+        ends = not (problem.edges.periodic(0) or problem.edges.periodic(1))
+        return problem.ndim == 3 and len(problem.stencil.stages) == 1 and ends
 
     def strips(self, depth: int, height: int | None = None) -> Strips:
         """Strips of ``height`` rows, or whole planes, for sweeps of up to ``depth`` steps."""
@@ -202,6 +204,10 @@ class Sizing:
         apart = planes + max(ahead)
         least = planes + reach if resident else max(apart, reach + TURNAROUND_SLABS * slab)
         return -(-least // slab) * slab
+
+    def whole_planes(self, depth: int) -> int:
+        """A slab in which a whole sweep of ``depth`` steps begins and ends."""
+        return self.problem.shape[0] + self.skew.per_step * depth + max(self.skew.shifts)
 
     def rings(
         self, depths: tuple[int, ...], slab: int, resident: bool, seams: bool = False

@@ -9,6 +9,7 @@ from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
 from outgrid.plan.lifetime import dependences
 from outgrid.plan.model import Tile
 from outgrid.plan.skew import Slope, solve_both_ways
+from outgrid.stencil.boundary import Edges
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import Problem
 
@@ -16,21 +17,22 @@ FRONT_PLANES = 4  # planes per step of the front: rows of one column are shared 
 MOST_LEVELS = 64  # beyond, a diamond gains little and the pipeline through it gets long
 
 
-def tile_slope(stencil: Stencil, dtype: str) -> Slope:
+def tile_slope(stencil: Stencil, dtype: str, edges: Edges | None = None) -> Slope:
     """How edges of diamonds move: rows in 3-D, whole lines of columns in 2-D.
 
     For one symmetric stage this is the radius, rounded up to a line.
     """
-    found = dependences(stencil, axis=1)
+    found = dependences(stencil, edges, axis=1)
     unit = 1 if stencil.ndim == 3 else LINE_BYTES // ITEM_BYTES[dtype]
     return solve_both_ways(found.stages, found.readings, found.writings, unit)
 
 
-def tile_levels(tile: Tile, stencil: Stencil, dtype: str) -> int:
+def tile_levels(tile: Tile, problem: Problem) -> int:
     """Levels H between rows of diamonds: a diamond of D cells widens by the slope for H levels."""
     if tile.order != "diamond":
         return 1
-    return max(1, tile.rows // (2 * tile_slope(stencil, dtype).per_step))
+    slope = tile_slope(problem.stencil, problem.dtype, problem.edges)
+    return max(1, tile.rows // (2 * slope.per_step))
 
 
 def choose_tile(
@@ -51,7 +53,10 @@ def choose_tile(
     stencil = problem.stencil
     if depth < 2:
         return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
-    slope = tile_slope(stencil, problem.dtype).per_step
+    if problem.edges.periodic(0) or problem.edges.periodic(1):
+        # Fronts and diamonds would have to close round the axis.
+        return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
+    slope = tile_slope(stencil, problem.dtype, problem.edges).per_step
     arrays = sum(2 if field.evolving else 1 for field in stencil.fields)
     item = ITEM_BYTES[problem.dtype]
     across = problem.shape[-1] * item if stencil.ndim == 3 else item

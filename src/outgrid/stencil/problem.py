@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
+from outgrid.stencil.boundary import STORED, Boundary, Edges, boundary_of, edges_of
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.model import Stencil
@@ -29,37 +30,9 @@ from outgrid.units import suggest
 __all__ = ["PREVIOUS", "Boundary", "Problem"]
 
 _DTYPES = ("float32", "float64")
-_KINDS = ("dirichlet", "frozen")
 _LARGEST_BYTES = 2**63 - 1
 PREVIOUS = ".previous"
 """Ends the name of the previous time level, as in "u.previous"."""
-
-
-@dataclass(frozen=True, slots=True)
-class Boundary:
-    """What surrounds the interior: a layer of fixed cells, `radius` wide on each side of each axis.
-
-    "dirichlet" with a `value` gives the layer of every evolving field that value; without one, and
-    for "frozen", the layer keeps what `initial` gives there. It never changes. Coefficient fields
-    keep their own values everywhere.
-    """
-
-    kind: str = "dirichlet"
-    value: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.kind not in _KINDS:
-            raise DefinitionError(f"unknown boundary {self.kind!r}{suggest(self.kind, _KINDS)}")
-        if self.value is None:
-            return
-        if self.kind == "frozen":
-            raise DefinitionError(
-                f"a frozen boundary keeps its initial values and takes no value {self.value!r}; use"
-                ' kind "dirichlet"'
-            )
-        if not is_number(self.value) or not math.isfinite(self.value):
-            raise DefinitionError(f"the boundary value {self.value!r} is not a finite number")
-        object.__setattr__(self, "value", float(self.value))
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
@@ -69,9 +42,10 @@ class Problem:
     `shape` counts all cells, slowest axis first, the boundary layer included. `initial` has an
     entry for every array that is read at the first step: each field, and "u.previous" for a field
     u of second order in time, which begins as u does unless given (zero velocity). The boundary
-    layer of u.previous is that of u. `parameters` are numbers, or sequences of one number per
-    step. Steps are counted from `first_step`, which `outgrid.step` begins with. Problems with equal
-    `digest` have equal answers, as long as the files they name do not change.
+    layer of u.previous is that of u. `edges` is what `boundary` means for the stencil.
+    `parameters` are numbers, or sequences of one number per step. Steps are counted from
+    `first_step`, which `outgrid.step` begins with. Problems with equal `digest` have equal answers,
+    as long as the files they name do not change.
     """
 
     stencil: Stencil
@@ -82,6 +56,7 @@ class Problem:
     boundary: Boundary
     initial: Mapping[str, Initial]
     first_step: int
+    edges: Edges
 
     def __init__(
         self,
@@ -101,7 +76,9 @@ class Problem:
         """
         extents = _checked_shape(shape)
         rule = _checked_stencil(stencil, len(extents))
-        _check_extents(extents, rule)
+        around = _checked_boundary(boundary, _checked_dtype(dtype, rule))
+        edges = edges_of(rule, around)
+        _check_extents(extents, rule, edges)
         for attribute, value in {
             "stencil": rule,
             "shape": extents,
@@ -109,7 +86,8 @@ class Problem:
             "steps": _checked_steps("steps", steps),
             "first_step": _checked_steps("first_step", first_step),
             "parameters": _checked_parameters(parameters or {}, rule, dtype, steps),
-            "boundary": _checked_boundary(boundary, dtype),
+            "boundary": around,
+            "edges": edges,
             "initial": _checked_initial(initial or {}, rule, extents, dtype),
         }.items():
             object.__setattr__(self, attribute, value)
@@ -151,8 +129,8 @@ class Problem:
     def interior(self) -> tuple[range, ...]:
         """Per axis the indices of the cells that are updated."""
         return tuple(
-            range(radius, extent - radius)
-            for radius, extent in zip(self.stencil.radius, self.shape, strict=True)
+            range(low, extent - high)
+            for (low, high), extent in zip(self.edges.layers, self.shape, strict=True)
         )
 
     @property
@@ -211,7 +189,7 @@ class Problem:
                 name: list(value) if isinstance(value, tuple) else value
                 for name, value in sorted(self.parameters.items())
             },
-            "boundary": {"kind": self.boundary.kind, "value": self.boundary.value},
+            "boundary": self.boundary.to_dict(),
             "initial": {name: initial_to_dict(self.initial[name]) for name in sorted(self.initial)},
         }
 
@@ -280,13 +258,17 @@ def _checked_stencil(stencil: object, ndim: int) -> Stencil:
     return stencil
 
 
-def _check_extents(shape: tuple[int, ...], stencil: Stencil) -> None:
+def _check_extents(shape: tuple[int, ...], stencil: Stencil, edges: Edges) -> None:
     names = AXES[-len(shape) :]
-    for axis, extent, radius in zip(names, shape, stencil.radius, strict=True):
-        if extent < 2 * radius + 1:
+    for axis, (name, extent, radius) in enumerate(zip(names, shape, stencil.radius, strict=True)):
+        layer = sum(edges.layers[axis])
+        rules = {rule for field in stencil.fields for rule in edges.rule(field.name, axis)}
+        # An image is that of cells inside.
+        inside = max(1, radius + ("mirror" in rules) if rules != {STORED} else 1)
+        if extent < layer + inside:
             raise DefinitionError(
-                f"extent {extent} along {axis} in shape {shape} leaves no interior: stencil"
-                f" {stencil.name!r} reaches {radius} cells, so at least {2 * radius + 1} are needed"
+                f"extent {extent} along {name} in shape {shape} leaves no interior: stencil"
+                f" {stencil.name!r} reaches {radius} cells, so at least {layer + inside} are needed"
             )
 
 
@@ -350,21 +332,13 @@ def _checked_number(name: str, value: object, dtype: str) -> float:
     return float(value)
 
 
-def _checked_boundary(boundary: object, dtype: str) -> Boundary:
-    if isinstance(boundary, str):
-        boundary = Boundary(boundary)
-    if isinstance(boundary, Mapping):
-        entries = cast("Mapping[str, Any]", boundary)
-        for key in entries:
-            if key not in ("kind", "value"):
-                raise DefinitionError(
-                    f"a boundary has no entry {key!r}{suggest(key, ('kind', 'value'))}"
-                )
-        boundary = Boundary(**entries)
-    if not isinstance(boundary, Boundary):
-        raise DefinitionError(f"{boundary!r} is no boundary; give one of {', '.join(_KINDS)}")
-    if boundary.value is not None:
-        check_range("the boundary value", boundary.value, dtype)
+def _checked_boundary(given: object, dtype: str) -> Boundary:
+    boundary = boundary_of(given)
+    parts = [boundary, *(each for _, each in boundary.fields)]
+    parts += [face for part in parts for _, face in part.faces]
+    for part in parts:
+        if part.value is not None:
+            check_range("the boundary value", part.value, dtype)
     return boundary
 
 

@@ -28,8 +28,9 @@ from outgrid.stencil.expression import (
 )
 from outgrid.stencil.model import Assignment, Field, Stage, Stencil
 from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.stencil.symbol import AXES
 
-__all__ = ["machines", "problems", "run_options", "stencils"]
+__all__ = ["boundaries", "machines", "problems", "run_options", "stencils"]
 
 _WEIGHTS = (0.5, -0.25, 0.1, -0.3, 1 / 3, 1.0)
 # Rows of these many cells let planes move without staging; all others are staged.
@@ -163,16 +164,18 @@ def problems(
     most_planes: int = 48,
     most_cells: int = 24,
     with_arrays: bool = True,
+    around: st.SearchStrategy[Any] | None = None,
 ) -> Problem:
     """Problems of `rules` (any stencil if left out) on grids from the smallest possible on.
 
     Grids have up to `most_planes` planes beyond the smallest number, and up to `most_cells` cells
     along the other axes, or rows long enough that planes fill whole blocks of a file. With arrays,
     initial values are random in [0, 1); without, they are numbers, so that problems are cheap.
+    `around` gives boundaries; left out, they are any.
     """
     stencil = draw(stencils() if rules is None else rules)
     dtype = draw(st.sampled_from(["float32", "float64"]))
-    extents = [2 * reach + 1 for reach in stencil.radius]
+    extents = [3 * reach + 1 for reach in stencil.radius]
     extents[0] += draw(st.integers(0, most_planes))
     for axis in range(1, stencil.ndim):
         extents[axis] += draw(st.integers(0, most_cells))
@@ -185,7 +188,7 @@ def problems(
         initial[field.name] = _values(draw, generator, shape, with_arrays)
         if field.levels == 2 and draw(st.booleans()):
             initial[field.name + PREVIOUS] = _values(draw, generator, shape, with_arrays)
-    boundary = draw(st.sampled_from(["dirichlet", "frozen", {"kind": "dirichlet", "value": 0.5}]))
+    boundary = draw(boundaries(stencil) if around is None else around)
     steps = draw(st.integers(0, most_steps))
     table = tuple(generator.random(steps) - 0.5)
     return Problem(
@@ -198,6 +201,25 @@ def problems(
         initial,
         draw(st.sampled_from([0, 2])),
     )
+
+
+@st.composite
+def boundaries(draw: st.DrawFn, stencil: Stencil) -> str | dict[str, Any]:
+    """Fixed layers on all sides, or any rule at each face, some of them for one field only."""
+    if draw(st.booleans()):
+        return draw(st.sampled_from(["dirichlet", "frozen", {"kind": "dirichlet", "value": 0.5}]))
+    kinds = st.sampled_from(["dirichlet", "neumann", "mirror", 0.5])
+    found: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    for axis in AXES[-stencil.ndim :]:
+        if draw(st.integers(0, 3)) == 0:
+            found[axis] = "periodic"
+            continue
+        found |= {f"{axis}{side}": draw(kinds) for side in "-+"}
+        own[f"{axis}-"] = draw(kinds)
+    if own and draw(st.booleans()):
+        found["fields"] = {draw(st.sampled_from([field.name for field in stencil.evolving])): own}
+    return found
 
 
 def _values(
@@ -233,9 +255,10 @@ def run_options(
 ) -> RunOptions:
     """Ways to run `problem` under a limit of `memory`; `fixed` are entries that are not drawn."""
     planes = problem.shape[0]
+    tiers = [] if problem.edges.periodic(0) else ["direct", "direct", "direct"]
     given: dict[str, Any] = {
         "memory": memory,
-        "tier": draw(st.sampled_from(["direct", "direct", "direct", "memory", "auto"])),
+        "tier": draw(st.sampled_from([*tiers, "memory", "auto"])),
         "depth": draw(st.none() | st.integers(1, 12)),
         "slab_planes": draw(st.none() | st.integers(1, min(9, planes))),
         "tile_rows": draw(st.none() | st.integers(1, 20)),

@@ -214,3 +214,25 @@ def test_a_grid_larger_than_the_machine_is_planned():
     wave = planned(problem((2048, 2048, 2048), 1000, "wave:8"), memory="8GiB")
     assert wave.disk_bytes >= 5 * 2048**3 * 8
     assert wave.skew == 4
+
+
+def closed(shape=(64, 64, 64)):
+    return Problem("heat7", shape, "float64", 100, boundary={"z": "periodic"}, initial={"u": 0.0})
+
+
+def test_a_grid_that_is_closed_along_the_stream_stays_in_memory():
+    found = planned(closed())
+    assert found.resident
+    assert found.slab_planes >= 64 + found.depth
+    assert "periodic along z" in found.explain()
+    with pytest.raises(UsageError, match=r"periodic along z, its first axis, .* tier direct"):
+        planned(closed(), tier="direct")
+    with pytest.raises(InfeasiblePlan, match="periodic along z has to fit into memory; a limit of"):
+        planned(closed((1024, 1024, 1024)))
+
+
+def test_tiles_do_not_close_round_a_periodic_axis():
+    around = {"boundary": {"y": "periodic"}, "initial": {"u": 0.0}}
+    found = planned(Problem("heat7", (1024, 256, 1024), "float64", 100, **around))
+    assert not found.resident
+    assert (found.tile.order, found.depth > 1) == ("level", True)

@@ -1,0 +1,201 @@
+"""What lies around the cells that are updated: per face a fixed layer, a mirror, or the other side.
+
+A face is fixed for a field if the grid holds a layer of cells there that never change. Beyond a
+face that is not fixed there is nothing: what a stencil reads there is the value of another cell.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil.model import Stencil
+from outgrid.stencil.symbol import AXES, is_number
+from outgrid.units import suggest
+
+__all__ = ["KINDS", "STORED", "Boundary", "Edges", "boundary_of", "edges_of"]
+
+FIXED = ("dirichlet", "frozen")
+KINDS = (*FIXED, "neumann", "mirror", "periodic")
+STORED = "stored"
+"""The rule of a face whose cells are there to be read."""
+SIDES = ("-", "+")
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """What surrounds the interior: one kind for all faces, others for some of them.
+
+    "dirichlet" with a `value` gives the layer of every evolving field that value; without one, and
+    for "frozen", the layer keeps what `initial` gives there. It never changes. "neumann" mirrors
+    cells at the face between the outermost cell and the next (zero gradient), "mirror" at the
+    centre of the outermost cell, "periodic" goes on at the opposite face.
+
+    `faces` are pairs of a name, an axis ("x") or one side of it ("x-", "x+"), and a Boundary;
+    `fields` pairs of the name of a field and what holds for it alone. The narrower one counts.
+    """
+
+    kind: str | None = "dirichlet"
+    value: float | None = None
+    faces: tuple[tuple[str, "Boundary"], ...] = ()
+    fields: tuple[tuple[str, "Boundary"], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind is not None and self.kind not in KINDS:
+            raise DefinitionError(f"unknown boundary {self.kind!r}{suggest(self.kind, KINDS)}")
+        if self.value is None:
+            return
+        if self.kind != "dirichlet":
+            raise DefinitionError(
+                f"a {self.kind} boundary takes no value {self.value!r}; use kind"
+                ' "dirichlet", or give the values of a fixed layer by the initial values'
+            )
+        if not is_number(self.value) or not math.isfinite(self.value):
+            raise DefinitionError(f"the boundary value {self.value!r} is not a finite number")
+        object.__setattr__(self, "value", float(self.value))
+
+    def face(self, field: str, axis: str, side: str) -> "Boundary":
+        """What holds for a field at the face of an axis, `side` being "-" or "+"."""
+        own = dict(self.fields).get(field)
+        for boundary in (own, self):
+            if boundary is None:
+                continue
+            faces = dict(boundary.faces)
+            for name in (axis + side, axis):
+                if name in faces:
+                    return faces[name]
+            if boundary.kind is not None:
+                return boundary
+        return Boundary()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form, which `boundary_of` reads."""
+        found: dict[str, Any] = {"kind": self.kind, "value": self.value}
+        found |= {name: face.to_dict() for name, face in self.faces}
+        if self.fields:
+            found["fields"] = {name: each.to_dict() for name, each in self.fields}
+        return found
+
+
+def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
+    """The boundary that a text, a number, a mapping or a Boundary means.
+
+    A mapping has "kind" and "value", entries for faces ("z", "y-", "x+"), each a kind, a number
+    (dirichlet) or a mapping again, and "fields" with a mapping by name. Raises DefinitionError.
+    """
+    if isinstance(given, Boundary):
+        return given
+    if isinstance(given, str):
+        return Boundary(given)
+    if is_number(given) and default is None:
+        return Boundary("dirichlet", float(given))
+    if not isinstance(given, Mapping):
+        raise DefinitionError(
+            f"{given!r} is no boundary; give one of {', '.join(KINDS)}, or a mapping by face"
+        )
+    entries = cast("Mapping[str, Any]", given)
+    names = [axis + side for axis in AXES for side in ("", *SIDES)]
+    known = ("kind", "value", "fields", *names)
+    for key in entries:
+        if key not in known:
+            raise DefinitionError(f"a boundary has no entry {key!r}{suggest(key, known)}")
+    kind = entries.get("kind", "dirichlet" if entries.get("value") is not None else default)
+    return Boundary(
+        kind,
+        entries.get("value"),
+        tuple((name, boundary_of(entries[name], None)) for name in names if name in entries),
+        tuple(
+            (name, boundary_of(entries["fields"][name], None))
+            for name in sorted(entries.get("fields", {}))
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """What a boundary means for a stencil.
+
+    `layers` are the widths of the fixed layer, low and high, of each axis. `rules` say for each
+    field and axis what lies beyond the low and the high end of the interior: STORED cells, or a
+    "neumann", "mirror" or "periodic" image of the interior.
+    """
+
+    layers: tuple[tuple[int, int], ...]
+    rules: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+
+    @classmethod
+    def fixed(cls, stencil: Stencil) -> "Edges":
+        """A fixed layer on all sides."""
+        stored = ((STORED, STORED),) * stencil.ndim
+        return cls(
+            tuple((radius, radius) for radius in stencil.radius),
+            tuple((field.name, stored) for field in stencil.fields),
+        )
+
+    def rule(self, field: str, axis: int) -> tuple[str, str]:
+        """What lies beyond both ends of the interior along an axis, for one field."""
+        return dict(self.rules)[field][axis]
+
+    def mirrored(self, field: str, axis: int) -> bool:
+        """Whether a field is read as its mirror image beyond a face of the axis."""
+        return any(rule in ("neumann", "mirror") for rule in self.rule(field, axis))
+
+    def periodic(self, axis: int) -> bool:
+        """Whether the axis goes on at its other end."""
+        return any(rules[axis][0] == "periodic" for _, rules in self.rules)
+
+
+def edges_of(stencil: Stencil, boundary: Boundary) -> Edges:
+    """Layers and rules. Raises DefinitionError where a boundary does not fit the stencil."""
+    _check_names(stencil, boundary)
+    axes = AXES[-stencil.ndim :]
+    layers: list[tuple[int, int]] = []
+    rules: dict[str, list[tuple[str, str]]] = {field.name: [] for field in stencil.fields}
+    for axis, radius in zip(axes, stencil.radius, strict=True):
+        kinds = {
+            field.name: tuple(str(boundary.face(field.name, axis, side).kind) for side in SIDES)
+            for field in stencil.evolving
+        }
+        _check_periodic(stencil, axis, kinds)
+        low, high = (
+            radius if any(of[side] in FIXED for of in kinds.values()) else 0 for side in (0, 1)
+        )
+        layers.append((low, high))
+        common = next(iter(kinds.values()))
+        for field in stencil.fields:
+            own = kinds.get(field.name, common)
+            stored = [width > 0 and not field.evolving for width in (low, high)]
+            rules[field.name].append(
+                (
+                    STORED if stored[0] or own[0] in FIXED or radius == 0 else own[0],
+                    STORED if stored[1] or own[1] in FIXED or radius == 0 else own[1],
+                )
+            )
+    return Edges(tuple(layers), tuple((name, tuple(found)) for name, found in rules.items()))
+
+
+def _check_names(stencil: Stencil, boundary: Boundary) -> None:
+    absent = AXES[: -stencil.ndim]
+    for faces in (boundary.faces, *(each.faces for _, each in boundary.fields)):
+        for name, _ in faces:
+            if name[0] in absent:
+                raise DefinitionError(
+                    f"stencil {stencil.name!r} is {stencil.ndim}-D and has no face {name!r}"
+                )
+    for name, _ in boundary.fields:
+        if not stencil.field(name).evolving:
+            raise DefinitionError(
+                f"{name!r} is never updated: a boundary is for fields that are, and coefficients"
+                " follow them"
+            )
+
+
+def _check_periodic(stencil: Stencil, axis: str, kinds: dict[str, tuple[str, ...]]) -> None:
+    found = {kind == "periodic" for of in kinds.values() for kind in of}
+    if len(found) > 1:
+        named = ", ".join(f"{name}: {low} and {high}" for name, (low, high) in kinds.items())
+        raise DefinitionError(
+            f"stencil {stencil.name!r} is periodic along {axis} in part ({named}); both faces and"
+            " all evolving fields have to be"
+        )

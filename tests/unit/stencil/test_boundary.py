@@ -1,0 +1,108 @@
+"""What a boundary means for a stencil, and which ones are refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from outgrid.errors import DefinitionError
+from outgrid.execute.reference import run_reference
+from outgrid.stencil.boundary import Boundary, boundary_of
+from outgrid.stencil.definition import stencil
+from outgrid.stencil.problem import Problem
+
+
+@stencil(ndim=2)
+def coupled(u, v, c):
+    """Each step moves u up by a row and v right by two columns."""
+    return u[-1, 0] * c, v[0, -2] + 0 * u[1, 0] + 0 * v[0, 2]
+
+
+def problem(boundary: Any, shape: tuple[int, int] = (5, 9), **initial: Any) -> Problem:
+    given = {"u": "1 + y", "v": "1 + x", "c": 1.0} | initial
+    return Problem(coupled, shape, "float64", 1, boundary=boundary, initial=given)
+
+
+def test_the_narrowest_rule_counts() -> None:
+    boundary = boundary_of(
+        {"kind": "frozen", "y": "neumann", "y+": 2, "fields": {"v": {"y": "mirror", "x-": 3}}}
+    )
+    faces = {
+        (field, axis + side): boundary.face(field, axis, side)
+        for field in "uv"
+        for axis in "yx"
+        for side in "-+"
+    }
+    assert {name: face.kind for name, face in faces.items()} == {
+        ("u", "y-"): "neumann",
+        ("u", "y+"): "dirichlet",
+        ("u", "x-"): "frozen",
+        ("u", "x+"): "frozen",
+        ("v", "y-"): "mirror",
+        ("v", "y+"): "mirror",
+        ("v", "x-"): "dirichlet",
+        ("v", "x+"): "frozen",
+    }
+    assert faces["u", "y+"].value == 2
+    assert boundary_of(boundary.to_dict()) == boundary
+    found = problem(boundary)
+    assert Problem.from_dict(found.to_dict()) == found
+    assert Problem.from_dict(found.to_dict()).edges == found.edges
+
+
+def test_a_layer_is_there_where_some_field_is_fixed() -> None:
+    found = problem({"y": "neumann", "x": "neumann", "fields": {"v": {"y-": 0}}})
+    assert found.edges.layers == ((1, 0), (0, 0))
+    assert found.interior == (range(1, 5), range(9))
+    assert found.edges.rule("u", 0) == ("neumann", "neumann")
+    assert found.edges.rule("v", 0) == ("stored", "neumann")
+    # A coefficient has cells of its own in the layer, and is continued like the fields elsewhere.
+    assert found.edges.rule("c", 0) == ("stored", "neumann")
+    assert found.edges.rule("c", 1) == ("neumann", "neumann")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "columns"),
+    [
+        ("neumann", [1, 1, 2, 3, 4], [2, 1, 1, 2, 3, 4, 5, 6, 7]),
+        ("mirror", [2, 1, 2, 3, 4], [3, 2, 1, 2, 3, 4, 5, 6, 7]),
+        ("periodic", [5, 1, 2, 3, 4], [8, 9, 1, 2, 3, 4, 5, 6, 7]),
+        ("frozen", [1, 1, 2, 3, 5], [1, 2, 1, 2, 3, 4, 5, 8, 9]),
+        (7, [7, 7, 2, 3, 7], [7, 7, 7, 7, 3, 4, 5, 7, 7]),
+    ],
+)
+def test_what_is_read_beyond_a_face(kind: Any, rows: list[int], columns: list[int]) -> None:
+    found = run_reference(problem({"y": kind, "x": kind}))
+    np.testing.assert_array_equal(found["u"][:, 4], rows)
+    np.testing.assert_array_equal(found["v"][2], columns)
+
+
+@pytest.mark.parametrize(
+    ("boundary", "parts"),
+    [
+        ({"y": "periodicc"}, ["'periodicc'", "did you mean 'periodic'"]),
+        ({"w": "mirror"}, ["'w'"]),
+        ({"z": "mirror"}, ["2-D", "'z'"]),
+        ({"y": {"kind": "mirror", "value": 1}}, ["mirror boundary takes no value 1"]),
+        ({"y-": "periodic"}, ["periodic along y in part", "u: periodic and dirichlet"]),
+        ({"y": "periodic", "fields": {"v": {"y": "mirror"}}}, ["in part", "v: mirror and mirror"]),
+        ({"fields": {"c": "mirror"}}, ["'c' is never updated"]),
+        ({"fields": {"w": "mirror"}}, ["no field 'w'"]),
+        ({"y": float("nan")}, ["nan", "finite"]),
+    ],
+)
+def test_boundaries_that_mean_nothing_are_refused(boundary: Any, parts: list[str]) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        problem(boundary)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_an_image_needs_as_many_cells_as_are_read() -> None:
+    with pytest.raises(DefinitionError, match=r"extent 2 along x .* at least 3"):
+        problem({"x": "mirror"}, (5, 2))
+    assert problem({"x": "neumann"}, (5, 2)).interior[1] == range(2)
+
+
+def test_a_boundary_of_one_kind_is_written_as_before() -> None:
+    assert Boundary("dirichlet", 2).to_dict() == {"kind": "dirichlet", "value": 2.0}
