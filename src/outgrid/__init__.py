@@ -15,6 +15,7 @@
 from outgrid.api import Result, plan, resume, run
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.laplacian import laplacian
+from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import (
     absolute,
@@ -33,7 +34,9 @@ from outgrid.version import __version__
 
 __all__ = [
     "Problem",
+    "Receiver",
     "Result",
+    "Source",
     "__version__",
     "absolute",
     "cos",

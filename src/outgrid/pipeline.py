@@ -25,9 +25,10 @@ from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.fill import Filled, fill
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.lock import RunLock
+from outgrid.execute.points import Points
 from outgrid.execute.preview import PREVIEW_NAME, Preview
 from outgrid.execute.space import check_space, reserve_results
-from outgrid.execute.state import Manifest, RunFolder
+from outgrid.execute.state import TRACES_NAME, Manifest, RunFolder
 from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execute.streaming import Progress, Tally, stream
 from outgrid.execute.window import Window
@@ -72,6 +73,14 @@ class Result:
             names = ", ".join(self.record.fields)
             raise UsageError(f"the run left no field {field!r}; it left {names}")
         return self.out / self.record.fields[field]
+
+    @property
+    def traces(self) -> np.ndarray:
+        """What each receiver saw after each step: float64 of shape (steps, receivers)."""
+        path = self.out / TRACES_NAME
+        if not path.exists():
+            raise UsageError(f"the run in {self.out} had no receivers")
+        return np.load(path)
 
     def __getitem__(self, field: str) -> np.ndarray:
         """The field as a read-only array mapped from disk: slices are read when they are used."""
@@ -242,6 +251,8 @@ class _Execution:
         self.fallbacks: list[str] = list(transfers.refusals)
         self.opened: list[DirectStore] = []
         self.preview: Preview | None = None
+        self.points: Points | None = None
+        self.earlier: np.ndarray | None = None  # seen in the steps before this process
         reset_peak_memory()
 
     def begin(self) -> dict[tuple[str, int, int], Store]:
@@ -330,6 +341,13 @@ class _Execution:
         stop: Stop,
     ) -> Result:
         """Carry the grid through all sweeps, put the results in place and write the record."""
+        self.points = kernel.points
+        if kernel.points is not None and self.problem.receivers:
+            seen = self.folder.read_samples()
+            if seen is not None:
+                done = max(0, self.before.steps_done)
+                self.earlier = seen[:done]
+                kernel.points.samples[...] = seen[done:]
         begin = time.perf_counter()
         window = Window(self.plan, partial(kernel.touch, self.plan))
         self.window_seconds = time.perf_counter() - begin
@@ -356,6 +374,9 @@ class _Execution:
             stop.listening = False
         window.release()  # after an error, frames of its traceback may still look at the window
         parity = (len(self.plan.kept) + self.parity) % 2
+        if self.points is not None and self.problem.receivers:
+            seen = self._samples(self.points)
+            self.folder.place_traces(seen @ self.points.weights)
         fields = self.folder.place_results(self.plan.arrivals, parity)
         record = self._record(fields)
         write_record(record, self.folder.out)
@@ -368,6 +389,7 @@ class _Execution:
         sweeps = self.plan.sweeps_until(whole)
         steps = max(0, self.before.steps_done) + sum(self.plan.depths[:sweeps])
         part = self._part(steps, self._share(state, planes), CUT_OFF)
+        self._keep_samples()
         self.manifest = msgspec.structs.replace(
             self.manifest,
             steps_done=steps,
@@ -398,6 +420,19 @@ class _Execution:
             return Fraction(0)
         first = Fraction(self.plan.begin_planes, self.plan.planes) * self.plan.depths[0]
         return first / self.problem.steps
+
+    def _samples(self, points: Points) -> np.ndarray:
+        """What was seen in all steps of the run; rows of steps to come are 0."""
+        return points.samples if self.earlier is None else np.vstack([self.earlier, points.samples])
+
+    def _keep_samples(self) -> None:
+        """Write what receivers saw so far, for a resume to go on with.
+
+        A resume in mid-sweep does not come by the planes that were durable, so what was seen
+        there in steps that are not complete is kept as well.
+        """
+        if self.points is not None and self.problem.receivers:
+            self.folder.write_samples(self._samples(self.points))
 
     def close(self) -> None:
         """Let go of all files, after the transfers under way have ended."""
@@ -482,7 +517,7 @@ class _Execution:
 def load_kernel(problem: Problem) -> Kernel:
     """The compiled kernel of a problem with its parameters; from the cache if it is there."""
     library = build(generate(problem.stencil, problem.dtype, problem.edges), find_compiler())
-    return Kernel(library, problem.parameter_table())
+    return Kernel(library, problem.parameter_table(), Points.of(problem))
 
 
 def _folder(options: RunOptions) -> RunFolder:

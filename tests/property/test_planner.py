@@ -46,7 +46,7 @@ def test_memory_stays_below_the_limit(drawn):
     assert found.window_bytes + found.fixed_bytes + found.transfer_bytes <= options.memory_bytes
     pitch = found.layout.pitch_bytes
     assert found.window_bytes == sum(ring.planes for ring in found.rings) * pitch
-    assert pitch >= problem.plane_bytes
+    assert pitch >= problem.plane_bytes or found.strips.count(found.depth) > 1
     assert bool(found.transfer_bytes) == found.layout.staged
 
 

@@ -128,7 +128,7 @@ class _Writer:
                     for planes in GROUPS
                 ),
                 self._dispatch(),
-                LOOPS,
+                LOOPS.replace("REAL", self.real),
             ]
         )
 
@@ -147,6 +147,9 @@ class _Writer:
         shifts = dependences(self.stencil, self.edges).skew().shifts
         lines = [f"constexpr int kStages = {len(self.stages)};"]
         lines.append(f"constexpr int64_t kSlope = {slope.per_step};")
+        writers = (self.stencil.writer(field.name) for field in self.stencil.fields)
+        listed = ", ".join("-1" if writer is None else str(writer) for writer in writers)
+        lines.append(f"constexpr int kWriter[] = {{{listed}}};  // the stage that updates a field")
         for name, values in {"Shift": shifts, "Fall": slope.falls, "Rise": slope.rises}.items():
             listed = ", ".join(map(str, values))
             lines.append(f"constexpr int64_t k{name}[kStages] = {{{listed}}};")
@@ -216,7 +219,12 @@ class _Writer:
                 f"  return (Plane)s.rings[{which}][z] + s.row_offset;\n}}"
             )
             start += count
-        return "\n".join([*lines, ""])
+        lines.append(
+            "OG_INLINE Plane plane_of(const Slab& s, int64_t field, int64_t level, int64_t z) {"
+        )
+        for number, name in enumerate(self.names.values()):
+            lines.append(f"  if (field == {number}) return {name}_plane(s, level, z);")
+        return "\n".join([*lines, "  return nullptr;", "}", ""])
 
     def _image(self, field: str, axis: str) -> str | None:
         """The function that finds the plane, row or column read in place of one beyond a face."""

@@ -13,6 +13,12 @@ namespace {
 struct Slab {
   const char* const* const* rings;  // [ring][plane]
   const double* parameters;  // [level - 1][parameter]
+  // Sources and receivers: rows of (field, plane, row, column), and [level - 1][place].
+  const int64_t* injected;
+  const double* amounts;
+  const int64_t* sampled;
+  double* samples;
+  int64_t injections, receptions;
   int64_t planes, rows, columns, row_stride;  // extents; stride of rows in elements
   int64_t first, last;                        // front positions [first, last)
   int64_t depth, base, skew;                  // levels 1..depth, level t in ring (base + t) mod m
@@ -56,6 +62,28 @@ OG_INLINE int64_t end_row(const Slab& s, int64_t t) {
 """
 
 LOOPS = r"""
+// Whether a place is of a field that the stage updates, on planes [z0, z1) of a tile.
+OG_INLINE bool holds(const int64_t* at, int stage, int64_t z0, int64_t z1, const Tile& c) {
+  return kWriter[at[0]] == stage && at[1] >= z0 && at[1] < z1 && at[2] >= c.y0 && at[2] < c.y1 &&
+         at[3] >= c.x0 && at[3] < c.x1;
+}
+
+// Sources add to what was just made, then receivers look at it: each place is in one tile.
+void points(const Slab& s, int64_t t, int stage, int64_t z0, int64_t z1, const Tile& c) {
+  for (int64_t n = 0; n < s.injections; ++n) {
+    const int64_t* at = s.injected + 4 * n;
+    if (!holds(at, stage, z0, z1, c)) continue;
+    const double amount = s.amounts[(t - 1) * s.injections + n];
+    plane_of(s, at[0], s.base + t, at[1])[at[2] * s.row_stride + at[3]] += REAL(amount);
+  }
+  for (int64_t n = 0; n < s.receptions; ++n) {
+    const int64_t* at = s.sampled + 4 * n;
+    if (!holds(at, stage, z0, z1, c)) continue;
+    const REAL* plane = plane_of(s, at[0], s.base + t, at[1]);
+    s.samples[(t - 1) * s.receptions + n] = plane[at[2] * s.row_stride + at[3]];
+  }
+}
+
 // A stage of level t on planes [z0, z1) of a tile.
 void level(const Slab& s, const Uniform* u, int64_t t, int stage, int64_t z0, int64_t z1, Tile c) {
   z0 = most(z0, first_plane(s, t)), z1 = least(z1, end_plane(s, t));
@@ -77,6 +105,7 @@ void level(const Slab& s, const Uniform* u, int64_t t, int stage, int64_t z0, in
     }
     z += taken;
   }
+  if (s.injections + s.receptions > 0) points(s, t, stage, z0, z1, c);
 }
 
 // Each stage over the whole slab before the next; blocks of rows and planes are shared out.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from outgrid.build.compiler import Library
 from outgrid.errors import ExecutionError
+from outgrid.execute.points import Points
 from outgrid.execute.window import Window
 from outgrid.native import Buffer
 from outgrid.plan.layout import ITEM_BYTES
@@ -26,9 +27,15 @@ class _Slab(ctypes.Structure):
     _fields_ = [
         ("rings", ctypes.c_void_p),
         ("parameters", ctypes.c_void_p),
+        ("injected", ctypes.c_void_p),
+        ("amounts", ctypes.c_void_p),
+        ("sampled", ctypes.c_void_p),
+        ("samples", ctypes.c_void_p),
         *(
             (name, ctypes.c_int64)
             for name in (
+                "injections",
+                "receptions",
                 "planes",
                 "rows",
                 "columns",
@@ -68,6 +75,7 @@ class Kernel:
 
     library: Library
     parameters: NDArray[np.float64]
+    points: Points | None = None
 
     def advance(self, plan: Plan, window: Window, instruction: Advance) -> None:
         """Carry out one advance, all of its parts in order. Releases the interpreter lock."""
@@ -104,6 +112,7 @@ class Kernel:
                 tile_columns=plan.tile.columns,
                 threads=plan.threads,
                 pin=plan.pin,
+                **self._points(done),
             )
             status = self.library.handle.outgrid_advance(ctypes.byref(slab))
             if status != 0:
@@ -123,6 +132,20 @@ class Kernel:
             raise ExecutionError(
                 f"threads cannot be kept on processors ({os.strerror(status)}); run without pin"
             )
+
+    def _points(self, done: int) -> dict[str, int]:
+        """Tables of sources and receivers from step ``done`` on."""
+        points = self.points
+        if points is None:
+            return {}
+        return {
+            "injected": points.injected.ctypes.data,
+            "amounts": points.amounts[done:].ctypes.data,
+            "sampled": points.sampled.ctypes.data,
+            "samples": points.samples[done:].ctypes.data,
+            "injections": len(points.injected),
+            "receptions": len(points.sampled),
+        }
 
     def repeat(self, plan: Plan, window: Window, steps: int, planes: range, rows: range) -> None:
         """Update ``rows`` of ``planes`` of a resident grid ``steps`` times, with one thread.

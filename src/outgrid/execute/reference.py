@@ -18,6 +18,7 @@ from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import STORED
 from outgrid.stencil.expression import Access, Constant, Parameter
 from outgrid.stencil.initial import InitialExpression, evaluate
+from outgrid.stencil.model import Stage
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import ArrayDigest, Initial
@@ -37,13 +38,18 @@ def initial_arrays(problem: Problem) -> Arrays:
     return {name: _initial_array(problem, name, value) for name, value in problem.initial.items()}
 
 
-def run_reference(problem: Problem, initial: Mapping[str, NDArray[Any]] | None = None) -> Arrays:
+def run_reference(
+    problem: Problem,
+    initial: Mapping[str, NDArray[Any]] | None = None,
+    seen: Callable[[Arrays], None] | None = None,
+) -> Arrays:
     """The fields after all steps: by name, with "u.previous" for fields of second order in time.
 
     `initial` has one array of the problem's shape and dtype per name in `problem.initial`; without
     it the problem's own are taken. They are not changed. Constants and parameters are rounded to
     the dtype, expressions evaluated in it as they are written, without fused multiply-add.
-    Overflow and NaN travel silently. Raises UsageError if an array does not fit the problem.
+    Overflow and NaN travel silently. `seen` looks at the state after every step. Raises UsageError
+    if an array does not fit the problem.
     """
     state = _start(problem, initial)
     for step in range(problem.steps):
@@ -52,6 +58,9 @@ def run_reference(problem: Problem, initial: Mapping[str, NDArray[Any]] | None =
             with np.errstate(all="ignore"):
                 new = {each.field: ex.evaluate(each.expression, leaf) for each in stage.assignments}
             _replace(problem, state, new)
+            _inject(problem, state, stage, step)
+        if seen is not None:
+            seen(state)
     return state
 
 
@@ -75,6 +84,7 @@ def reference_with_bound(
             }
             _replace(problem, state, {name: value for name, (value, _) in new.items()})
             _replace(problem, bounds, {name: bound for name, (_, bound) in new.items()})
+            _inject(problem, state, stage, step, bounds)
     return state, bounds
 
 
@@ -138,6 +148,22 @@ def _replace(problem: Problem, arrays: Arrays, new: Mapping[str, Any]) -> None:
         if problem.stencil.field(name).levels == 2:
             arrays[f"{name}{PREVIOUS}"] = arrays[name]
         arrays[name] = updated
+
+
+def _inject(
+    problem: Problem, state: Arrays, stage: Stage, step: int, bounds: Arrays | None = None
+) -> None:
+    """Add the sources of the fields that a stage has updated, each sum rounded once."""
+    updated = {each.field for each in stage.assignments}
+    unit = float(np.finfo(problem.dtype).eps) / 2
+    for source in problem.sources:
+        if source.field in updated:
+            cells, amounts = source.amounts(problem.steps, problem.dtype)
+            for cell, amount in zip(cells, amounts[step], strict=True):
+                state[source.field][cell] += amount.astype(problem.dtype)
+                if bounds is not None:
+                    size = abs(float(state[source.field][cell])) + 2 * bounds[source.field][cell]
+                    bounds[source.field][cell] += 2 * unit * size
 
 
 def _interior(problem: Problem) -> tuple[slice, ...]:

@@ -15,6 +15,7 @@ one or the new one, whole. It comes before the first file it names and goes afte
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import socket
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from outgrid.durable import make_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
@@ -33,6 +36,8 @@ from outgrid.stencil.problem import PREVIOUS
 from outgrid.storage.sums import sums_path
 
 MANIFEST_NAME = "manifest.json"
+TRACES_NAME = "receivers.npy"
+SAMPLES_NAME = "samples.npy"
 OWNER_NAME = "owner.json"
 FORMAT = 2
 COPY_BYTES = 4 << 20
@@ -190,7 +195,7 @@ class RunFolder:
     def check_free(self, levels: tuple[Arrival, ...]) -> None:
         """Raise UsageError if a file that the run is going to make exists already."""
         names = self.result_names(levels)
-        found = [self.out / name for name in (*names, RECORD_NAME, MANIFEST_NAME)]
+        found = [self.out / name for name in (*names, RECORD_NAME, MANIFEST_NAME, TRACES_NAME)]
         found += [self.scratch / name for name in self.working_names(levels)]
         for path in found:
             if path.exists() or path.is_symlink():
@@ -238,6 +243,30 @@ class RunFolder:
         sync_folder(self.out)
         return fields
 
+    def write_samples(self, samples: NDArray[np.float64]) -> None:
+        """Keep what receivers saw so far, durably."""
+        self._write_array(self._samples_so_far(), samples)
+
+    def read_samples(self) -> NDArray[np.float64] | None:
+        """What receivers saw before the last commit; None for a run that has just begun."""
+        path = self._samples_so_far()
+        return np.load(path) if path.exists() else None
+
+    def place_traces(self, traces: NDArray[np.float64]) -> None:
+        """Leave the traces of a finished run."""
+        self._write_array(self.out / TRACES_NAME, traces)
+
+    def _write_array(self, path: Path, array: NDArray[np.float64]) -> None:
+        content = io.BytesIO()
+        np.save(content, array)
+        try:
+            replace_file(path, content.getvalue())
+        except OSError as error:
+            raise StoreError("cannot write", path=path, errno=error.errno) from error
+
+    def _samples_so_far(self) -> Path:
+        return self.out / f"{SAMPLES_NAME}.new"
+
     def abandon(self, manifest: Manifest) -> None:
         """Remove everything that the manifest owns but results, and at last the manifest."""
         for path in self.owned(manifest):
@@ -252,7 +281,7 @@ class RunFolder:
 
         Those in scratch count only while the folder is marked as this run's.
         """
-        beside = [MANIFEST_NAME, RECORD_NAME, *manifest.results]
+        beside = [MANIFEST_NAME, RECORD_NAME, TRACES_NAME, SAMPLES_NAME, *manifest.results]
         found = [self.out / f"{name}.new" for name in beside]
         if self.is_mine(manifest):
             names = (*manifest.files, f"{OWNER_NAME}.new", OWNER_NAME)  # the mark goes last

@@ -184,8 +184,9 @@ class _Choice:
             raise UsageError("strip_rows cuts planes of several rows; a plane in 2-D is one row")
         if not self.sizing.can_cut:
             raise UsageError(
-                f"strip_rows is for stencils of one stage; {self.problem.stencil.name!r} has "
-                f"{len(self.problem.stencil.stages)}: leave it out"
+                "strip_rows is for stencils of one stage on grids that are not periodic along z or "
+                f"y; {self.problem.stencil.name!r} has {len(self.problem.stencil.stages)}: leave "
+                "it out"
             )
         if height < 1:
             raise UsageError(f"strip_rows {height} is below 1 row per strip")
@@ -248,7 +249,7 @@ class _Choice:
         if not self.sizing.can_cut:
             return
         asked = self.options.slab_planes
-        for slab in [asked] if asked else self._doubling(CUT_SLAB_PLANES):
+        for slab in [asked] if asked else self._doubling(CUT_SLAB_PLANES) or [1]:
             for candidate in self._cut(slab):
                 moved = slab * candidate.strips.height * candidate.layout.row_bytes
                 if small or asked or moved >= SLAB_BYTES[0]:

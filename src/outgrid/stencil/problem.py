@@ -17,6 +17,7 @@ from outgrid.stencil.boundary import STORED, Boundary, Edges, boundary_of, edges
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.model import Stencil
+from outgrid.stencil.points import Receiver, Source, point_of
 from outgrid.stencil.symbol import AXES, is_number
 from outgrid.stencil.values import (
     Initial,
@@ -44,8 +45,9 @@ class Problem:
     u of second order in time, which begins as u does unless given (zero velocity). The boundary
     layer of u.previous is that of u. `edges` is what `boundary` means for the stencil.
     `parameters` are numbers, or sequences of one number per step. Steps are counted from
-    `first_step`, which `outgrid.step` begins with. Problems with equal `digest` have equal answers,
-    as long as the files they name do not change.
+    `first_step`, which `outgrid.step` begins with. `sources` and `receivers` are Source and
+    Receiver values, or mappings of their arguments. Problems with equal `digest` have equal
+    answers, as long as the files they name do not change.
     """
 
     stencil: Stencil
@@ -57,6 +59,8 @@ class Problem:
     initial: Mapping[str, Initial]
     first_step: int
     edges: Edges
+    sources: tuple[Source, ...]
+    receivers: tuple[Receiver, ...]
 
     def __init__(
         self,
@@ -68,6 +72,8 @@ class Problem:
         boundary: str | Mapping[str, Any] | Boundary = "dirichlet",
         initial: Mapping[str, Any] | None = None,
         first_step: int = 0,
+        sources: Iterable[Any] = (),
+        receivers: Iterable[Any] = (),
     ) -> None:
         """Check and normalise. `stencil` may be a name in the catalogue or "path.py:function".
 
@@ -88,9 +94,12 @@ class Problem:
             "parameters": _checked_parameters(parameters or {}, rule, dtype, steps),
             "boundary": around,
             "edges": edges,
+            "sources": tuple(cast("Source", point_of(Source, each)) for each in sources),
+            "receivers": tuple(cast("Receiver", point_of(Receiver, each)) for each in receivers),
             "initial": _checked_initial(initial or {}, rule, extents, dtype),
         }.items():
             object.__setattr__(self, attribute, value)
+        _check_points(self)
 
     def parameter(self, name: str, step: int) -> float:
         """The value of a parameter in a step, counted from 0; "step" is the step's own number."""
@@ -114,6 +123,7 @@ class Problem:
         data = self.to_dict()
         data["steps"] -= steps
         data["first_step"] += steps
+        data["sources"] = [source.after(steps).to_dict() for source in self.sources]
         data["parameters"] = {
             name: value[steps:] if isinstance(value, tuple) else value
             for name, value in self.parameters.items()
@@ -190,6 +200,8 @@ class Problem:
                 for name, value in sorted(self.parameters.items())
             },
             "boundary": self.boundary.to_dict(),
+            "sources": [source.to_dict() for source in self.sources],
+            "receivers": [receiver.to_dict() for receiver in self.receivers],
             "initial": {name: initial_to_dict(self.initial[name]) for name in sorted(self.initial)},
         }
 
@@ -198,7 +210,7 @@ class Problem:
         """The inverse of `to_dict`, except that an array comes back as its ArrayDigest."""
         known = (
             *("stencil", "shape", "dtype", "steps", "first_step"),
-            *("parameters", "boundary", "initial"),
+            *("parameters", "boundary", "initial", "sources", "receivers"),
         )
         for key in data:
             if key not in known:
@@ -215,7 +227,35 @@ class Problem:
             data["boundary"],
             {name: initial_from_dict(name, value) for name, value in data["initial"].items()},
             data["first_step"],
+            data["sources"],
+            data["receivers"],
         )
+
+
+def _check_points(problem: Problem) -> None:
+    """Raise DefinitionError where a source or a receiver does not fit the grid."""
+    for point in (*problem.sources, *problem.receivers):
+        kind = type(point).__name__.lower()
+        if not problem.stencil.field(point.field).evolving:
+            raise DefinitionError(f"a {kind} is at {point.field!r}, which is never updated")
+        inside = problem.interior if isinstance(point, Source) else tuple(map(range, problem.shape))
+        if len(point.position) != problem.ndim or not all(
+            part.start <= place <= part.stop - 1
+            for part, place in zip(inside, point.position, strict=True)
+        ):
+            allowed = ", ".join(f"{part.start}..{part.stop - 1}" for part in inside)
+            raise DefinitionError(
+                f"the {kind} at {point.position} is outside the cells it may be at, {allowed}"
+            )
+        if (
+            isinstance(point, Source)
+            and isinstance(point.values, tuple)
+            and len(point.values) != problem.steps
+        ):
+            raise DefinitionError(
+                f"the source at {point.position} has {len(point.values)} values for"
+                f" {problem.steps} steps; give one number, or one per step"
+            )
 
 
 def _checked_shape(shape: Iterable[int]) -> tuple[int, ...]:

@@ -269,7 +269,8 @@ def run_options(
         "request_bytes": draw(st.sampled_from([1 << 12, 1 << 16, 1 << 21])),
         "commit_every": draw(st.sampled_from([None, 0, 1e-6])),
     }
-    single = len(problem.stencil.stages) == 1
+    ends = not (problem.edges.periodic(0) or problem.edges.periodic(1))
+    single = len(problem.stencil.stages) == 1 and ends
     if single and given["tier"] != "memory" and draw(st.integers(0, 4)) == 0:
         given |= draw(_overlapped(problem))
         return RunOptions.of(**(given | fixed))

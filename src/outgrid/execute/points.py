@@ -1,0 +1,65 @@
+"""Sources and receivers as the tables that a kernel reads and fills."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.stencil.points import corners
+from outgrid.stencil.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Cells as rows of (field, plane, row, column), in the order of the problem.
+
+    ``amounts`` and ``samples`` have one row per step; what stands in ``samples`` is valid for the
+    steps that all planes have made. ``weights`` turn samples into traces.
+    """
+
+    injected: NDArray[np.int64]
+    amounts: NDArray[np.float64]
+    sampled: NDArray[np.int64]
+    samples: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, problem: Problem) -> Points:
+        """The tables of a problem, with samples still to be filled."""
+        injected: list[tuple[int, ...]] = []
+        amounts: list[NDArray[np.float64]] = []
+        for source in problem.sources:
+            cells, values = source.amounts(problem.steps, problem.dtype)
+            injected += [_row(problem, source.field, cell) for cell in cells]
+            amounts.append(values)
+        found = [corners(receiver.position) for receiver in problem.receivers]
+        sampled = [
+            _row(problem, receiver.field, cell)
+            for receiver, around in zip(problem.receivers, found, strict=True)
+            for cell, _ in around
+        ]
+        weights = np.zeros((len(sampled), len(found)))
+        first = 0
+        for number, around in enumerate(found):
+            weights[first : first + len(around), number] = [weight for _, weight in around]
+            first += len(around)
+        table = np.hstack([np.zeros((problem.steps, 0)), *amounts])
+        return cls(
+            np.array(injected, np.int64).reshape(-1, 4),
+            np.ascontiguousarray(table),
+            np.array(sampled, np.int64).reshape(-1, 4),
+            np.zeros((problem.steps, len(sampled))),
+            weights,
+        )
+
+    def traces(self, steps: int) -> NDArray[np.float64]:
+        """What receivers saw in the first ``steps`` steps: one row per step."""
+        return self.samples[:steps] @ self.weights
+
+
+def _row(problem: Problem, field: str, cell: tuple[int, ...]) -> tuple[int, int, int, int]:
+    number = [each.name for each in problem.stencil.fields].index(field)
+    plane, row, column = cell if problem.ndim == 3 else (cell[0], 0, cell[1])
+    return number, plane, row, column

@@ -1,0 +1,117 @@
+"""Sources and receivers: what is added to a field, and looked at, in single places at each step."""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil.symbol import is_number
+
+__all__ = ["Receiver", "Source", "corners", "point_of"]
+
+
+def corners(position: tuple[float, ...]) -> list[tuple[tuple[int, ...], float]]:
+    """The cells around a position, and their multilinear weights; those of weight 0 left out."""
+    sides: list[list[tuple[int, float]]] = []
+    for place in position:
+        cell, rest = math.floor(place), place - math.floor(place)
+        sides.append([(cell, 1 - rest), (cell + 1, rest)] if rest else [(cell, 1.0)])
+    return [
+        (tuple(cell for cell, _ in found), math.prod(weight for _, weight in found))
+        for found in itertools.product(*sides)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Adds `values[step]` to `field` at `position` once a step has updated it.
+
+    The position is in cells, slowest axis first; between cells the value is shared among the
+    cells around by multilinear weights. A single number is added at every step.
+    """
+
+    field: str
+    position: tuple[float, ...]
+    values: tuple[float, ...] | float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "position", _checked_position("source", self.position))
+        given = cast("object", self.values)
+        if isinstance(given, Iterable):
+            values = tuple(_checked_value(each) for each in cast("Iterable[object]", given))
+            object.__setattr__(self, "values", values)
+        else:
+            object.__setattr__(self, "values", _checked_value(given))
+
+    def value(self, step: int) -> float:
+        """What is added in a step."""
+        return self.values[step] if isinstance(self.values, tuple) else self.values
+
+    def after(self, steps: int) -> "Source":
+        """The same source with `steps` of the steps made."""
+        values = self.values[steps:] if isinstance(self.values, tuple) else self.values
+        return Source(self.field, self.position, values)
+
+    def amounts(self, steps: int, dtype: str) -> tuple[list[tuple[int, ...]], np.ndarray]:
+        """Cells, and what is added to them: float64 of shape (steps, cells), rounded to dtype."""
+        found = corners(self.position)
+        values = np.array([self.value(step) for step in range(steps)]).reshape(steps, 1)
+        amounts = values * np.array([[weight for _, weight in found]])
+        return [cell for cell, _ in found], amounts.astype(dtype).astype(np.float64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form, the keyword arguments of a Source."""
+        values = list(self.values) if isinstance(self.values, tuple) else self.values
+        return {"field": self.field, "position": list(self.position), "values": values}
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """Keeps the value of `field` at `position` after each step.
+
+    The position is in cells, slowest axis first; between cells it is interpolated multilinearly.
+    """
+
+    field: str
+    position: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "position", _checked_position("receiver", self.position))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form, the keyword arguments of a Receiver."""
+        return {"field": self.field, "position": list(self.position)}
+
+
+def point_of(kind: type[Source] | type[Receiver], given: object) -> Source | Receiver:
+    """A Source or Receiver, or a mapping of its keyword arguments. Raises DefinitionError."""
+    if isinstance(given, kind):
+        return given
+    if not isinstance(given, Mapping):
+        raise DefinitionError(f"{given!r} is no {kind.__name__}")
+    entries = cast("Mapping[str, Any]", given)
+    names = tuple(kind.__dataclass_fields__)
+    if set(entries) != set(names):
+        raise DefinitionError(
+            f"a {kind.__name__} has the entries {', '.join(names)}, not {', '.join(entries)}"
+        )
+    return kind(**entries)
+
+
+def _checked_position(what: str, given: object) -> tuple[float, ...]:
+    parts = tuple(cast("Iterable[Any]", given)) if isinstance(given, Iterable) else ()
+    if not parts or not all(is_number(part) and math.isfinite(float(part)) for part in parts):
+        raise DefinitionError(
+            f"the position {given!r} of a {what} is no sequence of numbers, one per axis"
+        )
+    return tuple(float(part) for part in parts)
+
+
+def _checked_value(value: object) -> float:
+    if not is_number(value) or not math.isfinite(float(value)):
+        raise DefinitionError(f"a source adds {value!r}, which is not a finite number")
+    return float(value)
