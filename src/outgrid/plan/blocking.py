@@ -60,6 +60,12 @@ class _Blocking:
                 "scheme overlapped streams blocks from files; with tier memory nothing is "
                 "streamed: leave one of the two out"
             )
+        cut = range(self.problem.ndim - 1)
+        if not all(self.problem.edges.stored(axis) for axis in cut):
+            raise UsageError(
+                "scheme overlapped cuts blocks out of grids whose faces are fixed along the axes "
+                "that are cut; choose scheme skewed"
+            )
         for name in ("slab_planes", "strip_rows"):
             if getattr(options, name) is not None:
                 raise UsageError(f"{name} is not for scheme overlapped; block says its sizes")
@@ -163,7 +169,9 @@ class _Blocking:
                 f"inner = {list(inner)}: give {self.problem.ndim} extents of at least 1 cell"
             )
         if steps > 1:
-            slope = tile_slope(self.problem.stencil, self.problem.dtype).per_step
+            slope = tile_slope(
+                self.problem.stencil, self.problem.dtype, self.problem.edges
+            ).per_step
             width = 2 * slope * min(steps, max(1, depth))
             return Tile("diamond", width, inner[0] if inner else FRONT_PLANES)
         if inner is None:

@@ -141,6 +141,10 @@ class Edges:
         """Whether a field is read as its mirror image beyond a face of the axis."""
         return any(rule in ("neumann", "mirror") for rule in self.rule(field, axis))
 
+    def stored(self, axis: int) -> bool:
+        """Whether both faces of the axis are fixed for all fields."""
+        return all(rules[axis] == (STORED, STORED) for _, rules in self.rules)
+
     def periodic(self, axis: int) -> bool:
         """Whether the axis goes on at its other end."""
         return any(rules[axis][0] == "periodic" for _, rules in self.rules)

@@ -271,7 +271,8 @@ def run_options(
     }
     ends = not (problem.edges.periodic(0) or problem.edges.periodic(1))
     single = len(problem.stencil.stages) == 1 and ends
-    if single and given["tier"] != "memory" and draw(st.integers(0, 4)) == 0:
+    stored = all(problem.edges.stored(axis) for axis in range(problem.ndim - 1))
+    if single and stored and given["tier"] != "memory" and draw(st.integers(0, 4)) == 0:
         given |= draw(_overlapped(problem))
         return RunOptions.of(**(given | fixed))
     can_cut = problem.ndim == 3 and single

@@ -236,3 +236,10 @@ def test_tiles_do_not_close_round_a_periodic_axis():
     found = planned(Problem("heat7", (1024, 256, 1024), "float64", 100, **around))
     assert not found.resident
     assert (found.tile.order, found.depth > 1) == ("level", True)
+
+
+def test_blocks_are_cut_out_of_grids_with_fixed_faces_only():
+    for boundary in ({"y": "neumann"}, {"z+": "mirror"}, {"z": "periodic"}):
+        around = {"boundary": boundary, "initial": {"u": 0.0}}
+        with pytest.raises(UsageError, match="faces are fixed along the axes that are cut"):
+            planned(Problem("heat7", (66, 66, 66), "float64", 8, **around), scheme="overlapped")
