@@ -52,6 +52,7 @@ def in_memory(
         memory=levels * problem.field_bytes * 5 // 4 + (1 << 30),
         out=folder,
         tier="memory",
+        slab_planes=problem.shape[0],  # in one piece: nothing is read or written beside the kernel
         **KINDS[kind],
     )
     if kind == "tiled":

@@ -38,8 +38,12 @@ class Calibration:
     border_seconds: float | None = None
 
     def best(self, depth: int) -> Sample | None:
-        """The fastest tile for sweeps of ``depth`` steps, None where nothing fits was measured."""
-        fitting = [s for s in self.samples if (s.levels == 1) == (depth < 2)]
+        """The fastest tile for sweeps of ``depth`` steps, None where nothing fits was measured.
+
+        A sweep of several steps may go level by level too, at the rate of the plain sweep: so do
+        stencils of very many operations, which memory does not hold up.
+        """
+        fitting = [s for s in self.samples if s.levels == 1 or depth >= 2]
         return max(fitting, key=lambda sample: sample.rate(depth), default=None)
 
     def of(self, levels: int, planes: int) -> Sample | None:

@@ -39,6 +39,9 @@ SCHEMES = ("skewed", "plain", "overlapped")
 SLAB_BYTES = (1 << 20, 1 << 29)
 RESIDENT_SLAB_PLANES = 64
 WORTH_CUTTING = 1.05
+# A disk that is busy for minutes, beside cores that are, moves less than in a probe of seconds:
+# plans are chosen as if transfers took so much longer.
+SUSTAINED = 1.7
 CUT_SLAB_PLANES = 64  # of strips: beyond, memory is better spent on their height
 RESIDENT_SLABS = 8
 WORTH_STREAMING = 1.1  # times faster than the same grid in memory
@@ -67,11 +70,15 @@ class _Candidate:
 
     @property
     def price(self) -> float:
-        """Expected seconds; what wears the flash more must be worth it."""
+        """Expected seconds, with room for a disk that gives less than it promised.
+
+        What wears the flash more must be worth it.
+        """
         if self.resident:
             return self.prediction.seconds
         cut = self.strips.count(max(self.depths, default=0)) > 1
-        return self.prediction.seconds * WORTH_STREAMING * (WORTH_CUTTING if cut else 1.0)
+        seconds = max(self.prediction.seconds, SUSTAINED * self.prediction.transfer_seconds)
+        return seconds * WORTH_STREAMING * (WORTH_CUTTING if cut else 1.0)
 
     @property
     def needed_bytes(self) -> int:

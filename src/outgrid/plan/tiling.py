@@ -76,6 +76,8 @@ def choose_tile(
     sample = calibration.best(depth) if calibration else None
     if sample is not None:
         levels, planes = sample.levels, sample.planes
+        if levels == 1 and not options.tile_rows:
+            return Tile("level", 0, options.tile_planes or planes)
     if options.tile_rows:
         levels = max(1, options.tile_rows // (2 * slope))
     return Tile("diamond", 2 * slope * levels, options.tile_planes or planes)
