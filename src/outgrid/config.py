@@ -159,6 +159,11 @@ class RunOptions:
     stop_after_seconds: float | None = None
     commit_seconds: float | None = None
 
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes of all requests that may be under way at once."""
+        return self.queue_depth * self.request_bytes
+
     @classmethod
     def of(
         cls,

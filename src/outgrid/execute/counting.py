@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from outgrid.errors import ExecutionError
 from outgrid.execute.gates import Watermarks
 from outgrid.plan.lifetime import dependences
-from outgrid.plan.model import Plan, Ring
+from outgrid.plan.model import Plan
 from outgrid.plan.program import (
     Advance,
     Commit,
@@ -28,6 +28,7 @@ from outgrid.plan.program import (
     Move,
     Put,
     levels,
+    place_rows,
     program,
     row_updates,
 )
@@ -109,7 +110,9 @@ class _Check:
                 state = 0 if parity == 0 else -1
                 held = np.full((plan.planes, self.rows), state, np.int64)
                 self.files[arrival.field, arrival.level, parity] = held
-        self.seams: dict[tuple[str, int], Tags] = {}
+        self.seams: dict[tuple[str, int], Tags] = {
+            key: np.full(shape[:2], VOID, np.int64) for key, shape in plan.seams.items()
+        }
         self.durable = (0, plan.planes)  # a state, and its planes
         self._resume()
         self.stream = program(plan)
@@ -189,23 +192,13 @@ class _Check:
 
     def _place(self, move: Move) -> list[Tags]:
         """The rows of a move in their file or seam, plane by plane."""
-        rows = move.rows
-        if move.seam:
-            ring = self.rings[move.field, move.ring]
-            store = self._seam(ring)
-            most, _ = self.plan.seam(ring, move.trip.depth)
-            border = move.trip.rows.low if isinstance(move, Get) else move.trip.rows.high
-            rows = range(rows.start - border + most, rows.stop - border + most)
-        else:
-            store = self.files[move.field, move.level, move.state % 2]
+        store = (
+            self.seams[move.field, move.ring]
+            if move.seam
+            else self.files[move.field, move.level, move.state % 2]
+        )
+        rows = place_rows(self.plan, move)
         return [store[plane, rows.start : rows.stop] for plane in range(move.first, move.last)]
-
-    def _seam(self, ring: Ring) -> Tags:
-        key = ring.field, ring.index
-        if key not in self.seams:
-            longest = max(most for most, _ in (self.plan.seam(ring, d) for d in self.plan.depths))
-            self.seams[key] = np.full((self.plan.planes, longest), VOID, np.int64)
-        return self.seams[key]
 
     def _start_get(self, get: Get) -> None:
         places = self._place(get)

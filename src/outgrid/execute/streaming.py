@@ -26,6 +26,7 @@ from outgrid.plan.program import (
     Instruction,
     Move,
     Put,
+    place_rows,
     program,
     row_updates,
 )
@@ -223,17 +224,14 @@ class _Run:
             self._flush(self.commits[0])
 
     def _start(self, move: Move) -> None:
-        plan, rows = self.plan, move.rows
-        if move.seam:
-            # A record of the seam begins with the row that lies farthest below the border.
-            store = self.seams[move.field, move.ring]
-            most, _ = plan.seam(plan.ring(move.field, move.ring), move.trip.depth)
-            border = move.trip.rows.low if isinstance(move, Get) else move.trip.rows.high
-            rows = range(rows.start - border + most, rows.stop - border + most)
-        else:
-            store = self.stores[move.field, move.level, move.state % 2]
-        planes = Planes(self.window.addresses(move), plan.layout.row_stride_bytes)
+        store = (
+            self.seams[move.field, move.ring]
+            if move.seam
+            else self.stores[move.field, move.level, move.state % 2]
+        )
+        planes = Planes(self.window.addresses(move), self.plan.layout.row_stride_bytes)
         act = store.get if isinstance(move, Get) else store.put
+        rows = place_rows(self.plan, move)
         self.flying[act(range(move.first, move.last), rows, planes)] = (move, store)
 
     def _flush(self, commit: Commit) -> None:

@@ -120,7 +120,7 @@ class _Blocking:
 
     def _transfer(self, found: Layout) -> int:
         """Staging buffers of the I/O queue, beside the window."""
-        return self.options.queue_depth * self.options.request_bytes if found.staged else 0
+        return self.options.in_flight_bytes if found.staged else 0
 
     def _blocks(self, core: tuple[int, int]) -> Blocks:
         radius, shape = self.problem.stencil.radius, self.problem.shape

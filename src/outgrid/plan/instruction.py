@@ -95,6 +95,18 @@ class Commit:
 Instruction = Get | Advance | Put | Commit
 
 
+def place_rows(plan: Plan, move: Move) -> range:
+    """Rows of ``move`` in its place: those of the grid in a file.
+
+    A record of a seam begins with the row that lies farthest below the border.
+    """
+    if not move.seam:
+        return move.rows
+    most, _ = plan.seam(plan.ring(move.field, move.ring), move.trip.depth)
+    border = move.trip.rows.low if isinstance(move, Get) else move.trip.rows.high
+    return range(move.rows.start - border + most, move.rows.stop - border + most)
+
+
 def levels(plan: Plan, advance: Advance) -> Iterator[tuple[Trip, int, int, range, range]]:
     """(trip, step, stage, planes, rows) that an advance updates, in order."""
     for part in advance.parts:

@@ -69,6 +69,11 @@ class _Candidate:
     prediction: Prediction
 
     @property
+    def parts(self) -> int:
+        """Strips of the deepest sweep, 1 for whole planes."""
+        return self.strips.count(max(self.depths, default=0))
+
+    @property
     def price(self) -> float:
         """Expected seconds, with room for a disk that gives less than it promised.
 
@@ -76,9 +81,8 @@ class _Candidate:
         """
         if self.resident:
             return self.prediction.seconds
-        cut = self.strips.count(max(self.depths, default=0)) > 1
         seconds = max(self.prediction.seconds, SUSTAINED * self.prediction.transfer_seconds)
-        return seconds * WORTH_STREAMING * (WORTH_CUTTING if cut else 1.0)
+        return seconds * WORTH_STREAMING * (WORTH_CUTTING if self.parts > 1 else 1.0)
 
     @property
     def needed_bytes(self) -> int:
@@ -143,7 +147,7 @@ class _Choice:
 
     def _transfer_bytes(self, layout: Layout) -> int:
         """Staging buffers of the I/O queue, beside the window."""
-        return self.options.queue_depth * self.options.request_bytes if layout.staged else 0
+        return self.options.in_flight_bytes if layout.staged else 0
 
     @property
     def streamed(self) -> str:
@@ -487,11 +491,10 @@ class _Choice:
     def _finish(self, chosen: _Candidate) -> Plan:
         problem, sizing = self.problem, self.sizing
         deepest = max(chosen.depths, default=0)
-        cut = chosen.strips.count(deepest) > 1
         notes = [describe(chosen.layout)]
-        if cut:
+        if chosen.parts > 1:
             notes.append(
-                f"planes pass in {chosen.strips.count(deepest)} strips of {chosen.strips.height} "
+                f"planes pass in {chosen.parts} strips of {chosen.strips.height} "
                 "rows; their seams are written and read again"
             )
         if self.closed:
@@ -522,7 +525,7 @@ class _Choice:
             skew=sizing.skew.per_step,
             shifts=sizing.skew.shifts,
             pitch_planes=sizing.pitch_planes(
-                deepest, chosen.slab, chosen.resident, cut, chosen.depths
+                deepest, chosen.slab, chosen.resident, chosen.parts > 1, chosen.depths
             ),
             strips=chosen.strips,
             resident=chosen.resident,
@@ -556,8 +559,7 @@ class _Choice:
 
     def _commit_planes(self, chosen: _Candidate) -> int:
         """Planes between two commits within a sweep, 0 where there are none."""
-        cut = chosen.strips.count(max(chosen.depths, default=0)) > 1
-        if chosen.resident or cut or not chosen.depths or not self._can_roll():
+        if chosen.resident or chosen.parts > 1 or not chosen.depths or not self._can_roll():
             return 0
         seconds = self.options.commit_seconds
         share = (COMMIT_SECONDS if seconds is None else seconds) / self._sweep_seconds(chosen)

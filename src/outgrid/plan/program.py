@@ -41,6 +41,7 @@ from outgrid.plan.instruction import (
     Part,
     Put,
     levels,
+    place_rows,
     row_updates,
 )
 from outgrid.plan.model import Plan, Ring
@@ -56,6 +57,7 @@ __all__ = [
     "Part",
     "Put",
     "levels",
+    "place_rows",
     "program",
     "row_updates",
 ]
@@ -115,13 +117,14 @@ class _Lowering:
 
     def run(self) -> Iterator[Instruction]:
         """Alternate: every get that the window has room for, one advance, its puts, commits."""
-        for slab in range(self.first_slab, self.plan.slabs):
-            while len(self.got_by_slab) < self.plan.slabs and self._has_room(len(self.got_by_slab)):
+        slabs = self.plan.slabs
+        for slab in range(self.first_slab, slabs):
+            while len(self.got_by_slab) < slabs and self._has_room(len(self.got_by_slab)):
                 yield from self._gets(len(self.got_by_slab))
                 self.got_by_slab.append(self.got)
             if len(self.got_by_slab) <= slab:
                 raise InfeasiblePlan(
-                    f"slab {slab} of {self.plan.slabs} waits for planes that a window of "
+                    f"slab {slab} of {slabs} waits for planes that a window of "
                     f"{self.plan.window_bytes} bytes has no room for; a depth lower than "
                     f"{self.plan.depth} fits"
                 )

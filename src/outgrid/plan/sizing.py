@@ -132,16 +132,17 @@ class Sizing:
     def _moved_rows(self, depth: int, strips: Strips) -> tuple[int, int]:
         """Rows of each plane that a sweep (reads, writes)."""
         read = written = 0
+        seams, last = self.seams(depth, strips).values(), strips.count(depth) - 1
         for trip in strips.trips((depth,), self.problem.shape[0]):
             for arrival in self.arrivals:
                 rows = strips.constant if arrival.constant else strips.owned
                 read += len(rows(trip, arrival.row_lead))
             for departure in self.departures:
                 written += len(strips.owned(trip, departure.row_lag(depth, strips.skew)))
-            for most, least in self.seams(depth, strips).values():
+            for most, least in seams:
                 if trip.part > 0:
                     read += len(strips.clip(trip.rows.low - most, trip.rows.low - least))
-                if trip.part < strips.count(depth) - 1:
+                if trip.part < last:
                     written += len(strips.clip(trip.rows.high - most, trip.rows.high - least))
         return read, written
 
