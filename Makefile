@@ -2,6 +2,8 @@
 #   make setup   virtual environment in .venv with the package, its tests and its linters
 #   make test    the test suite
 #   make check   formatting, lint, types, import arrows
+#   make sanitize  queue, stores, kernels and whole runs under the sanitizers
+#   make soak    runs that are killed, stopped and spoilt, and have to come out right
 #   make demo    a short run that shows the package at work
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +13,7 @@ CORE := $(shell find core -type f)
 CXX_SOURCES := $(filter %.cpp %.h,$(CORE))
 CXX_STRICT := -std=c++20 -fsyntax-only -Icore -Wall -Wextra -Wconversion -Wshadow -Werror
 
-.PHONY: setup test check format demo clean
+.PHONY: setup test check sanitize soak format demo clean
 
 setup: $(STAMP)
 
@@ -29,7 +31,7 @@ $(STAMP): $(BIN)/python pyproject.toml CMakeLists.txt $(CORE)
 	touch $@
 
 test: setup
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -37,10 +39,16 @@ check: setup
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
-	for source in $(wildcard core/io/*.cpp core/memory/*.cpp); do \
+	for source in $(wildcard core/io/*.cpp core/memory/*.cpp core/pager/*.cpp core/remote/*.cpp); do \
 	    case $$source in */engine_uring.cpp) [ -e /usr/include/liburing.h ] || continue;; esac; \
 	    $(CXX) $(CXX_STRICT) $$source || exit 1; \
 	done
+
+sanitize: setup
+	tools/sanitize.sh $(BIN)/python
+
+soak: setup
+	$(BIN)/python tools/soak.py --minutes $(or $(MINUTES),5)
 
 format: setup
 	$(BIN)/ruff check --fix-only --quiet .

@@ -1,13 +1,21 @@
-"""Smoothing of a picture by a mask of weights around each pixel.
+"""Smoothing of a picture by a mask of weights around each pixel, also of one beyond memory.
 
-Checked: against sums of shifted copies in NumPy, mirrored at the edges.
-The picture is the portrait of Grace Hopper that matplotlib ships.
+A picture comes from a TIFF file or a zarr array, of which only some rows are in memory, or
+from anything else that matplotlib reads, and goes to a TIFF file or a zarr array (`pip install
+tifffile zarr`). Without one it is the portrait of Grace Hopper that matplotlib ships. Pixels nearer
+to the edge than half the mask stay as they are.
+
+Checked: the values are those of scipy.ndimage.correlate with the same weights.
 """
 
+import contextlib
+from pathlib import Path
+
 import numpy as np
-from matplotlib import cbook, image
 
 import outgrid as og
+
+ROWS, TILE = 512, 512  # read at once; pixels of an edge of a tile that is written
 
 
 def weights(width):
@@ -32,33 +40,147 @@ def smoothing(width):
     return rule
 
 
-def picture():
-    """Brightness from 0 to 1."""
-    with cbook.get_sample_data("grace_hopper.jpg") as file:
-        return image.imread(file).mean(axis=2) / 255
-
-
-def problem(pixels, width=3, steps=2):
-    """Pixels beyond the edge are those inside, mirrored."""
+def problem(pixels, width=3, steps=2, dtype="float64", shape=None):
+    """Smooth `pixels`, an array, or a .npy file of `shape`."""
     return og.Problem(
-        smoothing(width), pixels.shape, "float64", steps, boundary="neumann", initial={"u": pixels}
+        smoothing(width), shape or pixels.shape, dtype, steps, {}, "frozen", {"u": pixels}
     )
 
 
-def exact(pixels, width=3, steps=2):
-    """The same with sums of shifted copies of the mirrored picture."""
-    mask, half = weights(width), width // 2
-    for _ in range(steps):
-        padded = np.pad(pixels, half, mode="symmetric")
-        pixels = sum(
-            mask[y, x] * padded[y : y + pixels.shape[0], x : x + pixels.shape[1]]
-            for y in range(width)
-            for x in range(width)
+def portrait():
+    """Brightness from 0 to 255."""
+    from matplotlib import cbook, image
+
+    with cbook.get_sample_data("grace_hopper.jpg") as file:
+        return image.imread(file).mean(axis=2)
+
+
+@contextlib.contextmanager
+def opened(path):
+    """A picture as rows that are read when they are sliced."""
+    if path.suffix == ".zarr":
+        import zarr
+
+        yield zarr.open_array(path, mode="r")
+    elif path.suffix in (".tif", ".tiff"):
+        import tifffile
+        import zarr
+
+        with tifffile.imread(path, aszarr=True) as store:
+            yield zarr.open_array(store, mode="r")
+    else:
+        from matplotlib import image
+
+        yield image.imread(path)
+
+
+def read(path, into):
+    """Write the brightness of a picture as float32 into a .npy file, some rows at a time."""
+    with opened(path) as picture, into.open("wb") as file:
+        shape = picture.shape[:2]
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for first in range(0, shape[0], ROWS):
+            rows = np.asarray(picture[first : first + ROWS], np.float32)
+            file.write((rows if rows.ndim == 2 else rows[..., :3].mean(axis=2)).tobytes())
+    return shape
+
+
+def write(pixels, path):
+    """Write brightness, rounded to 0..255, as a TIFF file or a zarr array, a tile at a time."""
+    write_tiles(path, pixels.shape, lambda rows, columns: pixels[rows, columns])
+
+
+def write_tiles(path, shape, values):
+    """Write a picture of `shape`, whose `values` are asked for by rows and columns."""
+    parts = [[slice(n, min(n + TILE, extent)) for n in range(0, extent, TILE)] for extent in shape]
+
+    def rounded(rows, columns):
+        return np.clip(np.rint(values(rows, columns)), 0, 255).astype(np.uint8)
+
+    if path.suffix == ".zarr":
+        import zarr
+
+        array = zarr.create_array(path, shape=shape, chunks=(TILE, TILE), dtype="uint8")
+        for rows in parts[0]:
+            for columns in parts[1]:
+                array[rows, columns] = rounded(rows, columns)
+        return
+    import tifffile
+
+    tiles = (rounded(rows, columns) for rows in parts[0] for columns in parts[1])
+    tifffile.imwrite(
+        path, tiles, shape=shape, dtype="uint8", tile=(TILE, TILE), photometric="minisblack"
+    )
+
+
+def mosaic(path, edge):
+    """Write a picture of `edge` by `edge` pixels: the portrait, again and again."""
+    face = portrait()
+
+    def values(rows, columns):
+        indices = (
+            np.arange(part.start, part.stop) % n
+            for part, n in zip((rows, columns), face.shape, strict=True)
         )
+        return face[np.ix_(*indices)]
+
+    write_tiles(path, (edge, edge), values)
+
+
+def peer(pixels, width=3, steps=2):
+    """The same by SciPy."""
+    from scipy import ndimage
+
+    pixels, half = pixels.copy(), width // 2
+    inside = (slice(half, -half),) * 2
+    for _ in range(steps):
+        pixels[inside] = ndimage.correlate(pixels, weights(width))[inside]
     return pixels
 
 
+def draw(before, after, path):
+    """A part of the picture before and after."""
+    from matplotlib import pyplot
+
+    figure, both = pyplot.subplots(1, 2, figsize=(6, 3.9), layout="constrained")
+    for axes, pixels, name in zip(both, (before, after), ("before", "after"), strict=True):
+        axes.imshow(pixels[:600, :512], cmap="gray", vmin=0, vmax=255)
+        axes.set(title=name, xticks=[], yticks=[])
+    figure.savefig(path, dpi=80)
+
+
 if __name__ == "__main__":
-    given = picture()
-    result = og.run(problem(given), memory="256MiB", out="picture")
-    print(f"largest difference {abs(result['u'] - exact(given)).max():.1e}")
+    from command import arguments, run
+
+    given = arguments(
+        __doc__,
+        input={"type": Path, "help": "picture: .tif, .zarr, or what matplotlib reads"},
+        output={"type": Path, "help": "the smoothed picture, .tif or .zarr"},
+        size={"type": int, "help": "first write INPUT, a mosaic of so many rows and columns"},
+        width={"type": int, "default": 15, "help": "pixels of an edge of the mask"},
+        steps={"type": int, "default": 2, "help": "how often"},
+    )
+    start = Path("image_mask.npy")
+    if given.size:
+        mosaic(given.input, given.size)
+    if given.input:
+        shape = read(given.input, start)
+    else:
+        pixels = portrait().astype(np.float32)
+        np.save(start, pixels)
+        shape = pixels.shape
+    result = run(problem(start, given.width, given.steps, "float32", shape), given)
+    part = np.load(start, mmap_mode="r")[:2048, :2048].astype(np.float64)
+    reach = 0 if part.shape == shape else given.steps * (given.width // 2)
+    inside = tuple(slice(0, n - reach) for n in part.shape)
+    expected = peer(part, given.width, given.steps)[inside]
+    difference = abs(result["u"][inside] - expected).max()
+    print(
+        f"largest difference from SciPy {difference:.1e}, of values up to 255 in single precision"
+    )
+    if given.output:
+        write(result["u"], given.output)
+    if given.picture:
+        draw(part, result["u"], given.picture)
+    start.unlink()

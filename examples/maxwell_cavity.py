@@ -60,8 +60,31 @@ def exact(cells=64, steps=200, modes=(1, 2)):
     return place * np.cos(frequency(cells, modes) * np.arange(1, steps + 1))
 
 
+def draw(result, path):
+    """The electric field."""
+    from matplotlib import pyplot
+
+    field = result["e"]
+    every = slice(None, None, max(1, len(field) // 512))
+    figure, axes = pyplot.subplots(figsize=(4.4, 3.6), layout="constrained")
+    shown = axes.imshow(field[every, every], origin="lower", cmap="RdBu_r", vmin=-1, vmax=1)
+    axes.set(xticks=[], yticks=[])
+    figure.colorbar(shown, label="electric field")
+    figure.savefig(path, dpi=90)
+
+
 if __name__ == "__main__":
-    result = og.run(problem(), memory="256MiB", out="cavity")
-    print(f"largest error {abs(result.traces[:, 0] - exact()).max():.1e}")
-    limit = COURANT * math.pi / 64 * math.hypot(1, 2)
-    print(f"frequency {frequency(64):.6f}, without dispersion {limit:.6f}")
+    from command import arguments, run
+
+    given = arguments(
+        __doc__,
+        size={"type": int, "default": 64, "help": "cells from wall to wall"},
+        steps={"type": int, "default": 200, "help": "time steps"},
+    )
+    result = run(problem(given.size, given.steps), given)
+    error = abs(result.traces[:, 0] - exact(given.size, given.steps)).max()
+    print(f"largest difference from the mode of the scheme {error:.1e}")
+    limit = COURANT * math.pi / given.size * math.hypot(1, 2)
+    print(f"frequency {frequency(given.size) / limit - 1:+.1e} from that of Maxwell's equations")
+    if given.picture:
+        draw(result, given.picture)

@@ -14,9 +14,13 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "benchmarks" / "records"
 
 
+SUMMARY = (("heat7", "float64"), ("wave:8", "float32"), ("heat5", "float32"))
+FAR = 16  # times memory; beyond that planes were so large that they passed in strips
+IN_MEMORY = {"plain": "plain sweep, in memory", "tiled": "temporally blocked, in memory"}
+
+
 def table() -> str:
-    """The text between the markers."""
-    core = json.loads((RECORDS / "core.json").read_text())
+    """What a reader wants to know first: the rates beyond memory beside those in memory."""
     demo = json.loads((RECORDS / "demo.json").read_text())
     return "\n".join(
         [
@@ -24,27 +28,36 @@ def table() -> str:
             "",
             "| | GLUP/s | over plain |",
             "|---|---|---|",
-            *core_rows(core),
+            *(line for stencil, dtype in SUMMARY for line in summary_rows(stencil, dtype)),
             *demo_rows(demo),
             "",
-            " ".join(notes(core)),
+            " ".join(notes()),
             "",
             "",
         ]
     )
 
 
-def core_rows(core: dict[str, Any]) -> list[str]:
-    shape = " x ".join(str(extent) for extent in core["shape"])
-    limit = core["memory_limit_bytes"] / 2**30
-    plain = core["plain_glups"]
-    rows = [
-        ("plain sweep, in memory", core["plain_glups"]),
-        ("blocked sweep, in memory", core["blocked_glups"]),
-        (f"**out of core, {core['factor']:g} times its {limit:g} GiB**", core["outofcore_glups"]),
-    ]
-    head = f"| *{core['stencil']}, {core['dtype']}, {shape} cells* | | |"
-    return [head, *(f"| {name} | {rate:.2f} | {rate / plain:.2f} |" for name, rate in rows)]
+def summary_rows(stencil: str, dtype: str) -> list[str]:
+    """Of one stencil: two rates in memory, and all of the largest grids."""
+    rows = [r for r in row_records() if (r["stencil"], r["dtype"]) == (stencil, dtype)]
+    farthest = min(FAR, max(row["factor"] for row in rows))
+    lines = [f"| *{stencil}, {dtype}* | | |"]
+    for row in rows:
+        if row["mode"] in IN_MEMORY:
+            name = f"{IN_MEMORY[row['mode']]}, {extents(row['shape'])} cells"
+        elif row["mode"] == "outofcore" and row["factor"] >= farthest:
+            limit = row["memory_limit_bytes"] / 2**20
+            times = f"{row['factor']:g} times {limit:g} MiB"
+            name = f"**out of core, {extents(row['shape'])} cells, {times}**"
+        else:
+            continue
+        lines.append(f"| {name} | {row['glups']:.2f} | {row['over_plain']:.2f} |")
+    return lines
+
+
+def extents(shape: list[int]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def demo_rows(demo: dict[str, Any]) -> list[str]:
@@ -60,16 +73,20 @@ def demo_rows(demo: dict[str, Any]) -> list[str]:
     ]
 
 
-def notes(core: dict[str, Any]) -> list[str]:
-    machine = core["machine"]
+def notes() -> list[str]:
+    rows = [row for row in row_records() if row["mode"] == "outofcore"]
+    waits = max(row["wait_share"] for row in rows if row["factor"] >= 16)
+    peak = max(row["peak_memory_over_limit"] for row in rows)
+    limit, _, _ = rows[-1]["limit"].partition(" of ")
     return [
         "GLUP/s are 1e9 cell updates per second, each needed update counted once.",
-        f"`outgrid bench core` on {core['started'][:10]}: {machine['cores']} cores of an",
-        f"{machine['cpu']}, Linux {machine['kernel']}, {machine['compiler']};",
-        f"bytes moved over the ideal {core['io_over_ideal']:.3f},",
-        f"waiting for transfers {core['wait_share']:.1%} of the time,",
-        f"peak memory {core['peak_memory_over_limit']:.2f} of the limit ({core['limit']});",
-        "answers identical to the byte." if core["identical"] else "ANSWERS DIFFER.",
+        f"`outgrid bench core --all` on {rows[-1]['ended'][:10]}: {rows[-1]['machine']};",
+        f"bytes moved over the ideal at most {max(row['io_over_ideal'] for row in rows):.3f},",
+        f"waiting for transfers at 16 times memory at most {waits:.1%} of the time,",
+        f"peak memory at most {peak:.2f} of the limit ({limit});",
+        "answers identical to the byte."
+        if all(row["identical"] for row in rows)
+        else "ANSWERS DIFFER.",
         "Records: [benchmarks/records](benchmarks/records).",
     ]
 
@@ -145,7 +162,7 @@ def bounds_table() -> str:
         ceiling = max(rate for mode, rate in rates.items() if mode.startswith("ceiling"))
         farthest = max(
             (row for row in rows if row["mode"] == "outofcore"),
-            key=lambda row: (row["factor"], row["glups"]),
+            key=lambda row: (min(FAR, row["factor"]), row["glups"]),
             default=None,
         )
         hand = rates["plain"] / rates["hand"] if "hand" in rates else None
@@ -218,14 +235,80 @@ def made_by(name: str) -> str:
     )
 
 
+def soak_table() -> str:
+    """What the last recorded soak and the last recorded fuzzing came to."""
+    soak = json.loads((RECORDS / "soak.json").read_text())
+    fuzz = json.loads((RECORDS / "fuzz.json").read_text())
+    bits = soak["bits"]
+    lines: list[tuple[str, ...]] = [
+        ("minutes", number(soak["seconds"] / 60, 0)),
+        ("problems, each to its end", str(soak["problems"])),
+        ("processes", str(soak["attempts"])),
+        ("killed by SIGKILL", str(soak["kills"])),
+        *((f"cut off: {way}", str(count)) for way, count in sorted(soak.get("cut", {}).items())),
+        ("resumed within a sweep", str(soak["in_mid_sweep"])),
+        *(
+            (words, str(soak[key]))
+            for key, words in (
+                ("spread", "problems spread over several folders"),
+                ("checked_with_numpy", "problems compared with NumPy as well"),
+                ("flips_named", "flipped bits of working files named"),
+                ("flips_without_effect", "flipped bits where nothing durable was"),
+            )
+            if key in soak
+        ),
+        ("**wrong bytes**", f"**{soak['wrong']}**"),
+        ("**hangs**", f"**{soak['hangs']}**"),
+        ("**unexpected ends**", f"**{len(soak['unexpected'])}**"),
+        ("single bits of finished runs flipped / found", f"{bits['flipped']} / {bits['found']}"),
+        *(
+            (f"prefixes of a run's operations, {way}: looked at", str(sum(ends.values())))
+            for way, ends in sorted(soak["prefixes"].items())
+        ),
+        ("minutes of fuzzing", number(fuzz["seconds"] / 60, 0)),
+        ("files that lie, read or refused", str(sum(fuzz["files"].values()))),
+        ("**tracebacks**", f"**{len(fuzz['failures'])}**"),
+    ]
+    days = soak["started"][:10], fuzz["started"][:10]
+    heading = f"`tools/soak.py` on {days[0]}, `tools/fuzz.py` on {days[1]}"
+    return markdown((heading, "count"), lines)
+
+
+def memory_table() -> str:
+    """Examples and tiers under the smallest limits that they name."""
+    path = RECORDS / "memory.json"
+    found = json.loads(path.read_text())
+    heading = (
+        f"MiB, `tools/memory.py` on {found['started'][:10]}",
+        "limit that it names",
+        "peak of the process",
+        "peak of its control group",
+        "one MiB less",
+    )
+    lines = [
+        (
+            row["name"],
+            number(row["limit_bytes"] / 2**20, 0),
+            number(row["process_peak_bytes"] / 2**20, 0),
+            number(row["group_peak_bytes"] / 2**20, 0),
+            "refused" if row["refused_below"] else "**NOT REFUSED**",
+        )
+        for row in found["rows"]
+    ]
+    return markdown(heading, lines)
+
+
 PARTS = {
     "summary": table,
     "rows": rows_table,
     "bounds": bounds_table,
     "tune": tune_table,
     "io": io_table,
+    "soak": soak_table,
+    "memory": memory_table,
 }
-TEXTS = (ROOT / "README.md", ROOT / "docs" / "design" / "performance.md")
+DESIGN = ROOT / "docs" / "design"
+TEXTS = (ROOT / "README.md", DESIGN / "performance.md", DESIGN / "reliability.md")
 MARKED = re.compile(r"(<!-- measured: (\w+) begin -->\n).*?(<!-- measured: end -->)", re.DOTALL)
 
 

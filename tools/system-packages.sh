@@ -22,6 +22,8 @@ command -v pkg-config >/dev/null || wanted+=(pkg-config)
 [ -e /usr/include/liburing.h ] || wanted+=(liburing-dev)
 # Without this one its header is downloaded.
 [ -e /usr/include/xxhash.h ] || wanted+=(libxxhash-dev)
+# Without this one the tests between hosts are skipped.
+command -v ip >/dev/null || wanted+=(iproute2)
 
 packages=("${needed[@]}" "${wanted[@]}")
 [ ${#packages[@]} -gt 0 ] || exit 0

@@ -3,9 +3,25 @@
 
 #include <nanobind/nanobind.h>
 
+#include <memory>
+
+#include "io/file.h"
+
 namespace outgrid {
 
 void bind_buffer(nanobind::module_& module);
 void bind_queue(nanobind::module_& module);
+void bind_pager(nanobind::module_& module);
+void bind_remote(nanobind::module_& module);
+
+// What Python sees of a file: closing drops this reference, the queue may hold others.
+struct OpenFile {
+  std::shared_ptr<File> file;
+  std::vector<std::shared_ptr<File>> others;  // further parts of a striped file
+  std::int64_t stripe_bytes = 0;
+
+  const std::shared_ptr<File>& get() const;
+  Striped striped() const;
+};
 
 }  // namespace outgrid

@@ -1,6 +1,10 @@
 #include "memory/buffer.h"
 
+#include <nanobind/stl/string.h>
+
 #include "bind/bind.h"
+#include "io/file.h"
+#include "memory/mapping.h"
 
 namespace nb = nanobind;
 
@@ -13,6 +17,19 @@ struct ExportedBuffer {
   Buffer buffer;
   int exports = 0;
 };
+
+// A new file of `nbytes`, its space set aside where the file system can, as memory.
+ExportedBuffer* map_new_file(const nb::object& path, std::int64_t nbytes) {
+  const nb::object encoded = nb::steal(PyOS_FSPath(path.ptr()));
+  if (!encoded.is_valid()) throw nb::python_error();
+  PyObject* bytes = nullptr;
+  if (PyUnicode_FSConverter(encoded.ptr(), &bytes) == 0) throw nb::python_error();
+  const auto text = nb::steal<nb::bytes>(bytes);
+  File file(text.c_str(), File::Mode::create, false);
+  file.reserve(nbytes);
+  return new ExportedBuffer{
+      Buffer(file.buffered_fd(), static_cast<std::size_t>(nbytes), true, file.path())};
+}
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   auto* exported = nb::inst_ptr<ExportedBuffer>(self);
@@ -51,6 +68,14 @@ void bind_buffer(nb::module_& module) {
             new (self) ExportedBuffer{Buffer(nbytes, huge_pages, lock)};
           },
           nb::arg("nbytes"), nb::arg("huge_pages") = true, nb::arg("lock") = false)
+      .def_static("of_new_file", map_new_file, nb::arg("path"), nb::arg("nbytes"),
+                  nb::rv_policy::take_ownership)
+      .def(
+          "advise",
+          [](const ExportedBuffer& self, const std::string& order) {
+            advise(self.buffer, Habits::of({order}, "none").order);
+          },
+          nb::arg("order"))
       .def_prop_ro("address",
                    [](const ExportedBuffer& self) {
                      return reinterpret_cast<std::uintptr_t>(self.buffer.data());

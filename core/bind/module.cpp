@@ -26,8 +26,10 @@ void translate(const std::exception_ptr& pointer, void*) {
 }  // namespace
 
 NB_MODULE(_core, module) {
-  module.doc() = "Aligned buffers and asynchronous file transfers.";
+  module.doc() = "Aligned buffers, asynchronous file transfers and user-level paging.";
   nb::register_exception_translator(translate);
   outgrid::bind_buffer(module);
   outgrid::bind_queue(module);
+  outgrid::bind_pager(module);
+  outgrid::bind_remote(module);
 }

@@ -33,16 +33,6 @@ std::vector<Segment> segments_of(const SegmentArray& array) {
   return segments;
 }
 
-// What Python sees of a file: closing drops this reference, the queue may hold others.
-struct OpenFile {
-  std::shared_ptr<File> file;
-
-  const std::shared_ptr<File>& get() const {
-    if (!file) throw SystemError(EBADF, "the file was closed");
-    return file;
-  }
-};
-
 File::Mode mode_of(const std::string& mode) {
   if (mode == "r") return File::Mode::read;
   if (mode == "rw") return File::Mode::update;
@@ -69,23 +59,72 @@ std::vector<Completion> wait(Queue& queue, std::optional<double> timeout_seconds
   }
 }
 
+nb::str text_of(const std::string& path) {
+  return nb::steal<nb::str>(PyUnicode_DecodeFSDefault(path.c_str()));
+}
+
+// The threads and the memory of a queue that was not waited for outlive whoever holds it.
+void keep_forever(const nb::handle& queue) {
+  nb::set_leak_warnings(false);
+  queue.inc_ref();
+}
+
 void bind_file(nb::module_& module) {
   nb::class_<OpenFile>(module, "File")
       .def(
           "__init__",
-          [](OpenFile* self, const nb::object& path, const std::string& mode, bool direct) {
+          [](OpenFile* self, const nb::object& path, const std::string& mode, bool direct,
+             std::int64_t base) {
             const nb::object encoded = nb::steal(PyOS_FSPath(path.ptr()));
             if (!encoded.is_valid()) throw nb::python_error();
             PyObject* bytes = nullptr;
             if (PyUnicode_FSConverter(encoded.ptr(), &bytes) == 0) throw nb::python_error();
             const auto text = nb::steal<nb::bytes>(bytes);
-            new (self) OpenFile{std::make_shared<File>(text.c_str(), mode_of(mode), direct)};
+            new (self)
+                OpenFile{std::make_shared<File>(text.c_str(), mode_of(mode), direct, base), {}, 0};
           },
-          nb::arg("path"), nb::arg("mode") = "r", nb::arg("direct") = true)
-      .def_prop_ro("direct", [](const OpenFile& self) { return self.get()->is_direct(); })
+          nb::arg("path"), nb::arg("mode") = "r", nb::arg("direct") = true, nb::arg("base") = 0)
+      .def_static(
+          "striped",
+          [](const std::vector<OpenFile*>& parts, std::int64_t stripe_bytes) {
+            if (parts.empty() || stripe_bytes < kBlock || stripe_bytes % kBlock != 0) {
+              throw std::invalid_argument(
+                  "a striped file has parts, and a stripe of whole blocks of " +
+                  std::to_string(kBlock) + " bytes, not " + std::to_string(stripe_bytes));
+            }
+            OpenFile whole{parts.front()->get(), {}, stripe_bytes};
+            for (std::size_t i = 1; i < parts.size(); ++i) whole.others.push_back(parts[i]->get());
+            return whole;
+          },
+          nb::arg("parts"), nb::arg("stripe_bytes"))
+      .def_static(
+          "of_backing",
+          [](const std::shared_ptr<Backing>& backing) {
+            return OpenFile{std::make_shared<File>(backing)};
+          },
+          nb::arg("backing"))
+      .def_static(
+          "anonymous",
+          [](const std::string& name, std::int64_t nbytes, const std::vector<std::string>& advice) {
+            const Habits habits = Habits::of(advice, "none");
+            return OpenFile{std::make_shared<File>(name, nbytes, habits), {}, 0};
+          },
+          nb::arg("name"), nb::arg("nbytes"), nb::arg("advice") = std::vector<std::string>())
+      .def(
+          "map",
+          [](const OpenFile& self, const std::vector<std::string>& advice,
+             const std::string& sync) { self.get()->map(Habits::of(advice, sync)); },
+          nb::arg("advice") = std::vector<std::string>(), nb::arg("sync") = "none")
+      .def_prop_ro("direct",
+                   [](const OpenFile& self) {
+                     const Striped file = self.striped();
+                     return std::all_of(file.parts.begin(), file.parts.end(),
+                                        [](const auto& part) { return part->is_direct(); });
+                   })
       .def_prop_ro("memory_alignment",
                    [](const OpenFile& self) { return self.get()->memory_alignment(); })
       .def_prop_ro("nbytes", [](const OpenFile& self) { return self.get()->size(); })
+      .def_prop_ro("path", [](const OpenFile& self) { return text_of(self.get()->path()); })
       .def(
           "reserve",
           [](const OpenFile& self, std::int64_t nbytes) {
@@ -94,10 +133,24 @@ void bind_file(nb::module_& module) {
             return file->reserve(nbytes);
           },
           nb::arg("nbytes"))
-      .def("close", [](OpenFile& self) { self.file.reset(); });
+      .def("close", [](OpenFile& self) {
+        self.file.reset();
+        self.others.clear();
+      });
 }
 
 }  // namespace
+
+const std::shared_ptr<File>& OpenFile::get() const {
+  if (!file) throw SystemError(EBADF, "the file was closed");
+  return file;
+}
+
+Striped OpenFile::striped() const {
+  std::vector<std::shared_ptr<File>> parts{get()};
+  parts.insert(parts.end(), others.begin(), others.end());
+  return {std::move(parts), stripe_bytes};
+}
 
 void bind_queue(nb::module_& module) {
   bind_file(module);
@@ -116,9 +169,7 @@ void bind_queue(nb::module_& module) {
                      return nb::bytes(reinterpret_cast<const char*>(self.sums.data()),
                                       self.sums.size() * sizeof(std::uint64_t));
                    })
-      .def_prop_ro("path", [](const Completion& self) {
-        return nb::steal<nb::str>(PyUnicode_DecodeFSDefault(self.path.c_str()));
-      });
+      .def_prop_ro("path", [](const Completion& self) { return text_of(self.path); });
 
   nb::class_<Statistics>(module, "Statistics")
       .def_ro("read_bytes", &Statistics::read_bytes)
@@ -152,18 +203,19 @@ void bind_queue(nb::module_& module) {
           "submit_read",
           [](Queue& self, const OpenFile& file, const SegmentArray& segments,
              std::int64_t row_bytes) {
-            return self.read(file.get(), segments_of(segments), row_bytes);
+            return self.read(file.striped(), segments_of(segments), row_bytes);
           },
           nb::arg("file"), nb::arg("segments"), nb::arg("row_bytes") = 0)
       .def(
           "submit_write",
           [](Queue& self, const OpenFile& file, const SegmentArray& segments,
              std::int64_t row_bytes) {
-            return self.write(file.get(), segments_of(segments), row_bytes);
+            return self.write(file.striped(), segments_of(segments), row_bytes);
           },
           nb::arg("file"), nb::arg("segments"), nb::arg("row_bytes") = 0)
       .def(
-          "submit_flush", [](Queue& self, const OpenFile& file) { return self.flush(file.get()); },
+          "submit_flush",
+          [](Queue& self, const OpenFile& file) { return self.flush(file.striped()); },
           nb::arg("file"))
       .def("submit_complete", &Queue::complete, nb::arg("nbytes"), nb::arg("seconds") = 0.0)
       .def("poll", &Queue::poll)
@@ -172,10 +224,21 @@ void bind_queue(nb::module_& module) {
       .def("abandon",
            [](const nb::handle& self) {
              nb::cast<Queue&>(self).abandon();
-             nb::set_leak_warnings(false);
-             self.inc_ref();  // its thread and its memory outlive whoever holds it
+             keep_forever(self);
            })
-      .def("close", &Queue::close, nb::call_guard<nb::gil_scoped_release>());
+      .def(
+          "close",
+          [](const nb::handle& self, double patience_seconds) {
+            Queue& queue = nb::cast<Queue&>(self);
+            bool closed;
+            {
+              nb::gil_scoped_release release;
+              closed = queue.close(patience_seconds);
+            }
+            if (!closed) keep_forever(self);
+            return closed;
+          },
+          nb::arg("patience_seconds") = std::numeric_limits<double>::infinity());
 }
 
 }  // namespace outgrid

@@ -3,17 +3,39 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-namespace outgrid {
+#include "checksum/wide.h"
 
-std::uint64_t checksum(const void* data, std::size_t nbytes) { return XXH3_64bits(data, nbytes); }
+namespace outgrid {
+namespace {
+
+using Sum = std::uint64_t (*)(const void*, std::size_t);
+
+std::uint64_t checksum_everywhere(const void* data, std::size_t nbytes) {
+  return XXH3_64bits(data, nbytes);
+}
+
+// By the widest vectors of this processor: rows in a cache it shares come at twice the rate.
+Sum widest() {
+#ifdef OUTGRID_WIDE_CHECKSUMS
+  if (__builtin_cpu_supports("avx512f")) return checksum_avx512;
+  if (__builtin_cpu_supports("avx2")) return checksum_avx2;
+#endif
+  return checksum_everywhere;
+}
+
+const Sum sum = widest();
+
+}  // namespace
+
+std::uint64_t checksum(const void* data, std::size_t nbytes) { return sum(data, nbytes); }
 
 std::vector<std::uint64_t> row_checksums(const std::vector<Segment>& segments,
                                          std::int64_t row_bytes) {
   std::vector<std::uint64_t> sums;
   for (const Segment& segment : segments) {
     for (std::int64_t done = 0; done < segment.nbytes; done += row_bytes) {
-      sums.push_back(checksum(reinterpret_cast<const void*>(segment.address + done),
-                              static_cast<std::size_t>(row_bytes)));
+      sums.push_back(sum(reinterpret_cast<const void*>(segment.address + done),
+                         static_cast<std::size_t>(row_bytes)));
     }
   }
   return sums;

@@ -22,12 +22,15 @@
 #include <string>
 #include <vector>
 
+#include "io/backing.h"
+
 namespace outgrid {
 
 struct Operation {
   enum class Kind { read, write, sync };
   Kind kind;
   int fd;
+  const Backing* backing;  // where not null: of these bytes, by the engine of threads alone
   std::int64_t offset;
   const iovec* vectors;
   int vector_count;

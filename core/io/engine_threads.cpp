@@ -1,4 +1,5 @@
-// The engine that works everywhere: `depth` threads with preadv and pwritev.
+// The engine that works everywhere: `depth` threads with preadv and pwritev, and the only one that
+// moves what has no descriptor.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -49,6 +50,7 @@ class ThreadEngine : public Engine {
 
  private:
   static std::int64_t carry_out(const Operation& operation) {
+    if (operation.backing != nullptr) return copy(operation);
     ssize_t result = 0;
     switch (operation.kind) {
       case Operation::Kind::read:
@@ -62,6 +64,19 @@ class ThreadEngine : public Engine {
         break;
     }
     return result < 0 ? -errno : result;
+  }
+
+  static std::int64_t copy(const Operation& operation) {
+    switch (operation.kind) {
+      case Operation::Kind::read:
+        return operation.backing->read(operation.offset, operation.vectors, operation.vector_count);
+      case Operation::Kind::write:
+        return operation.backing->write(operation.offset, operation.vectors,
+                                        operation.vector_count);
+      case Operation::Kind::sync:
+        break;
+    }
+    return operation.backing->flush();
   }
 
   void work() {

@@ -22,13 +22,24 @@ int open_retrying(const char* path, int flags) {
 
 }  // namespace
 
-File::File(std::string path, Mode mode, bool direct)
-    : path_(std::move(path)), writable_(mode != Mode::read) {
+File::File(std::string path, Mode mode, bool direct, std::int64_t base)
+    : path_(std::move(path)), writable_(mode != Mode::read), base_(base) {
   const int access = writable_ ? O_RDWR : O_RDONLY;
   const int create = mode == Mode::create ? O_CREAT | O_EXCL : 0;
   buffered_fd_ = open_retrying(path_.c_str(), access | create);
   if (buffered_fd_ < 0) throw SystemError(errno, "cannot open the file", path_);
   if (direct) open_direct(access);
+}
+
+File::File(std::string name, std::int64_t nbytes, Habits habits)
+    : File(std::make_shared<Mapping>(std::move(name), static_cast<std::size_t>(nbytes), habits)) {}
+
+File::File(std::shared_ptr<const Backing> backing)
+    : path_(backing->name()), writable_(true), backing_(std::move(backing)) {}
+
+void File::map(Habits habits) {
+  backing_ = std::make_shared<Mapping>(buffered_fd_, static_cast<std::size_t>(size()), writable_,
+                                       path_, habits);
 }
 
 File::~File() {
@@ -61,12 +72,14 @@ void File::open_direct(int flags) {
 }
 
 std::int64_t File::size() const {
+  if (buffered_fd_ < 0) return backing_->nbytes();
   struct stat status{};
   if (fstat(buffered_fd_, &status) != 0) throw SystemError(errno, "cannot read the size", path_);
   return status.st_size;
 }
 
 bool File::reserve(std::int64_t nbytes) {
+  if (buffered_fd_ < 0) throw SystemError(EBADF, "memory has its size", path_);
   int code;
   do {
     code = fallocate(buffered_fd_, 0, 0, nbytes) == 0 ? 0 : errno;

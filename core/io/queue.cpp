@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <stdexcept>
 #include <utility>
 
@@ -17,9 +18,17 @@ namespace outgrid {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr double kForever = 1e9;  // seconds
 
 double seconds_between(Clock::time_point first, Clock::time_point last) {
   return std::chrono::duration<double>(last - first).count();
+}
+
+// Of this thread: where others had the processor meanwhile, theirs do not count.
+double processor_seconds() {
+  timespec spent{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+  return static_cast<double>(spent.tv_sec) + 1e-9 * static_cast<double>(spent.tv_nsec);
 }
 
 std::int64_t whole_blocks(std::int64_t nbytes) { return std::max(nbytes / kBlock, 1L) * kBlock; }
@@ -41,16 +50,43 @@ void check(const std::vector<Segment>& segments, std::int64_t row_bytes) {
   }
 }
 
+// The segments of each part of a striped file, at offsets within the part.
+std::vector<std::vector<Segment>> deal(const std::vector<Segment>& segments, std::int64_t stripe,
+                                       std::size_t parts) {
+  std::vector<std::vector<Segment>> dealt(parts);
+  const auto count = static_cast<std::int64_t>(parts);
+  for (const Segment& segment : segments) {
+    for (std::int64_t done = 0; done < segment.nbytes;) {
+      const std::int64_t offset = segment.offset + done;
+      const std::int64_t unit = offset / stripe;
+      const std::int64_t within = offset % stripe;
+      const std::int64_t taken = std::min(segment.nbytes - done, stripe - within);
+      dealt[static_cast<std::size_t>(unit % count)].push_back(
+          {unit / count * stripe + within, segment.address + done, taken});
+      done += taken;
+    }
+  }
+  return dealt;
+}
+
 }  // namespace
 
-struct Queue::Ticket {
-  std::int64_t number;
-  Operation::Kind kind;
+// What a ticket has to do in one part of its file.
+struct Queue::Strand {
   std::shared_ptr<File> file;
   CutRules rules;
   std::vector<Extent> extents;
   Cursor cursor;
   bool exhausted = false;  // nothing is left to cut
+};
+
+struct Queue::Ticket {
+  std::int64_t number;
+  Operation::Kind kind;
+  std::vector<Strand> strands;
+  std::size_t turn = 0;  // of the strand that is cut next
+  bool begun = false;
+  bool exhausted = false;
   int under_way = 0;
   Clock::time_point started;
   std::vector<Segment> summed;  // empty where no checksums are wanted
@@ -61,6 +97,7 @@ struct Queue::Ticket {
 struct Queue::Request : Operation {
   Cut cut;
   Ticket* ticket = nullptr;  // null: free
+  Strand* strand = nullptr;
   std::int64_t done = 0;
   iovec whole{};  // the memory of a staged request
   std::size_t first_vector = 0;
@@ -68,7 +105,7 @@ struct Queue::Request : Operation {
 
   void aim() {
     const bool staged = cut.road == Road::staged;
-    offset = cut.offset + done;
+    offset = strand->file->base() + cut.offset + done;
     vectors = staged ? &whole : cut.vectors.data() + first_vector;
     vector_count = staged ? 1 : static_cast<int>(cut.vectors.size() - first_vector);
   }
@@ -111,12 +148,12 @@ Queue::Queue(const QueueOptions& options)
     requests_.push_back(std::make_unique<Request>());
     requests_.back()->staging = staging + i * slot_bytes_;
   }
-  driver_ = std::thread([this] { drive(); });
-  summer_ = std::thread([this] { sum(); });
+  driver_ = std::thread([this] { guard("transfers", &Queue::drive, driver_ended_); });
+  summer_ = std::thread([this] { guard("checksums", &Queue::sum, summer_ended_); });
 }
 
 Queue::~Queue() {
-  close();
+  close(kForever);
   engine_.reset();
   ::close(event_fd_);
 }
@@ -150,39 +187,62 @@ void Queue::take_engine(const std::string& wanted, int depth) {
   throw SystemError(ENOSYS, "no engine could be started");
 }
 
-std::int64_t Queue::read(std::shared_ptr<File> file, std::vector<Segment> segments,
+std::int64_t Queue::read(const Striped& file, std::vector<Segment> segments,
                          std::int64_t row_bytes) {
-  return submit(Operation::Kind::read, std::move(file), std::move(segments), row_bytes);
+  return submit(Operation::Kind::read, file, std::move(segments), row_bytes);
 }
 
-std::int64_t Queue::write(std::shared_ptr<File> file, std::vector<Segment> segments,
+std::int64_t Queue::write(const Striped& file, std::vector<Segment> segments,
                           std::int64_t row_bytes) {
-  if (!file->writable()) throw SystemError(EBADF, "the file is open for reading", file->path());
-  return submit(Operation::Kind::write, std::move(file), std::move(segments), row_bytes);
+  for (const auto& part : file.parts) {
+    if (!part->writable()) throw SystemError(EBADF, "the file is open for reading", part->path());
+  }
+  return submit(Operation::Kind::write, file, std::move(segments), row_bytes);
 }
 
-std::int64_t Queue::flush(std::shared_ptr<File> file) {
-  return submit(Operation::Kind::sync, std::move(file), {}, 0);
+std::int64_t Queue::flush(const Striped& file) {
+  return submit(Operation::Kind::sync, file, {}, 0);
 }
 
-std::int64_t Queue::submit(Operation::Kind kind, std::shared_ptr<File> file,
-                           std::vector<Segment> segments, std::int64_t row_bytes) {
+Queue::Strand Queue::strand(Operation::Kind kind, std::shared_ptr<File> part,
+                            std::span<const Segment> segments) {
+  const Backing* backing = part->backing();
+  if (backing != nullptr && engine_name_ != "threads") {
+    throw std::invalid_argument("memory is copied by the engine threads, not by " + engine_name_);
+  }
+  if (backing != nullptr && kind == Operation::Kind::read) {
+    for (const Segment& segment : segments) backing->expect(segment.offset, segment.nbytes);
+  }
+  const CutRules rules{kind == Operation::Kind::write, part->is_direct() && backing == nullptr,
+                       part->memory_alignment(), request_bytes_, slot_bytes_};
+  return {std::move(part), rules, divide(segments, rules), {}};
+}
+
+std::int64_t Queue::submit(Operation::Kind kind, const Striped& file, std::vector<Segment> segments,
+                           std::int64_t row_bytes) {
   check(segments, row_bytes);
   auto ticket = std::make_unique<Ticket>();
   ticket->kind = kind;
-  ticket->rules = {kind == Operation::Kind::write, file->is_direct(), file->memory_alignment(),
-                   request_bytes_, slot_bytes_};
-  ticket->extents = divide(segments, ticket->rules);
+  if (file.parts.size() == 1) {
+    ticket->strands.push_back(strand(kind, file.parts.front(), segments));
+  } else {
+    const auto dealt = deal(segments, file.stripe_bytes, file.parts.size());
+    for (std::size_t part = 0; part < dealt.size(); ++part) {
+      ticket->strands.push_back(strand(kind, file.parts[part], dealt[part]));
+    }
+  }
+  if (kind != Operation::Kind::sync) {
+    std::erase_if(ticket->strands, [](const Strand& each) { return each.extents.empty(); });
+  }
   ticket->row_bytes = row_bytes;
   if (row_bytes > 0) ticket->summed = std::move(segments);
-  ticket->file = std::move(file);
   std::int64_t number;
   {
     std::lock_guard lock(mutex_);
     if (closing_) throw std::invalid_argument("the queue is closed");
     number = ticket->number = ++last_ticket_;
     ++outstanding_;
-    if (kind != Operation::Kind::sync && ticket->extents.empty()) {
+    if (ticket->strands.empty()) {
       completions_.push_back({number, 0, 0.0, 0, 0, 0, {}, {}});
       completed_.notify_all();
       return number;
@@ -206,10 +266,13 @@ std::vector<Completion> Queue::poll() { return wait(0); }
 
 std::vector<Completion> Queue::wait(double timeout_seconds) {
   std::unique_lock lock(mutex_);
-  const auto ready = [this] { return !completions_.empty() || outstanding_ == 0; };
+  const auto ready = [this] {
+    return !completions_.empty() || outstanding_ == 0 || !thrown_.empty();
+  };
   if (timeout_seconds > 0) {
     completed_.wait_for(lock, std::chrono::duration<double>(timeout_seconds), ready);
   }
+  if (completions_.empty() && !thrown_.empty()) throw std::runtime_error(thrown_);
   outstanding_ -= static_cast<std::int64_t>(completions_.size());
   return std::exchange(completions_, {});
 }
@@ -224,24 +287,28 @@ Statistics Queue::statistics() {
   return statistics_;
 }
 
-void Queue::close() {
-  {
-    std::lock_guard lock(mutex_);
-    closing_ = true;
-    if (closed_) return;
-    closed_ = true;
-  }
+bool Queue::close(double patience_seconds) {
+  std::unique_lock lock(mutex_);
+  if (closed_) return true;
+  closing_ = closed_ = true;
   wake();
-  driver_.join();
-  {
-    std::lock_guard lock(mutex_);
-    summing_ends_ = true;
+  const auto patience = std::chrono::duration<double>(std::min(patience_seconds, kForever));
+  // A thread that threw has left requests under way: what they may touch must stay.
+  const auto done = [this] { return driver_ended_ || !thrown_.empty(); };
+  if (!ended_.wait_for(lock, patience, done) || !thrown_.empty()) {
+    driver_.detach();
+    summer_.detach();
+    return false;
   }
+  summing_ends_ = true;
   moved_ready_.notify_all();
+  lock.unlock();
+  driver_.join();
   summer_.join();
-  std::lock_guard lock(mutex_);
+  lock.lock();
   outstanding_ = static_cast<std::int64_t>(completions_.size());
   completed_.notify_all();
+  return true;
 }
 
 void Queue::abandon() {
@@ -253,6 +320,21 @@ void Queue::abandon() {
 }
 
 void Queue::wake() { eventfd_write(event_fd_, 1); }
+
+// The life of a thread: nothing that it throws may end the process without a word.
+void Queue::guard(const char* name, void (Queue::*work)(), bool& ended) {
+  std::string thrown;
+  try {
+    (this->*work)();
+  } catch (const std::exception& error) {
+    thrown = std::string("the thread of the ") + name + " failed: " + error.what();
+  }
+  std::lock_guard lock(mutex_);
+  ended = true;
+  if (thrown_.empty()) thrown_ = std::move(thrown);
+  completed_.notify_all();
+  ended_.notify_all();
+}
 
 void Queue::drive() {
   std::vector<Request*> free;
@@ -312,20 +394,27 @@ bool Queue::fill(Request& request) {
                                  [](const auto& ticket) { return !ticket->exhausted; });
   if (next == active_.end()) return false;
   Ticket& ticket = **next;
-  if (ticket.cursor.index == 0 && ticket.cursor.nbytes == 0) ticket.started = Clock::now();
+  if (!ticket.begun) ticket.started = Clock::now();
+  ticket.begun = true;
+  while (ticket.strands[ticket.turn].exhausted)
+    ticket.turn = (ticket.turn + 1) % ticket.strands.size();
+  Strand& strand = ticket.strands[ticket.turn];
+  ticket.turn = (ticket.turn + 1) % ticket.strands.size();
   static_cast<Operation&>(request) = {};
   request.kind = ticket.kind;
   request.done = 0;
   request.first_vector = 0;
+  request.strand = &strand;
+  request.backing = strand.file->backing();
   if (ticket.kind == Operation::Kind::sync) {
-    ticket.exhausted = true;
+    strand.exhausted = true;
     request.cut.nbytes = request.cut.needed = request.cut.payload = 0;
-    request.fd = ticket.file->buffered_fd();
+    request.fd = strand.file->buffered_fd();
   } else {
-    cut_next(ticket.extents, ticket.rules, ticket.cursor, request.cut);
-    ticket.exhausted = ticket.cursor.index == ticket.extents.size();
+    cut_next(strand.extents, strand.rules, strand.cursor, request.cut);
+    strand.exhausted = strand.cursor.index == strand.extents.size();
     const bool buffered = request.cut.road == Road::buffered;
-    request.fd = buffered ? ticket.file->buffered_fd() : ticket.file->direct_fd();
+    request.fd = buffered ? strand.file->buffered_fd() : strand.file->direct_fd();
     request.whole = {request.staging, static_cast<std::size_t>(request.cut.nbytes)};
     if (ticket.kind == Operation::Kind::write) {
       for (const Copy& copy : request.cut.copies) {
@@ -335,6 +424,8 @@ bool Queue::fill(Request& request) {
     }
     request.aim();
   }
+  ticket.exhausted = std::all_of(ticket.strands.begin(), ticket.strands.end(),
+                                 [](const Strand& each) { return each.exhausted; });
   request.ticket = &ticket;
   ++ticket.under_way;
   return true;
@@ -373,7 +464,9 @@ bool Queue::settle(Request& request) {
     ticket.completion.nbytes += cut.payload;
     (reads ? moved_.read_bytes : moved_.written_bytes) += cut.payload;
     (reads ? moved_.read_requests : moved_.write_requests) += 1;
-    (cut.road == Road::buffered ? moved_.buffered_bytes : moved_.direct_bytes) += cut.nbytes;
+    if (request.backing == nullptr) {
+      (cut.road == Road::buffered ? moved_.buffered_bytes : moved_.direct_bytes) += cut.nbytes;
+    }
     if (cut.road == Road::staged) moved_.staged_bytes += cut.payload;
   }
   request.ticket = nullptr;
@@ -396,15 +489,15 @@ void Queue::fail(Ticket& ticket, const Request& request, int error) {
   completion.error = error;
   completion.offset = sync ? 0 : request.cut.offset + request.done;
   completion.length = sync ? 0 : request.cut.nbytes - request.done;
-  completion.path = ticket.file->path();
+  completion.path = request.strand->file->path();
 }
 
 void Queue::finish(std::unique_ptr<Ticket> ticket) {
   Completion& completion = ticket->completion;
   completion.ticket = ticket->number;
   completion.seconds = seconds_between(ticket->started, Clock::now());
-  // The file may be closed by this: that must not happen after the completion was seen.
-  ticket->file.reset();
+  // Files may be closed by this: that must not happen after the completion was seen.
+  ticket->strands.clear();
   std::lock_guard lock(mutex_);
   show_moved();
   if (!ticket->summed.empty() && completion.error == 0) {
@@ -431,9 +524,9 @@ void Queue::sum() {
     std::unique_ptr<Ticket> ticket = std::move(unsummed_.front());
     unsummed_.pop_front();
     lock.unlock();
-    const auto begin = Clock::now();
+    const double begin = processor_seconds();
     ticket->completion.sums = row_checksums(ticket->summed, ticket->row_bytes);
-    const double seconds = seconds_between(begin, Clock::now());
+    const double seconds = processor_seconds() - begin;
     lock.lock();
     statistics_.sum_seconds += seconds;
     statistics_.summed_bytes += ticket->completion.nbytes;

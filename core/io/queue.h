@@ -2,23 +2,23 @@
 //
 // Protocol:
 //  1. `read`, `write` and `flush` copy their arguments, return a ticket and wake the driver; they
-//  never
-//     block on a device. Tickets count up from 1. Memory named by a segment belongs to the queue
-//     until the completion of its ticket was handed out.
+//     never block on a device. Tickets count up from 1. Memory named by a segment belongs to the
+//     queue until the completion of its ticket was handed out.
 //  2. The driver takes tickets in order, cuts each into requests (cut.h) and keeps up to `depth` of
-//  them
-//     in the engine. Requests of neighbouring tickets overlap: tickets complete in any order, and a
-//     flush covers only what was complete when it was submitted.
+//     them in the engine. Requests of neighbouring tickets overlap: tickets complete in any order,
+//     and a flush covers only what was complete when it was submitted.
 //  3. Short transfers are continued, EINTR and EAGAIN repeated. The first other error stops its
-//  ticket:
-//     nothing more is cut from it, and it completes, as failed, when its last request has come
-//     back.
+//     ticket: nothing more is cut from it, and it completes, as failed, when its last request has
+//     come back.
 //  4. Request i owns part i of the staging memory. Reads are copied out of it by the driver when
-//  they
-//     complete, writes are gathered into it when they are cut.
+//     they complete, writes are gathered into it when they are cut.
 //  5. A ticket may ask for the checksums of its rows. They are computed by a thread of their own
 //     when its bytes have moved, from the caller's memory, before the completion is handed out.
-//  6. Closing the queue drops tickets that have not begun and waits for requests under way.
+//  6. A ticket on a striped file has one strand for each part; requests are cut from them in turn,
+//     so that all parts are busy at once.
+//  7. Closing the queue drops tickets that have not begun and waits for requests under way, as long
+//     as it has patience.
+//  8. A thread that throws ends; whoever waits for a completion then is told so.
 #pragma once
 
 #include <condition_variable>
@@ -26,6 +26,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -61,7 +62,7 @@ struct Statistics {
   std::int64_t flushes = 0;
   double busy_seconds = 0;  // with at least one request under way
   std::int64_t summed_bytes = 0;
-  double sum_seconds = 0;  // spent on checksums
+  double sum_seconds = 0;  // of a processor, spent on checksums
 };
 
 struct QueueOptions {
@@ -80,19 +81,20 @@ class Queue {
 
   // Segments are sorted by offset and do not overlap in the file. With `row_bytes` above 0, of
   // which their lengths are multiples, the completion carries the checksums of their rows.
-  std::int64_t read(std::shared_ptr<File> file, std::vector<Segment> segments,
-                    std::int64_t row_bytes = 0);
-  std::int64_t write(std::shared_ptr<File> file, std::vector<Segment> segments,
+  std::int64_t read(const Striped& file, std::vector<Segment> segments, std::int64_t row_bytes = 0);
+  std::int64_t write(const Striped& file, std::vector<Segment> segments,
                      std::int64_t row_bytes = 0);
-  std::int64_t flush(std::shared_ptr<File> file);
+  std::int64_t flush(const Striped& file);
   // A ticket that is complete already, for tiers that need no device.
   std::int64_t complete(std::int64_t nbytes, double seconds);
 
   std::vector<Completion> poll();
-  // At least one completion; none after `timeout_seconds`, or when no ticket is outstanding.
+  // At least one completion; none after `timeout_seconds`, or when no ticket is outstanding. Throws
+  // std::runtime_error where a thread has thrown, and none will come any more.
   std::vector<Completion> wait(double timeout_seconds);
 
-  void close();
+  // False where requests under way did not end in time: the queue is then abandoned.
+  bool close(double patience_seconds);
   // Lets go of a queue whose requests do not end: nothing is waited for. The object must live on.
   void abandon();
 
@@ -105,13 +107,17 @@ class Queue {
   Statistics statistics();
 
  private:
+  struct Strand;
   struct Ticket;
   struct Request;
 
-  std::int64_t submit(Operation::Kind kind, std::shared_ptr<File> file,
-                      std::vector<Segment> segments, std::int64_t row_bytes);
+  std::int64_t submit(Operation::Kind kind, const Striped& file, std::vector<Segment> segments,
+                      std::int64_t row_bytes);
+  Strand strand(Operation::Kind kind, std::shared_ptr<File> part,
+                std::span<const Segment> segments);
   void take_engine(const std::string& wanted, int depth);
   void wake();
+  void guard(const char* name, void (Queue::*work)(), bool& ended);
   void drive();
   bool fill(Request& request);
   bool settle(Request& request);
@@ -140,6 +146,10 @@ class Queue {
   bool summing_ends_ = false;
   bool closing_ = false;
   bool closed_ = false;
+  std::condition_variable ended_;
+  bool driver_ended_ = false;
+  bool summer_ended_ = false;
+  std::string thrown_;  // what the first thread that threw had to say
 
   // Used by the driver alone.
   std::deque<std::unique_ptr<Ticket>> active_;

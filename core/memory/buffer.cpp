@@ -52,6 +52,17 @@ Buffer::Buffer(std::size_t nbytes, bool huge_pages, bool lock) : nbytes_(nbytes)
   }
 }
 
+Buffer::Buffer(int fd, std::size_t nbytes, bool writable, const std::string& path)
+    : nbytes_(nbytes), of_file_(true) {
+  mapped_bytes_ = round_up(nbytes, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+  const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  void* raw = mmap(nullptr, mapped_bytes_, protection, MAP_SHARED, fd, 0);
+  if (raw == MAP_FAILED) {
+    throw SystemError(errno, "cannot map " + std::to_string(nbytes) + " bytes of the file", path);
+  }
+  data_ = raw;
+}
+
 Buffer::~Buffer() { release(); }
 
 void Buffer::release() {

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from outgrid import pipeline
-from outgrid.config import RunOptions
+from outgrid import distributed, pipeline
+from outgrid.comm import world
+from outgrid.config import Places, RunOptions
+from outgrid.execute.group import read_group
 from outgrid.execute.streaming import Progress
 from outgrid.machine import Machine, memory_limit_bytes
-from outgrid.pipeline import Result
+from outgrid.matrix.operator import linear_operator
+from outgrid.matrix.product import DEFAULT_CHUNK_BYTES, StreamedMatrix
 from outgrid.plan.model import Plan
+from outgrid.record import read_record
+from outgrid.result import Result
 from outgrid.stencil.problem import Problem
+from outgrid.units import parse_bytes
 
-__all__ = ["Result", "plan", "resume", "run"]
+__all__ = ["Result", "matrix", "open_run", "plan", "resume", "run"]
 
 Size = str | int | None
 Folder = str | os.PathLike[str] | None
@@ -25,7 +31,7 @@ def plan(
     problem: Problem,
     *,
     memory: Size = None,
-    scratch: Folder = None,
+    scratch: Places | None = None,
     machine: Machine | None = None,
     **options: Any,
 ) -> Plan:
@@ -43,7 +49,7 @@ def run(
     problem: Problem,
     *,
     memory: Size = None,
-    scratch: Folder = None,
+    scratch: Places | None = None,
     out: Folder = None,
     progress: Callable[[Progress], None] | None = None,
     **options: Any,
@@ -52,9 +58,13 @@ def run(
 
     ``out`` is the folder of the results (left out: ``outgrid.run``), ``scratch`` that of the
     working files (left out: inside ``out``); neither may hold results already. No option changes
-    the answer, not by one bit.
+    the answer, not by one bit. Started on several ranks of MPI, each of which calls this alike,
+    they share the grid.
     """
-    return pipeline.run(problem, _options(memory, scratch, out, options), progress)
+    comm, chosen = world(), _options(memory, scratch, out, options)
+    if comm.size > 1 and chosen.tier != "remote":
+        return distributed.run(problem, chosen, comm, progress if comm.rank == 0 else None)
+    return pipeline.run(problem, chosen, progress)
 
 
 def resume(
@@ -65,9 +75,43 @@ def resume(
     **options: Any,
 ) -> Result:
     """Go on with the unfinished run in ``out`` from its last durable state, to the same bytes."""
-    return pipeline.resume(Path(out), _options(memory, None, out, options), progress)
+    comm, chosen = world(), _options(memory, None, out, options)
+    shared = comm.size > 1 or read_group(Path(out)) is not None
+    if shared and chosen.tier != "remote":
+        progress = progress if comm.rank == 0 else None
+        return distributed.resume(Path(out), chosen, comm, progress)
+    return pipeline.resume(Path(out), chosen, progress)
 
 
-def _options(memory: Size, scratch: Folder, out: Folder, options: dict[str, Any]) -> RunOptions:
-    size = memory_limit_bytes() // 2 if memory is None else memory
+def open_run(out: str | os.PathLike[str]) -> Result:
+    """A finished run: ``open_run("run")["u"]`` is its field u, read from disk slice by slice."""
+    return Result(Path(out), read_record(Path(out)))
+
+
+def matrix(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    memory: Size = None,
+    method: str = "direct",
+    chunk: Size = DEFAULT_CHUNK_BYTES,
+) -> Any:
+    """The dense matrix in a .npy file, however large, as a scipy.sparse.linalg.LinearOperator.
+
+    Each product streams the matrix from its file once, ``chunk`` bytes at a time, while NumPy's
+    BLAS multiplies what came before. ``memory`` bounds what of the matrix is in memory, in bytes or
+    as text (left out: half of what the process may use); what the stream leaves over of it keeps
+    the first rows. Several paths, best on as many disks, hold rows that follow each other.
+    ``method`` is "direct" (past the page cache), "pread" or "mmap". Raises UsageError for files
+    that are no matrix and where SciPy is missing, InfeasiblePlan where the limit holds no two rows.
+    """
+    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    size = parse_bytes(memory_limit_bytes() // 2 if memory is None else memory)
+    chunk_bytes = parse_bytes(DEFAULT_CHUNK_BYTES if chunk is None else chunk)
+    return linear_operator(StreamedMatrix(paths, size, method=method, chunk_bytes=chunk_bytes))
+
+
+def _options(
+    memory: Size, scratch: Places | None, out: Folder, options: dict[str, Any]
+) -> RunOptions:
+    size = memory_limit_bytes() // 2 // world().local if memory is None else memory
     return RunOptions.of(memory=size, scratch=scratch, out=out, **options)

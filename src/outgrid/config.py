@@ -5,10 +5,11 @@ knows the keys, their types and their defaults, not what they mean together: a s
 initial condition is passed on as it was written.
 """
 
+import dataclasses
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
@@ -16,7 +17,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 import msgspec
 
 from outgrid.errors import UsageError
-from outgrid.units import nearest, parse_bytes, parse_seconds
+from outgrid.units import nearest, parse_bytes, parse_endurance, parse_seconds
 
 __all__ = [
     "BoundaryTable",
@@ -29,11 +30,22 @@ __all__ = [
 ]
 
 Scheme = Literal["auto", "skewed", "plain", "overlapped"]
-Tier = Literal["auto", "direct", "memory"]
+Tier = Literal["auto", "direct", "mmap", "swap", "remote", "memory"]
+TIERS: tuple[str, ...] = get_args(Tier)
+Advice = Literal["normal", "sequential", "random", "willneed", "dontneed"]
+Msync = Literal["none", "async", "sync"]
+Placement = Literal["cyclic", "contiguous"]
+Keep = Literal["none", "disk"]
 Engine = Literal["auto", "io_uring", "aio", "threads"]
+DeviceKind = Literal["cpu", "gpu"]
+Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Dtype = Literal["float32", "float64"]
+N = TypeVar("N")
+D = TypeVar("D")
 _SIGNS = {"low": "-", "high": "+"}
-BoundaryKind = Literal["dirichlet", "frozen", "neumann", "mirror", "periodic"]
+BoundaryKind = Literal[
+    "dirichlet", "frozen", "neumann", "mirror", "odd", "odd-mirror", "zero", "periodic"
+]
 
 DIRECT_IO_BLOCK_BYTES = 4096
 DEFAULT_REQUEST_BYTES = 2 << 20
@@ -42,8 +54,17 @@ DEFAULT_QUEUE_DEPTH = 16
 PREVIEW_EDGE = 512
 """Longest edge, in pixels, of the frames that `preview = true` asks for."""
 
-REQUIREMENTS = ("io_uring", "aio", "threads", "direct")
-"""What `require` may name: an I/O engine or O_DIRECT on every file."""
+REQUIREMENTS = ("io_uring", "aio", "threads", "direct", "mlock")
+"""What `require` may name: an I/O engine, O_DIRECT on every file, a window locked in memory."""
+
+MAPPED_TIERS = ("mmap", "swap")
+"""Tiers whose fields are memory of the process, and may be larger than its limit."""
+
+COPIED_TIERS = (*MAPPED_TIERS, "remote")
+"""Tiers whose fields are memory of any kind, moved by threads and not through descriptors."""
+
+PASSING_TIERS = ("swap", "remote")
+"""Tiers whose fields end with the processes that hold them, unless they are kept elsewhere."""
 
 
 class FaceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -76,11 +97,49 @@ class BoundaryTable(
     fields: dict[str, "BoundaryTable"] = {}
 
 
+class SourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[[problem.sources]]`: a number, one per step, or a formula of step is added to a field."""
+
+    field: str
+    position: list[float]
+    values: float | list[float] | str
+
+
+class ReceiverTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[[problem.receivers]]`: a place at which a field is kept after each step."""
+
+    field: str
+    position: list[float]
+
+
+class SnapshotTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[[problem.snapshots]]`: a part of a field that is kept after every n-th step."""
+
+    field: str
+    every: int = 1
+    z: int | str | None = None
+    y: int | str | None = None
+    x: int | str | None = None
+    stride: int = 1
+    first: int | None = None
+
+
+class UntilTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[problem.until]`: steps are made until a reduction is below or above a number."""
+
+    reduction: str
+    every: int
+    below: float | None = None
+    above: float | None = None
+    first: int | None = None
+
+
 class ProblemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[problem]` as written: what is computed.
 
     `stencil` is a catalog name or "path.py:function"; `shape` includes the boundary layer; an entry
-    of `initial` is a path to a .npy file, a number, or an expression of z, y, x.
+    of `initial` is a path to a .npy file, a number, or an expression of z, y, x. A parameter is a
+    number, a list, a formula of step, or of the axis that it is a profile along.
     """
 
     stencil: str
@@ -88,28 +147,45 @@ class ProblemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: int
     dtype: Dtype = "float64"
     boundary: str | BoundaryTable = "dirichlet"
-    parameters: dict[str, float | list[float]] = {}
+    parameters: dict[str, float | list[float] | str] = {}
     initial: dict[str, str | float] = {}
+    sources: list[SourceTable] = []
+    receivers: list[ReceiverTable] = []
+    snapshots: list[SnapshotTable] = []
+    until: UntilTable | None = None
 
 
 class RunTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[run]` as written: how it is computed. Sizes are bytes or text like "1GiB"."""
 
     memory: str | int | None = None
-    scratch: str | None = None
+    scratch: str | tuple[str, ...] | None = None
+    stripe: str | int | None = None
+    erase: str | tuple[str, ...] = ()
+    endurance: str | int | None = None
     out: str | None = None
     scheme: Scheme = "auto"
     tier: Tier = "auto"
+    in_place: bool = False
+    madvise: Advice | tuple[Advice, ...] | None = None
+    msync: Msync = "none"
+    lend: str | int | None = None
+    placement: Placement = "cyclic"
+    keep: Keep = "none"
     depth: int | None = None
     slab_planes: int | None = None
     strip_rows: int | None = None
     block: tuple[int, ...] | None = None
     inner: tuple[int, ...] | None = None
     inner_depth: int | None = None
+    cuts: tuple[int, ...] = ()
+    row_cuts: tuple[int, ...] = ()
     tile_rows: int | None = None
     tile_planes: int | None = None
     threads: int | None = None
     pin: bool = False
+    device: DeviceKind = "cpu"
+    device_memory: str | int | None = None
     engine: Engine = "auto"
     require: str | tuple[str, ...] = ()
     queue_depth: int = DEFAULT_QUEUE_DEPTH
@@ -117,6 +193,7 @@ class RunTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     preview: bool | int = False
     stop_after: str | float | None = None
     commit_every: str | float | None = None
+    watch: bool = True
 
 
 class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -131,26 +208,51 @@ class RunOptions:
     """How a problem is to be run. No field may change the answer, not by one bit.
 
     `memory_bytes` bounds the resident memory of the whole process. None leaves a choice to the
-    plan. `require` names what must not be fallen back from. `preview` is the longest edge in pixels
-    of the frames kept after each sweep, 0 for none. A run stops, resumable, before
-    `stop_after_seconds` are over, and makes about every `commit_seconds` durable what it has.
+    plan. `places` are all folders or devices that fields are spread over, `scratch` the first one,
+    striped where there are `stripe_bytes`; what is on devices that `erase` names as well may go.
+    `endurance_bytes` may be written to the device of `scratch` in its life, 0 if unknown.
+    `require` names what must not be fallen back from. `preview` is the longest edge in pixels
+    of the frames kept after each sweep, 0 for none. With `in_place` sweeps work right in the memory
+    of tier "mmap" or "swap", of which the system is told what `madvise` says (None: what keeps the
+    limit); `msync` is what follows a write to a mapped file. `cuts` are the planes, and
+    `row_cuts` the rows, at which several ranks cut the grid. On tier "remote" no rank lends more
+    than `lend_bytes` (None: most of what its host has free), `placement` says how the grid is
+    spread over them, and `keep` "disk" keeps what is put in files as well. A run stops,
+    resumable, before `stop_after_seconds` are over, and makes about every `commit_seconds`
+    durable what it has. With `device` "gpu" the window lies on a GPU, of whose memory no more than
+    `device_memory_bytes` are taken (None: most of what is free). With `watch` a run that begins
+    with finite values ends with an error where a value becomes NaN or infinite.
     """
 
     memory_bytes: int
     scratch: Path | None = None
+    places: tuple[Path, ...] = ()
+    stripe_bytes: int = 0
+    erase: tuple[Path, ...] = ()
+    endurance_bytes: int = 0
     out: Path | None = None
     scheme: Literal["skewed", "plain", "overlapped"] | None = None
     tier: Tier = "auto"
+    in_place: bool = False
+    madvise: tuple[str, ...] | None = None
+    msync: Msync = "none"
+    lend_bytes: int | None = None
+    placement: Placement = "cyclic"
+    keep: Keep = "none"
     depth: int | None = None
     slab_planes: int | None = None
     strip_rows: int | None = None
     block: tuple[int, ...] | None = None
     inner: tuple[int, ...] | None = None
     inner_depth: int | None = None
+    cuts: tuple[int, ...] = ()
+    row_cuts: tuple[int, ...] = ()
     tile_rows: int | None = None
     tile_planes: int | None = None
     threads: int | None = None
     pin: bool = False
+    device: DeviceKind = "cpu"
+    device_memory_bytes: int | None = None
     engine: Engine = "auto"
     require: tuple[str, ...] = ()
     queue_depth: int = DEFAULT_QUEUE_DEPTH
@@ -158,6 +260,7 @@ class RunOptions:
     preview: int = 0
     stop_after_seconds: float | None = None
     commit_seconds: float | None = None
+    watch: bool = True
 
     @property
     def in_flight_bytes(self) -> int:
@@ -169,7 +272,7 @@ class RunOptions:
         cls,
         *,
         memory: str | int,
-        scratch: str | os.PathLike[str] | None = None,
+        scratch: Places | None = None,
         out: str | os.PathLike[str] | None = None,
         **others: Any,
     ) -> "RunOptions":
@@ -178,9 +281,11 @@ class RunOptions:
         Raises UsageError for an unknown keyword, a wrong type or a value out of range.
         """
         given = {key: value for key, value in others.items() if value is not None}
-        if not isinstance(given.get("require", ""), str):
-            given["require"] = tuple(given["require"])
-        paths = {key: os.fspath(path) for key, path in (("scratch", scratch), ("out", out)) if path}
+        for name in ("require", "madvise"):
+            if not isinstance(given.get(name, ""), str):
+                given[name] = tuple(given[name])
+        named = (("scratch", scratch), ("out", out), ("erase", given.pop("erase", None)))
+        paths = {key: _texts(path) for key, path in named if path}
         table = _decode({"memory": memory, **paths, **given}, RunTable, "run options")
         return cls.from_table(table, Path(), default_memory_bytes=0)
 
@@ -190,37 +295,47 @@ class RunOptions:
 
         Raises UsageError for a value out of range.
         """
-        memory_bytes = default_memory_bytes if table.memory is None else parse_bytes(table.memory)
-        options = cls(
-            memory_bytes=memory_bytes,
-            scratch=None if table.scratch is None else base / table.scratch,
-            out=None if table.out is None else base / table.out,
-            scheme=None if table.scheme == "auto" else table.scheme,
-            tier=table.tier,
-            depth=table.depth,
-            slab_planes=table.slab_planes,
-            strip_rows=table.strip_rows,
-            block=table.block,
-            inner=table.inner,
-            inner_depth=table.inner_depth,
-            tile_rows=table.tile_rows,
-            tile_planes=table.tile_planes,
-            threads=table.threads,
-            pin=table.pin,
-            engine=table.engine,
-            require=(table.require,) if isinstance(table.require, str) else table.require,
-            queue_depth=table.queue_depth,
-            request_bytes=parse_bytes(table.request_bytes),
-            preview=PREVIEW_EDGE if table.preview is True else int(table.preview),
-            stop_after_seconds=(
-                None if table.stop_after is None else parse_seconds(table.stop_after)
-            ),
-            commit_seconds=None
-            if table.commit_every is None
-            else parse_seconds(table.commit_every),
-        )
+        names = (each.name for each in dataclasses.fields(cls))
+        as_written: dict[str, Any] = {
+            name: getattr(table, name) for name in names if hasattr(table, name)
+        }
+        places = tuple(base / place for place in _listed(table.scratch))
+        converted: dict[str, Any] = {
+            "memory_bytes": _read(parse_bytes, table.memory, default_memory_bytes),
+            "scratch": places[0] if places else None,
+            "places": places,
+            "stripe_bytes": _read(parse_bytes, table.stripe, 0),
+            "erase": tuple(base / place for place in _listed(table.erase)),
+            "endurance_bytes": _read(parse_endurance, table.endurance, 0),
+            "out": None if table.out is None else base / table.out,
+            "scheme": None if table.scheme == "auto" else table.scheme,
+            "madvise": None if table.madvise is None else _listed(table.madvise),
+            "lend_bytes": _read(parse_bytes, table.lend, None),
+            "device_memory_bytes": _read(parse_bytes, table.device_memory, None),
+            "require": _listed(table.require),
+            "request_bytes": parse_bytes(table.request_bytes),
+            "preview": PREVIEW_EDGE if table.preview is True else int(table.preview),
+            "stop_after_seconds": _read(parse_seconds, table.stop_after, None),
+            "commit_seconds": _read(parse_seconds, table.commit_every, None),
+        }
+        options = cls(**(as_written | converted))
         _check_ranges(options)
         return options
+
+
+def _texts(path: Places) -> str | tuple[str, ...]:
+    if isinstance(path, str | os.PathLike):
+        return os.fspath(path)
+    return tuple(os.fspath(each) for each in path)
+
+
+def _read(parse: Callable[[Any], N], written: Any, default: D) -> N | D:
+    """What was written, parsed; ``default`` where nothing was."""
+    return default if written is None else parse(written)
+
+
+def _listed(given: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else given or ()
 
 
 def read_job_file(path: Path, settings: Mapping[str, Any] | None = None) -> JobFile:
@@ -266,6 +381,7 @@ _TABLES: dict[type[msgspec.Struct], dict[str, type[msgspec.Struct]]] = {
         "": JobFile,
         "problem": ProblemTable,
         "problem.boundary": BoundaryTable,
+        "problem.until": UntilTable,
         "run": RunTable,
     },
     RunTable: {"": RunTable},
@@ -273,7 +389,12 @@ _TABLES: dict[type[msgspec.Struct], dict[str, type[msgspec.Struct]]] = {
 _CHOICES: dict[str, tuple[str, ...]] = {
     "scheme": get_args(Scheme),
     "tier": get_args(Tier),
+    "placement": get_args(Placement),
+    "keep": get_args(Keep),
     "engine": get_args(Engine),
+    "device": get_args(DeviceKind),
+    "madvise": get_args(Advice),
+    "msync": get_args(Msync),
     "dtype": get_args(Dtype),
     "kind": get_args(BoundaryKind),
 }
@@ -351,6 +472,14 @@ def _check_ranges(options: RunOptions) -> None:
             raise UsageError(f"run.{name} = {value}: it must be at least 1")
     if options.preview < 0:
         raise UsageError(f"run.preview = {options.preview}: pixels of the longest edge, or 0")
+    _check_tier(options)
+    _check_device(options)
+    if options.stripe_bytes % DIRECT_IO_BLOCK_BYTES:
+        raise UsageError(
+            f"run.stripe = {options.stripe_bytes}: it must be a multiple of {DIRECT_IO_BLOCK_BYTES}"
+        )
+    if options.stripe_bytes and len(options.places) < 2:
+        raise UsageError("run.stripe cuts fields over several places; name them all in scratch")
     block = DIRECT_IO_BLOCK_BYTES
     if options.request_bytes < block or options.request_bytes % block:
         fix = max(block, options.request_bytes // block * block)
@@ -364,3 +493,60 @@ def _check_ranges(options: RunOptions) -> None:
             hint = f"did you mean {guess!r}? " if guess else ""
             valid = ", ".join(REQUIREMENTS)
             raise UsageError(f"run.require names {name!r}; {hint}It may name: {valid}")
+
+
+def _check_tier(options: RunOptions) -> None:
+    mapped, copied = options.tier in MAPPED_TIERS, options.tier in COPIED_TIERS
+    if copied and len(options.places) > 1:
+        raise UsageError(
+            f"tier {options.tier} does not spread fields over folders, and scratch names "
+            f"{len(options.places)} places: name one, or choose tier direct"
+        )
+    tiers = " or ".join(MAPPED_TIERS)
+    for name, given in (("in_place", options.in_place), ("madvise", options.madvise is not None)):
+        if given and not mapped:
+            raise UsageError(
+                f"run.{name} is for tier {tiers}, not {options.tier!r}: name one of them, or leave "
+                "it out"
+            )
+    if options.msync != "none" and options.tier != "mmap":
+        raise UsageError(f"run.msync is for tier mmap, not {options.tier!r}; leave it out")
+    for word in options.madvise or ():
+        if options.in_place and word in ("willneed", "dontneed"):
+            raise UsageError(
+                f"run.madvise {word!r} goes with what is got and put, and a sweep in place does "
+                "neither; leave one of the two out"
+            )
+    lent = ("lend", options.lend_bytes is not None), ("keep", options.keep != "none")
+    for name, given in (*lent, ("placement", options.placement != "cyclic")):
+        if given and options.tier != "remote":
+            raise UsageError(f"run.{name} is for tier remote, not {options.tier!r}; leave it out")
+    if copied and options.engine not in ("auto", "threads"):
+        raise UsageError(
+            f"tier {options.tier} copies memory, by threads; engine {options.engine!r} moves files:"
+            " leave engine out, or choose tier direct"
+        )
+    if copied and "direct" in options.require:
+        raise UsageError(
+            f"run.require names 'direct', past the page cache, and tier {options.tier} goes through"
+            " memory; leave one of the two out"
+        )
+
+
+def _check_device(options: RunOptions) -> None:
+    if options.device == "cpu":
+        if options.device_memory_bytes is not None:
+            raise UsageError("run.device_memory is for device gpu; leave it out, or name that")
+        return
+    refused = {
+        "scheme overlapped": options.scheme == "overlapped",
+        "in_place": options.in_place,
+        "tier remote": options.tier == "remote",
+        "preview": options.preview > 0,
+        "pin": options.pin,
+    }
+    for name, given in refused.items():
+        if given:
+            raise UsageError(
+                f"{name} is not offered with device {options.device}; leave one of the two out"
+            )

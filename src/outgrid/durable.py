@@ -11,25 +11,31 @@ __all__ = ["make_folder", "replace_file", "sync_folder"]
 def replace_file(path: Path, content: bytes) -> None:
     """Give `path` new content: after a crash at any moment it holds the old one or the new one.
 
-    The order is write, fsync of the file, rename, fsync of its folder. Raises OSError; the old
+    The order is write, fsync of the file, rename, fsync of its folder. Raises StoreError; the old
     content is then still there.
     """
     partial = path.with_name(path.name + ".new")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:  # one of a write does not name its file
+        raise StoreError("cannot replace the file", path=path, errno=error.errno) from error
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make what was created, renamed and removed inside `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    """Make what was created, renamed and removed inside `folder` durable. Raises StoreError."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StoreError("cannot flush the folder", path=folder, errno=error.errno) from error
 
 
 def make_folder(folder: Path) -> None:

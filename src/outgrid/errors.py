@@ -11,6 +11,7 @@ from typing import ClassVar
 __all__ = [
     "BuildError",
     "DefinitionError",
+    "DeviceError",
     "Error",
     "ExecutionError",
     "InfeasiblePlan",
@@ -98,6 +99,12 @@ class StoreError(Error, OSError):
         self.offset = offset
         self.length = length
         self.errno = errno
+
+
+class DeviceError(Error):
+    """A processor with memory of its own that is not there, or that failed."""
+
+    exit_code = 4
 
 
 class ExecutionError(Error):

@@ -11,6 +11,8 @@ from outgrid.config import BoundaryTable, ProblemTable, RunOptions, RunTable, re
 from outgrid.machine import memory_limit_bytes
 from outgrid.stencil.boundary import Boundary, boundary_of
 from outgrid.stencil.catalog import resolve
+from outgrid.stencil.initial import InitialExpression, evaluate_steps
+from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.problem import Problem
 
 __all__ = ["Job", "load_job", "run_options"]
@@ -24,21 +26,22 @@ class Job:
     options: RunOptions
 
 
-def load_job(path: Path, settings: Mapping[str, Any] | None = None) -> Job:
+def load_job(path: Path, settings: Mapping[str, Any] | None = None, processes: int = 1) -> Job:
     """The job at `path`; `settings` replace entries of its `[run]` table.
 
     Paths in the file are relative to its folder. Left out, `memory` is half of what this process
-    may use, `out` the job file's name with the suffix .run, `scratch` a folder inside `out`.
+    may use, or its share of that where `processes` of a run are on this host, `out` the job file's
+    name with the suffix .run, `scratch` a folder inside `out`.
     Raises UsageError for what is wrong with the file, DefinitionError for what is wrong with the
     problem. Opens no input.
     """
     file = read_job_file(path, settings)
-    return Job(_problem(file.problem, path.parent), _options(file.run, path))
+    return Job(_problem(file.problem, path.parent), _options(file.run, path, processes))
 
 
-def run_options(settings: Mapping[str, Any]) -> RunOptions:
+def run_options(settings: Mapping[str, Any], processes: int = 1) -> RunOptions:
     """Options from entries of a `[run]` table alone. Raises UsageError like `load_job`."""
-    keywords: dict[str, Any] = {"memory": _default_memory_bytes(), **settings}
+    keywords: dict[str, Any] = {"memory": _default_memory_bytes(processes), **settings}
     return RunOptions.of(**keywords)
 
 
@@ -48,10 +51,31 @@ def _problem(table: ProblemTable, base: Path) -> Problem:
         shape=table.shape,
         dtype=table.dtype,
         steps=table.steps,
-        parameters=table.parameters,
+        parameters={name: _numbers(given, table.steps) for name, given in table.parameters.items()},
+        sources=[
+            Source(each.field, tuple(each.position), _values(each.values, table.steps))
+            for each in table.sources
+        ],
+        receivers=[Receiver(each.field, tuple(each.position)) for each in table.receivers],
+        snapshots=[msgspec.to_builtins(each) for each in table.snapshots],
+        until=msgspec.to_builtins(table.until),
         boundary=_boundary(table.boundary),
         initial={name: _initial(value, base) for name, value in table.initial.items()},
     )
+
+
+def _numbers(given: float | list[float] | str, steps: int) -> Any:
+    """A formula of step as one number per step; anything else as it is."""
+    if isinstance(given, str):
+        formula = InitialExpression(given)
+        if "step" in formula.names:
+            return evaluate_steps(formula, steps)
+    return given
+
+
+def _values(given: float | list[float] | str, steps: int) -> Any:
+    """What a source adds; its text is a formula of step, also one that does not change."""
+    return evaluate_steps(InitialExpression(given), steps) if isinstance(given, str) else given
 
 
 def _boundary(written: str | BoundaryTable) -> Boundary:
@@ -65,11 +89,11 @@ def _initial(value: str | float, base: Path) -> Path | float | str:
     return value
 
 
-def _options(table: RunTable, path: Path) -> RunOptions:
-    options = RunOptions.from_table(table, path.parent, _default_memory_bytes())
+def _options(table: RunTable, path: Path, processes: int) -> RunOptions:
+    options = RunOptions.from_table(table, path.parent, _default_memory_bytes(processes))
     out = options.out or path.with_suffix(".run")
     return replace(options, out=out, scratch=options.scratch or out / "scratch")
 
 
-def _default_memory_bytes() -> int:
-    return memory_limit_bytes() // 2
+def _default_memory_bytes(processes: int) -> int:
+    return memory_limit_bytes() // 2 // processes

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-__all__ = ["align", "format_count", "format_share", "format_signed_share"]
+__all__ = ["align", "format_count", "format_share", "format_signed_share", "format_wear"]
 
 
 def align(rows: Iterable[tuple[str, str]], indent: str = "  ") -> str:
@@ -27,3 +27,12 @@ def format_signed_share(share: float) -> str:
 def format_count(count: int, what: str) -> str:
     """ "1 sweep", "3 sweeps"."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def format_wear(written_bytes: float, endurance_bytes: int) -> str:
+    """What a run takes of a device's life: ", 0.1 % of 600 TBW: 1000 such runs wear it out"."""
+    if not endurance_bytes or not written_bytes:
+        return ""
+    share = written_bytes / endurance_bytes
+    runs = f"{1 / share:,.0f}" if share < 0.1 else f"{1 / share:.2g}"
+    return f", {share:.3g} of {endurance_bytes / 1e12:.4g} TBW: {runs} such runs wear it out"

@@ -13,8 +13,11 @@ from typing import Any
 from outgrid.errors import UsageError
 
 __all__ = [
+    "Accelerator",
     "Machine",
+    "anonymous_bytes",
     "describe_machine",
+    "device_bytes",
     "memory_limit_bytes",
     "peak_memory_bytes",
     "reset_peak_memory",
@@ -31,12 +34,39 @@ ASSUMED_FLUSH_SECONDS = 5e-3
 ASSUMED_L2_BANDWIDTH = 80e9
 ASSUMED_L3_BANDWIDTH = 25e9
 
+UNLIMITED_BYTES = 1 << 62
+
 # A core of a shared cache counts on no more than this: a large one has many neighbours.
 _ASSUMED_L3_SHARE_BYTES = 8 << 20
 
 # Cache sizes assumed where sysfs does not tell (some virtual machines hide them).
 _ASSUMED_L2_BYTES = 1 << 20
 _ASSUMED_L3_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What lies between two ranks: bytes per second each way, and seconds until a message comes."""
+
+    bandwidth: float = 1e9
+    latency_seconds: float = 5e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """A processor with memory of its own, "" where none was asked by ``name``.
+
+    ``memory_bytes`` may be taken there. ``memory_bandwidth`` is that of its memory, ``bandwidth``
+    that of copies to it, and of copies from it at the same time, in bytes per second;
+    ``launch_seconds`` what the start of a kernel takes. All but the memory are assumed unless found
+    out.
+    """
+
+    memory_bytes: int
+    name: str = ""
+    memory_bandwidth: float = 1e12
+    bandwidth: float = 20e9
+    launch_seconds: float = 5e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +103,11 @@ class Machine:
     l3_effective_bytes: int = _ASSUMED_L2_BYTES + _ASSUMED_L3_SHARE_BYTES
     l2_bandwidth: float = ASSUMED_L2_BANDWIDTH
     l3_bandwidth: float = ASSUMED_L3_BANDWIDTH
+
+    @property
+    def summary(self) -> str:
+        """Cores, kernel and compiler in a line."""
+        return f"{self.cores} cores of {self.cpu}, Linux {self.kernel}, {self.compiler}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
@@ -121,9 +156,38 @@ def memory_limit_bytes(proc: Path = Path("/proc")) -> int:
     return min(limits)
 
 
+def anonymous_bytes(proc: Path = Path("/proc")) -> tuple[int, int]:
+    """Bytes that this process may still take: in memory, and beyond it in swap.
+
+    Of a control group its limits count, of version 1 that of memory and swap together.
+    """
+    memory = _status_bytes(proc / "meminfo", "MemAvailable")
+    swap = _status_bytes(proc / "meminfo", "SwapFree")
+    for folder, version in _control_groups(proc, "memory"):
+        if version == 2:
+            most = _number(folder / "memory.max")
+            beyond = _number(folder / "memory.swap.max")
+        else:
+            most = _number(folder / "memory.limit_in_bytes")
+            both = _number(folder / "memory.memsw.limit_in_bytes")
+            beyond = None if both is None or most is None else both - most
+            if _read(folder / "memory.swappiness") == "0":
+                beyond = 0
+        # What a group holds of the page cache is given up for memory that is asked for.
+        memory = memory if most is None else min(memory, most)
+        swap = swap if beyond is None else min(swap, beyond)
+    return memory, swap
+
+
 def peak_memory_bytes(proc: Path = Path("/proc")) -> int:
     """Largest resident memory of this process so far, or since `reset_peak_memory`."""
     return _status_bytes(proc / "self/status", "VmHWM")
+
+
+def device_bytes(proc: Path = Path("/proc")) -> tuple[int, int]:
+    """Bytes that devices were (read, written) for this process so far; 0 where it is not told."""
+    found = dict(line.split(": ") for line in _read(proc / "self/io").splitlines() if ": " in line)
+    return int(found.get("read_bytes", 0)), int(found.get("write_bytes", 0))
 
 
 def reset_peak_memory(proc: Path = Path("/proc")) -> None:
@@ -203,6 +267,15 @@ def _status_bytes(path: Path, key: str) -> int:
     if match is None:
         raise OSError(f"{path} has no line {key}: is this Linux?")
     return int(match[1]) * 1024
+
+
+def _number(path: Path) -> int | None:
+    """The number in a small kernel file, None where there is none or it says that nothing limits.
+
+    Version 1 says so by the largest number of whole pages, version 2 by "max".
+    """
+    text = _read(path)
+    return int(text) if text.isdigit() and int(text) < UNLIMITED_BYTES else None
 
 
 def _read(path: Path) -> str:

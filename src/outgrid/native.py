@@ -1,4 +1,4 @@
-"""The door to the compiled module: aligned memory, files, and the queue between them.
+"""The door to the compiled module: aligned memory, files, queues and paging.
 
 Everything here is a class of C++ (`core/`), passed on unchanged; nothing else imports that module.
 
@@ -13,13 +13,20 @@ Everything here is a class of C++ (`core/`), passed on unchanged; nothing else i
   an int64 array of rows (file offset, address, bytes), sorted and disjoint in the file; their
   memory belongs to the queue until `poll` or `wait` hand out the Completion of the ticket. A flush
   covers the writes that were complete when it was submitted. `wait` returns at least one
-  Completion, or none after the timeout or when no ticket is outstanding. `close` drops tickets not
-  begun and waits for those under way; `abandon` waits for nothing and keeps what they may touch.
+  Completion, or none after the timeout or when no ticket is outstanding; it raises RuntimeError
+  where a thread of the queue failed. `close` drops tickets not begun and waits for those under way;
+  where that takes longer than its patience, it answers False and does what `abandon` does: waits
+  for nothing and keeps what they may touch.
   With `row_bytes` above 0 the completion brings the checksums (XXH3, 64 bits) of the rows that the
   segments consist of, computed beside the transfers.
 - `Completion`: `errno` is 0, or the reason of the first request that failed, at `offset`, of
   `length` bytes, in the file `path`; ENODATA says that the file ended. `sums` are the checksums,
   uint64 numbers as bytes.
+- `Pager(local_bytes, page_bytes, ahead_pages, movers, tracks_writes)`: ranges of memory of which
+  at most `local_bytes` are resident; `map(backing, writable, blank, keep)` makes a `PagedMemory`,
+  which supports the buffer protocol like a Buffer. `Backing` is where pages come from and go to.
+- `MpiWindow(table, ranks)`: memory lent by other ranks; `backing(name, parts)` makes a Backing of
+  its parts, int64 of shape (n, 3): bytes, rank, displacement. `lose` ends all use of a rank.
 
 System calls refused at once raise OSError, a wrong argument ValueError.
 """
@@ -31,9 +38,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from outgrid._core import (
     BLOCK_BYTES,
+    Backing,
     Buffer,
     Completion,
     File,
+    MpiWindow,
+    PagedMemory,
+    Pager,
+    PagerStatistics,
     Queue,
     Statistics,
     engines,
@@ -41,9 +53,14 @@ from outgrid._core import (
 
 __all__ = [
     "BLOCK_BYTES",
+    "Backing",
     "Buffer",
     "Completion",
     "File",
+    "MpiWindow",
+    "PagedMemory",
+    "Pager",
+    "PagerStatistics",
     "Queue",
     "Statistics",
     "as_array",

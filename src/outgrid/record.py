@@ -19,8 +19,11 @@ __all__ = [
     "RECORD_NAME",
     "Measured",
     "Part",
+    "PieceFile",
+    "RankPart",
     "Record",
     "combine",
+    "combine_ranks",
     "read_record",
     "write_record",
 ]
@@ -34,10 +37,19 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     `seconds` is the wall time of the sweeps, of which `compute_seconds` were spent updating cells
     and `wait_seconds` waiting for transfers; `window_seconds` before them went into getting the
-    window's memory from the system. A thread beside the others spent `checksum_seconds` on summing
-    up what was read and written. `ideal_bytes` is what the sweeps must move at least:
-    each level of each evolving field once in and once out, each coefficient field once in.
-    `buffered_bytes` went through the page cache although direct I/O was wanted.
+    window's memory from the system. A thread beside the others spent `checksum_seconds` of a
+    processor on summing up what was read and written. Of a grid in memory `exported_bytes` were
+    copied into result files in the end, in `export_seconds`; snapshots hold `snapshot_bytes`.
+    `ideal_bytes` is what the sweeps must move at least: each level of each evolving field once in
+    and once out, each coefficient field once in.
+    `system_read_bytes` and `system_written_bytes` are what the system says it fetched from and sent
+    to devices for the process, page cache and mapped files included, swap not.
+    `buffered_bytes` went through the page cache although direct I/O was wanted. Where updates were
+    made on `device`, `uploaded_bytes` were copied to it and `downloaded_bytes` from it.
+
+    Of several ranks each has sent and received bytes, and has waited, to the very end, for what is
+    read (`get_seconds`), for what is written (`put_seconds`), for planes of other ranks
+    (`exchange_seconds`) and for others to come as far (`agree_seconds`).
     """
 
     seconds: float
@@ -52,12 +64,26 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     fill_written_bytes: int
     ideal_bytes: int
     buffered_bytes: int
+    system_read_bytes: int = 0
+    system_written_bytes: int = 0
+    exported_bytes: int = 0
+    export_seconds: float = 0.0
+    snapshot_bytes: int = 0
     updates: int
     flops: int
     peak_memory_bytes: int
     memory_limit_bytes: int
     engine: str
+    device: str = ""
+    uploaded_bytes: int = 0
+    downloaded_bytes: int = 0
     fallbacks: tuple[str, ...] = ()
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    get_seconds: float = 0.0
+    put_seconds: float = 0.0
+    exchange_seconds: float = 0.0
+    agree_seconds: float = 0.0
 
     @property
     def glups(self) -> float:
@@ -120,13 +146,68 @@ def combine(parts: Sequence[Part]) -> Measured:
     )
 
 
+class RankPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one of several ranks did.
+
+    Planes [low, high) were its own, of them rows [low_row, high_row), and `plan` what it followed.
+    """
+
+    rank: int
+    low: int
+    high: int
+    low_row: int
+    high_row: int
+    host: str
+    measured: Measured
+    plan: dict[str, Any]
+
+
+class PieceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Planes [low, high) of a result, and rows [low_row, high_row) of them, in a file of its own.
+
+    It begins with plane `first` and row `first_row`.
+    """
+
+    file: str
+    first: int
+    low: int
+    high: int
+    first_row: int
+    low_row: int
+    high_row: int
+
+
+def combine_ranks(ranks: Sequence[Measured]) -> Measured:
+    """The figures of a run of several ranks: the longest time, mean shares of it, sums of the rest.
+
+    Memory is that of the rank that took most, against the limit of one. Needs at least one rank.
+    """
+    longest = ("seconds", "fill_seconds", "window_seconds", "peak_memory_bytes")
+    found: dict[str, Any] = {}
+    for name, kind in Measured.__annotations__.items():
+        if kind in (int, float):
+            values = [getattr(each, name) for each in ranks]
+            if name in (*longest, "memory_limit_bytes"):
+                found[name] = max(values)
+            else:
+                found[name] = sum(values) if kind is int else sum(values) / len(values)
+    fallbacks = tuple(dict.fromkeys(text for each in ranks for text in each.fallbacks))
+    return msgspec.structs.replace(ranks[0], **found, fallbacks=fallbacks)
+
+
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One run. `fields` maps the name of each result to its file, relative to the record.
 
     `warnings` are things the user should know that did not stop the run; `preview` is the file of
     the frames kept after each sweep, if any. `measured` covers all `parts`, of which there is more
     than one where the run was resumed; `plan` and `machine` are those of the last. `checksums` has
-    for each result the checksum of the file that holds the checksums of its rows.
+    for each result the checksum of the file that holds the checksums of its rows. `spread` says
+    over which places fields were spread, and how, if they were.
+
+    Where the problem has a condition to end by, `ended` tells what was seen of it last.
+
+    A run of several `ranks` leaves each field in `pieces`, whose files are in `fields`; `plan` is
+    that of rank 0.
     """
 
     version: str
@@ -140,12 +221,34 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     warnings: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     checksums: dict[str, str] = {}
+    spread: str = ""
+    ended: str = ""
+    ranks: tuple[RankPart, ...] = ()
+    pieces: dict[str, tuple[PieceFile, ...]] = {}
     format: int = FORMAT
+
+    @property
+    def steps(self) -> int:
+        """The steps that were made."""
+        return self.parts[-1].last_step if self.parts else int(self.problem["steps"])
 
     @property
     def predicted_seconds(self) -> float:
         """Time that the plan expected of the sweeps."""
         return float(self.plan["predicted_seconds"])
+
+    @property
+    def flash_written_bytes(self) -> int:
+        """What was written to devices, as far as it can be seen: counted by the run where it moves
+        bytes itself, by the system where pages of mapped files change in place."""
+        measured = self.measured
+        counted = measured.written_bytes + measured.fill_written_bytes
+        counted += measured.exported_bytes + measured.snapshot_bytes
+        return max(counted, measured.system_written_bytes) if self._in_place else counted
+
+    @property
+    def _in_place(self) -> bool:
+        return self.plan.get("tier") in ("mmap", "swap") and bool(self.plan.get("resident"))
 
     @property
     def prediction_error(self) -> float:
@@ -163,6 +266,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             "io_over_ideal": measured.io_over_ideal,
             "peak_memory_over_limit": measured.peak_memory_over_limit,
             "prediction_error": self.prediction_error,
+            "flash_written_bytes": self.flash_written_bytes,
         }
         return found
 

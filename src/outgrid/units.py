@@ -16,6 +16,7 @@ __all__ = [
     "format_seconds",
     "nearest",
     "parse_bytes",
+    "parse_endurance",
     "parse_seconds",
     "suggest",
 ]
@@ -66,6 +67,17 @@ def parse_bytes(text: str | int) -> int:
             f"{text!r} is {size} bytes, which is not a whole number; {_BYTES_EXAMPLES}"
         )
     return int(size)
+
+
+def parse_endurance(text: str | int) -> int:
+    """Bytes that a device may be written in its life: "600TBW" is 600e12, other texts are sizes.
+
+    Raises UsageError for what is no size, and for 0.
+    """
+    found = parse_bytes(text[:-1] if isinstance(text, str) and text[-1:] in "wW" else text)
+    if found == 0:
+        raise UsageError(f'{text!r} is no endurance; give what the device promises, as "600TBW"')
+    return found
 
 
 def parse_seconds(text: str | float) -> float:

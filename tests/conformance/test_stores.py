@@ -2,13 +2,26 @@
 
 import itertools
 import os
+from functools import partial
 
 import numpy as np
 import pytest
 
 from outgrid import native
 from outgrid.errors import StoreError
-from outgrid.storage import DirectStore, MemoryStore, Planes, Transfers
+from outgrid.plan.lending import cut, shares, spread
+from outgrid.storage import (
+    DirectStore,
+    Habits,
+    MemoryStore,
+    Parts,
+    Planes,
+    RemoteSpace,
+    RemoteStore,
+    SpreadStore,
+    Transfers,
+    create_store,
+)
 from outgrid.testing.stores import Fault, Faulty, Shuffled
 
 SHAPES = [
@@ -18,32 +31,58 @@ SHAPES = [
     (64, 1000),  # 2-D: a plane is a row
     (3, 1, 1),
 ]
+MAPPED = [("normal", "none"), ("sequential", "async"), ("willneed", "sync"), ("dontneed", "none")]
+LENT_BYTES = 1 << 12  # at a time, so that rows lie on two nodes
 KINDS = ["memory", *(f"direct-{engine}" for engine in native.engines()), "buffered-threads"]
-KINDS += ["memory-shuffled", "direct-shuffled"]
+KINDS += ["memory-shuffled", "direct-shuffled", "mmap-shuffled"]
+KINDS += [f"mmap-{order}-{sync}" for order, sync in MAPPED] + ["swap-threads", "swap-dontneed"]
+KINDS += [f"spread-{engine}" for engine in (*native.engines(), "shuffled")]
+if "OUTGRID_LENDERS" in os.environ:  # ranks that lend are there: see the tests of remote memory
+    KINDS = ["remote-cyclic-threads", "remote-contiguous-shuffled"]
 
 
 @pytest.fixture(params=KINDS)
 def make(request, tmp_path):
     """A function that makes a store holding the given values, and its transfers."""
-    tier, _, engine = request.param.partition("-")
+    tier, *how = request.param.split("-")
+    engine = how[-1 if tier == "remote" else 0] if how else "auto"
     if engine == "shuffled":
         transfers = Shuffled(seed=3)
     else:
-        transfers = Transfers(
-            engine or "auto", depth=4, request_bytes=1 << 14, staging_bytes=1 << 14
-        )
+        engine = engine if engine in native.engines() else "threads"
+        transfers = Transfers(engine, depth=4, request_bytes=1 << 14, staging_bytes=1 << 14)
 
     def make(values):
         if tier == "memory":
             return MemoryStore("u", values.copy(), transfers), transfers
-        store = DirectStore.create(
-            tmp_path / "u.npy", values.shape, values.dtype, transfers, direct=tier == "direct"
-        )
+        path, shape = tmp_path / "u.npy", values.shape
+        if tier == "remote":
+            store = remote_store(request.config.lenders, how[0], values, transfers)
+            put(store, transfers, range(store.planes), range(store.rows_per_plane), values)
+            return store, transfers
+        if tier == "buffered":
+            store = DirectStore.create(path, shape, values.dtype, transfers, direct=False)
+        elif tier == "spread":
+            places = [(tmp_path / f"u.{part}", 4096 * part) for part in range(3)]
+            parts = Parts(tuple(places), 8192)
+            store = SpreadStore.make(path, shape, values.dtype, transfers, parts, sums=True)
+        else:
+            words = [word for word in how if word in ("sequential", "willneed", "dontneed")]
+            habits = Habits(tuple(words), how[1] if len(how) > 1 else "none")
+            store = create_store(tier, path, shape, values.dtype, transfers, habits)
         put(store, transfers, range(store.planes), range(store.rows_per_plane), values)
         return store, transfers
 
     yield make
     transfers.close()
+
+
+def remote_store(lenders, placement, values, transfers):
+    amounts = shares(values.nbytes, [offer.nbytes for offer in lenders.offers], LENT_BYTES)
+    window = lenders.window(amounts)
+    where = partial(cut, spread(amounts, placement, LENT_BYTES))
+    space = RemoteSpace(window.calls, sum(amounts), where)
+    return RemoteStore("u", values.shape, values.dtype, transfers, space)
 
 
 def put(store, transfers, planes, rows, values):

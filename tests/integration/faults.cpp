@@ -1,20 +1,28 @@
 // Preloaded into a run: system calls on field files that fail, fall short, wait or get lost.
 //
-// OUTGRID_FAULT = call:kind:from[:count]   call: read, write or sync; the calls from number `from`
-// on (counted from 0 among those of the same call) are treated as `kind` says, `count` of them.
+// OUTGRID_FAULT = call:kind:from[:count]   call: read, write or sync (of fields), pwrite (of
+// checksums), fsync or rename (of manifests), wake (the sleep of the thread that drives transfers);
+// the calls from number `from` on (counted from 0 among those of the same call) are treated as `kind`
+// says, `count` of them.
 //   errno number   the call fails with it and does nothing
-//   short          whole blocks, but not all of them
+//   short          whole blocks, but not all of them (reads and writes of fields only)
 //   slow           20 ms late
 //   stuck          never returns
+//   kill           the process ends by SIGKILL, before or after the call
+//   throw          the thread throws (wake only)
 #include <dlfcn.h>
+#include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 
 namespace {
@@ -52,23 +60,32 @@ const Fault& fault() {
 
 using Transfer = ssize_t (*)(int, const iovec*, int, off_t);
 
-ssize_t transfer(const char* name, Transfer real, int fd, const iovec* v, int n, off_t offset) {
-  if (!fault().hits(name)) return real(fd, v, n, offset);
+// What a call gives that the fault may hit: that of `act`, which makes it, or an error.
+template <class Act>
+auto treat(const char* name, Act act) -> decltype(act()) {
+  if (!fault().hits(name)) return act();
   const std::string& kind = fault().kind;
-  if (kind == "short") {
-    iovec first = v[0];
-    if (first.iov_len > 4096) first.iov_len = first.iov_len / 2 / 4096 * 4096;
-    return real(fd, &first, 1, offset);
-  }
   if (kind == "stuck") {
     while (true) pause();
   }
   if (kind == "slow") {
     usleep(20000);
-    return real(fd, v, n, offset);
+    return act();
+  }
+  if (kind == "kill") {
+    if (fault().from % 2 == 0) act();
+    kill(getpid(), SIGKILL);
   }
   errno = std::atoi(kind.c_str());
   return -1;
+}
+
+ssize_t transfer(const char* name, Transfer real, int fd, const iovec* v, int n, off_t offset) {
+  if (fault().kind != "short") return treat(name, [=] { return real(fd, v, n, offset); });
+  if (!fault().hits(name)) return real(fd, v, n, offset);
+  iovec first = v[0];
+  if (first.iov_len > 4096) first.iov_len = first.iov_len / 2 / 4096 * 4096;
+  return real(fd, &first, 1, offset);
 }
 
 template <class Function>
@@ -91,12 +108,26 @@ ssize_t preadv(int fd, const iovec* v, int n, off_t offset) { return preadv64(fd
 ssize_t pwritev(int fd, const iovec* v, int n, off_t offset) { return pwritev64(fd, v, n, offset); }
 int fdatasync(int fd) {
   static const auto call = real<int (*)(int)>("fdatasync");
-  if (!fault().hits("sync")) return call(fd);
-  if (fault().kind == "slow") {
-    usleep(20000);
-    return call(fd);
-  }
-  errno = std::atoi(fault().kind.c_str());
-  return -1;
+  return treat("sync", [=] { return call(fd); });
+}
+int fsync(int fd) {
+  static const auto call = real<int (*)(int)>("fsync");
+  return treat("fsync", [=] { return call(fd); });
+}
+ssize_t pwrite64(int fd, const void* data, size_t nbytes, off_t offset) {
+  static const auto call = real<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite64");
+  return treat("pwrite", [=] { return call(fd, data, nbytes, offset); });
+}
+ssize_t pwrite(int fd, const void* data, size_t nbytes, off_t offset) {
+  return pwrite64(fd, data, nbytes, offset);
+}
+int eventfd_read(int fd, eventfd_t* value) {
+  static const auto call = real<int (*)(int, eventfd_t*)>("eventfd_read");
+  if (fault().hits("wake")) throw std::runtime_error("thrown on purpose");
+  return call(fd, value);
+}
+int rename(const char* from, const char* to) {
+  static const auto call = real<int (*)(const char*, const char*)>("rename");
+  return treat("rename", [=] { return call(from, to); });
 }
 }

@@ -8,7 +8,6 @@ import pytest
 
 from outgrid import pipeline
 from outgrid.config import RunOptions
-from outgrid.stencil.problem import Problem
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -38,14 +37,14 @@ def run_both_ways(problem, folder, **options):
     return whole
 
 
-@pytest.mark.parametrize(
-    ("size", "steps", "residual"), [("XS", 3, 6.227474e-03), ("S", 3, 3.288628e-03)]
-)
-def test_himeno_has_the_residual_that_the_reference_code_prints(size, steps, residual, tmp_path):
+@pytest.mark.parametrize("size", ["XS", "S"])
+def test_himeno_has_the_residual_that_the_reference_code_prints(size, tmp_path):
     himeno = example("himeno")
-    result = run_both_ways(himeno.problem(size, steps), tmp_path, depth=2, slab_planes=1)
-    # The reference adds up half a million squares in single precision.
-    assert himeno.squared(result["residual"]) == pytest.approx(residual, rel=3e-3)
+    result = run_both_ways(himeno.problem(size), tmp_path, depth=2, slab_planes=1)
+    # Added up in single precision, as there; but products and sums are fused here.
+    residual = himeno.squared_in_turn(result["residual"])
+    assert residual == pytest.approx(himeno.PRINTED[size], rel=1e-4)
+    assert residual == pytest.approx(himeno.squared(result["residual"]), rel=3e-3)
 
 
 def test_a_cavity_rings_at_the_frequency_of_the_scheme(tmp_path):
@@ -54,11 +53,77 @@ def test_a_cavity_rings_at_the_frequency_of_the_scheme(tmp_path):
     np.testing.assert_allclose(result.traces[:, 0], cavity.exact(), atol=1e-12)
 
 
-def test_sound_arrives_in_time_and_with_the_right_strength(tmp_path):
+def test_a_new_stencil_takes_few_lines_and_loses_no_sound(tmp_path):
+    duct = example("staggered")
+    text = (EXAMPLES / "staggered.py").read_text().split('"""')[2].partition("if __name__")[0]
+    assert sum(1 for line in text.splitlines() if line.strip()) < 25
+    faces = {
+        field.name: duct.problem.edges.rule(field.name, 1) for field in duct.duct.trace().fields
+    }
+    assert faces["p"] == ("neumann", "neumann")
+    assert faces["u"] == ("zero", "odd-mirror")
+    assert duct.problem.edges.periodic(0)
+    result = pipeline.run(duct.problem, RunOptions.of(memory="256MiB", out=tmp_path / "duct"))
+    assert result["p"].sum() == pytest.approx(duct.hum.sum(), rel=1e-12)
+    assert abs(result["p"]).max() > 0.1
+
+
+def test_a_box_rings_as_its_mode_does(tmp_path):
+    box = example("maxwell_box")
+    shape = (120, 13, 17)
+    result = run_both_ways(box.problem(shape, 60), tmp_path, depth=3, slab_planes=1)
+    np.testing.assert_allclose(result.traces, box.exact(shape, 60), atol=1e-12)
+
+
+def test_sound_arrives_with_the_right_strength_and_does_not_come_back(tmp_path):
     sound = example("acoustic")
-    result = run_both_ways(sound.problem(), tmp_path, depth=2, slab_planes=1)
-    wanted = sound.exact()
-    assert abs(result.traces[:, 0] - wanted).max() < 0.01 * wanted.max()
+    shape, steps = (110, 38, 44), 190
+    result = run_both_ways(sound.problem(shape, steps), tmp_path, depth=2, slab_planes=1)
+    wanted = sound.exact(shape, steps)
+    error = abs(result.traces - wanted) / wanted.max(axis=0)
+    assert error.max() < 0.007
+    quiet = wanted < 1e-3 * wanted.max(axis=0)
+    quiet[: steps // 2] = False
+    assert quiet.any(axis=0).all()
+    assert error[quiet].max() < 1e-3
+
+
+def test_elastic_waves_are_those_of_a_point_force(tmp_path):
+    elastic = example("elastic")
+    problem, steps = elastic.problem((90, 54, 54), 90, layer=5), 90
+    result = run_both_ways(problem, tmp_path, depth=2, slab_planes=1)
+    wanted = elastic.exact(steps)
+    assert (abs(result.traces - wanted).max(axis=0) < 0.015 * abs(wanted).max(axis=0)).all()
+
+
+@pytest.mark.parametrize("order", [2, 4])
+def test_elastic_waves_converge_in_the_order_of_the_scheme(order, tmp_path):
+    elastic = example("elastic")
+    errors = []
+    for finer in (1, 2):
+        # The error of the time step is of second order: it shrinks with the square of the cells.
+        courant = elastic.COURANT / (finer if order == 4 else 1)
+        steps, offsets = int(44 * finer / courant), ((8 * finer, 10 * finer),)
+        cells = 2 * (28 * finer + elastic.LAYER + 2)  # nothing is back from the sponges yet
+        given = (steps, offsets, order, courant, elastic.WIDTH * finer)
+        problem = elastic.problem((cells, cells), *given)
+        options = RunOptions.of(memory="512MiB", out=tmp_path / str(finer))
+        wanted = elastic.exact(steps, offsets, *given[3:])
+        traces = pipeline.run(problem, options).traces
+        errors.append(abs(traces - wanted).max(axis=0) / abs(wanted).max(axis=0))
+    assert (np.log2(errors[0] / errors[1]) > order - 0.2).all()
+
+
+def test_elastic_waves_do_not_come_back_from_matched_layers(tmp_path):
+    elastic = example("elastic")
+    options = {"memory": "512MiB", "out": tmp_path}
+    assert elastic.returned(**options) < -68
+    assert elastic.returned(between="sponges", **options | {"out": tmp_path / "sponges"}) > -25
+    steps, offsets = 60, ((9, 9),)
+    problem = elastic.problem((90, 50), steps, offsets, layer=8, between="matched")
+    result = run_both_ways(problem, tmp_path, depth=2, slab_planes=1)
+    wanted = elastic.exact(steps, offsets)
+    assert (abs(result.traces - wanted).max(axis=0) < 0.03 * abs(wanted).max(axis=0)).all()
 
 
 def test_soil_creeps_on_real_terrain_as_its_cosine_modes_do(tmp_path):
@@ -69,21 +134,83 @@ def test_soil_creeps_on_real_terrain_as_its_cosine_modes_do(tmp_path):
     assert result["h"].mean() == pytest.approx(land.mean(), rel=1e-12)
 
 
-@pytest.mark.parametrize("width", [3, 5])
-def test_a_picture_is_smoothed_like_by_shifted_copies(width, tmp_path):
+def test_a_picture_is_smoothed_as_by_scipy(tmp_path):
     mask = example("image_mask")
-    pixels = mask.picture()
-    result = run_both_ways(mask.problem(pixels, width, 4), tmp_path, depth=2, slab_planes=4)
-    np.testing.assert_allclose(result["u"], mask.exact(pixels, width, 4), rtol=1e-13)
+    pixels = mask.portrait()
+    result = run_both_ways(mask.problem(pixels, 5, 4), tmp_path, depth=2, slab_planes=4)
+    np.testing.assert_allclose(result["u"], mask.peer(pixels, 5, 4), rtol=1e-13)
 
 
-def test_gray_scott_keeps_a_uniform_state_and_spreads_spots(tmp_path):
-    rule = example("gray_scott").gray_scott
-    spot = "where(hypot(x - 60, y - 100) < 6, {}, {})"
-    initial = {"u": spot.format(0.5, 1.0), "v": spot.format(0.25, 0.0)}
-    problem = Problem(rule, (200, 120), "float64", 400, boundary="neumann", initial=initial)
-    result = run_both_ways(problem, tmp_path, depth=8, slab_planes=2)
-    # Far from the spot nothing has happened; u + v of the spot has symmetric neighbours.
-    np.testing.assert_allclose(result["u"][0], 1.0, rtol=1e-12)
-    np.testing.assert_allclose(result["u"][:, 59], result["u"][:, 61], rtol=1e-10)
-    assert (result["v"] > 0.1).sum() > 150
+@pytest.mark.parametrize("kind", ["tif", "zarr"])
+def test_a_picture_is_read_and_written_in_pieces(kind, tmp_path, monkeypatch):
+    mask = example("image_mask")
+    monkeypatch.setattr(mask, "TILE", 64)
+    monkeypatch.setattr(mask, "ROWS", 50)
+    pixels, path, raw = mask.portrait()[:170, :150], tmp_path / f"p.{kind}", tmp_path / "p.npy"
+    mask.write(pixels, path)
+    assert mask.read(path, raw) == (170, 150)
+    np.testing.assert_array_equal(np.load(raw), np.rint(pixels))
+
+
+def test_a_small_wave_grows_by_the_linear_theory_of_reaction_and_diffusion(tmp_path):
+    model = example("gray_scott")
+    errors = []
+    for dt in (1.0, 0.5):
+        problem = model.wave(dt=dt, rows=160)
+        result = run_both_ways(problem, tmp_path / str(dt), depth=4, slab_planes=2)
+        found = model.amplitudes(result)
+        np.testing.assert_allclose(found, model.exact(dt=dt), rtol=1e-7)
+        errors.append(abs(found - model.exact(dt=dt, discrete=False)).max())
+    assert 0.8 < np.log2(errors[0] / errors[1]) < 1.3
+
+
+@pytest.mark.parametrize("shape", ["plane", "dome"])
+def test_water_sloshes_in_a_basin_as_lamb_and_thacker_say(shape, tmp_path):
+    basin = example("basin")
+    errors = []
+    for cells in (64, 128):
+        options = {"depth": 4, "slab_planes": 2} if cells == 64 else {"depth": 8, "slab_planes": 1}
+        problem = basin.problem(cells, shape=shape)
+        errors.append(
+            basin.error(run_both_ways(problem, tmp_path / str(cells), **options), 1, shape)
+        )
+    assert errors[1] < 0.015
+    assert np.log2(errors[0] / errors[1]) > 1.8
+
+
+def test_a_dam_breaks_as_stoker_says_and_loses_no_water(tmp_path):
+    dam = example("dam_break")
+    errors = []
+    for cells in (64, 128):
+        problem = dam.problem(cells, rows=120)
+        result = run_both_ways(problem, tmp_path / str(cells), depth=4, slab_planes=2)
+        errors.append(abs(result["h"][7] - dam.exact(cells)).mean())
+        assert result["h"].mean() == pytest.approx((dam.DEEP + dam.SHALLOW) / 2, rel=1e-13)
+    assert errors[1] < 0.011
+    assert np.log2(errors[0] / errors[1]) > 0.7
+    problem = dam.problem(60, 60, 0.15, dam.round_dam(60))
+    found = pipeline.run(problem, RunOptions.of(memory="512MiB", out=tmp_path / "round"))["h"]
+    np.testing.assert_allclose(found, np.transpose(found), rtol=1e-13)
+
+
+def test_edges_stay_as_they_do_in_itk(tmp_path):
+    filters = example("perona_malik")
+    y, x = np.indices((30, 24))
+    values = np.random.default_rng(1).normal(0, 8, (96, 30, 24)) + 100 * (np.hypot(y, x) < 18)
+    result = run_both_ways(filters.problem(values), tmp_path, depth=2, slab_planes=1)
+    assert result["u"].mean() == pytest.approx(values.mean(), rel=1e-13)
+    assert values.min() < result["u"].min()
+    assert result["u"].max() < values.max()
+    np.testing.assert_allclose(result["u"], filters.peer(values), atol=1e-11)
+
+
+def test_a_lid_drives_a_cavity_as_published(tmp_path):
+    cavity = example("lid_cavity")
+    errors = []
+    for size in (16, 32):
+        options = RunOptions.of(memory="512MiB", out=tmp_path / str(size), threads=1)
+        result = pipeline.run(cavity.problem(size, width=2), options)
+        errors.append(abs(cavity.extrema(result) - cavity.EXTREMA))
+    assert max(cavity.from_table(result)) < 0.01
+    assert (np.log2(errors[0] / errors[1]) > 2).all()
+    run_both_ways(cavity.problem(94, width=2, steps=10), tmp_path, depth=2, slab_planes=1)

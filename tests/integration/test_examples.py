@@ -18,7 +18,11 @@ from outgrid.stencil.problem import Problem
 
 ROOT = Path(__file__).parents[2]
 JOBS = sorted((ROOT / "examples").glob("*.toml"))
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").glob("*.md")),
+]
 FEW_STEPS = 7
 LARGEST_CELLS = 2_000_000
 

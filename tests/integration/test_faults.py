@@ -32,8 +32,8 @@ out = "{out}"
 """
 PROGRAM = """
 import sys
-from outgrid.execute import streaming
-streaming.STUCK_SECONDS = streaming.TURN_SECONDS = 0.5
+from outgrid.storage import transfers
+transfers.STUCK_SECONDS = 0.5
 from outgrid.cli import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -147,7 +147,24 @@ def test_a_call_that_never_ends_is_named_and_the_process_ends(call, job, shim, a
     status, words = outgrid(["run", str(job)], shim, f"{call}:stuck:700:1")
     assert status == 4
     assert "no transfer ended for 0.5 s; under way: " in words
-    assert "reading planes " in words or "writing planes " in words
+    assert f"(file {out}/scratch/" in words
+    assert "reading " in words or "writing " in words
+    assert outgrid(["resume", str(out), "--memory", "256MiB"]) == (0, "")
+    assert fields(out) == answer
+
+
+def test_so_is_one_under_the_initial_values(job, shim):
+    status, words = outgrid(["run", str(job)], shim, "write:stuck:3:1")
+    assert status == 4
+    assert "no transfer ended for 0.5 s; under way: writing " in words
+    assert not (job.parent / "run").exists()
+
+
+def test_a_thread_that_throws_ends_the_run_in_words(job, shim, answer):
+    out = job.parent / "run"
+    status, words = outgrid(["run", str(job)], shim, "wake:throw:600:1")
+    assert status == 4
+    assert "the thread of the transfers failed: thrown on purpose" in words
     assert outgrid(["resume", str(out), "--memory", "256MiB"]) == (0, "")
     assert fields(out) == answer
 

@@ -5,14 +5,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from outgrid import pipeline
+from outgrid.bench.limit import limited
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.errors import InfeasiblePlan
@@ -23,7 +22,6 @@ from outgrid.units import parse_bytes
 LIMIT = "128MiB"
 LIMIT_BYTES = parse_bytes(LIMIT)
 SHAPE = (512, 512, 512)  # 1 GiB, eight times the limit
-GROUPS = Path("/sys/fs/cgroup")
 
 JOB = f"""
 [problem]
@@ -38,39 +36,6 @@ out = "run"
 """
 
 
-@contextmanager
-def control_group(limit_bytes: int) -> Iterator[Path]:
-    """A control group of this process's own whose members may use `limit_bytes`, without swap."""
-    old = GROUPS / "memory"
-    group = (old if old.is_dir() else GROUPS) / f"outgrid-test-{os.getpid()}"
-    limits = (
-        {"memory.limit_in_bytes": limit_bytes, "memory.swappiness": 0}
-        if old.is_dir()
-        else {"memory.max": limit_bytes, "memory.swap.max": 0}
-    )
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made: {error}")
-    try:
-        try:
-            for name, value in limits.items():
-                (group / name).write_text(str(value))
-        except OSError as error:
-            pytest.skip(f"the control group takes no limit of memory: {error}")
-        yield group
-    finally:
-        group.rmdir()
-
-
-def peak_of(group: Path) -> int | None:
-    """The largest use of memory of all members so far, page cache included."""
-    for name in ("memory.max_usage_in_bytes", "memory.peak"):
-        if (group / name).exists():
-            return int((group / name).read_text())
-    return None
-
-
 def free_bytes(folder: Path) -> int:
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
@@ -82,13 +47,12 @@ def test_a_grid_eight_times_the_limit(tmp_path):
     (tmp_path / "job.toml").write_text(JOB)
     # The compiler is another process, whose memory the limit of a run does not speak of.
     build(generate(resolve("heat7").trace(3), "float64"), find_compiler())
-    join = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
     command = [sys.executable, "-m", "outgrid", "run", str(tmp_path / "job.toml"), "--quiet"]
-    with control_group(LIMIT_BYTES) as group:
-        done = subprocess.run(
-            ["sh", "-c", join, "sh", str(group), *command], capture_output=True, text=True
-        )
-        peak_bytes = peak_of(group)
+    with limited(LIMIT_BYTES) as group:
+        if not group.enforced:
+            pytest.skip(group.reason)
+        done = group.try_run(command, 120)
+        peak_bytes = group.peak_bytes
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert peak_bytes is None or peak_bytes <= LIMIT_BYTES
@@ -134,3 +98,63 @@ def test_the_smallest_limit_that_fits_holds(stencil, dtype, source, tmp_path):
     subprocess.run([*command, "--memory", limit], check=True, stdout=subprocess.DEVNULL)
     record = json.loads((tmp_path / "run/record.json").read_text())
     assert record["measured"]["peak_memory_bytes"] <= parse_bytes(limit)
+
+
+WAYS = {
+    "plain": {"tier": "direct", "scheme": "plain"},
+    "skewed": {"tier": "direct", "depth": 6},
+    "strips": {"tier": "direct", "depth": 4, "strip_rows": 96},
+    "overlapped": {"tier": "direct", "scheme": "overlapped", "depth": 2, "block": [12, 126, 254]},
+    "memory": {"tier": "memory"},
+    "mmap": {"tier": "mmap", "depth": 4},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_stays_under_the_smallest_limit_that_it_names(way, tmp_path):
+    """From the import to the report, in a control group; a limit of less is refused."""
+    settings = "".join(f"{key} = {json.dumps(value)}\n" for key, value in WAYS[way].items())
+    job = JOB.replace("512, 512, 512", "64, 256, 256").replace("steps = 12", "steps = 7")
+    (tmp_path / "job.toml").write_text(job + settings)
+    build(generate(resolve("heat7").trace(3), "float64"), find_compiler())
+    job_file = tmp_path / "job.toml"
+    given = load_job(job_file, {"memory": "16MiB"})
+    with pytest.raises(InfeasiblePlan) as refused:
+        pipeline.plan(given.problem, given.options)
+    (mebibytes,) = re.findall(r"a limit of (\d+) MiB fits", str(refused.value))
+    limit_bytes = int(mebibytes) << 20
+    command = [sys.executable, "-m", "outgrid", "run", str(job_file), "--memory"]
+    less = subprocess.run([*command, f"{int(mebibytes) - 1}MiB"], capture_output=True, text=True)
+    assert less.returncode == 3
+    assert f"a limit of {mebibytes} MiB fits" in less.stderr
+    with limited(limit_bytes) as group:
+        if not group.enforced:
+            pytest.skip(group.reason)
+        done = group.try_run([*command, f"{mebibytes}MiB"], 120)
+        assert done.returncode == 0, done.stderr
+        assert group.peak_bytes is None or group.peak_bytes <= limit_bytes
+    record = json.loads((tmp_path / "run/record.json").read_text())
+    assert record["measured"]["peak_memory_bytes"] <= limit_bytes
+    found = np.load(tmp_path / "run/u.npy", mmap_mode="r")
+    assert all((found[plane] == plane).all() for plane in range(0, 64, 7))
+
+
+@pytest.mark.parametrize("given", [{}, {"in_place": True, "scheme": "plain"}], ids=str)
+def test_mapped_files_under_a_limit_that_is_enforced(given, tmp_path):
+    """What the page cache keeps counts as well: it is given back where the limit asks for it."""
+    settings = "".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items())
+    job = JOB.replace("512, 512, 512", "80, 512, 512").replace("steps = 12", "steps = 3")
+    (tmp_path / "job.toml").write_text(job + 'tier = "mmap"\n' + settings)
+    build(generate(resolve("heat7").trace(3), "float64"), find_compiler())
+    command = [sys.executable, "-m", "outgrid", "run", str(tmp_path / "job.toml"), "--quiet"]
+    with limited(LIMIT_BYTES) as group:
+        if not group.enforced:
+            pytest.skip(group.reason)
+        done = group.try_run(command, 120)
+        assert done.returncode == 0, done.stderr
+        assert group.peak_bytes is None or group.peak_bytes <= LIMIT_BYTES
+    record = json.loads((tmp_path / "run/record.json").read_text())
+    # In place, pages of libraries that other processes had loaded count for us, not for the group.
+    assert given or record["measured"]["peak_memory_bytes"] <= LIMIT_BYTES
+    found = np.load(tmp_path / "run/u.npy", mmap_mode="r")
+    assert all((found[plane] == plane).all() for plane in range(0, 80, 7))

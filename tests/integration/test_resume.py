@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from outgrid.config import RunOptions
 from outgrid.errors import Stopped, StoreError, UsageError
 from outgrid.execute import preview, state, streaming
 from outgrid.execute.lock import LOCK_NAME
-from outgrid.execute.state import MANIFEST_NAME
+from outgrid.execute.state import MANIFEST_NAME, RunFolder
+from outgrid.execution import Execution
 from outgrid.record import CUT_OFF, FINISHED
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.laplacian import laplacian
@@ -140,6 +142,27 @@ def test_a_run_in_strips_is_resumed_to_the_same_bytes(
     assert not (out / "scratch").exists()
 
 
+def test_only_the_planes_that_come_round_are_left_to_do(tmp_path, monkeypatch):
+    given = {"initial": {"u": "cos(x) + cos(y*y)"}, "boundary": {"y": "periodic"}}
+    closed = Problem("heat5", (60, 33), "float64", 9, **given)
+    out, plain = tmp_path / "run", tmp_path / "plain"
+    pipeline.run(closed, options(plain, tier="memory", depth=1, slab_planes=None))
+    write = RunFolder.write_manifest
+
+    def die_after_the_last_plane(self, manifest):
+        write(self, manifest)
+        if manifest.planes >= closed.shape[0] and manifest.steps_done + manifest.depth == 9:
+            raise ChildProcessError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write_manifest", die_after_the_last_plane)
+        with pytest.raises(ChildProcessError):
+            pipeline.run(closed, options(out, commit_every=0))
+    record = pipeline.resume(out, options(out, commit_every=0)).record
+    assert fields(out) == fields(plain)
+    assert record.measured.updates == closed.updates
+
+
 def test_a_run_fails_again_and_again_and_ends(tmp_path, monkeypatch, answer):
     out = tmp_path / "run"
     chance = random.Random(1)
@@ -167,6 +190,24 @@ def test_initial_values_that_fail_leave_nothing(tmp_path, monkeypatch):
             pipeline.run(problem(), options(out))
     assert not list(out.rglob("*.npy"))
     pipeline.run(problem(), options(out))
+
+
+def test_a_run_interrupted_right_after_its_initial_values_can_be_resumed(
+    tmp_path, monkeypatch, answer
+):
+    out = tmp_path / "run"
+    fill = Execution.fill
+
+    def interrupted(self, *arguments):
+        fill(self, *arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Execution, "fill", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.run(problem(), options(out))
+    pipeline.resume(out, options(out))
+    assert fields(out) == answer
 
 
 def test_a_run_cut_off_while_results_are_moved_is_finished(tmp_path, monkeypatch, answer):
@@ -361,15 +402,14 @@ def test_a_signal_stops_a_run_that_is_resumed_to_the_same_bytes(sign, tmp_path):
 
 
 def test_a_time_limit_stops_a_run_again_and_again_until_it_is_done(tmp_path, answer):
-    out, stops = tmp_path / "run", 0
+    out = tmp_path / "run"
     with pytest.raises(Stopped, match="stopped by the time limit"):
         pipeline.run(problem(), options(out, stop_after="1ms"))
-    while stops < 100:
-        try:
-            result = pipeline.resume(out, options(out, depth=1, stop_after=f"{3 * stops + 1}ms"))
+    for stops in itertools.count():  # longer and longer: on a busy disk a flush may take seconds
+        with suppress(Stopped):
+            limit = f"{1.1**stops + 3 * stops:.0f}ms"
+            result = pipeline.resume(out, options(out, depth=1, stop_after=limit))
             break
-        except Stopped:
-            stops += 1
     assert fields(out) == answer
     parts = result.record.parts
     assert len(parts) > 1

@@ -3,8 +3,10 @@
 OUTGRID_FUZZ_EXAMPLES sets the number of examples of each test for a longer run.
 """
 
+import json
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -13,9 +15,11 @@ from hypothesis import strategies as st
 
 from outgrid.errors import Error
 from outgrid.execute.lock import RunLock
-from outgrid.execute.state import MANIFEST_NAME, Manifest, RunFolder
+from outgrid.execute.state import MANIFEST_NAME, OWNER_NAME, SAMPLES_NAME, Manifest, RunFolder
+from outgrid.execute.verify import verify
 from outgrid.job import load_job
-from outgrid.record import read_record
+from outgrid.record import RECORD_NAME, read_record
+from outgrid.storage import DirectStore, Transfers
 from outgrid.storage.npy import header_bytes, read_header
 
 EXAMPLES = int(os.environ.get("OUTGRID_FUZZ_EXAMPLES", "60"))
@@ -43,6 +47,17 @@ memory = "256MiB"
 depth = 3
 """
 NPY = header_bytes((3, 5), "f8") + np.arange(15.0).tobytes()
+SUMS = header_bytes((3, 1), "u8") + bytes(24)
+DEMO = Path(__file__).parents[2] / "benchmarks" / "records" / "demo.json"
+RECORD = json.dumps(json.loads(DEMO.read_text())["record"]).encode()
+OWNER = b'{"run": "r", "out": "/somewhere"}'
+# What formulas of initial values are made of, and what should never come through one.
+PIECES = (
+    *"xyz+-*/(),.<>[]{}:;='\"\\\n0123456789 ",
+    *("**", "sin", "exp", "where", "nx", "pi", "1e999", "9" * 40, "\0", "é"),
+    *("lambda", "__class__", "import os", "os.system", "x.real", "print"),
+)
+FORMULA = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 
 
 @st.composite
@@ -93,6 +108,53 @@ def test_records_and_locks(tmp_path_factory, content):
     (out / "run.lock").write_bytes(content)
     refused_or_read(read_record, out)
     refused_or_read(lambda: RunLock(out).__enter__().__exit__(None, None, None))
+
+
+@settings(max_examples=EXAMPLES)
+@given(changed(RECORD), changed(NPY))
+def test_finished_runs(tmp_path_factory, record, field):
+    out = tmp_path_factory.mktemp("run")
+    (out / RECORD_NAME).write_bytes(record)
+    (out / "eta.npy").write_bytes(field)
+    (out / "eta.npy.xxh3").write_bytes(SUMS)
+    refused_or_read(verify, out)
+
+
+@settings(max_examples=EXAMPLES)
+@given(changed(OWNER) | st.binary(max_size=100), changed(NPY) | st.binary(max_size=300))
+def test_marks_of_owners_and_samples(tmp_path_factory, mark, samples):
+    out = tmp_path_factory.mktemp("run")
+    (out / MANIFEST_NAME).write_bytes(MANIFEST)
+    (out / OWNER_NAME).write_bytes(mark)
+    (out / f"{SAMPLES_NAME}.new").write_bytes(samples)
+    folder = RunFolder(out, out)
+    refused_or_read(folder.check_owner, folder.read_manifest())
+    refused_or_read(folder.read_samples)
+
+
+@settings(max_examples=EXAMPLES)
+@given(changed(NPY), changed(SUMS))
+def test_fields_with_checksums(tmp_path_factory, field, sums):
+    path = tmp_path_factory.mktemp("field") / "u.npy"
+    path.write_bytes(field)
+    path.with_name("u.npy.xxh3").write_bytes(sums)
+
+    def read():
+        with Transfers("threads", depth=1) as transfers:
+            DirectStore.open(path, transfers, "r", sums=True).close()
+
+    refused_or_read(read)
+
+
+@settings(max_examples=EXAMPLES)
+@given(FORMULA)
+def test_formulas_and_names(tmp_path_factory, text):
+    folder = tmp_path_factory.mktemp("job")
+    for number, line in enumerate((f"initial = {{u = {json.dumps(text)}}}", "initial = {u = 0.0}")):
+        path = folder / f"{number}.toml"
+        stencil = json.dumps(text) if number else '"heat5"'
+        path.write_text(f"[problem]\nstencil = {stencil}\nshape = [9, 9]\nsteps = 1\n{line}\n")
+        refused_or_read(load_job, path, {"memory": "1GiB"})
 
 
 @settings(max_examples=EXAMPLES)

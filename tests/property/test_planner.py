@@ -43,7 +43,9 @@ def test_memory_stays_below_the_limit(drawn):
         return
     assert found.fixed_bytes == FIXED_BYTES
     assert found.memory_bytes == options.memory_bytes
-    assert found.window_bytes + found.fixed_bytes + found.transfer_bytes <= options.memory_bytes
+    assert found.held_bytes + found.fixed_bytes + found.transfer_bytes <= options.memory_bytes
+    assert found.held_bytes <= found.window_bytes
+    assert found.held_bytes == found.window_bytes or found.in_place
     pitch = found.layout.pitch_bytes
     assert found.window_bytes == sum(ring.planes for ring in found.rings) * pitch
     cut = found.blocks is not None or found.strips.count(found.depth) > 1
@@ -60,8 +62,9 @@ def test_sweeps_make_all_steps_as_they_were_asked_for(drawn):
     assert found.depth <= (options.depth or problem.steps)
     assert options.slab_planes in (None, found.slab_planes) or problem.edges.periodic(0)
     assert options.tier == "auto" or found.resident == (
-        options.tier == "memory" and problem.steps > 0
+        (options.tier == "memory" or options.in_place) and problem.steps > 0
     )
+    assert options.tier in ("auto", found.tier) or problem.steps == 0
     assert found.problem_digest == problem.digest
     assert (found.updates, found.flops) == (problem.updates, problem.flops)
 

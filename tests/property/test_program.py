@@ -13,10 +13,13 @@ from outgrid.errors import ExecutionError, InfeasiblePlan
 from outgrid.execute import counting
 from outgrid.execute.counting import check, count
 from outgrid.machine import Machine
+from outgrid.plan.commits import Begin
 from outgrid.plan.lifetime import dependences
 from outgrid.plan.model import Plan
-from outgrid.plan.planner import Begin, plan
-from outgrid.plan.program import Advance, Commit, Get, Put, program
+from outgrid.plan.planner import plan
+from outgrid.plan.program import Advance, Commit, Get, Mark, Put, place_planes, program
+from outgrid.plan.sizing import Sizing, given_steps
+from outgrid.stencil.catalog import resolve
 from outgrid.stencil.problem import Problem
 from outgrid.testing.strategies import machines, problems, run_options, stencils
 
@@ -36,7 +39,8 @@ def plans(draw):
 @given(plans(), SEEDS)
 def test_any_order_that_the_gates_allow_keeps_every_rule(drawn, seed):
     problem, found = drawn
-    total = check(found, problem.stencil, random.Random(seed))
+    closed = problem.edges.periodic(0)
+    total = check(found, problem.stencil, random.Random(seed), closed)
     assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
     assert total == count(found)
 
@@ -46,7 +50,7 @@ def test_the_order_of_the_program_is_itself_valid(drawn):
     """Each gate waits for instructions that stand before it."""
     _, found = drawn
     seen = {Get: 0, Advance: 0, Put: 0, Commit: 0}
-    for instruction in program(found):
+    for instruction in (each for each in program(found) if not isinstance(each, Mark)):
         gate = instruction.gate
         waits = {
             Get: gate.got,
@@ -69,7 +73,7 @@ def test_rows_of_evolving_fields_go_in_once_and_out_once_per_sweep(drawn):
     for move in program(found):
         if isinstance(move, Get | Put) and not (move.seam or move.field in constant):
             key = (move.trip.sweep, move.field, move.level)
-            planes = range(move.first, move.last)
+            planes = place_planes(found, move)
             moved[type(move)] += [(*key, plane, row) for plane in planes for row in move.rows]
     first, last = range(found.sweeps), range(found.sweeps)
     if found.resident:
@@ -85,22 +89,23 @@ def test_rows_of_evolving_fields_go_in_once_and_out_once_per_sweep(drawn):
         )
 
 
+def blank(rule, shape, steps, **given):
+    """A problem of no particular numbers."""
+    profiles = {each.name: [0.5] * shape[each.axis] for each in rule.profiles}
+    initial = dict.fromkeys([field.name for field in rule.fields], 0.0)
+    return Problem(rule, shape, "float64", steps, profiles, initial=initial, **given)
+
+
 @st.composite
 def plans_within_a_sweep(draw):
     """A problem and a plan that goes on in the middle of its first sweep."""
     rule = draw(stencils())
-    assume(len(rule.stages) == 1)
     depth, rest = draw(st.integers(1, 6)), draw(st.integers(0, 12))
-    face = max(0, *(-read.low for read in dependences(rule).readings))
-    planes = face * depth + 2 * rule.radius[0] + draw(st.integers(2, 30))
-    problem = Problem(
-        rule,
-        (planes, *(2 * r + 1 for r in rule.radius[1:])),
-        "float64",
-        depth + rest,
-        initial=dict.fromkeys([field.name for field in rule.fields], 0.0),
-    )
-    begin = Begin(depth, draw(st.integers(face * depth + 1, planes - 1)))
+    face = dependences(rule).face()
+    lean = face.per_step * depth + max(face.shifts)
+    planes = lean + 2 * rule.radius[0] + draw(st.integers(2, 30))
+    problem = blank(rule, (planes, *(2 * r + 1 for r in rule.radius[1:])), depth + rest)
+    begin = Begin(depth, draw(st.integers(lean + 1, planes - 1)))
     options = draw(run_options(problem, tier="direct", strip_rows=None))
     assume(options.scheme != "overlapped")
     return problem, begin, plan(problem, options, draw(machines()), FIXED_BYTES, begin=begin)
@@ -120,12 +125,104 @@ def test_a_run_goes_on_within_a_sweep_from_what_its_inward_face_needs(drawn, see
 @given(plans_within_a_sweep(), SEEDS)
 def test_a_face_that_leans_less_reads_what_is_not_there(drawn, seed):
     problem, _, found = drawn
-    assume(found.face > 0)
+    needed = max(0, *(-read.low for read in dependences(problem.stencil).readings))
+    assume(needed > 0 and len(problem.stencil.stages) == 1)
     # The face begins one plane per step higher, and the first level reads below it.
-    wrong = replace(found, face=found.face - 1)
+    wrong = replace(found, face=needed - 1, face_shifts=(0,))
     assume(wrong.trips[0].planes.low > 0)
     with pytest.raises(ExecutionError):
         check(wrong, problem.stencil, random.Random(seed))
+
+
+@st.composite
+def closed_plans(draw, **given):
+    """A streamed plan of a grid that is periodic along the stream, with few planes to spare."""
+    rule = draw(stencils())
+    assume(rule.radius[0] > 0)
+    depth, slab, steps = (draw(st.integers(1, most)) for most in (7, 6, 20))
+    axis = "z" if rule.ndim == 3 else "y"
+
+    def of(planes):
+        shape = (planes, *(2 * r + 1 for r in rule.radius[1:]))
+        return blank(rule, shape, steps, boundary={axis: "periodic"})
+
+    depths = given_steps(steps, min(depth, steps))
+    least = Sizing(of(1000)).least_planes(depths, slab)
+    problem = of(max(least, slab, 2 * rule.radius[0] + 2) + draw(st.integers(0, 20)))
+    options = RunOptions.of(memory="1GiB", tier="direct", depth=depth, slab_planes=slab, **given)
+    return problem, plan(problem, options, MACHINE, FIXED_BYTES)
+
+
+@given(closed_plans(), SEEDS)
+def test_what_comes_round_again_is_what_was_left(drawn, seed):
+    """The first planes of a grid that is closed come back from the seam, in their versions."""
+    problem, found = drawn
+    assert len(found.wraps) == len(set(found.depths))
+    total = check(found, problem.stencil, random.Random(seed), closed=True)
+    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert total == count(found)
+    assert found.redundancy == 0
+
+
+@given(closed_plans(), SEEDS, st.data())
+def test_a_seam_that_lacks_a_plane_is_noticed(drawn, seed, data):
+    problem, found = drawn
+    wrap = data.draw(st.sampled_from(found.wraps))
+    assume(wrap.seams)  # else only a coefficient reads its neighbours
+    # A ring that is as long as the grid holds what is missing.
+    assume(all(found.planes % ring.planes for ring in found.rings))
+    number = data.draw(st.integers(0, len(wrap.seams) - 1))
+    stair = wrap.seams[number]
+    low, high = data.draw(st.sampled_from([(1, 0), (0, 1)]))
+    shorter = replace(stair, low=stair.low + low, high=stair.high - high)
+    seams = (*wrap.seams[:number], shorter, *wrap.seams[number + 1 :])
+    wraps = tuple(replace(wrap, seams=seams) if each is wrap else each for each in found.wraps)
+    with pytest.raises(ExecutionError):
+        check(replace(found, wraps=wraps), problem.stencil, random.Random(seed), closed=True)
+
+
+def points_within(found):
+    """Where a run of a plan may have come to within its sweeps."""
+    named = (each.point for each in program(found) if isinstance(each, Commit | Mark))
+    return [point for point in named if point.begun > point.state]
+
+
+@st.composite
+def plans_that_go_on(draw):
+    """A problem and a plan of it, and the plan that goes on within one of its sweeps."""
+    closed = draw(st.booleans())
+    if closed:
+        problem, found = draw(closed_plans(commit_every=0))
+        options = RunOptions.of(memory="1GiB", tier="direct", commit_every=0)
+    else:
+        problem = draw(problems(with_arrays=False))
+        options = draw(run_options(problem, tier="direct", commit_every=0))
+        assume(not problem.edges.periodic(0))
+        found = plan(problem, options, MACHINE, FIXED_BYTES)
+    points = points_within(found)
+    assume(points)
+    point = draw(st.sampled_from(points))
+    begin = Begin(found.depths[point.state], point.planes, point.part, found.cut)
+    rest = problem.after(sum(found.depths[: point.state]))
+    slab, depth = draw(st.none() | st.integers(1, 6)), draw(st.none() | st.integers(1, 9))
+    if closed:  # the first planes come round in time with such slabs
+        slab, depth = draw(st.integers(1, found.slab_planes)), draw(st.integers(1, found.depth))
+    slab = None if found.blocks else slab
+    options = replace(options, depth=depth, slab_planes=slab, strip_rows=None)
+    return rest, begin, plan(rest, options, draw(machines()), FIXED_BYTES, begin=begin)
+
+
+@given(plans_that_go_on(), SEEDS)
+def test_a_run_goes_on_from_any_point_that_is_named_within_a_sweep(drawn, seed):
+    """In whole planes, strips, blocks and planes that come round: rows and seams are there."""
+    problem, begin, found = drawn
+    assert (found.depths[0], found.cut) == (begin.depth, begin.cut)
+    assert (found.begin_part, found.begin_planes) == (begin.part, begin.planes)
+    closed = problem.edges.periodic(0)
+    total = check(found, problem.stencil, random.Random(seed), closed)
+    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert total == count(found)
+    assert total.row_updates == found.row_updates
 
 
 @st.composite
@@ -135,13 +232,8 @@ def single_sweeps(draw):
     depth, slab = draw(st.integers(1, 9)), draw(st.integers(1, 7))
     skew = dependences(stencil).skew()
     planes = skew.per_step * (depth + 2) + max(skew.shifts) + 2 * stencil.radius[0] + 3 * slab + 1
-    problem = Problem(
-        stencil,
-        (planes + draw(st.integers(0, 20)), *(2 * r + 1 for r in stencil.radius[1:])),
-        "float64",
-        depth,
-        initial=dict.fromkeys([field.name for field in stencil.fields], 0.0),
-    )
+    shape = (planes + draw(st.integers(0, 20)), *(2 * r + 1 for r in stencil.radius[1:]))
+    problem = blank(stencil, shape, depth)
     options = RunOptions.of(memory="1GiB", tier="direct", depth=depth, slab_planes=slab)
     return problem, plan(problem, options, MACHINE, FIXED_BYTES)
 
@@ -248,6 +340,44 @@ def test_a_gate_that_is_removed_is_noticed(kind, mark, cases, monkeypatch):
 def test_gates_as_they_are_break_nothing(name, depth, monkeypatch):
     problem, found = streamed(name, depth, steps=3 * depth)
     assert not caught(problem, found, monkeypatch, list(program(found)))
+
+
+def in_parts(way):
+    """A plan with seams that is committed within its sweeps, and whether its grid is closed."""
+    shape, given, more = (40, 3, 3), {"boundary": {"z": "periodic"}}, {}
+    if way == "strips":
+        shape, given, more = (24, 7, 3), {}, {"strip_rows": 2}
+    problem = blank(resolve("heat7").trace(3), shape, 6, **given)
+    options = RunOptions.of(
+        memory="1GiB", tier="direct", depth=2, slab_planes=3, commit_every=0, **more
+    )
+    return problem, plan(problem, options, MACHINE, FIXED_BYTES), way != "strips"
+
+
+@pytest.mark.parametrize("way", ["strips", "planes that come round"])
+def test_a_seam_that_is_written_too_early_is_noticed(way, monkeypatch):
+    """Before the trip is durable that had to read what it is written over."""
+    problem, found, closed = in_parts(way)
+
+    def spoilt(each):
+        if isinstance(each, Put) and each.seam:
+            return replace(each, gate=replace(each.gate, committed=0))
+        if isinstance(each, Commit):  # late
+            return replace(each, gate=replace(each.gate, put=each.gate.put + 4))
+        return each
+
+    check(found, problem.stencil, random.Random(0), closed)
+    early = [spoilt(each) for each in program(found)]
+    monkeypatch.setattr(counting, "program", lambda plan: iter(early))
+    with pytest.raises(ExecutionError, match="destroys a seam"):
+        check(found, problem.stencil, random.Random(0), closed)
+
+
+def test_seams_on_both_sides_of_a_strip_in_one_place_are_noticed(monkeypatch):
+    problem, found, _ = in_parts("strips")
+    monkeypatch.setattr(Plan, "seam_places", 1)
+    with pytest.raises(ExecutionError, match="destroys a seam"):
+        check(found, problem.stencil, random.Random(0))
 
 
 def test_a_window_without_room_is_refused_with_its_size():

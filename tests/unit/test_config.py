@@ -111,7 +111,11 @@ def test_options_from_keywords():
         require="direct",
     )
     assert options == RunOptions(
-        memory_bytes=1 << 30, scratch=Path("/nvme"), preview=512, require=("direct",)
+        memory_bytes=1 << 30,
+        scratch=Path("/nvme"),
+        places=(Path("/nvme"),),
+        preview=512,
+        require=("direct",),
     )
     assert RunOptions.of(memory=5 << 20, require=["io_uring"]).require == ("io_uring",)
 

@@ -85,3 +85,66 @@ def test_a_boundary_may_say_what_holds_at_a_face_and_for_a_field(tmp_path):
     assert boundary.face("u", "x", "+").kind == "periodic"
     assert boundary.face("u", "y", "-").kind == "neumann"
     assert boundary.face("u", "y", "+").value == 3
+
+
+POINTS = """
+[problem]
+stencil = "acoustic_pml:2"
+shape = [30, 40]
+steps = 4
+initial = {p = 0, c = 0.1, slope = 0, bend = 0}
+
+[problem.parameters]
+gain_x = "-0.1 * (x < 5)"
+decay_x = 0.5
+gain_y = 0
+decay_y = 0
+gain_half_x = 0
+decay_half_x = 0
+gain_half_y = 0
+decay_half_y = 0
+
+[[problem.sources]]
+field = "p"
+position = [12, 13.5]
+values = "sin(pi * step / 2)"
+
+[[problem.receivers]]
+field = "p"
+position = [10, 11]
+"""
+
+
+def test_a_job_has_sources_receivers_and_profiles(tmp_path):
+    problem = load_job(write(tmp_path, POINTS)).problem
+    assert problem.sources[0].position == (12.0, 13.5)
+    assert problem.sources[0].values == pytest.approx((0, 1, 0, -1))
+    assert problem.receivers[0].field == "p"
+    assert problem.profile_values("gain_x").tolist() == [-0.1] * 5 + [0.0] * 35
+    table = POINTS.replace('"sin(pi * step / 2)"', "[1, 2, 3, 4]")
+    assert load_job(write(tmp_path, table)).problem.sources[0].value(2) == 3
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "told"),
+    [
+        ('field = "p"\nposition = [12', 'field = "q"\nposition = [12', "no field 'q'"),
+        ("[12, 13.5]", "[12, 39]", "outside the cells it may be at"),
+        ("[12, 13.5]", "[12]", "outside the cells it may be at"),
+        ("[12, 13.5]", '"here"', "problem.sources[0].position = 'here': expected array"),
+        ("[12, 13.5]", "[12, nan]", "no sequence of numbers"),
+        ('"sin(pi * step / 2)"', "[1, 2]", "2 values for 4 steps"),
+        ('"sin(pi * step / 2)"', '"x"', "uses x, but is a formula of step"),
+        ('"sin(pi * step / 2)"', '"1 / step"', "is inf in float64 at cell (0)"),
+        ('"sin(pi * step / 2)"', '"open(1)"', "unknown function 'open'"),
+        ('values = "sin(pi * step / 2)"', "", "lacks the key 'values'"),
+        ('values = "sin', 'value = 1\nvalues = "sin', "unknown field value"),
+        ("{p = 0,", '{p = "step",', "uses step, which has not begun"),
+        ("decay_x = 0.5", 'decay_x = "step"', "has 4 values along x"),
+    ],
+)
+def test_sources_and_profiles_that_do_not_fit_are_told(written, instead, told, tmp_path):
+    assert written in POINTS
+    with pytest.raises((DefinitionError, UsageError)) as caught:
+        load_job(write(tmp_path, POINTS.replace(written, instead, 1)))
+    assert told in str(caught.value)

@@ -124,7 +124,7 @@ def ceiling(case: Case, machine: Machine, level: int) -> tuple[float, tuple[int,
     zeros = {field.name: 0.0 for field in case.stencil.fields}
     problem = Problem(case.stencil, shape, case.dtype, 1, case.parameters, "frozen", zeros)
     library = build(generate(case.stencil, case.dtype), find_compiler())
-    kernel = Kernel(library, problem.parameter_table(CALL_STEPS))
+    kernel = Kernel.of(library, problem, CALL_STEPS)
     chosen = _resident(problem, machine)
     windows = [Window(chosen) for _ in range(machine.cores)]
     _fill(chosen, windows)

@@ -1,4 +1,4 @@
-"""A 15 x 15 mask: 225 weights that all differ, the widest stencil that is measured.
+"""Masks of weights that all differ: 3 x 3, and 15 x 15, the widest stencil that is measured.
 
 Filters of this size are what image processing does; every update makes 225 multiply-adds, so the
 cores bound it and not the memory.
@@ -11,17 +11,14 @@ import math
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.symbol import FieldSymbol, Symbol
 
-__all__ = ["RADIUS", "mask15", "weights"]
-
-RADIUS = 7
-WIDTH = 3.0
+__all__ = ["mask3", "mask15", "weights"]
 
 
-def weights() -> dict[tuple[int, int], float]:
+def weights(radius: int) -> dict[tuple[int, int], float]:
     """Weight per offset (y, x): a bell, tilted so that no two weights agree; their sum is 1."""
-    reach = range(-RADIUS, RADIUS + 1)
+    reach, width = range(-radius, radius + 1), (radius + 2) / 3
     bell = {
-        (y, x): math.exp(-(y * y + x * x) / (2 * WIDTH * WIDTH)) * (1 + 0.01 * y + 0.003 * x)
+        (y, x): math.exp(-(y * y + x * x) / (2 * width * width)) * (1 + 0.01 * y + 0.003 * x)
         for y in reach
         for x in reach
     }
@@ -29,11 +26,22 @@ def weights() -> dict[tuple[int, int], float]:
     return {offset: weight / total for offset, weight in bell.items()}
 
 
-@stencil(ndim=2)
-def mask15(u: FieldSymbol) -> Symbol:
-    """Weighted mean of the 15 x 15 cells around a cell."""
-    taps = [weight * u[y, x] for (y, x), weight in weights().items()]
+def weighted(u: FieldSymbol, radius: int) -> Symbol:
+    """Weighted mean of the square around a cell."""
+    taps = [weight * u[y, x] for (y, x), weight in weights(radius).items()]
     total = taps[0]
     for tap in taps[1:]:
         total = total + tap
     return total
+
+
+@stencil(ndim=2)
+def mask3(u: FieldSymbol) -> Symbol:
+    """Weighted mean of the 3 x 3 cells around a cell."""
+    return weighted(u, 1)
+
+
+@stencil(ndim=2)
+def mask15(u: FieldSymbol) -> Symbol:
+    """Weighted mean of the 15 x 15 cells around a cell."""
+    return weighted(u, 7)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from outgrid import pipeline
-from outgrid.bench.limit import memory_limit
+from outgrid.bench.limit import limited
 from outgrid.bench.workloads import Workload
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError
@@ -39,7 +39,11 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def in_memory(
-    problem: Problem, kind: str, place: Path, planes: slice = slice(None)
+    problem: Problem,
+    kind: str,
+    place: Path,
+    planes: slice = slice(None),
+    threads: int | None = None,
 ) -> tuple[Record, np.ndarray]:
     """The record of a resident run and ``planes`` of its first field.
 
@@ -53,6 +57,7 @@ def in_memory(
         out=folder,
         tier="memory",
         slab_planes=problem.shape[0],  # in one piece: nothing is read or written beside the kernel
+        threads=threads,
         **KINDS[kind],
     )
     if kind == "tiled":
@@ -92,9 +97,9 @@ def out_of_core(workload: Workload, place: Path) -> OutOfCore:
     job.write_text(_job(workload))
     calibrated(workload.problem(), RunOptions(memory_bytes=workload.memory_bytes, out=out))
     command = [sys.executable, "-m", "outgrid", "run", str(job), "--out", str(out)]
-    with memory_limit(workload.memory_bytes) as limited:
-        done = limited.run([*command, "--json"])
-        enforced = limited.reason
+    with limited(workload.memory_bytes) as group:
+        done = group.run([*command, "--json"])
+        enforced = group.reason
     if done.returncode != 0:
         raise ExecutionError(f"the out-of-core run ended with exit code {done.returncode}")
     record = read_record(out)

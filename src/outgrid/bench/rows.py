@@ -6,10 +6,11 @@ grid of a few planes, the ceilings from grids in cache, and one row out of core 
 
 from __future__ import annotations
 
+import datetime
 import shutil
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,19 @@ import msgspec
 import numpy as np
 
 from outgrid.bench.ceiling import ceiling
-from outgrid.bench.core import Say
 from outgrid.bench.hand import HAND_WRITTEN, HandLoop, memory_bandwidth, peak_flops
 from outgrid.bench.kept import Kept
 from outgrid.bench.measure import in_memory, out_of_core, same_bytes, same_planes, update_rate
 from outgrid.bench.workloads import Case, Workload
+from outgrid.durable import make_folder
 from outgrid.machine import Machine, describe_machine
 from outgrid.record import Record
 from outgrid.units import format_bytes
+from outgrid.version import __version__
 
 __all__ = ["KEY", "Row", "answers_agree", "measure_rows"]
+
+Say = Callable[[str], None]
 
 MACHINE_MODES = ("bandwidth", "peak")  # rows of the machine, without a stencil
 KEY = ("stencil", "dtype", "mode", "factor", "shape")  # what tells a row from all others
@@ -50,7 +54,8 @@ class Row:
     ``glups``, their median. ``identical`` compares to the byte, except
     for ``hand``, whose sums are grouped by the compiler: there it is None and ``difference`` is the
     largest difference from the plain sweep, over the largest value. ``factor`` is the state of the
-    problem over the memory limit, 0 in memory.
+    problem over the memory limit, 0 in memory. ``ended`` (UTC), ``version`` and ``machine`` are
+    of the row: a record that is gone on with may hold rows of several days and machines.
     """
 
     stencil: str
@@ -78,6 +83,9 @@ class Row:
     over_hand: float | None = None
     over_peak: float | None = None
     samples: tuple[float, ...] = ()
+    ended: str = ""
+    version: str = __version__
+    machine: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
@@ -109,11 +117,13 @@ def measure_rows(
     ``kept`` takes each row when it is done; what it holds already is not measured again.
     """
     kept = Kept(None, KEY, resume=False) if kept is None else kept
+    if folder is not None:
+        make_folder(folder)
     place = Path(tempfile.mkdtemp(prefix="outgrid-bench-", dir=folder))
     try:
         if not any(row["mode"] in MACHINE_MODES for row in kept.rows):
             for row in _machine_rows(place, say):
-                kept.add(row.to_dict())
+                kept.add(_stamped(row))
         for case in dict.fromkeys(workload.case for workload in workloads):
             own = [workload for workload in workloads if workload.case == case]
             _CaseRows(own, place, say, kept).measure()
@@ -134,6 +144,11 @@ def _machine_rows(place: Path, say: Say) -> list[Row]:
         Row(name, "float64", "bandwidth", 0, (), 0, gigabytes_per_second=rate)
         for name, rate in (("copy", found.copy), ("scale", found.scale))
     ]
+
+
+def _stamped(row: Row) -> dict[str, Any]:
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return replace(row, ended=now, machine=describe_machine().summary).to_dict()
 
 
 class _CaseRows:
@@ -213,7 +228,7 @@ class _CaseRows:
             over_peak=glups * self.case.stencil.flops / self._peak(),
             samples=samples,
         )
-        self.kept.add(done.to_dict())
+        self.kept.add(_stamped(done))
 
     def _peak(self) -> float:
         return next(

@@ -23,13 +23,13 @@ from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan
 from outgrid.execute.fill import fill
 from outgrid.execute.kernel import Kernel
-from outgrid.execute.streaming import stream
+from outgrid.execute.streaming import SeamKey, stream
 from outgrid.execute.window import Window
 from outgrid.plan.model import Arrival, Plan
 from outgrid.plan.program import Advance, Instruction, program, row_updates
 from outgrid.plan.tiling import tile_slope
 from outgrid.stencil.problem import Problem
-from outgrid.storage import DirectStore, Transfers
+from outgrid.storage import DirectStore, Store, Transfers
 
 __all__ = ["Ground", "Timing", "neighbourhood", "race"]
 
@@ -40,7 +40,8 @@ ROUNDS = 5
 DEPTHS = (1, 4, 16, 64)
 SLAB_BYTES = (1 << 20, 4 << 20, 16 << 20)  # of one field
 LEVELS = {2: (8, 16, 32, 64), 3: (2, 4, 8, 16)}  # of a diamond, by dimensions
-FRONTS = {2: (4, 8, 16), 3: (2, 4, 8)}
+FRONTS = (2, 4, 8)  # planes per step of the front
+STRIPS = (2, 4, 8)  # that planes are cut into
 BLOCK_ROWS = 32  # of a plane, in sweeps of one step
 
 Price = Callable[[RunOptions], Plan]
@@ -77,15 +78,22 @@ def _settings(plan: Plan) -> tuple[object, ...]:
 
 
 def _wanted(problem: Problem, options: RunOptions, choice: Plan) -> Iterator[RunOptions]:
-    """Every depth with every slab, tile and number of threads; a resident grid has one slab."""
+    """Every depth with every slab, tile and number of threads; a resident grid has one slab.
+
+    Strips are tried with the tile of the choice alone: their seams cost the same in any order.
+    """
     width = 2 * tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
     depths = sorted({n for n in (*DEPTHS, choice.depth) if n <= problem.steps})
     sizes = (nbytes // problem.plane_bytes for nbytes in SLAB_BYTES)
     slabs = sorted({n for n in (*sizes, choice.slab_planes) if 1 <= n <= problem.shape[0]})
     rows = {width * n for n in LEVELS[problem.ndim]}
-    fronts = {*FRONTS[problem.ndim]}
+    fronts = {*FRONTS}
     if choice.tile.order == "diamond":
         rows, fronts = rows | {choice.tile.rows}, fronts | {choice.tile.planes}
+    strips: list[int] = []
+    if problem.ndim == 3 and choice.tile.order == "diamond" and len(problem.stencil.stages) == 1:
+        heights = {problem.shape[1] // n for n in STRIPS} | {choice.strips.height}
+        strips = sorted(height for height in heights if 0 < height < problem.shape[1])
     threads = sorted({max(1, choice.threads // 2), choice.threads})
     for depth, count in product(depths, threads):
         shapes = product(sorted(rows), sorted(fronts)) if depth > 1 else [(None, None)]
@@ -101,6 +109,9 @@ def _wanted(problem: Problem, options: RunOptions, choice: Plan) -> Iterator[Run
             yield replace(common, tier="memory")
             for slab in slabs:
                 yield replace(common, tier="direct", slab_planes=slab)
+            if (height, front, count) == (choice.tile.rows, choice.tile.planes, choice.threads):
+                for slab, strip in product(slabs, strips):
+                    yield replace(common, tier="direct", slab_planes=slab, strip_rows=strip)
 
 
 class Ground:
@@ -136,11 +147,11 @@ class Ground:
     def _initial(self, arrival: Arrival) -> DirectStore:
         return self._stores[arrival.field, arrival.level, 0]
 
-    def _seams(self, stack: ExitStack, plan: Plan) -> dict[tuple[str, int], DirectStore]:
+    def _seams(self, stack: ExitStack, plan: Plan) -> dict[SeamKey, Store]:
         """Places for the seams of a plan, gone with ``stack``."""
-        found: dict[tuple[str, int], DirectStore] = {}
+        found: dict[SeamKey, Store] = {}
         for key, shape in plan.seams.items():
-            path = self.place / f"{key[0]}.seam.{key[1]}.npy"
+            path = self.place / f"{'.'.join(map(str, key))}.seam.npy"
             store = DirectStore.create(path, shape, self.problem.dtype, self.transfers)
             stack.callback(path.unlink)
             stack.callback(store.close)
@@ -159,7 +170,7 @@ class Ground:
                 window,
                 self._stores,
                 self.transfers,
-                committed=lambda state, planes: None,
+                committed=lambda point: None,
                 instructions=within,
                 seams=self._seams(stack, plan),
             )

@@ -8,9 +8,9 @@ from typing import Any
 from outgrid.bench.peers.compare import PeerRow
 from outgrid.bench.rows import Row
 from outgrid.bench.tune import CHOICE_BAR, PREDICTION_BAR
-from outgrid.lines import align, format_share
+from outgrid.lines import format_share
 
-__all__ = ["columns", "core_table", "peer_table", "row_table", "tune_table"]
+__all__ = ["columns", "peer_table", "row_table", "tune_table"]
 
 HEADINGS = (
     "stencil",
@@ -26,26 +26,6 @@ HEADINGS = (
     "bytes/ideal",
     "answer",
 )
-
-
-def core_table(figures: dict[str, Any]) -> str:
-    """What the default run found, a line per figure."""
-    shape = " x ".join(str(extent) for extent in figures["shape"])
-    what = f"{figures['stencil']} {figures['dtype']} on {shape}"
-    return align(
-        [
-            (f"{what}, {figures['factor']:g} times its memory limit", ""),
-            ("plain, in memory", f"{figures['plain_glups']:.2f} GLUP/s"),
-            ("blocked, in memory", f"{figures['blocked_glups']:.2f} GLUP/s"),
-            ("out of core", f"{figures['outofcore_glups']:.2f} GLUP/s"),
-            ("out of core / plain", f"{figures['outofcore_over_plain']:.2f}"),
-            ("waiting for transfers", format_share(figures["wait_share"])),
-            ("bytes / ideal", f"{figures['io_over_ideal']:.3f}"),
-            ("peak memory / limit", f"{figures['peak_memory_over_limit']:.2f}"),
-            ("limit", figures["limit"]),
-            ("answers", "identical to the byte" if figures["identical"] else "DIFFER"),
-        ]
-    )
 
 
 def row_table(rows: Sequence[Row]) -> str:

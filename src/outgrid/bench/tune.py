@@ -42,6 +42,7 @@ class Settings:
     resident: bool
     depth: int
     slab_planes: int
+    strip_rows: int  # 0: whole planes
     tile: str
     tile_rows: int
     tile_planes: int
@@ -58,6 +59,7 @@ class Settings:
             plan.resident,
             plan.depth,
             plan.slab_planes,
+            plan.strips.height if plan.strips.count(plan.depth) > 1 else 0,
             plan.tile.order,
             plan.tile.rows,
             plan.tile.planes,
@@ -76,6 +78,8 @@ class Settings:
     def text(self) -> str:
         """In a few words."""
         where = "resident" if self.resident else f"slab {self.slab_planes}"
+        if self.strip_rows:
+            where += f", strips of {self.strip_rows} rows"
         tile = f"{self.tile} {self.tile_rows}x{self.tile_planes}" if self.tile_rows else self.tile
         return f"depth {self.depth}, {where}, {tile}, {self.threads} threads"
 

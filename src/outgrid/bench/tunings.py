@@ -91,6 +91,7 @@ TUNINGS: tuple[Tuning, ...] = (
     _tuning("heat5-poor", "heat5", (4096, 8192), "float64", 192, 128),
     _tuning("heat7-rich", "heat7", (256, 256, 256), "float64", 128, 1024),
     _tuning("heat7-poor", "heat7", (256, 512, 512), "float64", 60, 256),
+    _tuning("heat7-wide", "heat7", (48, 2048, 2048), "float64", 32, 160),
     _tuning("wave4-poor", "wave:4", (192, 512, 512), "float32", 40, 256),
     _tuning("wave8-rich", "wave:8", (256, 256, 256), "float32", 96, 1024),
     _tuning("wave8-poor", "wave:8", (192, 512, 512), "float32", 40, 384),

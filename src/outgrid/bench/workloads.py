@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from outgrid.bench import mask
 from outgrid.errors import UsageError
-from outgrid.stencil.catalog import lookup
+from outgrid.stencil.catalog import resolve
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.symbol import AXES
 from outgrid.units import parse_bytes, suggest
 
 __all__ = ["CASES", "CORE_PLANES", "Case", "Workload", "choose", "recorded", "workload"]
@@ -26,6 +28,7 @@ WINDOW_PLANES = 112
 ROWS_PER_PLANE = 64  # rows of a 2-D grid that take the place of one plane of a 3-D grid
 # In memory, by dimensions, the most bytes of one field: with its second copy far beyond any cache.
 REFERENCE_BYTES = {2: 1 << 29, 3: 1 << 30}
+REFERENCE_STATE_BYTES = 4 << 30  # of all fields together
 REFERENCE_EXTENT = 512  # of a cube
 SWEEP_SECONDS = 35
 
@@ -35,13 +38,19 @@ class Case:
     """A stencil in one precision. ``source`` is what a job file calls it.
 
     ``expected_glups`` only decides how many steps are made; ``memory`` is the usual limit.
+    ``parameters`` and ``values`` (formulas of fields) keep it stable; NOISE in one stands for
+    values that are neither zero nor smooth, and so is every other field, or a velocity if it is
+    never updated.
     """
 
     name: str
     dtype: str
     source: str
     expected_glups: float
+    ndim: int = 3
     memory: str = "1GiB"
+    parameters: Mapping[str, float] = field(default_factory=dict[str, float], hash=False)
+    values: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
 
     @property
     def spelling(self) -> str:
@@ -51,10 +60,13 @@ class Case:
     @cached_property
     def stencil(self) -> Stencil:
         """The stencil, in the dimensions in which it is measured."""
-        if self.name == "mask15":
-            return mask.mask15.trace(2)
-        definition = lookup(self.name)
-        return definition.trace(3 if self.name.startswith("wave") else None)
+        path, function, _ = self.source.rpartition(".py:")
+        if function and not Path(f"{path}.py").is_file():
+            raise UsageError(
+                f"{self.name} is measured by an example, {self.source}, which is not installed:"
+                " measure it in a checkout of the source"
+            )
+        return resolve(self.source).trace(self.ndim)
 
     @property
     def item_bytes(self) -> int:
@@ -66,16 +78,13 @@ class Case:
         """Arrays that hold the state of the problem: evolving levels and coefficients."""
         return sum(field.levels for field in self.stencil.fields)
 
-    @property
-    def parameters(self) -> dict[str, float]:
-        """Values of the parameters, all of them stable."""
-        return {"k": 0.1} if "k" in self.stencil.parameters else {}
-
     def initial(self, first: int = 0) -> dict[str, str]:
         """Formulas of the fields on planes first, first + 1, ... of the whole grid."""
+        rough = noise(self.ndim, first)
+        usual = {True: rough, False: velocity(self.ndim, first)}
         return {
-            field.name: noise(self.stencil.ndim, first) if field.evolving else velocity(first)
-            for field in self.stencil.fields
+            each.name: self.values.get(each.name, usual[each.evolving]).replace(NOISE, f"({rough})")
+            for each in self.stencil.fields
         }
 
 
@@ -89,19 +98,59 @@ def noise(ndim: int, first: int = 0) -> str:
     return f"sin(12.9898*x + 0.5)*(sin(78.233*y) + cos(37.719*(z + {first})))"
 
 
-def velocity(first: int = 0) -> str:
+def velocity(ndim: int, first: int = 0) -> str:
     """A squared velocity that varies over the grid, below the stability limit of order 8."""
-    return f"0.1 + 0.02*sin(0.013*x)*cos(0.021*(z + {first}))"
+    return f"0.1 + 0.02*sin(0.013*x)*cos(0.021*({AXES[-ndim]} + {first}))"
 
 
+NOISE = "NOISE"
+MASK = Path(mask.__file__)
+EXAMPLES = Path(__file__).parents[3] / "examples"
+HEAT = {"k": 0.1}
+SPOTS = {"u": f"0.6 + 0.2 * {NOISE}", "v": f"0.2 + 0.1 * {NOISE}"}
+LATTICE = {f"f{number}": f"0.0005 * {NOISE}" for number in range(19)} | {"kind": "0"}
+LAYERS = {
+    f"{name}{part}_{axis}": value
+    for name, value in (("decay", 0.9), ("gain", -0.05))
+    for part in ("", "_half")
+    for axis in AXES
+}
 CASES: tuple[Case, ...] = (
-    Case("heat7", "float64", "heat7", 2.0),
-    Case("heat7", "float32", "heat7", 3.0),
+    Case("heat7", "float64", "heat7", 2.0, parameters=HEAT),
+    Case("heat7", "float32", "heat7", 3.0, parameters=HEAT),
     Case("box27", "float64", "box27", 0.6),
     Case("wave:8", "float32", "wave:8", 0.7),
-    Case("heat5", "float64", "heat5", 2.0),
-    Case("heat5", "float32", "heat5", 4.0),
-    Case("mask15", "float32", f"{Path(mask.__file__)}:mask15", 0.1, memory="128MiB"),
+    Case("heat5", "float64", "heat5", 2.0, 2, parameters=HEAT),
+    Case("heat5", "float32", "heat5", 4.0, 2, parameters=HEAT),
+    Case("mask3", "float32", f"{MASK}:mask3", 2.0, 2, "256MiB"),
+    Case("mask15", "float32", f"{MASK}:mask15", 0.1, 2, "128MiB"),
+    Case(
+        "shallow", "float32", "shallow_water", 1.0, 2, parameters={"g": 1.0, "dt": 1.0, "dx": 1.0}
+    ),
+    Case("gray_scott", "float32", f"{EXAMPLES}/gray_scott.py:gray_scott", 0.6, 2, values=SPOTS),
+    Case("acoustic", "float32", "acoustic_pml:4", 0.1, memory="512MiB", parameters=LAYERS),
+    Case(
+        "elastic",
+        "float32",
+        f"{EXAMPLES}/elastic.py:elastic4",
+        0.05,
+        memory="512MiB",
+        parameters={f"taper_{axis}": 0.999 for axis in AXES},
+    ),
+    Case("maxwell", "float64", f"{EXAMPLES}/maxwell_cavity.py:cavity", 0.5, 2),
+    Case("himeno", "float32", f"{EXAMPLES}/himeno.py:himeno", 0.06, memory="512MiB"),
+    Case(
+        "perona", "float32", f"{EXAMPLES}/perona_malik.py:perona_malik", 0.02, parameters={"k": 1.0}
+    ),
+    Case(
+        "lbm19",
+        "float64",
+        f"{EXAMPLES}/lid_cavity.py:lattice",
+        0.02,
+        memory="512MiB",
+        parameters={"even": 1.2, "odd": 0.9, "lid": 0.1},
+        values=LATTICE,
+    ),
 )
 
 
@@ -178,7 +227,8 @@ class Workload:
         At most twice as large as the memory limit, so that small workloads have small references.
         """
         ndim = self.case.stencil.ndim
-        most = min(REFERENCE_BYTES[ndim], 2 * self.memory_bytes) // self.case.item_bytes
+        nbytes = min(REFERENCE_BYTES[ndim], REFERENCE_STATE_BYTES // self.case.levels)
+        most = min(nbytes, 2 * self.memory_bytes) // self.case.item_bytes
         plane = self.plane if ndim == 2 else tuple(min(n, REFERENCE_EXTENT) for n in self.plane)
         least = 4 * self.case.stencil.radius[0] + 4
         planes = min(most // math.prod(plane), REFERENCE_EXTENT if ndim == 3 else most)
@@ -219,13 +269,23 @@ def workload(
 RECORDED: tuple[tuple[str, tuple[int, ...], str, tuple[float, ...], int], ...] = (
     ("heat7:float64", (1024, 1024), "1GiB", (1, 4, 8, 16), 72),
     ("heat7:float64", (512, 512), "512MiB", (16,), 96),
+    ("heat7:float64", (2048, 4096), "256MiB", (32,), 32),  # in strips: few planes fit
     ("heat7:float32", (1024, 1024), "512MiB", (1, 4, 8, 16), 72),
     ("box27:float64", (512, 512), "512MiB", (1, 4, 8, 16), 48),
     ("wave:8:float32", (512, 512), "512MiB", (1, 4, 8, 16), 56),
     ("wave:8:float32", (1024, 1024), "1GiB", (8,), 42),
     ("heat5:float64", (8192,), "256MiB", (1, 4, 8, 16), 192),
     ("heat5:float32", (16384,), "256MiB", (1, 4, 8, 16), 192),
+    ("mask3:float32", (16384,), "256MiB", (4,), 192),
     ("mask15:float32", (4096,), "128MiB", (1, 4, 8, 16), 8),
+    ("shallow:float32", (8192,), "256MiB", (4,), 128),
+    ("gray_scott:float32", (8192,), "256MiB", (4,), 128),
+    ("acoustic:float32", (256, 256), "512MiB", (4,), 32),
+    ("elastic:float32", (256, 256), "512MiB", (4,), 24),
+    ("maxwell:float64", (8192,), "256MiB", (4,), 128),
+    ("himeno:float32", (256, 256), "512MiB", (4,), 24),
+    ("perona:float32", (512, 512), "256MiB", (4,), 16),
+    ("lbm19:float64", (128, 128), "512MiB", (4,), 24),
 )
 
 

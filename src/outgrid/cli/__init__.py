@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from outgrid.comm import leave, spoken_by
 from outgrid.errors import Error
 from outgrid.version import __version__
 
@@ -41,6 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser(given).parse_args(given)
     if parsed.debug:
         logging.basicConfig(level=logging.DEBUG)
+    code = _code(parsed)
+    if code:
+        leave(code)  # other ranks would wait for this one
+    return code
+
+
+def _code(parsed: argparse.Namespace) -> int:
+    """Run the verb and tell what went wrong."""
     try:
         return parsed.run(parsed)
     except BrokenPipeError:
@@ -50,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Error, OSError) as error:
         if parsed.debug:
             traceback.print_exc()
-        print(f"outgrid: {error}", file=sys.stderr)
+        print(f"outgrid: {spoken_by(error)}{error}", file=sys.stderr, flush=True)
         return error.exit_code if isinstance(error, Error) else IO_EXIT_CODE
     except KeyboardInterrupt as interrupt:
         print("outgrid: interrupted", file=sys.stderr)

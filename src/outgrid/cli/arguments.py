@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from outgrid.config import parse_settings
+from outgrid.config import TIERS, parse_settings
 from outgrid.job import Job, load_job
 
 __all__ = [
@@ -21,7 +21,13 @@ __all__ = [
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     """The job file, where its results go, and what replaces entries of its [run] table."""
     parser.add_argument("job", type=Path, metavar="JOB.toml", help="job file")
-    parser.add_argument("--scratch", type=Path, metavar="DIR", help="folder on flash for the grid")
+    parser.add_argument(
+        "--scratch",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help="folder on flash for the grid, or block device; several are used together",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for results and record")
     add_run_arguments(parser)
 
@@ -29,6 +35,13 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Entries of a [run] table."""
     parser.add_argument("--memory", metavar="SIZE", help='memory limit, for example "1GiB"')
+    parser.add_argument("--tier", metavar="NAME", help=f"where the grid lives: {', '.join(TIERS)}")
+    parser.add_argument(
+        "--endurance",
+        metavar="TBW",
+        help='what the flash may be written in its life, for example "600TBW"; plan and record '
+        "then tell the share of it",
+    )
     parser.add_argument(
         "--stop-after",
         metavar="TIME",
@@ -48,14 +61,14 @@ def add_json_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def job_from(arguments: argparse.Namespace) -> Job:
+def job_from(arguments: argparse.Namespace, processes: int = 1) -> Job:
     """The job that `arguments` name; their paths are relative to the working folder."""
     settings = settings_from(arguments)
-    for key in ("scratch", "out"):
-        path = getattr(arguments, key)
-        if path is not None:
-            settings[key] = str(path.absolute())
-    return load_job(arguments.job, settings)
+    if arguments.scratch:
+        settings["scratch"] = [str(path.absolute()) for path in arguments.scratch]
+    if arguments.out is not None:
+        settings["out"] = str(arguments.out.absolute())
+    return load_job(arguments.job, settings, processes)
 
 
 def settings_from(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -63,6 +76,10 @@ def settings_from(arguments: argparse.Namespace) -> dict[str, Any]:
     settings = parse_settings(arguments.set)
     if arguments.memory is not None:
         settings["memory"] = arguments.memory
+    if arguments.endurance is not None:
+        settings["endurance"] = arguments.endurance
+    if arguments.tier is not None:
+        settings["tier"] = arguments.tier
     if arguments.stop_after is not None:
         settings["stop_after"] = arguments.stop_after
     return settings

@@ -1,18 +1,17 @@
 """`outgrid bench NAME`: measure, beside a reference in the same run, and check the answer."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from outgrid.bench import BENCHES
-from outgrid.bench.core import measure
+from outgrid.bench.experiments import EXPERIMENTS
 from outgrid.bench.kept import Kept
 from outgrid.bench.rows import KEY, answers_agree, measure_rows
-from outgrid.bench.tables import core_table, row_table
+from outgrid.bench.tables import row_table
 from outgrid.bench.workloads import CASES, Workload, choose, recorded, workload
+from outgrid.cli.bench_experiment import declare_experiments, run_all, run_experiment
 from outgrid.cli.bench_io import run_io
 from outgrid.cli.bench_peers import declare_peers, run_peers
 from outgrid.cli.bench_tune import run_tune
@@ -21,8 +20,9 @@ from outgrid.errors import UsageError
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
-    names = "; ".join(f"{name}: {purpose}" for name, purpose in BENCHES.items())
-    parser.add_argument("name", choices=list(BENCHES), help=names)
+    purposes = {each.name: each.purpose for each in EXPERIMENTS.values()} | BENCHES
+    names = "; ".join(f"{name}: {purpose}" for name, purpose in purposes.items())
+    parser.add_argument("name", choices=list(purposes), help=names.replace("%", "%%"))
     parser.add_argument("--memory", metavar="SIZE", help="limit of the out-of-core run (1GiB)")
     parser.add_argument(
         "--factor",
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--only",
         action="append",
         metavar="STENCIL[:DTYPE]",
-        help=f"rows of one stencil: {', '.join(case.spelling for case in CASES)}",
+        help=f"rows of one stencil (the first): {', '.join(case.spelling for case in CASES)}",
     )
     parser.add_argument("--all", action="store_true", help="the rows of a whole record")
     parser.add_argument("--plane", metavar="ROWSxCOLUMNS", help="extents of a plane of the grid")
@@ -47,29 +47,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="small grids, few repetitions")
     declare_peers(parser)
+    declare_experiments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print, and return 1 if an answer differed."""
+    sized = arguments.quick or arguments.full or arguments.tiny
+    if arguments.name in EXPERIMENTS and (sized or arguments.name not in MEASUREMENTS):
+        return run_experiment(arguments)
     return MEASUREMENTS[arguments.name](arguments)
 
 
 def _core(arguments: argparse.Namespace) -> int:
-    if arguments.only or arguments.all:
-        return _rows(arguments)
-    factors = arguments.factor or [8.0]
-    if len(factors) > 1:
-        raise UsageError("several factors make several rows: say of which stencil with --only")
-    steps = arguments.steps or 72
-    plane = _plane(arguments.plane) or (1024, 1024)
-    chosen = workload(choose("heat7"), arguments.memory, factors[0], plane, steps)
-    figures = measure(chosen, arguments.scratch, _say)
-    _write(arguments.json, figures)
-    print(core_table(figures))
-    return 0 if figures["identical"] else 1
-
-
-def _rows(arguments: argparse.Namespace) -> int:
     workloads = _recorded(arguments) if arguments.all else _chosen(arguments)
     kept = Kept(arguments.json, KEY, arguments.resume)
     rows = measure_rows(workloads, arguments.scratch, _say, kept)
@@ -89,7 +78,7 @@ def _chosen(arguments: argparse.Namespace) -> Sequence[Workload]:
     plane = _plane(arguments.plane)
     return [
         workload(choose(text), arguments.memory, factor, plane, arguments.steps)
-        for text in arguments.only
+        for text in arguments.only or [CASES[0].spelling]
         for factor in arguments.factor or [8.0]
     ]
 
@@ -103,13 +92,8 @@ def _plane(text: str | None) -> tuple[int, ...] | None:
         raise UsageError(f"--plane {text!r} is not of the form 1024x1024 (in 2-D: 16384)") from None
 
 
-def _write(path: Path | None, figures: Any) -> None:
-    if path is not None:
-        path.write_text(json.dumps(figures, indent=2) + "\n")
-
-
 def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-MEASUREMENTS = {"core": _core, "io": run_io, "peers": run_peers, "tune": run_tune}
+MEASUREMENTS = {"all": run_all, "core": _core, "io": run_io, "peers": run_peers, "tune": run_tune}

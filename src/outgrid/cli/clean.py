@@ -38,8 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _verdict(found: Leftovers, out: Path, *, deleted: bool) -> str:
     words = [f"{len(found.files)} files, {format_bytes(found.nbytes)}"]
-    if found.foreign is not None:
-        words.append(f"{found.foreign} does not belong to this run: nothing in it is touched")
+    words += [f"{each} is not this run's: nothing in it is touched" for each in found.foreign]
     if deleted:
         words.append("deleted")
     elif found.manifest.steps_done < 0:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from outgrid.cli.arguments import print_json
+from outgrid.comm import Comm
 from outgrid.execute.stop import Stop
 from outgrid.record import Record
 from outgrid.report.progress import Event, follow
@@ -30,9 +31,10 @@ def stopping_on_signals() -> Generator[Stop]:
 @contextmanager
 def progress_to_stderr(
     arguments: argparse.Namespace,
+    comm: Comm | None = None,
 ) -> Generator[Callable[[Event], None] | None]:
-    """A subscriber that shows progress on stderr; None if none is wanted."""
-    if arguments.quiet:
+    """A subscriber that shows progress on stderr, that of rank 0; None if none is wanted."""
+    if arguments.quiet or (comm is not None and comm.rank > 0):
         yield None
     else:
         with follow(sys.stderr) as progress:

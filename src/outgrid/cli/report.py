@@ -6,6 +6,7 @@ from pathlib import Path
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.record import read_record
 from outgrid.report.picture import draw_field
+from outgrid.report.ranks import draw_ranks
 from outgrid.report.summary import summarise
 
 
@@ -25,9 +26,12 @@ def run(arguments: argparse.Namespace) -> int:
     summary.write_text(summarise(record) + "\n")
     written = [summary]
     for name, file in record.fields.items():
-        picture = out / f"{name}.png"
+        picture = out / f"{name.replace('/', '.')}.png"  # of a rank: in its own folder
         draw_field(arguments.run_folder / file, picture)
         written.append(picture)
+    if record.ranks:
+        draw_ranks(record.ranks, out / "ranks.png")
+        written.append(out / "ranks.png")
     paths = [str(path) for path in written]
     print_json(paths) if arguments.json else print(*paths, sep="\n")
     return 0

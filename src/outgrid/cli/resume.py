@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from outgrid import pipeline
+from outgrid import distributed, pipeline
 from outgrid.cli.arguments import add_json_argument, add_run_arguments, settings_from
 from outgrid.cli.outcome import (
     add_quiet_argument,
@@ -11,6 +11,8 @@ from outgrid.cli.outcome import (
     progress_to_stderr,
     stopping_on_signals,
 )
+from outgrid.comm import world
+from outgrid.execute.group import read_group
 from outgrid.job import run_options
 
 
@@ -24,8 +26,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run what is left and print its record."""
-    options = run_options(settings_from(arguments))
-    with stopping_on_signals() as stop, progress_to_stderr(arguments) as progress:
-        result = pipeline.resume(arguments.run_folder, options, progress, stop)
-    print_record(result.record, arguments)
+    comm, out = world(), arguments.run_folder
+    options = run_options(settings_from(arguments), comm.local)
+    with stopping_on_signals() as stop, progress_to_stderr(arguments, comm) as progress:
+        if options.tier != "remote" and (comm.size > 1 or read_group(out) is not None):
+            result = distributed.resume(out, options, comm, progress, stop)
+        else:
+            result = pipeline.resume(out, options, progress, stop)
+    if comm.rank == 0:
+        print_record(result.record, arguments)
     return 0

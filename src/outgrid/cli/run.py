@@ -2,7 +2,7 @@
 
 import argparse
 
-from outgrid import pipeline
+from outgrid import distributed, pipeline
 from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from
 from outgrid.cli.outcome import (
     add_quiet_argument,
@@ -10,6 +10,7 @@ from outgrid.cli.outcome import (
     progress_to_stderr,
     stopping_on_signals,
 )
+from outgrid.comm import world
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,8 +22,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the job and print its record."""
-    job = job_from(arguments)
-    with stopping_on_signals() as stop, progress_to_stderr(arguments) as progress:
-        result = pipeline.run(job.problem, job.options, progress, stop)
-    print_record(result.record, arguments)
+    comm = world()
+    job = job_from(arguments, comm.local)
+    with stopping_on_signals() as stop, progress_to_stderr(arguments, comm) as progress:
+        if comm.size > 1 and job.options.tier != "remote":
+            result = distributed.run(job.problem, job.options, comm, progress, stop)
+        else:
+            result = pipeline.run(job.problem, job.options, progress, stop)
+    if comm.rank == 0:
+        print_record(result.record, arguments)
     return 0

@@ -16,7 +16,14 @@ from dataclasses import dataclass
 
 from outgrid.codegen.interleave import interleaved, longest_chain, most_live, with_last_uses
 from outgrid.codegen.vector import SPELLING
-from outgrid.stencil.expression import Access, Expression, Operation, is_condition, nodes
+from outgrid.stencil.expression import (
+    Access,
+    Expression,
+    Operation,
+    Profile,
+    is_condition,
+    nodes,
+)
 
 LEAST_OPERATIONS = 256  # on a vector of each row: more than a processor sees at once
 LATENCY, UNITS = 4, 2  # cycles until a result can be used; units that compute
@@ -79,10 +86,13 @@ def block_vectors(roots: Sequence[Expression]) -> int:
     return vectors
 
 
-def block(roots: Sequence[Expression], row: Callable[[Access], int]) -> Block:
+def block(
+    roots: Sequence[Expression], row: Callable[[Access], str], profile: Callable[[Profile], str]
+) -> Block:
     """Statements for ``roots``, in which a variable is used again once its value is not needed.
 
-    ``row`` says how many rows away an access is within its plane.
+    ``row`` spells the way to the row of an access within its plane, ``profile`` the value of a
+    profile in vector n.
     """
     variable: dict[Expression, int] = {}
     statements: list[Statement] = []
@@ -111,6 +121,8 @@ def block(roots: Sequence[Expression], row: Callable[[Access], int]) -> Block:
             case Access():
                 text = near.read(target, node)
                 statements.append(Statement(text, (node.field, node.level, node.offset[0]), ()))
+            case Profile():
+                statements.append(Statement(f"v{target}[n] = {profile(node)};", None, ()))
             case _:
                 raise TypeError(f"{node!r} is the same for all cells")
     return Block(tuple(statements), count, tuple(variable[r] for r in roots), len(near.kept))
@@ -124,14 +136,14 @@ class _Near:
     are mixed so that neither holds up the other.
     """
 
-    def __init__(self, row: Callable[[Access], int]) -> None:
+    def __init__(self, row: Callable[[Access], str]) -> None:
         self.row = row
-        self.kept: dict[tuple[str, int, int], int] = {}  # the plane of which each row is kept
+        self.kept: dict[tuple[str, int, str], int] = {}  # the plane of which each row is kept
 
     def read(self, target: int, access: Access) -> str:
         """The statement that reads all vectors of an access."""
         row, column = self.row(access), access.offset[-1]
-        start = "@ + i" + (f" {'+' if row > 0 else '-'} {abs(row)} * stride" if row else "")
+        start = f"@ + i{row}"
         key, plane = (access.field, access.level, row), access.offset[0]
         fresh = self.kept.get(key) != plane
         self.kept[key] = plane

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from outgrid.stencil.expression import Access, Constant, Expression, Operation, Parameter, nodes
+from outgrid.stencil.expression import (
+    Access,
+    Constant,
+    Expression,
+    Operation,
+    Parameter,
+    Profile,
+    nodes,
+)
 
 
 def interleaved(roots: Sequence[Expression]) -> tuple[Expression, ...]:
@@ -62,7 +70,7 @@ def varying(roots: Iterable[Expression]) -> tuple[Expression, ...]:
             match node:
                 case Operation():
                     found[node] = any(found[operand] for operand in node.operands)
-                case Access():
+                case Access() | Profile():
                     found[node] = True
                 case Constant() | Parameter():
                     found[node] = False
@@ -94,7 +102,9 @@ class _Order:
                 for operand in self.waiting[node]:
                     self.users[operand].add(node)
         self.place = {node: at for at, node in enumerate(needed)}
-        self.loads: set[Expression] = {node for node in needed if isinstance(node, Access)}
+        self.loads: set[Expression] = {
+            node for node in needed if isinstance(node, Access | Profile)
+        }
         # Loads that let an operation go on; the others are looked at only when there are none.
         self.next = {load for load in self.loads if any(map(self._is_last, self.users[load]))}
         self.kept = set(roots)

@@ -18,6 +18,7 @@ from outgrid.stencil.expression import (
     Expression,
     Operation,
     Parameter,
+    Profile,
     flops,
     is_condition,
     nodes,
@@ -67,7 +68,46 @@ def families(roots: Iterable[Expression]) -> tuple[Family, ...]:
             found[identity].cuts[node] = offset - middle
         elif isinstance(node, Operation):
             pending.extend(reversed(node.operands))
-    return tuple(found.values())
+    return _joined(wanted, found.values())
+
+
+def _joined(roots: tuple[Expression, ...], found: Iterable[Family]) -> tuple[Family, ...]:
+    """The families, those that only wait joined where one value is made of them alone.
+
+    Some values are computed ahead for the sake of others, but are needed in one place. What is made
+    of several such can be computed ahead as well: then one value waits instead of all of them.
+    """
+    families = tuple(found)
+    cuts = {node for family in families for node in family.cuts}
+    waiting = {node for f in families if set(f.cuts.values()) == {0} for node in f.cuts}
+    left: dict[Expression, None] = {}
+    joined: dict[Expression, Family] = {}
+    pending = list(reversed(roots))
+    while pending:
+        node = pending.pop()
+        if node in cuts:
+            left[node] = None
+        elif isinstance(node, Operation) and node not in joined:
+            leaves = _leaves(node, cuts)
+            if len(leaves) > 1 and leaves <= waiting and not is_condition(node):
+                joined[node] = Family(node, {node: 0})
+            else:
+                pending.extend(reversed(node.operands))
+    kept = (family for family in families if any(node in left for node in family.cuts))
+    return (*kept, *joined.values())
+
+
+def _leaves(expression: Expression, cuts: set[Expression]) -> set[Expression]:
+    """What differs from cell to cell in ``expression``, where nothing below ``cuts`` counts."""
+    found: set[Expression] = set()
+    pending = [expression]
+    while pending:
+        node = pending.pop()
+        if node in cuts or isinstance(node, Access | Profile):
+            found.add(node)
+        elif isinstance(node, Operation):
+            pending.extend(node.operands)
+    return found
 
 
 def _worth(spread: dict[int, Expression]) -> bool:
@@ -101,6 +141,9 @@ def _signatures(roots: tuple[Expression, ...]) -> dict[Expression, tuple[int, in
                     )
                 case Constant() | Parameter():
                     key = node
+                case Profile():
+                    key = node
+                    offset = 0  # it is bound to its place
             found[node] = (numbers.setdefault(key, len(numbers)), offset)
     return found
 

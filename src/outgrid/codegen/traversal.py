@@ -9,23 +9,49 @@ from __future__ import annotations
 SLAB = r"""
 namespace {
 
+// Indices [first, end) of an axis, by steps.
+struct Part {
+  int64_t first, end, step;
+  int64_t count() const { return (end - first + step - 1) / step; }
+};
+
+// Cells of a field that are kept in a file, after step `begin` and every so many; the first of them
+// `offset` bytes into it.
+struct Snapshot {
+  int64_t field, file, begin, every, offset;
+  Part z, y, x;
+};
+
 // What one call advances, all in plane numbers of the sweep. Rings hold addresses of planes.
 struct Slab {
   const char* const* const* rings;  // [ring][plane]
   const double* parameters;  // [level - 1][parameter]
+  const REAL* const* profiles;  // [profile][index along its axis]
   // Sources and receivers: rows of (field, plane, row, column), and [level - 1][place].
   const int64_t* injected;
   const double* amounts;
   const int64_t* sampled;
   double* samples;
-  int64_t injections, receptions;
+  const Snapshot* kept;
+  int64_t* failure;  // the error number of a snapshot that could not be written
+  int64_t* totals;  // [level - 1][reduction][kCells]
+  // The place, as `place` counts them, of the first value seen that is no finite number.
+  int64_t* broken;
+  const int64_t* plane_shifts;  // [stage]: so much higher does a stage begin, then: and end
+  const int64_t* row_shifts;
+  int64_t injections, receptions, snapshots;
+  int64_t made;  // steps before level 1, as snapshots count them
   int64_t planes, rows, columns, row_stride;  // extents; stride of rows in elements
   int64_t first, last;                        // front positions [first, last)
   int64_t depth, base, skew;                  // levels 1..depth, level t in ring (base + t) mod m
   int64_t since;                              // the first level of this call, else 1
-  // Level t works on planes, and on rows, [low + rise*t, high + fall*t).
-  int64_t plane_low, plane_high, plane_rise, plane_fall;
+  int64_t watch;                              // the first level that is looked at; 0: none is
+  // Level t works on planes, and on rows, [low + rise*t, high + fall*t). Where there is a period,
+  // so many planes on the first ones come again.
+  int64_t plane_low, plane_high, plane_rise, plane_fall, period;
   int64_t row_low, row_high, row_rise, row_fall;
+  // Planes and rows whose cells are counted in reductions: here and nowhere else.
+  int64_t own_z0, own_z1, own_y0, own_y1;
   int64_t row_offset;                         // elements from a plane's address to its row 0
   int64_t order, tile_rows, tile_planes, tile_columns, threads;
   int64_t pin;  // whether each thread stays on a processor of its own
@@ -46,25 +72,42 @@ OG_INLINE void keep(REAL* to, const REAL* from, int64_t stride, const Tile& c) {
 OG_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 OG_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
+// Fetches the lines by which an edge of columns moves from level to level, `Far` cells beyond it.
+template <int Side, int64_t Far>
+OG_INLINE void fetch(const REAL* edge) {
+  constexpr int64_t line = 64 / sizeof(REAL), beyond = (Far + line - 1) / line * line;
+  for (int64_t n = 0; n < kSlope; n += line) {
+    __builtin_prefetch(edge + n + (Side < 0 ? -beyond : beyond - kSlope));
+  }
+}
+
 // The planes and rows that level t of this trip may update.
-OG_INLINE int64_t first_plane(const Slab& s, int64_t t) {
-  return most(0, s.plane_low + s.plane_rise * t);
+OG_INLINE int64_t first_plane(const Slab& s, int64_t t, int stage) {
+  return most(0, s.plane_low + s.plane_rise * t + s.plane_shifts[stage]);
 }
-OG_INLINE int64_t end_plane(const Slab& s, int64_t t) {
-  return least(s.planes, s.plane_high + s.plane_fall * t);
+OG_INLINE int64_t end_plane(const Slab& s, int64_t t, int stage) {
+  return least(s.planes, s.plane_high + s.plane_fall * t + s.plane_shifts[kStages + stage]);
 }
-OG_INLINE int64_t first_row(const Slab& s, int64_t t) {
-  return most(0, s.row_low + s.row_rise * t);
+OG_INLINE int64_t first_row(const Slab& s, int64_t t, int stage) {
+  return kAcrossColumns ? 0 : most(0, s.row_low + s.row_rise * t + s.row_shifts[stage]);
 }
-OG_INLINE int64_t end_row(const Slab& s, int64_t t) {
-  return least(s.rows, s.row_high + s.row_fall * t);
+OG_INLINE int64_t end_row(const Slab& s, int64_t t, int stage) {
+  if (kAcrossColumns) return s.rows;
+  return least(s.rows, s.row_high + s.row_fall * t + s.row_shifts[kStages + stage]);
 }
 """
 
 LOOPS = r"""
+// The plane z of [z0, z1), or of those planes a period later.
+OG_INLINE int64_t turned(const Slab& s, int64_t z, int64_t z1) {
+  return z + s.period < z1 ? z + s.period : z;
+}
+
 // Whether a place is of a field that the stage updates, on planes [z0, z1) of a tile.
-OG_INLINE bool holds(const int64_t* at, int stage, int64_t z0, int64_t z1, const Tile& c) {
-  return kWriter[at[0]] == stage && at[1] >= z0 && at[1] < z1 && at[2] >= c.y0 && at[2] < c.y1 &&
+OG_INLINE bool holds(const Slab& s, const int64_t* at, int stage, int64_t z0, int64_t z1,
+                     const Tile& c) {
+  const int64_t z = turned(s, at[1], z1);
+  return kWriter[at[0]] == stage && z >= z0 && z < z1 && at[2] >= c.y0 && at[2] < c.y1 &&
          at[3] >= c.x0 && at[3] < c.x1;
 }
 
@@ -72,25 +115,161 @@ OG_INLINE bool holds(const int64_t* at, int stage, int64_t z0, int64_t z1, const
 void points(const Slab& s, int64_t t, int stage, int64_t z0, int64_t z1, const Tile& c) {
   for (int64_t n = 0; n < s.injections; ++n) {
     const int64_t* at = s.injected + 4 * n;
-    if (!holds(at, stage, z0, z1, c)) continue;
+    if (!holds(s, at, stage, z0, z1, c)) continue;
     const double amount = s.amounts[(t - 1) * s.injections + n];
-    plane_of(s, at[0], s.base + t, at[1])[at[2] * s.row_stride + at[3]] += REAL(amount);
+    REAL* plane = plane_of(s, at[0], s.base + t, turned(s, at[1], z1));
+    plane[at[2] * s.row_stride + at[3]] += REAL(amount);
   }
   for (int64_t n = 0; n < s.receptions; ++n) {
     const int64_t* at = s.sampled + 4 * n;
-    if (!holds(at, stage, z0, z1, c)) continue;
-    const REAL* plane = plane_of(s, at[0], s.base + t, at[1]);
+    if (!holds(s, at, stage, z0, z1, c)) continue;
+    const REAL* plane = plane_of(s, at[0], s.base + t, turned(s, at[1], z1));
     s.samples[(t - 1) * s.receptions + n] = plane[at[2] * s.row_stride + at[3]];
   }
 }
 
-// A stage of level t on planes [z0, z1) of a tile.
-void level(const Slab& s, const Uniform* u, int64_t t, int stage, int64_t z0, int64_t z1, Tile c) {
-  z0 = most(z0, first_plane(s, t)), z1 = least(z1, end_plane(s, t));
-  c = {most(c.y0, first_row(s, t)), least(c.y1, end_row(s, t)), most(c.x0, 0),
-       least(c.x1, s.columns)};
+// Whether all values of a tile are finite: v - v is 0 for those, and NaN for all others.
+OG_INLINE bool all_finite(const REAL* plane, int64_t stride, const Tile& c) {
+  V a{}, b{}, d{}, e{};  // chains that do not wait for each other
+  REAL rest = 0;
+  for (int64_t y = c.y0; y < c.y1; ++y) {
+    const REAL* row = plane + y * stride;
+    int64_t x = c.x0;
+    for (; x + 4 * kLanes <= c.x1; x += 4 * kLanes) {
+      const V va = load(row + x), vb = load(row + x + kLanes);
+      const V vd = load(row + x + 2 * kLanes), ve = load(row + x + 3 * kLanes);
+      a += va - va, b += vb - vb, d += vd - vd, e += ve - ve;
+    }
+    for (; x + kLanes <= c.x1; x += kLanes) {
+      const V v = load(row + x);
+      a += v - v;
+    }
+    for (; x < c.x1; ++x) rest += row[x] - row[x];
+  }
+  const V sum = (a + b) + (d + e);
+  for (int64_t l = 0; l < kLanes; ++l) rest += sum[l];
+  return rest == 0;
+}
+
+// Looks at what a stage has just made in a tile, and notes the first value that is not finite.
+// Places are counted by level, stage, plane, row, column and field, and twice: infinite, or NaN.
+void look(const Slab& s, int64_t t, int stage, int64_t z0, int64_t z1, const Tile& c) {
+  for (int64_t field = 0; field < kFields; ++field) {
+    if (kWriter[field] != stage) continue;
+    for (int64_t z = z0; z < z1; ++z) {
+      const REAL* plane = plane_of(s, field, s.base + t, z);
+      if (all_finite(plane, s.row_stride, c)) continue;
+      for (int64_t y = c.y0; y < c.y1; ++y) {
+        const REAL* row = plane + y * s.row_stride;
+        int64_t x = c.x0;
+        while (x < c.x1 && row[x] - row[x] == 0) ++x;
+        if (x == c.x1) continue;
+        int64_t place = (t - 1) * kStages + stage;
+        place = place * s.planes + (s.period > 0 ? z % s.period : z);
+        place = ((place * s.rows + y) * s.columns + x) * kFields + field;
+        place = 2 * place + (row[x] != row[x]);
+        int64_t now = __atomic_load_n(s.broken, __ATOMIC_RELAXED);
+        while (place < now && !__atomic_compare_exchange_n(s.broken, &now, place, true,
+                                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        }
+      }
+    }
+  }
+}
+
+// Values on their way to a file: neighbours there are written by one call.
+class Outlet {
+ public:
+  Outlet(int64_t file, int64_t* failure) : file_(static_cast<int>(file)), failure_(failure) {}
+  Outlet(const Outlet&) = delete;
+  Outlet& operator=(const Outlet&) = delete;
+  ~Outlet() { flush(); }
+
+  // `count` values from `from` on, every `step`-th, go `at` bytes into the file.
+  void put(int64_t at, const REAL* from, int64_t count, int64_t step) {
+    while (count > 0) {
+      if (held_ == kMost || at != at_ + held_ * kItem) flush();
+      if (held_ == 0) at_ = at;
+      const int64_t n = least(count, kMost - held_);
+      for (int64_t i = 0; i < n; ++i) values_[held_ + i] = from[i * step];
+      held_ += n, count -= n, at += n * kItem, from += n * step;
+    }
+  }
+
+ private:
+  static constexpr int64_t kMost = 4096, kItem = sizeof(REAL);
+  REAL values_[kMost];
+  int64_t held_ = 0, at_ = 0;
+  int file_;
+  int64_t* failure_;
+
+  void flush() {
+    const char* from = reinterpret_cast<const char*>(values_);
+    for (int64_t done = 0, nbytes = held_ * kItem; done < nbytes;) {
+      const ssize_t n = pwrite(file_, from + done, nbytes - done, at_ + done);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) {
+        __atomic_store_n(failure_, n < 0 ? errno : EIO, __ATOMIC_RELAXED);
+        break;
+      }
+      done += n;
+    }
+    held_ = 0;
+  }
+};
+
+// The first index of a part that is not below i.
+OG_INLINE int64_t from(const Part& p, int64_t i) {
+  return i <= p.first ? p.first : p.first + (i - p.first + p.step - 1) / p.step * p.step;
+}
+
+// What snapshots keep of planes [z0, z1) of a tile goes to their files. A plane is as the stage has
+// left it, fixed cells included: each tile gives what it has written.
+void snapshots(const Slab& s, int64_t t, int stage, int64_t z0, int64_t z1, const Tile& c) {
+  const int64_t step = s.made + t;
+  for (int64_t n = 0; n < s.snapshots; ++n) {
+    const Snapshot& kept = s.kept[n];
+    const int64_t since = step - kept.begin;
+    if (kWriter[kept.field] != stage || since < 0 || since % kept.every != 0) continue;
+    const int64_t y0 = from(kept.y, c.y0), y1 = least(kept.y.end, c.y1);
+    const int64_t x0 = from(kept.x, c.x0), x1 = least(kept.x.end, c.x1);
+    if (y0 >= y1 || x0 >= x1) continue;
+    const int64_t count = (x1 - x0 + kept.x.step - 1) / kept.x.step;
+    const int64_t before = since / kept.every * kept.z.count();
+    Outlet outlet(kept.file, s.failure);
+    for (int64_t i = z0; i < z1; ++i) {
+      const int64_t z = s.period > 0 && i >= s.period ? i - s.period : i;
+      if (z < kept.z.first || z >= kept.z.end || (z - kept.z.first) % kept.z.step != 0) continue;
+      const REAL* plane = plane_of(s, kept.field, s.base + t, i);
+      const int64_t planes = before + (z - kept.z.first) / kept.z.step;
+      for (int64_t y = y0; y < y1; y += kept.y.step) {
+        const int64_t rows = planes * kept.y.count() + (y - kept.y.first) / kept.y.step;
+        const int64_t cells = rows * kept.x.count() + (x0 - kept.x.first) / kept.x.step;
+        const REAL* row = plane + y * s.row_stride + x0;
+        outlet.put(kept.offset + cells * sizeof(REAL), row, count, kept.x.step);
+      }
+    }
+  }
+}
+
+// A stage of level t on planes [z0, z1) of a tile. In two dimensions there are very many calls, and
+// a tile that was passed by value would cost each a good part of its time.
+void level(const Slab& s, const Uniform* u, int64_t t, int stage, int64_t z0, int64_t z1,
+           const Tile& tile) {
+  z0 = most(z0, first_plane(s, t, stage)), z1 = least(z1, end_plane(s, t, stage));
+  const Tile c{most(tile.y0, first_row(s, t, stage)), least(tile.y1, end_row(s, t, stage)),
+               most(tile.x0, 0), least(tile.x1, s.columns)};
   if (c.y0 >= c.y1 || c.x0 >= c.x1) return;
   const int64_t a = least(most(c.y0, kLowY), c.y1), b = most(least(c.y1, s.rows - kHighY), a);
+  if (kReductions > 0) {
+    const int64_t own_z0 = most(most(z0, kLowZ), s.own_z0);
+    const int64_t own_z1 = least(least(z1, s.planes - kHighZ), s.own_z1);
+    const int64_t own_a = most(a, s.own_y0), own_b = least(b, s.own_y1);
+    if (own_z0 < own_z1 && own_a < own_b) {
+      reduce(s, u[t - 1], t, stage, own_z0, own_z1, Tile{own_a, own_b, c.x0, c.x1});
+    }
+  }
+  const bool looks = s.watch > 0 && t >= s.watch;
   for (int64_t z = z0; z < z1;) {
     if (z < kLowZ || z >= s.planes - kHighZ) {
       keep_tile(s, t, stage, z, c);
@@ -103,9 +282,12 @@ void level(const Slab& s, const Uniform* u, int64_t t, int stage, int64_t z0, in
       if (c.y0 < a) keep_tile(s, t, stage, i, Tile{c.y0, a, c.x0, c.x1});
       if (b < c.y1) keep_tile(s, t, stage, i, Tile{b, c.y1, c.x0, c.x1});
     }
+    if (looks) look(s, t, stage, z, z + taken, c);  // now, while it is in the nearest cache
     z += taken;
   }
   if (s.injections + s.receptions > 0) points(s, t, stage, z0, z1, c);
+  if (looks && s.injections > 0) look(s, t, stage, z0, z1, c);
+  if (s.snapshots > 0) snapshots(s, t, stage, z0, z1, c);
 }
 
 // Each stage over the whole slab before the next; blocks of rows and planes are shared out.
@@ -114,14 +296,16 @@ void by_level(const Slab& s, const Uniform* u) {
   for (int64_t n = (s.since - 1) * kStages; n < s.depth * kStages; ++n) {
     const int64_t t = 1 + n / kStages;
     const int stage = static_cast<int>(n % kStages);
-    const int64_t z0 = most(first_plane(s, t), s.first - kShift[stage] - s.skew * t);
-    const int64_t z1 = least(end_plane(s, t), s.last - kShift[stage] - s.skew * t);
-    const int64_t y0 = first_row(s, t), y1 = end_row(s, t);
+    const int64_t z0 = most(first_plane(s, t, stage), s.first - kShift[stage] - s.skew * t);
+    const int64_t z1 = least(end_plane(s, t, stage), s.last - kShift[stage] - s.skew * t);
+    const int64_t y0 = first_row(s, t, stage), y1 = end_row(s, t, stage);
     if (z0 >= z1 || y0 >= y1) continue;
     const int64_t rows = s.tile_rows > 0 ? s.tile_rows : y1 - y0;
     const int64_t blocks = (y1 - y0 + rows - 1) / rows;
-    const int64_t lines = (s.tile_columns + kLanes - 1) / kLanes;
-    const int64_t length = lines > 0 ? lines * kLanes : s.columns;
+    // What is reduced is not cut.
+    const int64_t unit = kReductions == 0 ? kLanes : kAcrossColumns ? kLine : s.columns;
+    const int64_t lines = (s.tile_columns + unit - 1) / unit;
+    const int64_t length = lines > 0 ? lines * unit : s.columns;
     const int64_t groups = (z1 - z0 + s.tile_planes - 1) / s.tile_planes;
     if (blocks > 1 || lines > 0) {
       // Blocks of rows, through which all planes pass; or of rows, columns and planes.
@@ -159,20 +343,28 @@ struct Row {
   int64_t finished;      // jobs of this row that are done
 };
 
-// The diamond where falling strip p crosses rising strip q, in a row of diamonds.
+// The diamond where falling strip p crosses rising strip q, in a row of diamonds. While it widens,
+// each level reads cells beside those of the level before, which other diamonds made long ago. Rows
+// of columns are too short for the processor to see them coming, so they are fetched one step of
+// the front ahead.
 void diamond(const Slab& s, const Uniform* u, int64_t width, const Row& row, int64_t p) {
   const int64_t q = row.sum - p;
   for (int64_t front = s.first; front < s.last; front += s.tile_planes) {
     const int64_t stop = least(front + s.tile_planes, s.last);
+    const int64_t next = least(stop + s.tile_planes, s.last);
     for (int64_t t = row.t0; t <= row.t1; ++t) {
       for (int j = 0; j < kStages; ++j) {
         const int64_t falls = kSlope * t + kFall[j], rises = kSlope * t + kRise[j];
         const int64_t low = most(p * width - falls, rises - (q + 1) * width);
         const int64_t high = least((p + 1) * width - falls, rises - q * width);
         const int64_t back = kShift[j] + s.skew * t;
-        const Tile columns{0, s.rows, low, high}, rows{low, high, 0, s.columns};
-        if (low < high) {
-          level(s, u, t, j, front - back, stop - back, kAcrossColumns ? columns : rows);
+        if (low >= high) continue;
+        if constexpr (kAcrossColumns) {
+          if (low == p * width - falls) fetch_ahead<-1>(s, t, j, stop - back, next - back, low);
+          if (high == rises - q * width) fetch_ahead<1>(s, t, j, stop - back, next - back, high);
+          level(s, u, t, j, front - back, stop - back, Tile{0, s.rows, low, high});
+        } else {
+          level(s, u, t, j, front - back, stop - back, Tile{low, high, 0, s.columns});
         }
       }
     }
@@ -204,8 +396,11 @@ void by_diamond(const Slab& s, const Uniform* u) {
     most_sum = most(most_sum, kFall[j] + kRise[j]);
   }
   // Rows that any level may update.
-  const int64_t begin = kAcrossColumns ? 0 : least(first_row(s, 1), first_row(s, s.depth));
-  const int64_t end = kAcrossColumns ? s.columns : most(end_row(s, 1), end_row(s, s.depth));
+  int64_t begin = kAcrossColumns ? 0 : s.rows, end = kAcrossColumns ? s.columns : 0;
+  for (int j = 0; j < kStages && !kAcrossColumns; ++j) {
+    begin = least(begin, least(first_row(s, 1, j), first_row(s, s.depth, j)));
+    end = most(end, most(end_row(s, 1, j), end_row(s, s.depth, j)));
+  }
   // Cells of a diamond have 2*slope*t + fall + rise between k and k + 2 widths.
   const int64_t k0 = (2 * kSlope * s.since + least_sum) / width - 1;
   const int64_t k1 = (2 * kSlope * s.depth + most_sum) / width + 1;

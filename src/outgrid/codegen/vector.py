@@ -14,6 +14,7 @@ PRELUDE = r"""
 #include <cstring>
 #include <omp.h>
 #include <sched.h>
+#include <unistd.h>
 #include <utility>
 #if defined(__aarch64__)
 #include <arm_neon.h>

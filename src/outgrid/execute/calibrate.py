@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import os
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,18 +31,20 @@ from outgrid.plan.lifetime import ring_count
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, program
-from outgrid.plan.tiling import FRONT_PLANES, tile_slope
+from outgrid.plan.tiling import FRONT_PLANES, choose_tile, tile_slope
 from outgrid.stencil.problem import Problem
 
 LEVELS = {2: (8, 16, 24, 32, 48, 64), 3: (2, 4, 6, 8, 12, 16, 24, 32)}  # by dimensions
-FRONTS = {2: (4, 8, 16), 3: (2, 4, 8)}
+FRONTS = (2, 4, 8)  # planes per step of the front
 MOST_ROWS = 512
 MOST_PLANES = {2: 512, 3: 128}
+LEAST_PLANES, LEAST_ROWS = 32, 128  # on which a slow kernel is measured
+STEP_SECONDS = 0.03  # that one step of a trial may take
 THIN_SLAB = {2: 32, 3: 8}  # planes between borders, where what a border costs is measured
 REPETITIONS = 2
 CLOSE = 0.8  # of the best rate: worth measuring again
 FALLEN = 0.8
-FORM = "2"  # changes with what is measured: older calibrations are not found again
+FORM = "3"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -50,13 +54,19 @@ def calibrate(
     small = _small(problem, room_bytes)
     if small is None:
         return None
+    plain = Trial(1, FRONT_PLANES)
     with ExitStack() as stack:
         trials = _Trials(small, options, machine, kernel)
         stack.callback(trials.release)
-        plain = Trial(1, FRONT_PLANES)
         trials.run([plain])
-        fronts = FRONTS[problem.ndim]
-        middle = fronts[len(fronts) // 2]
+        affordable = round(STEP_SECONDS * trials.rates[plain])
+        if affordable < small.cells / 2:
+            trials.release()
+            small = _small(problem, room_bytes, affordable) or small
+            trials = _Trials(small, options, machine, kernel)
+            stack.callback(trials.release)
+            trials.run([plain])
+        middle = FRONTS[len(FRONTS) // 2]
         reach = small.shape[0] // (2 * max(1, problem.stencil.radius[0]))
         levels = [n for n in LEVELS[problem.ndim] if n <= reach] or [1]
         for count in levels:
@@ -65,7 +75,7 @@ def calibrate(
                 break
         trials.run([*trials.close(), plain])
         best = trials.best()
-        trials.run([Trial(best.levels, planes) for planes in fronts] * REPETITIONS)
+        trials.run([Trial(best.levels, planes) for planes in FRONTS] * REPETITIONS)
         best = trials.best()
         thin = Trial(best.levels, best.planes, THIN_SLAB[problem.ndim])
         trials.run([best, thin] * REPETITIONS)
@@ -101,7 +111,7 @@ class _Trials:
                 touch = functools.partial(self.kernel.touch, chosen)
                 self._window = Window(chosen, touch)
                 self._window.fill(np.random.default_rng(0))
-            own = Kernel(self.kernel.library, self.small.parameter_table(chosen.depth))
+            own = Kernel.of(self.kernel.library, self.small, chosen.depth)
             rate = _rate(chosen, self._window, own)
             self.rates[trial] = max(rate, self.rates.get(trial, 0.0))
 
@@ -153,21 +163,33 @@ def calibration_path(problem: Problem, threads: int, source: str, processor: str
     return cache_folder() / "calibrations" / f"{digest}.json"
 
 
-def _small(problem: Problem, room_bytes: int) -> Problem | None:
-    """The problem on a grid that fits ``room_bytes``, with rows of the same length."""
+def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> Problem | None:
+    """The problem on a grid that fits ``room_bytes``, with rows of the same length.
+
+    Of no more than ``most_cells``, as far as a few rows and planes allow.
+    """
     stencil = problem.stencil
     rings = sum(ring_count(field, stencil) for field in stencil.fields)
     rows = (min(problem.shape[1], MOST_ROWS),) if problem.ndim == 3 else ()
+    if rows and most_cells is not None:
+        plane_cells = most_cells // (LEAST_PLANES * problem.shape[-1])
+        rows = (min(rows[0], max(LEAST_ROWS, plane_cells)),)
     shape = (*rows, problem.shape[-1])
     pitch = layout((1, *shape), problem.dtype).pitch_bytes
     planes = (room_bytes - 2 * rings * GUARD_BYTES) // (rings * pitch)
     most = max(MOST_PLANES[problem.ndim], 16 * stencil.radius[0])
     planes = min(planes, most, max(problem.shape[0], 2 * stencil.radius[0] + 1))
+    if most_cells is not None:
+        least = max(LEAST_PLANES, 8 * stencil.radius[0] + 8)
+        planes = min(planes, max(least, most_cells // math.prod(shape)))
     if planes < 8 * stencil.radius[0] + 8:
         return None
     zeros = {field.name: 0.0 for field in stencil.fields}
-    values = {name: problem.parameter(name, 0) for name in stencil.parameters}
-    return Problem(stencil, (planes, *shape), problem.dtype, 1, values, problem.boundary, zeros)
+    values: dict[str, Any] = {name: problem.parameter(name, 0) for name in stencil.parameters}
+    cut = (planes, *shape)
+    for each in stencil.profiles:
+        values[each.name] = np.resize(problem.profile_values(each.name), cut[each.axis])
+    return Problem(stencil, cut, problem.dtype, 1, values, problem.boundary, zeros)
 
 
 def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -> Plan:
@@ -186,7 +208,9 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
     )
     data = small.to_dict() | {"steps": depth}
     chosen = plan(Problem.from_dict(data), own, machine, 0)
-    return replace(chosen, slab_planes=trial.slab or chosen.pitch_planes)
+    # A grid that is periodic along the stream is calibrated for streaming, where diamonds serve.
+    tile = choose_tile(small, machine, own, chosen.threads, depth)
+    return replace(chosen, tile=tile, slab_planes=trial.slab or chosen.pitch_planes)
 
 
 def _rate(chosen: Plan, window: Window, kernel: Kernel) -> float:

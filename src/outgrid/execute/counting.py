@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +20,26 @@ from numpy.typing import NDArray
 from outgrid.errors import ExecutionError
 from outgrid.execute.gates import Watermarks
 from outgrid.plan.lifetime import dependences
-from outgrid.plan.model import Plan
+from outgrid.plan.model import Departure, Plan
 from outgrid.plan.program import (
     Advance,
     Commit,
     Get,
     Instruction,
+    Mark,
     Move,
+    Point,
     Put,
+    Receive,
+    Send,
     levels,
+    place_planes,
     place_rows,
     program,
     row_updates,
+    seam_place,
 )
+from outgrid.plan.subgrid import Box
 from outgrid.plan.trip import Trip
 from outgrid.stencil.model import Stencil
 
@@ -51,6 +59,8 @@ class Count:
     read_bytes: int = 0
     written_bytes: int = 0
     row_updates: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
 
 
 def count(plan: Plan) -> Count:
@@ -69,12 +79,48 @@ def count(plan: Plan) -> Count:
                 total.row_updates += row_updates(plan, instruction)
             case Commit():
                 total.commits += 1
+            case Mark():
+                pass
+            case Send():
+                total.sent_bytes += instruction.count * plan.layout.row_bytes
+            case Receive():
+                total.received_bytes += instruction.count * plan.layout.row_bytes
+                total.written_bytes += instruction.count * plan.layout.row_bytes
     return total
 
 
-def check(plan: Plan, stencil: Stencil, choose: random.Random) -> Count:
-    """Run the program in an order drawn from ``choose``; raises ExecutionError at a broken rule."""
-    return _Check(plan, stencil, choose).run()
+def check(plan: Plan, stencil: Stencil, choose: random.Random, closed: bool = False) -> Count:
+    """Run the program in an order drawn from ``choose``; raises ExecutionError at a broken rule.
+
+    ``closed`` grids are periodic along the streamed axis.
+    """
+    return check_ranks((plan,), stencil, choose, closed)[0]
+
+
+def check_ranks(
+    plans: Sequence[Plan], stencil: Stencil, choose: random.Random, closed: bool = False
+) -> tuple[Count, ...]:
+    """Run the programs of all ranks side by side, as `check` does; messages take their time."""
+    post = _Post(len(plans))
+    ranks = [_Check(plan, stencil, choose, closed, post, rank) for rank, plan in enumerate(plans)]
+    while waiting := [rank for rank in ranks if not rank.ended]:
+        choose.shuffle(waiting)
+        if not any(rank.turn() for rank in waiting):
+            raise ExecutionError(f"deadlock: {waiting[0].head()}")
+    return tuple(rank.finish() for rank in ranks)
+
+
+class _Post:
+    """What is on its way between ranks, and how far each of them says it has come."""
+
+    def __init__(self, ranks: int) -> None:
+        self.messages: dict[tuple[int, int, str, int], deque[tuple[int, range, int]]] = {}
+        self.states = [0] * ranks  # durable as a whole, by rank
+        self.commits = [0] * ranks
+
+    def queue(self, source: int, target: int, move: Move) -> deque[tuple[int, range, int]]:
+        """(plane, rows, state) of one level from one rank to another, in order."""
+        return self.messages.setdefault((source, target, move.field, move.level), deque())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +134,17 @@ class _Reading:
 
 
 class _Check:
-    def __init__(self, plan: Plan, stencil: Stencil, choose: random.Random) -> None:
-        self.plan, self.choose = plan, choose
+    def __init__(
+        self,
+        plan: Plan,
+        stencil: Stencil,
+        choose: random.Random,
+        closed: bool,
+        post: _Post,
+        rank: int,
+    ) -> None:
+        self.plan, self.choose, self.closed = plan, choose, closed
+        self.post, self.rank = post, rank
         self.readings = _readings(stencil)
         self.evolving = {field.name for field in stencil.evolving}
         self.written = [
@@ -108,50 +163,145 @@ class _Check:
         for arrival in plan.arrivals:
             for parity in (0, 1):
                 state = 0 if parity == 0 else -1
-                held = np.full((plan.planes, self.rows), state, np.int64)
+                held = np.full((plan.planes, self.rows), VOID, np.int64)
+                stored, rows = plan.stored, plan.stored_rows
+                held[stored.start : stored.stop, rows.start : rows.stop] = state
                 self.files[arrival.field, arrival.level, parity] = held
-        self.seams: dict[tuple[str, int], Tags] = {
+        self.seams: dict[tuple[str, int, int, int], Tags] = {
             key: np.full(shape[:2], VOID, np.int64) for key, shape in plan.seams.items()
         }
-        self.durable = (0, plan.planes)  # a state, and its planes
+        self.whole = replace(plan, begin_part=0, begin_planes=0)
+        self.durable = Point(0, plan.begin_part, plan.begin_planes)
         self._resume()
         self.stream = program(plan)
         self.queues: dict[type, deque[Instruction]] = {
-            kind: deque() for kind in (Get, Advance, Put, Commit)
+            kind: deque() for kind in (Get, Advance, Put, Commit, Send, Receive, Mark)
         }
         self.flying: list[tuple[Move, list[Tags]]] = []
         self.done: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
-
-    def run(self) -> Count:
-        """Draw one possible action after another until nothing is left."""
+        self.said: deque[Commit] = deque()  # which other ranks have not all said yet
         self._pull()
-        while self.flying or any(self.queues.values()):
-            actions = [
-                queue for queue in self.queues.values() if queue and self.marks.open(queue[0].gate)
-            ]
-            pick = self.choose.randrange(len(actions) + len(self.flying) or 1)
-            if pick < len(actions):
-                self._start(actions[pick].popleft())
-            elif self.flying:
-                self._end(*self.flying.pop(self.choose.randrange(len(self.flying))))
-            else:
-                heads = [queue[0] for queue in self.queues.values() if queue]
-                raise ExecutionError(f"deadlock: {heads[0]} waits for {self._missing(heads[0])}")
-            self._pull()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to be done."""
+        return not (self.flying or self.said or any(self.queues.values()))
+
+    def turn(self) -> bool:
+        """One of the actions that are possible; False where none is."""
+        heard = self._hear()
+        actions = [
+            queue for queue in self.queues.values() if queue and self.marks.open(queue[0].gate)
+        ]
+        flying = [entry for entry in self.flying if self._may_end(entry[0])]
+        if not actions and not flying:
+            return heard
+        pick = self.choose.randrange(len(actions) + len(flying))
+        if pick < len(actions):
+            self._start(actions[pick].popleft())
+        else:
+            entry = flying[self.choose.randrange(len(flying))]
+            self.flying = [each for each in self.flying if each is not entry]
+            self._end(*entry)
+        self._pull()
+        return True
+
+    def head(self) -> str:
+        """What cannot go on."""
+        heads = [queue[0] for queue in self.queues.values() if queue]
+        if not heads:
+            return f"rank {self.rank} waits for {self.flying or self.said}"
+        return f"{heads[0]} waits for {self._missing(heads[0])}"
+
+    def _hear(self) -> bool:
+        """Commits that all ranks have made are done."""
+        heard = False
+        while self.said and min(self.post.commits) > self.said[0].index:
+            self.marks.committed.complete(self.said.popleft().index)
+            heard = True
+        return heard
+
+    def _may_end(self, move: Move) -> bool:
+        """A receive ends when all of its planes were sent; planes come in order."""
+        if not isinstance(move, Receive):
+            return True
+        queue = self.post.queue(move.peer, self.rank, move)
+        before = (
+            isinstance(other, Receive) and self.post.queue(other.peer, self.rank, other) is queue
+            for other, _ in self.flying[: [each for each, _ in self.flying].index(move)]
+        )
+        return len(queue) >= move.last - move.first and not any(before)
+
+    def finish(self) -> Count:
+        """The totals, with all steps made."""
         wanted = self.plan.row_updates
         if self.total.row_updates != wanted:
             raise ExecutionError(f"{self.total.row_updates} row updates instead of {wanted}")
         return self.total
 
     def _resume(self) -> None:
-        """The files as a run left them that had come to ``begin_planes`` of state 1."""
-        begin = self.plan.begin_planes
-        if begin:
-            first = self.plan.trips[0].planes.low
-            self.durable = (1, begin)
-            for departure in self.plan.departures:
-                self.files[departure.field, departure.level, 0][:first] = VOID
-                self.files[departure.field, departure.level, 1][:begin] = 1
+        """The files as a run left them that had come to where this plan begins.
+
+        What is not read of state 0 is void, to show that it is not.
+        """
+        plan, point = self.plan, self.durable
+        if point == Point(0):
+            return
+        read = [np.zeros((plan.planes, self.rows), bool) for _ in plan.arrivals]
+        for trip in (trip for trip in plan.trips if trip.sweep == 0):
+            for arrival, seen in zip(plan.arrivals, read, strict=True):
+                planes, rows = plan.entering(trip), plan.arriving(arrival, trip)
+                if plan.blocks is not None:
+                    planes = trip.planes.at(0, plan.planes)
+                    rows = trip.rows.at(0, self.rows)
+                seen[planes.start : planes.stop, rows.start : rows.stop] = True
+        for arrival, seen in zip(plan.arrivals, read, strict=True):
+            if not arrival.constant:
+                self.files[arrival.field, arrival.level, 0][~seen] = VOID
+        for departure in plan.departures:
+            self.files[departure.field, departure.level, 1][self._there(departure, point)] = 1
+        for place, tags in self._seams_of(point):
+            place[:] = tags
+
+    def _seams_of(self, point: Point) -> Iterator[tuple[Tags, Tags]]:
+        """What a restart at a point reads of seams: (the rows in their place, their tags)."""
+        for trip in self.whole.trips if self.seams and point.begun > point.state else ():
+            if trip.sweep == point.state and trip.part == point.part:
+                yield from self._seam_tags(trip, point.planes)
+            elif trip.sweep == point.state and trip.part + 1 == point.part:
+                yield from self._seam_tags(trip, self.plan.planes)
+
+    def _seam_tags(self, trip: Trip, planes: int) -> Iterator[tuple[Tags, Tags]]:
+        """The seams that a trip leaves below ``planes``.
+
+        A row holds the last version of its ring that was made there: those above the border of a
+        strip, and planes below an inward face, have not come to the next one.
+        """
+        plan, border = self.plan, trip.rows.high
+        wrap = plan.wrap(trip.depth)
+        stairs = {(each.field, each.index): each for each in (wrap.seams if wrap else ())}
+        last = trip.part + 1 == plan.parts(trip.depth)
+        for ring in (ring for ring in plan.rings if ring.field in self.evolving):
+            count, stair = plan.ring_count(ring.field), stairs.get((ring.field, ring.index))
+            versions = [v for v in range(-1, trip.depth + 1) if v % count == ring.index]
+            if stair is not None:
+                key = (ring.field, ring.index, trip.depth, 0)
+                rise = next(d.rise for d in plan.departures if d.field == ring.field)
+                for plane in range(stair.low, min(stair.high, planes)):
+                    made = [v for v in versions if v <= 0 or plane >= plan.face * v + rise]
+                    tags = self._tags(trip, plane, range(self.rows), made[-1])
+                    yield self.seams[key][plane], tags
+            most, least = (0, 0) if last else plan.seam(ring, trip.depth)
+            held = plan.strips.clip(border - most, border - least)
+            leads = {a.level: a.row_lead for a in plan.arrivals if a.field == ring.field}
+            ends = [border - leads.get(v, plan.strips.skew * v) for v in versions]
+            for end, then, version in zip(ends, [*ends[1:], 0], versions, strict=True):
+                rows = range(max(held.start, then), min(held.stop, end))
+                key = (ring.field, ring.index, trip.depth, (trip.part + 1) % plan.seam_places)
+                first = rows.start - border + most
+                for plane in range(planes if rows else 0):
+                    tags = self._tags(trip, plane, rows, version)
+                    yield self.seams[key][plane, first : first + len(rows)], tags
 
     def _missing(self, instruction: Instruction) -> str:
         return self.marks.missing(instruction.gate)
@@ -174,6 +324,22 @@ class _Check:
                 self._advance(instruction)
             case Commit():
                 self._commit(instruction)
+            case Mark():
+                if instruction.point > self.durable:
+                    self._check_there(instruction.point, instruction)
+            case Send():
+                self._check_source(instruction)
+                self.flying.append((instruction, [h.copy() for h in self._held(instruction)]))
+                queue = self.post.queue(self.rank, instruction.peer, instruction)
+                queue.extend(
+                    (plane, instruction.rows, instruction.state)
+                    for plane in range(instruction.first, instruction.last)
+                )
+            case Receive():
+                self._check_overwritten(instruction)
+                for place in self._place(instruction):
+                    place[:] = VOID
+                self.flying.append((instruction, []))
 
     def _held(self, move: Move) -> list[Tags]:
         """The rows of a move in the window, plane by plane."""
@@ -193,12 +359,12 @@ class _Check:
     def _place(self, move: Move) -> list[Tags]:
         """The rows of a move in their file or seam, plane by plane."""
         store = (
-            self.seams[move.field, move.ring]
+            self.seams[seam_place(self.plan, move)]
             if move.seam
             else self.files[move.field, move.level, move.state % 2]
         )
         rows = place_rows(self.plan, move)
-        return [store[plane, rows.start : rows.stop] for plane in range(move.first, move.last)]
+        return [store[plane, rows.start : rows.stop] for plane in place_planes(self.plan, move)]
 
     def _start_get(self, get: Get) -> None:
         places = self._place(get)
@@ -211,19 +377,37 @@ class _Check:
             held[:] = VOID
         self.flying.append((get, [place.copy() for place in places]))
 
-    def _start_put(self, put: Put) -> None:
-        state, planes = self.durable
-        complete = state if planes == self.plan.planes else state - 1
-        if not put.seam and (put.state - complete) % 2 == 0:
+    def _check_overwritten(self, put: Put | Receive) -> None:
+        """A restart goes on from the last state that is durable at all ranks."""
+        complete, point = min(self.post.states), self.durable
+        if (put.state - complete) % 2 == 0 and not put.seam:
             raise ExecutionError(f"{put} destroys state {complete}, the last durable one")
-        if not put.seam and put.state == state and put.first < planes:
-            raise ExecutionError(f"{put} writes over planes below {planes}, which are durable")
+        here = Point(put.trip.sweep, put.trip.part, put.first + 1)
+        if isinstance(put, Put) and not self.plan.resident and here <= point:
+            raise ExecutionError(f"{put} writes over planes below {point}, which are durable")
+        if put.seam and self.plan.commit_planes and point.state < self.plan.sweeps:
+            self._check_seam_overwritten(put, point)
+
+    def _check_seam_overwritten(self, put: Put | Receive, point: Point) -> None:
+        """A restart at ``point`` reads the seam below its trip, and what is there of its own."""
+        borders = [point.part] if point.part and not self.plan.wraps else []
+        if point.planes and (put.trip.sweep, put.trip.part) != (point.state, point.part):
+            borders.append(point.part + 1)
+        needed = {border % self.plan.seam_places for border in borders}
+        if (
+            put.trip.depth == self.plan.depths[point.state]
+            and seam_place(self.plan, put)[-1] in needed
+        ):
+            raise ExecutionError(f"{put} destroys a seam that a restart at {point} reads")
+
+    def _start_put(self, put: Put) -> None:
+        self._check_overwritten(put)
         self._check_source(put)
         for place in self._place(put):
             place[:] = VOID
         self.flying.append((put, [held.copy() for held in self._held(put)]))
 
-    def _check_source(self, put: Put) -> None:
+    def _check_source(self, put: Put | Send) -> None:
         version = put.trip.depth + put.level
         for plane, held in zip(range(put.first, put.last), self._held(put), strict=True):
             wanted = self._tags(put.trip, plane, put.rows, version)
@@ -232,6 +416,15 @@ class _Check:
 
     def _end(self, move: Move, begun: list[Tags]) -> None:
         moved = move.count * self.plan.layout.row_bytes
+        if isinstance(move, Send):
+            if any((a != b).any() for a, b in zip(self._held(move), begun, strict=True)):
+                raise ExecutionError(f"planes were updated during {move}")
+            self.total.sent_bytes += moved
+            self.marks.sent.complete(move.index)
+            return
+        if isinstance(move, Receive):
+            self._end_receive(move, moved)
+            return
         places, planes = self._place(move), range(move.first, move.last)
         if isinstance(move, Get):
             held = self._held(move)
@@ -255,16 +448,63 @@ class _Check:
             self.total.written_bytes += moved
             self.marks.put.complete(move.index)
 
+    def _end_receive(self, move: Receive, moved: int) -> None:
+        queue = self.post.queue(move.peer, self.rank, move)
+        for plane, place in zip(range(move.first, move.last), self._place(move), strict=True):
+            if (came := queue.popleft()) != (plane, move.rows, move.state):
+                raise ExecutionError(f"{move} finds (plane, rows, state) {came}")
+            if (place != VOID).any():
+                raise ExecutionError(f"plane {plane} was written during {move}")
+            place[:] = move.state
+        self.total.received_bytes += moved
+        self.total.written_bytes += moved
+        self.marks.received.complete(move.index)
+
     def _commit(self, commit: Commit) -> None:
-        for departure in self.plan.departures:
-            held = self.files[departure.field, departure.level, commit.state % 2]
-            if (held[: commit.planes] != commit.state).any():
-                raise ExecutionError(f"{commit} before all of that is written")
-        if (commit.state, commit.planes) <= self.durable:
+        self._check_there(commit.point, commit)
+        if commit.point <= self.durable:
             raise ExecutionError(f"{commit} after {self.durable}")
-        self.durable = (commit.state, commit.planes)
+        self.durable = commit.point
+        self.post.states[self.rank] = commit.point.state
+        self.post.commits[self.rank] += 1
         self.total.commits += 1
-        self.marks.committed.complete(commit.index)
+        self.said.append(commit)
+
+    def _check_there(self, point: Point, what: Instruction) -> None:
+        """Everything up to ``point`` is written."""
+        for departure in self.plan.departures:
+            held = self.files[departure.field, departure.level, point.begun % 2]
+            if (held[self._there(departure, point)] != point.begun).any():
+                raise ExecutionError(f"{what} before all of that is written")
+        for place, tags in self._seams_of(point):
+            if (place != tags).any():
+                raise ExecutionError(f"{what} before its seams are written")
+
+    def _there(self, each: Departure, point: Point) -> NDArray[np.bool_]:
+        """The cells of the last level begun that a run has written when it has come so far."""
+        plan, begun = self.whole, point.begun
+        there = np.zeros((plan.planes, self.rows), bool)
+        if begun == point.state:
+            # A restart needs halos, too.
+            last = Box(plan.owned, plan.owned_rows)
+            needed = plan.held(plan.depths[begun]) if begun < plan.sweeps else last
+            planes, rows = needed.planes, needed.rows
+            there[planes.start : planes.stop, rows.start : rows.stop] = True
+            return there
+        for trip in plan.trips:
+            if trip.sweep != point.state or trip.part > point.part:
+                continue
+            if plan.blocks is not None:
+                rows, planes = (
+                    trip.rows.at(trip.depth, self.rows),
+                    trip.planes.at(trip.depth, plan.planes),
+                )
+            else:
+                rows, planes = plan.leaving(each, trip), plan.put_planes(each, trip)
+            end = point.planes if trip.part == point.part else planes.stop
+            for plane in range(planes.start, min(planes.stop, end)):
+                there[plane % plan.planes, rows.start : rows.stop] = True
+        return there
 
     def _advance(self, advance: Advance) -> None:
         for trip, step, stage, planes, rows in levels(self.plan, advance):
@@ -278,9 +518,10 @@ class _Check:
         if done is None:
             done = np.zeros((self.plan.planes, self.rows), bool)
             self.done[trip.sweep, step, stage] = done
-        if self.plan.blocks is None and done[plane, rows.start : rows.stop].any():
-            raise ExecutionError(f"plane {plane} of sweep {trip.sweep} is updated twice to {step}")
-        done[plane, rows.start : rows.stop] = True
+        at = plane % self.plan.planes
+        if self.plan.blocks is None and done[at, rows.start : rows.stop].any():
+            raise ExecutionError(f"plane {at} of sweep {trip.sweep} is updated twice to {step}")
+        done[at, rows.start : rows.stop] = True
         self._check_reads(trip, step, stage, plane, rows)
         for field in self.written[stage]:
             slot = self._version(field, trip, step, plane, rows)
@@ -300,8 +541,15 @@ class _Check:
             )
             for offset in read.planes:
                 at = plane + offset
-                if not 0 <= at < self.plan.planes:
-                    continue
+                if not 0 <= at < self.plan.extent(trip):
+                    if self.plan.wraps:
+                        raise ExecutionError(
+                            f"the update of plane {plane} to {step} in sweep {trip.sweep} reads "
+                            f"plane {at}, which does not come round"
+                        )
+                    if not self.closed:
+                        continue  # a mirror's image, which lies no farther off
+                    at %= self.plan.planes
                 found = self._version(read.field, trip, version, at, reached)
                 wrong = found != self._tags(trip, at, reached, version, evolving=evolving)
                 if wrong.any():
@@ -321,6 +569,7 @@ class _Check:
             version = version + sum(self.plan.depths[:sweep]) if evolving else version
             sweep = 0
         tall = sum(self.plan.depths) + 3
+        plane %= self.plan.planes
         first = ((sweep * self.plan.planes + plane) * self.rows + rows.start) * tall + version + 1
         return first + tall * np.arange(len(rows), dtype=np.int64)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from outgrid.errors import DefinitionError
 from outgrid.native import Buffer, as_array
 from outgrid.plan.model import Arrival
+from outgrid.plan.subgrid import Box
 from outgrid.stencil.boundary import STORED
 from outgrid.stencil.initial import InitialExpression, evaluate, rows_together
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.symbol import AXES
-from outgrid.storage import Planes, Store, Transfers
+from outgrid.stencil.values import Initial
+from outgrid.storage import Joined, Planes, Store, Transfers
 from outgrid.storage.npy import read_header, stream_npy
 
 CHUNK_BYTES = 8 << 20
@@ -33,6 +35,7 @@ class Filled:
     read_bytes: int = 0
     written_bytes: int = 0
     warnings: tuple[str, ...] = ()
+    finite: bool = True
 
 
 def initial_name(arrival: Arrival) -> str:
@@ -46,8 +49,12 @@ def fill(
     stores: Callable[[Arrival], Store],
     transfers: Transfers,
     seen: Seen | None = None,
+    held: Box | None = None,
+    given: Mapping[str, Joined] | None = None,
 ) -> Filled:
-    """Write state 0 of every level.
+    """Write state 0 of every level: all of it, or what the stores hold of it.
+
+    ``given`` replaces initial values by those of files.
 
     ``seen(arrival, planes, rows, cells)`` looks at every block on its way, cells of shape
     (planes, rows, x). Warns of values that are not
@@ -55,56 +62,70 @@ def fill(
     be moved.
     """
     filled = Filled()
+    whole = Box(range(problem.shape[0]), range(problem.shape[1] if problem.ndim == 3 else 1))
+    values = _Values(problem, held or whole, given or {})
     for arrival in arrivals:
-        _fill_level(problem, arrival, stores(arrival), transfers, filled, seen)
+        _fill_level(values, arrival, stores(arrival), transfers, filled, seen)
     return filled
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
-    """A piece of a field that is made and written at once; in 2-D a plane has one row."""
+class _Values:
+    """Where the initial values of what is held come from."""
 
-    planes: range
-    rows: range
+    problem: Problem
+    held: Box
+    given: Mapping[str, Joined]
+
+    def source(self, name: str) -> Initial | Joined:
+        """What the values of a level are made of."""
+        return self.given[name] if name in self.given else self.problem.initial[name]
 
 
-def _blocks(problem: Problem) -> Iterator[_Block]:
-    """The field in order, in blocks of about CHUNK_BYTES: some planes, or some rows of one."""
-    planes, rows = problem.shape[0], problem.shape[1] if problem.ndim == 3 else 1
-    row_bytes = problem.plane_bytes // rows
-    per_block = CHUNK_BYTES // problem.plane_bytes
-    if per_block or rows == 1:
+def _blocks(problem: Problem, held: Box) -> Iterator[Box]:
+    """Pieces of a field that are made and written at once, in order, of about CHUNK_BYTES.
+
+    Some planes, or some rows of one; in 2-D a plane has one row.
+    """
+    row_bytes = problem.shape[-1] * problem.item_bytes
+    per_block = CHUNK_BYTES // (len(held.rows) * row_bytes)
+    planes, rows = held.planes, held.rows
+    whole = problem.ndim == 2 or len(rows) == problem.shape[1]
+    if problem.ndim == 2 or (per_block and whole):
         step = max(1, per_block)
-        for first in range(0, planes, step):
-            yield _Block(range(first, min(first + step, planes)), range(rows))
+        for first in range(planes.start, planes.stop, step):
+            yield Box(range(first, min(first + step, planes.stop)), rows)
         return
     together = rows_together(problem.shape)
     step = max(1, CHUNK_BYTES // row_bytes // together) * together
-    for plane in range(planes):
-        for first in range(0, rows, step):
-            yield _Block(range(plane, plane + 1), range(first, min(first + step, rows)))
+    for plane in planes:
+        first = rows.start
+        while first < rows.stop:
+            last = min(first - first % together + step, rows.stop)
+            yield Box(range(plane, plane + 1), range(first, last))
+            first = last
 
 
 def _fill_level(
-    problem: Problem,
+    wanted: _Values,
     arrival: Arrival,
     store: Store,
     transfers: Transfers,
     filled: Filled,
     seen: Seen | None,
 ) -> None:
-    name = initial_name(arrival)
-    source = problem.initial[name]
+    name, problem, held = initial_name(arrival), wanted.problem, wanted.held
+    source = wanted.source(name)
     stored_bytes = read_header(source).dtype.itemsize if isinstance(source, Path) else 0
     columns = problem.shape[-1]
-    largest = max(len(block.planes) * len(block.rows) for block in _blocks(problem))
+    largest = max(len(block.planes) * len(block.rows) for block in _blocks(problem, held))
     buffers = [Buffer(largest * columns * problem.item_bytes) for _ in range(BUFFERS)]
     tickets = [0] * BUFFERS
     ended: set[int] = set()
     odd = 0
     turn = 0
     for block, values, layer in zip(
-        _blocks(problem), _values(problem, name), _layers(problem, arrival), strict=True
+        _blocks(problem, held), _values(wanted, name), _layers(wanted, arrival), strict=True
     ):
         shape = (len(block.planes), len(block.rows), columns)
         _wait_for(tickets[turn], transfers, ended)
@@ -116,7 +137,14 @@ def _fill_level(
             seen(arrival, block.planes, block.rows, cells)
         steps = store.row_bytes * len(block.rows) * np.arange(len(cells), dtype=np.int64)
         memory = Planes(buffers[turn].address + steps, store.row_bytes)
-        tickets[turn] = store.put(block.planes, block.rows, memory)
+        planes, rows = (
+            range(cells.start - origin, cells.stop - origin)
+            for cells, origin in (
+                (block.planes, held.planes.start),
+                (block.rows, held.rows.start),
+            )
+        )
+        tickets[turn] = store.put(planes, rows, memory)
         filled.written_bytes += cells.nbytes
         filled.read_bytes += cells.size * stored_bytes
         turn = (turn + 1) % BUFFERS
@@ -125,9 +153,10 @@ def _fill_level(
     for buffer in buffers:
         buffer.release()
     if odd:
+        filled.finite = False
         filled.warnings += (
             f"the initial values of {name!r} hold {odd} values that are NaN or infinite; "
-            "every cell within reach of them becomes so too",
+            "every cell within reach of them becomes so too, and the run is not watched for others",
         )
 
 
@@ -138,10 +167,10 @@ def _wait_for(ticket: int, transfers: Transfers, ended: set[int]) -> None:
     ended.discard(ticket)
 
 
-def _values(problem: Problem, name: str) -> Iterator[NDArray[np.generic]]:
+def _values(wanted: _Values, name: str) -> Iterator[NDArray[np.generic]]:
     """The initial values of each block, of shape (planes, rows, x)."""
-    source = problem.initial[name]
-    blocks = _blocks(problem)
+    problem, source = wanted.problem, wanted.source(name)
+    blocks = _blocks(problem, wanted.held)
     if isinstance(source, Path):
         parts = ((block.planes, block.rows) for block in blocks)
         yield from stream_npy(source, problem.dtype, parts, shape=problem.shape)
@@ -154,6 +183,8 @@ def _values(problem: Problem, name: str) -> Iterator[NDArray[np.generic]]:
                 given = source[planes.start : planes.stop]
                 given = given[:, rows.start : rows.stop] if problem.ndim == 3 else given
                 yield given.reshape(shape)
+            case Joined():
+                yield source.read(planes, rows).reshape(shape)
             case InitialExpression():
                 cells = evaluate(source, planes, problem.shape, problem.dtype, rows)
                 yield cells.reshape(shape)
@@ -166,25 +197,22 @@ def _values(problem: Problem, name: str) -> Iterator[NDArray[np.generic]]:
                 )
 
 
-def _layers(problem: Problem, arrival: Arrival) -> Iterator[NDArray[np.generic] | None]:
+def _layers(wanted: _Values, arrival: Arrival) -> Iterator[NDArray[np.generic] | None]:
     """Where fixed layers without a value have theirs from; None leaves them as they are.
 
     The layer of an earlier level is that of the current one, since it never changes.
     """
-    earlier = (
-        arrival.level < 0
-        and problem.initial[initial_name(arrival)] is not (problem.initial[arrival.field])
-    )
-    if earlier:
-        yield from _values(problem, arrival.field)
+    name = initial_name(arrival)
+    if arrival.level < 0 and wanted.source(name) is not wanted.source(arrival.field):
+        yield from _values(wanted, arrival.field)
         return
-    for _ in _blocks(problem):
+    for _ in _blocks(wanted.problem, wanted.held):
         yield None
 
 
 def _fix_layers(
     cells: NDArray[np.generic],
-    block: _Block,
+    block: Box,
     problem: Problem,
     arrival: Arrival,
     given: NDArray[np.generic] | None,

@@ -1,4 +1,4 @@
-"""Which instructions are complete: the four watermarks that gates are compared with."""
+"""Which instructions are complete: the watermarks that gates are compared with."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ class Watermarks:
         self.got = Prefix()
         self.put = Prefix()
         self.committed = Prefix()
+        self.sent = Prefix()
+        self.received = Prefix()
 
     def open(self, gate: Gate) -> bool:
         """Whether everything that ``gate`` waits for is complete."""
@@ -36,6 +38,8 @@ class Watermarks:
             and self.got.count >= gate.got
             and self.put.count >= gate.put
             and self.committed.count >= gate.committed
+            and self.sent.count >= gate.sent
+            and self.received.count >= gate.received
         )
 
     def missing(self, gate: Gate) -> str:
@@ -45,5 +49,7 @@ class Watermarks:
             ("gets", self.got.count, gate.got),
             ("puts", self.put.count, gate.put),
             ("commits", self.committed.count, gate.committed),
+            ("sends", self.sent.count, gate.sent),
+            ("receives", self.received.count, gate.received),
         )
         return ", ".join(f"{have} of {need} {kind}" for kind, have, need in pairs if have < need)

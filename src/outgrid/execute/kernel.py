@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +14,19 @@ from numpy.typing import NDArray
 from outgrid.build.compiler import Library
 from outgrid.errors import ExecutionError
 from outgrid.execute.points import Points
+from outgrid.execute.profiles import NO_PROFILES, Profiles
+from outgrid.execute.reductions import Reductions
+from outgrid.execute.site import HostSite
+from outgrid.execute.snapshots import Snapshots
+from outgrid.execute.watch import NOWHERE, Watch
 from outgrid.execute.window import Window
 from outgrid.native import Buffer
 from outgrid.plan.layout import ITEM_BYTES
-from outgrid.plan.model import Plan
+from outgrid.plan.model import Plan, Ring
 from outgrid.plan.program import Advance
+from outgrid.plan.trip import Span, Trip
+from outgrid.stencil.problem import Problem
+from outgrid.storage import Transfers
 
 ORDERS = {"level": 0, "diamond": 1}
 
@@ -27,15 +37,24 @@ class _Slab(ctypes.Structure):
     _fields_ = [
         ("rings", ctypes.c_void_p),
         ("parameters", ctypes.c_void_p),
+        ("profiles", ctypes.c_void_p),
         ("injected", ctypes.c_void_p),
         ("amounts", ctypes.c_void_p),
         ("sampled", ctypes.c_void_p),
         ("samples", ctypes.c_void_p),
+        ("kept", ctypes.c_void_p),
+        ("failure", ctypes.c_void_p),
+        ("totals", ctypes.c_void_p),
+        ("broken", ctypes.c_void_p),
+        ("plane_shifts", ctypes.c_void_p),
+        ("row_shifts", ctypes.c_void_p),
         *(
             (name, ctypes.c_int64)
             for name in (
                 "injections",
                 "receptions",
+                "snapshots",
+                "made",
                 "planes",
                 "rows",
                 "columns",
@@ -46,14 +65,20 @@ class _Slab(ctypes.Structure):
                 "base",
                 "skew",
                 "since",
+                "watch",
                 "plane_low",
                 "plane_high",
                 "plane_rise",
                 "plane_fall",
+                "period",
                 "row_low",
                 "row_high",
                 "row_rise",
                 "row_fall",
+                "own_z0",
+                "own_z1",
+                "own_y0",
+                "own_y1",
                 "row_offset",
                 "order",
                 "tile_rows",
@@ -76,6 +101,42 @@ class Kernel:
     library: Library
     parameters: NDArray[np.float64]
     points: Points | None = None
+    profiles: Profiles = NO_PROFILES
+    reductions: Reductions | None = None
+    watch: Watch | None = None
+    snapshots: Snapshots | None = None
+
+    @classmethod
+    def of(
+        cls,
+        library: Library,
+        problem: Problem,
+        steps: int | None = None,
+        points: Points | None = None,
+    ) -> Kernel:
+        """With the numbers of a problem, for ``steps`` steps, as many as it has if left out."""
+        return cls(
+            library,
+            problem.parameter_table(steps),
+            points,
+            Profiles.of(problem),
+            Reductions.of(problem, steps),
+        )
+
+    @property
+    def device_name(self) -> str:
+        """Of the processor there is no need to speak."""
+        return ""
+
+    def after(self, rest: Problem) -> Kernel:
+        """The kernel of the ``rest`` of a problem, for all of its steps."""
+        return Kernel.of(self.library, rest, points=Points.of(rest))
+
+    def site(
+        self, plan: Plan, take: Callable[[Ring, int], Buffer], transfers: Transfers
+    ) -> HostSite[Kernel]:
+        """A window of its own, in memory that ``take`` gets."""
+        return HostSite(Window(plan, partial(self.touch, plan), take), transfers)
 
     def advance(self, plan: Plan, window: Window, instruction: Advance) -> None:
         """Carry out one advance, all of its parts in order. Releases the interpreter lock."""
@@ -84,10 +145,20 @@ class Kernel:
             trip = part.trip
             done = sum(plan.depths[: trip.sweep])
             pointers = window.plane_tables(trip, part.first)
+            plane_shifts, row_shifts = (
+                _shifts(each, len(plan.shifts)) for each in (trip.planes, trip.rows)
+            )
+            broken = np.full(1, NOWHERE)
             slab = _Slab(
                 rings=pointers.ctypes.data,
                 parameters=self.parameters[done:].ctypes.data,
-                planes=plan.planes,
+                profiles=self.profiles.address,
+                plane_shifts=plane_shifts.ctypes.data,
+                row_shifts=row_shifts.ctypes.data,
+                broken=broken.ctypes.data,
+                watch=self.watch.level(trip) if self.watch is not None else 0,
+                period=plan.planes if plan.wraps else 0,
+                planes=plan.extent(trip),
                 rows=plan.layout.rows,
                 columns=plan.shape[-1],
                 row_stride=stride,
@@ -113,6 +184,8 @@ class Kernel:
                 threads=plan.threads,
                 pin=plan.pin,
                 **self._points(done),
+                **self._kept(done),
+                **self._totals(plan, trip, done),
             )
             status = self.library.handle.outgrid_advance(ctypes.byref(slab))
             if status != 0:
@@ -120,6 +193,10 @@ class Kernel:
                     f"threads cannot be kept on processors ({os.strerror(status)}); run without "
                     f"pin: sweep {trip.sweep}, front positions {part.first}..{part.last}"
                 )
+            if self.watch is not None:
+                self.watch.note(trip, int(broken[0]))
+        if self.snapshots is not None:
+            self.snapshots.check()
 
     def touch(self, plan: Plan, buffer: Buffer) -> None:
         """Write to every page of ``buffer`` with the threads that will compute.
@@ -147,6 +224,34 @@ class Kernel:
             "receptions": len(points.sampled),
         }
 
+    def _kept(self, done: int) -> dict[str, int]:
+        """Snapshots, and how many of their steps are made."""
+        snapshots = self.snapshots
+        if snapshots is None:
+            return {}
+        return {
+            "kept": snapshots.table.ctypes.data,
+            "failure": snapshots.failure.ctypes.data,
+            "snapshots": len(snapshots.table),
+            "made": done,
+        }
+
+    def _totals(self, plan: Plan, trip: Trip, done: int) -> dict[str, int]:
+        """Where reductions are kept, and the planes and rows that are counted in ``trip``."""
+        if self.reductions is None:
+            return {}
+        planes, rows = range(plan.extent(trip)), range(plan.layout.rows)
+        if plan.blocks is not None:  # halos are counted where they are no halos
+            planes = trip.planes.at(trip.depth, plan.planes)
+            rows = trip.rows.at(trip.depth, plan.layout.rows)
+        return {
+            "totals": self.reductions.address(trip.sweep, done, trip.depth),
+            "own_z0": planes.start,
+            "own_z1": planes.stop,
+            "own_y0": rows.start,
+            "own_y1": rows.stop,
+        }
+
     def repeat(self, plan: Plan, window: Window, steps: int, planes: range, rows: range) -> None:
         """Update ``rows`` of ``planes`` of a resident grid ``steps`` times, with one thread.
 
@@ -155,9 +260,13 @@ class Kernel:
         ``parameters``. Releases the interpreter lock.
         """
         pointers = window.plane_tables(plan.trips[0], 0)
+        shifts = np.zeros(2 * len(plan.shifts), np.int64)
         slab = _Slab(
+            plane_shifts=shifts.ctypes.data,
+            row_shifts=shifts.ctypes.data,
             rings=pointers.ctypes.data,
             parameters=self.parameters.ctypes.data,
+            profiles=self.profiles.address,
             planes=plan.planes,
             rows=plan.layout.rows,
             columns=plan.shape[-1],
@@ -176,3 +285,9 @@ class Kernel:
         status = self.library.handle.outgrid_advance(ctypes.byref(slab))
         if status != 0:
             raise ExecutionError(f"the kernel failed with status {status} on planes {planes}")
+
+
+def _shifts(span: Span, stages: int) -> NDArray[np.int64]:
+    """How much higher both ends of each stage lie: those of the lower end first."""
+    ends = np.array([span.ends(stage) for stage in range(stages)], np.int64)
+    return np.ascontiguousarray(ends.T)

@@ -1,22 +1,26 @@
-"""What an unfinished run has left on disk, and removing it: only what its manifest owns."""
+"""What an unfinished run has left on disk, and removing it: only what its manifests own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from outgrid.execute.group import GROUP_NAME, all_shares, remove_empty
 from outgrid.execute.lock import RunLock
 from outgrid.execute.state import MANIFEST_NAME, Manifest, RunFolder
 
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """The files that a manifest owns. ``foreign`` is a scratch folder that is not this run's."""
+    """The files that a run owns, and the ``manifest`` that has come least far, one of each rank.
+
+    ``foreign`` are scratch folders that are not this run's, or not seen from this host.
+    """
 
     manifest: Manifest
     files: tuple[Path, ...]
     nbytes: int
-    foreign: Path | None
+    foreign: tuple[Path, ...]
 
 
 def leftovers(out: Path, *, delete: bool = False) -> Leftovers:
@@ -25,16 +29,25 @@ def leftovers(out: Path, *, delete: bool = False) -> Leftovers:
     Results that are in place are never removed. Raises UsageError where no manifest is, where it
     is of another version, or where a process works on the run.
     """
-    RunFolder.of_manifest(out)
+    if not all_shares(out):
+        RunFolder.of_manifest(out)
     with RunLock(out):
-        folder, manifest = RunFolder.of_manifest(out)
-        files = (*folder.owned(manifest), out / MANIFEST_NAME)
+        shares = all_shares(out)
+        owned = [path for each in shares for path in each.folder.owned(each.manifest)]
+        beside = [out / GROUP_NAME, *(each.folder.out / MANIFEST_NAME for each in shares)]
+        files = (*owned, *(path for path in beside if path.exists()))
         found = Leftovers(
-            manifest=manifest,
+            manifest=min((each.manifest for each in shares), key=lambda each: each.steps_done),
             files=files,
             nbytes=sum(path.lstat().st_blocks * 512 for path in files),
-            foreign=None if folder.is_mine(manifest) else folder.scratch,
+            foreign=tuple(
+                each.folder.scratch for each in shares if not each.folder.is_mine(each.manifest)
+            ),
         )
         if delete:
-            folder.abandon(manifest)
+            for each in shares:
+                each.folder.abandon(each.manifest)
+                remove_empty(each.folder.scratch.parent, out)
+                remove_empty(each.folder.out, out)
+            (out / GROUP_NAME).unlink(missing_ok=True)
         return found

@@ -66,8 +66,14 @@ class RunLock:
         trace: TracebackType | None,
     ) -> None:
         # The name goes first: who opens the file after that finds another one.
-        self.path.unlink(missing_ok=True)
-        os.close(self._descriptor)
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as refused:
+            if error is None:  # else that is what matters, and a lock that stays is a stale one
+                words = "cannot remove the lock"
+                raise StoreError(words, path=self.path, errno=refused.errno) from refused
+        finally:
+            os.close(self._descriptor)
         if self._made_folder:
             with suppress(OSError):  # not empty: something came into it
                 self.path.parent.rmdir()

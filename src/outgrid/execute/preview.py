@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from outgrid.errors import StoreError
 from outgrid.execute.window import Window
 from outgrid.plan.model import Arrival, Plan
-from outgrid.plan.program import Put
+from outgrid.plan.program import Put, place_planes
 from outgrid.storage.npy import header_bytes
 
 PREVIEW_NAME = "preview.npy"
@@ -49,12 +49,18 @@ class Preview:
         """Look at planes on their way out of the window."""
         wanted = put.field == self._field and put.level == 0 and not put.seam
         if wanted and put.state % self._keep_every == 0:
+            planes = place_planes(self._plan, put)
 
             def plane_of(plane: int) -> NDArray[np.generic]:
-                (view,) = window.views(replace(put, first=plane, last=plane + 1))
+                first = put.first + plane - planes.start
+                (view,) = window.views(replace(put, first=first, last=first + 1))
                 return view
 
-            self._take(put.state, range(put.first, put.last), put.rows, plane_of)
+            self._take(put.state, planes, put.rows, plane_of)
+
+    def end(self, plan: Plan) -> None:
+        """Frames are of the states of ``plan`` from now on, the last one of which is the end."""
+        self._plan = plan
 
     def _take(
         self,

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from outgrid.errors import UsageError
 from outgrid.execute.rounding import bounded
 from outgrid.stencil import expression as ex
-from outgrid.stencil.boundary import STORED
-from outgrid.stencil.expression import Access, Constant, Parameter
+from outgrid.stencil.boundary import EVEN, STORED
+from outgrid.stencil.expression import Access, Constant, Leaf, Parameter, Profile
 from outgrid.stencil.initial import InitialExpression, evaluate
 from outgrid.stencil.model import Stage
 from outgrid.stencil.problem import PREVIOUS, Problem
@@ -88,17 +88,19 @@ def reference_with_bound(
     return state, bounds
 
 
-def _values(
-    problem: Problem, state: Arrays, step: int
-) -> Callable[[Constant | Parameter | Access], Any]:
+def _values(problem: Problem, state: Arrays, step: int) -> Callable[[Leaf], Any]:
     number = np.dtype(problem.dtype).type
 
-    def leaf(node: Constant | Parameter | Access) -> Any:
+    def leaf(node: Leaf) -> Any:
         match node:
             case Constant(value):
                 return number(value)
             case Parameter(name):
                 return number(problem.parameter(name, step))
+            case Profile(name, axis):
+                inside = problem.interior[axis]
+                values = problem.profile_values(name)[inside.start : inside.stop]
+                return values.reshape(-1, *(1,) * (problem.ndim - 1 - axis))
             case Access():
                 return _read(problem, state, node)
 
@@ -107,11 +109,11 @@ def _values(
 
 def _values_and_bounds(
     problem: Problem, state: Arrays, bounds: Arrays, step: int
-) -> Callable[[Constant | Parameter | Access], tuple[Any, Any]]:
+) -> Callable[[Leaf], tuple[Any, Any]]:
     values = _values(problem, state, step)
 
-    def leaf(node: Constant | Parameter | Access) -> tuple[Any, Any]:
-        bound = _read(problem, bounds, node) if isinstance(node, Access) else np.float64(0)
+    def leaf(node: Leaf) -> tuple[Any, Any]:
+        bound = abs(_read(problem, bounds, node)) if isinstance(node, Access) else np.float64(0)
         return values(node), bound
 
     return leaf
@@ -124,7 +126,24 @@ def _read(problem: Problem, arrays: Arrays, access: Access) -> NDArray[Any]:
         [_place(index + offset, inside, problem.edges.rule(access.field, axis)) for index in inside]
         for axis, (inside, offset) in enumerate(zip(problem.interior, access.offset, strict=True))
     )
-    return arrays[name][np.ix_(*places)]
+    values = arrays[name][np.ix_(*places)]
+    for axis, (inside, offset) in enumerate(zip(problem.interior, access.offset, strict=True)):
+        rules = problem.edges.rule(access.field, axis)
+        signs = np.array([_sign(index + offset, inside, rules) for index in inside])
+        if (signs != 1).any():
+            shape = (-1, *(1,) * (problem.ndim - 1 - axis))
+            values = values * signs.astype(values.dtype).reshape(shape)
+    return values
+
+
+def _sign(index: int, inside: range, rules: tuple[str, str]) -> int:
+    """By what the value is multiplied that is read in place of the one at `index`."""
+    if index in inside:
+        return 1
+    rule = rules[index >= inside.stop]
+    if rule == "zero" and index in (inside.start - 1, inside.stop):
+        return 0
+    return -1 if rule in EVEN else 1
 
 
 def _place(index: int, inside: range, rules: tuple[str, str]) -> int:
@@ -136,8 +155,10 @@ def _place(index: int, inside: range, rules: tuple[str, str]) -> int:
     if rule == "periodic":
         return index + len(inside) if low else index - len(inside)
     edge = inside.start if low else inside.stop - 1
-    between = 0 if rule == "mirror" else -1 if low else 1  # the mirror beside the cell, or in it
-    return 2 * edge + between - index
+    # The mirror is in the outermost cell, beside it, or in the next.
+    apart = 0 if rule in ("mirror", "odd-mirror") else 2 if rule == "zero" else 1
+    image = 2 * edge - apart - index if low else 2 * edge + apart - index
+    return image if image in inside else edge
 
 
 def _replace(problem: Problem, arrays: Arrays, new: Mapping[str, Any]) -> None:

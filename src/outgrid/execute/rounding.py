@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from outgrid.errors import UsageError
 from outgrid.stencil.expression import (
     OPERATIONS,
-    Access,
-    Constant,
     Expression,
+    Leaf,
     Operation,
-    Parameter,
     nodes,
 )
 
@@ -35,11 +33,11 @@ _INFLATION = 1 + 2.0**-45
 def bounded(
     expression: Expression,
     dtype: str,
-    leaf: Callable[[Constant | Parameter | Access], tuple[Any, Any]],
+    leaf: Callable[[Leaf], tuple[Any, Any]],
 ) -> tuple[Any, Any]:
     """The value of the tree in `dtype`, and a float64 bound on the error of any evaluation of it.
 
-    `leaf` gives the value of a constant, parameter or access, in `dtype`, and its bound. Where the
+    `leaf` gives the value of a leaf of the tree, in `dtype`, and its bound. Where the
     value is not finite, or an evaluation might not be, the bound is infinite.
     """
     limits = np.finfo(dtype)

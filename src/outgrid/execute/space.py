@@ -1,4 +1,4 @@
-"""Space on disk: whether it is there, and setting it aside before a run starts."""
+"""Space on disk and in swap: whether it is there, and setting it aside before a run starts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from outgrid.errors import InfeasiblePlan, StoreError
 from outgrid.execute.state import RunFolder
+from outgrid.machine import anonymous_bytes
 from outgrid.plan.model import Plan
 from outgrid.storage.npy import HEADER_BYTES
 from outgrid.storage.sums import SUMS_SUFFIX
@@ -15,19 +16,54 @@ from outgrid.units import format_bytes
 
 def check_space(chosen: Plan, folder: RunFolder) -> None:
     """Raise InfeasiblePlan if the disks have not the space for the working files and results."""
+    _check_swap(chosen)
     files = 2 * len(chosen.departures) + sum(level.constant for level in chosen.arrivals)
     wanted = [(folder.scratch, chosen.disk_bytes + files * _sums_bytes(chosen))]
+    if folder.spread is not None:
+        results = len(chosen.departures) * _bytes_at_end(chosen)
+        wanted = [(folder.scratch, results + files * _sums_bytes(chosen))]
+        if not folder.spread.on_devices:
+            wanted += folder.spread.needed_bytes(chosen.planes * chosen.plane_bytes).items()
     if _device(folder.out) != _device(folder.scratch):
         wanted.append((folder.out, len(chosen.departures) * _bytes_at_end(chosen)))
+    wanted.append((folder.out, chosen.snapshot_bytes))
+    on_device: dict[int, list[tuple[Path, int]]] = {}
     for path, nbytes in wanted:
-        status = os.statvfs(_existing(path))
-        free = status.f_bavail * status.f_frsize
+        on_device.setdefault(_device(path), []).append((path, nbytes))
+    for parts in on_device.values():
+        path, nbytes = parts[0][0], sum(part for _, part in parts)
+        free = free_bytes(path)
         if nbytes > free:
             raise InfeasiblePlan(
                 f"{path} has {format_bytes(free)} of free space and the run needs "
                 f"{format_bytes(nbytes)}; free {format_bytes(nbytes - free)} or name another "
                 "folder with scratch"
             )
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that may still be written where ``folder`` is, or is going to be."""
+    status = os.statvfs(_existing(folder))
+    return status.f_bavail * status.f_frsize
+
+
+def _check_swap(chosen: Plan) -> None:
+    """Raise InfeasiblePlan if what is to be swapped out has no place to go."""
+    if chosen.tier != "swap":
+        return
+    fields = 2 * len(chosen.departures) + sum(level.constant for level in chosen.arrivals)
+    grid = chosen.window_bytes
+    if not chosen.resident:
+        grid += fields * chosen.planes * chosen.plane_bytes
+    needed = grid + chosen.transfer_bytes + chosen.fixed_bytes
+    memory, swap = anonymous_bytes()
+    if needed > memory + swap:
+        raise InfeasiblePlan(
+            f"tier swap keeps {format_bytes(needed)} in memory and swap; {format_bytes(memory)} of "
+            f"memory and {format_bytes(swap)} of swap are free, {format_bytes(memory + swap)} "
+            f"together: add {format_bytes(needed - memory - swap)} of swap, or choose tier mmap or "
+            "direct"
+        )
 
 
 def reserve_results(chosen: Plan, folder: RunFolder) -> None:
@@ -53,11 +89,11 @@ def reserve_results(chosen: Plan, folder: RunFolder) -> None:
 
 
 def _result_bytes(chosen: Plan) -> int:
-    return HEADER_BYTES + chosen.planes * chosen.plane_bytes
+    return HEADER_BYTES + len(chosen.stored) * chosen.plane_bytes
 
 
 def _sums_bytes(chosen: Plan) -> int:
-    return HEADER_BYTES + chosen.planes * chosen.layout.rows * 8
+    return HEADER_BYTES + len(chosen.stored) * len(chosen.stored_rows) * 8
 
 
 def _bytes_at_end(chosen: Plan) -> int:

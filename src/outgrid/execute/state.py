@@ -6,7 +6,9 @@
     SCRATCH/u.0.npy u.1.npy     the two files of every evolving level, roles swapped each sweep
     SCRATCH/h.npy               a coefficient
     ....npy.xxh3                the checksums of the rows of a field, beside it
-    SCRATCH/u.seam.0.npy        what a strip leaves to the next one, of ring 0
+    SCRATCH/u.seam.0.8.1.npy    what a strip leaves to the next one, of ring 0 in sweeps of 8 steps,
+                                in the second of two places
+    SCRATCH/u.ring.0            ring 0 of a window in mapped files
     OUT/u.npy                   the result, renamed from scratch at the end
 
 The manifest is replaced by write, fsync, rename, fsync of the folder: after a crash it is the old
@@ -19,28 +21,43 @@ import io
 import os
 import shutil
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from outgrid.durable import make_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
+from outgrid.execute.places import (
+    OWNER_NAME,
+    SPREAD_SUFFIX,
+    OwnerMark,
+    Spread,
+    read_mark,
+    remove_mark,
+    write_mark,
+)
 from outgrid.plan.lifetime import MOST_RINGS
 from outgrid.plan.model import Arrival
 from outgrid.record import RECORD_NAME, Part
 from outgrid.stencil.problem import PREVIOUS
+from outgrid.storage import Parts
 from outgrid.storage.sums import sums_path
 
 MANIFEST_NAME = "manifest.json"
 TRACES_NAME = "receivers.npy"
+REDUCTIONS_NAME = "reductions.npy"
 SAMPLES_NAME = "samples.npy"
-OWNER_NAME = "owner.json"
-FORMAT = 2
+FORMAT = 3
+READABLE = (2, 3)  # 2: of a sweep that is cut into strips or blocks only the beginning was known
 COPY_BYTES = 4 << 20
+Seam = tuple[str, int, int, int]  # field, ring, depth of the sweep, place
+DIGEST_BYTES = 8
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -51,8 +68,18 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     end. ``steps_done`` is -1 until the initial values are durable. ``parts`` tells what was
     measured up to this state, one entry for each process that worked on the run.
 
-    Of the sweep after it, of ``depth`` steps, the first ``planes`` planes are durable as well, in
-    the files of the other parity; both are 0 where that is not known.
+    ``durable`` is False for a run whose fields are in memory until its end, ``exported`` until
+    the files of its results are complete, where fields are no files that could be renamed.
+    ``spread`` says where fields lie in several places.
+
+    Of the sweep after it, of ``depth`` steps, what its first ``part`` trips leave is durable as
+    well, in the files of the other parity and of seams, and what the next one leaves in planes
+    below ``planes``; all are 0 where that is not known. ``cut`` says what its trips are: () is the
+    whole grid, (rows,) the height of strips, (planes, rows) the size of blocks. Files begin with
+    plane ``first`` of the grid, and with row ``first_row`` of each.
+
+    ``finite`` says that all values are known to be finite: a run may go on being watched. ``ended``
+    says why this state is the last one, where not all steps of the problem are made.
     """
 
     version: str
@@ -64,8 +91,17 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     steps_done: int
     parity: int
     depth: int = 0
+    part: int = 0
     planes: int = 0
+    cut: tuple[int, ...] = ()
+    first: int = 0
+    first_row: int = 0
     parts: tuple[Part, ...] = ()
+    durable: bool = True
+    exported: bool = True
+    spread: Spread | None = None
+    finite: bool = False
+    ended: str = ""
     format: int = FORMAT
 
 
@@ -76,40 +112,39 @@ class _Head(msgspec.Struct, frozen=True):
     version: str
 
 
-class _OwnerMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which run the files in a scratch folder belong to."""
-
-    run: str
-    out: str
-
-
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Where a run keeps its results (``out``) and its working files (``scratch``)."""
+    """Where a run keeps its results (``out``) and its working files (``scratch``).
+
+    Its fields may be ``spread`` over several places; scratch then has what belongs to them.
+    """
 
     out: Path
     scratch: Path
+    spread: Spread | None = None
 
     @classmethod
     def of_manifest(cls, out: Path) -> tuple[RunFolder, Manifest]:
         """The folders of an unfinished run. Raises UsageError where there is none."""
         manifest = cls(out, out).read_manifest()
-        return cls(out, out / manifest.folder), manifest
+        return cls(out, out / manifest.folder, manifest.spread), manifest
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """All folders and devices that working files are in, scratch first."""
+        others = self.spread.paths if self.spread is not None else ()
+        return (self.scratch, *(place for place in others if place != self.scratch))
 
     def create(self, manifest: Manifest) -> None:
-        """Make both folders where they are missing and say whose they are.
+        """Make all folders where they are missing and say whose they are.
 
-        Raises StoreError where they cannot be made, UsageError where another run works in scratch.
+        Raises StoreError where they cannot be made.
         """
         make_folder(self.out)
         make_folder(self.scratch)
         self.write_manifest(manifest)
-        mark = _OwnerMark(manifest.run, os.fspath(self.out.resolve()))
-        path = self.scratch / OWNER_NAME
-        try:
-            replace_file(path, msgspec.json.encode(mark) + b"\n")
-        except OSError as error:
-            raise StoreError("cannot write", path=path, errno=error.errno) from error
+        for place in self.places:
+            write_mark(place, OwnerMark(manifest.run, os.fspath(self.out.resolve())))
 
     def relative_scratch(self) -> str:
         """Scratch as a manifest names it: a run that keeps it inside can be moved as a whole."""
@@ -117,42 +152,51 @@ class RunFolder:
         return os.fspath(scratch.relative_to(out) if scratch.is_relative_to(out) else scratch)
 
     def check_owner(self, manifest: Manifest) -> None:
-        """Raise UsageError unless the files in scratch are those of the manifest's run."""
-        mark = self._owner_mark()
-        if mark is None:
-            raise UsageError(
-                f"{self.scratch} on {socket.gethostname()} does not hold the working files of the "
-                f"run in {self.out}; resume where that folder can be seen"
-            )
-        if mark.run != manifest.run:
-            raise UsageError(
-                f"the files in {self.scratch} belong to another run, the one in {mark.out}; what "
-                f"the run in {self.out} had there is gone"
-            )
-
-    def _owner_mark(self) -> _OwnerMark | None:
-        path = self.scratch / OWNER_NAME
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=_OwnerMark)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise StoreError("cannot read", path=path, errno=error.errno) from error
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path} does not say which run owns this folder: {error}") from None
+        """Raise UsageError unless what is in all places is of the manifest's run."""
+        for place in self.places:
+            mark = read_mark(place)
+            if mark is None:
+                raise UsageError(
+                    f"{place} on {socket.gethostname()} does not hold the working files of the "
+                    f"run in {self.out}; resume where that folder can be seen"
+                )
+            if mark.run != manifest.run:
+                raise UsageError(
+                    f"the files in {place} belong to another run, the one in {mark.out}; what "
+                    f"the run in {self.out} had there is gone"
+                )
 
     def is_mine(self, manifest: Manifest) -> bool:
         """Whether the scratch folder is marked as that of the manifest's run."""
-        mark = self._owner_mark()
+        return self._owns(self.scratch, manifest)
+
+    @staticmethod
+    def _owns(place: Path, manifest: Manifest) -> bool:
+        mark = read_mark(place)
         return mark is not None and mark.run == manifest.run
+
+    def working(self, arrival: Arrival, parity: int) -> Path:
+        """The name of the field that a level is kept in: its file, or that of its checksums."""
+        path = self.path(arrival, parity)
+        return path if self.spread is None else path.with_suffix(SPREAD_SUFFIX)
+
+    def parts(self, path: Path) -> Parts | None:
+        """Where the field of that name is spread to, None for a file."""
+        if self.spread is None or path.name not in self.spread.names:
+            return None
+        return self.spread.parts(path.name)
 
     def path(self, arrival: Arrival, parity: int) -> Path:
         """The working file of a level; a constant field has one for both parities."""
         return self.scratch / f"{level_name(arrival)}{'' if arrival.constant else f'.{parity}'}.npy"
 
-    def seam(self, field: str, ring: int) -> Path:
-        """The working file of the seams of a ring."""
-        return self.scratch / f"{field}.seam.{ring}.npy"
+    def seam(self, field: str, ring: int, depth: int, place: int) -> Path:
+        """The working file of the seams of a ring in sweeps of ``depth`` steps."""
+        return self.scratch / f"{field}.seam.{ring}.{depth}.{place}.npy"
+
+    def ring(self, field: str, index: int) -> Path:
+        """The file of a ring of the window, where it is mapped."""
+        return self.scratch / f"{field}.ring.{index}"
 
     def result(self, arrival: Arrival) -> Path:
         """Where the final values of an evolving level go."""
@@ -171,17 +215,22 @@ class RunFolder:
             raise StoreError("cannot read the manifest", path=path, errno=error.errno) from error
         try:
             head = msgspec.json.decode(text, type=_Head)
-            if head.format != FORMAT:
+            if head.format not in READABLE:
                 raise UsageError(
                     f"{path} has format {head.format}, written by outgrid {head.version}; this "
-                    f"version reads format {FORMAT}: resume the run with that version"
+                    f"version reads formats {READABLE[0]} to {FORMAT}: resume the run with that "
+                    "version"
                 )
             found = msgspec.json.decode(text, type=Manifest)
+            found = msgspec.structs.replace(found, format=FORMAT)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UsageError(f"{path} is not a manifest of this version: {error}") from None
         except RecursionError:
             raise UsageError(f"{path} is not a manifest: it is nested too deeply") from None
-        _check_names(path, (*found.files, *found.results))
+        spread = found.spread
+        _check_names(path, (*found.files, *found.results, *(spread.names if spread else ())))
+        if spread is not None:
+            spread.check(path)
         return found
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -192,11 +241,21 @@ class RunFolder:
         except OSError as error:
             raise StoreError("cannot commit", path=path, errno=error.errno) from error
 
-    def check_free(self, levels: tuple[Arrival, ...]) -> None:
-        """Raise UsageError if a file that the run is going to make exists already."""
-        names = self.result_names(levels)
-        found = [self.out / name for name in (*names, RECORD_NAME, MANIFEST_NAME, TRACES_NAME)]
-        found += [self.scratch / name for name in self.working_names(levels)]
+    def check_free(
+        self,
+        levels: tuple[Arrival, ...],
+        beside: tuple[str, ...] = (),
+        seams: Iterable[Seam] = (),
+    ) -> None:
+        """Raise UsageError if a file that the run is going to make exists already.
+
+        ``beside`` are the files that it leaves beside its fields.
+        """
+        names = (*self.result_names(levels), *beside)
+        others = (RECORD_NAME, MANIFEST_NAME, TRACES_NAME, REDUCTIONS_NAME)
+        found = [self.out / name for name in (*names, *others)]
+        found += [self.scratch / name for name in self.working_names(levels, seams)]
+        found += self.spread.files() if self.spread is not None else []
         for path in found:
             if path.exists() or path.is_symlink():
                 hint = "outgrid resume continues an unfinished run; " if self._resumable() else ""
@@ -204,23 +263,31 @@ class RunFolder:
                     f"{path} exists and is not overwritten; {hint}choose another folder with "
                     "--out, or remove it"
                 )
-        mark = self._owner_mark()
-        if mark is not None:
-            raise UsageError(
-                f"{self.scratch} is in use by the run in {mark.out}; choose another folder with "
-                f"--scratch, or clear it with outgrid clean {mark.out}"
-            )
+        for place in self.places:
+            mark = read_mark(place)
+            if mark is not None:
+                raise UsageError(
+                    f"{place} is in use by the run in {mark.out}; choose another folder with "
+                    f"--scratch, or clear it with outgrid clean {mark.out}"
+                )
 
     def _resumable(self) -> bool:
         return (self.out / MANIFEST_NAME).exists()
 
-    def working_names(self, levels: tuple[Arrival, ...]) -> tuple[str, ...]:
-        """Names of all files that the run makes in scratch."""
+    def working_names(
+        self, levels: tuple[Arrival, ...], seams: Iterable[Seam] = ()
+    ) -> tuple[str, ...]:
+        """Names of all files that a process makes in scratch, those of its ``seams`` included."""
         files = dict.fromkeys(self.path(level, parity) for level in levels for parity in (0, 1))
-        files |= {
-            self.seam(level.field, ring): None for level in levels for ring in range(MOST_RINGS)
-        }
-        return tuple(name for path in files for name in (path.name, sums_path(path).name))
+        files |= {self.seam(*key): None for key in seams}
+        files |= {self.working(level, parity): None for level in levels for parity in (0, 1)}
+        rings = dict.fromkeys(
+            self.ring(level.field, ring).name for level in levels for ring in range(MOST_RINGS)
+        )
+        return (
+            *(name for path in files for name in (path.name, sums_path(path).name)),
+            *rings,
+        )
 
     def result_names(self, levels: tuple[Arrival, ...]) -> tuple[str, ...]:
         """Names of the fields that the run leaves in the end, and of their checksums."""
@@ -244,23 +311,35 @@ class RunFolder:
         return fields
 
     def write_samples(self, samples: NDArray[np.float64]) -> None:
-        """Keep what receivers saw so far, durably."""
-        self._write_array(self._samples_so_far(), samples)
+        """Keep what was seen in each step so far, durably: an array as in a .npy file, its XXH3."""
+        content = _npy_bytes(samples)
+        self._replace(self._samples_so_far(), content + xxhash.xxh3_64_digest(content))
 
     def read_samples(self) -> NDArray[np.float64] | None:
         """What receivers saw before the last commit; None for a run that has just begun."""
         path = self._samples_so_far()
-        return np.load(path) if path.exists() else None
+        try:
+            text = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError("cannot read", path=path, errno=error.errno) from error
+        content, digest = text[:-DIGEST_BYTES], text[-DIGEST_BYTES:]
+        if xxhash.xxh3_64_digest(content) != digest:
+            raise StoreError("what receivers saw did not come back as written", path=path)
+        return np.load(io.BytesIO(content))
 
     def place_traces(self, traces: NDArray[np.float64]) -> None:
         """Leave the traces of a finished run."""
-        self._write_array(self.out / TRACES_NAME, traces)
+        self._replace(self.out / TRACES_NAME, _npy_bytes(traces))
 
-    def _write_array(self, path: Path, array: NDArray[np.float64]) -> None:
-        content = io.BytesIO()
-        np.save(content, array)
+    def place_reductions(self, reductions: NDArray[np.void]) -> None:
+        """Leave the reductions of a finished run: a structured array, a named column for each."""
+        self._replace(self.out / REDUCTIONS_NAME, _npy_bytes(reductions))
+
+    def _replace(self, path: Path, content: bytes) -> None:
         try:
-            replace_file(path, content.getvalue())
+            replace_file(path, content)
         except OSError as error:
             raise StoreError("cannot write", path=path, errno=error.errno) from error
 
@@ -271,6 +350,9 @@ class RunFolder:
         """Remove everything that the manifest owns but results, and at last the manifest."""
         for path in self.owned(manifest):
             path.unlink(missing_ok=True)
+        for place in self.places[1:]:
+            if self._owns(place, manifest):
+                remove_mark(place)
         if self.scratch.is_dir() and not any(self.scratch.iterdir()):
             self.scratch.rmdir()
         (self.out / MANIFEST_NAME).unlink(missing_ok=True)
@@ -281,12 +363,22 @@ class RunFolder:
 
         Those in scratch count only while the folder is marked as this run's.
         """
-        beside = [MANIFEST_NAME, RECORD_NAME, TRACES_NAME, SAMPLES_NAME, *manifest.results]
+        beside = [MANIFEST_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, SAMPLES_NAME]
+        beside += manifest.results
         found = [self.out / f"{name}.new" for name in beside]
+        if self.spread is not None:
+            mine = {place for place in self.places if self._owns(place, manifest)}
+            found += [path for path in self.spread.files() if path.parent in mine]
         if self.is_mine(manifest):
             names = (*manifest.files, f"{OWNER_NAME}.new", OWNER_NAME)  # the mark goes last
             found += [self.scratch / name for name in names]
         return [path for path in found if path.exists() or path.is_symlink()]
+
+
+def _npy_bytes(array: NDArray[Any]) -> bytes:
+    content = io.BytesIO()
+    np.save(content, array)
+    return content.getvalue()
 
 
 def _check_names(path: Path, names: tuple[str, ...]) -> None:
@@ -299,6 +391,11 @@ def _check_names(path: Path, names: tuple[str, ...]) -> None:
 def is_seam(name: str) -> bool:
     """Whether a working file holds seams, which mean nothing beyond their sweep."""
     return ".seam." in name
+
+
+def at_start_of_sweep(manifest: Manifest) -> Manifest:
+    """The manifest without what is known of the sweep after its state."""
+    return msgspec.structs.replace(manifest, depth=0, part=0, planes=0, cut=())
 
 
 def level_name(arrival: Arrival) -> str:

@@ -68,9 +68,11 @@ class Stop:
                 signal.signal(number, old)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        if not self.listening or self._reason is not None:
-            raise Interrupted(number)
+        first = self._reason is None
+        # What is raised here may get lost, in a destructor for one: then the next slab stops.
         self.request(signal.Signals(number).name)
+        if not (self.listening and first):
+            raise Interrupted(number)
 
 
 def scheduler_seconds_left(environ: dict[str, str] | None = None) -> float:

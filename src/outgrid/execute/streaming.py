@@ -11,12 +11,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.comm import Comm, Serial
 from outgrid.errors import ExecutionError, Stopped, StoreError
+from outgrid.execute.exchange import Exchange
 from outgrid.execute.gates import Watermarks
-from outgrid.execute.kernel import Kernel
 from outgrid.execute.stop import Stop
-from outgrid.execute.window import Window
+from outgrid.plan.ending import last_moves
 from outgrid.plan.model import Plan
 from outgrid.plan.program import (
     Advance,
@@ -24,21 +29,49 @@ from outgrid.plan.program import (
     Gate,
     Get,
     Instruction,
+    Mark,
     Move,
+    Point,
     Put,
+    Receive,
+    Send,
+    place_planes,
     place_rows,
     program,
     row_updates,
+    seam_place,
 )
-from outgrid.storage import Completion, Planes, Store, Transfers
+from outgrid.storage import Completion, Planes, Store
 
-# A request that takes longer than this has gone missing; a run that waits for it says so.
-STUCK_SECONDS = 300.0
 TURN_SECONDS = 1.0  # after which a run that waits looks whether it has to stop
 PROGRESS_SECONDS = 0.25
+POLL_SECONDS = 1e-3  # between two looks for messages of other ranks
 
 StoreKey = tuple[str, int, int]  # field, level, state modulo 2
-SeamKey = tuple[str, int]  # field, ring
+SeamKey = tuple[str, int, int, int]  # field, ring, depth of the sweep, place
+
+
+class Updates(Protocol):
+    """Whoever carries out advances on the planes of a window of its kind."""
+
+    def advance(self, plan: Plan, window: Any, instruction: Advance) -> None: ...
+
+
+class Places(Protocol):
+    """A window: where the rows of a move lie in it, plane by plane."""
+
+    def addresses(self, move: Move) -> NDArray[np.int64]: ...
+
+
+class Tickets(Protocol):
+    """The transfers that the stores were made with."""
+
+    def poll(self) -> list[Completion]: ...
+    def wait(self, timeout_seconds: float) -> list[Completion]: ...
+    def abandon(self) -> None: ...
+
+
+W = TypeVar("W", bound=Places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +90,14 @@ class Progress:
     wait_seconds: float
 
 
+# What a run may wait for: data that is read, data that is written, planes of other ranks, and other
+# ranks that have not come as far.
+CAUSES = ("get", "put", "exchange", "agree")
+
+
 @dataclass(slots=True)
 class Tally:
-    """What the executor measured."""
+    """What the executor measured. ``waited_for`` has seconds by cause, to the very end."""
 
     seconds: float = 0.0
     compute_seconds: float = 0.0
@@ -68,47 +106,62 @@ class Tally:
     written_bytes: int = 0
     row_updates: int = 0
     waits: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    waited_for: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0.0))
 
 
 def stream(
     plan: Plan,
-    kernel: Kernel,
-    window: Window,
+    kernel: Updates,
+    window: W,
     stores: Mapping[StoreKey, Store],
-    transfers: Transfers,
-    committed: Callable[[int, int], None],
+    transfers: Tickets,
+    committed: Callable[[Point], None],
     progress: Callable[[Progress], None] | None = None,
-    leaving: Callable[[Put, Window], None] | None = None,
+    leaving: Callable[[Put, W], None] | None = None,
     instructions: Iterable[Instruction] | None = None,
     tally: Tally | None = None,
     stop: Stop | None = None,
     seams: Mapping[SeamKey, Store] | None = None,
+    comm: Comm | None = None,
+    until: Callable[[int], Plan | None] | None = None,
 ) -> Tally:
     """Run the whole program, counting into ``tally`` (which ``committed`` may look at).
 
+    ``comm`` leads to the other ranks, where there are any.
+
     ``seams`` are the stores of the seams where there are strips.
 
-    ``committed(state, planes)`` is called when that many planes of ``state`` are durable in its
-    stores and has to make that known durably, all planes being the whole state; ``leaving`` sees
-    each put before it starts. Raises StoreError where a transfer failed, ExecutionError where the
-    program cannot go on, and Stopped where ``stop`` asks for it between two slabs.
+    ``until(sweeps)`` is asked when so many sweeps are computed, unless they are all. The plan that
+    it gives back is the one to end with: of these sweeps, and no others.
+
+    ``committed(point)`` is called when everything up to a point is durable in its stores and has to
+    make that known durably; ``leaving`` sees each put before it starts. Raises StoreError where a
+    transfer failed, ExecutionError where the program cannot go on, and Stopped where ``stop`` asks
+    for it between two slabs.
     """
     run = _Run(plan, kernel, window, stores, transfers, committed, progress, leaving, seams or {})
     run.tally, run.stop = tally or run.tally, stop or run.stop
-    return run.obey(program(plan) if instructions is None else instructions)
+    run.until = until
+    run.exchange = Exchange(plan, window.addresses, comm or Serial())
+    try:
+        return run.obey(program(plan) if instructions is None else instructions)
+    finally:
+        run.exchange.release()
 
 
-class _Run:
+class _Run(Generic[W]):
     def __init__(
         self,
         plan: Plan,
-        kernel: Kernel,
-        window: Window,
+        kernel: Updates,
+        window: W,
         stores: Mapping[StoreKey, Store],
-        transfers: Transfers,
-        committed: Callable[[int, int], None],
+        transfers: Tickets,
+        committed: Callable[[Point], None],
         progress: Callable[[Progress], None] | None,
-        leaving: Callable[[Put, Window], None] | None,
+        leaving: Callable[[Put, W], None] | None,
         seams: Mapping[SeamKey, Store],
     ) -> None:
         self.plan, self.kernel, self.window = plan, kernel, window
@@ -118,9 +171,15 @@ class _Run:
         self.tally, self.stop = Tally(), Stop()
         self.slowest_seconds = 0.0  # of a slab, with waiting
         self.stopping = False
-        # How far each level of a state has left, and what was committed last.
-        self.leaves: dict[tuple[int, str, int], int] = {}
-        self.last_commit = (0, plan.planes)
+        self.until: Callable[[int], Plan | None] | None = None
+        self.computed = 0  # sweeps
+        # How far everything is written, and how far that is known durably.
+        self.reached = self.kept = Point(0, plan.begin_part, plan.begin_planes)
+        self.ahead: deque[Mark] = deque()
+        self.unflushed: set[SeamKey] = set()
+        self.origin = plan.stored.start, plan.stored_rows.start
+        self.exchange = Exchange(plan, window.addresses, Serial())
+        self.agreeing: Commit | None = None  # other ranks have not all come as far
         self.gets: deque[Get] = deque()
         self.puts: deque[Put] = deque()
         self.commits: deque[Commit] = deque()
@@ -138,20 +197,83 @@ class _Run:
                     self.puts.append(instruction)
                 case Commit():
                     self.commits.append(instruction)
+                case Mark():
+                    self.ahead.append(instruction)
+                case Send() | Receive():
+                    self.exchange.queue(instruction)
                 case Advance():
+                    ending = self._ending(instruction)
+                    if ending is not None:
+                        self._end(ending)
+                        break
                     self._advance(instruction)
-        while self.gets or self.puts or self.commits or self.flying or self.flushing:
-            self._wait()
+        while self._unfinished:
+            self._wait_for("put" if self.flying or self.flushing else "agree")
+        self.tally.sent_bytes = self.exchange.sent_bytes
+        self.tally.received_bytes = self.exchange.received_bytes
         self.tally.seconds = time.perf_counter() - self.started
         return self.tally
+
+    def _ending(self, advance: Advance) -> Plan | None:
+        """The plan to end with before an advance, if it is the first one behind some sweep."""
+        begun = min((part.trip.sweep for part in advance.parts), default=0)
+        while self.until is not None and self.computed < begun:
+            self.computed += 1
+            ending = self.until(self.computed)
+            if ending is not None:
+                return ending
+        return None
+
+    def _end(self, ending: Plan) -> None:
+        """Let go of what belongs to later sweeps, and take the last state out of the window.
+
+        Sweeps of a grid that is streamed overlap: of later ones planes are on their way in and
+        out. Their files are those that the state before the last one was in.
+        """
+        last = len(ending.kept)
+        self.gets.clear()
+        self.puts = deque(put for put in self.puts if put.state <= last and not put.seam)
+        self.commits = deque(each for each in self.commits if each.point.state <= last)
+        if ending.resident and ending.sweeps not in self.plan.kept:
+            for each in last_moves(ending):
+                if isinstance(each, Put):
+                    self.puts.append(each)
+                else:
+                    self.commits.append(each)
+        self.plan = ending
+
+    @property
+    def _unfinished(self) -> bool:
+        queued = self.gets or self.puts or self.commits or self.exchange.pending
+        return bool(queued or self.flying or self.flushing or self.agreeing)
+
+    def _wait_for(self, cause: str) -> None:
+        """Wait, and count it as waiting for ``cause``."""
+        begin = time.perf_counter()
+        self._wait()
+        self.tally.waited_for[cause] += time.perf_counter() - begin
+
+    def _cause(self, gate: Gate) -> str:
+        """What of `CAUSES` an instruction waits for, perhaps by way of others."""
+        if self.marks.got.count < gate.got:
+            return self._cause(self.gets[0].gate) if self._closed(self.gets) else "get"
+        if self.marks.committed.count < gate.committed:
+            return "agree" if self.agreeing else "put"
+        if self.marks.put.count < gate.put:
+            return self._cause(self.puts[0].gate) if self._closed(self.puts) else "put"
+        return "exchange"
+
+    def _closed(self, queue: deque[Get] | deque[Put]) -> bool:
+        return bool(queue) and not self.marks.open(queue[0].gate)
 
     def _advance(self, advance: Advance) -> None:
         self._stop_if_due()
         self._settle(self.transfers.poll())
+        self._settle_messages()
         self._start_all()
         waiting = time.perf_counter()
         while not self.marks.open(advance.gate):
-            self._wait()
+            self._wait_for(self._cause(advance.gate))
         begin = time.perf_counter()
         self.kernel.advance(self.plan, self.window, advance)
         end = time.perf_counter()
@@ -167,19 +289,37 @@ class _Run:
     def _wait(self) -> None:
         """Start what may start, then wait for a transfer to end."""
         self._start_all()
+        if self.exchange.moving:
+            self._look_around()
+            return
         if not self.flying and not self.flushing:
             heads = [queue[0] for queue in (self.gets, self.puts, self.commits) if queue]
             waits = "; ".join(f"{head} waits for {self.marks.missing(head.gate)}" for head in heads)
             raise ExecutionError(f"the program cannot go on: {waits or 'nothing is under way'}")
-        waited = 0.0
-        while not (done := self.transfers.wait(min(TURN_SECONDS, STUCK_SECONDS - waited))):
+        while not (done := self.transfers.wait(TURN_SECONDS)):
             self._stop_if_due()
-            waited += TURN_SECONDS
-            if waited >= STUCK_SECONDS:
-                self.transfers.abandon()  # else letting go would wait for them as well
-                raise ExecutionError(f"no transfer ended for {waited:g} s; {self._under_way()}")
         self._settle(done)
         self._start_all()
+
+    def _look_around(self) -> None:
+        """Wait a moment for transfers, while messages of other ranks are under way as well."""
+        if self.flying or self.flushing:
+            self._settle(self.transfers.wait(POLL_SECONDS))
+        else:
+            time.sleep(POLL_SECONDS)
+        self._stop_if_due()
+        self._settle_messages()
+        self._start_all()
+
+    def _settle_messages(self) -> None:
+        for move in self.exchange.ended():
+            if isinstance(move, Send):
+                self.marks.sent.complete(move.index)
+            else:
+                self._start(move)
+        if self.agreeing is not None and self.exchange.agreed:
+            self.marks.committed.complete(self.agreeing.index)
+            self.agreeing = None
 
     def _stop_if_due(self) -> None:
         reason = self.stop.due(2 * self.slowest_seconds)
@@ -191,24 +331,14 @@ class _Run:
     def _keep_what_is_there(self) -> None:
         """Let what is under way end, and commit as much of the state being written as is there."""
         self.gets.clear()
+        self._start_all()
         while self.flying or self.flushing:
             self._wait()
-        if self.plan.commit_planes and self.leaves:
-            state = max(state for state, _, _ in self.leaves)
-            keys = [(state, each.field, each.level) for each in self.plan.departures]
-            planes = min(self.leaves.get(key, 0) for key in keys)
-            if (state, planes) > self.last_commit and planes:
-                gate = Gate(put=self.marks.put.count)
-                self.commits.clear()
-                self.commits.append(Commit(self.marks.committed.count, state, planes, gate))
-                while self.commits:
-                    self._wait()
-
-    def _under_way(self) -> str:
-        """The transfers under way, each with its file."""
-        words = [f"{_words(move)} ({store.name})" for move, store in self.flying.values()]
-        words += [f"flushing {store.name}" for store in self.flushing.values()]
-        return "under way: " + ", ".join(words)
+        if self.reached > self.kept:
+            self.commits.clear()
+            self.commits.append(Commit(self.marks.committed.count, self.reached, Gate()))
+            while self.commits:
+                self._wait()
 
     def _start_all(self) -> None:
         while self.gets and self.marks.open(self.gets[0].gate):
@@ -217,27 +347,44 @@ class _Run:
             put = self.puts.popleft()
             if self.leaving is not None:
                 self.leaving(put, self.window)
-            if not put.seam:
-                self.leaves[put.state, put.field, put.level] = put.last
             self._start(put)
-        if self.commits and not self.flushing and self.marks.open(self.commits[0].gate):
+        while self.ahead and self.marks.open(self.ahead[0].gate):
+            self.reached = self.ahead.popleft().point
+        self.exchange.start(self.marks)
+        if not self.commits or self.flushing or self.agreeing:
+            return
+        if self.marks.open(self.commits[0].gate):
             self._flush(self.commits[0])
 
     def _start(self, move: Move) -> None:
         store = (
-            self.seams[move.field, move.ring]
+            self.seams[seam_place(self.plan, move)]
             if move.seam
             else self.stores[move.field, move.level, move.state % 2]
         )
-        planes = Planes(self.window.addresses(move), self.plan.layout.row_stride_bytes)
+        if isinstance(move, Receive):
+            memory = self.exchange.source(move)
+        else:
+            memory = Planes(self.window.addresses(move), self.plan.layout.row_stride_bytes)
         act = store.get if isinstance(move, Get) else store.put
-        rows = place_rows(self.plan, move)
-        self.flying[act(range(move.first, move.last), rows, planes)] = (move, store)
+        where = place_planes(self.plan, move), place_rows(self.plan, move)
+        planes, rows = (
+            range(cells.start - origin, cells.stop - origin)
+            for cells, origin in zip(where, self.origin, strict=True)
+        )
+        self.flying[act(planes, rows, memory)] = (move, store)
 
     def _flush(self, commit: Commit) -> None:
-        """Make what was written to the files of a state durable, all of them at once."""
-        for departure in self.plan.departures:
-            store = self.stores[departure.field, departure.level, commit.state % 2]
+        """Make what was written to the files of a state durable, all of them at once.
+
+        So are seams where a restart may need them.
+        """
+        state = commit.point.begun % 2
+        stores = [self.stores[each.field, each.level, state] for each in self.plan.departures]
+        if self.plan.commit_planes:
+            stores += [self.seams[key] for key in sorted(self.unflushed)]
+            self.unflushed.clear()
+        for store in stores:
             self.flushing[store.flush()] = store
 
     def _settle(self, done: Iterable[Completion]) -> None:
@@ -248,9 +395,11 @@ class _Run:
                 if not self.flushing:
                     commit = self.commits.popleft()
                     self.tally.seconds = time.perf_counter() - self.started
-                    self.committed(commit.state, commit.planes)
-                    self.last_commit = commit.state, commit.planes
-                    self.marks.committed.complete(commit.index)
+                    self.committed(commit.point)
+                    self.kept = commit.point
+                    self.agreeing = commit
+                    self.exchange.agree()
+                    self._settle_messages()
             elif completion.ticket in self.flying:
                 move, store = self.flying.pop(completion.ticket)
                 self._settle_move(completion, move, store)
@@ -261,9 +410,15 @@ class _Run:
             _check(completion, store, _words(move))
             self.tally.read_bytes += moved
             self.marks.got.complete(move.index)
+            return
+        _check(completion, store, _words(move))
+        self.tally.written_bytes += moved
+        if isinstance(move, Receive):
+            self.exchange.written(move)
+            self.marks.received.complete(move.index)
         else:
-            _check(completion, store, _words(move))
-            self.tally.written_bytes += moved
+            if move.seam:
+                self.unflushed.add(seam_place(self.plan, move))
             self.marks.put.complete(move.index)
 
     def _progress(self, advance: Advance) -> Progress:

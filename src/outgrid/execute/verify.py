@@ -10,10 +10,11 @@ import numpy as np
 
 from outgrid.errors import Error, StoreError, UsageError
 from outgrid.execute.lock import RunLock
+from outgrid.execute.places import SPREAD_SUFFIX
 from outgrid.execute.state import MANIFEST_NAME, RunFolder, is_seam
 from outgrid.native import Buffer
 from outgrid.record import RECORD_NAME, read_record
-from outgrid.storage import DirectStore, Planes, Transfers
+from outgrid.storage import DirectStore, Parts, Planes, SpreadStore, Transfers
 from outgrid.storage.sums import sums_digest, sums_path
 
 CHUNK_BYTES = 16 << 20
@@ -26,6 +27,15 @@ class Verified:
     files: tuple[Path, ...]
     nbytes: int
     errors: tuple[Error, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field to be read, in a file or in parts, unless something is wrong with it already."""
+
+    path: Path
+    parts: Parts | None = None
+    wrong: Error | None = None
 
 
 def verify(out: Path, seen: Callable[[Path, int, int], None] | None = None) -> Verified:
@@ -42,16 +52,21 @@ def verify(out: Path, seen: Callable[[Path, int, int], None] | None = None) -> V
         return _verify(_working_files(out), seen)
 
 
-def _results(out: Path) -> Iterator[tuple[Path, Error | None]]:
+def _results(out: Path) -> Iterator[_Field]:
     """The fields of a finished run, and whether their checksums are those of its record."""
     record = read_record(out)
     if not record.checksums:
         raise UsageError(f"the record in {out} holds no checksums: an older version wrote it")
     for name, file in record.fields.items():
         path = out / file
-        if Path(file).name != file:
+        if not _is_inside(Path(file)):
             raise UsageError(f"the record in {out} names a file {file!r} outside of it")
-        yield path, _compare_digest(path, record.checksums.get(name, ""))
+        yield _Field(path, wrong=_compare_digest(path, record.checksums.get(name, "")))
+
+
+def _is_inside(file: Path) -> bool:
+    """Whether a relative path stays in its folder, one level down at most, as those of ranks do."""
+    return not file.is_absolute() and ".." not in file.parts and 1 <= len(file.parts) <= 2
 
 
 def _compare_digest(path: Path, expected: str) -> Error | None:
@@ -67,39 +82,44 @@ def _compare_digest(path: Path, expected: str) -> Error | None:
     )
 
 
-def _working_files(out: Path) -> Iterator[tuple[Path, Error | None]]:
+def _working_files(out: Path) -> Iterator[_Field]:
     """The files that hold the last durable state of an unfinished run."""
     folder, manifest = RunFolder.of_manifest(out)
     folder.check_owner(manifest)
     if manifest.steps_done < 0:
         raise UsageError(f"the run in {out} has no durable state yet: there is nothing to verify")
     for name in manifest.files:
-        durable = not (is_seam(name) or name.endswith(f".{1 - manifest.parity}.npy"))
-        if durable and name.endswith(".npy"):
-            yield folder.scratch / name, None
+        path = folder.scratch / name
+        durable = not (is_seam(name) or path.stem.endswith(f".{1 - manifest.parity}"))
+        kept = SPREAD_SUFFIX if folder.spread is not None else ".npy"
+        if durable and path.suffix == kept and (folder.spread is None or folder.parts(path)):
+            yield _Field(path, folder.parts(path))
 
 
-def _verify(
-    files: Iterator[tuple[Path, Error | None]], seen: Callable[[Path, int, int], None] | None
-) -> Verified:
+def _verify(files: Iterator[_Field], seen: Callable[[Path, int, int], None] | None) -> Verified:
     paths: list[Path] = []
     errors: list[Error] = []
     nbytes = 0
-    for path, wrong in files:
-        paths.append(path)
-        if wrong is not None:
-            errors.append(wrong)
+    for field in files:
+        paths.append(field.path)
+        if field.wrong is not None:
+            errors.append(field.wrong)
             continue
         try:
-            nbytes += _read(path, errors, seen)
+            nbytes += _read(field, errors, seen)
         except (UsageError, StoreError) as error:
             errors.append(error)
     return Verified(tuple(paths), nbytes, tuple(errors))
 
 
-def _read(path: Path, errors: list[Error], seen: Callable[[Path, int, int], None] | None) -> int:
+def _read(field: _Field, errors: list[Error], seen: Callable[[Path, int, int], None] | None) -> int:
+    path = field.path
     with Transfers() as transfers:
-        store = DirectStore.open(path, transfers, sums=True)
+        store = (
+            DirectStore.open(path, transfers, sums=True)
+            if field.parts is None
+            else SpreadStore.reopen(path, transfers, field.parts, sums=True)
+        )
         per_chunk = max(1, min(store.planes, CHUNK_BYTES // max(1, store.plane_bytes)))
         buffer = Buffer(max(1, per_chunk * store.plane_bytes))
         addresses = buffer.address + store.plane_bytes * np.arange(per_chunk, dtype=np.int64)

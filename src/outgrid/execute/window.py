@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outgrid.native import Buffer, as_array
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
@@ -20,37 +21,79 @@ def touch_alone(buffer: Buffer) -> None:
     as_array(buffer, np.uint8)[::PAGE_BYTES] = 0
 
 
-class Window:
-    """One buffer per ring. Slot ``Z mod planes`` of a ring holds plane Z of the stream.
+def ring_bytes(plan: Plan, ring: Ring) -> int:
+    """Memory that a ring takes."""
+    return ring.planes * plan.layout.pitch_bytes + 2 * GUARD_BYTES
 
-    ``touch`` writes to all pages of a buffer for the first time.
+
+class Rings:
+    """Where planes lie: slot ``Z mod planes`` of a ring holds plane Z of the stream.
+
+    ``addresses`` are those of the memory of the plan's rings. ``lay`` puts a table of addresses
+    where the updates can read it, and says where it then lies.
     """
 
-    def __init__(self, plan: Plan, touch: Callable[[Buffer], None] | None = None) -> None:
+    def __init__(
+        self, plan: Plan, addresses: Sequence[int], lay: Callable[[NDArray[np.int64]], int]
+    ) -> None:
         self._plan = plan
-        self._rings = {(ring.field, ring.index): ring for ring in plan.rings}
-        self._buffers = [
-            Buffer(ring.planes * plan.layout.pitch_bytes + 2 * GUARD_BYTES) for ring in plan.rings
-        ]
-        for buffer in self._buffers:
-            # Memory is given page by page at the first touch, which may cost seconds per GiB: once,
-            # here, and not in the first sweep. Only what the plan counts is touched.
-            (touch or touch_alone)(buffer)
         # Addresses of the slots, twice in a row, so that any range of planes is a range of entries.
-        self._tables: dict[tuple[str, int], np.ndarray] = {}
-        for ring, buffer in zip(plan.rings, self._buffers, strict=True):
+        self._tables: dict[tuple[str, int], NDArray[np.int64]] = {}
+        self._lying: dict[tuple[str, int], int] = {}
+        for ring, address in zip(plan.rings, addresses, strict=True):
             slots = np.arange(2 * ring.planes, dtype=np.int64) % ring.planes
-            table = buffer.address + GUARD_BYTES + slots * plan.layout.pitch_bytes
+            table = address + GUARD_BYTES + slots * plan.layout.pitch_bytes
             self._tables[ring.field, ring.index] = table
+            self._lying[ring.field, ring.index] = lay(table)
+        self._rings = {(ring.field, ring.index): ring for ring in plan.rings}
 
-    def addresses(self, move: Move) -> np.ndarray:
+    def addresses(self, move: Move) -> NDArray[np.int64]:
         """Addresses of the first row of ``move`` in each of its planes."""
-        table = self._tables[move.field, move.ring]
         ring = self._rings[move.field, move.ring]
         slot = (self._plan.slot_origin(move.trip) + move.first) % ring.planes
         row = move.rows.start - self._plan.row_origin(move.trip)
         offset_bytes = row * self._plan.layout.row_stride_bytes
+        table = self._tables[move.field, move.ring]
         return table[slot : slot + move.last - move.first] + offset_bytes
+
+    def plane_tables(self, trip: Trip, front: int) -> NDArray[np.int64]:
+        """Per ring the address of a table in which entry z is plane z of ``trip``.
+
+        Valid for the planes that a slab from ``front`` on touches. One int64 per ring, in the
+        order of the plan's rings.
+        """
+        return np.array([self._table(r, trip, front) for r in self._plan.rings], dtype=np.int64)
+
+    def _table(self, ring: Ring, trip: Trip, front: int) -> int:
+        lowest = self._plan.lowest_plane(ring, trip, front)
+        slot = (self._plan.slot_origin(trip) + lowest) % ring.planes
+        return self._lying[ring.field, ring.index] + 8 * (slot - lowest)
+
+
+class Window(Rings):
+    """One buffer per ring, in the memory of the process.
+
+    ``touch`` writes to all pages of a buffer for the first time; ``take`` gets the memory of a
+    ring, of so many bytes.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        touch: Callable[[Buffer], None] | None = None,
+        take: Callable[[Ring, int], Buffer] | None = None,
+    ) -> None:
+        self._buffers: list[Buffer] = []
+        for ring in plan.rings:
+            nbytes = ring_bytes(plan, ring)
+            self._buffers.append(take(ring, nbytes) if take is not None else Buffer(nbytes))
+        if not plan.in_place:
+            for buffer in self._buffers:
+                # Memory is given page by page at the first touch, which may cost seconds per GiB:
+                # once, here, and not in the first sweep. Only what the plan counts is touched.
+                (touch or touch_alone)(buffer)
+        addresses = [buffer.address for buffer in self._buffers]
+        super().__init__(plan, addresses, lambda table: table.ctypes.data)
 
     def views(self, move: Move) -> list[np.ndarray]:
         """The rows of ``move``, plane by plane, as arrays on the window's own memory."""
@@ -72,19 +115,6 @@ class Window:
             buffer, self._plan.dtype, offset_bytes=address - buffer.address, count=rows * columns
         )
         return cells.reshape(rows, columns)[:, : self._plan.shape[-1]]
-
-    def plane_tables(self, trip: Trip, front: int) -> np.ndarray:
-        """Per ring the address of a table in which entry z is plane z of ``trip``.
-
-        Valid for the planes that a slab from ``front`` on touches. One int64 per ring, in the
-        order of the plan's rings.
-        """
-        return np.array([self._table(r, trip, front) for r in self._plan.rings], dtype=np.int64)
-
-    def _table(self, ring: Ring, trip: Trip, front: int) -> int:
-        lowest = self._plan.lowest_plane(ring, trip, front)
-        slot = (self._plan.slot_origin(trip) + lowest) % ring.planes
-        return self._tables[ring.field, ring.index].ctypes.data + 8 * (slot - lowest)
 
     def fill(self, noise: np.random.Generator) -> None:
         """Set all cells to numbers in [0, 1), the same block of them again and again."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Machine
 from outgrid.plan.blocks import Blocks, paper_block
 from outgrid.plan.calibration import Calibration
+from outgrid.plan.commits import Begin, commit_planes
 from outgrid.plan.cost import rates, transfer_seconds, updates_per_second
 from outgrid.plan.layout import describe, layout
 from outgrid.plan.lifetime import ring_count
 from outgrid.plan.model import Layout, Plan, Prediction, Ring, Tile
-from outgrid.plan.sizing import Sizing, given_steps
+from outgrid.plan.sizing import Sizing, sweep_steps
+from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
 from outgrid.plan.tiling import FRONT_PLANES, tile_slope
 from outgrid.stencil.problem import Problem
 from outgrid.units import format_bytes
@@ -31,13 +33,18 @@ class _Blocking:
     machine: Machine
     fixed_bytes: int
     calibration: Calibration | None
+    begin: Begin | None = None
 
     def plan(self) -> Plan:
         problem = self.problem
         self._check()
         self._tile(1)  # whatever memory says, settings are looked at first
         core, depth = self._sizes()
-        depths = given_steps(problem.steps, depth) if depth else ()
+        depths = sweep_steps(problem, depth, given=True) if depth else ()
+        if self.begin is not None:
+            rest = problem.after(self.begin.depth)
+            depths = (self.begin.depth, *sweep_steps(rest, depth, given=True))
+            depth = max(depths)
         planes, found = self._held(core, depth)
         rings = tuple(
             Ring(field.name, index, planes, 0, 0)
@@ -48,12 +55,25 @@ class _Blocking:
             raise self._refusal(core, depth)
         return self._finish(self._blocks(core), depths, rings if depths else (), found)
 
+    def can_go_on(self, begin: Begin) -> bool:
+        """Whether blocks as they were fit, and there are so many."""
+        planes, rows = begin.cut
+        deepest = max(begin.depth, min(self.options.depth or 1, self.problem.steps))
+        if not 1 <= begin.depth <= self.problem.steps or not self._fits((planes, rows), deepest):
+            return False
+        return begin.part < self._blocks((planes, rows)).count()
+
     def _check(self) -> None:
         problem, options = self.problem, self.options
         if len(problem.stencil.stages) > 1:
             raise UsageError(
                 f"scheme overlapped takes stencils of one stage; {problem.stencil.name!r} has "
                 f"{len(problem.stencil.stages)}: choose scheme skewed"
+            )
+        if options.in_place:
+            raise UsageError(
+                "scheme overlapped copies blocks into buffers of their own and works there, not in "
+                "place; leave one of the two out"
             )
         if options.tier == "memory":
             raise UsageError(
@@ -76,7 +96,7 @@ class _Blocking:
 
     def _sizes(self) -> tuple[tuple[int, int], int]:
         """(planes, rows) of the core of a block, and the depth."""
-        options, steps = self.options, self.problem.steps
+        options, steps = self.options, self.problem.deepest
         block, interior = options.block, self._interior
         if block is not None:
             self._check_block(block)
@@ -99,7 +119,7 @@ class _Blocking:
         """The largest power of two that fits and is at most half an edge."""
         depth = 1
         edge = min(core) if self.problem.ndim == 3 else core[0]
-        while 2 * depth <= min(self.problem.steps, max(1, edge // 2)) and self._fits(
+        while 2 * depth <= min(self.problem.deepest, max(1, edge // 2)) and self._fits(
             core, 2 * depth
         ):
             depth *= 2
@@ -112,6 +132,11 @@ class _Blocking:
         """Memory of the whole process."""
         planes, found = self._held(core, depth)
         return self._rings * planes * found.pitch_bytes + self._transfer(found) + self.fixed_bytes
+
+    @property
+    def _reduces(self) -> bool:
+        # Reductions count each cell once, so a sweep begins from its start.
+        return bool(self.problem.stencil.reductions)
 
     @property
     def _rings(self) -> int:
@@ -193,8 +218,10 @@ class _Blocking:
         threads = options.threads or self.machine.cores
         row_bytes = found.row_bytes
         rows = [blocks.moved_rows(each) for each in depths]
-        read = sum(r for r, _ in rows) * row_bytes * len(sizing.arrivals)
-        written = sum(w for _, w in rows) * row_bytes * len(sizing.departures)
+        part = self.begin.part if self.begin is not None else 0
+        spared = blocks.moved_rows(depths[0], part) if part else (0, 0)
+        read = (sum(r for r, _ in rows) - spared[0]) * row_bytes * len(sizing.arrivals)
+        written = (sum(w for _, w in rows) - spared[1]) * row_bytes * len(sizing.departures)
         levels = max(1, options.inner_depth or 1)
         rate = updates_per_second(
             rates(problem, self.machine, threads), levels, levels * sizing.skew.per_step, 1 << 20
@@ -207,7 +234,11 @@ class _Blocking:
         transfer = transfer_seconds(self.machine, read, written)
         # Computing overlaps with transfers in the first and the last step of a block only.
         beside = min(transfer, compute / depth) if depth else 0.0
+        seconds = compute + transfer - beside + self.machine.flush_seconds
+        each = seconds / max(1, len(depths))
+        planes = blocks.count() * problem.shape[0] if depths and not self._reduces else 0
         notes = (
+            *notes_on_tier(options),
             describe(found),
             f"{blocks.count()} blocks of {blocks.core[0]} planes"
             + (f" and {blocks.core[1]} rows" if problem.ndim == 3 else ""),
@@ -235,14 +266,14 @@ class _Blocking:
             fixed_bytes=self.fixed_bytes,
             window_bytes=sum(ring.planes for ring in rings) * found.pitch_bytes,
             transfer_bytes=self._transfer(found),
-            disk_bytes=sizing.disk_bytes(depths, sizing.strips(depth)),
+            disk_bytes=sizing.disk_bytes(depths, sizing.strips(depth), disk_tier(options)),
             read_bytes=read,
             written_bytes=written,
             fill_bytes=len(sizing.arrivals) * sizing.level_bytes,
             updates=problem.updates,
             flops=problem.updates * problem.stencil.flops,
             prediction=Prediction(
-                seconds=compute + transfer - beside + self.machine.flush_seconds,
+                seconds=seconds,
                 compute_seconds=compute,
                 transfer_seconds=transfer,
                 updates_per_second=rate,
@@ -250,7 +281,12 @@ class _Blocking:
             ),
             notes=notes,
             pin=options.pin,
+            tier=streaming_tier(options),
+            keep=options.keep,
+            held_bytes=sum(ring.planes for ring in rings) * found.pitch_bytes,
             blocks=blocks,
+            commit_planes=commit_planes(options, each, planes, seams=False) if planes else 0,
+            begin_part=part,
         )
 
 
@@ -266,3 +302,28 @@ def plan_blocks(
     Raises InfeasiblePlan with what fits, UsageError for settings that do not go together.
     """
     return _Blocking(problem, options, machine, fixed_bytes, calibration).plan()
+
+
+def plan_blocks_within(
+    problem: Problem,
+    options: RunOptions,
+    machine: Machine,
+    fixed_bytes: int,
+    calibration: Calibration | None,
+    begin: Begin,
+) -> Plan | None:
+    """The plan that goes on at a block, with blocks as they were; None where that cannot be."""
+    planes, rows = begin.cut
+    columns = len(problem.interior[-1])
+    block = (planes, rows, columns) if problem.ndim == 3 else (planes, columns)
+    asked = options.scheme not in (None, "overlapped") or options.block not in (None, block)
+    streamed = options.tier != "memory" and not options.in_place
+    shaped = options.slab_planes is not None or options.strip_rows is not None
+    cut = all(problem.edges.stored(axis) for axis in range(problem.ndim - 1))
+    if asked or shaped or not (streamed and cut) or min(block) < 1:
+        return None
+    if len(problem.stencil.stages) > 1 or problem.stencil.reductions:
+        return None
+    given = replace(options, block=block)
+    chosen = _Blocking(problem, given, machine, fixed_bytes, calibration, begin)
+    return chosen.plan() if chosen.can_go_on(begin) else None

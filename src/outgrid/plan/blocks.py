@@ -60,9 +60,18 @@ class Blocks:
         """(planes, rows) of the largest block with its halo, for sweeps of ``depth`` steps."""
         return max(self._cells(0, depth, 0)), max(self._cells(1, depth, 0))
 
-    def moved_rows(self, depth: int) -> tuple[int, int]:
-        """Rows of one level that a sweep (reads, writes)."""
-        return self._rows(depth, 0), self._rows(depth, depth)
+    def moved_rows(self, depth: int, first: int | None = None) -> tuple[int, int]:
+        """Rows of one level that a sweep, or its ``first`` blocks alone, (read, write)."""
+        if first is None:
+            return self._rows(depth, 0), self._rows(depth, depth)
+        trips = self.trips((depth,))[:first]
+        read, written = (
+            sum(
+                len(t.planes.at(step, self.planes)) * len(t.rows.at(step, self.rows)) for t in trips
+            )
+            for step in (0, depth)
+        )
+        return read, written
 
     def updated_rows(self, depth: int) -> int:
         """Rows that all steps of a sweep update, those of halos included."""

@@ -103,32 +103,46 @@ class Movement:
 
 
 def predict(
-    problem: Problem,
+    updates: float,
     machine: Machine,
     rate: float,
-    depths: tuple[int, ...],
+    sweeps: int,
     moved: Movement,
     fill_share: float,
+    exchange_seconds: float = 0.0,
+    copy_seconds: float = 0.0,
 ) -> Prediction:
-    """Time of all sweeps.
+    """Time of ``sweeps`` sweeps that make so many cell updates.
 
     Nothing is computed before the first slab has come, and nothing is left to compute when the
     last one goes. The other transfers run beside the computing; at the end of each slab the device
     has less than its fill of requests, by one of them. ``fill_share`` is the share of a sweep in
-    which the window fills and computing is not at its rate.
+    which the window fills and computing is not at its rate. Messages between ranks take
+    ``exchange_seconds`` beside all that, copies to and from a device ``copy_seconds``.
     """
-    compute = problem.cells * sum(depths) / rate + len(depths) / moved.slab_share * SLAB_SECONDS
+    compute = updates / rate + sweeps / moved.slab_share * SLAB_SECONDS
     ends = moved.trips / moved.slab_share * moved.request_bytes / machine.mixed_bandwidth
     transfer = transfer_seconds(machine, moved.read_bytes, moved.written_bytes) + ends
     share = moved.slab_share / max(1, moved.trips)
     first_read, last_written = share * moved.read_bytes, share * moved.written_bytes
     alone = first_read / machine.read_bandwidth + last_written / machine.write_bandwidth
     beside = max(0.0, transfer - transfer_seconds(machine, first_read, last_written))
-    lead = fill_share * min(compute, beside) / max(1, len(depths))
+    lead = fill_share * min(compute, beside) / max(1, sweeps)
+    bounds = {
+        "compute": compute,
+        "read+write": transfer,
+        "exchange": exchange_seconds,
+        "copies": copy_seconds,
+    }
     return Prediction(
-        seconds=alone + max(compute, beside) + lead + machine.flush_seconds,
+        seconds=alone
+        + max(compute, beside, exchange_seconds, copy_seconds)
+        + lead
+        + machine.flush_seconds,
         compute_seconds=compute,
         transfer_seconds=transfer,
         updates_per_second=rate,
-        bound_by="compute" if compute >= transfer else "read+write",
+        bound_by=max(bounds, key=lambda name: bounds[name]),
+        exchange_seconds=exchange_seconds,
+        copy_seconds=copy_seconds,
     )

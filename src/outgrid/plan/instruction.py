@@ -17,12 +17,15 @@ class Gate:
     got: int = 0
     put: int = 0
     committed: int = 0
+    sent: int = 0
+    received: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
     """Planes [first, last) and ``rows`` of a field's ``level``, between a ring and a place.
 
+    Planes are those of the trip, ``place_planes`` and ``place_rows`` where they lie in the place.
     The place is the file of ``state``, or the ``seam`` below or above the strip of ``trip``.
     """
 
@@ -55,6 +58,20 @@ class Put(Move):
 
 
 @dataclass(frozen=True, slots=True)
+class Send(Move):
+    """Give planes of ``state`` from a ring to the rank ``peer``."""
+
+    peer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receive(Move):
+    """Take planes of ``state`` from the rank ``peer`` and write them to the halo of its file."""
+
+    peer: int
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """The share of one trip in an advance: its own front positions [first, last).
 
@@ -82,17 +99,51 @@ class Advance:
     gate: Gate
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Point:
+    """Where a restart goes on: everything that the trips before it leave is there.
+
+    That is all of ``state``, and of the sweep after it what its first ``part`` trips leave, and the
+    next one in its planes below ``planes``.
+    """
+
+    state: int
+    part: int = 0
+    planes: int = 0
+
+    @property
+    def begun(self) -> int:
+        """The last state of which anything is there."""
+        return self.state + (self.part > 0 or self.planes > 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Flush what was written and say, durably, that ``planes`` planes of ``state`` are there."""
+    """Flush what was written and say, durably, that everything up to ``point`` is there.
+
+    Of several ranks each says so of its own planes, and is done when all have said it.
+    """
 
     index: int
-    state: int
-    planes: int
+    point: Point
     gate: Gate
 
 
-Instruction = Get | Advance | Put | Commit
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A run that has to stop here may commit ``point``; one that goes on has nothing to do."""
+
+    point: Point
+    gate: Gate
+
+
+Instruction = Get | Advance | Put | Commit | Send | Receive | Mark
+
+
+def place_planes(plan: Plan, move: Move) -> range:
+    """Planes of ``move`` in its place: those beyond the last one are the first ones again."""
+    beyond = plan.planes if move.first >= plan.planes else 0
+    return range(move.first - beyond, move.last - beyond)
 
 
 def place_rows(plan: Plan, move: Move) -> range:
@@ -100,20 +151,30 @@ def place_rows(plan: Plan, move: Move) -> range:
 
     A record of a seam begins with the row that lies farthest below the border.
     """
-    if not move.seam:
+    if not move.seam or plan.wraps:
         return move.rows
     most, _ = plan.seam(plan.ring(move.field, move.ring), move.trip.depth)
     border = move.trip.rows.low if isinstance(move, Get) else move.trip.rows.high
     return range(move.rows.start - border + most, move.rows.stop - border + most)
 
 
+def seam_place(plan: Plan, move: Move) -> tuple[str, int, int, int]:
+    """The key in ``plan.seams`` of where the rows of a seam lie.
+
+    The seams below and above a strip lie in two places that take turns where a restart may need
+    the one while the other is written.
+    """
+    border = move.trip.part + isinstance(move, Put)
+    return move.field, move.ring, move.trip.depth, border % plan.seam_places
+
+
 def levels(plan: Plan, advance: Advance) -> Iterator[tuple[Trip, int, int, range, range]]:
     """(trip, step, stage, planes, rows) that an advance updates, in order."""
     for part in advance.parts:
         for step in part.steps:
-            rows = part.trip.rows.at(step, plan.layout.rows)
-            held = part.trip.planes.at(step, plan.planes)
             for stage, shift in enumerate(plan.shifts):
+                rows = part.trip.rows.at(step, plan.layout.rows, stage)
+                held = plan.covered(part.trip, step, stage)
                 back = shift + plan.skew * step
                 planes = range(max(held.start, part.first - back), min(held.stop, part.last - back))
                 if planes and rows:

@@ -7,9 +7,9 @@ departure of planes are ordered around the touches by the gates of the program.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from outgrid.plan.skew import Reading, Skew, Writing, solve
+from outgrid.plan.skew import Halo, Reading, Skew, Writing, solve, solve_halo
 from outgrid.stencil.boundary import Edges
 from outgrid.stencil.expression import accesses
 from outgrid.stencil.model import Field, Stencil
@@ -40,10 +40,29 @@ class Dependences:
 
     def skew(self) -> Skew:
         """The smallest skew, shifted so that no plane is needed before the front reaches it."""
-        skew = solve(self.stages, self.readings, self.writings)
-        earliest = min(skew.per_step + skew.shifts[r.reader] - r.high for r in self.readings)
+        return self._settled(self.readings)
+
+    def face(self) -> Skew:
+        """The same for a front that moves the other way: how an inward face rises.
+
+        Where the first step begins at plane 0, stage j of step t may update the planes from
+        ``per_step*t + shifts[j]`` on: nothing below plane 0 is read, and what is left below the
+        face is the last version that its ring has come to.
+        """
+        return self._settled(
+            tuple(replace(read, low=-read.high, high=-read.low) for read in self.readings)
+        )
+
+    def _settled(self, readings: tuple[Reading, ...]) -> Skew:
+        skew = solve(self.stages, readings, self.writings)
+        earliest = min(skew.per_step + skew.shifts[r.reader] - r.high for r in readings)
         late = max(0, -earliest)
         return Skew(skew.per_step, tuple(shift + late for shift in skew.shifts))
+
+    def halo(self) -> Halo:
+        """What a part of the grid needs beyond the planes that it makes."""
+        least = max(0, *(max(-read.low, read.high) for read in self.readings))
+        return solve_halo(self.stages, self.readings, self.writings, least)
 
 
 def ring_count(field: Field, stencil: Stencil) -> int:
@@ -59,8 +78,8 @@ def ring_count(field: Field, stencil: Stencil) -> int:
     beside = any(
         access.field == field.name and access.level == 1 - field.levels and any(access.offset)
         for stage in (stencil.stages[writer:][:1] if field.levels == 1 else stencil.stages)
-        for assignment in stage.assignments
-        for access in accesses(assignment.expression)
+        for expression in stage.expressions
+        for access in accesses(expression)
     )
     return field.levels + beside
 
@@ -81,11 +100,11 @@ def dependences(stencil: Stencil, edges: Edges | None = None, axis: int = 0) -> 
             field = stencil.field(assignment.field)
             writings.append(Writing(number, field.name, ring_count(field, stencil)))
             reach.setdefault((field.name, -1), (0, 0))
-            for access in accesses(assignment.expression):
-                key = (access.field, stencil.version(number, access))
-                low, high = reach.get(key, (0, 0))
-                along = access.offset[axis]
-                reach[key] = (min(low, along), max(high, along))
+        for access in (access for each in stage.expressions for access in accesses(each)):
+            key = (access.field, stencil.version(number, access))
+            low, high = reach.get(key, (0, 0))
+            along = access.offset[axis]
+            reach[key] = (min(low, along), max(high, along))
         for (name, version), (low, high) in reach.items():
             if edges is not None and edges.mirrored(name, axis):
                 low, high = min(low, -high), max(high, -low)

@@ -9,10 +9,13 @@ from typing import Any
 
 import msgspec
 
+from outgrid.config import PASSING_TIERS
 from outgrid.plan.blocks import Blocks
 from outgrid.plan.explain import explain
 from outgrid.plan.strips import Strips
+from outgrid.plan.subgrid import Box, Subgrid
 from outgrid.plan.trip import Span, Trip
+from outgrid.plan.wrap import Wrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,8 @@ class Arrival:
 class Departure:
     """A time level of a field that leaves: version ``depth + level`` of the sweep.
 
-    ``shift`` is that of the stage that writes the field, ``lead`` and ``row_lead`` are those of the
-    field's arrival.
+    ``shift`` is that of the stage that writes the field, ``rise`` its shift along an inward face;
+    ``lead`` and ``row_lead`` are those of the field's arrival.
     """
 
     field: str
@@ -57,6 +60,7 @@ class Departure:
     shift: int
     lead: int
     row_lead: int = 0
+    rise: int = 0
 
     def lag(self, depth: int, skew: int) -> int:
         """Planes with ``Z + lag < F1`` are final once the slab that ends at F1 is done.
@@ -64,6 +68,11 @@ class Departure:
         A sweep of one step passes its arrived level on: it cannot leave before it came.
         """
         return max(self.lead, skew * (depth + self.level) + self.shift)
+
+    def first(self, depth: int, face: int) -> int:
+        """The first plane of the level above an inward face that begins at plane 0."""
+        version = depth + self.level
+        return face * version + self.rise if version > 0 else 0
 
     def row_lag(self, depth: int, row_skew: int) -> int:
         """The same along the rows: those of a strip that leave lie so much lower."""
@@ -105,6 +114,25 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceLevel:
+    """The window lies on a device, of whose ``memory_bytes`` the plan takes ``used_bytes``.
+
+    Transfers pass through ``parts`` pieces of ``part_bytes`` in the memory of the process.
+    """
+
+    name: str
+    memory_bytes: int
+    used_bytes: int
+    parts: int
+    part_bytes: int
+
+    @property
+    def host_bytes(self) -> int:
+        """Memory of the process that transfers pass through."""
+        return self.parts * self.part_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """What the cost model expects. Seconds exclude the initial fill."""
 
@@ -113,6 +141,8 @@ class Prediction:
     transfer_seconds: float
     updates_per_second: float
     bound_by: str
+    exchange_seconds: float = 0.0
+    copy_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +152,26 @@ class Plan:
     ``depths`` holds the steps of each sweep. Sweep p reads state p and writes state p + 1, in one
     trip through the window or, cut into strips, in several; plane z of trip i is plane
     ``i * pitch_planes + z`` of the stream. A ``resident`` plan holds whole fields: planes arrive
-    in the first sweep and leave in the last. Where there are ``blocks``, of the scheme
+    in the first sweep and leave in the last. ``tier`` is where the fields live: "direct", "mmap",
+    "swap" or "remote" (of which ``keep`` "disk" keeps a copy), or "memory" for resident ones; a
+    resident plan of tier "mmap" or "swap" works in place, in rings that may be larger than memory,
+    of which ``held_bytes`` are in use at a time. Where there are ``blocks``, of the scheme
     ``overlapped``, each of them is a trip and has the whole window to itself. ``pin`` keeps each
     thread on one processor.
 
-    A state is made durable bit by bit, every ``commit_planes`` planes (0: only as a whole), that of
-    a resident grid every ``commit_sweeps`` sweeps (0: at the end). A plan may begin within its
-    first sweep: planes below ``begin_planes`` of state 1 are there already. An inward face then
-    leans by ``face`` planes per step: what it needs of state 0 begins ``face * depth`` lower.
+    A state is made durable bit by bit, every ``commit_planes`` planes (0: only as a whole; planes
+    of strips and blocks count one after the other), that of a resident grid every ``commit_sweeps``
+    sweeps (0: at the end). A plan may begin within its first sweep: what its first ``begin_part``
+    trips leave is there already, and what the next one leaves in planes below ``begin_planes``. An
+    inward face then leans by ``face`` planes per step, with ``face_shifts`` for the stages: what it
+    needs of state 0 begins so much lower. Every sweep begins so where there are ``wraps``, one for
+    each depth: the grid is periodic along the streamed axis, and the first planes come round again
+    at the end.
+
+    With a ``device`` the window lies in its memory, and nothing of it in that of the process.
+
+    The plan of one rank of several is about its ``subgrid``: planes and rows keep their numbers in
+    the whole grid, the rank's files hold those that it owns and a halo.
     """
 
     problem_digest: str
@@ -165,9 +207,23 @@ class Plan:
     commit_planes: int = 0
     commit_sweeps: int = 0
     face: int = 0
+    face_shifts: tuple[int, ...] = ()
+    begin_part: int = 0
     begin_planes: int = 0
+    wraps: tuple[Wrap, ...] = ()
     pin: bool = False
+    tier: str = "direct"
+    keep: str = "none"
+    held_bytes: int = 0
+    exported_bytes: int = 0
+    snapshot_bytes: int = 0
+    endurance_bytes: int = 0
     blocks: Blocks | None = None
+    subgrid: Subgrid | None = None
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    exchange_bytes: int = 0
+    device: DeviceLevel | None = None
 
     @property
     def depth(self) -> int:
@@ -180,6 +236,38 @@ class Plan:
         return len(self.depths)
 
     @property
+    def in_place(self) -> bool:
+        """Whether sweeps work right in the memory that the fields live in, beyond the limit."""
+        return self.resident and self.tier != "memory"
+
+    @property
+    def flash_written_bytes(self) -> int:
+        """What goes to the device; at most so much where the system decides what it writes.
+
+        A sweep in place changes a ring of each evolving field in each of its steps: in a file, all
+        of that is written out sooner or later.
+        """
+        changed = 0
+        if self.in_place:
+            for field in {departure.field for departure in self.departures}:
+                rings = self.ring_count(field)
+                changed += sum(min(depth, rings) for depth in self.depths)
+        level_bytes = self.planes * self.plane_bytes
+        beside = self.fill_bytes + self.exported_bytes + self.snapshot_bytes
+        return self.written_bytes + beside + changed * level_bytes
+
+    @property
+    def store_tier(self) -> str:
+        """The tier of the stores that planes come from and go to."""
+        anonymous = self.tier == "memory" or (self.tier == "swap" and self.resident)
+        return "direct" if anonymous else self.tier
+
+    @property
+    def outlives(self) -> bool:
+        """Whether what is put survives the process: not where fields are in memory alone."""
+        return self.tier not in PASSING_TIERS or self.resident or self.keep == "disk"
+
+    @property
     def planes(self) -> int:
         """Planes of the grid: the extent of axis 0."""
         return self.shape[0]
@@ -187,7 +275,7 @@ class Plan:
     @property
     def plane_bytes(self) -> int:
         """Bytes of one plane of one field on disk."""
-        return self.layout.rows * self.layout.row_bytes
+        return len(self.stored_rows) * self.layout.row_bytes
 
     @property
     def predicted_seconds(self) -> float:
@@ -200,20 +288,111 @@ class Plan:
         if not self.depths:
             return 0
         if self.blocks is not None:
-            return self.blocks.count() * sum(min(5, 2 * depth) for depth in self.depths)
-        trips = sum(self.strips.count(depth) for depth in self.depths)
-        end = (trips - 1) * self.pitch_planes + self.planes
-        end += self.skew * self.depths[-1] + max(self.shifts)
-        return -(-end // self.slab_planes)
+            each = [min(5, 2 * depth) for depth in self.depths]
+            return self.blocks.count() * sum(each) - self.begin_part * each[0]
+        last = self.trips[-1]
+        return -(-(last.index * self.pitch_planes + self.front_end(last)) // self.slab_planes)
 
-    def first_put(self, sweep: int) -> int:
-        """The first plane that a sweep writes."""
-        return self.begin_planes if sweep == 0 else 0
+    def wrap(self, depth: int) -> Wrap | None:
+        """What comes round again in sweeps of ``depth`` steps."""
+        return next((wrap for wrap in self.wraps if wrap.depth == depth), None)
+
+    def extent(self, trip: Trip) -> int:
+        """Planes of a trip: those of the grid, and the first ones again where they come round."""
+        wrap = self.wrap(trip.depth)
+        return self.planes + (wrap.planes if wrap is not None else 0)
+
+    def covered(self, trip: Trip, step: int, stage: int) -> range:
+        """The planes that a stage of a step may update."""
+        return trip.planes.at(step, self.extent(trip), stage)
+
+    def front_end(self, trip: Trip) -> int:
+        """The front position at which a trip has read all planes and made all of its updates."""
+        lead = max(arrival.lead for arrival in self.arrivals)
+        # A halo that shrinks from beyond the end of the grid may reach farthest in between.
+        shrinks = self.subgrid is not None
+        steps = range(1, trip.depth + 1) if shrinks else (1, trip.depth)
+        return max(
+            self.entering(trip).stop + lead,
+            *(
+                self.covered(trip, step, stage).stop + self.skew * step + shift
+                for step in steps
+                for stage, shift in enumerate(self.shifts)
+            ),
+        )
+
+    @property
+    def owned(self) -> range:
+        """The planes that this plan carries from state to state."""
+        return range(self.planes) if self.subgrid is None else self.subgrid.owned.planes
+
+    @property
+    def owned_rows(self) -> range:
+        """The rows of these planes that it carries."""
+        return range(self.layout.rows) if self.subgrid is None else self.subgrid.owned.rows
+
+    def held(self, depth: int) -> Box:
+        """What a sweep of ``depth`` steps begins with."""
+        whole = Box(range(self.planes), range(self.layout.rows))
+        return whole if self.subgrid is None else self.subgrid.held(depth)
+
+    @property
+    def stored(self) -> range:
+        """The planes that the files of a level hold."""
+        return self.held(self.depth).planes
+
+    @property
+    def stored_rows(self) -> range:
+        """The rows of these planes that the files hold."""
+        return self.held(self.depth).rows
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape of the files of a level."""
+        held = len(self.stored), len(self.stored_rows)
+        return (*held[: len(self.shape) - 1], self.shape[-1])
+
+    def entering(self, trip: Trip) -> range:
+        """The planes of the grid that a trip reads."""
+        if self.subgrid is not None:
+            return self.subgrid.held(trip.depth).planes
+        return range(max(0, trip.planes.low), self.planes)
+
+    def touched(self, trip: Trip) -> range:
+        """The planes that a trip may touch, those that come round again included."""
+        return range(self.extent(trip)) if self.subgrid is None else self.entering(trip)
+
+    def lean(self, depth: int) -> int:
+        """Planes by which what a face needs begins below what it leaves, ``depth`` steps later."""
+        return self.face * depth + max(self.face_shifts, default=0)
+
+    def put_from(self, trip: Trip) -> int:
+        """The plane below which all that a trip leaves was there before."""
+        return self.begin_planes if trip.index == 0 else 0
+
+    def put_planes(self, departure: Departure, trip: Trip) -> range:
+        """The planes of a trip in which a level leaves."""
+        begin = self.put_from(trip)
+        if not self.wraps:
+            return range(max(begin, self.owned.start), self.owned.stop)
+        first = departure.first(trip.depth, self.face)
+        return range(max(begin, first), first + self.planes)
+
+    @property
+    def cut(self) -> tuple[int, ...]:
+        """How a sweep is cut: (), the height of its strips, or (planes, rows) of its blocks."""
+        if self.blocks is not None:
+            return self.blocks.core
+        return (self.strips.height,) if self.strips.count(self.depth) > 1 else ()
+
+    def parts(self, depth: int) -> int:
+        """Trips of a sweep of ``depth`` steps."""
+        return self.strips.count(depth) if self.blocks is None else self.blocks.count()
 
     @property
     def first_slab(self) -> int:
         """The slab that the stream begins with."""
-        return self.trips[0].planes.low // self.slab_planes if self.depths else 0
+        return self.entering(self.trips[0]).start // self.slab_planes if self.depths else 0
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -223,7 +402,7 @@ class Plan:
         state, so that none is written over the one before it.
         """
         every = (self.commit_sweeps or max(1, self.sweeps)) if self.resident else 1
-        return tuple(range(self.sweeps, 0, -every))[::-1]
+        return (*range(every, self.sweeps, every), *((self.sweeps,) if self.sweeps else ()))
 
     def sweeps_until(self, state: int) -> int:
         """Sweeps that lead to a state; 0 for state 0."""
@@ -256,15 +435,21 @@ class Plan:
         """The row of the grid that lies in row 0 of the window's planes during ``trip``."""
         if self.blocks is not None:
             return trip.rows.at(0, self.layout.rows).start
+        if self.subgrid is not None:
+            return self.stored_rows.start
         return self.strips.origin(trip, self.layout.window_rows)
 
     def arriving(self, arrival: Arrival, trip: Trip) -> range:
         """Rows of a level that come from its file in ``trip``."""
+        if self.subgrid is not None:
+            return self.held(trip.depth).rows
         rows = self.strips.constant if arrival.constant else self.strips.owned
         return rows(trip, arrival.row_lead)
 
     def leaving(self, departure: Departure, trip: Trip) -> range:
         """Rows of a level that go to its file in ``trip``."""
+        if self.subgrid is not None:
+            return self.owned_rows
         return self.strips.owned(trip, departure.row_lag(trip.depth, self.strips.skew))
 
     def seam(self, ring: Ring, depth: int) -> tuple[int, int]:
@@ -277,19 +462,28 @@ class Plan:
         return self.strips.seam(depth, leads, self.ring_count(ring.field), ring.index)
 
     @property
-    def seams(self) -> dict[tuple[str, int], tuple[int, ...]]:
-        """Shapes of the places of all seams, by field and ring; none for whole planes.
+    def seam_places(self) -> int:
+        """Places of the seams of strips: one, or two where a restart may need the one before."""
+        return 2 if self.commit_planes and not self.wraps else 1
 
-        Record z of a place has a row for each row of plane z that a strip leaves to the next.
+    @property
+    def seams(self) -> dict[tuple[str, int, int, int], tuple[int, ...]]:
+        """Shapes of the places of all seams; none for whole planes.
+
+        By field, ring, depth of the sweep and number of the place. Record z of a place has a row
+        for each row of plane z that a strip leaves to the next.
         """
-        cut = {depth for depth in self.depths if self.strips.count(depth) > 1}
-        found: dict[tuple[str, int], tuple[int, ...]] = {}
-        for ring in self.rings:
-            rows = max(
-                (most - least for most, least in (self.seam(ring, d) for d in cut)), default=0
-            )
-            if rows:
-                found[ring.field, ring.index] = (self.planes, rows, self.shape[-1])
+        found: dict[tuple[str, int, int, int], tuple[int, ...]] = {}
+        for wrap in self.wraps:
+            for stair in wrap.seams:
+                shape = (stair.high, self.layout.rows, self.shape[-1])
+                found[stair.field, stair.index, wrap.depth, 0] = shape
+        for depth in sorted({each for each in self.depths if self.strips.count(each) > 1}):
+            for ring in self.rings:
+                most, least = self.seam(ring, depth)
+                for place in range(self.seam_places if most > least else 0):
+                    shape = (self.planes, most - least, self.shape[-1])
+                    found[ring.field, ring.index, depth, place] = shape
         return found
 
     def base(self, sweep: int) -> int:
@@ -304,33 +498,49 @@ class Plan:
     def trips(self) -> tuple[Trip, ...]:
         """All passages of a block, a strip or the whole grid through the window, in order.
 
-        A first sweep that begins inside the grid has an inward face.
+        A first trip that begins inside the grid has an inward face, and so have all that wrap.
         """
+        if self.subgrid is not None:
+            planes, rows = self.subgrid.planes, self.subgrid.rows
+            return tuple(
+                Trip(sweep, sweep, 0, depth, planes.span(depth), rows.span(depth))
+                for sweep, depth in enumerate(self.depths)
+            )
         if self.blocks is not None:
-            return self.blocks.trips(self.depths)
-        trips = self.strips.trips(self.depths, self.planes)
-        if not self.begin_planes:
-            return trips
-        low = self.begin_planes - self.face * self.depths[0]
-        face = Span(low, self.planes, rise=self.face)
-        return (replace(trips[0], planes=face), *trips[1:])
+            trips = self.blocks.trips(self.depths)
+        else:
+            trips = self.strips.trips(self.depths, self.planes)
+        if self.wraps:
+            round_again = Span(0, self.planes, self.face, self.face, self.face_shifts)
+            trips = tuple(replace(trip, planes=round_again) for trip in trips)
+        if self.begin_part:
+            left = trips[self.begin_part :]
+            trips = tuple(replace(trip, index=index) for index, trip in enumerate(left))
+        if self.begin_planes:
+            low = self.begin_planes - self.lean(self.depths[0])
+            face = replace(trips[0].planes, low=low, rise=self.face, shifts=self.face_shifts)
+            trips = (replace(trips[0], planes=face), *trips[1:])
+        return trips
 
     @property
     def row_updates(self) -> int:
         """Rows of planes times steps that the program updates, redundant ones included."""
-        if self.blocks is not None:
-            return sum(self.blocks.updated_rows(depth) for depth in self.depths)
-        missing = sum(
-            self.planes - len(trip.planes.at(step, self.planes))
-            for trip in self.trips[:1]
+        begun = bool(self.begin_part or self.begin_planes)
+        apart = self.sweeps if self.subgrid is not None else int(begun)
+        rows = sum(
+            len(self.covered(trip, step, 0)) * len(trip.rows.at(step, self.layout.rows))
+            for trip in (self.trips if apart else ())
+            if trip.sweep < apart
             for step in range(1, trip.depth + 1)
         )
-        return self.layout.rows * (self.planes * sum(self.depths) - missing)
+        if self.blocks is not None:
+            return rows + sum(self.blocks.updated_rows(depth) for depth in self.depths[apart:])
+        return rows + self.planes * self.layout.rows * sum(self.depths[apart:])
 
     @property
     def redundancy(self) -> float:
         """Updates that are made more than once, as a share of those that are needed."""
-        needed = self.planes * self.layout.rows * sum(self.depths)
+        needed = len(self.owned) * len(self.owned_rows) * sum(self.depths)
         return max(0.0, self.row_updates / needed - 1) if needed else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -342,7 +552,7 @@ class Plan:
             "slabs": self.slabs,
             "redundancy": self.redundancy,
             "predicted_seconds": self.predicted_seconds,
-            "flash_written_terabytes": (self.written_bytes + self.fill_bytes) / 1e12,
+            "flash_written_terabytes": self.flash_written_bytes / 1e12,
         }
         return found
 

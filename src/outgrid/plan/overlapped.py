@@ -4,13 +4,26 @@ A block is read whole and written whole, and one pair of buffers serves all bloc
 steps run without I/O beside them. Its halves overlap with the transfers: the first step begins on
 the first half while the second is being read, and the first half leaves while the last step works
 on the second.
+
+No block needs anything that another one makes in the same sweep: a restart goes on after the last
+block that is durable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outgrid.plan.instruction import Advance, Commit, Gate, Get, Instruction, Part, Put
+from outgrid.plan.instruction import (
+    Advance,
+    Commit,
+    Gate,
+    Get,
+    Instruction,
+    Mark,
+    Part,
+    Point,
+    Put,
+)
 from outgrid.plan.model import Plan
 from outgrid.plan.trip import Trip
 
@@ -28,17 +41,29 @@ class _Lowering:
         self.counts = {ring.field: plan.ring_count(ring.field) for ring in plan.rings}
         self.advanced = self.got = self.put = 0
         self.put_of_sweeps = [0]  # watermark of the puts of all sweeps before
+        self.committed = 0
+        self.commit_of_sweeps = [0]  # and of their commits
         self.put_of_ring = {(ring.field, ring.index): 0 for ring in plan.rings}
 
     def run(self) -> Iterator[Instruction]:
-        """Trip after trip; a commit after the last one of a sweep."""
-        trips = self.plan.trips
+        """Trip after trip; a commit after the last one of a sweep, and after some of the others."""
+        plan, trips = self.plan, self.plan.trips
+        every = plan.commit_planes
+        kept = plan.begin_part * plan.planes  # of the trips of this sweep, all together
         for trip in trips:
             yield from self._trip(trip)
-            if trip is trips[-1] or trips[trip.index + 1].sweep > trip.sweep:
-                planes = self.plan.planes
-                yield Commit(trip.sweep, trip.sweep + 1, planes, gate=Gate(put=self.put))
+            gate, passed = Gate(put=self.put), (trip.part + 1) * plan.planes
+            last = trip is trips[-1] or trips[trip.index + 1].sweep > trip.sweep
+            point = Point(trip.sweep + 1) if last else Point(trip.sweep, trip.part + 1)
+            if last or (every and passed // every > kept // every):
+                self.committed += 1
+                kept = 0 if last else passed
+                yield Commit(self.committed - 1, point, gate)
+            elif every:
+                yield Mark(point, gate)
+            if last:
                 self.put_of_sweeps.append(self.put)
+                self.commit_of_sweeps.append(self.committed)
 
     def _trip(self, trip: Trip) -> Iterator[Instruction]:
         plan = self.plan
@@ -121,5 +146,5 @@ class _Lowering:
                 planes.stop,
                 trip.rows.at(trip.depth, self.plan.layout.rows),
                 seam=False,
-                gate=Gate(advanced=self.advanced, committed=trip.sweep),
+                gate=Gate(advanced=self.advanced, committed=self.commit_of_sweeps[trip.sweep]),
             )

@@ -10,11 +10,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from outgrid.config import RunOptions
+from outgrid.config import PASSING_TIERS, RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
-from outgrid.machine import Machine
-from outgrid.plan.blocking import plan_blocks
+from outgrid.lines import format_count
+from outgrid.machine import Accelerator, Machine, Network
+from outgrid.plan.blocking import plan_blocks, plan_blocks_within
 from outgrid.plan.calibration import Calibration
+from outgrid.plan.commits import COMMIT_SECONDS, Begin, commit_planes
 from outgrid.plan.cost import (
     Movement,
     Rates,
@@ -24,10 +26,20 @@ from outgrid.plan.cost import (
     slabbed_rate,
     updates_per_second,
 )
+from outgrid.plan.device import (
+    LEAST_PARTS,
+    check_offered,
+    device_level,
+    device_rate,
+    ring_tables_bytes,
+    tables_bytes,
+)
 from outgrid.plan.layout import describe
-from outgrid.plan.model import Layout, Plan, Prediction, Ring, Tile
-from outgrid.plan.sizing import Sizing, given_steps, split_steps
+from outgrid.plan.model import DeviceLevel, Layout, Plan, Prediction, Ring, Tile
+from outgrid.plan.sizing import Sizing, given_steps, split_steps, sweep_steps
 from outgrid.plan.strips import Strips
+from outgrid.plan.subgrid import Subgrid
+from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
 from outgrid.plan.tiling import choose_tile, tile_levels
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import AXES
@@ -46,10 +58,8 @@ CUT_SLAB_PLANES = 64  # of strips: beyond, memory is better spent on their heigh
 RESIDENT_SLABS = 8
 WORTH_STREAMING = 1.1  # times faster than the same grid in memory
 RESIDENT_SLAB_BYTES = 4 << 30
-# A crash is to cost about so many seconds; what is kept of a resident grid in mid-run, at most this
-# share of the time.
-COMMIT_SECONDS = 30.0
-WORTH_KEEPING = 50
+RECEIVE_BUFFERS = 2  # of a slab, for each level and neighbour: one fills while one is written
+WORTH_KEEPING = 50  # times the time that it takes to keep a resident grid in mid-run
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +74,9 @@ class _Candidate:
     tile: Tile
     rings: tuple[Ring, ...]
     window_bytes: int
+    held_bytes: int
     transfer_bytes: int
+    exchange_bytes: int
     moved_bytes: tuple[int, int]
     prediction: Prediction
 
@@ -87,7 +99,7 @@ class _Candidate:
     @property
     def needed_bytes(self) -> int:
         """Memory beside what the process needs in any case."""
-        return self.window_bytes + self.transfer_bytes
+        return self.held_bytes + self.transfer_bytes + self.exchange_bytes
 
 
 def plan(
@@ -97,8 +109,13 @@ def plan(
     fixed_bytes: int,
     calibration: Calibration | None = None,
     begin: Begin | None = None,
+    part: Part | None = None,
+    accelerator: Accelerator | None = None,
 ) -> Plan:
-    """The cheapest plan that fits ``options.memory_bytes``.
+    """The cheapest plan that fits ``options.memory_bytes``, of the whole grid or a ``part`` of it.
+
+    With an ``accelerator`` the window has to fit its memory, and all that copies pass through the
+    limit of the process.
 
     With ``begin`` it goes on within a sweep if that sweep fits, else it starts that sweep again.
 
@@ -106,21 +123,35 @@ def plan(
     Without a ``calibration`` of the kernel its rate is estimated from the machine.
     Raises InfeasiblePlan with the limit that would fit, UsageError for values out of range.
     """
-    if options.scheme == "overlapped":
-        return plan_blocks(problem, options, machine, fixed_bytes, calibration)
-    if begin is not None:
-        within = _Choice(problem, options, machine, fixed_bytes, calibration, begin).plan_within()
+    if part is not None:
+        return _Choice(problem, options, machine, fixed_bytes, calibration, part=part).plan()
+    if begin is not None and len(begin.cut) == 2:
+        within = plan_blocks_within(problem, options, machine, fixed_bytes, calibration, begin)
         if within is not None:
             return within
-    return _Choice(problem, options, machine, fixed_bytes, calibration).plan()
+    if options.scheme == "overlapped":
+        return plan_blocks(problem, options, machine, fixed_bytes, calibration)
+    inputs = (problem, options, machine, fixed_bytes, calibration)
+    if begin is not None and len(begin.cut) < 2:
+        within = _Choice(*inputs, begin, accelerator=accelerator).plan_within()
+        if within is not None:
+            return within
+    return _Choice(*inputs, accelerator=accelerator).plan()
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
-    """Where a run goes on: ``planes`` planes of the first sweep, of ``depth`` steps, are there."""
+class Part:
+    """What one of several ranks is to plan: its ``subgrid``.
 
-    depth: int
-    planes: int
+    Where ``depths`` and ``slab`` are given, they were chosen for all ranks. ``disk_bytes`` bounds
+    the working files.
+    """
+
+    subgrid: Subgrid
+    network: Network
+    disk_bytes: int | None = None
+    depths: tuple[int, ...] | None = None
+    slab: int | None = None
 
 
 class _Choice:
@@ -134,20 +165,37 @@ class _Choice:
         fixed_bytes: int,
         calibration: Calibration | None,
         begin: Begin | None = None,
+        part: Part | None = None,
+        accelerator: Accelerator | None = None,
     ) -> None:
-        self.begin = begin
+        self.begin, self.part, self.accelerator = begin, part, accelerator
         self.problem, self.options, self.machine = problem, options, machine
         self.fixed_bytes, self.calibration = fixed_bytes, calibration
-        self.sizing = Sizing(problem)
+        self.sizing = Sizing(problem, part.subgrid if part else None)
         self.threads = options.threads or machine.cores
         self.rates: Rates = rates(problem, machine, self.threads)
-        self.room = options.memory_bytes - fixed_bytes
+        self.host_room = self.room = options.memory_bytes - fixed_bytes
+        if accelerator is not None:
+            check_offered(problem)
+            self.room = accelerator.memory_bytes - tables_bytes(problem)
         self.whole = self.sizing.layout(self.sizing.strips(0), 0)
         self._check_options()
 
-    def _transfer_bytes(self, layout: Layout) -> int:
-        """Staging buffers of the I/O queue, beside the window."""
+    def _staging_bytes(self, layout: Layout) -> int:
+        """Staging buffers of the I/O queue."""
         return self.options.in_flight_bytes if layout.staged else 0
+
+    def _transfer_bytes(self, layout: Layout) -> int:
+        """What transfers take of the memory that the window is in."""
+        return 0 if self.accelerator is not None else self._staging_bytes(layout)
+
+    def _device_level(self, chosen: _Candidate) -> DeviceLevel | None:
+        """The level of a device, if there is one that the process has memory enough to feed."""
+        if self.accelerator is None:
+            return None
+        used = self.accelerator.memory_bytes - self.room + chosen.window_bytes
+        room = self.host_room - self._staging_bytes(chosen.layout)
+        return device_level(self.accelerator, used, chosen.layout, chosen.slab, room)
 
     @property
     def streamed(self) -> str:
@@ -155,18 +203,12 @@ class _Choice:
         return AXES[-self.problem.ndim]
 
     @property
-    def closed(self) -> bool:
-        """Whether the first plane reads the last one: no plane can leave before all are updated."""
-        return self.problem.edges.periodic(0)
+    def only_resident(self) -> bool:
+        """Whether the options ask for a grid that stays where it is while it is updated."""
+        return self.options.in_place or self.options.tier == "memory"
 
     def _check_options(self) -> None:
         options, planes = self.options, self.problem.shape[0]
-        if self.closed and options.tier == "direct":
-            raise UsageError(
-                f"a grid that is periodic along {self.streamed}, its first axis, is updated in"
-                " memory only, so tier direct cannot be met; leave tier out, or let another axis be"
-                " the periodic one"
-            )
         if options.scheme is not None and options.scheme not in SCHEMES:
             raise UsageError(
                 f"scheme {options.scheme!r} is not known; choose one of {', '.join(SCHEMES)}"
@@ -201,10 +243,11 @@ class _Choice:
             )
         if height < 1:
             raise UsageError(f"strip_rows {height} is below 1 row per strip")
-        if self.options.tier == "memory":
+        if self.only_resident:
+            place = "in place" if self.options.in_place else "with tier memory"
             raise UsageError(
-                "strip_rows cuts what is streamed from disk; with tier memory nothing is: leave "
-                "one of the two out"
+                f"strip_rows cuts what is streamed from disk; {place} nothing is: leave one of the "
+                "two out"
             )
 
     def plan(self) -> Plan:
@@ -217,32 +260,69 @@ class _Choice:
     def plan_within(self) -> Plan | None:
         """The cheapest plan that goes on at ``begin``; None where none of that kind fits."""
         options, begin = self.options, self.begin
-        if begin is None or options.tier == "memory" or options.strip_rows is not None:
+        if begin is None or self.only_resident or not self._can_roll():
             return None
-        if not self._can_roll() or (options.scheme == "plain" and begin.depth > 1):
+        if begin.depth > self.problem.steps or (options.scheme == "plain" and begin.depth > 1):
+            return None
+        if options.strip_rows is not None and (options.strip_rows,) != begin.cut:
+            return None
+        if begin.cut and not (self.sizing.can_cut and begin.cut[0] > 0):
+            return None
+        seams = bool(begin.cut) or self.sizing.closed
+        strips = self.sizing.strips(begin.depth, self._height_begun)
+        if begin.part >= strips.count(begin.depth) or (seams and options.tier in PASSING_TIERS):
             return None
         best = self._cheapest(small=False) or self._cheapest(small=True)
         return self._finish(best) if best is not None else None
 
+    @property
+    def _height_begun(self) -> int | None:
+        """The height of the strips of the sweep that a run goes on in; None for whole planes."""
+        return self.begin.cut[0] if self.begin is not None and self.begin.cut else None
+
     def _can_roll(self) -> bool:
-        """Whether a state may become durable bit by bit: in whole planes, one stage per step."""
-        return len(self.problem.stencil.stages) == 1
+        """Whether a state may become durable bit by bit."""
+        # Reductions count each cell once, so a sweep begins from its start.
+        return not self.problem.stencil.reductions
 
     def _cheapest(self, small: bool) -> _Candidate | None:
         best: _Candidate | None = None
         for candidate in self._candidates(small):
-            if candidate.needed_bytes <= self.room and (
-                best is None or candidate.price < best.price * 0.999
-            ):
+            if self._fits(candidate) and (best is None or candidate.price < best.price * 0.999):
                 best = candidate
         return best
+
+    def _fits(self, candidate: _Candidate) -> bool:
+        """Whether memory and disk have room, and planes that go round are enough."""
+        if candidate.needed_bytes > self.room:
+            return False
+        if self.accelerator is not None and self._device_level(candidate) is None:
+            return False
+        if not (candidate.resident or self._goes_round(candidate)):
+            return False
+        disk = self.part.disk_bytes if self.part is not None else None
+        if disk is None:
+            return True
+        return self.sizing.disk_bytes(candidate.depths, candidate.strips) <= disk
+
+    def _goes_round(self, streamed: _Candidate) -> bool:
+        """Whether a grid that is periodic along the stream has planes enough to be streamed."""
+        least = self.sizing.least_planes(streamed.depths, streamed.slab)
+        return self.problem.shape[0] >= least
 
     def _candidates(self, small: bool) -> Iterator[_Candidate]:
         if self.problem.steps == 0:
             yield self._candidate(0, self._slabs()[0], resident=False)
             return
         streamed = self._small_slabs() if small else self._slabs()
-        if self.begin is not None:
+        if self.part is not None and self.part.depths is not None:
+            slab = self.part.slab or streamed[0]
+            yield self._candidate(max(self.part.depths, default=0), slab, resident=False)
+            return
+        if self._height_begun is not None:
+            yield from self._cut_candidates(small)
+            return
+        if self.begin is not None or self.part is not None:
             for slab in streamed:
                 for depth in self._depths(slab, resident=False):
                     yield self._candidate(depth, slab, resident=False)
@@ -269,16 +349,16 @@ class _Choice:
     def _cut(self, slab: int) -> Iterator[_Candidate]:
         """Candidates of planes cut into strips, as high as memory allows for each depth."""
         for depth in self._cut_depths():
-            height = self.options.strip_rows or self._height(depth, slab)
+            given = self.options.strip_rows or self._height_begun
+            height = given or self._height(depth, slab)
             if height is None:
                 return
-            cut = self.sizing.strips(depth, height).count(depth) > 1
-            if cut or self.options.strip_rows is not None:
+            if given or self.sizing.strips(depth, height).count(depth) > 1:
                 yield self._candidate(depth, slab, resident=False, height=height)
 
     def _cut_depths(self) -> list[int]:
         """Depths worth pricing, in steps of about a quarter."""
-        steps = self.problem.steps
+        steps = self.problem.deepest
         if self.options.scheme == "plain" or self.options.depth is not None:
             return self._depths(1, resident=False)
         deepest = min(steps, self.problem.shape[0] // max(1, self.sizing.skew.per_step))
@@ -306,10 +386,11 @@ class _Choice:
         return -(-total // -(-total // height))
 
     def _residencies(self) -> tuple[bool, ...]:
-        tier = self.options.tier
-        if tier == "memory" or self.closed:
+        if self.part is not None:
+            return (False,)
+        if self.only_resident:
             return (True,)
-        return (False,) if tier == "direct" else (True, False)
+        return (True, False) if self.options.tier == "auto" else (False,)
 
     def _slabs(self) -> list[int]:
         """Slabs worth pricing."""
@@ -326,10 +407,12 @@ class _Choice:
         Slabs let these two overlap with the transfers; between them a slab only costs a start and
         an end of the threads' work. So either one slab, or a few.
         """
-        if self.closed:
+        if self.sizing.closed:
             return [self.sizing.whole_planes(max(self._depths(1, resident=True), default=0))]
         if self.options.slab_planes is not None:
             return [self.options.slab_planes]
+        if self.options.in_place:
+            return self._slabs()
         planes = RESIDENT_SLAB_BYTES // self.whole.pitch_bytes
         whole = max(RESIDENT_SLAB_PLANES, min(2 * self.problem.shape[0], planes))
         return [whole, max(1, self.problem.shape[0] // RESIDENT_SLABS)]
@@ -346,14 +429,14 @@ class _Choice:
     def _doubling(self, most: int) -> list[int]:
         """Slabs of 1, 2, 4, 6, ... planes up to ``most``, fewer than the grid has."""
         slab, found = 1, list[int]()
-        while slab < self.problem.shape[0] and slab <= most:
+        while slab < len(self.sizing.owned.planes) and slab <= most:
             found.append(slab)
             slab = slab * 2 if slab < 4 else slab * 3 // 2 // 2 * 2
         return found
 
     def _depths(self, slab: int, resident: bool) -> list[int]:
         """Depths worth pricing: for each number of sweeps the least depth that needs no more."""
-        steps = self.problem.steps
+        steps = self.problem.deepest
         if self.options.scheme == "plain":
             return [1]
         if self.options.depth is not None:
@@ -363,21 +446,23 @@ class _Choice:
 
     def _deepest(self, slab: int, resident: bool) -> int:
         """Largest depth whose window fits, by bisection; memory grows with depth."""
-        if resident:
+        if resident and not self.options.in_place:
             return 64
         room = self.room - self._transfer_bytes(self.whole)
         low, high = 1, max(1, self.problem.shape[0] // max(1, self.sizing.skew.per_step))
         while low < high:
             middle = (low + high + 1) // 2
-            if self._window_bytes(self.sizing.rings((middle,), slab, resident), self.whole) <= room:
+            rings = self.sizing.rings((middle,), slab, resident=False)
+            layout = self.sizing.layout(self.sizing.strips(middle), middle)
+            if self._window_bytes(rings, layout) <= room:
                 low = middle
             else:
                 high = middle - 1
         return low
 
-    @staticmethod
-    def _window_bytes(rings: tuple[Ring, ...], layout: Layout) -> int:
-        return sum(ring.planes for ring in rings) * layout.pitch_bytes
+    def _window_bytes(self, rings: tuple[Ring, ...], layout: Layout) -> int:
+        tables = ring_tables_bytes(rings) if self.accelerator is not None else 0
+        return sum(ring.planes for ring in rings) * layout.pitch_bytes + tables
 
     def _candidate(
         self, depth: int, slab: int, resident: bool, height: int | None = None
@@ -389,15 +474,40 @@ class _Choice:
         layout = sizing.layout(strips, deepest)
         rings = sizing.rings(depths, slab, resident, seams=strips.count(deepest) > 1)
         tile = choose_tile(
-            self.problem, self.machine, self.options, self.threads, depth, self.calibration
+            self.problem,
+            self.machine,
+            self.options,
+            self.threads,
+            depth if self.accelerator is None else 1,  # a device goes level by level
+            self.calibration,
+            resident=resident,
         )
         rate = self._rate(tile, depth, slab)
         trips = min(1, len(depths)) if resident else len(depths)
-        moved = sizing.moved_bytes(depths[-1:] if resident else depths, strips)
-        lead = min(1.0, sizing.skew.per_step * depth / self.problem.shape[0])
-        share = min(1.0, slab / (self.problem.shape[0] * strips.count(deepest)))
+        moved = sizing.moved_bytes(depths[-1:] if resident else depths, strips, resident)
+        planes = len(sizing.held(deepest).planes)
+        lead = min(1.0, sizing.skew.per_step * depth / planes)
+        share = min(1.0, slab / (planes * strips.count(deepest)))
         movement = Movement(trips, *moved, share, self.options.request_bytes)
-        prediction = predict(self.problem, self.machine, rate, depths, movement, lead)
+        updated = sum(map(sizing.updated_rows, depths)) * self.problem.shape[-1]
+        copying = 0.0
+        if self.accelerator is not None:
+            copying = max(moved) / self.accelerator.bandwidth
+        prediction = predict(
+            updated,
+            self.machine,
+            rate,
+            len(depths),
+            movement,
+            lead,
+            self._exchange(depths),
+            copying,
+        )
+        window_bytes = self._window_bytes(rings, layout)
+        held_bytes = window_bytes
+        if self.options.in_place:  # in use at a time is what the window of a streamed grid holds
+            held = sizing.rings((1,) if sizing.closed else depths, slab, resident=False)
+            held_bytes = min(window_bytes, self._window_bytes(held, layout))
         return _Candidate(
             depths,
             slab,
@@ -406,23 +516,45 @@ class _Choice:
             layout,
             tile,
             rings,
-            self._window_bytes(rings, layout),
+            window_bytes,
+            held_bytes,
             self._transfer_bytes(layout),
+            self._exchange_bytes(slab, deepest),
             moved,
             prediction,
         )
+
+    def _exchange(self, depths: tuple[int, ...]) -> float:
+        """Seconds in which what is exchanged between sweeps of ``depths`` steps goes one way."""
+        if self.part is None:
+            return 0.0
+        network, nbytes = self.part.network, max(self.sizing.exchanged(depths))
+        return nbytes / network.bandwidth + len(depths) * network.latency_seconds
+
+    def _exchange_bytes(self, slab: int, deepest: int) -> int:
+        """Buffers in which planes of neighbours wait for the disk."""
+        if self.part is None:
+            return 0
+        rows = sum(len(each.received.rows) for each in self.part.subgrid.exchanged(deepest))
+        each = RECEIVE_BUFFERS * slab * rows * self.sizing.row_bytes
+        return each * len(self.sizing.departures)
 
     def _split(self, depth: int) -> tuple[int, ...]:
         """Steps per sweep: a depth that was asked for is kept, one of our own is balanced."""
         if depth == 0:
             return ()
-        split = split_steps if self.options.depth is None else given_steps
+        if self.part is not None and self.part.depths is not None:
+            return self.part.depths
+        given = self.options.depth is not None
         if self.begin is None:
-            return split(self.problem.steps, depth)
+            return sweep_steps(self.problem, depth, given=given)
+        split = given_steps if given else split_steps
         return (self.begin.depth, *split(self.problem.steps - self.begin.depth, depth))
 
     def _rate(self, tile: Tile, depth: int, slab: int) -> float:
         """Updates per second, from the tile's own measurement if there is one."""
+        if self.accelerator is not None:
+            return device_rate(self.problem, self.accelerator, self.sizing.cells_per_plane, slab)
         skew = self.sizing.skew.per_step
         levels = tile_levels(tile, self.problem)
         sample = self.calibration.of(levels, tile.planes) if self.calibration else None
@@ -439,13 +571,28 @@ class _Choice:
     def _infeasible(self) -> InfeasiblePlan:
         """What is missing, and the nearest values that fit."""
         options = self.options
-        smallest = min(self._candidates_at_least(), key=lambda c: c.needed_bytes)
+        candidates = list(self._candidates_at_least())
+        if not candidates:
+            return self._cannot_go_round()
+        smallest = min(candidates, key=lambda c: c.needed_bytes)
+        disk = self.part.disk_bytes if self.part is not None else None
+        if disk is not None and smallest.needed_bytes <= self.room:
+            wanted = self.sizing.disk_bytes(smallest.depths, smallest.strips)
+            depth = max(smallest.depths, default=0)
+            return InfeasiblePlan(
+                f"a sweep of {depth} steps keeps {format_bytes(wanted)} on the disk of a rank, "
+                f"which has {format_bytes(disk)}; "
+                + ("a lower depth, or " if depth > 1 else "")
+                + "more ranks on other disks fit"
+            )
+        if self.accelerator is not None:
+            return self._device_infeasible(smallest, self.accelerator)
         needed = smallest.needed_bytes + self.fixed_bytes
         asked = "" if options.depth is None else f" for depth {options.depth}"
         slab = f" with slabs of {smallest.slab} planes" if options.slab_planes else ""
         message = (
-            f"the window{asked}{slab} needs {format_bytes(smallest.window_bytes)} and the program "
-            f"itself {format_bytes(needed - smallest.window_bytes)}, together above the "
+            f"the window{asked}{slab} needs {format_bytes(smallest.held_bytes)} and the program "
+            f"itself {format_bytes(needed - smallest.held_bytes)}, together above the "
             f"memory limit of {format_bytes(options.memory_bytes)}; "
         )
         fits = None
@@ -454,32 +601,71 @@ class _Choice:
         if fits:
             message += f"depth {fits} fits, or "
         # Rounded up, and in whole units: what is said here is going to be typed.
-        if self.closed:
-            message += f"a grid that is periodic along {self.streamed} has to fit into memory; "
         return InfeasiblePlan(message + f"a limit of {-(-needed // (1 << 20))} MiB fits")
+
+    def _device_infeasible(self, smallest: _Candidate, of: Accelerator) -> InfeasiblePlan:
+        """What is missing on a device, or in the memory of the process beside it."""
+        missing = smallest.needed_bytes - self.room
+        if missing > 0:
+            needed = of.memory_bytes + missing
+            return InfeasiblePlan(
+                f"the window needs {format_bytes(smallest.needed_bytes)} of the device's memory and"
+                f" tables {format_bytes(of.memory_bytes - self.room)}, together above the"
+                f" {format_bytes(of.memory_bytes)} that may be taken; {-(-needed // (1 << 20))} MiB"
+                " of device_memory fit"
+            )
+        layout = smallest.layout
+        least = LEAST_PARTS * layout.window_rows * layout.row_bytes + self._staging_bytes(layout)
+        return InfeasiblePlan(
+            f"copies to the device pass through {format_bytes(least)} of memory at least, beside"
+            f" {format_bytes(self.fixed_bytes)} for the program itself, together above the memory"
+            f" limit of {format_bytes(self.options.memory_bytes)}; a limit of"
+            f" {-(-(least + self.fixed_bytes) // (1 << 20))} MiB fits"
+        )
+
+    def _cannot_go_round(self) -> InfeasiblePlan:
+        """Why a grid that is periodic along the stream cannot be streamed, and what would do."""
+        options, planes = self.options, self.problem.shape[0]
+        depth, slab = min(options.depth or 1, self.problem.deepest), options.slab_planes or 1
+        least = self.sizing.least_planes(self._split(depth), slab)
+        fits = [d for d in range(1, depth) if self.sizing.least_planes((d,), slab) <= planes]
+        smaller = slab > 1 and self.sizing.least_planes(self._split(depth), 1) <= planes
+        ways = [f"depth {fits[-1]} fits"] if fits else []
+        ways += ["smaller slabs fit"] if smaller else []
+        return InfeasiblePlan(
+            f"a grid that is periodic along {self.streamed} is streamed with {depth} steps in slabs"
+            f" of {slab} planes only if it has at least {least} planes, and this one has {planes}; "
+            + ", or ".join([*ways, "leave tier out, so that it is updated in memory"])
+        )
 
     def _candidates_at_least(self) -> Iterator[_Candidate]:
         depth = self.options.depth or 1
-        resident = self._residencies()[-1]
-        slabs = self._resident_slabs() if resident else [1, *self._slabs()[:1]]
-        for slab in slabs[-1:] if self.options.slab_planes else slabs:
-            for height in self._heights_at_least():
-                yield self._candidate(min(depth, self.problem.steps), slab, resident, height)
+        for resident in self._residencies()[::-1]:
+            slabs = self._resident_slabs() if resident else [1, *self._slabs()[:1]]
+            found = [
+                self._candidate(min(depth, self.problem.deepest), slab, resident, height)
+                for slab in (slabs[-1:] if self.options.slab_planes else slabs)
+                for height in self._heights_at_least()
+            ]
+            found = [each for each in found if resident or self._goes_round(each)]
+            if found:
+                yield from found
+                return
 
     def _heights_at_least(self) -> tuple[int | None, ...]:
         if self.options.strip_rows is not None:
             return (self.options.strip_rows,)
-        return (None,) if not self.sizing.can_cut or self.options.tier == "memory" else (None, 1)
+        return (None,) if not self.sizing.can_cut or self.only_resident else (None, 1)
 
     def _deepest_that_fits(self, slab: int) -> int | None:
         """The largest depth below the one asked for that fits, in whole planes or in strips."""
-        if self.options.tier == "memory":
+        if self.only_resident:
             return None
         low, high = 0, (self.options.depth or 1) - 1
         while low < high:
             middle = (low + high + 1) // 2
             fits = any(
-                candidate.needed_bytes <= self.room
+                candidate.needed_bytes <= self.room and self._goes_round(candidate)
                 for candidate in (
                     self._candidate(middle, slab, resident=False, height=height)
                     for height in self._heights_at_least()
@@ -491,14 +677,25 @@ class _Choice:
     def _finish(self, chosen: _Candidate) -> Plan:
         problem, sizing = self.problem, self.sizing
         deepest = max(chosen.depths, default=0)
-        notes = [describe(chosen.layout)]
+        notes = [*notes_on_tier(self.options), describe(chosen.layout)]
         if chosen.parts > 1:
             notes.append(
                 f"planes pass in {chosen.parts} strips of {chosen.strips.height} "
                 "rows; their seams are written and read again"
             )
-        if self.closed:
+        wraps = () if chosen.resident else sizing.wraps(chosen.depths)
+        if wraps:
+            again = format_count(wraps[-1].planes, "plane")
+            notes.append(
+                f"periodic along {self.streamed}: the first {again} leave a seam in each sweep, and"
+                " come round again at its end"
+            )
+        elif sizing.closed:
             notes.append(f"periodic along {self.streamed}: every step is made over the whole grid")
+        if problem.until is not None:
+            notes.append(
+                f"ends where {problem.until.rule}; all figures are those of {problem.steps} steps"
+            )
         notes.append("kernel rate measured" if self.calibration else "kernel rate estimated")
         levels = tile_levels(chosen.tile, problem)
         across = "rows" if problem.stencil.ndim == 3 else "columns"
@@ -508,12 +705,25 @@ class _Choice:
                 f"carry {levels} levels through the cache"
             )
         fields = len(sizing.arrivals)
-        begin = self.begin.planes if self.begin is not None else 0
-        first = max(0, begin - sizing.face * chosen.depths[0]) if begin else 0
-        skipped = (first * len(sizing.arrivals), begin * len(sizing.departures))
+        begin = self.begin or Begin(0, 0)
+        # A face that reaches below the grid spares nothing.
+        planes = begin.planes if begin.planes > sizing.lean(begin.depth) else 0
+        spared = sizing.spared_bytes(begin.depth, chosen.strips, begin.part, planes)
+        every = self._commit_planes(chosen)
         commits = self._commit_sweeps(chosen)
         kept = commits and len(chosen.depths) > commits
-        plane_bytes = chosen.layout.rows * chosen.layout.row_bytes
+        tier = streaming_tier(self.options)
+        if chosen.resident and not self.options.in_place:
+            tier = "memory"
+        disk_bytes = sizing.disk_bytes(
+            chosen.depths,
+            chosen.strips,
+            "direct" if chosen.resident else disk_tier(self.options),
+            chosen.window_bytes if tier == "mmap" and chosen.resident else 0,
+            chosen.resident,
+            seam_places=2 if every else 1,
+        )
+        sent_bytes, received_bytes = sizing.exchanged(chosen.depths)
         found = Plan(
             problem_digest=problem.digest,
             stencil=problem.stencil.name,
@@ -529,10 +739,13 @@ class _Choice:
             ),
             strips=chosen.strips,
             resident=chosen.resident,
-            commit_planes=self._commit_planes(chosen),
+            commit_planes=every,
             commit_sweeps=commits if kept else 0,
-            face=sizing.face,
-            begin_planes=begin if first else 0,
+            face=sizing.face.per_step,
+            face_shifts=sizing.face.shifts,
+            wraps=wraps,
+            begin_part=begin.part,
+            begin_planes=planes,
             rings=chosen.rings,
             arrivals=sizing.arrivals,
             departures=sizing.departures,
@@ -542,16 +755,24 @@ class _Choice:
             memory_bytes=self.options.memory_bytes,
             fixed_bytes=self.fixed_bytes,
             window_bytes=chosen.window_bytes,
-            transfer_bytes=chosen.transfer_bytes,
-            disk_bytes=sizing.disk_bytes(chosen.depths, chosen.strips),
-            read_bytes=chosen.moved_bytes[0] - (skipped[0] * plane_bytes if first else 0),
-            written_bytes=chosen.moved_bytes[1] - (skipped[1] * plane_bytes if first else 0),
-            fill_bytes=fields * sizing.level_bytes,
-            updates=problem.updates,
-            flops=problem.updates * problem.stencil.flops,
+            transfer_bytes=self._staging_bytes(chosen.layout),
+            exchange_bytes=chosen.exchange_bytes,
+            disk_bytes=disk_bytes,
+            read_bytes=chosen.moved_bytes[0] - spared[0],
+            written_bytes=chosen.moved_bytes[1] - spared[1],
+            fill_bytes=fields * sizing.held(deepest).count * sizing.row_bytes,
+            updates=sizing.updates,
+            flops=sizing.updates * problem.stencil.flops,
             prediction=chosen.prediction,
             notes=tuple(notes),
             pin=self.options.pin,
+            tier=tier,
+            keep=self.options.keep,
+            held_bytes=0 if self.accelerator is not None else chosen.held_bytes,
+            device=self._device_level(chosen),
+            subgrid=sizing.subgrid,
+            sent_bytes=sent_bytes,
+            received_bytes=received_bytes,
         )
         if not kept:
             return found
@@ -559,12 +780,13 @@ class _Choice:
 
     def _commit_planes(self, chosen: _Candidate) -> int:
         """Planes between two commits within a sweep, 0 where there are none."""
-        if chosen.resident or chosen.parts > 1 or not chosen.depths or not self._can_roll():
+        if chosen.resident or not chosen.depths or not self._can_roll() or self.part is not None:
             return 0
-        seconds = self.options.commit_seconds
-        share = (COMMIT_SECONDS if seconds is None else seconds) / self._sweep_seconds(chosen)
-        planes = self.problem.shape[0]
-        return max(1, min(planes, math.ceil(planes * share))) if share < 1 else planes
+        cut, planes = chosen.parts > 1, chosen.parts * self.problem.shape[0]
+        seams = cut or self.sizing.closed
+        every = commit_planes(self.options, self._sweep_seconds(chosen), planes, seams)
+        # Strips need a flush each and a second place for seams: not where a sweep is over sooner.
+        return 0 if cut and every == planes and self.begin is None else every
 
     def _commit_sweeps(self, chosen: _Candidate) -> int:
         """Sweeps between two commits of a resident grid, 0 for streamed ones."""

@@ -1,22 +1,30 @@
 """The program: a flat stream of instructions, each with the gate that it waits for.
 
-A gate holds four watermarks. An instruction may start when at least that many advances, gets,
-puts and commits *from the start of the program* are complete, whatever the order in which the
-later ones finish. Four rules make the gates:
+A gate holds watermarks. An instruction may start when at least that many advances, gets, puts,
+commits, sends and receives *from the start of the program* are complete, whatever the order in
+which the later ones finish. Four rules make the gates:
 
 1. an advance needs its planes in the window, and free slots for the planes it touches first;
 2. a slot is free when its old plane is out of use and every result held in it is written;
 3. rows of sweep p + 1 are read after those of sweep p were written to that place, and a seam after
    the strip before wrote it;
 4. a result leaves when its last update is done, and sweep p + 1 writes over state p only after
-   state p + 1 is durable as a whole.
+   state p + 1 is durable as a whole; a trip writes over a seam only after the trip before it is.
 
-Commits also say how far a state is durable that is not complete. A restart goes on from there, as
-long as state p is whole; a sweep writes over it no earlier because of them.
+One of several ranks gives the planes that its neighbours need of a state to them when they leave
+the window, and takes theirs into the halo of its files: a put by another rank. A state is durable
+when it is so at all ranks.
 
 The stream is a sequence of trips: of the whole grid, sweep after sweep, or of its strips. Seams are
-moved by gets and puts like any rows; a strip reads the seam of a plane before it leaves its own in
-the same place.
+moved by gets and puts like any rows.
+
+A commit within a sweep names a point in this sequence, a trip and a plane: all that earlier trips
+leave is durable, results and seams, and of this one what it leaves in planes below. A restart makes
+this trip again from an inward face at the plane, and all that follow. It reads state p, which stays
+whole, the seam that the trip before left, and of its own seam the planes below. So the seams on
+both sides of a strip lie in different places, and a place is written over after the commit of the
+trip that had to read it. Where no commits are made within sweeps one place serves all borders, as a
+strip reads the seam of a plane before it leaves its own.
 
 Instructions come in an order that is itself a valid serial execution, so running them one by one
 is correct, and running each as soon as its gate opens is correct and fast.
@@ -37,14 +45,21 @@ from outgrid.plan.instruction import (
     Gate,
     Get,
     Instruction,
+    Mark,
     Move,
     Part,
+    Point,
     Put,
+    Receive,
+    Send,
     levels,
+    place_planes,
     place_rows,
     row_updates,
+    seam_place,
 )
 from outgrid.plan.model import Plan, Ring
+from outgrid.plan.subgrid import Exchanged
 from outgrid.plan.trip import Trip
 
 __all__ = [
@@ -53,13 +68,19 @@ __all__ = [
     "Gate",
     "Get",
     "Instruction",
+    "Mark",
     "Move",
     "Part",
+    "Point",
     "Put",
+    "Receive",
+    "Send",
     "levels",
+    "place_planes",
     "place_rows",
     "program",
     "row_updates",
+    "seam_place",
 ]
 
 
@@ -72,15 +93,20 @@ def program(plan: Plan) -> Iterator[Instruction]:
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """What enters or leaves the window with one trip, for planes Z with ``Z + lag`` in a slab."""
+    """What enters or leaves the window with one trip: ``planes`` Z, with ``Z + lag`` in a slab.
+
+    What leaves goes to its place, or to the rank ``peer``.
+    """
 
     field: str
     level: int
     ring: int
     lag: int
+    planes: range
     rows: range
     seam: bool
     constant: bool = False
+    peer: int | None = None
 
     @property
     def place(self) -> tuple[str, int, bool]:
@@ -96,29 +122,39 @@ class _Lowering:
         self.trips = plan.trips
         self.rings = {(ring.field, ring.index): ring for ring in plan.rings}
         self.counts = {field: plan.ring_count(field) for field, _ in self.rings}
-        self.advanced = self.got = self.put = self.committed = 0
+        self.advanced = self.got = self.put = self.committed = self.sent = self.received = 0
         # Watermark of the gets that slabs 0..i need; those before the first need none.
         self.first_slab = plan.first_slab
         self.got_by_slab = [0] * self.first_slab
         self.states = {sweeps: state for state, sweeps in enumerate(plan.kept, start=1)}
-        self.commits: dict[int, tuple[int, int]] = {}  # by state: commits so far, and its planes
+        # Commits so far when all that a trip leaves was durable, and the last point that was named.
+        self.durable = {-1: 0}
+        self.reached = self.kept = Point(0, plan.begin_part, plan.begin_planes)
         # Watermark of the puts that must end before a slot is used again (rule 2). For each place
         # and trip, how far its planes were written, as pairs of last plane and watermark (rule 3).
         self.slot_put = {key: [0] * ring.planes for key, ring in self.rings.items()}
+        self.slot_sent = {key: [0] * ring.planes for key, ring in self.rings.items()}
+        # By state: pairs of first plane and watermark of what is received of it, planes rising.
+        self.halos: dict[int, list[tuple[int, int]]] = {}
+        self.expected = 1  # the next state to be received
         self.written: dict[tuple[tuple[str, int, bool], int], list[tuple[int, int]]] = {}
         self.entering: dict[int, tuple[_Flow, ...]] = {}
         self.leaving: dict[int, tuple[_Flow, ...]] = {}
         self.first_trips = [0]
         for depth in plan.depths:
             self.first_trips.append(self.first_trips[-1] + plan.strips.count(depth))
+        self.first_trips[1:] = [each - plan.begin_part for each in self.first_trips[1:]]
+        self.last_trips = [-1, *(self.first_trips[sweeps] - 1 for sweeps in plan.kept)]  # by state
         self.departures = {(each.field, each.level): each for each in plan.departures}
         reach = plan.skew * plan.depth + max(plan.shifts)
-        self.longest = plan.planes + max(reach, *(ring.high for ring in plan.rings)) + 1
+        extent = max(plan.touched(trip).stop for trip in self.trips)
+        self.longest = extent + max(reach, *(ring.high for ring in plan.rings)) + 1
 
     def run(self) -> Iterator[Instruction]:
         """Alternate: every get that the window has room for, one advance, its puts, commits."""
         slabs = self.plan.slabs
         for slab in range(self.first_slab, slabs):
+            yield from self._receives()
             while len(self.got_by_slab) < slabs and self._has_room(len(self.got_by_slab)):
                 yield from self._gets(len(self.got_by_slab))
                 self.got_by_slab.append(self.got)
@@ -136,13 +172,24 @@ class _Lowering:
         plan = self.plan
         start, stop = slab * plan.slab_planes, (slab + 1) * plan.slab_planes
         first = max(0, (start - self.longest) // plan.pitch_planes)
-        return self.trips[first : -(-stop // plan.pitch_planes)]
+        last = -(-(stop - plan.stored.start) // plan.pitch_planes)
+        return self.trips[first : max(first, last)]
 
-    def _planes(self, slab: int, trip: Trip, lag: int, low: int = 0) -> range:
-        """The planes Z of a trip, from ``low`` on, with ``Z + lag`` in ``slab``."""
+    def _planes(self, slab: int, trip: Trip, lag: int, planes: range) -> range:
+        """The ``planes`` Z of a trip with ``Z + lag`` in ``slab``."""
         plan = self.plan
         start = slab * plan.slab_planes - lag - trip.index * plan.pitch_planes
-        return range(max(low, start), min(plan.planes, start + plan.slab_planes))
+        return range(max(planes.start, start), min(planes.stop, start + plan.slab_planes))
+
+    def _moved(self, slab: int, trip: Trip, flow: _Flow) -> Iterator[range]:
+        """The planes of a flow in ``slab``, cut where the first planes come round again."""
+        planes, end = self._planes(slab, trip, flow.lag, flow.planes), self.plan.planes
+        for part in (
+            range(planes.start, min(planes.stop, end)),
+            range(max(planes.start, end), planes.stop),
+        ):
+            if part:
+                yield part
 
     def _ring(self, field: str, sweep: int, version: int) -> Ring:
         return self.rings[field, (self.plan.base(sweep) + version) % self.counts[field]]
@@ -162,22 +209,30 @@ class _Lowering:
         plan = self.plan
         if plan.resident and trip.sweep > 0:
             return
+        entering, wrap = plan.entering(trip), plan.wrap(trip.depth)
         for arrival in plan.arrivals:
             ring = self._ring(arrival.field, trip.sweep, arrival.level)
             rows = plan.arriving(arrival, trip)
+            again = wrap.again(arrival.field) if wrap is not None else 0
             if rows:
                 yield _Flow(
                     arrival.field,
                     arrival.level,
                     ring.index,
                     arrival.lead,
+                    range(entering.start, entering.stop + again),
                     rows,
                     seam=False,
                     constant=arrival.constant,
                 )
         if trip.part > 0:
             for ring, rows in self._seams(trip, trip.rows.low):
-                yield _Flow(ring.field, 0, ring.index, ring.low, rows, seam=True)
+                yield _Flow(ring.field, 0, ring.index, ring.low, entering, rows, seam=True)
+        for stair in wrap.seams if wrap is not None else ():
+            ring = self.rings[stair.field, stair.index]
+            planes = range(plan.planes + stair.low, plan.planes + stair.high)
+            rows = range(plan.layout.rows)
+            yield _Flow(ring.field, 0, ring.index, ring.low, planes, rows, seam=True)
 
     def _leaving(self, trip: Trip) -> tuple[_Flow, ...]:
         """What a trip writes: its rows of the last levels, and the seams for the next strip."""
@@ -195,10 +250,29 @@ class _Lowering:
             rows = plan.leaving(departure, trip)
             if rows:
                 lag = departure.lag(trip.depth, plan.skew)
-                yield _Flow(departure.field, departure.level, ring.index, lag, rows, seam=False)
+                planes = plan.put_planes(departure, trip)
+                where = (departure.field, departure.level, ring.index, lag)
+                yield _Flow(*where, planes, rows, seam=False)
+                for each in self._exchanged(trip.sweep + 1):
+                    sent = each.sent
+                    yield _Flow(*where, sent.planes, sent.rows, seam=False, peer=each.peer)
         if trip.part < plan.strips.count(trip.depth) - 1:
             for ring, rows in self._seams(trip, trip.rows.high):
-                yield _Flow(ring.field, 0, ring.index, ring.high, rows, seam=True)
+                planes = range(plan.put_from(trip), plan.planes)
+                yield _Flow(ring.field, 0, ring.index, ring.high, planes, rows, seam=True)
+        wrap = plan.wrap(trip.depth)
+        for stair in wrap.seams if wrap is not None else ():
+            ring = self.rings[stair.field, stair.index]
+            planes = range(max(stair.low, plan.put_from(trip)), stair.high)
+            rows = range(plan.layout.rows)
+            yield _Flow(ring.field, 0, ring.index, ring.high, planes, rows, seam=True)
+
+    def _exchanged(self, sweep: int) -> tuple[Exchanged, ...]:
+        """What goes between ranks before ``sweep``; nothing after the last one."""
+        subgrid = self.plan.subgrid
+        if subgrid is None or sweep >= self.plan.sweeps:
+            return ()
+        return tuple(subgrid.exchanged(self.plan.depths[sweep]))
 
     def _seams(self, trip: Trip, border: int) -> Iterator[tuple[Ring, range]]:
         for ring in self.rings.values():
@@ -214,37 +288,46 @@ class _Lowering:
         slabs = -(-(stream - ring.planes + ring.high + 1) // self.plan.slab_planes)
         return max(0, slabs - self.first_slab)
 
-    def _written_after(self, flow: _Flow, trip: Trip, last: int) -> int | None:
-        """Puts after which planes up to ``last`` of what ``flow`` reads are in their place.
+    def _written_after(self, flow: _Flow, trip: Trip, planes: range) -> int | None:
+        """Puts after which ``planes`` of what ``flow`` reads are in their place.
 
         None if some of these puts were not emitted yet, 0 for what was there before the run.
         """
-        if flow.seam:
-            sources = range(trip.index - 1, trip.index)
-        elif flow.constant or trip.sweep == 0 or last <= self.plan.first_put(trip.sweep - 1):
-            return 0
-        else:
-            departure = self.departures[flow.field, flow.level]
-            depth = self.plan.depths[trip.sweep - 1]
-            lag = departure.row_lag(depth, self.plan.strips.skew)
-            owners = self.plan.strips.owners(depth, lag, flow.rows)
-            begin = self.first_trips[trip.sweep - 1]
-            sources = range(begin + owners.start, begin + owners.stop)
         put = 0
-        for source in sources:
-            written = self.written.get((flow.place, source), [])
-            index = bisect_left(written, (last, 0))
-            if index == len(written):
-                return None
-            put = max(put, written[index][1])
+        for source, first, last in self._sources(flow, trip, planes):
+            if last > first:
+                written = self.written.get((flow.place, source), [])
+                index = bisect_left(written, (last, 0))
+                if index == len(written):
+                    return None
+                put = max(put, written[index][1])
         return put
+
+    def _sources(self, flow: _Flow, trip: Trip, planes: range) -> Iterator[tuple[int, int, int]]:
+        """Trips that write what is read of ``planes``: (index, their first plane, the last end)."""
+        plan, last = self.plan, planes.stop
+        if flow.seam and plan.wraps:
+            yield trip.index, plan.put_from(trip), last - plan.planes
+        elif flow.seam:
+            if trip.index:
+                yield trip.index - 1, plan.put_from(self.trips[trip.index - 1]), last
+        elif not flow.constant and trip.sweep > 0:
+            departure = self.departures[flow.field, flow.level]
+            depth, last = plan.depths[trip.sweep - 1], min(last, plan.owned.stop)
+            turn = departure.first(depth, plan.face) if plan.wraps else 0
+            if planes.start < turn:  # these leave last
+                last = plan.planes + min(last, turn)
+            lag = departure.row_lag(depth, plan.strips.skew)
+            begin = self.first_trips[trip.sweep - 1] - (plan.begin_part if trip.sweep == 1 else 0)
+            for owner in plan.strips.owners(depth, lag, flow.rows):
+                if begin + owner >= 0:
+                    source = self.trips[begin + owner]
+                    yield source.index, plan.put_planes(departure, source).start, last
 
     def _arriving(self, slab: int) -> Iterator[tuple[_Flow, Trip, range]]:
         for trip in self._active(slab):
-            low = trip.planes.at(0, self.plan.planes).start
             for flow in self._entering(trip):
-                planes = self._planes(slab, trip, flow.lag, low)
-                if planes:
+                for planes in self._moved(slab, trip, flow):
                     yield flow, trip, planes
 
     def _has_room(self, slab: int) -> bool:
@@ -254,9 +337,69 @@ class _Lowering:
             slots = self._slots(trip, planes.start, planes.stop)
             if self._free_after(ring, slots[-1]) > self.advanced:
                 return False
-            if self._written_after(flow, trip, planes.stop) is None:
+            if self._written_after(flow, trip, planes) is None:
+                return False
+            if self._received_after(flow, trip, planes) is None:
                 return False
         return True
+
+    def _received_after(self, flow: _Flow, trip: Trip, planes: range) -> int | None:
+        """Receives after which what others own of ``planes`` is in its place.
+
+        None where they were not emitted yet.
+        """
+        if self.plan.subgrid is None or flow.constant or trip.sweep == 0:
+            return 0
+        taken = self.halos.get(trip.sweep)
+        if taken is None:
+            return None
+        index = bisect_left(taken, (planes.stop, 0))
+        return taken[index - 1][1] if index else 0
+
+    def _receives(self) -> Iterator[Receive]:
+        """What neighbours send of the next state, as early as its files may be written to.
+
+        The state before the last one is in them: it was read, and is not needed by a restart.
+        """
+        plan, state = self.plan, self.expected
+        if state >= plan.sweeps or not self._is_read(state - 2):
+            return
+        committed = self._durable(state - 1)
+        if committed is None:
+            return
+        self.expected += 1
+        self.halos.pop(state - 2, None)
+        taken = self.halos.setdefault(state, [])
+        trip, gate = self.trips[state - 1], Gate(committed=committed, got=self.got)
+        for first, last, rows, peer in self._incoming(state):
+            for departure in plan.departures:
+                self.received += 1
+                where = (departure.field, departure.level, state, -1, first, last, rows)
+                yield Receive(self.received - 1, trip, *where, False, gate, peer)
+            taken.append((first, self.received))
+
+    def _incoming(self, state: int) -> list[tuple[int, int, range, int]]:
+        """(first, last, rows, peer) of what is received of a state, in the order of its planes."""
+        found: list[tuple[int, int, range, int]] = []
+        for each in self._exchanged(state):
+            planes, slab = each.received.planes, self.plan.slab_planes
+            for first in range(planes.start, planes.stop, slab):
+                last = min(first + slab, planes.stop)
+                found.append((first, last, each.received.rows, each.peer))
+        return sorted(found, key=lambda one: (one[0], one[3]))
+
+    def _durable(self, state: int) -> int | None:
+        """Commits after which all of a state is durable; None while there are none."""
+        return self.durable.get(self.last_trips[state])
+
+    def _is_read(self, sweep: int) -> bool:
+        """Whether all gets of a sweep were emitted."""
+        if sweep < 0:
+            return True
+        trip = self.trips[sweep]
+        lead = max(arrival.lead for arrival in self.plan.arrivals)
+        last = self.plan.entering(trip).stop - 1 + lead + trip.index * self.plan.pitch_planes
+        return len(self.got_by_slab) > last // self.plan.slab_planes
 
     def _gets(self, slab: int) -> Iterator[Get]:
         for flow, trip, planes in self._arriving(slab):
@@ -264,8 +407,14 @@ class _Lowering:
             slots = self._slots(trip, planes.start, planes.stop)
             busy = self.slot_put[flow.field, flow.ring]
             put = max(busy[slot % ring.planes] for slot in slots)
-            put = max(put, self._written_after(flow, trip, planes.stop) or 0)
-            gate = Gate(advanced=self._free_after(ring, slots[-1]), put=put)
+            put = max(put, self._written_after(flow, trip, planes) or 0)
+            busy = self.slot_sent[flow.field, flow.ring]
+            gate = Gate(
+                advanced=self._free_after(ring, slots[-1]),
+                put=put,
+                sent=max(busy[slot % ring.planes] for slot in slots),
+                received=self._received_after(flow, trip, planes) or 0,
+            )
             self.got += 1
             state = 0 if flow.constant else trip.sweep
             yield Get(*self._move(self.got - 1, flow, trip, state, planes), gate=gate)
@@ -276,15 +425,16 @@ class _Lowering:
         return index, trip, *where, flow.rows, flow.seam
 
     def _advance(self, slab: int) -> Advance:
-        put = 0
+        put = sent = 0
         active = self._active(slab)
         for key, ring in self.rings.items():
-            busy = self.slot_put[key]
+            writing, sending = self.slot_put[key], self.slot_sent[key]
             for trip in active:
-                planes = self._planes(slab, trip, ring.low)
+                planes = self._planes(slab, trip, ring.low, self.plan.touched(trip))
                 slots = self._slots(trip, planes.start, planes.stop)
-                put = max(put, *(busy[slot % ring.planes] for slot in slots), 0)
-        gate = Gate(advanced=self.advanced, got=self.got_by_slab[slab], put=put)
+                put = max(put, *(writing[slot % ring.planes] for slot in slots), 0)
+                sent = max(sent, *(sending[slot % ring.planes] for slot in slots), 0)
+        gate = Gate(advanced=self.advanced, got=self.got_by_slab[slab], put=put, sent=sent)
         self.advanced += 1
         return Advance(self.advanced - 1, parts=tuple(self._parts(slab)), gate=gate)
 
@@ -292,38 +442,75 @@ class _Lowering:
         plan = self.plan
         for trip in self._active(slab):
             origin = trip.index * plan.pitch_planes
-            end = plan.planes + plan.skew * trip.depth + max(plan.shifts)
-            first = max(0, slab * plan.slab_planes - origin)
-            last = min(end, (slab + 1) * plan.slab_planes - origin)
+            first = max(plan.touched(trip).start, slab * plan.slab_planes - origin)
+            last = min(plan.front_end(trip), (slab + 1) * plan.slab_planes - origin)
             if first < last:
                 yield Part(trip, first, last)
 
-    def _puts(self, slab: int) -> Iterator[Put | Commit]:
-        plan = self.plan
+    def _puts(self, slab: int) -> Iterator[Put | Send | Commit | Mark]:
         for trip in self._active(slab):
-            low = plan.first_put(trip.sweep)
             for flow in self._leaving(trip):
-                planes = self._planes(slab, trip, flow.lag, low)
-                if planes:
-                    yield self._put(flow, trip, planes)
+                for planes in self._moved(slab, trip, flow):
+                    if flow.peer is None:
+                        yield self._put(flow, trip, planes)
+                    else:
+                        yield self._send(flow, trip, planes, flow.peer)
             yield from self._commits(slab, trip)
 
-    def _commits(self, slab: int, trip: Trip) -> Iterator[Commit]:
+    def _commits(self, slab: int, trip: Trip) -> Iterator[Commit | Mark]:
         """What may be said to be durable of the state that a trip writes, as far as ``slab``."""
         plan, state = self.plan, self.states.get(trip.sweep + 1)
-        if state is None or trip.index + 1 != self.first_trips[trip.sweep + 1]:
+        if state is None or trip.index in self.durable:
             return
-        lag = max(d.lag(trip.depth, plan.skew) for d in plan.departures)
-        written = (slab + 1) * plan.slab_planes - lag - trip.index * plan.pitch_planes
-        written = min(plan.planes, written)
-        _, before = self.commits.get(state, (0, plan.first_put(trip.sweep)))
-        every = plan.commit_planes
-        due = every > 0 and written // every > before // every
-        if written > before and (due or written == plan.planes):
-            self.committed += 1
-            self.commits[state] = self.committed, written
-            self.commits.pop(state - 3, None)
-            yield Commit(self.committed - 1, state, written, gate=Gate(put=self.put))
+        point = self._point(slab, trip, state)
+        if point is None or point <= self.reached:
+            return
+        if not (plan.commit_planes or point.state == state):
+            return
+        self.reached = point
+        gate = Gate(put=self.put, received=self.received)
+        if point.planes:
+            every = plan.commit_planes
+            if self._passed(point) // every == self._passed(self.kept) // every:
+                yield Mark(point, gate)
+                return
+        self.kept = point
+        self.committed += 1
+        if not point.planes:
+            self.durable[trip.index] = self.committed
+        yield Commit(self.committed - 1, point, gate=gate)
+
+    def _passed(self, point: Point) -> int:
+        """Planes of all trips of a sweep up to ``point``."""
+        return point.part * self.plan.planes + point.planes
+
+    def _point(self, slab: int, trip: Trip, state: int) -> Point | None:
+        """How far all has left that a trip leaves, when a slab is complete.
+
+        None where that is of no use, as an inward face would reach below the grid.
+        """
+        plan = self.plan
+        front = (slab + 1) * plan.slab_planes - trip.index * plan.pitch_planes
+        ends = [
+            (plan.put_planes(d, trip).stop, d.lag(trip.depth, plan.skew)) for d in plan.departures
+        ]
+        ends += [(flow.planes.stop, flow.lag) for flow in self._leaving(trip) if flow.seam]
+        under_way = [front - lag for end, lag in ends if front - lag < end]
+        if under_way:
+            planes = min(under_way)
+            return Point(state - 1, trip.part, planes) if planes > plan.lean(trip.depth) else None
+        if trip.index + 1 < self.first_trips[trip.sweep + 1]:
+            return Point(state - 1, trip.part + 1)
+        return Point(state)
+
+    def _send(self, flow: _Flow, trip: Trip, planes: range, peer: int) -> Send:
+        ring = self.rings[flow.field, flow.ring]
+        self.sent += 1
+        busy = self.slot_sent[flow.field, flow.ring]
+        for slot in self._slots(trip, planes.start, planes.stop):
+            busy[slot % ring.planes] = self.sent
+        state, gate = self.states[trip.sweep + 1], Gate(advanced=self.advanced)
+        return Send(*self._move(self.sent - 1, flow, trip, state, planes), gate=gate, peer=peer)
 
     def _put(self, flow: _Flow, trip: Trip, planes: range) -> Put:
         ring = self.rings[flow.field, flow.ring]
@@ -338,8 +525,12 @@ class _Lowering:
                 del self.written[stale]
             self.written[key] = []
         self.written[key].append((planes.stop, self.put))
-        # State 0 is durable from the start. A seam holds nothing that a restart would need.
         state = trip.sweep + 1 if flow.seam else self.states[trip.sweep + 1]
-        before = 0 if flow.seam else self.commits.get(state - 1, (0, 0))[0]
+        if not flow.seam:
+            before = self._durable(state - 1)
+        else:  # no restart needs what it writes over, where commits are whole states
+            before = self.durable.get(trip.index - 1) if self.plan.commit_planes else 0
+        if before is None:
+            raise InfeasiblePlan(f"trip {trip.index} overtakes what has to be durable before it")
         gate = Gate(advanced=self.advanced, committed=before)
         return Put(*self._move(self.put - 1, flow, trip, state, planes), gate=gate)

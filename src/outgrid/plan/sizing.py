@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+from outgrid.config import PASSING_TIERS
 from outgrid.plan.layout import layout
 from outgrid.plan.lifetime import (
     Dependences,
@@ -18,8 +21,10 @@ from outgrid.plan.lifetime import (
     write_shift,
 )
 from outgrid.plan.model import Arrival, Departure, Layout, Ring
-from outgrid.plan.skew import Skew
+from outgrid.plan.skew import Halo, Skew
 from outgrid.plan.strips import Strips
+from outgrid.plan.subgrid import Box, Subgrid
+from outgrid.plan.wrap import Wrap, wrap
 from outgrid.stencil.model import Field
 from outgrid.stencil.problem import Problem
 
@@ -30,9 +35,66 @@ TURNAROUND_SLABS = 3
 
 @dataclass(frozen=True)
 class Sizing:
-    """What follows from a problem alone, for any depth and slab; remembers what it derived."""
+    """What follows from a problem alone, for any depth and slab; remembers what it derived.
+
+    Of a ``subgrid``, if there is one, else of the whole grid.
+    """
 
     problem: Problem
+    subgrid: Subgrid | None = None
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of a plane of the grid; 1 in 2-D."""
+        return self.problem.shape[1] if self.problem.ndim == 3 else 1
+
+    @property
+    def cells_per_plane(self) -> int:
+        """Cells of one plane, those of the fixed layer included."""
+        return self.rows * self.problem.shape[-1]
+
+    def held(self, depth: int) -> Box:
+        """What a sweep of ``depth`` steps begins with."""
+        whole = Box(range(self.problem.shape[0]), range(self.rows))
+        return whole if self.subgrid is None else self.subgrid.held(depth)
+
+    @property
+    def owned(self) -> Box:
+        """What is carried from state to state."""
+        return self.held(0) if self.subgrid is None else self.subgrid.owned
+
+    @property
+    def updates(self) -> int:
+        """Cell updates that are needed: interior cells times steps, of what is owned."""
+        problem = self.problem
+        if self.subgrid is None or not problem.steps:
+            return problem.updates
+        inside = Box(problem.interior[0], problem.interior[1] if problem.ndim == 3 else range(1))
+        return problem.updates // inside.count * self.owned.common(inside).count
+
+    def updated_rows(self, depth: int) -> int:
+        """Rows of planes that the steps of a sweep update, those of halos included."""
+        if self.subgrid is None:
+            return depth * self.problem.shape[0] * self.rows
+        planes, rows = self.subgrid.planes, self.subgrid.rows
+        along, across = planes.span(depth), rows.span(depth)
+        return sum(
+            len(along.at(step, planes.extent)) * len(across.at(step, rows.extent))
+            for step in range(1, depth + 1)
+        )
+
+    @cached_property
+    def halo(self) -> Halo:
+        """What a part of the grid needs beyond the planes that it makes."""
+        return self.found.halo()
+
+    @cached_property
+    def row_halo(self) -> Halo:
+        """What a part of the grid needs beyond the rows that it makes; nothing in 2-D."""
+        if self.problem.ndim == 2:
+            none = (0,) * len(self.problem.stencil.stages)
+            return Halo(0, none, none)
+        return dependences(self.problem.stencil, self.problem.edges, axis=1).halo()
 
     @cached_property
     def found(self) -> Dependences:
@@ -45,6 +107,37 @@ class Sizing:
         return self.found.skew()
 
     @cached_property
+    def face(self) -> Skew:
+        """How the first updated plane rises, step by step, where a sweep begins inside the grid."""
+        return self.found.face()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the first plane is the neighbour of the last one."""
+        return self.problem.edges.periodic(0)
+
+    def wraps(self, depths: tuple[int, ...]) -> tuple[Wrap, ...]:
+        """What comes round again in streamed sweeps, one for each depth; none for open grids."""
+        if not self.closed:
+            return ()
+        stencil = self.problem.stencil
+        levels = [(each.name, each.levels, ring_count(each, stencil)) for each in stencil.evolving]
+        return tuple(
+            wrap(self.found, self.face, levels, depth) for depth in sorted({*depths} - {0})
+        )
+
+    def least_planes(self, depths: tuple[int, ...], slab: int) -> int:
+        """Planes that a grid must have for streamed sweeps.
+
+        The first planes of a closed grid have left the window before they come round again.
+        """
+        if not self.closed or not depths:
+            return 1
+        longest = max(ring.high - ring.low for ring in self.rings(depths, slab, resident=False))
+        most = max(each.planes for each in self.wraps(depths))
+        return max(longest + TURNAROUND_SLABS * slab, most)
+
+    @cached_property
     def row_skew(self) -> int:
         """Rows by which a step of a strip leans; 0 where planes are not cut."""
         return self.problem.stencil.radius[1] if self.can_cut else 0
@@ -53,20 +146,20 @@ class Sizing:
     def can_cut(self) -> bool:
         """Whether planes may pass in strips: in 3-D, for stencils of one stage, with ends in y."""
         problem = self.problem
-        ends = not (problem.edges.periodic(0) or problem.edges.periodic(1))
-        return problem.ndim == 3 and len(problem.stencil.stages) == 1 and ends
+        ends = not (self.closed or problem.edges.periodic(1))
+        whole = self.subgrid is None
+        return problem.ndim == 3 and len(problem.stencil.stages) == 1 and ends and whole
 
     def strips(self, depth: int, height: int | None = None) -> Strips:
         """Strips of ``height`` rows, or whole planes, for sweeps of up to ``depth`` steps."""
-        rows = self.problem.shape[1] if self.problem.ndim == 3 else 1
         if height is None:
-            return Strips.whole(rows, self.row_skew, depth)
-        return Strips(rows, height, self.row_skew)
+            return Strips.whole(self.rows, self.row_skew, depth)
+        return Strips(self.rows, height, self.row_skew)
 
     def layout(self, strips: Strips, depth: int) -> Layout:
         """Planes and rows in the window."""
         cut = strips.count(depth) > 1
-        held = strips.window_rows(depth) if cut else None
+        held = strips.window_rows(depth) if cut else len(self.held(depth).rows)
         return layout(self.problem.shape, self.problem.dtype, held)
 
     @cached_property
@@ -112,6 +205,7 @@ class Sizing:
                 write_shift(field.name, self.found, self.skew),
                 self._lead(field.name, 0),
                 self._row_lead(field, 0),
+                write_shift(field.name, self.found, self.face),
             )
             for field in self.problem.stencil.evolving
             for level in ((0, -1) if field.levels > 1 else (0,))
@@ -122,18 +216,59 @@ class Sizing:
         """Bytes of one time level of one field on disk."""
         return self.problem.field_bytes
 
-    def moved_bytes(self, depths: tuple[int, ...], strips: Strips) -> tuple[int, int]:
-        """Bytes that sweeps of ``depths`` steps (read, write), seams included."""
+    def moved_bytes(
+        self, depths: tuple[int, ...], strips: Strips, resident: bool = False
+    ) -> tuple[int, int]:
+        """Bytes that sweeps of ``depths`` steps (read, write), seams and halos included."""
+        if self.subgrid is not None:
+            read = len(self.arrivals) * sum(self.held(depth).count for depth in depths)
+            _, received = self.exchanged(depths)
+            written = len(self.departures) * self.owned.count * len(depths)
+            return read * self.row_bytes, written * self.row_bytes + received
         each = {depth: self._moved_rows(depth, strips) for depth in set(depths)}
-        row_bytes = self.problem.shape[0] * self.problem.shape[-1] * self.problem.item_bytes
-        read, written = (sum(each[depth][way] for depth in depths) for way in (0, 1))
-        return read * row_bytes, written * row_bytes
+        column_bytes = self.problem.shape[0] * self.row_bytes
+        read, written = (sum(each[depth][way] for depth in depths) * column_bytes for way in (0, 1))
+        if resident:
+            return read, written
+        again_read, again_written = self._round_bytes(depths)
+        return read + again_read, written + again_written
+
+    def _round_bytes(self, depths: tuple[int, ...]) -> tuple[int, int]:
+        """Bytes that streamed sweeps (read, write) besides, for the planes that come round."""
+        wraps = {wrap.depth: wrap for wrap in self.wraps(depths)}
+        read = written = 0
+        for found in (wraps[depth] for depth in depths if wraps):
+            seams = sum(stair.high - stair.low for stair in found.seams)
+            read += seams + sum(each.high for each in found.coefficients)
+            written += seams
+        return read * self.problem.plane_bytes, written * self.problem.plane_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.problem.shape[-1] * self.problem.item_bytes
+
+    def exchanged(self, depths: tuple[int, ...]) -> tuple[int, int]:
+        """Bytes (sent, received) between sweeps of ``depths`` steps."""
+        sent = received = 0
+        if self.subgrid is not None:
+            for depth, times in Counter(depths[1:]).items():
+                for each in self.subgrid.exchanged(depth):
+                    sent += times * each.sent.count
+                    received += times * each.received.count
+        moved_bytes = len(self.departures) * self.row_bytes
+        return sent * moved_bytes, received * moved_bytes
 
     def _moved_rows(self, depth: int, strips: Strips) -> tuple[int, int]:
         """Rows of each plane that a sweep (reads, writes)."""
-        read = written = 0
+        each = list(self._rows_by_trip(depth, strips))
+        return sum(read for read, _ in each), sum(written for _, written in each)
+
+    def _rows_by_trip(self, depth: int, strips: Strips) -> Iterator[tuple[int, int]]:
+        """Rows of each plane that the trips of a sweep (read, write)."""
         seams, last = self.seams(depth, strips).values(), strips.count(depth) - 1
         for trip in strips.trips((depth,), self.problem.shape[0]):
+            read = written = 0
             for arrival in self.arrivals:
                 rows = strips.constant if arrival.constant else strips.owned
                 read += len(rows(trip, arrival.row_lead))
@@ -144,7 +279,34 @@ class Sizing:
                     read += len(strips.clip(trip.rows.low - most, trip.rows.low - least))
                 if trip.part < last:
                     written += len(strips.clip(trip.rows.high - most, trip.rows.high - least))
-        return read, written
+            yield read, written
+
+    def lean(self, depth: int) -> int:
+        """Planes by which what an inward face needs begins below what it leaves."""
+        return self.face.per_step * depth + max(self.face.shifts)
+
+    def spared_bytes(self, depth: int, strips: Strips, part: int, planes: int) -> tuple[int, int]:
+        """Bytes that a sweep need not (read, write) where it goes on at a trip and a plane of it.
+
+        The trips before are left out, and of this one what it writes below ``planes``.
+        """
+        low = max(0, planes - self.lean(depth))
+        read = written = 0
+        for number, rows in enumerate(self._rows_by_trip(depth, strips)):
+            if number < part:
+                read += rows[0] * self.problem.shape[0]
+                written += rows[1] * self.problem.shape[0]
+            elif number == part:
+                read += rows[0] * low
+                written += rows[1] * planes
+        row_bytes = self.problem.shape[-1] * self.problem.item_bytes
+        wraps = self.wraps((depth,))
+        if not wraps:
+            return read * row_bytes, written * row_bytes
+        firsts = [each.first(depth, self.face.per_step) for each in self.departures]
+        left = sum(min(max(0, planes - first), self.problem.shape[0]) for first in firsts)
+        left += sum(max(0, min(planes, stair.high) - stair.low) for stair in wraps[0].seams)
+        return read * row_bytes, left * self.problem.plane_bytes
 
     def seams(self, depth: int, strips: Strips) -> dict[tuple[str, int], tuple[int, int]]:
         """For each ring of an evolving field, (most, least) rows of its seam below a border."""
@@ -156,27 +318,37 @@ class Sizing:
                 found[field.name, index] = strips.seam(depth, leads, rings, index)
         return found
 
-    def disk_bytes(self, depths: tuple[int, ...], strips: Strips) -> int:
+    def disk_bytes(
+        self,
+        depths: tuple[int, ...],
+        strips: Strips,
+        tier: str = "direct",
+        mapped_bytes: int = 0,
+        resident: bool = False,
+        seam_places: int = 1,
+    ) -> int:
         """Bytes reserved in scratch: two files for each evolving level, one for a coefficient, and
-        one for the seams of each ring where planes are cut into strips."""
-        constants = sum(1 for arrival in self.arrivals if arrival.constant)
-        fields = (2 * len(self.departures) + constants) * self.level_bytes
-        deepest = max(depths, default=0)
-        if strips.count(deepest) == 1:
-            return fields
-        rows = sum(
-            max(seam[0] - seam[1] for seam in seams)
-            for seams in zip(
-                *(self.seams(depth, strips).values() for depth in set(depths)), strict=True
-            )
-        )
-        return fields + rows * (self.level_bytes // strips.rows)
+        for each depth ``seam_places`` for the seams of each ring where planes are cut into strips,
+        one where they come round again.
 
-    @cached_property
-    def face(self) -> int:
-        """Planes by which the first updated plane rises per step where a sweep begins inside the
-        grid: what a step reads towards lower planes is there, and nothing below is."""
-        return max(0, *(-read.low for read in self.found.readings))
+        A grid that is streamed from memory leaves its results only. ``mapped_bytes`` are those of
+        rings in files."""
+        if tier in PASSING_TIERS:
+            return len(self.departures) * self.level_bytes
+        constants = sum(1 for arrival in self.arrivals if arrival.constant)
+        deepest = max(depths, default=0)
+        files = 2 * len(self.departures) + constants
+        fields = files * self.held(deepest).count * self.row_bytes + mapped_bytes
+        if self.closed and not resident:
+            stairs = (stair for wrap in self.wraps(depths) for stair in wrap.seams)
+            return fields + sum(stair.high for stair in stairs) * self.problem.plane_bytes
+        rows = sum(
+            max(0, most - least)
+            for depth in set(depths)
+            if strips.count(depth) > 1
+            for most, least in self.seams(depth, strips).values()
+        )
+        return fields + seam_places * rows * (self.level_bytes // strips.rows)
 
     def pitch_planes(
         self,
@@ -191,20 +363,48 @@ class Sizing:
         Levels leave one after the other. A sweep begins so late that none of its levels leaves
         before the last one of the sweep before: that write would wait for a commit that waits for
         writes queued behind it. With ``seams`` a trip reads what the one before it leaves when it
-        reads a plane for the last time. Only sweeps of unequal ``depths`` overtake one another.
+        reads a plane for the last time, and leaves its own seam after all that the one before
+        leaves. Only sweeps of unequal ``depths`` overtake one another.
         """
         reach = self.skew.per_step * depth + max(self.skew.shifts)
         reach += self.problem.stencil.radius[0] if seams else 0
-        planes = self.problem.shape[0]
-        lags = [departure.lag(depth, self.skew.per_step) for departure in self.departures]
-        ahead = [0, max(lags) - min(lags) - 1]
-        for last, first in pairwise(depths):
-            late = max(departure.lag(last, self.skew.per_step) for departure in self.departures)
-            early = min(departure.lag(first, self.skew.per_step) for departure in self.departures)
-            ahead.append(late - early - 1)
-        apart = planes + max(ahead)
-        least = planes + reach if resident else max(apart, reach + TURNAROUND_SLABS * slab)
+        planes = len(self.held(depth).planes)
+        lags = {each: self._put_lags(each) for each in {depth, *depths}}
+        ahead = [0, max(lags[depth]) - min(lags[depth]) - 1]
+        ahead += [max(lags[last]) - min(lags[first]) - 1 for last, first in pairwise(depths)]
+        if not resident:
+            ahead += self._seams_ahead(lags, seams)
+        again = max((wrap.planes for wrap in self.wraps((depth,))), default=0)
+        apart = planes + max(again, *ahead)
+        if self.closed:  # the first planes are the last ones that a sweep writes
+            reach += planes
+        least = (
+            self.whole_planes(depth) if resident else max(apart, reach + TURNAROUND_SLABS * slab)
+        )
         return -(-least // slab) * slab
+
+    def _seams_ahead(self, lags: dict[int, list[int]], seams: bool) -> list[int]:
+        """Planes by which the first seam of a trip would overtake the one before."""
+        depths = tuple(lags)
+        sweeps = sweeps_by_base(depths, resident=False)
+        highs = {
+            (field.name, index): life.high
+            for field in self.problem.stencil.evolving
+            for index, life in enumerate(self._lives(field.name, sweeps))
+        }
+        last = max(max(each) for each in lags.values())
+        if self.closed:
+            stairs = [stair for wrap in self.wraps(depths) for stair in wrap.seams]
+            return [last - stair.low - highs[stair.field, stair.index] - 1 for stair in stairs]
+        return [max(last, *highs.values()) - min(highs.values()) - 1] if seams else []
+
+    def _put_lags(self, depth: int) -> list[int]:
+        """Front positions, from a sweep's first one on, at which its levels begin to leave."""
+        skew, face = self.skew.per_step, self.face.per_step
+        return [
+            each.lag(depth, skew) + (each.first(depth, face) if self.closed else 0)
+            for each in self.departures
+        ]
 
     def whole_planes(self, depth: int) -> int:
         """A slab in which a whole sweep of ``depth`` steps begins and ends."""
@@ -215,11 +415,12 @@ class Sizing:
     ) -> tuple[Ring, ...]:
         """All rings of the window, just large enough for full overlap of I/O and computation.
 
-        With ``seams`` every ring of an evolving field has something to read and to write. None
-        where there is no sweep.
+        With ``seams``, and where planes come round again, every ring of an evolving field has
+        something to read and to write. None where there is no sweep.
         """
         if not depths:
             return ()
+        seams = seams or (self.closed and not resident)
         sweeps = sweeps_by_base(depths, resident)
         return tuple(
             Ring(
@@ -297,6 +498,15 @@ def split_steps(steps: int, depth: int) -> tuple[int, ...]:
         sweeps -= 1
         rest = steps - (sweeps - 1) * each
     return (rest, *([each] * (sweeps - 1)))
+
+
+def sweep_steps(problem: Problem, depth: int, *, given: bool) -> tuple[int, ...]:
+    """Steps per sweep of a problem: sweeps end wherever the run may end.
+
+    A ``depth`` that was asked for is kept where it is ``given``, else it is balanced.
+    """
+    split = given_steps if given else split_steps
+    return tuple(each for stretch in problem.stretches for each in split(stretch, depth))
 
 
 def given_steps(steps: int, depth: int) -> tuple[int, ...]:

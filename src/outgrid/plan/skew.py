@@ -64,6 +64,24 @@ class Skew:
     shifts: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Halo:
+    """What a part of a grid needs around it to make some steps alone.
+
+    ``per_step`` planes for each step beyond every end at which the grid goes on. Stage j of a step
+    has to cover ``below[j]`` and ``above[j]`` planes more than the last one.
+    """
+
+    per_step: int
+    below: tuple[int, ...]
+    above: tuple[int, ...]
+
+    @property
+    def margin(self) -> int:
+        """Planes needed beside those of the steps."""
+        return max(*self.below, *self.above, 0)
+
+
 def solve(stages: int, readings: tuple[Reading, ...], writings: tuple[Writing, ...]) -> Skew:
     """The smallest skew that satisfies every flow and anti constraint."""
     for per_step in range(MAX_SKEW + 1):
@@ -97,19 +115,49 @@ def solve_both_ways(
     raise DefinitionError(f"no slope up to {MAX_SKEW} cells per step orders the {stages} stages")
 
 
+def solve_halo(
+    stages: int, readings: tuple[Reading, ...], writings: tuple[Writing, ...], least: int
+) -> Halo:
+    """The smallest halo of at least ``least`` planes per step.
+
+    Only what is read counts: level t of a part of the grid needs its own level t - 1 on so many
+    planes more, whatever is overwritten in between.
+    """
+    mirrored = tuple(replace(read, low=-read.high, high=-read.low) for read in readings)
+    for per_step in range(least, MAX_SKEW + 1):
+        below = _shifts(stages, _flows(per_step, mirrored, writings))
+        above = _shifts(stages, _flows(per_step, readings, writings))
+        if below is not None and above is not None:
+            low, high = max(below), max(above)
+            return Halo(
+                per_step, tuple(low - each for each in below), tuple(high - each for each in above)
+            )
+    raise DefinitionError(f"no halo up to {MAX_SKEW} planes per step serves the {stages} stages")
+
+
 def _edges(
     per_step: int, readings: tuple[Reading, ...], writings: tuple[Writing, ...]
 ) -> list[tuple[int, int, int]]:
     """Constraints ``s_to - s_from >= length`` as (from, to, length)."""
-    edges: list[tuple[int, int, int]] = []
-    for read in readings:
-        for write in writings:
-            if read.field != write.field:
-                continue
-            edges.append((write.writer, read.reader, per_step * read.version + read.high))
-            anti = -read.low - per_step * (write.rings + read.version)
-            edges.append((read.reader, write.writer, anti))
-    return edges
+    antis = [
+        (read.reader, write.writer, -read.low - per_step * (write.rings + read.version))
+        for read in readings
+        for write in writings
+        if read.field == write.field
+    ]
+    return [*_flows(per_step, readings, writings), *antis]
+
+
+def _flows(
+    per_step: int, readings: tuple[Reading, ...], writings: tuple[Writing, ...]
+) -> list[tuple[int, int, int]]:
+    """The constraints of what is read; see `_edges`."""
+    return [
+        (write.writer, read.reader, per_step * read.version + read.high)
+        for read in readings
+        for write in writings
+        if read.field == write.field
+    ]
 
 
 def _shifts(stages: int, edges: list[tuple[int, int, int]]) -> tuple[int, ...] | None:

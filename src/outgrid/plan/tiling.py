@@ -42,6 +42,7 @@ def choose_tile(
     threads: int,
     depth: int,
     calibration: Calibration | None = None,
+    resident: bool = False,
 ) -> Tile:
     """Diamonds for deep sweeps, level order for one step.
 
@@ -53,15 +54,15 @@ def choose_tile(
     stencil = problem.stencil
     if depth < 2:
         return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
-    if problem.edges.periodic(0) or problem.edges.periodic(1):
-        # Fronts and diamonds would have to close round the axis.
+    if problem.edges.periodic(1) or (resident and problem.edges.periodic(0)):
+        # Diamonds, or a front over a grid that is whole in memory, would have to close round.
         return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
     slope = tile_slope(stencil, problem.dtype, problem.edges).per_step
     arrays = sum(2 if field.evolving else 1 for field in stencil.fields)
     item = ITEM_BYTES[problem.dtype]
     across = problem.shape[-1] * item if stencil.ndim == 3 else item
     cache = machine.l2_bytes
-    planes = FRONT_PLANES if stencil.ndim == 3 else 2 * FRONT_PLANES
+    planes = FRONT_PLANES
     if stencil.ndim == 3:
         cache += min(machine.l3_bytes // machine.cores, 8 << 20)
     reach = max(1, stencil.radius[0])

@@ -11,17 +11,27 @@ class Span:
 
     Step t covers ``[low + rise*t, high + fall*t)`` as far as that lies in the grid. Both slopes are
     negative for a strip that leans towards lower rows; a block whose halo shrinks has a positive
-    ``rise`` and a negative ``fall``.
+    ``rise`` and a negative ``fall``. Where there are ``shifts``, both ends of stage j lie
+    ``shifts[j]`` higher, or the upper one by ``upper[j]`` where these differ.
     """
 
     low: int
     high: int
     rise: int = 0
     fall: int = 0
+    shifts: tuple[int, ...] = ()
+    upper: tuple[int, ...] = ()
 
-    def at(self, step: int, extent: int) -> range:
-        """What ``step`` covers of a grid of ``extent`` planes or rows."""
-        return clip(self.low + self.rise * step, self.high + self.fall * step, extent)
+    def at(self, step: int, extent: int, stage: int = 0) -> range:
+        """What a stage of ``step`` covers of a grid of ``extent`` planes or rows."""
+        below, above = self.ends(stage)
+        low, high = self.low + self.rise * step, self.high + self.fall * step
+        return clip(low + below, high + above, extent)
+
+    def ends(self, stage: int) -> tuple[int, int]:
+        """How much higher both ends of a stage lie."""
+        below = self.shifts[stage] if self.shifts else 0
+        return below, self.upper[stage] if self.upper else below
 
 
 @dataclass(frozen=True, slots=True)

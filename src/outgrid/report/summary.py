@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from outgrid.lines import align, format_count, format_share, format_signed_share
+from outgrid.lines import align, format_count, format_share, format_signed_share, format_wear
 from outgrid.record import Record
+from outgrid.stencil.snapshot import snapshot_names
 from outgrid.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["summarise"]
@@ -18,18 +19,32 @@ def summarise(record: Record) -> str:
 def _rows(record: Record) -> Iterator[tuple[str, str]]:
     measured = record.measured
     yield _heading(record.plan), ""
+    if record.ended:
+        yield "ended", record.ended
     yield "rate", _rate(record)
     yield "time", _time(record)
     yield (
         "waiting",
         f"{format_share(_share(measured.wait_seconds, measured.seconds))} for transfers",
     )
+    if measured.checksum_seconds:
+        cores = max(1, record.plan["threads"])
+        share = _share(measured.checksum_seconds, measured.seconds * cores)
+        yield (
+            "checksums",
+            f"{format_share(share)} of the time of {format_count(cores, 'processor')}",
+        )
     yield "read", format_bytes(measured.read_bytes)
     yield "written", format_bytes(measured.written_bytes)
     yield "moved", f"{measured.io_over_ideal:.3f} of the ideal {format_bytes(measured.ideal_bytes)}"
     yield "fill", _fill(record)
+    yield "flash", _flash(record)
     yield "memory", _memory(record)
     yield "engine", measured.engine
+    if measured.device:
+        yield "device", _device(record)
+    if record.spread:
+        yield "places", record.spread
     for fallback in measured.fallbacks:
         yield "fallback", fallback
     if measured.buffered_bytes:
@@ -38,6 +53,9 @@ def _rows(record: Record) -> Iterator[tuple[str, str]]:
         yield "warning", warning
     for name, file in record.fields.items():
         yield "result", f"{name} in {file}"
+    kept = record.problem.get("snapshots", ())
+    for each, file in zip(kept, snapshot_names(len(kept)), strict=True):
+        yield "snapshots", f"{each['field']} in {file}"
 
 
 def _heading(plan: dict[str, Any]) -> str:
@@ -73,12 +91,29 @@ def _fill(record: Record) -> str:
     )
 
 
+def _flash(record: Record) -> str:
+    nbytes = record.flash_written_bytes
+    swapped = record.plan.get("tier") == "swap"
+    in_place = swapped and record.plan.get("resident")
+    most = " beside what was swapped out" if in_place else " at most" if swapped else ""
+    endurance = record.plan.get("endurance_bytes", 0)
+    return f"{format_bytes(nbytes)} written{most}{format_wear(nbytes, endurance)}"
+
+
 def _memory(record: Record) -> str:
     measured = record.measured
     return (
         f"peak {format_bytes(measured.peak_memory_bytes)}"
         f" of {format_bytes(measured.memory_limit_bytes)}"
         f" ({format_share(measured.peak_memory_over_limit)})"
+    )
+
+
+def _device(record: Record) -> str:
+    measured = record.measured
+    return (
+        f"{measured.device}: {format_bytes(measured.uploaded_bytes)} copied to it,"
+        f" {format_bytes(measured.downloaded_bytes)} from it"
     )
 
 

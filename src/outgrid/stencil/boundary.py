@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from outgrid.errors import DefinitionError
+from outgrid.stencil.components import components_of
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.symbol import AXES, is_number
 from outgrid.units import suggest
@@ -17,7 +18,9 @@ from outgrid.units import suggest
 __all__ = ["KINDS", "STORED", "Boundary", "Edges", "boundary_of", "edges_of"]
 
 FIXED = ("dirichlet", "frozen")
-KINDS = (*FIXED, "neumann", "mirror", "periodic")
+EVEN = {"odd": "neumann", "odd-mirror": "mirror", "zero": "neumann"}
+"""What is left of a rule that turns the sign, without that: how coefficients are continued."""
+KINDS = (*FIXED, "neumann", "mirror", *EVEN, "periodic")
 STORED = "stored"
 """The rule of a face whose cells are there to be read."""
 SIDES = ("-", "+")
@@ -30,7 +33,9 @@ class Boundary:
     "dirichlet" with a `value` gives the layer of every evolving field that value; without one, and
     for "frozen", the layer keeps what `initial` gives there. It never changes. "neumann" mirrors
     cells at the face between the outermost cell and the next (zero gradient), "mirror" at the
-    centre of the outermost cell, "periodic" goes on at the opposite face.
+    centre of the outermost cell; "odd" and "odd-mirror" do so with the sign turned round, so that
+    fields are 0 on the face, or in the outermost cell; with "zero" they are 0 in the first cell
+    beyond, and odd about it. "periodic" goes on at the opposite face.
 
     `faces` are pairs of a name, an axis ("x") or one side of it ("x-", "x+"), and a Boundary;
     `fields` pairs of the name of a field and what holds for it alone. The narrower one counts.
@@ -57,8 +62,9 @@ class Boundary:
 
     def face(self, field: str, axis: str, side: str) -> "Boundary":
         """What holds for a field at the face of an axis, `side` being "-" or "+"."""
-        own = dict(self.fields).get(field)
-        for boundary in (own, self):
+        own = dict(self.fields)
+        whole, _, _ = field.rpartition("_")  # a vector or tensor
+        for boundary in (own.get(field), own.get(whole), self):
             if boundary is None:
                 continue
             faces = dict(boundary.faces)
@@ -118,7 +124,7 @@ class Edges:
 
     `layers` are the widths of the fixed layer, low and high, of each axis. `rules` say for each
     field and axis what lies beyond the low and the high end of the interior: STORED cells, or a
-    "neumann", "mirror" or "periodic" image of the interior.
+    image of the interior by the kind of that name.
     """
 
     layers: tuple[tuple[int, int], ...]
@@ -139,7 +145,12 @@ class Edges:
 
     def mirrored(self, field: str, axis: int) -> bool:
         """Whether a field is read as its mirror image beyond a face of the axis."""
-        return any(rule in ("neumann", "mirror") for rule in self.rule(field, axis))
+        return any(rule in (*EVEN, *EVEN.values()) for rule in self.rule(field, axis))
+
+    def odd(self, axis: int) -> tuple[bool, bool]:
+        """Whether some field turns its sign beyond the low and the high face of the axis."""
+        low, high = (any(rules[axis][side] in EVEN for _, rules in self.rules) for side in (0, 1))
+        return low, high
 
     def stored(self, axis: int) -> bool:
         """Whether both faces of the axis are fixed for all fields."""
@@ -166,7 +177,7 @@ def edges_of(stencil: Stencil, boundary: Boundary) -> Edges:
             radius if any(of[side] in FIXED for of in kinds.values()) else 0 for side in (0, 1)
         )
         layers.append((low, high))
-        common = next(iter(kinds.values()))
+        common = tuple(EVEN.get(kind, kind) for kind in next(iter(kinds.values())))
         for field in stencil.fields:
             own = kinds.get(field.name, common)
             stored = [width > 0 and not field.evolving for width in (low, high)]
@@ -188,7 +199,8 @@ def _check_names(stencil: Stencil, boundary: Boundary) -> None:
                     f"stencil {stencil.name!r} is {stencil.ndim}-D and has no face {name!r}"
                 )
     for name, _ in boundary.fields:
-        if not stencil.field(name).evolving:
+        parts = components_of(name, [field.name for field in stencil.fields])
+        if not all(stencil.field(part).evolving for part in parts or (name,)):
             raise DefinitionError(
                 f"{name!r} is never updated: a boundary is for fields that are, and coefficients"
                 " follow them"

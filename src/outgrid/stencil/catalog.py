@@ -3,11 +3,14 @@
 import inspect
 import runpy
 from pathlib import Path
+from typing import Any
 
 from outgrid.errors import DefinitionError
+from outgrid.stencil.components import Vector
 from outgrid.stencil.definition import Definition, stencil
+from outgrid.stencil.difference import backward, forward, second
 from outgrid.stencil.laplacian import laplacian
-from outgrid.stencil.symbol import FieldSymbol, Operand, Symbol, maximum, minimum
+from outgrid.stencil.symbol import FieldSymbol, Operand, Symbol, minimum, where
 from outgrid.units import suggest
 
 __all__ = ["CATALOG", "load", "lookup", "resolve"]
@@ -55,6 +58,40 @@ def _wave(order: int) -> Definition:
     return wave
 
 
+def _acoustic(order: int) -> Definition:
+    @stencil(name=f"acoustic_pml{order}")
+    def acoustic_pml(
+        p: FieldSymbol,
+        c: FieldSymbol,
+        slope: Vector,
+        bend: Vector,
+        *,
+        decay: Vector,
+        gain: Vector,
+        decay_half: Vector,
+        gain_half: Vector,
+    ) -> list[dict[str, Any]]:
+        """Acoustic wave in a C-PML; c = (velocity*dt/h)^2, parameters from matched_layers.
+
+        `slope` and `bend` are the memories of first derivatives, half a cell on, and of second
+        ones; they begin as 0. A. Pasalic and R. McGarry, Convolutional perfectly matched layer for
+        isotropic and anisotropic acoustic wave equations, SEG annual meeting (2010),
+        doi:10.1190/1.3513453.
+        """
+        slopes = {
+            axis: decay_half[axis] * slope[axis] + gain_half[axis] * forward(p, axis, order)
+            for axis in slope
+        }
+        bent = {axis: second(p, axis, order) + backward(slope[axis], axis, order) for axis in slope}
+        bends = {axis: decay[axis] * bend[axis] + gain[axis] * bent[axis] for axis in bent}
+        first, *others = (bent[axis] + bends[axis] for axis in bent)
+        for each in others:
+            first = first + each
+        return [{"slope": slopes}, {"bend": bends, "p": 2 * p - p.previous + c * first}]
+
+    return acoustic_pml
+
+
 @stencil(ndim=2)
 def shallow_water(
     eta: FieldSymbol,
@@ -70,13 +107,14 @@ def shallow_water(
     dt*sqrt(g*max(h)) < dx/sqrt(2).
     """
 
-    # The depth of a face is that of the shallower cell, so nothing flows into land or out of it;
-    # what leaves one cell through a face enters the other, so water is conserved.
+    # The depth of a face is the mean of both cells, and nothing flows into land or out of it; what
+    # leaves one cell through a face enters the other, so water is conserved.
     def inflow(y: int, x: int) -> Symbol:
-        return maximum(minimum(h, h[y, x]), 0.0) * (eta[y, x] - eta)
+        depths = where(minimum(h, h[y, x]) > 0, h + h[y, x], 0.0)
+        return depths * (eta[y, x] - eta)
 
     inflows = inflow(0, -1) + inflow(0, 1) + inflow(-1, 0) + inflow(1, 0)
-    return 2 * eta - eta.previous + g * dt * dt / (dx * dx) * inflows
+    return 2 * eta - eta.previous + g * dt * dt / (2 * dx * dx) * inflows
 
 
 CATALOG: dict[str, Definition] = {
@@ -88,6 +126,8 @@ CATALOG: dict[str, Definition] = {
     "wave:4": _wave(4),
     "wave:6": _wave(6),
     "wave:8": _wave(8),
+    "acoustic_pml": _acoustic(8),
+    **{f"acoustic_pml:{order}": _acoustic(order) for order in (2, 4, 6, 8)},
     "shallow_water": shallow_water,
 }
 

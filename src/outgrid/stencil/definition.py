@@ -4,18 +4,28 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast, overload
+from typing import Any, NoReturn, TypeAlias, cast, overload
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
-from outgrid.stencil.expression import Access, Parameter
-from outgrid.stencil.model import Assignment, Field, Stage, Stencil
-from outgrid.stencil.symbol import FieldSymbol, OffsetCountError, Symbol, as_expression, is_number
+from outgrid.stencil.components import Gradient, Tensor, Vector
+from outgrid.stencil.expression import Access, Parameter, Profile
+from outgrid.stencil.model import Assignment, Field, Reduction, Stage, Stencil
+from outgrid.stencil.reduction import Reduced
+from outgrid.stencil.symbol import (
+    FieldSymbol,
+    OffsetCountError,
+    ParameterSymbol,
+    as_expression,
+    is_number,
+)
 from outgrid.units import suggest
 
 __all__ = ["Definition", "stencil"]
 
 _DIMENSIONS = (2, 3)
+FieldKind: TypeAlias = type[FieldSymbol] | type[Vector]
+Arguments: TypeAlias = tuple[tuple[str, FieldKind], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +81,17 @@ class Definition:
         )
 
     def _trace(self, ndim: int) -> Stencil:
-        names, defaults, parameters = _arguments(self)
-        symbols = {name: Symbol(Parameter(name)) for name in parameters}
+        declared, defaults, given = _arguments(self)
+        symbols = {
+            name: Vector.of_profiles(name, ndim) if kind is Vector else ParameterSymbol(name, ndim)
+            for name, kind in given
+        }
+        parameters = tuple(name for symbol in symbols.values() for name in _names(symbol))
+        fields = {name: kind(name, ndim) for name, kind in declared}
+        names = tuple(name for field in fields.values() for name in _names(field))
         try:
-            returned = self.function(*(FieldSymbol(name, ndim) for name in names), **symbols)
-            stages = _stages(returned, names)
+            returned = self.function(*fields.values(), **symbols)
+            stages = _stages(returned, fields, names)
             return _assemble(self.name, ndim, names, parameters, defaults, stages)
         except Exception as error:
             _raise_located(self, error)
@@ -102,10 +118,13 @@ def stencil(
 
     Positional arguments are fields: `u` is the value of the updated cell, `u[0, 0, -1]` that of a
     neighbour (whole numbers, axes slowest first), `u.previous` and `u.previous[...]` the same one
-    time level back. Keyword-only arguments are scalar parameters, whose defaults are kept. The
-    function returns the new value of the first field; or a tuple for the first fields; or a
-    dictionary by field name; or a list of such dictionaries, one per stage, where each stage sees
-    what the stages before it wrote.
+    time level back. Annotated with Vector, Tensor or Gradient they are several fields, one per axis
+    or pair of axes: `v.x[0, 0, -1]`. Keyword-only arguments are parameters, whose defaults are
+    kept; a Vector of them is one profile along each axis. The function returns the new value of
+    the first field; or a tuple for the first fields; or a dictionary by field name; or a list of
+    such dictionaries, one per stage, where each stage sees what the stages before it wrote. A
+    dictionary may give reductions (outgrid.sum, max, min) names
+    of their own.
     """
 
     def define(function: Callable[..., Any]) -> Definition:
@@ -120,9 +139,10 @@ def stencil(
 
 def _arguments(
     definition: Definition,
-) -> tuple[tuple[str, ...], tuple[tuple[str, float], ...], tuple[str, ...]]:
-    fields: list[str] = []
-    parameters: list[str] = []
+) -> tuple[Arguments, tuple[tuple[str, float], ...], Arguments]:
+    """Fields, defaults, and parameters."""
+    fields: list[tuple[str, FieldKind]] = []
+    parameters: list[tuple[str, FieldKind]] = []
     defaults: list[tuple[str, float]] = []
     for argument in inspect.signature(definition.function).parameters.values():
         default: Any = argument.default
@@ -137,9 +157,9 @@ def _arguments(
                     f"field {argument.name!r} cannot have a default ({default!r}); parameters can:"
                     f" put it after a bare *, as in (u, *, {argument.name}={default!r})",
                 )
-            fields.append(argument.name)
+            fields.append((argument.name, _kind(argument.annotation)))
             continue
-        parameters.append(argument.name)
+        parameters.append((argument.name, _kind(argument.annotation)))
         if default is argument.empty:
             continue
         if not is_number(default) or not math.isfinite(float(default)):
@@ -153,38 +173,75 @@ def _arguments(
     return tuple(fields), tuple(defaults), tuple(parameters)
 
 
-def _stages(returned: object, names: tuple[str, ...]) -> tuple[Stage, ...]:
+def _kind(annotation: object) -> FieldKind:
+    """Vector, Tensor or Gradient where an argument is annotated so, by the class or its name."""
+    for kind in (Vector, Tensor, Gradient):
+        named = isinstance(annotation, str) and annotation.rpartition(".")[2] == kind.__name__
+        if annotation is kind or named:
+            return kind
+    return FieldSymbol
+
+
+def _names(declared: FieldSymbol | ParameterSymbol | Vector) -> tuple[str, ...]:
+    return declared.fields if isinstance(declared, Vector) else (declared.name,)
+
+
+def _stages(
+    returned: object, declared: Mapping[str, FieldSymbol | Vector], names: tuple[str, ...]
+) -> tuple[Stage, ...]:
     if isinstance(returned, list):
         parts = cast("list[object]", returned)
-        return tuple(_stage(part, names, f"stage {number}") for number, part in enumerate(parts))
-    return (_stage(returned, names, "it"),)
+        return tuple(
+            _stage(part, declared, names, f"stage {number}") for number, part in enumerate(parts)
+        )
+    return (_stage(returned, declared, names, "it"),)
 
 
-def _stage(returned: object, names: tuple[str, ...], subject: str) -> Stage:
+def _stage(
+    returned: object,
+    declared: Mapping[str, FieldSymbol | Vector],
+    names: tuple[str, ...],
+    subject: str,
+) -> Stage:
     values: Mapping[object, object]
     if isinstance(returned, Mapping):
         values = cast("Mapping[object, object]", returned)
     elif isinstance(returned, tuple):
         parts = cast("tuple[object, ...]", returned)
-        if len(parts) > len(names):
+        if len(parts) > len(declared):
             raise DefinitionError(
-                f"{subject} returns {len(parts)} values for {len(names)} fields"
-                f" ({', '.join(names)}); return at most {len(names)}"
+                f"{subject} returns {len(parts)} values for {len(declared)} fields"
+                f" ({', '.join(declared)}); return at most {len(declared)}"
             )
-        values = dict(zip(names, parts, strict=False))
-    elif returned is None:
-        raise DefinitionError(f"{subject} returns nothing; return the new value of {names[0]!r}")
+        values = dict(zip(declared, parts, strict=False))
     else:
-        values = {names[0]: returned}
-    for name in values:
-        if name not in names:
+        first = next(iter(declared))
+        if returned is None:
+            raise DefinitionError(f"{subject} returns nothing; return the new value of {first!r}")
+        values = {first: returned}
+    new: dict[str, object] = {}
+    reductions: list[Reduction] = []
+    for name, value in values.items():
+        whole = declared.get(str(name))
+        if isinstance(value, Reduced):
+            if name in (*names, *declared):
+                raise DefinitionError(
+                    f"{subject} returns a {value.kind} for the field {name!r}; give it a name of"
+                    " its own"
+                )
+            reductions.append(Reduction(str(name), value.kind, value.expression))
+        elif isinstance(whole, Vector):
+            new |= whole.assigned(value)
+        elif name in names:
+            new[str(name)] = value
+        else:
+            known = dict.fromkeys((*names, *declared))
             raise DefinitionError(
                 f"{subject} returns a value for {name!r}, which is no field"
-                f"{suggest(str(name), names)}"
+                f"{suggest(str(name), known)}"
             )
-    return Stage(
-        tuple(Assignment(name, as_expression(values[name])) for name in names if name in values)
-    )
+    assignments = (Assignment(name, as_expression(new[name])) for name in names if name in new)
+    return Stage(tuple(assignments), tuple(reductions))
 
 
 def _assemble(
@@ -196,19 +253,19 @@ def _assemble(
     stages: tuple[Stage, ...],
 ) -> Stencil:
     updated = {each.field for stage in stages for each in stage.assignments}
-    nodes = {
-        node for stage in stages for each in stage.assignments for node in ex.nodes(each.expression)
-    }
+    nodes = {node for stage in stages for each in stage.expressions for node in ex.nodes(each)}
     read = {node.field for node in nodes if isinstance(node, Access)}
     previous = {node.field for node in nodes if isinstance(node, Access) and node.level == -1}
+    profiles = {node.name for node in nodes if isinstance(node, Profile)}
     for field in names:
         if field not in read | updated:
             raise DefinitionError(f"field {field!r} is neither read nor updated; remove it")
     for parameter in parameters:
-        if Parameter(parameter) not in nodes:
+        if parameter not in profiles and Parameter(parameter) not in nodes:
             raise DefinitionError(f"parameter {parameter!r} is not used; remove it")
     fields = tuple(Field(field, field in updated, 1 + (field in previous)) for field in names)
-    return Stencil(name, ndim, fields, parameters, stages, defaults)
+    numbers = tuple(name for name in parameters if name not in profiles)
+    return Stencil(name, ndim, fields, numbers, stages, defaults)
 
 
 def _raise_located(definition: Definition, error: Exception) -> NoReturn:
@@ -223,6 +280,7 @@ def _raise_located(definition: Definition, error: Exception) -> NoReturn:
     message = str(error)
     if not isinstance(error, DefinitionError):
         message = f"{type(error).__name__}: {error}"
+    message = message.removeprefix(f"stencil {definition.name!r} ")
     kind = OffsetCountError if isinstance(error, OffsetCountError) else DefinitionError
     raise kind(f"{code.co_filename}:{line}: stencil {definition.name!r}: {message}") from error
 

@@ -8,7 +8,9 @@ visited once by everything here, and nothing recurses, so long sums are fine.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -21,9 +23,11 @@ __all__ = [
     "Access",
     "Constant",
     "Expression",
+    "Leaf",
     "Operation",
     "Operator",
     "Parameter",
+    "Profile",
     "accesses",
     "evaluate",
     "flops",
@@ -33,6 +37,7 @@ __all__ = [
     "nodes",
     "operation",
     "parameters",
+    "profiles",
     "substitute",
     "to_rows",
 ]
@@ -71,6 +76,19 @@ STEP = Parameter("step")
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """A number for each index along one axis, the same all across; its values are the problem's.
+
+    `axis` counts from the slowest. `offset` is how many planes from the updated cell's own the
+    value is taken, in generated code only; a definition reads it at the updated cell.
+    """
+
+    name: str
+    axis: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
     """The value of `field` at `offset` cells from the updated one.
 
@@ -82,14 +100,18 @@ class Access:
     offset: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Operation:
-    """`name` is a key of OPERATIONS, which fixes the number of operands."""
+    """`name` is a key of OPERATIONS, which fixes the number of operands.
+
+    `uniform` says that no operand, and none of theirs, is an access or a profile.
+    """
 
     name: str
     operands: tuple["Expression", ...]
-    # Cached: hashing shared parts again and again would take exponential time.
+    # Kept: looking at shared parts again and again would take exponential time.
     _hash: int = field(init=False, repr=False, compare=False)
+    uniform: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         operator = OPERATIONS.get(self.name)
@@ -109,6 +131,7 @@ class Operation:
                     " where(condition, a, b) turns a condition into values"
                 )
         object.__setattr__(self, "_hash", hash((self.name, self.operands)))
+        object.__setattr__(self, "uniform", all(map(is_uniform, self.operands)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Operation):
@@ -138,7 +161,8 @@ class Operation:
         return Operation, (self.name, self.operands)
 
 
-Expression: TypeAlias = Constant | Parameter | Access | Operation
+Expression: TypeAlias = Constant | Parameter | Profile | Access | Operation
+Leaf: TypeAlias = Constant | Parameter | Profile | Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +227,16 @@ def is_condition(node: Expression) -> bool:
 
 
 def operation(name: str, *operands: Expression) -> Expression:
-    """Build a node, folding constants in double precision and dropping x*1, 1*x, x/1 and -(-x).
+    """A node, with constants folded in double precision and x*1, 1*x, x/1 and -(-x) dropped.
+
+    Equal nodes are the same object, so that comparing them takes no time.
 
     These identities are exact; x + 0 is kept, since it is not for x = -0.0. fma of constants is
     kept too, since folding it would round twice, and so are comparisons.
     """
+    node = _KNOWN.get((name, operands))
+    if node is not None:
+        return node
     node = Operation(name, operands)
     folds = name != "fma" and not is_condition(node)
     if folds and all(isinstance(operand, Constant) for operand in operands):
@@ -219,7 +248,15 @@ def operation(name: str, *operands: Expression) -> Expression:
         return operands[0]
     if name == "neg" and isinstance(operands[0], Operation) and operands[0].name == "neg":
         return operands[0].operands[0]
-    return node
+    return _the_one(node)
+
+
+_KNOWN: WeakValueDictionary[tuple[str, tuple[Expression, ...]], Operation] = WeakValueDictionary()
+
+
+def _the_one(node: Operation) -> Operation:
+    """The first of all nodes that are equal to this one."""
+    return _KNOWN.setdefault((node.name, node.operands), node)
 
 
 def _folded(node: Operation) -> Constant:
@@ -232,10 +269,10 @@ def _folded(node: Operation) -> Constant:
     return Constant(value)
 
 
-def nodes(expression: Expression) -> tuple[Expression, ...]:
+def nodes(*expressions: Expression) -> tuple[Expression, ...]:
     """All distinct nodes, operands before their operations, left to right."""
     ordered: dict[Expression, None] = {}
-    pending: list[tuple[Expression, bool]] = [(expression, False)]
+    pending = [(expression, False) for expression in reversed(expressions)]
     while pending:
         node, operands_done = pending.pop()
         if node in ordered:
@@ -248,9 +285,15 @@ def nodes(expression: Expression) -> tuple[Expression, ...]:
     return tuple(ordered)
 
 
+@lru_cache(maxsize=1024)  # plans ask again and again for those of the same few trees
 def accesses(expression: Expression) -> tuple[Access, ...]:
     """Distinct accesses, in order of first use."""
     return tuple(node for node in nodes(expression) if isinstance(node, Access))
+
+
+def profiles(expression: Expression) -> tuple[Profile, ...]:
+    """Distinct profiles, in order of first use."""
+    return tuple(node for node in nodes(expression) if isinstance(node, Profile))
 
 
 def parameters(expression: Expression) -> tuple[str, ...]:
@@ -259,24 +302,22 @@ def parameters(expression: Expression) -> tuple[str, ...]:
 
 
 def is_uniform(expression: Expression) -> bool:
-    """Whether the value is the same for all cells (no access): it may be computed once per run."""
-    return not accesses(expression)
+    """Whether the value is the same for all cells: it may be computed once per run."""
+    if isinstance(expression, Operation):
+        return expression.uniform
+    return not isinstance(expression, Access | Profile)
 
 
-def flops(expression: Expression) -> int:
+def flops(*expressions: Expression) -> int:
     """Floating-point operations per cell.
 
     Each distinct operation counts once, those uniform over the grid not at all.
     """
-    uniform: dict[Expression, bool] = {}
-    count = 0
-    for node in nodes(expression):
-        if isinstance(node, Operation):
-            uniform[node] = all(uniform[operand] for operand in node.operands)
-            count += 0 if uniform[node] else OPERATIONS[node.name].flops
-        else:
-            uniform[node] = not isinstance(node, Access)
-    return count
+    return sum(
+        OPERATIONS[node.name].flops
+        for node in nodes(*expressions)
+        if isinstance(node, Operation) and not node.uniform
+    )
 
 
 def substitute(expression: Expression, replacements: Mapping[Expression, Expression]) -> Expression:
@@ -292,7 +333,7 @@ def substitute(expression: Expression, replacements: Mapping[Expression, Express
     return done[expression]
 
 
-def evaluate(expression: Expression, leaf: Callable[[Constant | Parameter | Access], Any]) -> Any:
+def evaluate(expression: Expression, leaf: Callable[[Leaf], Any]) -> Any:
     """The value of the tree with NumPy arithmetic; `leaf` gives the values of the leaves."""
     values: dict[Expression, Any] = {}
     for node in nodes(expression):
@@ -317,6 +358,8 @@ def to_rows(expression: Expression) -> list[list[Any]]:
                 row: list[Any] = ["constant", value]
             case Parameter(name):
                 row = ["parameter", name]
+            case Profile(name, axis):
+                row = ["profile", name, axis]
             case Access(name, level, offset):
                 row = ["access", name, level, list(offset)]
             case Operation(name, operands):
@@ -345,11 +388,15 @@ def from_rows(rows: Sequence[Sequence[Any]]) -> Expression:
             elif kind == "parameter":
                 (name,) = rest
                 built.append(Parameter(str(name)))
+            elif kind == "profile":
+                name, axis = rest
+                built.append(Profile(str(name), int(axis)))
             elif kind == "access":
                 name, level, offset = rest
                 built.append(Access(str(name), int(level), tuple(int(part) for part in offset)))
             else:
-                built.append(Operation(kind, tuple(_earlier(built, index) for index in rest)))
+                operands = tuple(_earlier(built, index) for index in rest)
+                built.append(_the_one(Operation(kind, operands)))
         except (DefinitionError, IndexError, TypeError, ValueError) as error:
             raise DefinitionError(f"expression row {number}, {row!r}: {error}") from error
     if not built:

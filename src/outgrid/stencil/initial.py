@@ -16,7 +16,7 @@ from outgrid.errors import DefinitionError
 from outgrid.stencil.symbol import AXES
 from outgrid.units import suggest
 
-__all__ = ["InitialExpression", "evaluate"]
+__all__ = ["InitialExpression", "evaluate", "evaluate_along", "evaluate_steps"]
 
 _FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "exp": (1, np.exp),
@@ -46,7 +46,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[..., Any]] = {
     ast.Eq: np.equal,
     ast.NotEq: np.not_equal,
 }
-_NAMES = (*AXES, *(f"n{axis}" for axis in AXES), "pi")
+_NAMES = (*AXES, *(f"n{axis}" for axis in AXES), "pi", "step")
 _LONGEST_TEXT = 4096
 _DEEPEST_NESTING = 200
 _CELLS_PER_BLOCK = 2**16
@@ -54,7 +54,7 @@ _CELLS_PER_BLOCK = 2**16
 
 @dataclass(frozen=True, slots=True)
 class InitialExpression:
-    """A formula of z, y, x (indices from 0), the extents nz, ny, nx, and pi.
+    """A formula of z, y, x (indices from 0), the extents nz, ny, nx, and pi; of step in job files.
 
     Numbers, + - * / **, one comparison at a time, and exp sin cos tanh sqrt abs minimum maximum
     hypot where(condition, a, b). `text` is kept in canonical spelling. Raises DefinitionError,
@@ -103,8 +103,8 @@ def evaluate(
     Computed in double precision and rounded once to `dtype`, in the same blocks of a few rows
     whichever planes are asked for together, so that values do not depend on that; the working
     memory is a few MiB beyond the result. `planes` has step 1. In 3-D, `rows` are those wanted of
-    each plane; they begin at a multiple of `rows_together`. Raises DefinitionError, naming the
-    cell, where a value is not finite in `dtype`.
+    each plane; whole multiples of `rows_together` are made without anything beside them. Raises
+    DefinitionError, naming the cell, where a value is not finite in `dtype`.
     """
     tree = ast.parse(expression.text, mode="eval").body
     names = AXES[-len(shape) :]
@@ -123,13 +123,56 @@ def evaluate(
                 into[...] = _value(tree, variables)
                 _check_finite(expression, into, (plane, 0))
                 continue
-            for first in range(wanted.start, wanted.stop, rows_per_block):
-                start = first - wanted.start
-                block = into[start : start + rows_per_block]
-                variables["y"] = np.arange(first, first + len(block), dtype=np.float64)[:, None]
-                block[...] = _value(tree, variables)
-                _check_finite(expression, block, (plane, first, 0))
+            aligned = wanted.start - wanted.start % rows_per_block
+            for first in range(aligned, wanted.stop, rows_per_block):
+                last = min(first + rows_per_block, shape[1])
+                variables["y"] = np.arange(first, last, dtype=np.float64)[:, None]
+                made = np.empty((last - first, shape[2]), dtype)
+                made[...] = _value(tree, variables)
+                _check_finite(expression, made, (plane, first, 0))
+                low, high = max(first, wanted.start), min(last, wanted.stop)
+                into[low - wanted.start : high - wanted.start] = made[low - first : high - first]
     return values
+
+
+def evaluate_along(
+    expression: InitialExpression, axis: int, shape: tuple[int, ...], dtype: str
+) -> NDArray[Any]:
+    """Values of a formula of one axis alone, one for each index, rounded once to `dtype`.
+
+    Raises DefinitionError where it uses another axis or a value is not finite in `dtype`.
+    """
+    names = AXES[-len(shape) :]
+    others = expression.names & ({*AXES, "step"} - {names[axis]})
+    if others:
+        raise DefinitionError(
+            f"{expression.text!r} uses {', '.join(sorted(others))}, but is a profile along"
+            f" {names[axis]}"
+        )
+    variables: dict[str, Any] = {"pi": np.float64(math.pi)}
+    for name, extent in zip(names, shape, strict=True):
+        variables[f"n{name}"] = np.float64(extent)
+    variables[names[axis]] = np.arange(shape[axis], dtype=np.float64)
+    with np.errstate(all="ignore"):
+        values = np.empty(shape[axis], dtype)
+        values[...] = _value(ast.parse(expression.text, mode="eval").body, variables)
+    _check_finite(expression, values, (0,))
+    return values
+
+
+def evaluate_steps(expression: InitialExpression, steps: int) -> tuple[float, ...]:
+    """Values of a formula of step, for steps from 0 on. Raises DefinitionError."""
+    others = expression.names - {"step", "pi"}
+    if others:
+        raise DefinitionError(
+            f"{expression.text!r} uses {', '.join(sorted(others))}, but is a formula of step"
+        )
+    variables: dict[str, Any] = {"pi": np.float64(math.pi), "step": np.arange(float(steps))}
+    values = np.empty(steps)
+    with np.errstate(all="ignore"):
+        values[...] = _value(ast.parse(expression.text, mode="eval").body, variables)
+    _check_finite(expression, values, (0,))
+    return tuple(values.tolist())
 
 
 def rows_together(shape: tuple[int, ...]) -> int:

@@ -9,10 +9,13 @@ from typing import Any
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
-from outgrid.stencil.expression import Access, Expression
+from outgrid.stencil.expression import Access, Expression, Profile
 from outgrid.units import suggest
 
-__all__ = ["Assignment", "Field", "Reach", "Stage", "Stencil"]
+KINDS = ("sum", "max", "min")
+"""Kinds of reductions."""
+
+__all__ = ["KINDS", "Assignment", "Field", "Reach", "Reduction", "Stage", "Stencil"]
 
 Reach = tuple[tuple[int, int], ...]
 """Per axis the smallest and the largest offset read."""
@@ -41,17 +44,33 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Reduction:
+    """A number per step: the "sum", "max" or "min" of an expression over all interior cells."""
+
+    name: str
+    kind: str
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
-    """Assignments that all read the values from before the stage."""
+    """Assignments, and reductions, that all read the values from before the stage."""
 
     assignments: tuple[Assignment, ...]
+    reductions: tuple[Reduction, ...] = ()
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """What is evaluated in each interior cell."""
+        return tuple(each.expression for each in (*self.assignments, *self.reductions))
 
 
 @dataclass(frozen=True, slots=True)
 class Stencil:
     """An update rule: one step applies the stages in order.
 
-    `parameters` are scalar names, `defaults` the values of those that have one. A field is updated
+    `parameters` are scalar names, `defaults` the values of those that have one, and of profiles,
+    which are known by their use. A field is updated
     by at most one stage. Later stages see what earlier ones wrote; level -1 of a field may not be
     read after the stage that updates it. Raises DefinitionError when the parts do not fit together.
     """
@@ -83,9 +102,25 @@ class Stencil:
         return tuple(each for stage in self.stages for each in stage.assignments)
 
     @property
+    def reductions(self) -> tuple[Reduction, ...]:
+        """The reductions of all stages, in order."""
+        return tuple(each for stage in self.stages for each in stage.reductions)
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """What all stages evaluate in each interior cell, in order."""
+        return tuple(each for stage in self.stages for each in stage.expressions)
+
+    @property
     def accesses(self) -> tuple[Access, ...]:
-        """Distinct accesses of all assignments, in order of first use."""
-        read = (access for each in self.assignments for access in ex.accesses(each.expression))
+        """Distinct accesses of all expressions, in order of first use."""
+        read = (access for each in self.expressions for access in ex.accesses(each))
+        return tuple(dict.fromkeys(read))
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """Distinct profiles of all expressions, in order of first use."""
+        read = (profile for each in self.expressions for profile in ex.profiles(each))
         return tuple(dict.fromkeys(read))
 
     def writer(self, field: str) -> int | None:
@@ -125,8 +160,13 @@ class Stencil:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations per cell and step, without what is uniform over the grid."""
-        return sum(ex.flops(each.expression) for each in self.assignments)
+        """Floating-point operations per cell and step, without what is uniform over the grid.
+
+        What several assignments of a stage have in common is computed once.
+        """
+        return sum(
+            ex.flops(*(each.expression for each in stage.assignments)) for stage in self.stages
+        )
 
     def field(self, name: str) -> Field:
         """The field called `name`. Raises DefinitionError with the nearest name."""
@@ -158,6 +198,14 @@ class Stencil:
                     {"field": each.field, "expression": ex.to_rows(each.expression)}
                     for each in stage.assignments
                 ]
+                + [
+                    {
+                        "reduction": each.name,
+                        "kind": each.kind,
+                        "expression": ex.to_rows(each.expression),
+                    }
+                    for each in stage.reductions
+                ]
                 for stage in self.stages
             ],
         }
@@ -180,7 +228,15 @@ class Stencil:
                         tuple(
                             Assignment(each["field"], ex.from_rows(each["expression"]))
                             for each in stage
-                        )
+                            if "field" in each
+                        ),
+                        tuple(
+                            Reduction(
+                                each["reduction"], each["kind"], ex.from_rows(each["expression"])
+                            )
+                            for each in stage
+                            if "field" not in each
+                        ),
                     )
                     for stage in data["stages"]
                 ),
@@ -199,15 +255,24 @@ def _check_names(stencil: Stencil) -> None:
         )
     if not stencil.fields:
         raise DefinitionError(f"stencil {stencil.name!r} has 0 fields; it needs at least 1")
-    names = [stencil.name, *(field.name for field in stencil.fields), *stencil.parameters]
+    profiles = [profile.name for profile in stencil.profiles]
+    names = [stencil.name, *(field.name for field in stencil.fields)]
+    names += [*stencil.parameters, *dict.fromkeys(profiles)]
+    names += [each.name for each in stencil.reductions]
+    for profile in stencil.profiles:
+        if profiles.count(profile.name) > 1 or not 0 <= profile.axis < stencil.ndim:
+            raise DefinitionError(
+                f"{profile.name!r} is a profile along {profiles.count(profile.name)} axes of the"
+                f" {stencil.ndim}-D stencil {stencil.name!r}; it has one number per index along one"
+            )
     for name in names:
         if not name.isidentifier():
             raise DefinitionError(f"{name!r} in stencil {stencil.name!r} is not an identifier")
     for name in dict.fromkeys(names[1:]):
         if names[1:].count(name) > 1:
             raise DefinitionError(
-                f"stencil {stencil.name!r} has {names[1:].count(name)} fields or parameters"
-                f" called {name!r}; names must differ"
+                f"stencil {stencil.name!r} has {names[1:].count(name)} fields, parameters,"
+                f" profiles or reductions called {name!r}; names must differ"
             )
     if ex.STEP.name in names[1:]:
         raise DefinitionError(
@@ -215,7 +280,7 @@ def _check_names(stencil: Stencil) -> None:
             " number of the step; use another name, or outgrid.step"
         )
     for name, value in stencil.defaults:
-        if name not in stencil.parameters:
+        if name not in names:
             raise DefinitionError(
                 f"stencil {stencil.name!r} has a default for {name!r}, which is no parameter of it"
                 f"{suggest(name, stencil.parameters)}"
@@ -236,7 +301,16 @@ def _check_stages(stencil: Stencil) -> None:
                     f"the new value of {each.field!r} in stencil {stencil.name!r} is a condition;"
                     " where(condition, 1, 0) is a number"
                 )
-            for access in ex.accesses(each.expression):
+        for each in stage.reductions:
+            if each.kind not in KINDS:
+                raise DefinitionError(f"unknown reduction {each.kind!r}{suggest(each.kind, KINDS)}")
+            if ex.is_condition(each.expression):
+                raise DefinitionError(
+                    f"the {each.kind} {each.name!r} in stencil {stencil.name!r} is of a condition;"
+                    " where(condition, 1, 0) is a number"
+                )
+        for expression in stage.expressions:
+            for access in ex.accesses(expression):
                 _check_access(stencil, access)
                 if access.level == -1:
                     previous_read.add(access.field)
@@ -245,7 +319,7 @@ def _check_stages(stencil: Stencil) -> None:
                             f"stencil {stencil.name!r} reads {access.field}.previous after the"
                             f" stage that updates {access.field!r}; read it there or before"
                         )
-            for name in ex.parameters(each.expression):
+            for name in ex.parameters(expression):
                 if name not in (*stencil.parameters, ex.STEP.name):
                     raise DefinitionError(
                         f"stencil {stencil.name!r} has no parameter {name!r}"

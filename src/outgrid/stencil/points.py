@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ import numpy as np
 from outgrid.errors import DefinitionError
 from outgrid.stencil.symbol import is_number
 
-__all__ = ["Receiver", "Source", "corners", "point_of"]
+__all__ = ["Receiver", "Source", "corners"]
 
 
 def corners(position: tuple[float, ...]) -> list[tuple[tuple[int, ...], float]]:
@@ -56,6 +56,11 @@ class Source:
         values = self.values[steps:] if isinstance(self.values, tuple) else self.values
         return Source(self.field, self.position, values)
 
+    def ending(self, steps: int) -> "Source":
+        """The same source in the first `steps` of the steps."""
+        values = self.values[:steps] if isinstance(self.values, tuple) else self.values
+        return Source(self.field, self.position, values)
+
     def amounts(self, steps: int, dtype: str) -> tuple[list[tuple[int, ...]], np.ndarray]:
         """Cells, and what is added to them: float64 of shape (steps, cells), rounded to dtype."""
         found = corners(self.position)
@@ -85,21 +90,6 @@ class Receiver:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, the keyword arguments of a Receiver."""
         return {"field": self.field, "position": list(self.position)}
-
-
-def point_of(kind: type[Source] | type[Receiver], given: object) -> Source | Receiver:
-    """A Source or Receiver, or a mapping of its keyword arguments. Raises DefinitionError."""
-    if isinstance(given, kind):
-        return given
-    if not isinstance(given, Mapping):
-        raise DefinitionError(f"{given!r} is no {kind.__name__}")
-    entries = cast("Mapping[str, Any]", given)
-    names = tuple(kind.__dataclass_fields__)
-    if set(entries) != set(names):
-        raise DefinitionError(
-            f"a {kind.__name__} has the entries {', '.join(names)}, not {', '.join(entries)}"
-        )
-    return kind(**entries)
 
 
 def _checked_position(what: str, given: object) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,15 @@ from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import STORED, Boundary, Edges, boundary_of, edges_of
 from outgrid.stencil.catalog import resolve
+from outgrid.stencil.components import components_of
 from outgrid.stencil.definition import Definition
+from outgrid.stencil.given import value_of
+from outgrid.stencil.initial import InitialExpression, evaluate_along
 from outgrid.stencil.model import Stencil
-from outgrid.stencil.points import Receiver, Source, point_of
+from outgrid.stencil.points import Receiver, Source
+from outgrid.stencil.snapshot import Snapshot
 from outgrid.stencil.symbol import AXES, is_number
+from outgrid.stencil.until import Until
 from outgrid.stencil.values import (
     Initial,
     check_range,
@@ -32,6 +37,8 @@ __all__ = ["PREVIOUS", "Boundary", "Problem"]
 
 _DTYPES = ("float32", "float64")
 _LARGEST_BYTES = 2**63 - 1
+_MOST_SNAPSHOTS = 64
+ProfileValues: TypeAlias = float | tuple[float, ...] | InitialExpression
 PREVIOUS = ".previous"
 """Ends the name of the previous time level, as in "u.previous"."""
 
@@ -41,13 +48,17 @@ class Problem:
     """A stencil, a grid, a number of steps and the values to begin with.
 
     `shape` counts all cells, slowest axis first, the boundary layer included. `initial` has an
-    entry for every array that is read at the first step: each field, and "u.previous" for a field
+    entry for every array that is read at the first step: each field (a vector or tensor has one
+    for all of its components, or one for each), and "u.previous" for a field
     u of second order in time, which begins as u does unless given (zero velocity). The boundary
     layer of u.previous is that of u. `edges` is what `boundary` means for the stencil.
-    `parameters` are numbers, or sequences of one number per step. Steps are counted from
+    `parameters` are numbers, or sequences of one number per step; of a parameter that is used along
+    an axis, `profiles` has what was given: a number, a formula of that axis, or a sequence of one
+    number per index. Steps are counted from
     `first_step`, which `outgrid.step` begins with. `sources` and `receivers` are Source and
-    Receiver values, or mappings of their arguments. Problems with equal `digest` have equal
-    answers, as long as the files they name do not change.
+    Receiver values, or mappings of their arguments, and so are `snapshots`. Where a condition
+    `until` is given, an Until or a mapping, `steps` are the most that are made. Problems with equal
+    `digest` have equal answers, as long as the files they name do not change.
     """
 
     stencil: Stencil
@@ -55,12 +66,15 @@ class Problem:
     dtype: str
     steps: int
     parameters: Mapping[str, float | tuple[float, ...]]
+    profiles: Mapping[str, ProfileValues]
     boundary: Boundary
     initial: Mapping[str, Initial]
     first_step: int
     edges: Edges
     sources: tuple[Source, ...]
     receivers: tuple[Receiver, ...]
+    snapshots: tuple[Snapshot, ...]
+    until: Until | None
 
     def __init__(
         self,
@@ -74,6 +88,8 @@ class Problem:
         first_step: int = 0,
         sources: Iterable[Any] = (),
         receivers: Iterable[Any] = (),
+        snapshots: Iterable[Any] = (),
+        until: Any = None,
     ) -> None:
         """Check and normalise. `stencil` may be a name in the catalogue or "path.py:function".
 
@@ -92,14 +108,19 @@ class Problem:
             "steps": _checked_steps("steps", steps),
             "first_step": _checked_steps("first_step", first_step),
             "parameters": _checked_parameters(parameters or {}, rule, dtype, steps),
+            "profiles": _checked_profiles(parameters or {}, rule, extents, dtype),
             "boundary": around,
             "edges": edges,
-            "sources": tuple(cast("Source", point_of(Source, each)) for each in sources),
-            "receivers": tuple(cast("Receiver", point_of(Receiver, each)) for each in receivers),
+            "sources": tuple(value_of(Source, each) for each in sources),
+            "receivers": tuple(value_of(Receiver, each) for each in receivers),
+            "snapshots": tuple(value_of(Snapshot, each) for each in snapshots),
+            "until": None if until is None else value_of(Until, until),
             "initial": _checked_initial(initial or {}, rule, extents, dtype),
         }.items():
             object.__setattr__(self, attribute, value)
         _check_points(self)
+        _check_snapshots(self)
+        _check_until(self)
 
     def parameter(self, name: str, step: int) -> float:
         """The value of a parameter in a step, counted from 0; "step" is the step's own number."""
@@ -107,6 +128,16 @@ class Problem:
             return float(self.first_step + step)
         value = self.parameters[name]
         return value[step] if isinstance(value, tuple) else value
+
+    def profile_values(self, name: str) -> NDArray[Any]:
+        """The values of a profile along its axis, rounded to the dtype."""
+        axis = next(each.axis for each in self.stencil.profiles if each.name == name)
+        given = self.profiles[name]
+        if isinstance(given, InitialExpression):
+            return evaluate_along(given, axis, self.shape, self.dtype)
+        values = np.empty(self.shape[axis], self.dtype)
+        values[:] = given
+        return values
 
     def parameter_table(self, steps: int | None = None) -> NDArray[np.float64]:
         """One row per step: the values of all parameters, in the order of the stencil, and "step".
@@ -124,11 +155,38 @@ class Problem:
         data["steps"] -= steps
         data["first_step"] += steps
         data["sources"] = [source.after(steps).to_dict() for source in self.sources]
-        data["parameters"] = {
-            name: value[steps:] if isinstance(value, tuple) else value
+        data["snapshots"] = [snapshot.after(steps).to_dict() for snapshot in self.snapshots]
+        data["until"] = self.until.after(steps).to_dict() if self.until is not None else None
+        return self._of_steps(data, slice(steps, None))
+
+    def ending(self, steps: int) -> "Problem":
+        """The first `steps` steps of the problem, all of which are made."""
+        data = self.to_dict()
+        data["steps"] = steps
+        data["until"] = None
+        data["sources"] = [source.ending(steps).to_dict() for source in self.sources]
+        return self._of_steps(data, slice(steps))
+
+    def _of_steps(self, data: dict[str, Any], steps: slice) -> "Problem":
+        """Of the JSON-able form `data`, with what parameters are in `steps`."""
+        data["parameters"] |= {
+            name: value[steps]
             for name, value in self.parameters.items()
+            if isinstance(value, tuple)
         }
         return Problem.from_dict(data)
+
+    @property
+    def stretches(self) -> tuple[int, ...]:
+        """Steps between which a run may end; they are those of the problem in all."""
+        if self.until is not None:
+            return self.until.stretches(self.steps)
+        return (self.steps,) if self.steps else ()
+
+    @property
+    def deepest(self) -> int:
+        """The most steps that a sweep may make."""
+        return max(self.stretches, default=0)
 
     @property
     def ndim(self) -> int:
@@ -174,6 +232,18 @@ class Problem:
         return self.cells * self.item_bytes
 
     @property
+    def snapshot_bytes(self) -> int:
+        """Bytes of all snapshots of all steps."""
+        return self.kept_bytes(self.steps)
+
+    def kept_bytes(self, steps: int) -> int:
+        """Bytes of all snapshots of the first `steps` steps."""
+        return sum(
+            each.taken(steps) * each.frame_bytes(self.shape, self.item_bytes)
+            for each in self.snapshots
+        )
+
+    @property
     def digest(self) -> str:
         """sha256 in hex of the canonical JSON form."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -198,10 +268,13 @@ class Problem:
             "parameters": {
                 name: list(value) if isinstance(value, tuple) else value
                 for name, value in sorted(self.parameters.items())
-            },
+            }
+            | {name: _profile_to_json(value) for name, value in sorted(self.profiles.items())},
             "boundary": self.boundary.to_dict(),
             "sources": [source.to_dict() for source in self.sources],
             "receivers": [receiver.to_dict() for receiver in self.receivers],
+            "snapshots": [snapshot.to_dict() for snapshot in self.snapshots],
+            "until": self.until.to_dict() if self.until is not None else None,
             "initial": {name: initial_to_dict(self.initial[name]) for name in sorted(self.initial)},
         }
 
@@ -210,7 +283,7 @@ class Problem:
         """The inverse of `to_dict`, except that an array comes back as its ArrayDigest."""
         known = (
             *("stencil", "shape", "dtype", "steps", "first_step"),
-            *("parameters", "boundary", "initial", "sources", "receivers"),
+            *("parameters", "boundary", "initial", "sources", "receivers", "snapshots", "until"),
         )
         for key in data:
             if key not in known:
@@ -229,6 +302,8 @@ class Problem:
             data["first_step"],
             data["sources"],
             data["receivers"],
+            data["snapshots"],
+            data["until"],
         )
 
 
@@ -256,6 +331,35 @@ def _check_points(problem: Problem) -> None:
                 f"the source at {point.position} has {len(point.values)} values for"
                 f" {problem.steps} steps; give one number, or one per step"
             )
+
+
+def _check_snapshots(problem: Problem) -> None:
+    """Raise DefinitionError where a snapshot does not fit the grid."""
+    if len(problem.snapshots) > _MOST_SNAPSHOTS:
+        raise DefinitionError(
+            f"{len(problem.snapshots)} snapshots, each a file that is open while a run goes on; at"
+            f" most {_MOST_SNAPSHOTS} are kept"
+        )
+    for each in problem.snapshots:
+        if not problem.stencil.field(each.field).evolving:
+            raise DefinitionError(f"a snapshot is of {each.field!r}, which is never updated")
+        each.cells(problem.shape)
+    if problem.snapshot_bytes > _LARGEST_BYTES:
+        raise DefinitionError(
+            f"the snapshots of {problem.steps} steps take {problem.snapshot_bytes} bytes, which"
+            f" pass {_LARGEST_BYTES} (64 bits)"
+        )
+
+
+def _check_until(problem: Problem) -> None:
+    """Raise DefinitionError where a run is to end by a reduction that the stencil has not."""
+    names = [each.name for each in problem.stencil.reductions]
+    if problem.until is not None and problem.until.reduction not in names:
+        name = problem.until.reduction
+        raise DefinitionError(
+            f"stencil {problem.stencil.name!r} has no reduction {name!r} to end a run by"
+            f"{suggest(name, names)}"
+        )
 
 
 def _checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
@@ -304,7 +408,8 @@ def _check_extents(shape: tuple[int, ...], stencil: Stencil, edges: Edges) -> No
         layer = sum(edges.layers[axis])
         rules = {rule for field in stencil.fields for rule in edges.rule(field.name, axis)}
         # An image is that of cells inside.
-        inside = max(1, radius + ("mirror" in rules) if rules != {STORED} else 1)
+        centred = bool(rules & {"mirror", "odd-mirror"})
+        inside = max(1, radius + centred if rules != {STORED} else 1)
         if extent < layer + inside:
             raise DefinitionError(
                 f"extent {extent} along {name} in shape {shape} leaves no interior: stencil"
@@ -331,14 +436,14 @@ def _checked_steps(name: str, steps: object) -> int:
 def _checked_parameters(
     given: Mapping[str, Any], stencil: Stencil, dtype: str, steps: int
 ) -> Mapping[str, float | tuple[float, ...]]:
+    known = [*stencil.parameters, *(profile.name for profile in stencil.profiles)]
     for name in given:
-        if name not in stencil.parameters:
+        if name not in known:
             raise DefinitionError(
-                f"stencil {stencil.name!r} has no parameter {name!r}"
-                f"{suggest(name, stencil.parameters)}"
+                f"stencil {stencil.name!r} has no parameter {name!r}{suggest(name, known)}"
             )
     values: dict[str, Any] = {**dict(stencil.defaults), **given}
-    missing = [name for name in stencil.parameters if name not in values]
+    missing = [name for name in known if name not in values]
     if missing:
         raise DefinitionError(
             f"stencil {stencil.name!r} needs a value for the parameters {', '.join(missing)}"
@@ -346,6 +451,43 @@ def _checked_parameters(
     return {
         name: _checked_parameter(name, values[name], dtype, steps) for name in stencil.parameters
     }
+
+
+def _checked_profiles(
+    given: Mapping[str, Any], stencil: Stencil, shape: tuple[int, ...], dtype: str
+) -> Mapping[str, ProfileValues]:
+    values: dict[str, Any] = {**dict(stencil.defaults), **given}
+    return {
+        each.name: _checked_profile(each, values[each.name], shape, dtype)
+        for each in stencil.profiles
+    }
+
+
+def _checked_profile(
+    profile: ex.Profile, value: object, shape: tuple[int, ...], dtype: str
+) -> ProfileValues:
+    """A number, a formula that is finite everywhere, or one number per index."""
+    name, extent = profile.name, shape[profile.axis]
+    if isinstance(value, str):
+        formula = InitialExpression(value)
+        evaluate_along(formula, profile.axis, shape, dtype)
+        return formula
+    if not isinstance(value, Iterable):
+        return _checked_number(name, value, dtype)
+    numbers = tuple(np.ravel(cast("Any", value)).tolist())
+    if len(numbers) != extent:
+        axis = AXES[profile.axis - len(shape)]
+        raise DefinitionError(
+            f"the parameter {name} has {len(numbers)} values along {axis}, where the shape"
+            f" {shape} has {extent} indices; give a number, a formula of {axis}, or {extent} values"
+        )
+    return tuple(_checked_number(f"{name}[{n}]", each, dtype) for n, each in enumerate(numbers))
+
+
+def _profile_to_json(value: ProfileValues) -> float | str | list[float]:
+    if isinstance(value, InitialExpression):
+        return value.text
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _checked_parameter(
@@ -385,6 +527,11 @@ def _checked_boundary(given: object, dtype: str) -> Boundary:
 def _checked_initial(
     given: Mapping[str, Any], stencil: Stencil, shape: tuple[int, ...], dtype: str
 ) -> Mapping[str, Initial]:
+    names = [field.name for field in stencil.fields]
+    whole = {name: components_of(name, names) for name in given if name not in names}
+    given = {part: given[name] for name, parts in whole.items() for part in parts} | {
+        name: value for name, value in given.items() if not whole.get(name)
+    }
     wanted = [field.name for field in stencil.fields]
     wanted += [f"{field.name}{PREVIOUS}" for field in stencil.fields if field.levels == 2]
     for name in given:

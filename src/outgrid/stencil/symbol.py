@@ -7,7 +7,17 @@ from typing import Any, NoReturn, SupportsFloat, TypeAlias, TypeGuard
 import numpy as np
 
 from outgrid.errors import DefinitionError
-from outgrid.stencil.expression import STEP, Access, Constant, Expression, operation
+from outgrid.lines import format_count
+from outgrid.stencil.expression import (
+    STEP,
+    Access,
+    Constant,
+    Expression,
+    Parameter,
+    Profile,
+    operation,
+)
+from outgrid.units import suggest
 
 __all__ = [
     "AXES",
@@ -15,6 +25,7 @@ __all__ = [
     "FieldSymbol",
     "OffsetCountError",
     "Operand",
+    "ParameterSymbol",
     "Symbol",
     "absolute",
     "as_expression",
@@ -150,9 +161,16 @@ class Symbol:
     def _as_number(self) -> NoReturn:
         raise DefinitionError(
             "the value of a cell is not a number yet: a stencil is traced once, for all cells; use"
-            " the functions of outgrid (sqrt, absolute, minimum, maximum)"
+            " the functions of outgrid (sqrt, exp, absolute, minimum, maximum, ...)"
         )
 
+    def _as_sequence(self) -> NoReturn:
+        raise DefinitionError(
+            "a field is no sequence of values: a stencil says what one cell becomes; for a number"
+            " over all cells return a reduction, outgrid.sum, max or min"
+        )
+
+    __iter__ = __len__ = __contains__ = _as_sequence
     __float__ = __int__ = __index__ = __complex__ = _as_number
 
 
@@ -200,6 +218,26 @@ class Condition:
 Operand: TypeAlias = Symbol | float
 
 
+class ParameterSymbol(Symbol):
+    """A parameter: one number for all cells, or along an axis one for each index."""
+
+    __slots__ = ("name", "ndim")
+
+    def __init__(self, name: str, ndim: int) -> None:
+        super().__init__(Parameter(name))
+        self.name = name
+        self.ndim = ndim
+
+    def along(self, axis: str) -> Symbol:
+        """The value for the updated cell's index along `axis`: "z", "y" or "x"."""
+        axes = AXES[-self.ndim :]
+        if axis not in axes:
+            raise DefinitionError(
+                f"{self.name}.along({axis!r}): the axes are {', '.join(axes)}{suggest(axis, axes)}"
+            )
+        return Symbol(Profile(self.name, axes.index(axis)))
+
+
 class FieldSymbol(Symbol):
     """A field: by itself the updated cell's value, `u[0, 0, -1]` a neighbour's."""
 
@@ -220,6 +258,21 @@ class FieldSymbol(Symbol):
             )
         return FieldSymbol(self.name, self.ndim, -1)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        future = name in ("next", "future", "new", "following")
+        raise DefinitionError(
+            f"{self.name}.{name}: "
+            + (
+                f"the future of {self.name!r} cannot be read, it is what the function returns; a"
+                " later stage of a list of stages reads what an earlier one has made"
+                if future
+                else f"a field has no {name!r}{suggest(name, ('previous',))}; it has offsets, as in"
+                f" {self.name}[{', '.join(['0'] * (self.ndim - 1))}, -1], and {self.name}.previous"
+            )
+        )
+
     def __getitem__(self, offset: object) -> Symbol:
         offsets: tuple[object, ...] = offset if isinstance(offset, tuple) else (offset,)  # type: ignore[assignment]
         label = f"{self.name}{'.previous' if self.level else ''}"
@@ -233,8 +286,8 @@ class FieldSymbol(Symbol):
         if len(offsets) != self.ndim:
             axes = ", ".join(AXES[-self.ndim :])
             raise OffsetCountError(
-                f"{shown} has {len(offsets)} offsets, in {self.ndim}-D {self.ndim} are needed"
-                f" ({axes})"
+                f"{shown} has {format_count(len(offsets), 'offset')}, in {self.ndim}-D"
+                f" {self.ndim} are needed ({axes})"
             )
         whole = tuple(operator.index(part) for part in offsets)  # type: ignore[arg-type]
         return Symbol(Access(self.name, self.level, whole))

@@ -85,6 +85,10 @@ def _checked_formula(
     name: str, formula: InitialExpression, shape: tuple[int, ...]
 ) -> InitialExpression:
     absent = AXES[: -len(shape)]
+    if "step" in formula.names:
+        raise DefinitionError(
+            f"the initial expression {formula.text!r} of {name!r} uses step, which has not begun"
+        )
     for axis in absent:
         if formula.names & {axis, f"n{axis}"}:
             raise DefinitionError(

@@ -1,6 +1,5 @@
 """The tiers: where a field's bytes live, and the moving of regions of them."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from numpy.typing import DTypeLike
@@ -8,56 +7,90 @@ from numpy.typing import DTypeLike
 from outgrid.errors import UsageError
 from outgrid.storage.base import Layout, Planes, Store
 from outgrid.storage.direct import DirectStore
+from outgrid.storage.joined import Joined, Piece
+from outgrid.storage.mapped import Habits, MappedStore, SwapStore
 from outgrid.storage.memory import MemoryStore
+from outgrid.storage.paging import Pager, paged
+from outgrid.storage.remote import KeptRemoteStore, RemoteSpace, RemoteStore
+from outgrid.storage.spread import Parts, SpreadStore, is_device
 from outgrid.storage.transfers import Completion, Transfers
-from outgrid.units import nearest
+from outgrid.units import suggest
 
 __all__ = [
     "TIERS",
     "Completion",
     "DirectStore",
+    "Habits",
+    "Joined",
+    "KeptRemoteStore",
     "Layout",
+    "MappedStore",
     "MemoryStore",
+    "Pager",
+    "Parts",
+    "Piece",
     "Planes",
+    "RemoteSpace",
+    "RemoteStore",
+    "SpreadStore",
     "Store",
+    "SwapStore",
     "Transfers",
     "create_store",
+    "is_device",
+    "open_store",
+    "paged",
 ]
 
-Create = Callable[[str, tuple[int, ...], DTypeLike, Transfers, Path | None], Store]
-
-
-def _direct(
-    name: str, shape: tuple[int, ...], dtype: DTypeLike, transfers: Transfers, where: Path | None
-) -> Store:
-    if where is None:
-        raise UsageError("the tier direct needs a directory for its files: give scratch a path")
-    return DirectStore.create(where / f"{name}.npy", shape, dtype, transfers)
-
-
-def _memory(
-    name: str, shape: tuple[int, ...], dtype: DTypeLike, transfers: Transfers, where: Path | None
-) -> Store:
-    return MemoryStore.create(name, shape, dtype, transfers)
-
-
-TIERS: dict[str, Create] = {"direct": _direct, "memory": _memory}
+TIERS = ("direct", "mmap", "swap", "memory")
 
 
 def create_store(
     tier: str,
-    name: str,
+    path: Path,
     shape: tuple[int, ...],
     dtype: DTypeLike,
     transfers: Transfers,
-    directory: Path | None = None,
+    habits: Habits | None = None,
+    *,
+    sums: bool = False,
+    overwrite: bool = False,
 ) -> Store:
-    """A new store of zeroes for field `name` in the tier of that name; files go to `directory`.
+    """A new store of zeroes in the tier of that name: the file `path`, or memory in its place.
 
-    Raises UsageError for an unknown tier, StoreError where the tier cannot hold the field.
+    `sums` and `overwrite` are for files; see `DirectStore.create`. Raises UsageError for an unknown
+    tier, StoreError where the tier cannot hold the field.
     """
-    if tier not in TIERS:
-        close = nearest(tier, TIERS)
-        hint = f"; did you mean {close!r}?" if close else ""
-        raise UsageError(f"no tier {tier!r}; there are {sorted(TIERS)}{hint}")
-    return TIERS[tier](name, shape, dtype, transfers, directory)
+    match tier:
+        case "direct":
+            return DirectStore.create(path, shape, dtype, transfers, sums=sums, overwrite=overwrite)
+        case "mmap":
+            store = MappedStore.create(
+                path, shape, dtype, transfers, sums=sums, overwrite=overwrite, direct=False
+            )
+            return store.mapped(habits or Habits())
+        case "swap":
+            return SwapStore(path.stem, shape, dtype, transfers, habits)
+        case "memory":
+            return MemoryStore.create(path.stem, shape, dtype, transfers)
+        case _:
+            raise UsageError(f"no tier {tier!r}{suggest(tier, TIERS)}")
+
+
+def open_store(
+    tier: str, path: Path, transfers: Transfers, habits: Habits | None = None
+) -> DirectStore:
+    """The field in the file `path`, to be read and written, with its checksums.
+
+    Raises UsageError for a tier that keeps no files, StoreError where the file cannot be opened.
+    """
+    match tier:
+        case "direct":
+            return DirectStore.open(path, transfers, "rw", sums=True)
+        case "mmap":
+            store = MappedStore.open(path, transfers, "rw", sums=True, direct=False)
+            return store.mapped(habits or Habits())
+        case _:
+            raise UsageError(
+                f"tier {tier} keeps no files that could be opened: take direct or mmap"
+            )

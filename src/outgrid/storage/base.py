@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Layout", "Planes", "Store"]
+__all__ = ["LaidOut", "Layout", "Planes", "Store", "Wrapping"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,3 +142,64 @@ class Layout:
             raise ValueError(
                 f"rows of {self.row_bytes} bytes overlap at a stride of {memory.row_stride_bytes}"
             )
+
+
+class LaidOut:
+    """The sizes of a store whose rows lie as `_layout` says."""
+
+    _layout: Layout
+
+    @property
+    def planes(self) -> int:
+        return self._layout.planes
+
+    @property
+    def rows_per_plane(self) -> int:
+        return self._layout.rows_per_plane
+
+    @property
+    def plane_bytes(self) -> int:
+        return self._layout.plane_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        return self._layout.row_bytes
+
+
+class Wrapping:
+    """A store that is another one but for how its planes are moved."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def name(self) -> str:
+        return self._store.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._store.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._store.dtype
+
+    @property
+    def planes(self) -> int:
+        return self._store.planes
+
+    @property
+    def rows_per_plane(self) -> int:
+        return self._store.rows_per_plane
+
+    @property
+    def plane_bytes(self) -> int:
+        return self._store.plane_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        return self._store.row_bytes
+
+    def close(self) -> None:
+        """Close the other one."""
+        self._store.close()

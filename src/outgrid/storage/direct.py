@@ -13,8 +13,8 @@ from numpy.typing import DTypeLike
 from outgrid.durable import sync_folder
 from outgrid.errors import StoreError, UsageError
 from outgrid.native import File
-from outgrid.storage.base import Layout, Planes
-from outgrid.storage.npy import HEADER_BYTES, read_header, write_header
+from outgrid.storage.base import LaidOut, Layout, Planes
+from outgrid.storage.npy import HEADER_BYTES, Header, read_header, write_header
 from outgrid.storage.sums import Sums, sums_path
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
@@ -22,7 +22,7 @@ from outgrid.units import format_bytes
 __all__ = ["DirectStore"]
 
 
-class DirectStore:
+class DirectStore(LaidOut):
     """One field as a C-ordered .npy file; see `Store` for the moving of planes.
 
     `direct` is False where the file system has no transfers past the page cache: then all of them
@@ -37,8 +37,9 @@ class DirectStore:
         *,
         reserved: bool,
         sums: Literal["r", "rw", "create"] | None = None,
+        header: Header | None = None,
     ) -> None:
-        header = read_header(path)
+        header = header or read_header(path)
         if header.fortran_order and len(header.shape) > 1:
             raise UsageError(
                 f"{path} is in Fortran order; save it once more with np.ascontiguousarray(...)"
@@ -147,22 +148,6 @@ class DirectStore:
         except BaseException:
             file.close()
             raise
-
-    @property
-    def planes(self) -> int:
-        return self._layout.planes
-
-    @property
-    def rows_per_plane(self) -> int:
-        return self._layout.rows_per_plane
-
-    @property
-    def plane_bytes(self) -> int:
-        return self._layout.plane_bytes
-
-    @property
-    def row_bytes(self) -> int:
-        return self._layout.row_bytes
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
         segments, sums = self._layout.segments(planes, rows, into), self._sums

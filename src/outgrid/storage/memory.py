@@ -7,13 +7,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outgrid.native import Buffer, as_array
-from outgrid.storage.base import Layout, Planes
+from outgrid.storage.base import LaidOut, Layout, Planes
 from outgrid.storage.transfers import Transfers
 
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore:
+class MemoryStore(LaidOut):
     """A C-ordered array of two or three axes as a store; the array itself is used, not a copy.
 
     Transfers are carried out when they are asked for; flushing does nothing, since nothing here
@@ -40,22 +40,6 @@ class MemoryStore:
             Buffer(layout.nbytes), dtype, count=layout.nbytes // np.dtype(dtype).itemsize
         )
         return cls(name, array.reshape(shape), transfers)
-
-    @property
-    def planes(self) -> int:
-        return self._layout.planes
-
-    @property
-    def rows_per_plane(self) -> int:
-        return self._layout.rows_per_plane
-
-    @property
-    def plane_bytes(self) -> int:
-        return self._layout.plane_bytes
-
-    @property
-    def row_bytes(self) -> int:
-        return self._layout.row_bytes
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
         segments = self._layout.segments(planes, rows, into)

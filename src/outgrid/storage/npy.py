@@ -59,28 +59,37 @@ def header_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> bytes:
     return head + text.encode("latin1").ljust(HEADER_BYTES - 11) + b"\n"
 
 
-def write_header(path: str | os.PathLike[str], shape: tuple[int, ...], dtype: DTypeLike) -> None:
-    """Write the padded header at the beginning of an existing file, durably."""
+def write_header(
+    path: str | os.PathLike[str], shape: tuple[int, ...], dtype: DTypeLike, base: int = 0
+) -> None:
+    """Write the padded header at byte `base` of an existing file or device, durably."""
     with open(path, "r+b") as file:
+        file.seek(base)
         file.write(header_bytes(shape, dtype))
         file.flush()
         os.fsync(file.fileno())
 
 
-def read_header(path: str | os.PathLike[str]) -> Header:
+def read_header(path: str | os.PathLike[str], base: int | None = None) -> Header:
     """What the file at `path` holds, checked against the length of the file.
+
+    With `base` the header is at that byte, and the length says nothing: of a file in several parts,
+    or of a part of a device.
 
     Raises StoreError where the file cannot be read or its length is not what the header says,
     UsageError where it is no .npy file or holds no plain numbers.
     """
     try:
         with open(path, "rb") as file:
-            header = _parse_header(file, path)
+            file.seek(base or 0)
+            header = _parse_header(file, path, base or 0)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         if isinstance(error, StoreError):
             raise
         raise StoreError("cannot read", path=path, errno=error.errno) from error
+    if base is not None:
+        return header
     expected = header.data_offset + header.nbytes
     if size != expected:
         raise StoreError(
@@ -91,7 +100,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     return header
 
 
-def _parse_header(file: BinaryIO, path: str | os.PathLike[str]) -> Header:
+def _parse_header(file: BinaryIO, path: str | os.PathLike[str], base: int) -> Header:
     lead = file.read(len(_MAGIC) + 2)
     if lead[: len(_MAGIC)] != _MAGIC or len(lead) < len(_MAGIC) + 2:
         raise UsageError(f"{os.fspath(path)} is not a .npy file: it begins with {lead[:8]!r}")
@@ -114,7 +123,7 @@ def _parse_header(file: BinaryIO, path: str | os.PathLike[str]) -> Header:
     shape, dtype, fortran_order = _parse_literal(
         raw.decode("utf-8" if major == 3 else "latin1", "replace"), path
     )
-    return Header(shape, dtype, fortran_order, file.tell())
+    return Header(shape, dtype, fortran_order, file.tell() - base)
 
 
 def _parse_literal(

@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from errno import ENODATA
@@ -12,13 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid import native
-from outgrid.errors import StoreError, UsageError
+from outgrid.errors import ExecutionError, StoreError, UsageError
 from outgrid.units import nearest
 
 __all__ = ["Completion", "Transfers"]
 
 
+# A request that takes longer than this has gone missing; whoever waits for it is told.
+STUCK_SECONDS = 300.0
+
 Moved = Callable[[NDArray[np.uint64]], StoreError | None]
+
+
+_NOTHING = np.empty((0, 3), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +80,11 @@ class Transfers:
             self._queue = native.Queue(engine, depth, request_bytes, staging_bytes)
         except OSError as error:
             raise StoreError(f"engine {engine!r}: {error.strerror}", errno=error.errno) from error
+        self._under_way: dict[int, tuple[str, native.File, NDArray[Any]]] = {}
+        self._waited_seconds = 0.0  # since something ended
         self._failures: dict[int, StoreError] = {}
         self._moved: dict[int, Moved] = {}
-        # Flushes of several files under one ticket: whose part a ticket is, and parts under way.
+        # Several transfers under one ticket: whose part a ticket is, and parts under way.
         self._followers: dict[int, int] = {}
         self._awaited: dict[int, int] = {}
 
@@ -114,7 +123,8 @@ class Transfers:
         With `row_bytes` their rows are summed up, and before the completion is handed out `moved`
         gets the sums, uint64; the error that it returns becomes that of the transfer.
         """
-        return self._note(self._queue.submit_read(file, segments, row_bytes), moved)
+        ticket = self._queue.submit_read(file, segments, row_bytes)
+        return self._note(ticket, "reading", file, segments, moved)
 
     def write(
         self,
@@ -124,7 +134,8 @@ class Transfers:
         moved: Moved | None = None,
     ) -> int:
         """Start writing `segments`; see `read`."""
-        return self._note(self._queue.submit_write(file, segments, row_bytes), moved)
+        ticket = self._queue.submit_write(file, segments, row_bytes)
+        return self._note(ticket, "writing", file, segments, moved)
 
     def flush(self, *files: native.File) -> int:
         """Start making durable what was completely written to `files` before this call.
@@ -132,6 +143,12 @@ class Transfers:
         One ticket, which ends when all of them are durable.
         """
         tickets = [self._queue.submit_flush(file) for file in files]
+        for ticket, file in zip(tickets, files, strict=True):
+            self._under_way[ticket] = "flushing", file, _NOTHING
+        return self.join(*tickets)
+
+    def join(self, *tickets: int) -> int:
+        """One ticket, the last of those given, which ends when all of them have ended."""
         for ticket in tickets[:-1]:
             self._followers[ticket] = tickets[-1]
         self._awaited[tickets[-1]] = len(tickets)
@@ -149,15 +166,30 @@ class Transfers:
 
     def poll(self) -> list[Completion]:
         """What has ended by now."""
-        return self._complete_all(self._queue.poll())
+        return self._complete_all(self._ended(0.0))
 
     def wait(self, timeout_seconds: float = math.inf) -> list[Completion]:
-        """At least one completion; none after the timeout, or when no ticket is outstanding."""
+        """At least one completion; none after the timeout, or when no ticket is outstanding.
+
+        Raises ExecutionError where no transfer ended for ``STUCK_SECONDS``, or a thread that moves
+        bytes failed. Nothing more can be expected then, and nothing is waited for any more.
+        """
+        left = timeout_seconds
         while True:
-            ended = self._queue.wait(timeout_seconds)
+            begin = time.monotonic()
+            ended = self._ended(min(left, STUCK_SECONDS - self._waited_seconds))
+            seconds = time.monotonic() - begin
+            left -= seconds
+            self._waited_seconds = 0.0 if ended else self._waited_seconds + seconds
             completions = self._complete_all(ended)
-            if completions or not ended:  # else: parts of a flush, of which others are under way
+            if completions or not self.outstanding:
                 return completions
+            if self._waited_seconds >= STUCK_SECONDS:
+                words = f"no transfer ended for {STUCK_SECONDS:g} s; {self._words()}"
+                self.abandon()  # else letting go would wait for them as well
+                raise ExecutionError(words)
+            if left <= 0:  # else: parts of a flush, of which others are under way
+                return []
 
     def drain(self) -> list[Completion]:
         """Wait for every outstanding ticket; raises the first failure after all have ended."""
@@ -171,8 +203,8 @@ class Transfers:
         return self._queue.statistics()
 
     def close(self) -> None:
-        """Drop tickets that have not begun and wait for those under way."""
-        self._queue.close()
+        """Drop tickets that have not begun and wait for those under way, but not for ever."""
+        self._queue.close(STUCK_SECONDS)
 
     def abandon(self) -> None:
         """Let go without waiting, where requests under way do not end: `close` returns at once.
@@ -192,7 +224,32 @@ class Transfers:
     ) -> None:
         self.close()
 
-    def _note(self, ticket: int, moved: Moved | None) -> int:
+    def _ended(self, timeout_seconds: float) -> list[native.Completion]:
+        """What the queue hands out; ExecutionError where one of its threads failed."""
+        try:
+            return self._queue.wait(timeout_seconds)
+        except RuntimeError as error:
+            self.abandon()
+            raise ExecutionError(str(error)) from error
+
+    def _words(self) -> str:
+        """What is under way, each with its place."""
+        found: list[str] = []
+        for act, file, segments in self._under_way.values():
+            size = f" {int(segments[:, 2].sum())} bytes" if len(segments) else ""
+            place = f", offset {int(segments[0, 0])}" if len(segments) else ""
+            found.append(f"{act}{size} (file {file.path}{place})")
+        return "under way: " + ", ".join(found)
+
+    def _note(
+        self,
+        ticket: int,
+        act: str,
+        file: native.File,
+        segments: NDArray[Any],
+        moved: Moved | None,
+    ) -> int:
+        self._under_way[ticket] = act, file, segments
         if moved is not None:
             self._moved[ticket] = moved
         return ticket
@@ -202,9 +259,10 @@ class Transfers:
         return [completion for completion in found if completion is not None]
 
     def _complete(self, ended: native.Completion) -> Completion | None:
-        """The completion; None for a part of a flush that is not the last to end."""
+        """The completion; None for a part of a ticket that is not the last to end."""
+        self._under_way.pop(ended.ticket, None)
         ticket = self._followers.pop(ended.ticket, ended.ticket)
-        moved = self._moved.pop(ticket, None)
+        moved = self._moved.pop(ended.ticket, None)
         error = _failure(ended) if ended.errno else None
         if error is None and moved is not None:
             error = moved(np.frombuffer(ended.sums, np.uint64))

@@ -14,15 +14,17 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from outgrid.config import RunOptions
+from outgrid.config import MAPPED_TIERS, RunOptions
 from outgrid.machine import Machine
 from outgrid.native import engines
+from outgrid.plan.sizing import Sizing, sweep_steps
 from outgrid.stencil.expression import (
     STEP,
     Access,
     Constant,
     Expression,
     Parameter,
+    Profile,
     nodes,
     operation,
 )
@@ -75,6 +77,7 @@ def stencils(
     old = {node.field for node in found if isinstance(node, Access) and node.level == -1}
     given = {node.name for node in found if isinstance(node, Parameter)} - {STEP.name}
     parameters = tuple(sorted(given))
+    along = sorted({node.name for node in found if isinstance(node, Profile)})
     return Stencil(
         "drawn",
         ndim,
@@ -85,7 +88,7 @@ def stencils(
         ),
         parameters,
         stages,
-        tuple((name, 0.75) for name in parameters),
+        tuple((name, 0.75) for name in (*parameters, *along)),
     )
 
 
@@ -122,7 +125,7 @@ def _terms(
 ) -> Expression:
     a, b = (draw(_accesses(names, evolving, radius)) for _ in range(2))
     size_of_b = operation("abs", b)
-    kinds = ["access", "difference", "parameter", "product", "chosen", "other"]
+    kinds = ["access", "difference", "parameter", "profile", "product", "chosen", "other"]
     match draw(st.sampled_from(kinds)):
         case "access":
             return a
@@ -130,6 +133,9 @@ def _terms(
             return operation("sub", a, b)
         case "parameter":
             return operation("mul", Parameter(draw(st.sampled_from(["j", "k"]))), a)
+        case "profile":
+            axis = draw(st.integers(0, len(radius) - 1))
+            return operation("mul", Profile(f"along{axis}", axis), a)
         case "chosen":
             earlier = operation("lt", STEP, Constant(3.0))
             condition = operation(draw(st.sampled_from(["lt", "le", "eq", "ne"])), a, b)
@@ -191,12 +197,17 @@ def problems(
     boundary = draw(boundaries(stencil) if around is None else around)
     steps = draw(st.integers(0, most_steps))
     table = tuple(generator.random(steps) - 0.5)
+    parameters: dict[str, Any] = {
+        name: draw(st.sampled_from([0.25, -0.7, 1 / 3, table])) for name in stencil.parameters
+    }
+    for profile in stencil.profiles:
+        parameters[profile.name] = generator.random(shape[profile.axis])
     return Problem(
         stencil,
         shape,
         dtype,
         steps,
-        {name: draw(st.sampled_from([0.25, -0.7, 1 / 3, table])) for name in stencil.parameters},
+        parameters,
         boundary,
         initial,
         draw(st.sampled_from([0, 2])),
@@ -208,7 +219,7 @@ def boundaries(draw: st.DrawFn, stencil: Stencil) -> str | dict[str, Any]:
     """Fixed layers on all sides, or any rule at each face, some of them for one field only."""
     if draw(st.booleans()):
         return draw(st.sampled_from(["dirichlet", "frozen", {"kind": "dirichlet", "value": 0.5}]))
-    kinds = st.sampled_from(["dirichlet", "neumann", "mirror", 0.5])
+    kinds = st.sampled_from(["dirichlet", "neumann", "mirror", "odd", "odd-mirror", "zero", 0.5])
     found: dict[str, Any] = {}
     own: dict[str, Any] = {}
     for axis in AXES[-stencil.ndim :]:
@@ -255,16 +266,25 @@ def run_options(
 ) -> RunOptions:
     """Ways to run `problem` under a limit of `memory`; `fixed` are entries that are not drawn."""
     planes = problem.shape[0]
-    tiers = [] if problem.edges.periodic(0) else ["direct", "direct", "direct"]
+    depth = draw(st.none() | st.integers(1, 12))
+    slab = draw(st.none() | st.integers(1, min(9, planes)))
+    depths = sweep_steps(problem, min(depth or 1, max(1, problem.steps)), given=True)
+    streamed = Sizing(problem).least_planes(depths, slab or 1) <= planes
+    tiers = ["direct", "direct", "mmap", "swap"] if streamed else []
+    places = [(tier, False) for tier in (*tiers, "memory", "auto")]
+    places += [("mmap", True), ("swap", True)]
+    tier, in_place = (fixed["tier"], False) if "tier" in fixed else draw(st.sampled_from(places))
+    copied = tier in MAPPED_TIERS
     given: dict[str, Any] = {
         "memory": memory,
-        "tier": draw(st.sampled_from([*tiers, "memory", "auto"])),
-        "depth": draw(st.none() | st.integers(1, 12)),
-        "slab_planes": draw(st.none() | st.integers(1, min(9, planes))),
+        "tier": tier,
+        "in_place": in_place,
+        "depth": depth,
+        "slab_planes": slab,
         "tile_rows": draw(st.none() | st.integers(1, 20)),
         "threads": draw(st.sampled_from([1, 2, 3, 9])),
         "pin": draw(st.booleans()),
-        "engine": draw(st.sampled_from([*engines(), "auto"])),
+        "engine": draw(st.sampled_from(["threads", "auto"] if copied else [*engines(), "auto"])),
         "queue_depth": draw(st.sampled_from([1, 2, 16])),
         "request_bytes": draw(st.sampled_from([1 << 12, 1 << 16, 1 << 21])),
         "commit_every": draw(st.sampled_from([None, 0, 1e-6])),
@@ -272,11 +292,12 @@ def run_options(
     ends = not (problem.edges.periodic(0) or problem.edges.periodic(1))
     single = len(problem.stencil.stages) == 1 and ends
     stored = all(problem.edges.stored(axis) for axis in range(problem.ndim - 1))
-    if single and stored and given["tier"] != "memory" and draw(st.integers(0, 4)) == 0:
+    streams = tier != "memory" and not in_place
+    if single and stored and streams and draw(st.integers(0, 4)) == 0:
         given |= draw(_overlapped(problem))
         return RunOptions.of(**(given | fixed))
     can_cut = problem.ndim == 3 and single
-    if can_cut and given["tier"] != "memory" and draw(st.integers(0, 2)) == 0:
+    if can_cut and streams and draw(st.integers(0, 2)) == 0:
         given["strip_rows"] = draw(st.integers(1, problem.shape[1] + 8))
     return RunOptions.of(**(given | fixed))
 

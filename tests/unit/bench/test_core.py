@@ -1,4 +1,5 @@
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,6 @@ from outgrid.execute import calibrate
 ROW_KEYS = {
     *("stencil", "dtype", "mode", "factor", "glups", "gflops", "over_plain", "over_ceiling"),
     *("wait_share", "io_over_ideal", "identical"),
-}
-CORE_KEYS = {
-    *("plain_glups", "blocked_glups", "outofcore_glups", "outofcore_over_plain", "io_over_ideal"),
-    *("peak_memory_over_limit", "identical"),
 }
 
 
@@ -42,12 +39,14 @@ def bench(path: Path, *arguments: str) -> int:
 @pytest.mark.usefixtures("brief")
 def test_rows_hold_every_mode_and_ratio(tmp_path, capsys):
     plane = ("--plane", "64x64", "--steps", "4")
-    assert bench(tmp_path, "--only", "heat7", "--factor", "0.05", *plane) == 0
+    assert bench(tmp_path, "--factor", "0.05", *plane) == 0
     found = json.loads((tmp_path / "figures.json").read_text())
     assert all(row.keys() >= ROW_KEYS for row in found)
     modes = {row["mode"]: row for row in found}
     expected = {"bandwidth", "peak", "ceiling-l1", "plain", "hand", "blocked", "tiled", "outofcore"}
     assert modes.keys() == expected
+    assert {row["stencil"] for row in found} == {"fma", "copy", "scale", "heat7"}
+    assert all(row["machine"] and row["ended"] for row in found)
     assert modes["plain"]["over_plain"] == 1
     assert modes["ceiling-l1"]["over_ceiling"] == 1
     streamed = modes["outofcore"]
@@ -59,15 +58,6 @@ def test_rows_hold_every_mode_and_ratio(tmp_path, capsys):
     assert streamed["over_peak"] == pytest.approx(streamed["gflops"] / peak)
     assert "heat7" in capsys.readouterr().out
     assert [entry.name for entry in tmp_path.iterdir()] == ["figures.json"]
-
-
-@pytest.mark.usefixtures("brief")
-def test_the_default_run_keeps_its_keys(tmp_path):
-    assert bench(tmp_path, "--factor", "0.05", "--plane", "64x64", "--steps", "4") == 0
-    found = json.loads((tmp_path / "figures.json").read_text())
-    assert found.keys() >= CORE_KEYS
-    assert found["identical"] is True
-    assert found["io_over_ideal"] == pytest.approx(1, abs=0.02)
 
 
 @pytest.mark.usefixtures("brief")
@@ -147,9 +137,11 @@ def test_a_record_holds_the_grids_of_every_case():
     planes = {(w.case.spelling, w.plane) for w in found}
     for plane in ((512, 512), (1024, 1024)):
         assert {("heat7:float64", plane), ("wave:8:float32", plane)} <= planes
-    for one in found:
-        if one.case.stencil.ndim == 3:
+    first = {one.case: one for one in reversed(found)}  # its references serve all of the case
+    for case, one in first.items():
+        if case.stencil.ndim == 3 and case.levels <= 3:
             assert one.reference_shape == (512, 512, 512)
+        assert math.prod(one.reference_shape) * case.item_bytes * case.levels <= 4 << 30
     assert {w.factor for w in recorded((16.0,))} == {16.0}
 
 
@@ -171,7 +163,8 @@ def test_usual_workloads_have_room_to_be_compared(case):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.spelling)
 def test_ceilings_fit_their_cache_with_more_than_a_layer_inside(case):
-    for nbytes in (48 << 10, 1 << 20, 1 << 24):
+    # Twenty arrays with what is read around them do not fit the smallest.
+    for nbytes in (48 << 10, 1 << 20, 1 << 24)[case.levels > 16 :]:
         *lines, columns = ceiling_box(case, nbytes)
         rows = lines[1] if len(lines) == 2 else 1
         touched = footprint_lines(case.stencil, lines[0], rows)
@@ -187,11 +180,12 @@ def test_the_footprint_of_a_star_has_no_corners():
     assert footprint_lines(star, 4, 3) == 2 * (4 * 3 + 8 * 3 + 8 * 4) + 4 * 3
 
 
-def test_the_mask_has_225_weights_that_differ_and_sum_to_one():
-    weights = mask.weights()
-    assert len(set(weights.values())) == len(weights) == 225
+@pytest.mark.parametrize(("rule", "radius"), [(mask.mask3, 1), (mask.mask15, 7)])
+def test_a_mask_has_weights_that_differ_and_sum_to_one(rule, radius):
+    weights = mask.weights(radius)
+    assert len(set(weights.values())) == len(weights) == (2 * radius + 1) ** 2
     assert sum(weights.values()) == pytest.approx(1)
-    assert mask.mask15.trace(2).radius == (7, 7)
+    assert rule.trace(2).radius == (radius, radius)
 
 
 def test_mistakes_name_the_nearest():
@@ -203,7 +197,7 @@ def test_mistakes_name_the_nearest():
         workload(choose("heat7"), "32MiB")
 
 
-@pytest.mark.parametrize("arguments", [["--plane", "64*64"], ["--factor", "1", "--factor", "2"]])
+@pytest.mark.parametrize("arguments", [["--plane", "64*64"], ["--factor", "0"]])
 def test_wrong_usage_ends_with_2(arguments, tmp_path, capsys):
     assert bench(tmp_path, *arguments) == 2
     assert "outgrid: " in capsys.readouterr().err

@@ -21,9 +21,9 @@ from outgrid.plan.planner import plan as choose
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few candidates, one round, and rates that are assumed."""
-    for name in ("LEVELS", "FRONTS"):
-        few = {ndim: values[:1] for ndim, values in getattr(search, name).items()}
-        monkeypatch.setattr(search, name, few)
+    few = {ndim: values[:1] for ndim, values in search.LEVELS.items()}
+    monkeypatch.setattr(search, "LEVELS", few)
+    monkeypatch.setattr(search, "FRONTS", search.FRONTS[:1])
     monkeypatch.setattr(search, "DEPTHS", (1, 4))
     monkeypatch.setattr(search, "ROUNDS", 2)
     monkeypatch.setattr(bench_tune, "probed_machine", lambda folder, say: describe_machine())
@@ -41,8 +41,10 @@ def test_the_problems_differ_in_dimensions_radius_fields_and_memory():
     assert {max(problem.stencil.radius) for problem in problems} == {1, 2, 4}
     assert {len(problem.stencil.fields) for problem in problems} == {1, 2, 3}
     for tuning in TUNINGS:
-        plan = planned(tuning, tier="direct" if tuning.name.endswith("poor") else "memory")
+        plan = planned(tuning, tier="memory" if tuning.name.endswith("rich") else "direct")
         assert plan.resident == tuning.name.endswith("rich")
+        cut = any(plan.strips.count(depth) > 1 for depth in plan.depths)
+        assert cut or not tuning.name.endswith("wide")
 
 
 @pytest.mark.parametrize("tuning", TUNINGS, ids=lambda tuning: tuning.name)
@@ -57,7 +59,7 @@ def test_every_combination_that_fits_is_a_candidate_once(tuning):
         lambda wanted: choose(tuning.problem, wanted, machine, pipeline.FIXED_BYTES),
     )
     assert plans[0] == choice
-    settings = [(p.resident, p.depths, p.slab_planes, p.tile, p.threads) for p in plans]
+    settings = [(p.resident, p.depths, p.slab_planes, p.strips, p.tile, p.threads) for p in plans]
     assert len(set(settings)) == len(settings) >= 30
     assert {p.depth for p in plans} >= {1, choice.depth}
     room = tuning.memory_bytes - pipeline.FIXED_BYTES

@@ -51,7 +51,7 @@ def test_only_long_chains_are_worth_a_block():
 
 
 def test_planes_in_the_middle_of_a_mask_are_one_loop():
-    found = block(planes_of(mask.trace(2), 4), lambda _: 0)
+    found = block(planes_of(mask.trace(2), 4), lambda _: "", repr)
     cut = list(runs(found.statements))
     (loop,) = [run for run in cut if len(run.planes) >= LEAST_PLANES]
     # Plane -1 is the first after all four sums have begun, plane 5 ends one of them.

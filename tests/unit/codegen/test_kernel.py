@@ -1,5 +1,6 @@
 import itertools
 import platform
+import re
 import shutil
 import subprocess
 from collections import defaultdict
@@ -13,7 +14,8 @@ import pytest
 from outgrid import pipeline
 from outgrid.build import compiler as compiling
 from outgrid.build.compiler import Compiler, build, find_compiler
-from outgrid.codegen.kernel import generate, ring_order
+from outgrid.codegen.kernel import generate
+from outgrid.codegen.names import ring_order
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError
 from outgrid.execute.kernel import Kernel
@@ -48,7 +50,7 @@ def advance(problem, arrays, library=None, **options):
     library = library or build(
         generate(problem.stencil, problem.dtype, problem.edges), find_compiler()
     )
-    kernel = Kernel(library, problem.parameter_table())
+    kernel = Kernel.of(library, problem)
     window, found = Window(plan), defaultdict(partial(np.empty, problem.shape, problem.dtype))
     for each in program(plan):
         if isinstance(each, Advance):
@@ -232,6 +234,53 @@ def test_every_order_gives_the_same_bytes(name, dtype):
         found = advance(problem, arrays, **options)
         for field, values in wanted.items():
             assert found[field].tobytes() == values.tobytes(), (field, options)
+
+
+def innermost_loops(library):
+    """The instructions of the loops without a jump inside, as objdump tells them."""
+    command = ["objdump", "-d", "--no-show-raw-insn", str(library)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    lines = re.findall(r"^ *([0-9a-f]+):\t(.*)$", text, re.MULTILINE)
+    places = {place: number for number, (place, _) in enumerate(lines)}
+    for end, (_, instruction) in enumerate(lines):
+        jump = re.match(r"j\w+ +([0-9a-f]+) ", instruction)
+        body = [each for _, each in lines[places.get(jump[1], end) : end]] if jump else []
+        if not any(each.startswith(("j", "call", "ret")) for each in body):
+            yield body
+
+
+@pytest.mark.skipif(
+    shutil.which("objdump") is None
+    or shutil.which("g++") is None
+    or platform.machine() != "x86_64",
+    reason="there is no objdump, or no g++, for x86_64",
+)
+@pytest.mark.parametrize(
+    ("name", "dtype", "operations"),
+    [("heat5", "float32", 20), ("heat7", "float64", 28), ("box27", "float64", 50)],
+)
+def test_the_loop_over_four_rows_is_nothing_but_whole_vectors(name, dtype, operations):
+    processor = Path("/proc/cpuinfo").read_text()
+    register = "%zmm" if " avx512f " in processor else "%ymm" if " avx2 " in processor else ""
+    if not register or " fma " not in processor:
+        pytest.skip("this processor has no avx2")
+    ndim = 2 if name == "heat5" else 3
+    source = generate(resolve(name).trace(ndim), dtype)
+    packed = "ps" if dtype == "float32" else "pd"
+    kind = re.compile(rf"v(add|sub|mul|fn?m(add|sub)\d+){packed}\s")
+    found = []
+    for body in innermost_loops(build(source, find_compiler()).path):
+        arithmetic = [each for each in body if kind.match(each)]
+        times, rest = divmod(len(arithmetic), operations)  # more than once where it is unrolled
+        if times and not rest and all(register in each for each in arithmetic):
+            found.append((body, times))
+    assert found, f"no loop with {operations} operations on {register}"
+    for body, times in found:
+        text = "\n".join(body)
+        assert not re.search(r"gather|scatter|v\w+(ss|sd)\s", text), text
+        # Each row is stored once; what does not find room in a register goes to the stack.
+        stores = [each for each in body if re.match(rf"vmov\w+\s+{register}\d+,.*\(", each)]
+        assert sum("(%rsp)" not in each and "(%rbp)" not in each for each in stores) == 4 * times
 
 
 def weighted(u, *reach):

@@ -11,7 +11,7 @@ from outgrid.execute import counting
 from outgrid.execute.counting import check, count
 from outgrid.machine import Machine
 from outgrid.plan.planner import plan
-from outgrid.plan.program import Advance, Commit, Get, Put, program
+from outgrid.plan.program import Advance, Commit, Get, Point, Put, program
 from outgrid.stencil.problem import Problem
 
 MACHINE = Machine(2, 1 << 34, 1 << 20, 1 << 25, 2e10, 1e9, 1e9, False, "", "", "", "")
@@ -54,12 +54,12 @@ def other(kind, number, **changes):
         (opened(Put, advanced=0), "for plane"),
         (opened(Put, committed=0), "the last durable one"),
         (opened(Commit, put=0), "is written"),
-        (opened(Advance, put=0), "for plane"),
+        (opened(Advance, put=0), "was updated during Put"),
         (other(Get, 5, state=1), "of state -1"),
         (other(Get, 3, ring=1), "instead of version"),
         (other(Put, 2, ring=0), "for plane"),
         (other(Advance, 4, parts=()), "for plane"),
-        (other(Commit, 1, state=1), "after (1, 20)"),
+        (other(Commit, 1, point=Point(1)), "after Point(state=1"),
         (lambda each: None if isinstance(each, Commit) else each, "deadlock"),
         (lambda each: None if isinstance(each, Get) and each.index == 5 else each, "deadlock"),
     ],

@@ -30,13 +30,20 @@ def test_the_end_of_a_slurm_job_is_read_from_its_environment(monkeypatch):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_is_a_request_once_and_an_end_twice(number):
     stop, old = Stop(), signal.getsignal(number)
+    stop.listening = True
     with stop.on_signals():
-        with pytest.raises(Interrupted) as caught:  # nothing listens yet
-            os.kill(os.getpid(), number)
-        assert caught.value.exit_code == 128 + number
-        stop.listening = True
         os.kill(os.getpid(), number)
         assert stop.due() == signal.Signals(number).name
         with pytest.raises(Interrupted):
             os.kill(os.getpid(), number)
     assert signal.getsignal(number) is old
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_nobody_listens_to_is_an_end_and_if_that_gets_lost_a_request(number):
+    stop = Stop()
+    with stop.on_signals():
+        with pytest.raises(Interrupted) as caught:
+            os.kill(os.getpid(), number)
+        assert caught.value.exit_code == 128 + number
+        assert stop.due() == signal.Signals(number).name

@@ -28,7 +28,7 @@ SIZES = st.integers(0, 1 << 40)
 
 def predicted(rate, trips, nbytes, slab_share=1.0, request_bytes=0):
     moved = Movement(trips, nbytes, nbytes, slab_share, request_bytes)
-    return predict(PROBLEM, MACHINE, rate, (10,), moved, 0.0)
+    return predict(10 * PROBLEM.cells, MACHINE, rate, 1, moved, 0.0)
 
 
 def test_a_grid_in_one_slab_is_read_then_computed_then_written():

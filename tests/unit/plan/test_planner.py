@@ -220,15 +220,24 @@ def closed(shape=(64, 64, 64)):
     return Problem("heat7", shape, "float64", 100, boundary={"z": "periodic"}, initial={"u": 0.0})
 
 
-def test_a_grid_that_is_closed_along_the_stream_stays_in_memory():
+def test_a_grid_that_is_closed_along_the_stream_stays_in_memory_only_where_it_fits():
     found = planned(closed())
     assert found.resident
     assert found.slab_planes >= 64 + found.depth
-    assert "periodic along z" in found.explain()
-    with pytest.raises(UsageError, match=r"periodic along z, its first axis, .* tier direct"):
-        planned(closed(), tier="direct")
-    with pytest.raises(InfeasiblePlan, match="periodic along z has to fit into memory; a limit of"):
-        planned(closed((1024, 1024, 1024)))
+    assert "periodic along z: every step is made over the whole grid" in found.explain()
+    found = planned(closed((1024, 1024, 1024)))
+    assert (found.resident, found.tile.order, found.redundancy) == (False, "diamond", 0)
+    assert "come round again" in found.explain()
+    assert found.disk_bytes > 2 * 1024**3 * 8
+
+
+def test_a_closed_grid_of_few_planes_is_not_streamed():
+    given = {"tier": "direct", "slab_planes": 8}
+    with pytest.raises(InfeasiblePlan, match=r"at least 84 planes, and this one has 64; depth 40"):
+        planned(closed(), depth=60, **given)
+    with pytest.raises(InfeasiblePlan, match=r"26 planes, and this one has 24; smaller slabs fit"):
+        planned(closed((24, 64, 64)), depth=1, **given)
+    assert not planned(closed(), depth=40, **given).resident
 
 
 def test_tiles_do_not_close_round_a_periodic_axis():

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from outgrid.errors import DefinitionError
+from outgrid.stencil.components import Vector
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.expression import Access, Constant, Operation, Parameter, operation
+from outgrid.stencil.initial import InitialExpression
 from outgrid.stencil.laplacian import laplacian
 from outgrid.stencil.model import Field
+from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import absolute, maximum, minimum, sqrt, where
 
 
@@ -91,6 +94,48 @@ def test_results_may_be_a_tuple_a_dictionary_or_stages() -> None:
     traced = stencil(second_only).trace()
     assert [field.evolving for field in traced.fields] == [False, True]
     assert [len(stage.assignments) for stage in stencil(staged).trace().stages] == [1, 1]
+
+
+def test_vectors_and_tensors_are_fields_of_their_own() -> None:
+    @stencil
+    def waves(v: Vector, s: "outgrid.Tensor", rho):  # type: ignore[name-defined] # noqa: F821
+        pressed = {pair: s[pair] + v.x for pair in ("xx", "xy", "yy")}
+        return [{"s": pressed}, {"v": [rho * s.yx[0, 1], rho * s.xy]}]
+
+    traced = waves.trace(2)
+    assert [(field.name, field.evolving) for field in traced.fields] == [
+        *((f"v_{axis}", True) for axis in "yx"),
+        *((f"s_{pair}", True) for pair in ("xx", "xy", "yy")),
+        ("rho", False),
+    ]
+    assert traced.assignments[3].expression == operation(
+        "mul", Access("rho", 0, (0, 0)), Access("s_xy", 0, (0, 1))
+    )
+    faces = {"fields": {"v": {"x-": 2.0}, "v_y": {"x-": "neumann"}}}
+    problem = Problem(waves, (4, 5), boundary=faces, initial={"v": 0.0, "s": "x", "rho": 1.0})
+    assert problem.boundary.face("v_x", "x", "-").value == 2.0
+    assert problem.boundary.face("v_y", "x", "-").kind == "neumann"
+    assert problem.initial["s_xy"] == InitialExpression("x")
+    assert Problem.from_dict(problem.to_dict()) == problem
+
+
+def test_a_gradient_has_a_field_for_each_ordered_pair_of_axes() -> None:
+    @stencil
+    def turning(v: Vector, g: "outgrid.Gradient"):  # type: ignore[name-defined] # noqa: F821
+        assert "xy" in g
+        assert "xz" not in g
+        assert 0 not in g
+        return {"g": {a + b: 0.5 * g[a + b] + v[a] for a in v for b in v}}
+
+    traced = turning.trace(2)
+    assert [field.name for field in traced.evolving] == ["g_yy", "g_yx", "g_xy", "g_xx"]
+    assert traced.assignments[1].expression == operation(
+        "add",
+        operation("mul", Constant(0.5), Access("g_yx", 0, (0, 0))),
+        Access("v_y", 0, (0, 0)),
+    )
+    problem = Problem(turning, (4, 5), initial={"v": 1.0, "g": 0.0})
+    assert set(problem.initial) == {"v_y", "v_x", "g_yy", "g_yx", "g_xy", "g_xx"}
 
 
 def test_dimensions_are_inferred_where_offsets_tell() -> None:
@@ -191,6 +236,34 @@ def two_levels_back(u):
     return u.previous.previous
 
 
+def looped(u):
+    return sum(value for value in u)
+
+
+def one_offset(u):
+    return u[1]
+
+
+def future(u):
+    return u.next
+
+
+def misspelt_level(u):
+    return u.prevous
+
+
+def unknown_component(u: Vector):
+    return {"u": {"x": u.w, "y": u.y}}
+
+
+def vector_as_a_value(u: Vector):
+    return 2 * u
+
+
+def foreign_axis(u, *, k):
+    return u * k.along("z")
+
+
 def zero_division(u):
     return u + 1 / 0
 
@@ -234,6 +307,13 @@ LOCATED = [
     (foreign_operand, ["'1' (str)"]),
     (foreign_method, ["ndarray"]),
     (two_levels_back, ["u.previous.previous", "2 time levels"]),
+    (looped, ["a field is no sequence", "outgrid.sum"]),
+    (one_offset, ["u[1] has 1 offset,", "2-D 2 are needed (y, x)"]),
+    (future, ["the future of 'u' cannot be read", "later stage"]),
+    (misspelt_level, ["no 'prevous'", "did you mean 'previous'"]),
+    (unknown_component, ["u has no component 'w'", "y, x"]),
+    (vector_as_a_value, ["u is several fields", "u.x"]),
+    (foreign_axis, ["k.along('z')", "y, x"]),
     (zero_division, ["ZeroDivisionError"]),
     (constant_fold, ["sqrt(-1.0)", "nan"]),
     (unknown_order, ["order 3", "2, 4, 6, 8", "nearest is 2"]),
@@ -321,7 +401,12 @@ def a_step_of_its_own(u, *, step):
     return u + step
 
 
+def too_few_components(u: Vector):
+    return {"u": [u.x]}
+
+
 REFUSED = [
+    (too_few_components, ["2 components (y, x)"]),
     (no_fields, ["0 fields"]),
     (field_default, ["'v'", "(u, *, v=1)"]),
     (variadic, ["*rest"]),

@@ -1,5 +1,6 @@
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +215,31 @@ def test_a_table_that_does_not_fit_is_refused(value: Any, parts: list[str]) -> N
         forced(parameters={"k": 1, "g": value})
     for part in parts:
         assert part in str(caught.value)
+
+
+@stencil(ndim=2)
+def tapered(u, *, taper, k=1.0):
+    """A profile and a number."""
+    return k * taper.along("x") * u
+
+
+def test_a_profile_is_a_number_a_formula_or_one_value_per_index() -> None:
+    for given in (0.5, "x / nx", [0.0, 0.25, 0.5], np.array([0.0, 0.25, 0.5])[None, :]):
+        problem = Problem(tapered, (4, 3), parameters={"taper": given}, initial={"u": 1.0})
+        assert problem.profile_values("taper").shape == (3,)
+        assert Problem.from_dict(problem.to_dict()) == problem
+    assert problem.parameters == {"k": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([1.0, 2.0], "the parameter taper has 2 values along x"),
+        ("y / 2", "'y / 2' uses y, but is a profile along x"),
+        ("1 / x", "is inf in float64 at cell (0)"),
+        ([1.0, float("nan"), 2.0], "taper[1] = nan is not a finite number"),
+    ],
+)
+def test_a_profile_that_does_not_fit_is_refused(given: object, told: str) -> None:
+    with pytest.raises(DefinitionError, match=re.escape(told)):
+        Problem(tapered, (4, 3), parameters={"taper": given}, initial={"u": 1.0})

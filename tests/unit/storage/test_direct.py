@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from outgrid.errors import StoreError, UsageError
-from outgrid.storage import DirectStore, Planes, Transfers, create_store
+from outgrid.storage import TIERS, DirectStore, Planes, Transfers, create_store, open_store
 
 
 @pytest.fixture
@@ -115,10 +115,13 @@ def test_engines_are_named_when_misspelt():
 
 
 def test_tiers_are_found_by_name(tmp_path, transfers):
-    assert create_store("memory", "u", (3, 4), "float64", transfers).name == "u"
-    direct = create_store("direct", "u", (3, 4), "float64", transfers, tmp_path)
-    assert direct.shape == np.load(tmp_path / "u.npy").shape
+    path = tmp_path / "u.npy"
+    for tier in TIERS:
+        store = create_store(tier, path, (3, 4), "float64", transfers, overwrite=True)
+        assert (store.name, store.shape) == ("u", (3, 4))
+        assert path.exists() == (tier != "memory" and tier != "swap")
+        path.unlink(missing_ok=True)
     with pytest.raises(UsageError, match="did you mean 'direct'"):
-        create_store("dircet", "u", (3, 4), "float64", transfers)
-    with pytest.raises(UsageError, match="needs a directory"):
-        create_store("direct", "u", (3, 4), "float64", transfers)
+        create_store("dircet", path, (3, 4), "float64", transfers)
+    with pytest.raises(UsageError, match="tier swap keeps no files"):
+        open_store("swap", path, transfers)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from outgrid import pipeline
-from outgrid.bench.limit import Limited, memory_limit
+from outgrid.bench.limit import Limited, limited
 from outgrid.bench.rows import ROUNDING, largest_difference
 from outgrid.bench.workloads import Workload, choose
 from outgrid.config import RunOptions
@@ -199,14 +199,14 @@ class _Comparison:
             f"[run]\nmemory = {self.workload.memory_bytes}\ntier = 'direct'\n"
         )
         command = (sys.executable, "-m", "outgrid", "run", str(job), "--out", str(out), "--json")
-        with memory_limit(self.workload.memory_bytes) as limited:
-            done = limited.run(command)
+        with limited(self.workload.memory_bytes) as group:
+            done = group.run(command)
         if done.returncode != 0:
             raise ExecutionError(f"our run out of core ended with exit code {done.returncode}")
         figures = self._rate(read_record(out).measured.seconds)
         figures |= self._compared(out / "u.npy")
         shutil.rmtree(out)
-        return self._row("outgrid", "outofcore", limited.reason, **figures)
+        return self._row("outgrid", "outofcore", group.reason, **figures)
 
     def _peer(self, peer: Peer, ours: float) -> PeerRow:
         mode = _mode(peer)
@@ -231,8 +231,9 @@ class _Comparison:
         limit = self.workload.memory_bytes
         unlimited = nullcontext(Limited(None, ""))
         try:
-            with memory_limit(limit, peer.swap) if peer.out_of_core else unlimited as limited:
-                done = limited.try_run(command, self.seconds)
+            swap = None if peer.swap else 0
+            with limited(limit, swap) if peer.out_of_core else unlimited as group:
+                done = group.try_run(command, self.seconds)
             if done.returncode != 0:
                 return self._row(peer.name, mode, _complaint(done))
             said = json.loads(done.stdout.splitlines()[-1])

@@ -1,0 +1,40 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include "bind/bind.h"
+#include "remote/memory.h"
+
+namespace nb = nanobind;
+
+namespace outgrid {
+namespace {
+
+using PartArray = nb::ndarray<const std::int64_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu>;
+
+std::vector<Lent> parts_of(const PartArray& array) {
+  std::vector<Lent> parts;
+  parts.reserve(array.shape(0));
+  const std::int64_t* row = array.data();
+  for (std::size_t i = 0; i < array.shape(0); ++i, row += 3) {
+    parts.push_back({row[0], static_cast<int>(row[1]), row[2]});
+  }
+  return parts;
+}
+
+}  // namespace
+
+void bind_remote(nb::module_& module) {
+  nb::class_<MpiWindow>(module, "MpiWindow")
+      .def(nb::init<const MpiTable&, int>(), nb::arg("table"), nb::arg("ranks"))
+      .def("lose", &MpiWindow::lose, nb::arg("rank"))
+      .def(
+          "backing",
+          [](const std::shared_ptr<MpiWindow>& self, const std::string& name,
+             const PartArray& parts) { return make_remote_backing(self, name, parts_of(parts)); },
+          nb::arg("name"), nb::arg("parts"))
+      .def_prop_ro("error", &MpiWindow::error);
+}
+
+}  // namespace outgrid

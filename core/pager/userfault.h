@@ -1,0 +1,50 @@
+// The kernel's userfaultfd: page faults of a range of memory become messages to this process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace outgrid {
+
+struct Fault {
+  std::uintptr_t address;
+  bool writes;
+  bool protects;  // a write to a page that is there, but write-protected
+};
+
+// All ranges are whole system pages. Throws SystemError where the kernel refuses.
+class UserFault {
+ public:
+  UserFault();
+  ~UserFault();
+  UserFault(const UserFault&) = delete;
+  UserFault& operator=(const UserFault&) = delete;
+
+  int fd() const { return fd_; }
+  // Whether system calls may touch pages that are away; else they end with EFAULT.
+  bool serves_kernel() const { return serves_kernel_; }
+
+  void watch(void* start, std::size_t nbytes) const;
+  void unwatch(void* start, std::size_t nbytes) const;
+  // The faults that wait now; an empty span when there are none.
+  std::span<const Fault> faults();
+  // Brings bytes into an absent range and wakes who waits there; `protect`: against writing.
+  void fill(void* start, const void* source, std::size_t nbytes, bool protect) const;
+  void protect(void* start, std::size_t nbytes) const;
+  // Lets writes pass, and wakes who waits there.
+  void unprotect(void* start, std::size_t nbytes) const;
+  // Lets who waits there try again.
+  void wake(void* start, std::size_t nbytes) const;
+  // Whoever touches the absent range gets SIGBUS; ends the process where the kernel cannot.
+  void poison(void* start, std::size_t nbytes) const;
+
+ private:
+  static constexpr std::size_t kMost = 64;
+  int fd_ = -1;
+  bool serves_kernel_ = false;
+  bool poisons_ = false;
+  Fault found_[kMost];
+};
+
+}  // namespace outgrid

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# A Slurm job of 8 nodes, one rank each, every node with a disk of its own under /local.
+# Submit again with RESUME=1 to go on after a time limit: sbatch --export=ALL,RESUME=1 cluster.sh
+#SBATCH --job-name=outgrid
+#SBATCH --nodes=8
+#SBATCH --ntasks-per-node=1
+#SBATCH --exclusive
+#SBATCH --time=12:00:00
+#SBATCH --signal=TERM@120
+set -euo pipefail
+
+out=$SLURM_SUBMIT_DIR/wave.run
+if [ "${RESUME:-}" ]; then
+    srun outgrid resume "$out"
+else
+    srun outgrid run wave.toml --out "$out" --set 'scratch="/local/outgrid/{rank}"'
+fi

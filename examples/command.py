@@ -1,0 +1,37 @@
+"""The command line that the examples have in common."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import outgrid as og
+
+
+def arguments(purpose: str | None, **others: dict[str, Any]) -> argparse.Namespace:
+    """What the user gives: --memory, --out, --picture and `others`, as keywords of add_argument."""
+    parser = argparse.ArgumentParser(
+        description=purpose, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, settings in others.items():
+        value = settings.get("default")
+        text = settings.pop("help", "") + ("" if value is None else f" ({value})")
+        parser.add_argument(f"--{name}", help=text, **settings)
+    parser.add_argument("--memory", default="1GiB", metavar="SIZE", help="limit of the run (1GiB)")
+    parser.add_argument("--out", type=Path, help="folder of the results (outgrid.run)")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the result")
+    return parser.parse_args()
+
+
+def run(problem: og.Problem, given: argparse.Namespace) -> og.Result:
+    """Run the problem as the user wants it, and say how large it was."""
+    result = og.run(problem, memory=given.memory, out=given.out)
+    measured = result.record.measured
+    state = sum(field.levels for field in problem.stencil.fields) * problem.field_bytes
+    print(
+        f"{' x '.join(map(str, problem.shape))} cells, {problem.steps} steps: "
+        f"{state / measured.memory_limit_bytes:.2g} times the memory limit, "
+        f"{measured.seconds:.1f} s, {measured.glups:.3g} GLUP/s"
+    )
+    return result

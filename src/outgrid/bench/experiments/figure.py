@@ -1,0 +1,53 @@
+"""Outcomes as pictures. matplotlib is imported when one is drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from outgrid.bench.experiments.outcome import Experiment, Outcome
+from outgrid.errors import UsageError
+
+__all__ = ["FORMATS", "draw_outcome"]
+
+FORMATS = (".png", ".svg")
+INCHES = (11, 7.5)
+NARROW = 300  # from the end of a logarithmic axis to the other, so that it needs more numbers
+
+
+def draw_outcome(experiment: Experiment, outcome: Outcome, path: Path) -> None:
+    """Draw into a .png or .svg file. Raises UsageError for another ending."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    if path.suffix not in FORMATS:
+        raise UsageError(f"{path} is no name of a figure: it must end with {' or '.join(FORMATS)}")
+    # matplotlib's own types are incomplete.
+    figure: Any = Figure(figsize=INCHES, layout="constrained")
+    FigureCanvasAgg(figure)
+    experiment.draw(outcome, figure)
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            _plain_numbers(axis)
+    cpu = outcome.machine.get("cpu", "")
+    figure.suptitle(f"{outcome.bench} ({outcome.size}): {cpu}, {outcome.started[:10]}", fontsize=10)
+    figure.savefig(path, dpi=110)
+
+
+def _plain_numbers(axis: Any) -> None:
+    """Numbers as they are spoken along a logarithmic axis, and 2 and 5 between powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogFormatter, LogLocator, NullFormatter
+
+    if axis.get_scale() != "log" or not isinstance(axis.get_major_formatter(), LogFormatter):
+        return
+    axis.set_major_formatter(FuncFormatter(_spoken))
+    low, high = axis.get_view_interval()
+    if axis.get_transform().base == 10 and high < NARROW * low:
+        axis.set_minor_locator(LogLocator(10, (2, 5)))
+        axis.set_minor_formatter(FuncFormatter(_spoken))
+    else:
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _spoken(value: float, place: int | None = None) -> str:
+    return f"{value:,.0f}".replace(",", " ") if value >= 1000 else f"{value:g}"

@@ -1,0 +1,189 @@
+"""Swap, mapped files and direct transfers on one grid beyond memory: time, traffic, and when.
+
+The papers' figures of a problem twice as large as memory, and their time series of bandwidth and
+processors, at a larger factor.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from outgrid.bench.experiments.beyond import BLOCKED, OURS, PLAIN, BeyondRow, Grid, Runs, agree
+from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
+
+__all__ = ["METHODS", "grid_of"]
+
+PLAIN_STEPS = 2
+PASSES = 2  # of the blocked methods over the whole grid
+SLOWER_BAR, FASTER_BAR = 20.0, 1.5
+PAPER = "temporal blocking on flash"
+GIB = 1 << 30
+
+
+def grid_of(settings: Settings, factor: float) -> Grid:
+    """A grid of ``factor`` times the limit that goes with the size of the experiment."""
+    if settings.size == "tiny":
+        return Grid(256 << 20, factor / 100, (64, 64))
+    if settings.size == "quick":
+        return Grid(256 << 20, factor, (512, 512))
+    return Grid(settings.memory_bytes, factor, (1024, 1024))
+
+
+def measure(settings: Settings) -> Outcome:
+    """Plain, overlapped and skewed sweeps on every tier."""
+    timed = Timed("methods", settings)
+    notes: list[str] = []
+    runs = Runs(settings, notes)
+    grid = grid_of(settings, {"tiny": 4.0, "quick": 4.0, "full": 16.0}[settings.size])
+    blocks = grid.blocks(settings.by_size(4, 256, 256))
+    steps = PASSES * int(blocks["depth"])
+    settings.say("in memory")
+    memory = runs.in_memory(grid, min(steps, 16))
+    plain = memory["plain"]
+    rows = runs.measure(grid, (*BLOCKED, *OURS), steps, blocks, plain)
+    rows += runs.measure(grid, PLAIN, PLAIN_STEPS, blocks, plain)
+    notes.append(f"overlapped: depth {blocks['depth']}, blocks of {blocks['block']} cells")
+    return timed.outcome(
+        rows,
+        _findings(rows, memory),
+        reference=(
+            f"in memory {plain:.2f} GLUP/s plain and {memory['tiled']:.2f} temporally blocked, of "
+            "a grid of at most 1 GiB"
+        ),
+        agrees=agree(rows),
+        notes=notes,
+        details={"in_memory": memory, "series": runs.series},
+    )
+
+
+def _findings(rows: Sequence[BeyondRow], memory: dict[str, float]) -> list[Finding]:
+    found = {row.method: row for row in rows}
+    plain = memory["plain"]
+    findings: list[Finding] = []
+    blocked = [found.get(method.name) for method in BLOCKED]
+    _, mapped, direct = blocked
+    if (worst := found.get("plain on swap")) is not None:
+        slower = plain / worst.glups
+        findings.append(
+            Finding(
+                f"{PAPER}, figure 11",
+                "without temporal blocking swap is hopeless: so many times slower than in memory",
+                "53.8 times at twice the memory",
+                f"{slower:.0f} times at {worst.factor:g} times the memory",
+                slower >= SLOWER_BAR,
+            )
+        )
+    if mapped is not None and direct is not None:
+        known = [row for row in blocked if row is not None]
+        times = [plain / row.glups for row in known]
+        findings.append(
+            Finding(
+                f"{PAPER}, figure 11",
+                "with temporal blocking the time is least with direct transfers, then mmap, then "
+                "swap",
+                "1.51, 1.58 and 2.22 times that in memory",
+                ", ".join(f"{row.tier} {time:.2f}" for row, time in zip(known, times, strict=True)),
+                all(
+                    slower.seconds > faster.seconds for slower, faster in itertools.pairwise(known)
+                ),
+            )
+        )
+        findings.append(
+            Finding(
+                f"{PAPER}, figures 13 and 14",
+                "direct transfers read least, mmap more, swap most",
+                "read/written GiB: aio 110/128, mmap 210/156, swap 601/125",
+                ", ".join(
+                    f"{row.tier} {row.disk_read_bytes / GIB:.3g}/{row.disk_written_bytes / GIB:.3g}"
+                    for row in known
+                ),
+                all(
+                    more.disk_read_bytes > less.disk_read_bytes
+                    for more, less in itertools.pairwise(known)
+                ),
+            )
+        )
+    ours = found.get("skewed on direct")
+    if ours is not None and direct is not None:
+        faster = ours.glups / direct.glups
+        findings.append(
+            Finding(
+                "redundancy as future work",
+                "computing nothing twice should pay: skewed over overlapped, both on direct",
+                "named as future work",
+                f"{faster:.2f} times as fast; wanted {FASTER_BAR:g}",
+                faster >= FASTER_BAR,
+            )
+        )
+    return findings
+
+
+def draw(outcome: Outcome, figure: Any) -> None:
+    """Time over that in memory and traffic of all methods; below, each run's series."""
+    series = outcome.details["series"]
+    shown = [row for row in outcome.rows if not row["method"].startswith("plain")]
+    upper, lower = figure.subfigures(2, 1, height_ratios=(1, 1.3))
+    left, right = upper.subplots(1, 2)
+    names = [row["method"].replace(" on ", "\n") for row in outcome.rows]
+    times = [1 / row["over_memory"] for row in outcome.rows]
+    colours = [_colour(row) for row in outcome.rows]
+    bars = left.bar(names, [time - 1 for time in times], bottom=1, color=colours)
+    left.axhline(1, color="0.4", linewidth=1)
+    left.margins(y=0.12)
+    left.bar_label(bars, [f"{time:.3g}" for time in times], fontsize="x-small")
+    left.set_yscale("log")
+    left.set_ylabel("time over plain in memory")
+    left.tick_params(axis="x", labelsize="x-small")
+    places = range(len(shown))
+    for offset, key in ((-0.2, "disk_read_bytes"), (0.2, "disk_written_bytes")):
+        right.bar(
+            [place + offset for place in places],
+            [row[key] / GIB for row in shown],
+            0.4,
+            label=key.split("_")[1],
+        )
+    right.set_xticks(
+        list(places), [row["method"].replace(" on ", "\n") for row in shown], fontsize="x-small"
+    )
+    right.set_ylabel("GiB moved by the disk")
+    right.legend(fontsize="x-small")
+    panels = lower.subplots(2, max(1, len(shown)), squeeze=False, sharey="row")
+    for column, row in enumerate(shown):
+        samples = series[f"{row['method']}, {row['factor']:g}"]
+        _draw_series(panels[0, column], panels[1, column], row, samples, column == 0)
+
+
+def _draw_series(
+    upper: Any, lower: Any, row: dict[str, Any], samples: Sequence[dict[str, float]], first: bool
+) -> None:
+    pairs = list(itertools.pairwise(samples))
+    middles = [(a["seconds"] + b["seconds"]) / 2 for a, b in pairs]
+
+    def rates(key: str) -> list[float]:
+        return [(b[key] - a[key]) / max(b["seconds"] - a["seconds"], 1e-3) for a, b in pairs]
+
+    for key, name in (("read_bytes", "read"), ("written_bytes", "written")):
+        upper.plot(middles, [rate / 1e9 for rate in rates(key)], linewidth=1, label=name)
+    for key, name in (("busy_seconds", "computing"), ("iowait_seconds", "waiting for disks")):
+        lower.plot(middles, rates(key), linewidth=1, label=name)
+    upper.set_title(row["method"], fontsize="small")
+    lower.set_xlabel("seconds")
+    if first:
+        upper.set_ylabel("GB/s")
+        lower.set_ylabel("processors")
+        upper.legend(fontsize="x-small")
+        lower.legend(fontsize="x-small")
+
+
+def _colour(row: dict[str, Any]) -> str:
+    return {"swap": "C3", "mmap": "C1", "direct": "C0"}[row["tier"]]
+
+
+METHODS = Experiment(
+    "methods",
+    "swap, mapped files and direct transfers, plain, overlapped and skewed: time and traffic",
+    measure,
+    draw,
+)

@@ -1,0 +1,191 @@
+"""What an experiment is asked for and what it leaves: rows, and papers' claims beside them."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from outgrid.bench.tables import columns
+from outgrid.machine import describe_machine
+from outgrid.probe.profile import existing, known_machine
+from outgrid.version import __version__
+
+__all__ = [
+    "PAPERS",
+    "Experiment",
+    "Finding",
+    "Outcome",
+    "Settings",
+    "Size",
+    "Timed",
+    "median_rates",
+    "outcome_table",
+]
+
+Size = Literal["tiny", "quick", "full"]
+Row = Mapping[str, Any]
+
+# The papers whose experiments are made again; figures and tables are named after these.
+PAPERS = {
+    "flash": "Midorikawa and Tan 2014, temporal blocking on flash",
+    "gpu": "Shirahata, Sato and Matsuoka, from flash to GPU",
+    "bus": "Evaluation of bus-attached flash beyond memory",
+    "cluster": "Midorikawa 2016, distributed memory and storage on TSUBAME 2.5",
+    "remote": "Oura, Midorikawa and Kai, get and put for remote memory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How large, and where.
+
+    ``size``: "tiny" runs the whole flow in seconds and measures nothing worth reading, "quick"
+    takes less than 90 seconds, "full" fills memory several times. ``folders`` lie on the disks that
+    are measured, at least one. ``memory_bytes`` is the limit under which memory is filled;
+    ``with_swap`` allows a swap file to be made and removed. ``device`` "gpu" adds what a GPU makes
+    of it, where an experiment has that.
+    """
+
+    size: Size
+    folders: tuple[Path, ...]
+    memory_bytes: int = 1 << 30
+    with_swap: bool = False
+    device: str = "cpu"
+    say: Callable[[str], None] = print
+
+    def by_size(self, tiny: int, quick: int, full: int) -> int:
+        """One of the three."""
+        return {"tiny": tiny, "quick": quick, "full": full}[self.size]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A claim of a paper, with its figure there and here. ``holds`` is None where it does not apply
+    to this machine or was not measured."""
+
+    figure: str
+    claim: str
+    paper: str
+    here: str
+    holds: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One experiment on one machine, as it stands in its file.
+
+    ``agrees`` says whether every answer was what it should be, ``reference`` what was measured
+    beside, ``notes`` what could not be done here. ``details`` are series too long for rows.
+    """
+
+    bench: str
+    size: Size
+    rows: tuple[dict[str, Any], ...]
+    findings: tuple[Finding, ...]
+    reference: str
+    agrees: bool
+    notes: tuple[str, ...]
+    details: dict[str, Any]
+    seconds: float
+    load: float
+    started: str
+    machine: dict[str, Any]
+    version: str = __version__
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return msgspec.to_builtins(self)
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Outcome:
+        """Inverse of `to_dict`."""
+        return msgspec.convert(found, cls)
+
+
+class Timed:
+    """When and where an experiment began; `outcome` ends it."""
+
+    def __init__(self, bench: str, settings: Settings) -> None:
+        self.bench, self.settings = bench, settings
+        self.load = os.getloadavg()[0]
+        self.started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._begin = time.perf_counter()
+
+    def outcome(
+        self,
+        rows: Sequence[Any],
+        findings: Sequence[Finding],
+        *,
+        reference: str,
+        agrees: bool,
+        notes: Sequence[str] = (),
+        details: dict[str, Any] | None = None,
+    ) -> Outcome:
+        """``rows`` are dataclasses, all of one kind."""
+        tiny = self.settings.size == "tiny"
+        place = existing(self.settings.folders[0])
+        machine = describe_machine() if tiny else known_machine(place)
+        return Outcome(
+            self.bench,
+            self.settings.size,
+            tuple(msgspec.to_builtins(asdict(row)) for row in rows),
+            # Tiny sizes show that everything runs, not how fast.
+            tuple(replace(each, holds=None) if tiny else each for each in findings),
+            reference,
+            agrees,
+            tuple(notes),
+            details or {},
+            time.perf_counter() - self._begin,
+            self.load,
+            self.started,
+            machine.to_dict(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """``measure`` runs it; ``draw`` draws an outcome into an empty matplotlib figure."""
+
+    name: str
+    purpose: str
+    measure: Callable[[Settings], Outcome]
+    draw: Callable[[Outcome, Any], None]
+
+
+def median_rates(samples: Mapping[Any, Sequence[float]]) -> dict[Any, float]:
+    """The median of each."""
+    return {key: statistics.median(values) for key, values in samples.items()}
+
+
+def outcome_table(outcome: Outcome) -> str:
+    """Rows, findings and notes as text."""
+    names = (
+        [name for name in outcome.rows[0] if not name.endswith("samples")] if outcome.rows else []
+    )
+    lines = [names, *([_text(row[name]) for name in names] for row in outcome.rows)]
+    told = [columns(lines)] if names else []
+    told.append("")
+    for finding in outcome.findings:
+        verdict = {True: "holds", False: "does not hold", None: "not judged"}[finding.holds]
+        told.append(f"{finding.figure}: {finding.claim}")
+        told.append(f"    paper {finding.paper}; here {finding.here}: {verdict}")
+    told.append(f"reference: {outcome.reference}")
+    told += [f"note: {note}" for note in outcome.notes]
+    told.append("answers agree" if outcome.agrees else "ANSWERS DIFFER")
+    return "\n".join(told)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)

@@ -1,0 +1,464 @@
+"""Every way to move a request: system calls, mapped memory, past the page cache, and our queue.
+
+Methods that go through the page cache are measured on a file that memory holds, and again under a
+memory limit of a quarter of the file, in a control group, where one may be made. fio, where it is
+installed, makes some of the same requests in the same run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from outgrid.bench.experiments.moving import Moved, Moving, command, move
+from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
+from outgrid.bench.limit import limited
+from outgrid.bench.rawio import fio_bandwidth
+from outgrid.errors import ExecutionError, StoreError
+from outgrid.native import Buffer, engines
+from outgrid.probe.effort import Effort
+from outgrid.probe.scratch import NoiseFile, fill_with_noise, noise_file
+from outgrid.storage import Transfers
+
+__all__ = ["REQUESTS"]
+
+KIB, MIB = 1 << 10, 1 << 20
+RANDOM_BYTES = (4 * KIB, 64 * KIB, 512 * KIB, 4 * MIB)
+SEQUENTIAL_BYTES = MIB
+QUEUE_BYTES = (4 * KIB, 64 * KIB, MIB)
+DEPTHS = (1, 4, 16, 64)
+# What a run of the cluster's paper moves at once, by each thread.
+APPLICATION_READ, APPLICATION_WRITE = 12 * MIB, 8 * MIB
+TICKET_BYTES = 16 * MIB
+TICKET_REQUESTS = 128
+LEAST_LIMIT_BYTES = 128 * MIB  # an interpreter and its libraries need as much
+FIO_SECONDS = 60
+FIO_ENGINES = {"rw": "sync", "m_sync": "mmap", "queue": "libaio"}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    """One method with one kind of request. ``series`` is "below" or "above" memory, "queue",
+    "paths" or "application"; ``samples`` are bytes per second, of which the rate is the median."""
+
+    series: str
+    method: str
+    kind: str
+    pattern: str
+    request_bytes: int
+    queue_depth: int
+    paths: int
+    bytes_per_second: float
+    fio_bytes_per_second: float | None
+    samples: tuple[float, ...]
+
+
+def measure(settings: Settings) -> Outcome:
+    """Plain methods below and above memory, the queue's engines, sizes and depths, all folders."""
+    timed = Timed("io", settings)
+    seconds = settings.by_size(1, 20, 100) / 100
+    rounds = settings.by_size(1, 2, 5)
+    effort = Effort(file_bytes=settings.by_size(8 * MIB, 512 * MIB, 4096 * MIB))
+    notes: list[str] = []
+    rows: list[RequestRow] = []
+    with ExitStack() as stack:
+        transfers = stack.enter_context(Transfers())
+        noises = [
+            stack.enter_context(noise_file(folder, effort, transfers))
+            for folder in settings.folders
+        ]
+        fio = None if settings.size == "tiny" else shutil.which("fio")
+        if fio is None:
+            notes.append("without fio")
+        plain = _Plain(settings, noises[0], seconds, rounds, fio)
+        rows += plain.below()
+        rows += plain.above(notes)
+        rows += _queue_rows(settings, noises[0], seconds, rounds, fio, notes)
+        rows += _path_rows(noises, seconds, rounds)
+        rows.append(_application_row(noises[0], seconds, rounds))
+    return timed.outcome(
+        rows,
+        _findings(rows),
+        reference="plain system calls and fio on the same file, in the same run",
+        agrees=all(row.bytes_per_second > 0 for row in rows),
+        notes=notes,
+        details={"file_bytes": effort.file_bytes},
+    )
+
+
+class _Plain:
+    """Requests one after the other by plain means."""
+
+    def __init__(
+        self, settings: Settings, noise: NoiseFile, seconds: float, rounds: int, fio: str | None
+    ) -> None:
+        self.settings, self.noise, self.seconds, self.rounds = settings, noise, seconds, rounds
+        self.fio = fio
+
+    def below(self) -> list[RequestRow]:
+        """The file in memory, where the method uses memory."""
+        self.settings.say("a file that memory holds")
+        for _ in range(2):
+            move(self._moving("rw", False, False, SEQUENTIAL_BYTES))
+        movings = self._movings()
+        found = [[move(moving) for moving in movings] for _ in range(self.rounds)]
+        rows = self._rows("below", movings, found)
+        _drop_pages(self.noise)
+        return rows
+
+    def above(self, notes: list[str]) -> list[RequestRow]:
+        """The file four times the memory that its pages may take."""
+        limit = max(LEAST_LIMIT_BYTES, self.noise.nbytes // 4)
+        self.settings.say(f"the same file under a limit of {limit // MIB} MiB")
+        movings = [moving for moving in self._movings() if moving.method != "direct"]
+        with limited(limit) as inside:
+            if not inside.enforced:
+                notes.append(inside.reason)
+                return []
+            found: list[list[Moved]] = []
+            for _ in range(self.rounds):
+                done = inside.run(command(movings))
+                if done.returncode:
+                    raise ExecutionError(f"requests under a limit ended with {done.returncode}")
+                found.append([Moved(**each) for each in json.loads(done.stdout)])
+        return self._rows("above", movings, found)
+
+    def _movings(self) -> list[Moving]:
+        return [
+            self._moving(method, writes, random, request)
+            for request, random in [(SEQUENTIAL_BYTES, False), *((n, True) for n in RANDOM_BYTES)]
+            for method, writes in (
+                ("rw", False),
+                ("rw", True),
+                ("m_sync", False),
+                ("m_sync", True),
+                ("m_async", True),
+                ("direct", False),
+                ("direct", True),
+            )
+        ]
+
+    def _moving(self, method: str, writes: bool, random: bool, request: int) -> Moving:
+        return Moving(
+            str(self.noise.path), method, writes, random, request, self.noise.nbytes, self.seconds
+        )
+
+    def _rows(
+        self, series: str, movings: Sequence[Moving], found: Sequence[Sequence[Moved]]
+    ) -> list[RequestRow]:
+        rows: list[RequestRow] = []
+        for index, moving in enumerate(movings):
+            rates = [each[index].bytes_per_second for each in found]
+            fio = None
+            if self.fio and series == "below" and not moving.writes and moving.method != "direct":
+                fio = _fio_rate(self.fio, moving, FIO_ENGINES[moving.method], 1, direct=False)
+            rows.append(
+                RequestRow(
+                    series,
+                    moving.method,
+                    "write" if moving.writes else "read",
+                    "random" if moving.random else "sequential",
+                    moving.request_bytes,
+                    1,
+                    1,
+                    statistics.median(rates),
+                    fio,
+                    tuple(rates),
+                )
+            )
+        return rows
+
+
+def _queue_rows(
+    settings: Settings,
+    noise: NoiseFile,
+    seconds: float,
+    rounds: int,
+    fio: str | None,
+    notes: list[str],
+) -> list[RequestRow]:
+    """Every engine of the queue with requests at places of chance, and as many under way."""
+    rows: list[RequestRow] = []
+    for engine in engines():
+        settings.say(f"the queue by {engine}")
+        for request in QUEUE_BYTES:
+            for depth in DEPTHS[: settings.by_size(1, len(DEPTHS), len(DEPTHS))]:
+                try:
+                    transfers = Transfers(engine, depth=depth, request_bytes=request)
+                except StoreError as error:
+                    notes.append(str(error))
+                    continue
+                with transfers:
+                    batches = _Batches(transfers, [noise], request)
+                    for kind in ("read", "write"):
+                        rates = [batches.rate(kind, seconds) for _ in range(rounds)]
+                        beside = None
+                        if fio and kind == "read" and engine == engines()[0]:
+                            moving = Moving(
+                                str(noise.path), "", False, True, request, noise.nbytes, seconds
+                            )
+                            beside = _fio_rate(fio, moving, FIO_ENGINES["queue"], depth, True)
+                        rows.append(
+                            _row("queue", engine, kind, "random", request, depth, 1, rates, beside)
+                        )
+    return rows
+
+
+def _path_rows(noises: Sequence[NoiseFile], seconds: float, rounds: int) -> list[RequestRow]:
+    """Large requests in order, from the first folder, the first two, and so on, at once."""
+    rows: list[RequestRow] = []
+    for count in range(1, len(noises) + 1):
+        with Transfers(depth=16 * count) as transfers:
+            batches = _Batches(transfers, noises[:count], 2 * MIB, random=False)
+            for kind in ("read", "write"):
+                rates = [batches.rate(kind, seconds) for _ in range(rounds)]
+                rows.append(
+                    _row("paths", transfers.engine, kind, "sequential", 2 * MIB, 16, count, rates)
+                )
+    return rows
+
+
+def _application_row(noise: NoiseFile, seconds: float, rounds: int) -> RequestRow:
+    """Reads of 12 MiB and writes of 8 MiB in turns, as a run of blocks makes them."""
+    with Transfers() as transfers:
+        most = noise.nbytes // 4
+        reads = _Batches(transfers, [noise], min(APPLICATION_READ, most), random=False)
+        writes = _Batches(transfers, [noise], min(APPLICATION_WRITE, most), random=False)
+        rates: list[float] = []
+        for _ in range(rounds):
+            pair = (reads.rate("read", seconds / 2), writes.rate("write", seconds / 2))
+            rates.append(2 / sum(1 / rate for rate in pair))
+        engine = transfers.engine
+    return _row("application", engine, "mixed", "sequential", APPLICATION_READ, 16, 1, rates)
+
+
+def _row(
+    series: str,
+    method: str,
+    kind: str,
+    pattern: str,
+    request: int,
+    depth: int,
+    paths: int,
+    rates: Sequence[float],
+    fio: float | None = None,
+) -> RequestRow:
+    rate = statistics.median(rates)
+    return RequestRow(series, method, kind, pattern, request, depth, paths, rate, fio, tuple(rates))
+
+
+class _Batches:
+    """Tickets of many requests, two of them under way, so that the queue is never empty."""
+
+    def __init__(
+        self,
+        transfers: Transfers,
+        noises: Sequence[NoiseFile],
+        request_bytes: int,
+        random: bool = True,
+    ) -> None:
+        self._transfers, self._noises, self._request = transfers, noises, request_bytes
+        self._random = np.random.default_rng(7) if random else None
+        places = min(noise.nbytes for noise in noises) // request_bytes
+        self._places = places
+        size = max(1, min(TICKET_REQUESTS, TICKET_BYTES // request_bytes, places // 2))
+        self._size = size
+        self._slots = 2 * len(noises)
+        self._memory = Buffer(self._slots * size * request_bytes)
+        fill_with_noise(self._memory)
+        self._turn = 0
+
+    def rate(self, kind: str, seconds: float) -> float:
+        """Bytes per second of reading or writing for about so long."""
+
+        begin, moved = time.perf_counter(), 0
+        free = list(range(self._slots))
+        under_way: dict[int, int] = {}
+        while True:
+            while free and (not moved or time.perf_counter() < begin + seconds):
+                slot = free.pop(0)
+                under_way[self._start(kind, slot)] = slot
+            if not under_way:
+                return moved / (time.perf_counter() - begin)
+            for completion in self._transfers.wait():
+                moved += completion.check().nbytes
+                free.append(under_way.pop(completion.ticket))
+
+    def _start(self, kind: str, slot: int) -> int:
+        noise = self._noises[slot % len(self._noises)]
+        if self._random is None:
+            first = self._turn * self._size % (self._places - self._size + 1)
+            places = np.arange(first, first + self._size)
+        else:
+            # Sorted, as the queue takes them: still one request here and one there.
+            places = np.unique(self._random.integers(0, self._places, self._size))
+        self._turn += 1
+        segments = np.empty((len(places), 3), np.int64)
+        segments[:, 0] = places * self._request
+        segments[:, 1] = (
+            self._memory.address + (slot * self._size + np.arange(len(places))) * self._request
+        )
+        segments[:, 2] = self._request
+        start = self._transfers.write if kind == "write" else self._transfers.read
+        return start(noise.file, segments)
+
+
+def _drop_pages(noise: NoiseFile) -> None:
+    with open(noise.path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _fio_rate(fio: str, moving: Moving, engine: str, depth: int, direct: bool) -> float:
+    """Bytes per second of the same reads by fio. Raises ExecutionError with fio's words."""
+    told = subprocess.run(
+        [
+            fio,
+            "--name=reference",
+            f"--filename={moving.path.replace(':', chr(92) + ':')}",
+            f"--rw={'randread' if moving.random else 'read'}",
+            f"--ioengine={engine}",
+            f"--bs={moving.request_bytes}",
+            f"--iodepth={depth}",
+            f"--size={moving.file_bytes}",
+            f"--direct={int(direct)}",
+            f"--runtime={round(1000 * moving.seconds)}ms",
+            "--time_based",
+            "--invalidate=0",
+            "--allow_file_create=0",
+            "--output-format=json",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=FIO_SECONDS,
+        check=False,
+    )
+    if told.returncode:
+        raise ExecutionError(f"fio with {engine}: {(told.stderr or told.stdout).strip()}")
+    return fio_bandwidth(json.loads(told.stdout))
+
+
+def _findings(rows: Sequence[RequestRow]) -> list[Finding]:
+    def rate(series: str, method: str, kind: str, pattern: str, request: int) -> float | None:
+        for row in rows:
+            if (row.series, row.method, row.kind, row.pattern, row.request_bytes) == (
+                series,
+                method,
+                kind,
+                pattern,
+                request,
+            ):
+                return row.bytes_per_second / MIB
+        return None
+
+    found: list[Finding] = []
+    suite = "bus flash beyond memory"
+    sync = rate("below", "m_sync", "write", "random", 4 * MIB)
+    later = rate("below", "m_async", "write", "random", 4 * MIB)
+    if sync and later:
+        found.append(
+            Finding(
+                f"{suite}, mapped writing in memory",
+                "writing 4 MiB at places of chance gains from MS_ASYNC",
+                "1436 over 514 MiB/s, 2.8 times",
+                f"{later:.0f} over {sync:.0f} MiB/s, {later / sync:.1f} times",
+                later > 1.5 * sync,
+            )
+        )
+    mapped = [rate("above", "m_sync", "read", "random", size) for size in RANDOM_BYTES]
+    plain = [rate("above", "rw", "read", "random", size) for size in RANDOM_BYTES]
+    known = [value for value in mapped if value is not None]
+    if known and plain[-1]:
+        found.append(
+            Finding(
+                f"{suite}, mapped reading beyond memory",
+                "random reading by mmap collapses beyond memory whatever the request, RW does not",
+                "50-60 MiB/s for all sizes",
+                f"{min(known):.0f} to {max(known):.0f} MiB/s mapped; RW {plain[-1]:.0f} at 4 MiB",
+                known[-1] < 0.5 * plain[-1],
+            )
+        )
+    reads = rate("below", "direct", "read", "random", 4 * MIB)
+    writes = rate("below", "direct", "write", "random", 4 * MIB)
+    if reads and writes:
+        found.append(
+            Finding(
+                f"{suite}, figure 1",
+                "large requests are read faster than written",
+                "1122 and 1048 MiB/s",
+                f"{reads:.0f} and {writes:.0f} MiB/s at 4 MiB, one at a time",
+                reads > writes,
+            )
+        )
+    return found
+
+
+def draw(outcome: Outcome, figure: Any) -> None:
+    """Rate by size of request: below memory, above memory, and by the queue's depth."""
+    axes = figure.subplots(2, 3)
+    for line, kind in enumerate(("read", "write")):
+        for column, series in enumerate(("below", "above")):
+            _draw_sizes(axes[line, column], outcome, series, kind)
+        _draw_depths(axes[line, 2], outcome, kind)
+
+
+def _draw_sizes(axes: Any, outcome: Outcome, series: str, kind: str) -> None:
+    rows = [r for r in outcome.rows if (r["series"], r["kind"]) == (series, kind)]
+    for number, method in enumerate(("rw", "m_sync", "m_async", "direct")):
+        mine = [r for r in rows if r["method"] == method]
+        random = [r for r in mine if r["pattern"] == "random"]
+        in_order = [r for r in mine if r["pattern"] == "sequential"]
+        for some, style, label in ((random, "o-", method), (in_order, "*", None)):
+            axes.plot(
+                [r["request_bytes"] / KIB for r in some],
+                [r["bytes_per_second"] / MIB for r in some],
+                style,
+                color=f"C{number}",
+                label=label if some else None,
+                markersize=11 if style == "*" else 5,
+            )
+    axes.set_title(f"{kind}, file {series} memory (* in order)", fontsize="small")
+    _size_axes(axes, bool(rows))
+
+
+def _draw_depths(axes: Any, outcome: Outcome, kind: str) -> None:
+    rows = [r for r in outcome.rows if (r["series"], r["kind"]) == ("queue", kind)]
+    for number, engine in enumerate(dict.fromkeys(r["method"] for r in rows)):
+        for depth, style in ((1, ":"), (16, "-")):
+            mine = [r for r in rows if (r["method"], r["queue_depth"]) == (engine, depth)]
+            axes.plot(
+                [r["request_bytes"] / KIB for r in mine],
+                [r["bytes_per_second"] / MIB for r in mine],
+                f"o{style}",
+                color=f"C{number}",
+                label=f"{engine}, {depth} under way",
+            )
+    axes.set_title(f"{kind}, the queue of runs, random, direct", fontsize="small")
+    _size_axes(axes, bool(rows))
+
+
+def _size_axes(axes: Any, drawn: bool) -> None:
+    axes.set_xlabel("request, KiB")
+    axes.set_ylabel("MiB/s")
+    axes.grid(alpha=0.3)
+    if drawn:
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.legend(fontsize="x-small")
+    else:
+        axes.text(0.5, 0.5, "not measured here", ha="center", transform=axes.transAxes)
+
+
+REQUESTS = Experiment(
+    "io", "every way to move requests, by size, depth, pattern and folder", measure, draw
+)

@@ -1,0 +1,119 @@
+"""Vectors at the faces of a grid, which read images of what lies inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outgrid.codegen.statements import Statements
+from outgrid.stencil.boundary import STORED
+from outgrid.stencil.expression import Access, Expression
+from outgrid.stencil.model import Field
+
+
+class Faces(Statements):
+    """What is blended, and what is looked up vector by vector."""
+
+    def _anywhere(self, field: Field) -> str:
+        """A function that loads a vector from wherever an image of it lies."""
+        name, turned = self.names[field.name], ["REAL(1)"]
+        along = "z" if self.stencil.ndim == 3 else "y"
+        places = {}
+        for axis, at, extent in (
+            (along, "z", "s.planes"),
+            ("y" if self.stencil.ndim == 3 else "", "y", "s.rows"),
+            ("x", "x + l", "s.columns"),
+        ):
+            image, sign = self.image(field.name, axis), self.sign(field.name, axis)
+            places[at] = f"{image}({at}, {extent})" if image else at
+            if sign:
+                turned.append(f"{sign}({at}, {extent})")
+        across = [sign for sign in turned if "x + l" not in sign]
+        own = [sign for sign in turned if "x + l" in sign]
+        lines = [
+            f"__attribute__((noinline)) V {name}_at(",
+            "    const Slab& s, int64_t level, int64_t z, int64_t y, int64_t x) {",
+            f"  const REAL* row = {name}_plane(s, level, {places['z']})"
+            f" + ({places['y']}) * s.row_stride;",
+            f"  const REAL sign = {' * '.join(across)};",
+            "  if (x >= kLowX && x + kLanes <= s.columns - kHighX) {",
+            "    return all(sign) * load(row + x);",
+            "  }",
+            "  V v;",
+            "  for (int64_t l = 0; l < kLanes; ++l) {",
+            f"    const int64_t column = most(0, least({places['x + l']}, s.columns - 1));",
+            f"    v[l] = {' * '.join(['sign', *own])} * row[column];",
+            "  }",
+            "  return v;",
+            "}",
+            "",
+        ]
+        return "\n".join(lines).replace("REAL", self.real)
+
+    def _load_anywhere(self, access: Access) -> str:
+        places = zip("zyx", self.offset(access), strict=True)
+        listed = ", ".join(f"{axis} + ({offset})" for axis, offset in places)
+        return f"{self.names[access.field]}_at(s, now + ({access.level}), {listed})"
+
+    def _edge(self, stage: int) -> str:
+        """One vector of one row, wherever it lies: what is read may be an image of anything.
+
+        Few vectors are at an edge, and this is compiled once for all of them.
+        """
+        work = self._expressions(stage, 1)
+        values: dict[Expression, str] = {}
+        lines = [
+            f"__attribute__((noinline)) void edge_{stage}(",
+            "    const Slab& s, const Uniform& u, int64_t t, int64_t z, int64_t y, int64_t x) {",
+            "  (void)u;",
+            "  const int64_t now = s.base + t, place = y * s.row_stride + x;",
+            *(
+                f"  const {self._vector(node)} {self.uniform[node]}v = all(u.{self.uniform[node]});"
+                for node in self._used_uniforms(work)
+            ),
+        ]
+        lines += [f"  {line.strip()}" for line in self._profiles(work)]
+        lines += [f"  {line.strip()}" for line in self._profile_settings(work)]
+        for _, assignment in work:
+            lines += [
+                f"  {line}"
+                for line in self._statements(assignment.expression, values, self._load_anywhere)
+            ]
+        lines.append("  const M in = within(x, kLowX, s.columns - kHighX);")
+        for _, assignment in work:
+            name, value = self.names[assignment.field], values[assignment.expression]
+            kept = f"load({name}_plane(s, now - 1, z) + place)"
+            lines.append(f"  store({name}_plane(s, now, z) + place, in ? {value} : {kept});")
+        return "\n".join([*lines, "}", ""])
+
+    def _ends(self) -> Iterator[str]:
+        """Vectors before ``head`` and from ``tail`` on need more than a plain load and store."""
+        reach = [0, 0]
+        for field in self.stencil.fields:
+            for side, rule in enumerate(self.edges.rule(field.name, -1)):
+                reach[side] = max(reach[side], 0 if rule == STORED else self.radius[-1])
+        low, high = (f" + {reach[0]}" if reach[0] else ""), (f" - {reach[1]}" if reach[1] else "")
+        yield f"  const int64_t head = least((first{low} + kLanes - 1) / kLanes * kLanes, c.x1);"
+        yield f"  const int64_t tail = most(0, least((last{high}) / kLanes * kLanes, c.x1));"
+
+    def _ends_of_row(self, stage: int, planes: int) -> tuple[str, str] | None:
+        """The loops over vectors before and after those inside, where images may be read."""
+        if not self.edged:
+            return None
+        each = " ".join(f"edge_{stage}(s, u, t, z + {plane}, y, x);" for plane in range(planes))
+        turned = " || ".join(self._turned(planes)) or "false"
+        return (
+            f"    const int64_t inside = {turned} ? c.x1 : head;\n"
+            f"    for (; x < inside; x += kLanes) {{ {each} }}",
+            f"    for (; x < c.x1; x += kLanes) {{ {each} }}",
+        )
+
+    def _turned(self, planes: int) -> Iterator[str]:
+        """Conditions under which a row reads images that turn the sign, along z or y."""
+        axes = (("z", planes, "s.planes"), ("y", 1, "s.rows"))[: self.stencil.ndim - 1]
+        for number, (axis, count, extent) in enumerate(axes):
+            radius = self.radius[number]
+            low, high = self.edges.odd(number)
+            if low:
+                yield f"{axis} < kLow{axis.upper()} + {radius}"
+            if high:
+                yield f"{axis} + {count} > {extent} - kHigh{axis.upper()} - {radius}"

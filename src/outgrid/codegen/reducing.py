@@ -1,0 +1,188 @@
+"""Reductions in a kernel: numbers over all updated cells of a step, the same for any tiling.
+
+A row (in two dimensions a line of 64 bytes of it, since tiles cut rows there) is summed in a fixed
+order: 16 partial sums by column, then pairwise. These sums are added exactly, as whole numbers of
+32 bits each with its carry in a word of 64, so that neither the order of tiles nor that of
+threads can be seen in the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from outgrid.codegen.faces import Faces
+from outgrid.stencil.expression import Access, Expression
+from outgrid.stencil.model import Assignment
+
+TOTALS = r"""
+constexpr int kReductions = REDUCTIONS;
+constexpr int64_t kLine = 64 / sizeof(REAL);  // columns whose sum has a fixed order, in 2-D
+// A total is so many digits, then counts of inf, -inf and NaN. Of an extreme value only the first
+// digit is used, as a key that is ordered like the numbers.
+constexpr int kDigits = DIGITS, kCells = kDigits + 3;
+
+struct Total {
+  int64_t digit[kDigits] = {}, beyond[3] = {};
+  double part[16] = {}, top = -HUGE_VAL;
+  bool broken = false;
+
+  inline void sum(V v, int64_t x) {
+    for (int64_t l = 0; l < kLanes; ++l) part[(x & 15) + l] += double(v[l]);
+  }
+  inline void most_of(V v) {
+    for (int64_t l = 0; l < kLanes; ++l) {
+      broken |= v[l] != v[l];
+      top = double(v[l]) > top ? double(v[l]) : top;
+    }
+  }
+  // Ends a run of columns: its sum is one more summand.
+  void close() {
+    for (int w = 8; w > 0; w /= 2) {
+      for (int j = 0; j < w; ++j) part[j] += part[j + w];
+    }
+    add(part[0]);
+    for (double& each : part) each = 0;
+  }
+  void add(double a) {
+    if (a == 0) return;
+    if (!(std::fabs(a) < HUGE_VAL)) {
+      ++beyond[a != a ? 2 : a < 0];
+      return;
+    }
+    int exponent;
+    const double fraction = std::frexp(a, &exponent);
+    const int64_t whole = static_cast<int64_t>(std::ldexp(fraction, 53));
+    const int at = exponent - 53 + LOWEST;  // digit 0 counts 2^-LOWEST: below all numbers
+    const __int128 shifted = static_cast<__int128>(whole) << (at % 32);
+    digit[at / 32] += static_cast<int64_t>(shifted & 0xffffffff);
+    digit[at / 32 + 1] += static_cast<int64_t>((shifted >> 32) & 0xffffffff);
+    digit[at / 32 + 2] += static_cast<int64_t>(shifted >> 64);
+  }
+  void give_sum(int64_t* to) {
+    for (int n = 0; n < kDigits; ++n) {
+      if (n + 1 < kDigits) {
+        digit[n + 1] += digit[n] >> 32;
+        digit[n] &= 0xffffffff;
+      }
+      if (digit[n] != 0) __atomic_fetch_add(to + n, digit[n], __ATOMIC_RELAXED);
+    }
+    for (int n = 0; n < 3; ++n) {
+      if (beyond[n] != 0) __atomic_fetch_add(to + kDigits + n, beyond[n], __ATOMIC_RELAXED);
+    }
+  }
+  void give_most(int64_t* to) {
+    if (broken) __atomic_fetch_add(to + kDigits + 2, int64_t{1}, __ATOMIC_RELAXED);
+    int64_t key;
+    std::memcpy(&key, &top, sizeof key);
+    key ^= (key >> 63) & INT64_MAX;
+    int64_t now = __atomic_load_n(to, __ATOMIC_RELAXED);
+    while (key > now && !__atomic_compare_exchange_n(to, &now, key, true, __ATOMIC_RELAXED,
+                                                     __ATOMIC_RELAXED)) {
+    }
+  }
+};
+"""
+
+DIGITS, LOWEST = 68, 1126
+"""Digits of 32 bits of a sum, and the exponent of 2 that its lowest bit stands for, negated."""
+
+
+class Reductions(Faces):
+    """The functions that reduce the cells of a tile."""
+
+    def _reductions(self) -> Iterator[str]:
+        """What is summed up, or compared, over the cells of a tile before they are updated."""
+        kinds = [each.kind for each in self.stencil.reductions]
+        if kinds:
+            totals = TOTALS.replace("REDUCTIONS", str(len(kinds))).replace("REAL", self.real)
+            yield totals.replace("DIGITS", str(DIGITS)).replace("LOWEST", str(LOWEST))
+        else:
+            yield "constexpr int kReductions = 0;\nconstexpr int64_t kLine = 1;"
+        number = 0
+        calls: list[str] = []
+        for stage, reduced in enumerate(self.reduced):
+            if reduced:
+                yield from self._reduce(stage, number)
+                calls.append(f"  if (stage == {stage}) reduce_{stage}(s, u, t, z0, z1, c);")
+                number += len(reduced)
+        yield "\n".join(
+            [
+                "void reduce(const Slab& s, const Uniform& u, int64_t t, int stage, int64_t z0,",
+                "            int64_t z1, const Tile& c) {",
+                *calls,
+                "  (void)s, (void)u, (void)t, (void)stage, (void)z0, (void)z1, (void)c;",
+                "}\n",
+            ]
+        )
+
+    def _reduce(self, stage: int, number: int) -> Iterator[str]:
+        """The reductions of one stage, ``number`` being that of the first of them."""
+        work = self._moved(self.reduced[stage], stage, 1)
+        inputs = self._inputs(work, stage, 1)
+        kinds = [each.kind for each in self.stencil.stages[stage].reductions]
+        yield f"void reduce_{stage}(const Slab& s, const Uniform& u, int64_t t, int64_t z0,"
+        yield "              int64_t z1, const Tile& c) {"
+        yield "  (void)u;"
+        yield "  const int64_t now = s.base + t, stride = s.row_stride;"
+        yield f"  Total totals[{len(work)}];"
+        yield "  for (int64_t z = z0; z < z1; ++z) {"
+        for (field, version, plane), name in inputs.items():
+            place = f"now + ({version}), {self.plane(field, plane)}"
+            yield f"  const {self.real}* const {name} = {self.names[field]}_plane(s, {place});"
+        for node in self._used_uniforms(work):
+            name = self.uniform[node]
+            yield f"  const {self._vector(node)} {name}v = all(u.{name});"
+        yield from self._profiles(work)
+        yield from self._row_offsets(work)
+        yield "  const int64_t first = kLowX, last = s.columns - kHighX;"
+        yield from self._ends()
+        # Images are looked up where one may be read, as in updates.
+        inline = "__attribute__((always_inline))"
+        yield f"  auto inside = [&](int64_t i, int64_t x) {inline} {{"
+        yield from self._taken(work, kinds, partial(self._load, inputs))
+        yield "  };"
+        if self.edged:
+            yield f"  auto anywhere = [&](int64_t y, int64_t x) {inline} {{"
+            yield from self._taken(work, kinds, self._load_anywhere)
+            yield "  };"
+        yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
+        yield "    const int64_t row = y * stride;"
+        yield from self._row_settings(work)
+        yield "    for (int64_t x = c.x0; x < c.x1; x += kLanes) {"
+        if self.edged:
+            turned = " || ".join(["x < head", "x >= tail", *self._turned(1)])
+            yield f"      if ({turned}) anywhere(y, x);"
+            yield "      else inside(row + x, x);"
+        else:
+            yield "      inside(row + x, x);"
+        yield "      if (kAcrossColumns && (x + kLanes) % kLine == 0) {"
+        yield "        for (Total& each : totals) each.close();"
+        yield "      }"
+        yield "    }"
+        yield "    for (Total& each : totals) each.close();"
+        yield "  }"
+        yield "  }"
+        for index, kind in enumerate(kinds):
+            to = f"s.totals + ((t - 1) * kReductions + {number + index}) * kCells"
+            yield f"  totals[{index}].give_{'sum' if kind == 'sum' else 'most'}({to});"
+        yield "}\n"
+
+    def _taken(
+        self,
+        work: list[tuple[int, Assignment]],
+        kinds: list[str],
+        load: Callable[[Access], str],
+    ) -> Iterator[str]:
+        """Statements that hand the values of one vector of cells to the totals."""
+        values: dict[Expression, str] = {}
+        for _, each in work:
+            yield from (f"    {line}" for line in self._statements(each.expression, values, load))
+        yield "    const M in = within(x, first, last);"
+        for index, ((_, each), kind) in enumerate(zip(work, kinds, strict=True)):
+            value = values[each.expression]
+            if kind == "sum":
+                yield f"    totals[{index}].sum(in ? V({value}) : V{{}}, x);"
+            else:
+                sign, least = "-" if kind == "min" else "", f"all(-{self.real}(HUGE_VAL))"
+                yield f"    totals[{index}].most_of(in ? V({sign}{value}) : {least});"

@@ -1,0 +1,187 @@
+"""Statements that compute one vector of cells in each of several planes, for any loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from outgrid.codegen.names import Names
+from outgrid.codegen.vector import SPELLING
+from outgrid.stencil.expression import (
+    Access,
+    Constant,
+    Expression,
+    Operation,
+    Profile,
+    is_condition,
+    nodes,
+    profiles,
+    substitute,
+)
+from outgrid.stencil.model import Assignment
+
+
+class Statements(Names):
+    """What is read, and what is computed from it."""
+
+    def _expressions(self, stage: int, planes: int) -> list[tuple[int, Assignment]]:
+        """The assignments of ``planes`` neighbouring planes, offsets counted from the first.
+
+        Levels become versions: 0 is what this step makes, -1 what the one before has made.
+        """
+        return self._moved(self.stages[stage], stage, planes)
+
+    def _moved(
+        self, assignments: tuple[Assignment, ...], stage: int, planes: int
+    ) -> list[tuple[int, Assignment]]:
+        found: list[tuple[int, Assignment]] = []
+        for plane in range(planes):
+            for assignment in assignments:
+                moved: dict[Expression, Expression] = {}
+                for node in nodes(assignment.expression):
+                    if isinstance(node, Access):
+                        version = self.stencil.version(stage, node)
+                        offset = (node.offset[0] + plane, *node.offset[1:])
+                        moved[node] = Access(node.field, version, offset)
+                    elif isinstance(node, Profile) and node.axis == 0:
+                        moved[node] = Profile(node.name, 0, plane)
+                expression = substitute(assignment.expression, moved)
+                found.append((plane, Assignment(assignment.field, expression)))
+        return found
+
+    def _inputs(
+        self, work: list[tuple[int, Assignment]], stage: int, planes: int
+    ) -> dict[tuple[str, int, int], str]:
+        """Planes read, keyed by (field, version, plane offset); the kept value is read as well."""
+        found: dict[tuple[str, int, int], str] = {}
+        keys = [
+            (node.field, node.level, node.offset[0])
+            for _, assignment in work
+            for node in nodes(assignment.expression)
+            if isinstance(node, Access)
+        ]
+        updated = self._updated(stage)
+        keys += [(field.name, -1, plane) for plane in range(planes) for field in updated]
+        for field, version, plane in keys:
+            sign = "m" if plane < 0 else "p"
+            age = {0: "new_", -1: "", -2: "old_"}[version]
+            name = f"{self.names[field]}_{age}{sign}{abs(plane)}"
+            found.setdefault((field, version, plane), name)
+        return found
+
+    def _used_uniforms(self, work: list[tuple[int, Assignment]]) -> list[Expression]:
+        """Uniform values that a cell needs, not those that only lead to them."""
+        used: dict[Expression, None] = {}
+        for _, assignment in work:
+            for node in nodes(assignment.expression):
+                if node in self.uniform:
+                    continue
+                if isinstance(node, Operation):
+                    used |= {o: None for o in node.operands if o in self.uniform}
+            if assignment.expression in self.uniform:
+                used[assignment.expression] = None
+        return list(used)
+
+    def _vector(self, node: Expression) -> str:
+        return "M" if is_condition(node) else "V"
+
+    def _statements(
+        self,
+        expression: Expression,
+        values: dict[Expression, str],
+        load: Callable[[Access], str],
+    ) -> Iterator[str]:
+        """Statements for what ``values`` does not name yet; equal values are computed once."""
+        for node in missing(expression, values):
+            if node in self.uniform:
+                values[node] = f"{self.uniform[node]}v"
+            elif isinstance(node, Constant):
+                values[node] = f"all({self.scalar(node)})"
+            elif isinstance(node, Profile):
+                values[node] = self._profile(node)
+            elif isinstance(node, Access):
+                values[node] = f"v{len(values)}"
+                yield f"const V {values[node]} = {load(node)};"
+            elif isinstance(node, Operation):
+                operands = [values[operand] for operand in node.operands]
+                values[node] = f"v{len(values)}"
+                spelled = SPELLING[node.name].format(*operands)
+                yield f"const {self._vector(node)} {values[node]} = {spelled};"
+
+    def _load(self, inputs: dict[tuple[str, int, int], str], access: Access) -> str:
+        plane, _, column = self.offset(access)
+        place = f"{inputs[access.field, access.level, plane]} + i{self._row(access)}"
+        beside = f" {'+' if column > 0 else '-'} {abs(column)}" if column else ""
+        return f"load({place}{beside})"
+
+    def _row(self, access: Access) -> str:
+        """The way from a row to the one that an access reads."""
+        row = self.offset(access)[1]
+        if row and self.image(access.field, "y") and self.stencil.ndim == 3:
+            return f" + {self.names[access.field]}_row_{'m' if row < 0 else 'p'}{abs(row)}"
+        return f" {'+' if row > 0 else '-'} {abs(row)} * stride" if row else ""
+
+    def _row_names(self, work: list[tuple[int, Assignment]]) -> dict[tuple[str, int], str]:
+        """Names of the distances to rows that may lie beyond a face, by field and offset."""
+        found: dict[tuple[str, int], str] = {}
+        for _, assignment in work:
+            for node in nodes(assignment.expression):
+                if isinstance(node, Access) and self.stencil.ndim == 3 and node.offset[1]:
+                    row = node.offset[1]
+                    if self.image(node.field, "y"):
+                        sign = "m" if row < 0 else "p"
+                        name = f"{self.names[node.field]}_row_{sign}{abs(row)}"
+                        found[node.field, row] = name
+        return found
+
+    def _used_profiles(self, work: list[tuple[int, Assignment]]) -> tuple[Profile, ...]:
+        found = (node for _, a in work for node in profiles(a.expression))
+        return tuple(dict.fromkeys(found))
+
+    def _profile(self, profile: Profile, vector: str = "") -> str:
+        """The value of a profile for the vector at x, or another one of a block."""
+        name = f"g{self.profiles.index(profile.name)}"
+        if profile.axis == self.stencil.ndim - 1:
+            return f"load({name} + x{vector})"
+        return f"{name}_{profile.offset}"
+
+    def _profiles(self, work: list[tuple[int, Assignment]]) -> Iterator[str]:
+        used = self._used_profiles(work)
+        for name in dict.fromkeys(profile.name for profile in used):
+            number = self.profiles.index(name)
+            yield f"  const {self.real}* const g{number} = s.profiles[{number}];"
+        for profile in used:
+            if profile.axis < self.stencil.ndim - 1:
+                name = self._profile(profile)
+                value = f"g{self.profiles.index(profile.name)}[z + {profile.offset}]"
+                yield f"  V {name} = {f'all({value})' if profile.axis == 0 else 'V{}'};"
+
+    def _row_offsets(self, work: list[tuple[int, Assignment]]) -> Iterator[str]:
+        for name in self._row_names(work).values():
+            yield f"  int64_t {name} = 0;"
+
+    def _profile_settings(self, work: list[tuple[int, Assignment]]) -> Iterator[str]:
+        for profile in self._used_profiles(work):
+            if 0 < profile.axis < self.stencil.ndim - 1:
+                pointer = f"g{self.profiles.index(profile.name)}"
+                yield f"    {self._profile(profile)} = all({pointer}[y]);"
+
+    def _row_settings(self, work: list[tuple[int, Assignment]]) -> Iterator[str]:
+        yield from self._profile_settings(work)
+        for (field, row), name in self._row_names(work).items():
+            yield f"    {name} = ({self.image(field, 'y')}(y + ({row}), s.rows) - y) * stride;"
+
+
+def missing(expression: Expression, known: Mapping[Expression, str]) -> tuple[Expression, ...]:
+    """Nodes that are not known, operands first; nothing below a known node is looked at."""
+    ordered: dict[Expression, None] = {}
+    pending: list[tuple[Expression, bool]] = [(expression, False)]
+    while pending:
+        node, operands_done = pending.pop()
+        if node in known or node in ordered:
+            continue
+        if operands_done or not isinstance(node, Operation):
+            ordered[node] = None
+        else:
+            pending.append((node, True))
+            pending += [(operand, False) for operand in reversed(node.operands)]
+    return tuple(ordered)

@@ -1,0 +1,7 @@
+"""The ranks of a run and the messages between them; nothing here knows what is in a message."""
+
+from outgrid.comm.base import Comm, Rows
+from outgrid.comm.serial import Serial
+from outgrid.comm.world import launched_ranks, leave, spoken_by, world
+
+__all__ = ["Comm", "Rows", "Serial", "launched_ranks", "leave", "spoken_by", "world"]

@@ -1,0 +1,465 @@
+"""The road of the data on several ranks: each runs its part of the grid; here they meet."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from outgrid.comm import Comm
+from outgrid.config import RunOptions
+from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.execute.group import (
+    GROUP_NAME,
+    Durable,
+    Group,
+    abandon,
+    durable,
+    new_folders,
+    read_group,
+    remove_empty,
+    strays,
+    write_group,
+)
+from outgrid.execute.kernel import Kernel
+from outgrid.execute.lock import LOCK_NAME, RunLock
+from outgrid.execute.space import check_space, free_bytes
+from outgrid.execute.state import MANIFEST_NAME, Manifest, RunFolder
+from outgrid.execute.stop import Stop, stop_in_time
+from outgrid.execution import Execution, Observer, open_transfers
+from outgrid.machine import Machine, Network
+from outgrid.pipeline import (
+    FIXED_BYTES,
+    MPI_BYTES,
+    calibrated,
+    check_inputs,
+    known_calibration,
+    load_kernel,
+)
+from outgrid.plan.model import Plan
+from outgrid.plan.planner import Part as PlanPart
+from outgrid.plan.planner import plan as choose
+from outgrid.plan.ranks import Ranks, plan_rank
+from outgrid.plan.sizing import Sizing
+from outgrid.plan.subgrid import Box, Subgrid
+from outgrid.probe.profile import known_machine
+from outgrid.record import (
+    RECORD_NAME,
+    PieceFile,
+    RankPart,
+    Record,
+    combine,
+    combine_ranks,
+    read_record,
+    write_record,
+)
+from outgrid.result import Result
+from outgrid.stencil.problem import Problem
+from outgrid.storage.sums import sums_digest
+from outgrid.version import __version__
+
+RANK = "{rank}"
+SUM_BYTES = 8  # of each row
+
+
+def run(
+    problem: Problem,
+    options: RunOptions,
+    comm: Comm,
+    progress: Observer | None = None,
+    stop: Stop | None = None,
+) -> Result:
+    """Run a problem on all ranks of ``comm``, each of which calls this alike; see `pipeline.run`.
+
+    ``options.out`` has to be seen by all of them, ``options.scratch`` is a folder of each rank's
+    own where "{rank}" stands in it. ``options.memory_bytes`` is what each may use.
+    """
+    _check_supported(problem, options)
+    out = options.out or Path("outgrid.run")
+    options = replace(options, out=out)
+    with _meeting(out, comm, new=True):
+        ranks = _Together(problem, options, comm, out, _stopping(stop, options), progress)
+        check_inputs(problem)
+        kernel = ranks.kernel(problem)
+        chosen = ranks.decide(problem, kernel)
+        return ranks.begin(problem, chosen, kernel, 0, None)
+
+
+def plan(problem: Problem, options: RunOptions, count: int) -> Plan:
+    """The plan of one of ``count`` ranks, if there is one with two neighbours, on such machines."""
+    machine = known_machine(options.scratch or options.out)
+    _check_supported(problem, options)
+    ranks = Ranks(min(1, count - 1), count, Network())
+    measured = known_calibration(problem, options, machine)
+    return plan_rank(problem, options, machine, FIXED_BYTES + MPI_BYTES, ranks, measured)
+
+
+def resume(
+    out: Path,
+    options: RunOptions,
+    comm: Comm,
+    progress: Observer | None = None,
+    stop: Stop | None = None,
+) -> Result:
+    """Go on with an unfinished run, on as many ranks as before or on others."""
+    with _meeting(out, comm, new=False):
+        if (out / RECORD_NAME).exists():
+            return _tidy(out, comm)
+        found = durable(out)
+        whole = Problem.from_dict(found.problem)
+        _check_supported(whole, options)
+        rest = whole.after(found.steps)
+        options = replace(options, out=out)
+        ranks = _Together(whole, options, comm, out, _stopping(stop, options), progress)
+        kernel = ranks.kernel(rest)
+        chosen = ranks.plan_as_before(rest, found)
+        if chosen is not None:
+            return ranks.go_on(rest, chosen, kernel, found)
+        for share in found.shares:
+            share.folder.check_owner(share.manifest)
+        return ranks.begin(rest, ranks.decide(rest, kernel), kernel, found.steps, found)
+
+
+def _check_supported(problem: Problem, options: RunOptions) -> None:
+    """Raise UsageError where a problem or its options ask for what ranks do not do."""
+    if options.device != "cpu":
+        raise UsageError(
+            f"device {options.device} is for runs of one rank only: run it without mpiexec, or on "
+            "device cpu"
+        )
+    if problem.snapshots:
+        raise UsageError(
+            f"the problem has {len(problem.snapshots)} snapshots, which are taken by runs of one "
+            "rank only: leave them out, or run it without mpiexec"
+        )
+
+
+@contextmanager
+def _meeting(out: Path, comm: Comm, *, new: bool) -> Generator[None]:
+    """Rank 0 holds the lock of the run's folder, which all ranks see, as long as they work."""
+    if comm.rank:
+        comm.share(None)
+        _check_shared(out, comm)
+        yield
+        return
+    if not new and read_group(out) is None:
+        RunFolder.of_manifest(out)
+    with RunLock(out):
+        if new:
+            _check_free(out)
+        comm.share(None)
+        _check_shared(out, comm)
+        yield
+
+
+def _check_shared(out: Path, comm: Comm) -> None:
+    seen = comm.share((socket.gethostname(), (out / LOCK_NAME).exists()))
+    for rank, (host, there) in enumerate(seen):
+        if not there:
+            raise UsageError(
+                f"rank {rank} on {host} does not see {out.absolute()} as rank 0 on {seen[0][0]} "
+                "does; give --out a folder of a file system that all ranks share"
+            )
+
+
+def _check_free(out: Path) -> None:
+    for name in (GROUP_NAME, MANIFEST_NAME, RECORD_NAME):
+        if (out / name).exists():
+            hint = "" if name == RECORD_NAME else "outgrid resume continues an unfinished run; "
+            raise UsageError(
+                f"{out / name} exists and is not overwritten; {hint}choose another folder with "
+                "--out, or remove it"
+            )
+
+
+def _stopping(stop: Stop | None, options: RunOptions) -> Stop:
+    stop = stop or Stop()
+    stop_in_time(stop, options.stop_after_seconds)
+    return stop
+
+
+def _tidy(out: Path, comm: Comm) -> Result:
+    """A run whose record is written: only what it left behind is to be removed."""
+    record = read_record(out)
+    group = read_group(out)
+    if comm.rank == 0 and group is not None:
+        for name in group.folders:
+            if (out / name / MANIFEST_NAME).exists():
+                folder, manifest = RunFolder.of_manifest(out / name)
+                folder.abandon(manifest)
+        (out / GROUP_NAME).unlink()
+    comm.share(None)
+    return Result(out, record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """What all steps of a run on several ranks have in common."""
+
+    problem: Problem
+    options: RunOptions
+    comm: Comm
+    out: Path
+    stop: Stop
+    progress: Observer | None
+
+    def kernel(self, problem: Problem) -> Kernel:
+        """The kernel; rank 0 compiles it first, and others find it where they share its cache."""
+        if self.comm.rank == 0:
+            kernel = load_kernel(problem)
+            self.comm.share(None)
+            return kernel
+        self.comm.share(None)
+        return load_kernel(problem)
+
+    def decide(self, problem: Problem, kernel: Kernel) -> Plan:
+        """The plan of this rank, from what all of them can count on."""
+        machine = self._machine()
+        first = self._choose(problem, machine, known_calibration(problem, self.options, machine))
+        measured = None
+        if self.comm.rank == 0:
+            measured = calibrated(first, problem, self.options, machine, kernel)
+        measured = self.comm.share(measured)[0]
+        return first if measured is None else self._choose(problem, machine, measured)
+
+    def _choose(self, problem: Problem, machine: Machine, calibration: Any) -> Plan:
+        calibration = self.comm.share(calibration)[0]
+        ranks = Ranks(self.comm.rank, self.comm.size, Network(), self._disk_bytes(problem))
+        return plan_rank(problem, self.options, machine, self._fixed, ranks, calibration)
+
+    def _disk_bytes(self, problem: Problem) -> int:
+        """The least that any rank can fill with working files, beside their checksums."""
+        mine = free_bytes(self._scratch(self.comm.rank)) // self.comm.local
+        row_bytes = problem.shape[-1] * problem.item_bytes
+        return min(self.comm.share(mine)) * row_bytes // (row_bytes + SUM_BYTES)
+
+    @property
+    def _fixed(self) -> int:
+        return FIXED_BYTES + (MPI_BYTES if self.comm.size > 1 else 0)
+
+    def _machine(self) -> Machine:
+        """The least of what the ranks' machines offer, shared by those that are on one host."""
+        found = known_machine(self._scratch(0).parent)
+        mine = replace(
+            found,
+            cores=max(1, found.cores // self.comm.local),
+            **{
+                name: getattr(found, name) / self.comm.local
+                for name in (
+                    "memory_bandwidth",
+                    "read_bandwidth",
+                    "write_bandwidth",
+                    "mixed_bandwidth",
+                )
+            },
+        )
+        every = self.comm.share(mine)
+        least = {
+            name: min(getattr(each, name) for each in every)
+            for name in Machine.__annotations__
+            if isinstance(getattr(mine, name), int | float)
+            and name not in ("measured", "flush_seconds")
+        }
+        slowest = max(each.flush_seconds for each in every)
+        return replace(every[0], **least, flush_seconds=slowest)
+
+    def plan_as_before(self, rest: Problem, found: Durable) -> Plan | None:
+        """The plan that goes on with the files as they are; None where new ones are needed."""
+        group, options = found.group, self.options
+        if group is None or len(group.folders) != self.comm.size:
+            return None
+        if options.cuts or options.row_cuts:
+            return None
+        depths = group.rest(found.steps)
+        if depths is None or (options.depth and depths and options.depth != max(depths)):
+            return None
+        sizing, machine = Sizing(rest), self._machine()
+        bounds = group.plane_bounds, group.row_bounds
+        mine = Subgrid(self.comm.rank, *bounds, sizing.halo, sizing.row_halo)
+        part = PlanPart(mine, Network(), depths=depths)
+        try:
+            chosen = choose(rest, options, machine, self._fixed, part=part)
+        except InfeasiblePlan:
+            chosen = None
+        return chosen if all(self.comm.share(chosen is not None)) else None
+
+    def begin(
+        self, rest: Problem, chosen: Plan, kernel: Kernel, done: int, found: Durable | None
+    ) -> Result:
+        """Make new files, from initial values or from what is durable, and run all steps."""
+        comm, out = self.comm, self.out
+        if comm.rank == 0:
+            abandon(tuple(strays(out)))
+        names = new_folders(out, comm.size)
+        name = names[comm.rank]
+        folder = RunFolder(out / name, self._scratch(comm.rank, name))
+        check_space(chosen, folder)
+        folder.check_free(chosen.arrivals)
+        subgrid = chosen.subgrid
+        assert subgrid is not None  # of a plan of ranks
+        group = Group(
+            version=__version__,
+            problem=self.problem.to_dict(),
+            plane_bounds=subgrid.plane_bounds,
+            row_bounds=subgrid.row_bounds,
+            folders=names,
+            depths=chosen.depths,
+            done=done,
+        )
+        if found is None and comm.rank == 0:
+            write_group(out, group)
+        comm.share(None)
+        with open_transfers(chosen, self.options) as transfers:
+            execution = Execution(
+                rest,
+                self.options,
+                known_machine(folder.scratch),
+                chosen,
+                folder,
+                transfers,
+                comm=comm,
+                done=done,
+                whole=self.problem,
+            )
+            stores = execution.begin()
+            if found is not None and kernel.points is not None:
+                sampled = np.asarray(kernel.points.sampled)
+                seen = found.samples(sampled[:, 1], sampled[:, 2])
+                if seen is not None:
+                    folder.write_samples(seen)
+            execution.fill(stores, found.fields(chosen.arrivals) if found is not None else None)
+            comm.share(None)
+            if found is not None:
+                if comm.rank == 0:
+                    write_group(out, group)
+                    abandon(found.shares)
+                comm.share(None)
+            execution.carry(stores, kernel, self.progress, self.stop)
+            return self._finish(execution)
+
+    def go_on(self, rest: Problem, chosen: Plan, kernel: Kernel, found: Durable) -> Result:
+        """Run the steps that are left in the files that are there."""
+        comm, share = self.comm, found.shares[self.comm.rank]
+        manifest = share.manifest
+        if rest.steps:
+            share.folder.check_owner(manifest)
+        if manifest.steps_done != found.steps:
+            # Other ranks do not have this state yet; from now on it is not counted on.
+            manifest = msgspec.structs.replace(
+                manifest, steps_done=found.steps, parity=found.parity(share)
+            )
+            share.folder.write_manifest(manifest)
+        comm.share(None)
+        with open_transfers(chosen, self.options) as transfers:
+            execution = Execution(
+                rest,
+                self.options,
+                known_machine(share.folder.scratch),
+                chosen,
+                share.folder,
+                transfers,
+                manifest,
+                comm=comm,
+            )
+            stores = execution.open_stores() if rest.steps else {}
+            execution.carry(stores, kernel, self.progress, self.stop)
+            return self._finish(execution)
+
+    def _scratch(self, rank: int, name: str | None = None) -> Path:
+        """The folder of a rank's working files."""
+        name = name or f"rank.{rank}"
+        scratch = self.options.scratch or self.out / "scratch"
+        if RANK in str(scratch):
+            return Path(str(scratch).replace(RANK, str(rank))) / name
+        return scratch / name
+
+    def _finish(self, execution: Execution) -> Result:
+        """Put the results in place, everywhere, then say so in one record."""
+        comm, out, manifest = self.comm, self.out, execution.manifest
+        chosen, kernel = execution.plan, execution.kernel
+        points = kernel.points if kernel is not None else None
+        fields = execution.place()
+        parts = execution.parts()
+        folder = execution.folder.out
+        seen = None
+        if points is not None and self.problem.receivers:
+            mine = Box(chosen.owned, chosen.owned_rows).holds(
+                points.sampled[:, 1], points.sampled[:, 2]
+            )
+            seen = np.where(mine, execution.observed(), 0.0)
+        told: dict[str, Any] = {
+            "rank": RankPart(
+                rank=comm.rank,
+                low=chosen.owned.start,
+                high=chosen.owned.stop,
+                low_row=chosen.owned_rows.start,
+                high_row=chosen.owned_rows.stop,
+                host=socket.gethostname(),
+                measured=combine(parts),
+                plan=chosen.to_dict(),
+            ),
+            "files": {name: f"{folder.name}/{file}" for name, file in fields.items()},
+            "sums": {name: sums_digest(folder / file) for name, file in fields.items()},
+            "first": (manifest.first, manifest.first_row),
+            "seen": seen,
+            "warnings": execution.account.filled.warnings,
+        }
+        every = comm.share(told)
+        record = self._record(execution, every, parts, manifest)
+        if comm.rank == 0:
+            if seen is not None and points is not None:
+                traces = np.sum([each["seen"] for each in every], axis=0) @ points.weights
+                RunFolder(out, out).place_traces(traces)
+            write_record(record, out)
+        comm.share(None)
+        execution.folder.abandon(execution.manifest)
+        comm.share(None)
+        if comm.rank == 0:
+            (out / GROUP_NAME).unlink()
+            remove_empty(self._scratch(0).parent, out)
+        return Result(out, record)
+
+    def _record(
+        self, execution: Execution, every: list[dict[str, Any]], parts: Any, manifest: Manifest
+    ) -> Record:
+        ranks: list[RankPart] = [each["rank"] for each in every]
+        pieces = {
+            name: tuple(
+                PieceFile(
+                    file=each["files"][name],
+                    first=each["first"][0],
+                    low=r.low,
+                    high=r.high,
+                    first_row=each["first"][1],
+                    low_row=r.low_row,
+                    high_row=r.high_row,
+                )
+                for each, r in zip(every, ranks, strict=True)
+            )
+            for name in every[0]["files"]
+        }
+        files = [
+            (f"{Path(file).parent.name}/{name}", file, each["sums"][name])
+            for each in every
+            for name, file in each["files"].items()
+        ]
+        return Record(
+            version=__version__,
+            started=parts[0].started,
+            problem=manifest.problem,
+            plan=execution.plan.to_dict(),
+            machine=execution.machine.to_dict(),
+            measured=combine_ranks([rank.measured for rank in ranks]),
+            fields={name: file for name, file, _ in files},
+            warnings=tuple(dict.fromkeys(text for each in every for text in each["warnings"])),
+            parts=parts,
+            checksums={name: digest for name, _, digest in files},
+            ranks=tuple(ranks),
+            pieces=pieces,
+        )

@@ -1,0 +1,143 @@
+"""The remote memory of a run: borrowed when its plan is known, handed out to its stores."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from outgrid.config import RunOptions
+from outgrid.errors import ExecutionError, StoreError, UsageError
+from outgrid.execute.export import export
+from outgrid.plan.lending import block_bytes, cut, shares, spread
+from outgrid.plan.model import Plan
+from outgrid.storage import KeptRemoteStore, RemoteSpace, RemoteStore, Store, Transfers
+from outgrid.units import format_bytes
+
+if TYPE_CHECKING:
+    from outgrid.comm.lending import Lenders
+
+__all__ = ["Borrowed", "borrowed", "lend"]
+
+
+class Borrowed:
+    """What the lenders of a run have lent, and the stores in it."""
+
+    def __init__(self, lenders: Lenders, options: RunOptions) -> None:
+        self._lenders, self._options = lenders, options
+        lenders.after_loss = (
+            "outgrid resume goes on from what was kept on disk"
+            if options.keep == "disk"
+            else 'remote memory is not durable, so nothing of the run is left; keep = "disk" keeps '
+            "what can be resumed"
+        )
+        self._space: RemoteSpace | None = None
+
+    def spread(self, chosen: Plan) -> Plan:
+        """The plan with what each node is going to lend. Raises InfeasiblePlan if too little."""
+        offers = self._lenders.offers
+        amounts, _ = self._shares(chosen)
+        notes = [
+            f"{offer.name} lends {format_bytes(amount)} of {format_bytes(offer.nbytes)}, "
+            f"{self._options.placement}"
+            + ("" if offer.watched else "; whether it lives is not watched")
+            for offer, amount in zip(offers, amounts, strict=True)
+        ]
+        return dataclasses.replace(chosen, notes=(*chosen.notes, *notes))
+
+    def take(self, chosen: Plan) -> None:
+        """Borrow what the plan needs."""
+        amounts, unit = self._shares(chosen)
+        window = self._lenders.window(amounts)
+        where = partial(cut, spread(amounts, self._options.placement, unit))
+        self._space = RemoteSpace(window.calls, sum(amounts), where)
+
+    def create(
+        self, path: Path, shape: tuple[int, ...], dtype: DTypeLike, transfers: Transfers
+    ) -> Store:
+        """A store for the field of the file `path`, which is made only where it is to be kept."""
+        remote = self._store(path, shape, dtype, transfers)
+        if self._options.keep == "none":
+            return remote
+        return KeptRemoteStore.create(path, shape, dtype, transfers, sums=True).beside(remote)
+
+    def create_seam(
+        self, path: Path, shape: tuple[int, ...], dtype: DTypeLike, transfers: Transfers
+    ) -> Store:
+        """A store for a seam, which no later process needs."""
+        return self._store(path, shape, dtype, transfers)
+
+    def open(self, path: Path, transfers: Transfers) -> Store:
+        """A store of what an earlier process has kept in the file `path`."""
+        kept = KeptRemoteStore.open(path, transfers, "rw", sums=True)
+        remote = self._store(path, kept.shape, kept.dtype, transfers)
+        export(kept, remote, transfers)  # from the file, as long as nothing is beside it
+        return kept.beside(remote)
+
+    def check(self) -> None:
+        """Raise ExecutionError where a lender is gone."""
+        self._lenders.check()
+
+    def _shares(self, chosen: Plan) -> tuple[list[int], int]:
+        """What each node lends, and the unit in which it is dealt out."""
+        needed, offered = _needed_bytes(chosen), [offer.nbytes for offer in self._lenders.offers]
+        unit = block_bytes(needed, len(offered))
+        return shares(needed, offered, unit), unit
+
+    def _store(
+        self, path: Path, shape: tuple[int, ...], dtype: DTypeLike, transfers: Transfers
+    ) -> RemoteStore:
+        if self._space is None:
+            raise ExecutionError("remote memory was not borrowed before its stores were made")
+        return RemoteStore(path.stem, shape, dtype, transfers, self._space)
+
+
+@contextmanager
+def borrowed(options: RunOptions) -> Generator[Borrowed | None]:
+    """The lenders of a run on rank 0, where its tier needs them.
+
+    An error that came from the loss of one of them becomes an ExecutionError that names it.
+    """
+    if options.tier != "remote":
+        yield None
+        return
+    with _comm().lending(options.lend_bytes) as lenders:
+        remote = Borrowed(lenders, options)
+        try:
+            yield remote
+        except StoreError:
+            remote.check()
+            raise
+
+
+def lend(options: RunOptions) -> bool:
+    """On a rank other than 0 of tier remote: lend memory until rank 0 is done. Whether it did."""
+    if options.tier != "remote" or _comm().rank() == 0:
+        return False
+    with _comm().lending(options.lend_bytes):
+        return True
+
+
+def _comm() -> ModuleType:
+    try:
+        from outgrid.comm import lending
+    except ImportError as error:
+        raise UsageError(
+            f"tier remote needs MPI ({error}); install it with: pip install 'outgrid[mpi]'"
+        ) from error
+    return lending
+
+
+def _needed_bytes(chosen: Plan) -> int:
+    """Bytes of both states of every evolving level, of coefficients and of seams."""
+    fields = 2 * len(chosen.departures) + sum(level.constant for level in chosen.arrivals)
+    seams = sum(math.prod(shape) for shape in chosen.seams.values())
+    return fields * chosen.planes * chosen.plane_bytes + seams * np.dtype(chosen.dtype).itemsize

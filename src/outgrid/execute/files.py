@@ -1,0 +1,197 @@
+"""The stores of a run: made or opened together, and closed together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from outgrid.config import RunOptions
+from outgrid.errors import StoreError
+from outgrid.execute.borrowed import Borrowed
+from outgrid.execute.state import RunFolder, is_seam
+from outgrid.execute.streaming import SeamKey, StoreKey
+from outgrid.native import Buffer
+from outgrid.plan.model import Plan, Ring
+from outgrid.plan.tiers import madvise
+from outgrid.storage import (
+    DirectStore,
+    Habits,
+    SpreadStore,
+    Store,
+    Transfers,
+    create_store,
+    open_store,
+)
+from outgrid.storage.sums import SUMS_SUFFIX, sums_path
+
+__all__ = ["Files"]
+
+
+class Files:
+    """The files of ``folder`` that ``chosen`` works in, on the tier that it names.
+
+    ``fallbacks`` says what could not be had as it was asked for. ``leaving`` are the files that
+    fields are copied into in the end, by field and level, where they are no files themselves;
+    they are named like those of parity 0.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        chosen: Plan,
+        options: RunOptions,
+        transfers: Transfers,
+        remote: Borrowed | None = None,
+    ) -> None:
+        self.folder, self.plan, self.options = folder, chosen, options
+        self.transfers, self.remote = transfers, remote
+        self.shape = chosen.stored_shape
+        self.habits = Habits(madvise(options), options.msync)
+        self.fallbacks: list[str] = list(transfers.refusals)
+        self.leaving: dict[tuple[str, int], DirectStore] = {}
+        self._opened: list[Store] = []
+
+    def make(self, parity: int, exported: bool) -> dict[StoreKey, Store]:
+        """Make and reserve the files of all levels, state 0 in those of ``parity``.
+
+        Fields that are not ``exported`` yet are going to be copied in the end.
+        """
+        stores = self._stores(self._create, parity)
+        if not exported:
+            self._make_results()
+        files = [store for store in self._opened if isinstance(store, DirectStore)]
+        if not all(store.reserved for store in files):
+            self.fallbacks.append("the file system cannot reserve space: the disk may fill up")
+        return stores
+
+    def open(self, parity: int, exported: bool) -> dict[StoreKey, Store]:
+        """Open the files that an earlier process made; see `make`."""
+        if not exported:
+            for level in self.plan.arrivals:
+                for each in (0, 1):  # what that process had made, with other sweeps to go
+                    path = self.folder.path(level, each)
+                    path.unlink(missing_ok=True)
+                    sums_path(path).unlink(missing_ok=True)
+            self._make_results()
+        return self._stores(self._open, parity)
+
+    def close(self) -> None:
+        """Let go of all of them."""
+        for store in self._opened:
+            store.close()
+
+    def remove_seams(self, names: Iterable[str]) -> None:
+        """Remove those of the files ``names`` that hold seams of no use: most sweeps begin anew."""
+        kept = {self.folder.seam(*key).name for key in self.plan.seams if self._is_begun(key)}
+        for name in filter(is_seam, names):
+            if name.removesuffix(SUMS_SUFFIX) not in kept:
+                (self.folder.scratch / name).unlink(missing_ok=True)
+
+    def _is_begun(self, key: SeamKey) -> bool:
+        """Whether a restart reads what an earlier process left in the place of a seam."""
+        plan = self.plan
+        return bool(plan.begin_part or plan.begin_planes) and key[2] == plan.depths[0]
+
+    def seams(self) -> dict[SeamKey, Store]:
+        """Files for the seams of strips, and of planes that come round again."""
+        found: dict[SeamKey, Store] = {}
+        for key, shape in self.plan.seams.items():
+            path, dtype = self.folder.seam(*key), self.plan.dtype
+            if self._is_begun(key):
+                store = self._open(path, shape)
+            elif self.remote is not None:
+                store = self.remote.create_seam(path, shape, dtype, self.transfers)
+            else:
+                store = create_store(
+                    self.plan.store_tier,
+                    path,
+                    shape,
+                    dtype,
+                    self.transfers,
+                    self.habits,
+                    sums=True,
+                    overwrite=True,
+                )
+            self._opened.append(store)
+            found[key] = store
+        return found
+
+    def ring(self, ring: Ring, nbytes: int) -> Buffer:
+        """The memory of a ring: that of the tier where sweeps work in place."""
+        plan = self.plan
+        if plan.in_place:
+            path = self.folder.ring(ring.field, ring.index)
+            path.unlink(missing_ok=True)  # of a process that was cut off
+            buffer = Buffer.of_new_file(path, nbytes) if plan.tier == "mmap" else Buffer(nbytes)
+            for order in self.habits.madvise:
+                buffer.advise(order)
+            return buffer
+        if plan.tier != "swap":
+            return Buffer(nbytes)
+        try:
+            return Buffer(nbytes, lock=True)
+        except OSError as error:
+            self.fall_back("mlock", f"the window may be swapped out: {error.strerror}")
+            return Buffer(nbytes)
+
+    def fall_back(self, wanted: str, what: str) -> None:
+        """Note that ``what`` was had instead. Raises StoreError where ``wanted`` is required."""
+        if wanted in self.options.require:
+            self.transfers.close()
+            self.close()
+            raise StoreError(f"{what}, but the run requires {wanted}", path=self.folder.scratch)
+        self.fallbacks.append(what)
+
+    def _make_results(self) -> None:
+        shape, dtype = self.shape, self.plan.dtype
+        for level in self.plan.arrivals:
+            if not level.constant:
+                path = self.folder.path(level, 0)
+                store = DirectStore.create(path, shape, dtype, self.transfers, sums=True)
+                self._opened.append(store)
+                self.leaving[level.field, level.level] = store
+
+    def _create(self, path: Path) -> Store:
+        shape, dtype = self.shape, self.plan.dtype
+        parts = self.folder.parts(path)
+        if parts is not None:
+            return SpreadStore.make(path, shape, dtype, self.transfers, parts, sums=True)
+        tier = self.plan.store_tier
+        if self.remote is not None:
+            return self.remote.create(path, shape, dtype, self.transfers)
+        return create_store(tier, path, shape, dtype, self.transfers, self.habits, sums=True)
+
+    def _open(self, path: Path, shape: tuple[int, ...] | None = None) -> Store:
+        shape = shape or self.shape
+        if self.remote is not None:
+            return self.remote.open(path, self.transfers)
+        parts = self.folder.parts(path)
+        store = (
+            open_store(self.plan.store_tier, path, self.transfers, self.habits)
+            if parts is None
+            else SpreadStore.reopen(path, self.transfers, parts, "rw", sums=True)
+        )
+        if (store.shape, store.dtype) != (shape, np.dtype(self.plan.dtype)):
+            store.close()
+            raise StoreError(
+                f"a working file holds {store.dtype} of shape {store.shape}, the run needs "
+                f"{self.plan.dtype} of shape {shape}",
+                path=path,
+            )
+        return store
+
+    def _stores(self, opener: Callable[[Path], Store], parity: int) -> dict[StoreKey, Store]:
+        found: dict[StoreKey, Store] = {}
+        for level in self.plan.arrivals:
+            for state in (0, 1):
+                if level.constant and state:
+                    continue
+                store = opener(self.folder.working(level, (state + parity) % 2))
+                self._opened.append(store)
+                found[level.field, level.level, state] = store
+        files = [store for store in self._opened if isinstance(store, DirectStore)]
+        if self.plan.store_tier == "direct" and not all(store.direct for store in files):
+            self.fall_back("direct", "the file system refused O_DIRECT: the page cache is used")
+        return found

@@ -1,0 +1,89 @@
+"""Where a run went wrong: its last good state is carried on once more, looked at in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from outgrid.execute.device import DeviceKernel
+from outgrid.execute.kernel import Kernel
+from outgrid.execute.site import Site
+from outgrid.execute.streaming import SeamKey, StoreKey, stream
+from outgrid.execute.watch import NotFinite, Place, Watch
+from outgrid.plan.model import Plan
+from outgrid.stencil.problem import Problem
+from outgrid.storage import Planes, Store, Transfers
+
+
+class _Dropping:
+    """A store that keeps nothing of what is put."""
+
+    def __init__(self, like: Store, transfers: Transfers) -> None:
+        self.name, self.shape, self.dtype = like.name, like.shape, like.dtype
+        self.planes, self.rows_per_plane = like.planes, like.rows_per_plane
+        self.plane_bytes, self.row_bytes = like.plane_bytes, like.row_bytes
+        self._transfers = transfers
+
+    def get(self, planes: range, rows: range, into: Planes) -> int:
+        raise NotImplementedError("there is nothing to be read")
+
+    def put(self, planes: range, rows: range, source: Planes) -> int:
+        return self._transfers.call(lambda: 0)
+
+    def flush(self) -> int:
+        return self._transfers.call(lambda: 0)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def first_of(
+    found: NotFinite,
+    plan: Plan,
+    problem: Problem,
+    kernel: Kernel | DeviceKernel,
+    site: Site[Any],
+    stores: Mapping[StoreKey, Store],
+    seams: Mapping[SeamKey, Store],
+    transfers: Transfers,
+) -> Place | None:
+    """The first value that is not finite, its step counted from the state 0 of ``plan``.
+
+    Reads what the last good state is made of, and writes to seams alone. Takes as long as the
+    sweeps from there to the one in which such a value was seen. None where it is not seen again:
+    then the machine did not compute the same twice.
+    """
+    begin = plan.sweeps_until(found.state)
+    done = sum(plan.depths[:begin])
+    again = replace(
+        plan,
+        depths=plan.depths[begin : found.sweep + 1],
+        begin_part=0,
+        begin_planes=0,
+        commit_planes=0,
+        commit_sweeps=0,
+    )
+    rest = problem.after(done)
+    names = tuple(field.name for field in problem.stencil.fields)
+    watch = Watch(again, names, every_step=True)
+    places: dict[StoreKey, Store] = {}
+    for field, level, parity in stores:
+        store = stores[field, level, parity]
+        state = (parity + found.state) % 2
+        if (field, level, 1) not in stores:  # a coefficient
+            places[field, level, 0] = store
+        else:
+            places[field, level, state] = store if state == 0 else _Dropping(store, transfers)
+    stream(
+        again,
+        site.updates(again, replace(kernel.after(rest), watch=watch)),
+        site.window,
+        site.reach(places),
+        site.transfers,
+        lambda point: None,
+        seams=site.reach(seams),
+    )
+    site.settle()
+    first = watch.first
+    return None if first is None else replace(first, step=done + first.step)

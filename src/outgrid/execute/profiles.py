@@ -1,0 +1,48 @@
+"""Profiles as the tables that a kernel reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.stencil.problem import Problem
+
+MARGIN = 128  # cells, more than a block of vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """The profiles of a problem, in the order of its stencil, and their addresses.
+
+    Each goes on with its last number for some vectors: rows are computed in whole ones.
+    """
+
+    values: tuple[NDArray[np.generic], ...] = ()
+    addresses: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, problem: Problem) -> Profiles:
+        """Rounded to the dtype of the problem.
+
+        Where the first planes come round again, so does a profile along them.
+        """
+        turns = [1 + (axis == 0 and problem.edges.periodic(0)) for axis in range(problem.ndim)]
+        values = tuple(
+            np.pad(
+                np.tile(problem.profile_values(each.name), turns[each.axis]),
+                (0, MARGIN),
+                mode="edge",
+            )
+            for each in problem.stencil.profiles
+        )
+        return cls(values, np.array([each.ctypes.data for each in values], dtype=np.int64))
+
+    @property
+    def address(self) -> int | None:
+        """Where the addresses stand; None where there are no profiles."""
+        return None if self.addresses is None else self.addresses.ctypes.data
+
+
+NO_PROFILES = Profiles()

@@ -1,0 +1,150 @@
+"""Snapshots as the table that a kernel reads, and the files that it writes them to.
+
+Rows of a snapshot are written by plain calls, from the tile that has just been computed: the page
+cache holds them, and not the memory of the process, and the system writes them when it likes. What
+a sweep repeats after a crash, or a halo computes twice, writes the same bytes again.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.errors import StoreError
+from outgrid.stencil.problem import Problem
+from outgrid.stencil.snapshot import snapshot_names
+from outgrid.storage.npy import HEADER_BYTES, header_bytes, read_header
+
+SNAPSHOT_NUMBERS = 14  # of one snapshot in the table
+
+
+@dataclass(slots=True)
+class Snapshots:
+    """The open files of a run's snapshots, of the steps that this process has to make.
+
+    ``table`` has a row for each: the generated ``struct Snapshot``. ``failure`` is where a kernel
+    leaves the error number of a write.
+    """
+
+    paths: tuple[Path, ...]
+    files: list[int]
+    table: NDArray[np.int64]
+    failure: NDArray[np.int64]
+
+    @classmethod
+    def open(cls, out: Path, whole: Problem, steps_done: int) -> Snapshots:
+        """The files that `reserve` made in ``out``, to go on with after ``steps_done`` steps."""
+        names = snapshot_names(len(whole.snapshots))
+        rows: list[tuple[int, ...]] = []
+        found = cls(
+            tuple(out / name for name in names),
+            [],
+            np.zeros((len(names), SNAPSHOT_NUMBERS), np.int64),
+            np.zeros(1, np.int64),
+        )
+        fields = [each.name for each in whole.stencil.fields]
+        for path, snapshot in zip(found.paths, whole.snapshots, strict=True):
+            try:
+                found.files.append(_opened(path, snapshot.shape(whole.shape, whole.steps), whole))
+            except BaseException:
+                found.close()
+                raise
+            rest = snapshot.after(steps_done)
+            cells = rest.cells(whole.shape)
+            z, y, x = cells if whole.ndim == 3 else (cells[0], range(1), cells[1])
+            before = snapshot.taken(steps_done) * snapshot.frame_bytes(
+                whole.shape, whole.item_bytes
+            )
+            number = fields.index(rest.field)
+            row = [number, found.files[-1], rest.begin, rest.every, HEADER_BYTES + before]
+            rows.append((*row, *(n for axis in (z, y, x) for n in _numbers(axis))))
+        found.table[...] = np.array(rows, np.int64).reshape(found.table.shape)
+        return found
+
+    def check(self) -> None:
+        """Raise StoreError where a kernel could not write."""
+        failed = int(self.failure[0])
+        if failed:
+            where = self.paths[0] if len(self.paths) == 1 else self.paths[0].parent
+            raise StoreError("cannot write a snapshot", path=where, errno=failed)
+
+    def sync(self) -> None:
+        """Wait until all that was written is durable."""
+        for file, path in zip(self.files, self.paths, strict=True):
+            try:
+                os.fdatasync(file)
+            except OSError as error:
+                raise StoreError("cannot write", path=path, errno=error.errno) from error
+
+    def close(self) -> None:
+        """Let go of the files."""
+        while self.files:
+            os.close(self.files.pop())
+
+
+def reserve(out: Path, whole: Problem) -> None:
+    """Make the files of all snapshots, and set their space aside. Raises StoreError."""
+    for name, snapshot in zip(snapshot_names(len(whole.snapshots)), whole.snapshots, strict=True):
+        path = _partial(out / name)
+        shape = snapshot.shape(whole.shape, whole.steps)
+        head = header_bytes(shape, whole.dtype)
+        nbytes = HEADER_BYTES + shape[0] * snapshot.frame_bytes(whole.shape, whole.item_bytes)
+        try:
+            with path.open("xb") as file:
+                file.write(head)
+                file.flush()
+                os.posix_fallocate(file.fileno(), 0, nbytes)
+        except OSError as error:
+            raise StoreError(
+                "cannot reserve space for a snapshot", path=path, errno=error.errno
+            ) from error
+
+
+def place(out: Path, whole: Problem) -> None:
+    """Leave the snapshots of a finished run under their names, cut to those that were taken.
+
+    A run that was cut off here has placed some.
+    """
+    for name, snapshot in zip(snapshot_names(len(whole.snapshots)), whole.snapshots, strict=True):
+        path, shape = _partial(out / name), snapshot.shape(whole.shape, whole.steps)
+        if not path.exists():
+            continue
+        try:
+            with path.open("r+b") as file:
+                file.write(header_bytes(shape, whole.dtype))
+                file.truncate(HEADER_BYTES + math.prod(shape) * whole.item_bytes)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(path, out / name)
+        except OSError as error:
+            raise StoreError("cannot write", path=path, errno=error.errno) from error
+
+
+def _opened(path: Path, shape: tuple[int, ...], whole: Problem) -> int:
+    """The file of a snapshot: complete in an earlier process that was cut off, or still to be."""
+    path = _partial(path) if _partial(path).exists() else path
+    head = read_header(path)
+    if (head.shape, head.dtype, head.data_offset) != (shape, whole.dtype, HEADER_BYTES):
+        raise StoreError(
+            f"it holds {head.dtype} of shape {head.shape}, the snapshots of the run are "
+            f"{whole.dtype} of shape {shape}",
+            path=path,
+        )
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise StoreError("cannot open", path=path, errno=error.errno) from error
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
+def _numbers(cells: range) -> tuple[int, int, int]:
+    """First, end and step of the indices along an axis."""
+    return cells.start, cells.stop, cells.step

@@ -1,0 +1,136 @@
+"""Watching for values that are no finite numbers, in a run that begins without any.
+
+What a sweep leaves is looked at by its kernel, in the tile where it was made, while it is in a
+cache: no state that holds such a value is ever said to be there. Values within a sweep that are
+gone at its end, as a condition may have it, are not noticed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from outgrid.plan.model import Plan
+from outgrid.plan.trip import Trip
+
+NOWHERE = np.iinfo(np.int64).max
+# A grid that stays in memory is looked at about every so many steps, and where they lead to a
+# state: a sweep of few steps would be held up by more than it is worth.
+RESIDENT_STEPS = 64
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where a value is not finite: ``step`` counts from 1, on from the plan's state 0.
+
+    Places are ordered as they are made: by step, stage and cell.
+    """
+
+    step: int
+    stage: int
+    cell: tuple[int, ...]
+    field: str
+    nan: bool
+    sweep: int
+
+    def words(self, done: int, steps: int) -> str:
+        """What happened, in a run of ``steps`` steps of which ``done`` came before the plan."""
+        what = "NaN" if self.nan else "infinite"
+        axes = "z, y, x" if len(self.cell) == 3 else "y, x"
+        return (
+            f"{self.field} became {what} in step {done + self.step} of {steps}, first in cell "
+            f"({axes}) = {self.cell}"
+        )
+
+
+class NotFinite(Exception):  # noqa: N818 - it is told as an ExecutionError
+    """A run has to end: sweep ``sweep`` made what is not finite, ``state`` is the last without."""
+
+    def __init__(self, sweep: int, state: int) -> None:
+        super().__init__(sweep, state)
+        self.sweep, self.state = sweep, state
+
+
+class Watch:
+    """Where to look, and what was seen: of ``fields``, in the order of the kernel.
+
+    With ``every_step`` all steps are looked at, else those that stay when their sweep has ended.
+    The run may end after ``ends`` sweeps.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        fields: tuple[str, ...],
+        *,
+        every_step: bool = False,
+        ends: frozenset[int] = frozenset(),
+    ) -> None:
+        self._plan, self._fields, self._every_step = plan, fields, every_step
+        self._ends = ends.union(plan.kept)
+        self._levels = -min((departure.level for departure in plan.departures), default=0)
+        self._state = 0
+        self.first: Place | None = None
+
+    def level(self, trip: Trip) -> int:
+        """The first level of a trip that is looked at; 0 for none."""
+        if self._every_step:
+            return 1
+        done = sum(self._plan.depths[: trip.sweep])
+        due = done // RESIDENT_STEPS < (done + trip.depth) // RESIDENT_STEPS
+        looks = trip.sweep + 1 in self._ends or due
+        return max(1, trip.depth - self._levels) if looks else 0
+
+    def note(self, trip: Trip, place: int) -> None:
+        """Take down a place as the kernel counts it. Raises NotFinite if the run has to end."""
+        if place == NOWHERE:
+            return
+        found = self._place(trip, place)
+        if self.first is None or found < self.first:
+            self.first = found
+        self._end_after(self._state)
+
+    def check(self, state: int) -> None:
+        """Raise NotFinite where ``state``, of which something is about to be kept, is spoilt."""
+        if self.first is not None and state > self._sound:
+            raise NotFinite(self.first.sweep, self._sound)
+
+    def kept(self, state: int) -> None:
+        """All of ``state`` is kept. Raises NotFinite where it is the last one to be."""
+        self._state = state
+        self._end_after(state)
+
+    def end(self, plan: Plan) -> None:
+        """Look no further than the last sweep of ``plan``, which is the end of the run."""
+        self._plan = plan
+        if self.first is not None and self.first.sweep >= plan.sweeps:
+            self.first = None
+
+    def _end_after(self, state: int) -> None:
+        if self.first is not None and not self._every_step and state >= self._sound:
+            raise NotFinite(self.first.sweep, state)
+
+    @property
+    def _sound(self) -> int:
+        """The last state that was made before what was seen."""
+        sweep = math.inf if self.first is None else self.first.sweep
+        return sum(end <= sweep for end in self._plan.kept)
+
+    def _place(self, trip: Trip, place: int) -> Place:
+        plan = self._plan
+        place, nan = divmod(place, 2)
+        place, field = divmod(place, len(self._fields))
+        place, x = divmod(place, plan.shape[-1])
+        place, y = divmod(place, plan.layout.rows)
+        place, z = divmod(place, plan.extent(trip))
+        level, stage = divmod(place, len(plan.shifts))
+        return Place(
+            step=sum(plan.depths[: trip.sweep]) + level + 1,
+            stage=stage,
+            cell=(z, y, x) if len(plan.shape) == 3 else (z, x),
+            field=self._fields[field],
+            nan=bool(nan),
+            sweep=trip.sweep,
+        )

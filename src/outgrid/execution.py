@@ -1,0 +1,506 @@
+"""One run: its files, its sweeps, what is durable of it, and its record."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from outgrid.comm import Comm, Serial
+from outgrid.config import COPIED_TIERS, RunOptions
+from outgrid.errors import ExecutionError, Stopped, StoreError
+from outgrid.execute.account import Account
+from outgrid.execute.borrowed import Borrowed
+from outgrid.execute.device import DeviceKernel
+from outgrid.execute.export import export
+from outgrid.execute.files import Files
+from outgrid.execute.fill import fill
+from outgrid.execute.kernel import Kernel
+from outgrid.execute.origin import first_of
+from outgrid.execute.places import describe
+from outgrid.execute.preview import PREVIEW_NAME, Preview
+from outgrid.execute.site import Site
+from outgrid.execute.snapshots import Snapshots, place, reserve
+from outgrid.execute.space import reserve_results
+from outgrid.execute.state import Manifest, RunFolder, at_start_of_sweep
+from outgrid.execute.stop import Stop
+from outgrid.execute.streaming import Progress, SeamKey, StoreKey, stream
+from outgrid.execute.watch import NotFinite, Watch
+from outgrid.machine import Machine
+from outgrid.plan.ending import ended
+from outgrid.plan.instruction import Point
+from outgrid.plan.model import Arrival, Plan
+from outgrid.record import CUT_OFF, FINISHED, Part, Record, combine, write_record
+from outgrid.result import Result
+from outgrid.stencil.problem import Problem
+from outgrid.stencil.snapshot import snapshot_names
+from outgrid.storage import Joined, Store, Transfers
+from outgrid.storage.sums import sums_digest
+from outgrid.version import __version__
+
+__all__ = ["Execution", "Observer", "open_transfers"]
+
+Observer = Callable[[Progress], None]
+
+
+class Execution:
+    """One run, or what one of its ranks does, from filled stores to a record.
+
+    ``done`` are steps made before the first state of this process.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: RunOptions,
+        machine: Machine,
+        chosen: Plan,
+        folder: RunFolder,
+        transfers: Transfers,
+        manifest: Manifest | None = None,
+        comm: Comm | None = None,
+        done: int | None = None,
+        whole: Problem | None = None,
+        remote: Borrowed | None = None,
+    ) -> None:
+        self.problem, self.comm = problem, comm or Serial()
+        self.options, self.machine, self.plan = options, machine, chosen
+        self.folder, self.transfers = folder, transfers
+        self.manifest = manifest or Manifest(
+            version=__version__,
+            run=uuid.uuid4().hex,
+            problem=(whole or problem).to_dict(),
+            folder=folder.relative_scratch(),
+            files=folder.working_names(chosen.arrivals, chosen.seams),
+            results=(
+                *folder.result_names(chosen.arrivals),
+                *snapshot_names(len(problem.snapshots)),
+            ),
+            steps_done=-1,
+            parity=0,
+            durable=chosen.outlives,
+            exported=chosen.outlives and folder.spread is None,
+            spread=folder.spread,
+            first=chosen.stored.start,
+            first_row=chosen.stored_rows.start,
+        )
+        self.remote = remote
+        if remote is not None:
+            remote.take(chosen)
+        self.before = self.manifest  # where this process found the run
+        self.parity = self.before.parity
+        self.done = max(0, self.before.steps_done) if done is None else done
+        self.files = Files(folder, chosen, options, transfers, remote)
+        self.account = Account(problem, chosen, transfers, self.before, self.done)
+        self.preview: Preview | None = None
+        self.kernel: Kernel | DeviceKernel | None = None
+        self.site: Site[Any] | None = None
+        self.finite = self.before.finite
+        self.watch: Watch | None = None
+        self.snapshots: Snapshots | None = None
+        self.earlier: np.ndarray | None = None  # seen in the steps before this process
+        self.ended = self.before.ended
+
+    def begin(self) -> dict[StoreKey, Store]:
+        """Say what is going to be made, and make and reserve the files of all levels."""
+        self.folder.create(self.manifest)
+        reserve_results(self.plan, self.folder)
+        reserve(self.folder.out, self.problem)
+        return self.files.make(self.parity, self.manifest.exported)
+
+    def open_stores(self) -> dict[StoreKey, Store]:
+        """Open the files that an earlier run made."""
+        self.files.remove_seams(self.manifest.files)
+        return self.files.open(self.parity, self.manifest.exported)
+
+    def fill(
+        self,
+        stores: dict[StoreKey, Store],
+        given: dict[str, Joined] | None = None,
+    ) -> None:
+        """Bring in the initial values, or those ``given`` in files, and commit state 0."""
+        begin = time.perf_counter()
+        if self.options.preview and self.plan.departures:
+            path = self.folder.out / PREVIEW_NAME
+            self.preview = Preview(self.plan, path, self.options.preview)
+
+        def store_of(arrival: Arrival) -> Store:
+            return stores[arrival.field, arrival.level, 0]
+
+        seen = self.preview.initial if self.preview else None
+        held = self.plan.held(self.plan.depth)
+        filled = fill(self.problem, self.plan.arrivals, store_of, self.transfers, seen, held, given)
+        for store in {id(store): store for store in stores.values()}.values():
+            store.flush()
+        self.transfers.drain()
+        self.finite = all(self.comm.share(filled.finite))
+        self.account.fill_ended(filled, time.perf_counter() - begin)
+        self._commit(Point(0))
+
+    def sweep(
+        self,
+        stores: dict[StoreKey, Store],
+        kernel: Kernel | DeviceKernel,
+        progress: Observer | None,
+        stop: Stop,
+    ) -> Result:
+        """Carry the grid through all sweeps, put the results in place and write the record."""
+        self.carry(stores, kernel, progress, stop)
+        self._place_observed()
+        place(self.folder.out, self.whole)
+        fields = self.place()
+        record = self._record(fields)
+        write_record(record, self.folder.out)
+        self.folder.abandon(self.manifest)
+        return Result(self.folder.out, record)
+
+    def place(self) -> dict[str, str]:
+        """Put the results in place; their files by name."""
+        parity = (len(self.plan.kept) + self.parity) % 2
+        return self.folder.place_results(self.plan.arrivals, parity)
+
+    def carry(
+        self,
+        stores: dict[StoreKey, Store],
+        kernel: Kernel | DeviceKernel,
+        progress: Observer | None,
+        stop: Stop,
+    ) -> None:
+        """Make all steps."""
+        if self.problem.snapshots and self.problem.steps:
+            self.snapshots = Snapshots.open(self.folder.out, self.whole, self.done)
+            kernel = replace(kernel, snapshots=self.snapshots)
+        self.kernel = kernel
+        seen = self.folder.read_samples() if self._observes else None
+        if seen is not None:
+            self.earlier = seen[: self.done]
+            rest = seen[self.done : self.done + self.problem.steps]
+            for table, first in self._tables:
+                table[...] = rest[:, first : first + table.shape[1]]
+        begin = time.perf_counter()
+        self.site = site = self._place(kernel)
+        self.account.window_seconds = time.perf_counter() - begin
+        self.account.device, self.account.copied = kernel.device_name, site.copied_bytes
+        self.finite = self.finite and self.options.watch
+        ends = self._ends
+        self.watch = Watch(self.plan, self._names, ends=ends) if self.finite else None
+        seams: dict[SeamKey, Store] = {}
+        leaving = self.preview.leaving if self.preview else None
+        stop.listening = True
+        try:
+            seams = self.files.seams()
+            stream(
+                self.plan,
+                site.updates(self.plan, replace(kernel, watch=self.watch)),
+                site.window,
+                site.reach(stores),
+                site.transfers,
+                self._commit,
+                progress,
+                leaving,
+                tally=self.account.tally,
+                stop=stop,
+                seams=site.reach(seams),
+                comm=self.comm,
+                until=self._ending if ends else None,
+            )
+            site.settle()
+            site.release()  # after an error, frames of its traceback may still look at it
+            self._export(stores)
+            if self.snapshots is not None:
+                self.snapshots.sync()
+        except Stopped as stopped:
+            raise self._stopped(str(stopped)) from None
+        except NotFinite as found:
+            stop.listening = False
+            kernel = replace(kernel, snapshots=None)  # what is repeated is only looked at
+            raise self._not_finite(found, kernel, site, stores, seams) from None
+        finally:
+            self.close()
+            stop.listening = False
+
+    @property
+    def whole(self) -> Problem:
+        """All steps that the run makes, those of processes before this one included."""
+        whole = Problem.from_dict(self.manifest.problem)
+        return whole.ending(self.done + self.problem.steps) if self.ended else whole
+
+    @property
+    def _ends(self) -> frozenset[int]:
+        """After how many sweeps the run may end early."""
+        until = self.problem.until
+        if until is None:
+            return frozenset()
+        steps = enumerate(accumulate(self.plan.depths[:-1]), start=1)
+        return frozenset(sweeps for sweeps, made in steps if until.looks(made))
+
+    def _ending(self, sweeps: int) -> Plan | None:
+        """The plan to end with if the run ends after so many sweeps, which are computed."""
+        until, steps = self.problem.until, sum(self.plan.depths[:sweeps])
+        if until is None or not until.looks(steps):
+            return None
+        value = self._reduced(until.reduction, sweeps)[self.done + steps - 1]
+        if not until.holds(value):
+            return None
+        self.ended = until.words(self.done + steps, value)
+        self.problem = self.problem.ending(steps)
+        self.plan = ended(self.plan, self.problem, sweeps)
+        self.account.end(self.problem, self.plan)
+        for observer in (self.watch, self.preview):
+            if observer is not None:
+                observer.end(self.plan)
+        return self.plan
+
+    def _reduced(self, name: str, sweeps: int) -> np.ndarray:
+        """A reduction in all steps of the run, once so many sweeps are computed."""
+        if self.kernel is not None and self.kernel.reductions is not None:
+            self.kernel.reductions.settle(sweeps)
+        names = [each.name for each in self.problem.stencil.reductions]
+        return self.observed()[:, names.index(name) - len(names)]
+
+    @property
+    def _how_it_ended(self) -> str:
+        """What was seen last of a condition to end by, early or after all steps."""
+        until, steps = self.whole.until, self.done + self.problem.steps
+        if self.ended or until is None or steps < until.begin:
+            return self.ended
+        last = steps - (steps - until.begin) % until.every
+        value = self._reduced(until.reduction, self.plan.sweeps)[last - 1]
+        return until.words(last, value)
+
+    def _place(self, kernel: Kernel | DeviceKernel) -> Site[Any]:
+        """Where the kernel updates planes."""
+        return kernel.site(self.plan, self.files.ring, self.transfers)
+
+    def _export(self, stores: dict[StoreKey, Store]) -> None:
+        """Leave what is no file in files, and say so: from here on they are there."""
+        if self.manifest.exported:
+            return
+        begin, parity = time.perf_counter(), len(self.plan.kept) % 2
+        self.parity = parity  # with which the last state is that of parity 0, as its copies are
+        for (field, level), file in self.files.leaving.items():
+            export(stores[field, level, parity], file, self.transfers)
+            self.account.exported_bytes += self.problem.field_bytes
+        self.account.export_seconds = time.perf_counter() - begin
+        self.manifest = msgspec.structs.replace(self.manifest, durable=True, exported=True)
+        self._commit(Point(len(self.plan.kept)))
+
+    def _commit(self, point: Point) -> None:
+        """Say durably that everything up to ``point`` of this process's sweeps is there."""
+        if self.site is not None:
+            self.site.settle()
+        if self.watch is not None:
+            self.watch.check(point.begun)
+        if self.manifest.durable:
+            self._keep(point)
+        if self.watch is not None:
+            self.watch.kept(point.state)
+
+    def _keep(self, point: Point) -> None:
+        sweeps = self.plan.sweeps_until(point.state)
+        steps = self.done + sum(self.plan.depths[:sweeps])
+        part = self._part(steps, self.account.share(point), CUT_OFF)
+        within = point.begun > point.state
+        self._keep_samples(sweeps)
+        if self.snapshots is not None:
+            self.snapshots.sync()
+        self.manifest = msgspec.structs.replace(
+            self.manifest,
+            steps_done=steps,
+            parity=(point.state + self.parity) % 2,
+            depth=self.plan.depths[sweeps] if within else 0,
+            part=point.part,
+            planes=point.planes,
+            cut=self.plan.cut if within else (),
+            parts=(*self.before.parts, part),
+            finite=self.finite,
+            ended=self.ended if point.state == len(self.plan.kept) else "",
+        )
+        self.folder.write_manifest(self.manifest)
+
+    @property
+    def _observes(self) -> bool:
+        """Whether steps leave anything beside fields: traces, or reductions."""
+        return bool(self.problem.receivers or self.problem.stencil.reductions)
+
+    @property
+    def _tables(self) -> list[tuple[np.ndarray, int]]:
+        """What is seen in each step of this process, and the column of all that it begins with."""
+        kernel, found = self.kernel, list[tuple[np.ndarray, int]]()
+        if kernel is not None and kernel.points is not None:
+            found.append((kernel.points.samples, 0))
+        if kernel is not None and kernel.reductions is not None:
+            found.append((kernel.reductions.values, sum(table.shape[1] for table, _ in found)))
+        return found
+
+    def observed(self) -> np.ndarray:
+        """What was seen in all steps of the run; rows of steps to come are 0."""
+        seen = np.hstack([table for table, _ in self._tables])
+        return seen if self.earlier is None else np.vstack([self.earlier, seen])
+
+    def _keep_samples(self, sweeps: int) -> None:
+        """Write what was seen so far, for a resume to go on with; ``sweeps`` are complete.
+
+        A resume in mid-sweep does not come by the planes that were durable, so what receivers saw
+        there in steps that are not complete is kept as well.
+        """
+        if self.kernel is not None and self.kernel.reductions is not None:
+            self.kernel.reductions.settle(sweeps)
+        if self.kernel is not None and self._observes:
+            self.folder.write_samples(self.observed())
+
+    def _place_observed(self) -> None:
+        """Leave traces and reductions in files of their own."""
+        if self.kernel is None or not self._observes:
+            return
+        if self.kernel.reductions is not None:
+            self.kernel.reductions.settle(self.plan.sweeps)
+        seen, points = self.observed()[: self.done + self.problem.steps], self.kernel.points
+        if points is not None and self.problem.receivers:
+            self.folder.place_traces(seen[:, : len(points.sampled)] @ points.weights)
+        names = [each.name for each in self.problem.stencil.reductions]
+        if names:
+            found = np.zeros(len(seen), [(name, np.float64) for name in names])
+            for name, column in zip(names, seen[:, -len(names) :].T, strict=True):
+                found[name] = column
+            self.folder.place_reductions(found)
+
+    def close(self) -> None:
+        """Let go of all files, after the transfers under way have ended."""
+        (self.transfers if self.site is None else self.site).close()
+        self.files.close()
+        if self.snapshots is not None:
+            self.snapshots.close()
+
+    def _note_end(self, how: str) -> bool:
+        """Note in the manifest how this process ended; False where nothing is left of the run."""
+        if not self.manifest.durable:
+            self.folder.abandon(self.manifest)
+            return False
+        if len(self.manifest.parts) > len(self.before.parts):
+            last = msgspec.structs.replace(self.manifest.parts[-1], ended=how)
+            parts = (*self.manifest.parts[:-1], last)
+            self.manifest = msgspec.structs.replace(self.manifest, parts=parts)
+            self.folder.write_manifest(self.manifest)
+        return True
+
+    def _nothing_left(self, how: str) -> ExecutionError:
+        return ExecutionError(f"{how}; on tier {self.plan.tier} nothing of the run is left")
+
+    def _stopped(self, how: str) -> Stopped | ExecutionError:
+        """How the run was stopped, and how to go on."""
+        if not self._note_end(how):
+            return self._nothing_left(how)
+        return Stopped(f"{how}; {self._what_is_durable} and outgrid resume {self.out} continues")
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.problem.stencil.fields)
+
+    @property
+    def out(self) -> Path:
+        """The folder of the run; that of one of several ranks lies in it."""
+        whole = self.options.out if self.plan.subgrid is not None else None
+        return whole or self.folder.out
+
+    @property
+    def _what_is_durable(self) -> str:
+        found, words = self.manifest, list[str]()
+        if found.part:
+            parts = "blocks" if self.plan.blocks is not None else "strips"
+            words.append(f"{found.part} of {self.plan.parts(found.depth)} {parts}")
+        if found.planes:
+            words.append(f"{found.planes} of {self.plan.planes} planes")
+        within = f" and {', '.join(words)} of the next sweep" if words else ""
+        return f"{found.steps_done} of {found.problem['steps']} steps{within} are durable"
+
+    def _not_finite(
+        self,
+        found: NotFinite,
+        kernel: Kernel | DeviceKernel,
+        site: Site[Any],
+        stores: dict[StoreKey, Store],
+        seams: dict[SeamKey, Store],
+    ) -> ExecutionError:
+        """Find the first value that is not finite, and say where it was and what is left."""
+        site.transfers.drain()
+        if self.plan.seams and (self.manifest.part or self.manifest.planes):
+            # What is repeated writes to the seams that a restart within the sweep would read.
+            self.manifest = at_start_of_sweep(self.manifest)
+            self.folder.write_manifest(self.manifest)
+        first = first_of(
+            found, self.plan, self.problem, kernel, site, stores, seams, self.transfers
+        )
+        if first is None:
+            how = (
+                f"a value became NaN or infinite in sweep {found.sweep}, but not when that was "
+                "repeated: memory or processor of this machine are at fault"
+            )
+        else:
+            how = first.words(self.done, self.manifest.problem["steps"])
+        if not self._note_end(how):
+            return self._nothing_left(how)
+        return ExecutionError(
+            f"{how}; {self._what_is_durable}, all of them finite, in {self.folder.scratch}; "
+            f"outgrid resume {self.out} --set watch=false goes on regardless"
+        )
+
+    def _part(self, steps: int, share: Fraction, ended: str) -> Part:
+        limit, fallbacks = self.options.memory_bytes, self.files.fallbacks
+        return self.account.part(steps, share, ended, limit, fallbacks)
+
+    def parts(self) -> tuple[Part, ...]:
+        """What all processes did for the run, this one included, at its end."""
+        steps = self.done + self.problem.steps
+        return (*self.before.parts, self._part(steps, Fraction(1), FINISHED))
+
+    def _record(self, fields: dict[str, str]) -> Record:
+        parts = self.parts()
+        return Record(
+            version=__version__,
+            started=parts[0].started,
+            problem=self.manifest.problem,
+            plan=self.plan.to_dict(),
+            machine=self.machine.to_dict(),
+            measured=combine(parts),
+            fields=fields,
+            preview=PREVIEW_NAME if self.preview else None,
+            warnings=(
+                *self.account.filled.warnings,
+                *self.account.beyond(self.options.memory_bytes),
+            ),
+            parts=parts,
+            ended=self._how_it_ended,
+            spread=describe(self.folder.spread) if self.folder.spread is not None else "",
+            checksums={name: sums_digest(self.folder.out / file) for name, file in fields.items()},
+        )
+
+
+def open_transfers(chosen: Plan, options: RunOptions) -> Transfers:
+    staging: dict[str, Any] = (
+        {"staging_bytes": chosen.transfer_bytes} if chosen.transfer_bytes else {}
+    )
+    copied = chosen.store_tier in COPIED_TIERS
+    transfers = Transfers(
+        "threads" if copied else options.engine,
+        depth=options.queue_depth,
+        request_bytes=options.request_bytes,
+        **staging,
+    )
+    wanted = {"io_uring", "aio", "threads"} & set(options.require)
+    if wanted and transfers.engine not in wanted:
+        taken = transfers.engine
+        transfers.close()
+        raise StoreError(
+            f"the run requires {' or '.join(sorted(wanted))}, but the engine is {taken}; "
+            + ("; ".join(transfers.refusals) or f"ask for it with engine = {sorted(wanted)[0]!r}")
+        )
+    return transfers

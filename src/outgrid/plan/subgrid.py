@@ -1,0 +1,188 @@
+"""Subgrids: the planes and rows that each rank of a run owns, and what it holds around them.
+
+A rank makes all steps of a sweep without hearing from its neighbours: along each axis that is cut
+it holds ``per_step`` cells for each step of the sweep beyond every end at which the grid goes on,
+and the cells that it updates shrink towards those that it owns,
+
+    level t of a sweep of T steps:  [low - per_step*(T - t), high + per_step*(T - t))
+
+so the cells of the halo are computed by both ranks. What others need of the next state is sent
+as soon as it is final; a sweep never waits for a message of its own.
+
+Who sends what follows from one rule for faces, edges and parts thinner than a halo: a rank receives
+what it holds and another one owns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise, product
+from typing import Any
+
+from outgrid.plan.skew import Halo
+from outgrid.plan.trip import Span, clip
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Rows of planes."""
+
+    planes: range
+    rows: range
+
+    @property
+    def count(self) -> int:
+        """Rows of all planes together."""
+        return len(self.planes) * len(self.rows)
+
+    def holds(self, planes: Any, rows: Any) -> Any:
+        """Whether cells lie in it, for arrays of their planes and rows."""
+        inside = (planes >= self.planes.start) & (planes < self.planes.stop)
+        return inside & (rows >= self.rows.start) & (rows < self.rows.stop)
+
+    def common(self, other: Box) -> Box:
+        """What lies in both."""
+        return Box(_common(self.planes, other.planes), _common(self.rows, other.rows))
+
+
+def _common(one: range, other: range) -> range:
+    low = max(one.start, other.start)
+    return range(low, max(low, min(one.stop, other.stop)))
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """What a rank sends to ``peer`` and receives from it between two sweeps."""
+
+    peer: int
+    sent: Box
+    received: Box
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Cells [low, high) of an axis of ``extent`` cells, and what is held ``beyond`` them."""
+
+    low: int
+    high: int
+    extent: int
+    beyond: Halo
+
+    @property
+    def owned(self) -> range:
+        """The cells that no other rank owns."""
+        return range(self.low, self.high)
+
+    def halo(self, depth: int) -> int:
+        """Cells needed beyond an end at which the grid goes on, for a sweep of ``depth`` steps."""
+        return self.beyond.per_step * depth + self.beyond.margin
+
+    def held(self, depth: int) -> range:
+        """The cells that a sweep of ``depth`` steps begins with."""
+        halo = self.halo(depth)
+        return clip(self._below(halo), self._above(halo), self.extent)
+
+    def span(self, depth: int) -> Span:
+        """What the stages of each step of a sweep cover; the last one shrinks to what is owned."""
+        each = self.beyond.per_step
+        rise = each if self.low > 0 else 0
+        fall = each if self.high < self.extent else 0
+        low, high = self._below(each * depth), self._above(each * depth)
+        below = tuple(-cells for cells in self.beyond.below)
+        return Span(low, high, rise, -fall, below, self.beyond.above)
+
+    def _below(self, halo: int) -> int:
+        return self.low - halo if self.low > 0 else 0
+
+    def _above(self, halo: int) -> int:
+        return self.high + halo if self.high < self.extent else self.extent
+
+
+@dataclass(frozen=True, slots=True)
+class Subgrid:
+    """The part of a grid that ``rank`` owns where it is cut at ``plane_bounds`` and ``row_bounds``.
+
+    Both begin with 0 and end with the extent of their axis. Ranks are numbered along the rows
+    first. ``beyond`` and ``row_beyond`` say what a rank holds where the grid goes on.
+    """
+
+    rank: int
+    plane_bounds: tuple[int, ...]
+    row_bounds: tuple[int, ...]
+    beyond: Halo
+    row_beyond: Halo
+
+    @property
+    def cut(self) -> tuple[int, int]:
+        """Into how many parts planes and rows are cut."""
+        return len(self.plane_bounds) - 1, len(self.row_bounds) - 1
+
+    @property
+    def ranks(self) -> int:
+        """All ranks together."""
+        along, across = self.cut
+        return along * across
+
+    @property
+    def planes(self) -> Interval:
+        """Its planes."""
+        return self._interval(self.plane_bounds, self.rank // self.cut[1], self.beyond)
+
+    @property
+    def rows(self) -> Interval:
+        """Its rows of each plane."""
+        return self._interval(self.row_bounds, self.rank % self.cut[1], self.row_beyond)
+
+    @property
+    def owned(self) -> Box:
+        """What no other rank owns."""
+        return Box(self.planes.owned, self.rows.owned)
+
+    def held(self, depth: int) -> Box:
+        """What a sweep of ``depth`` steps begins with."""
+        return Box(self.planes.held(depth), self.rows.held(depth))
+
+    def of(self, rank: int) -> Subgrid:
+        """The part of another rank."""
+        return Subgrid(rank, self.plane_bounds, self.row_bounds, self.beyond, self.row_beyond)
+
+    def exchanged(self, depth: int) -> Iterator[Exchanged]:
+        """What goes between ranks before a sweep of ``depth`` steps, by their numbers."""
+        mine, held = self.owned, self.held(depth)
+        along = _within(self.plane_bounds, held.planes)
+        across = _within(self.row_bounds, held.rows)
+        for plane, row in product(along, across):
+            rank = plane * self.cut[1] + row
+            if rank != self.rank:
+                other = self.of(rank)
+                found = Exchanged(rank, other.held(depth).common(mine), held.common(other.owned))
+                if found.sent.count or found.received.count:
+                    yield found
+
+    @staticmethod
+    def _interval(bounds: tuple[int, ...], index: int, beyond: Halo) -> Interval:
+        return Interval(bounds[index], bounds[index + 1], bounds[-1], beyond)
+
+
+def _within(bounds: Sequence[int], cells: range) -> Iterator[int]:
+    """The numbers of the intervals that have a part of ``cells``."""
+    for index, (low, high) in enumerate(pairwise(bounds)):
+        if low < cells.stop and high > cells.start:
+            yield index
+
+
+def balanced(extent: int, parts: int, halo: Halo, depth: int = 1) -> tuple[int, ...]:
+    """Bounds of ``parts`` intervals of an axis of ``extent`` cells, with as much to do for all.
+
+    Sweeps have ``depth`` steps. A part at an end of the grid computes one halo less, so it owns
+    more.
+    """
+    redundant = halo.per_step * (depth - 1) / 2
+    ends = [(part > 0) + (part + 1 < parts) for part in range(parts)]
+    every = (extent + redundant * sum(ends)) / parts
+    shares = [every - redundant * each for each in ends]
+    if min(shares) < 1:
+        shares = [extent / parts] * parts
+    inside = [int(total + 0.5) for total in accumulate(shares)][:-1]
+    return (0, *inside, extent)

@@ -1,0 +1,49 @@
+"""Where the time of each rank went, as stacked bars. matplotlib is imported when they are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from outgrid.errors import UsageError
+from outgrid.record import Measured, RankPart
+
+__all__ = ["ACTIVITIES", "draw_ranks", "rank_seconds"]
+
+ACTIVITIES = ("compute", "get", "put", "exchange", "agree")
+INCHES_PER_RANK = 0.35
+
+
+def rank_seconds(measured: Measured) -> dict[str, float]:
+    """Seconds of one rank by activity: updating, and waiting for each of the others; the rest of
+    its time, if any, is ``other``."""
+    found = {name: float(getattr(measured, f"{name}_seconds")) for name in ACTIVITIES}
+    return found | {"other": max(0.0, measured.seconds - sum(found.values()))}
+
+
+def draw_ranks(ranks: Sequence[RankPart], picture: Path) -> None:
+    """Draw a bar for each rank into the PNG file ``picture``. Raises UsageError without ranks."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    if not ranks:
+        raise UsageError("a run of one process has no ranks to draw; start it with mpiexec")
+    every = [rank_seconds(each.measured) for each in ranks]
+    # matplotlib's own types are incomplete.
+    width = min(20.0, 6 + INCHES_PER_RANK * len(ranks))
+    figure: Any = Figure(figsize=(width, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    base = [0.0] * len(ranks)
+    for name in every[0]:
+        heights = [seconds[name] for seconds in every]
+        axes.bar(range(len(ranks)), heights, bottom=base, label=name)
+        base = [low + height for low, height in zip(base, heights, strict=True)]
+    step = -(-len(ranks) // 32)
+    shown = ranks[::step]
+    axes.set_xticks(range(0, len(ranks), step), [str(each.rank) for each in shown])
+    axes.set_xlabel("rank")
+    axes.set_ylabel("seconds of the sweeps")
+    figure.legend(loc="outside upper center", ncols=len(every[0]), fontsize="small")
+    figure.savefig(picture, dpi=100)

@@ -1,0 +1,89 @@
+"""What a finished run leaves: its record, and its fields as files that open lazily."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from outgrid.errors import UsageError
+from outgrid.execute.state import REDUCTIONS_NAME, TRACES_NAME
+from outgrid.record import Record
+from outgrid.stencil.components import components_of
+from outgrid.stencil.snapshot import Snapshot, snapshot_names
+from outgrid.storage import (
+    Joined,
+    Piece,
+)
+
+__all__ = ["Result"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished run: its record, and its fields as files that open lazily."""
+
+    out: Path
+    record: Record
+
+    def path(self, field: str) -> Path:
+        """The .npy file of a field. Raises UsageError for a name that the run did not leave."""
+        if field not in self.record.fields:
+            names = ", ".join(self.record.fields)
+            raise UsageError(f"the run left no field {field!r}; it left {names}")
+        return self.out / self.record.fields[field]
+
+    @property
+    def traces(self) -> np.ndarray:
+        """What each receiver saw after each step made: float64 of shape (steps, receivers)."""
+        path = self.out / TRACES_NAME
+        if not path.exists():
+            raise UsageError(f"the run in {self.out} had no receivers")
+        return np.load(path)
+
+    @property
+    def reductions(self) -> dict[str, np.ndarray]:
+        """The reductions by name: float64 of shape (steps,); none where the stencil has none."""
+        path = self.out / REDUCTIONS_NAME
+        if not path.exists():
+            return {}
+        found = np.load(path)
+        return {name: found[name].copy() for name in found.dtype.names}
+
+    @property
+    def snapshots(self) -> list[np.ndarray]:
+        """What each snapshot kept, of shape (taken, planes, rows, columns), read when it is used.
+
+        Axes with an index are left out.
+        """
+        given, steps = self.record.problem.get("snapshots", ()), self.record.steps
+        # NumPy maps no empty file.
+        return [
+            np.load(self.out / name, mmap_mode="r" if Snapshot(**kept).taken(steps) else None)
+            for name, kept in zip(snapshot_names(len(given)), given, strict=True)
+        ]
+
+    def __getitem__(self, field: str) -> np.ndarray | Joined:
+        """The field as a read-only array on disk: slices are read when they are used.
+
+        One that several ranks left in pieces is read like an array; `numpy.asarray` reads it all.
+        """
+        if field in self.record.pieces:
+            return Joined(
+                [
+                    Piece(
+                        self.out / each.file,
+                        (each.first, each.first_row),
+                        range(each.low, each.high),
+                        range(each.low_row, each.high_row),
+                    )
+                    for each in self.record.pieces[field]
+                ]
+            )
+        return np.load(self.path(field), mmap_mode="r")
+
+    def components(self, name: str) -> dict[str, np.ndarray | Joined]:
+        """The components of a vector or tensor, each mapped from disk, by the names of fields."""
+        found = components_of(name, self.record.fields)
+        return {field: self[field] for field in found or (name,)}

@@ -1,0 +1,42 @@
+"""Numbers over all updated cells, one per step: what a stencil returns beside new values."""
+
+from dataclasses import dataclass
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil.expression import Expression
+from outgrid.stencil.symbol import Operand, as_expression
+
+__all__ = ["Reduced", "max_over", "min_over", "sum_over"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A reduction under construction: the dictionary that a stencil returns gives it its name."""
+
+    kind: str
+    expression: Expression
+
+
+def sum_over(value: Operand) -> Reduced:
+    """The sum over all cells that are updated, in double precision; the same for any tiling.
+
+    A row is summed in a fixed order, in two dimensions 64 bytes of a row; these sums are
+    added exactly and rounded once. NaN where a value is NaN or infinities of both signs meet.
+    """
+    return _reduced("sum", value)
+
+
+def max_over(value: Operand) -> Reduced:
+    """The largest value over all cells that are updated; NaN where one of them is NaN."""
+    return _reduced("max", value)
+
+
+def min_over(value: Operand) -> Reduced:
+    """The smallest value over all cells that are updated; NaN where one of them is NaN."""
+    return _reduced("min", value)
+
+
+def _reduced(kind: str, value: Operand) -> Reduced:
+    if isinstance(value, Reduced):
+        raise DefinitionError(f"the {kind} of a {value.kind} is that {value.kind}; drop one")
+    return Reduced(kind, as_expression(value))

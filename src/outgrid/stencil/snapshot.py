@@ -1,0 +1,138 @@
+"""Snapshots: the values of a part of a field, a plane or every n-th cell, after every n-th step."""
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil.given import checked_count, is_whole, next_of
+from outgrid.stencil.symbol import AXES
+
+__all__ = ["Snapshot", "snapshot_names"]
+
+Selected: TypeAlias = int | str | slice | None
+_NUMBER = r"-?[0-9]{1,18}"
+_SLICE = re.compile(rf"({_NUMBER})?:({_NUMBER})?(?::({_NUMBER})?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Keeps a part of `field` after the steps `first`, `first + every`, ..., counted from 1.
+
+    Along each axis it is an index, or a slice as Python has them, also as text ("10:90:2"); all of
+    the axis where left out. Slices without a step of their own take every `stride`-th cell.
+    """
+
+    field: str
+    every: int = 1
+    z: Selected = None
+    y: Selected = None
+    x: Selected = None
+    stride: int = 1
+    first: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "every", checked_count("snapshot", "every", self.every))
+        object.__setattr__(self, "stride", checked_count("snapshot", "stride", self.stride))
+        first = self.every if self.first is None else self.first
+        object.__setattr__(self, "first", checked_count("snapshot", "first", first))
+        if not isinstance(cast("object", self.field), str):
+            raise DefinitionError(f"a snapshot is of the field {self.field!r}; give its name")
+        for axis in AXES:
+            object.__setattr__(self, axis, _checked(axis, getattr(self, axis)))
+
+    @property
+    def begin(self) -> int:
+        """The first step after which it is taken."""
+        return self.every if self.first is None else self.first
+
+    def taken(self, steps: int) -> int:
+        """How often it is taken in so many steps."""
+        return max(0, (steps - self.begin) // self.every + 1)
+
+    def after(self, steps: int) -> "Snapshot":
+        """The same snapshot with `steps` of the steps made."""
+        return replace(self, first=next_of(self.begin, self.every, steps))
+
+    def cells(self, shape: tuple[int, ...]) -> tuple[range, ...]:
+        """Per axis the indices that are kept. Raises DefinitionError where there are none."""
+        names = AXES[-len(shape) :]
+        for axis in AXES:
+            if axis not in names and getattr(self, axis) is not None:
+                raise DefinitionError(
+                    f"a snapshot at {axis} of a grid with the axes {', '.join(names)}"
+                )
+        return tuple(map(self._along, names, shape))
+
+    def frame(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of what is kept after a step: axes with an index are left out."""
+        names = AXES[-len(shape) :]
+        kept = zip(names, self.cells(shape), strict=True)
+        return tuple(len(cells) for axis, cells in kept if not isinstance(self._at(axis), int))
+
+    def shape(self, shape: tuple[int, ...], steps: int) -> tuple[int, ...]:
+        """The shape of all that is kept in so many steps."""
+        return self.taken(steps), *self.frame(shape)
+
+    def frame_bytes(self, shape: tuple[int, ...], item_bytes: int) -> int:
+        """Bytes of what is kept after a step."""
+        return math.prod(self.frame(shape)) * item_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form, the keyword arguments of a Snapshot."""
+        found = {"field": self.field, "every": self.every, "first": self.first}
+        axes = {axis: self._at(axis) for axis in AXES if self._at(axis) is not None}
+        return found | {"stride": self.stride} | axes
+
+    def _at(self, axis: str) -> int | str | None:
+        return getattr(self, axis)
+
+    def _along(self, axis: str, extent: int) -> range:
+        at = self._at(axis)
+        if isinstance(at, int):
+            if not -extent <= at < extent:
+                raise DefinitionError(
+                    f"a snapshot at {axis} = {at} is outside of the grid, 0..{extent - 1}"
+                )
+            return range(extent)[at : at + 1 or None]
+        low, high, step = _ends(at or ":")
+        cells = range(extent)[slice(low, high, step or self.stride)]
+        if not cells:
+            raise DefinitionError(
+                f"a snapshot of {axis} = {at!r} keeps nothing of the indices 0..{extent - 1}"
+            )
+        return cells
+
+
+def snapshot_names(count: int) -> tuple[str, ...]:
+    """The files that so many snapshots are left in."""
+    return tuple(f"snapshot.{number}.npy" for number in range(count))
+
+
+def _checked(axis: str, given: object) -> int | str | None:
+    """An index, or a slice as text of one form."""
+    if given is None:
+        return None
+    if is_whole(given):
+        return int(given)
+    text = given
+    if isinstance(given, slice):
+        whole = cast("slice[Any, Any, Any]", given)
+        parts = (whole.start, whole.stop, whole.step)
+        text = ":".join("" if part is None else str(part) for part in parts)
+    if not isinstance(text, str) or _SLICE.fullmatch(text.strip()) is None:
+        raise DefinitionError(
+            f"{axis} = {given!r} of a snapshot is neither an index nor a slice like '10:90:2'"
+        )
+    low, high, step = ("" if part is None else str(part) for part in _ends(text.strip()))
+    if step and int(step) < 1:
+        raise DefinitionError(f"{axis} = {given!r} of a snapshot has a step that is not above 0")
+    return f"{low}:{high}:{step}" if step else f"{low}:{high}"
+
+
+def _ends(text: str) -> tuple[int | None, int | None, int | None]:
+    found = _SLICE.fullmatch(text)
+    parts = found.groups() if found is not None else (None, None, None)
+    low, high, step = (None if part is None else int(part) for part in parts)
+    return low, high, step

@@ -1,0 +1,241 @@
+"""A device made of a processor: it carries out CUDA kernels thread by thread, and late.
+
+No launch is fast here, and none uses an instruction of a device. What it shows is that a kernel
+addresses the right cells and computes them as the tree says, so that its bytes can be compared with
+those of other kernels on machines without a device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import random
+import re
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from outgrid import pipeline
+from outgrid.build.compiler import Compiler, Library, build, find_compiler
+from outgrid.device import Extents, Rectangle, bytes_at
+from outgrid.errors import DeviceError
+from outgrid.machine import Accelerator
+from outgrid.native import Buffer
+
+__all__ = ["SlowDevice", "stand_in"]
+
+GARBAGE = 0xFF  # floating-point numbers of these bytes are NaN
+
+BEFORE = r"""
+#include <math.h>
+#include <cmath>
+#define int64_t device_int64_t  // the source has its own
+#define __global__
+#define __device__
+#define __forceinline__ inline
+struct Index { unsigned x, y, z; };
+static thread_local Index threadIdx, blockIdx, blockDim, gridDim;
+using std::fma; using std::sqrt; using std::exp; using std::log; using std::sin; using std::cos;
+using std::tanh;
+inline void atomicMin(long long* at, long long value) { if (value < *at) *at = value; }
+"""
+
+AFTER = r"""
+#define EACH(i, n) for (i = 0; i < n; ++i)
+extern "C" int outgrid_launch(int which, const unsigned* grid, const unsigned* block,
+                              const Slab* slab) {
+  void (*const kernels[])(Slab) = {KERNELS};
+  gridDim = {grid[0], grid[1], grid[2]};
+  blockDim = {block[0], block[1], block[2]};
+  EACH(blockIdx.z, grid[2]) EACH(blockIdx.y, grid[1]) EACH(blockIdx.x, grid[0])
+  EACH(threadIdx.z, block[2]) EACH(threadIdx.y, block[1]) EACH(threadIdx.x, block[0])
+    kernels[which](*slab);
+  return 0;
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Something that was asked for; ``mark`` numbers it, ``after`` are others that come first."""
+
+    mark: int
+    after: tuple[Hashable, ...]
+    action: Callable[[], None]
+
+
+def stand_in(
+    put: Callable[[ModuleType, str, object], None],
+    seed: int = 0,
+    memory_bytes: int = 1 << 30,
+    kind: Callable[..., SlowDevice] | None = None,
+) -> list[SlowDevice]:
+    """Let slow devices stand for GPUs in the runs of this process; those that were opened so far.
+
+    ``put`` is `setattr`, or that of a fixture which undoes it. ``kind`` makes the devices.
+    """
+    opened: list[SlowDevice] = []
+
+    def open_device(_: str, source: str) -> SlowDevice:
+        make = kind or SlowDevice
+        opened.append(make(source, find_compiler(), seed + len(opened), memory_bytes))
+        return opened[-1]
+
+    def describe_device(_: str) -> Accelerator:
+        return Accelerator(memory_bytes, SlowDevice.name)
+
+    put(pipeline, "describe_device", describe_device)
+    put(pipeline, "open_device", open_device)
+    return opened
+
+
+class SlowDevice:
+    """Launches the kernels of one CUDA source, and copies, as late and as oddly as it may.
+
+    Memory of the process serves as the device's memory. Launches are carried out in their order,
+    copies in that of their direction, and whatever may be carried out next is chosen by chance when
+    somebody looks; launches, or copies one way, may be far slower than the rest. Memory that is
+    being copied to, and host memory that was copied from, holds garbage meanwhile. Kernels must not
+    wait for other threads of their block: threads run one after the other. ``memory_bytes`` is what
+    may be allocated on the device, of which ``most_bytes`` were at once.
+    """
+
+    name = "a slow device"
+
+    def __init__(
+        self,
+        source: str,
+        compiler: Compiler,
+        seed: int = 0,
+        memory_bytes: int = 1 << 30,
+        folder: Path | None = None,
+    ) -> None:
+        """Raises BuildError where the source is not C++ beside what CUDA adds to it."""
+        self._names = re.findall(r"__global__ void (\w+)\(", source)
+        after = AFTER.replace("KERNELS", ", ".join(self._names))
+        self._library: Library = build(BEFORE + source + after, compiler, folder)
+        self.memory_bytes = memory_bytes
+        self._random = random.Random(seed)
+        self._held: dict[int, Buffer] = {}
+        self._there: dict[int, int] = {}
+        self.most_bytes = self._taken_bytes = 0
+        self._queues: tuple[deque[_Task], ...] = (deque(), deque(), deque())
+        self._weights = [self._random.choice((0.02, 0.3, 1)) for _ in self._queues]
+        self._pending: set[Hashable] = set()
+        self._last = 0
+
+    @property
+    def allocations(self) -> int:
+        """Parts of memory that were not given back."""
+        return len(self._held)
+
+    def allocate(self, nbytes: int) -> int:
+        """Memory, all of it garbage. Raises DeviceError where it is more than there is."""
+        left = self.memory_bytes - self._taken_bytes
+        if nbytes > left:
+            raise DeviceError(f"{nbytes} bytes do not fit the {left} left of {self.memory_bytes}")
+        address = self.allocate_host(nbytes)
+        self._there[address] = nbytes
+        self._taken_bytes += nbytes
+        self.most_bytes = max(self.most_bytes, self._taken_bytes)
+        return address
+
+    def allocate_host(self, nbytes: int) -> int:
+        """Memory of the process, all of it garbage."""
+        buffer = Buffer(nbytes)
+        ctypes.memset(buffer.address, GARBAGE, nbytes)
+        self._held[buffer.address] = buffer
+        return buffer.address
+
+    def release(self, address: int) -> None:
+        """Give memory back."""
+        self._taken_bytes -= self._there.pop(address, 0)
+        self._held.pop(address).release()
+
+    release_host = release
+
+    def upload(self, parts: Sequence[Rectangle], after: Sequence[Hashable]) -> Hashable:
+        """Copy to the device, and spoil what was copied from."""
+        return self._ask(1, after, lambda: _copy(parts, spoil=True))
+
+    def download(self, parts: Sequence[Rectangle], after: Sequence[Hashable]) -> Hashable:
+        """Copy from the device."""
+        for each in parts:
+            for row in range(each.rows):
+                ctypes.memset(each.to + row * each.to_stride, GARBAGE, each.row_bytes)
+        return self._ask(2, after, lambda: _copy(parts, spoil=False))
+
+    def launch(self, name: str, grid: Extents, block: Extents, given: ctypes.Structure) -> None:
+        """Carry a kernel out, some time."""
+        which = self._names.index(name)
+        kept: ctypes.Structure = type(given).from_buffer_copy(given)
+
+        def carry_out() -> None:
+            blocks, threads = ((ctypes.c_uint * 3)(*extents) for extents in (grid, block))
+            self._library.handle.outgrid_launch(which, blocks, threads, ctypes.byref(kept))
+
+        self._ask(0, (), carry_out)
+
+    def mark(self) -> Hashable:
+        """What is done when all launches so far are."""
+        return self._ask(0, (), lambda: None)
+
+    def done(self, mark: Hashable) -> bool:
+        """Whether it is, after some of what may be carried out has been."""
+        for _ in range(self._random.randrange(3)):
+            self._carry_out_one()
+        return mark not in self._pending
+
+    def wait(self, mark: Hashable) -> None:
+        """Carry out until ``mark`` is done."""
+        while mark in self._pending:
+            self._carry_out_one()
+
+    @property
+    def arrays(self) -> ModuleType:
+        """NumPy: memory of the process serves as the device's."""
+        return np
+
+    def array(self, address: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """An array on memory that was allocated here."""
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        return bytes_at(address, nbytes).view(dtype).reshape(shape)
+
+    def bring(self, values: NDArray[Any]) -> NDArray[Any]:
+        """A copy."""
+        return values.copy()
+
+    def fetch(self, values: NDArray[Any]) -> NDArray[Any]:
+        """A copy."""
+        return values.copy()
+
+    def finish(self) -> None:
+        """What NumPy is asked for is made at once."""
+
+    def _ask(self, queue: int, after: Sequence[Hashable], action: Callable[[], None]) -> int:
+        self._last += 1
+        self._pending.add(self._last)
+        self._queues[queue].append(_Task(self._last, tuple(after), action))
+        return self._last
+
+    def _carry_out_one(self) -> None:
+        ready = [queue for queue in self._queues if queue and not self._pending & {*queue[0].after}]
+        if ready:
+            task = self._random.choice(ready).popleft()
+            task.action()
+            self._pending.discard(task.mark)
+
+
+def _copy(parts: Sequence[Rectangle], spoil: bool) -> None:
+    for each in parts:
+        for row in range(each.rows):
+            source = each.source + row * each.source_stride
+            ctypes.memmove(each.to + row * each.to_stride, source, each.row_bytes)
+            if spoil:
+                ctypes.memset(source, GARBAGE, each.row_bytes)

@@ -1,0 +1,196 @@
+"""Disks that fill up, turn read-only or vanish under a run, and a limit of memory that sinks.
+
+The disk is a file system in a file; where this process may not mount one, these tests are skipped.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outgrid.bench.limit import limited
+from outgrid.execute.state import MANIFEST_NAME, RunFolder
+
+SHUTDOWN = 0x8004587D  # an ioctl of ext4 and xfs: the file system stops as if its device had gone
+WITHOUT_FLUSH = 2
+HELD = 60  # seconds that another process may hold a file system
+JOB = """
+[problem]
+stencil = "wave:4"
+shape = [48, 96, 128]
+dtype = "float32"
+steps = 60
+initial = {{u = "exp(-((x - 60)**2 + (y - 30)**2 + (z - 20)**2) / 40)", c = 0.1}}
+[run]
+memory = "{memory}"
+tier = "direct"
+depth = 1
+slab_planes = 2
+threads = 1
+commit_every = 0.05
+out = "{out}"
+"""
+
+
+class Disk:
+    """An ext4 file system in a file, mounted at ``folder``."""
+
+    def __init__(self, place: Path) -> None:
+        self.image, self.folder = place / "image", place / "disk"
+        self.folder.mkdir()
+        with self.image.open("wb") as file:
+            file.truncate(64 << 20)
+        self._call("mkfs.ext4", "-q", "-F", str(self.image))
+        self.mount()
+
+    def mount(self) -> None:
+        self._call("mount", "-o", "loop,errors=remount-ro", str(self.image), str(self.folder))
+
+    def unmount(self) -> None:
+        self._call("umount", str(self.folder))
+
+    def fill(self) -> None:
+        """Take all the space that is left."""
+        with (self.folder / "filler").open("wb", buffering=0) as file:
+            size = 1 << 20
+            while size >= 512:
+                try:
+                    file.write(bytes(size))
+                except OSError:
+                    size //= 2
+
+    def turn_read_only(self) -> None:
+        """What the kernel does when it finds the file system damaged."""
+        device = Path(os.path.realpath(self._device())).name
+        Path(f"/sys/fs/ext4/{device}/trigger_fs_error").write_text("on purpose\n")
+
+    def vanish(self) -> None:
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", WITHOUT_FLUSH))
+        finally:
+            os.close(descriptor)
+
+    def _device(self) -> str:
+        lines = Path("/proc/mounts").read_text().splitlines()
+        return next(line.split()[0] for line in lines if line.split()[1] == str(self.folder))
+
+    @staticmethod
+    def _call(*command: str) -> str:
+        try:
+            return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no file system can be mounted here: {error}")
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Disk]:
+    if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
+        pytest.skip("mounting a file system needs root and mkfs.ext4")
+    found = Disk(tmp_path)
+    try:
+        yield found
+    finally:
+        subprocess.run(["umount", "-l", str(found.folder)], check=False, capture_output=True)
+
+
+def command_of(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "outgrid", *arguments, "--quiet"]
+
+
+def start(job: Path, out: Path, memory: str = "256MiB", entering: tuple[str, ...] = ()):
+    """A run that is under way."""
+    job.write_text(JOB.format(out=out, memory=memory))
+    command = [*entering, *command_of("run", str(job))]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    while process.poll() is None and steps_done(out) < 2:
+        time.sleep(0.002)
+    assert process.poll() is None, process.communicate()
+    return process
+
+
+def steps_done(out: Path) -> int:
+    if not (out / MANIFEST_NAME).exists():
+        return -1
+    return RunFolder.of_manifest(out)[1].steps_done
+
+
+def fields(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(out.glob("*.npy"))}
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "job.toml").write_text(JOB.format(out=folder / "run", memory="256MiB"))
+    settings = ["--set", "tier=memory", "--set", "commit_every=99"]
+    command = command_of("run", str(folder / "job.toml"), *settings)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return fields(folder / "run")
+
+
+@pytest.mark.parametrize(
+    ("happens", "codes"),
+    [
+        ("fill", (errno.ENOSPC,)),
+        ("turn_read_only", (errno.EROFS, errno.EIO)),  # what is under way then gets the latter
+        ("vanish", (errno.EIO,)),
+    ],
+)
+def test_what_happens_to_a_disk_ends_in_words_and_the_run_goes_on(
+    happens, codes, disk, tmp_path, answer
+):
+    out = disk.folder / "run"
+    process = start(tmp_path / "job.toml", out)
+    getattr(disk, happens)()
+    _, said = process.communicate(timeout=60)
+    if happens == "fill":
+        (disk.folder / "filler").unlink()
+    else:
+        disk.unmount()
+        disk.mount()
+    if process.returncode != 0:  # the space that a run needs was set aside: it may succeed
+        assert process.returncode == 4, said
+        assert any(f"{os.strerror(code)} (errno {code})" in said for code in codes), said
+        assert "Traceback" not in said
+        assert f"file {out}/" in said
+        command = command_of("resume", str(out), "--memory", "256MiB")
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    else:
+        assert happens == "fill"
+    assert fields(out) == answer
+
+
+def test_a_limit_that_is_lowered_under_a_run_is_kept_or_kills_it_and_it_goes_on(tmp_path, answer):
+    out = tmp_path / "run"
+    with limited(256 << 20) as group:
+        if group.folder is None:
+            pytest.skip(group.reason)
+        process = start(tmp_path / "job.toml", out, "200MiB", group.entering)
+        name = next(
+            name
+            for name in ("memory.limit_in_bytes", "memory.max")
+            if (group.folder / name).exists()
+        )
+        for mebibytes in range(96, 32, -4):
+            try:
+                (group.folder / name).write_text(str(mebibytes << 20))
+            except OSError:  # more than that is in use and cannot be given back
+                break
+        _, said = process.communicate(timeout=60)
+    assert process.returncode in (0, -9), said
+    if process.returncode:
+        with limited(112 << 20) as group:
+            done = group.try_run(command_of("resume", str(out), "--memory", "112MiB"), 60)
+            assert done.returncode == 0, done.stderr
+    assert fields(out) == answer

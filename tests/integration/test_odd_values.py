@@ -1,0 +1,95 @@
+"""NaN, infinities, numbers without a leading one and negative zero travel the same on every way.
+
+Between runs every bit is compared, those that tell one NaN from another too. NumPy evaluates the
+same expressions with other instructions, which may choose another one of two NaNs: with its answer
+everything but these bits is compared.
+"""
+
+import numpy as np
+import pytest
+
+from outgrid import pipeline
+from outgrid.config import RunOptions
+from outgrid.errors import StoreError
+from outgrid.execute.reference import run_reference
+from outgrid.stencil.problem import Problem
+from outgrid.storage import DirectStore
+
+SHAPE = (26, 14, 37)
+WAYS = {
+    "tiled": {"tier": "memory", "depth": 6, "tile_rows": 4, "threads": 2},
+    "streamed": {"tier": "direct", "depth": 4, "slab_planes": 2},
+    "odd depth": {"tier": "direct", "depth": 3, "slab_planes": 3, "engine": "threads"},
+    "strips": {"tier": "direct", "depth": 4, "slab_planes": 2, "strip_rows": 5},
+    "blocks": {"tier": "direct", "scheme": "overlapped", "depth": 2, "block": (9, 5, 35)},
+    "mapped": {"tier": "mmap", "depth": 4, "slab_planes": 2},
+    "resumed": {"tier": "direct", "depth": 2, "slab_planes": 2, "commit_every": 0},
+}
+
+
+def odd_values(dtype: str) -> np.ndarray:
+    """Cells of which every twelfth or so is something that arithmetic treats in its own way."""
+    tiny = np.finfo(dtype).smallest_subnormal
+    odd = [np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, tiny, -tiny, 3 * tiny]
+    odd += [np.finfo(dtype).tiny, np.finfo(dtype).max, np.finfo(dtype).min]
+    chance = np.random.default_rng(4)
+    values = chance.random(SHAPE).astype(dtype)
+    values[chance.random(SHAPE) < 0.3] = -0.0
+    # Few of those that spread, all in one corner; the others are everywhere.
+    for value in odd:
+        spreads = not np.isfinite(value)
+        places = 1 if spreads else 60
+        for _ in range(places):
+            limits = (4, 4, 6) if spreads else SHAPE
+            values[tuple(chance.integers(0, limits))] = value
+    return values
+
+
+def bits(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).view(f"u{array.itemsize}")
+
+
+def run(problem: Problem, out, **given) -> np.ndarray:
+    options = RunOptions.of(memory="512MiB", out=out, **({"threads": 1} | given))
+    return np.array(pipeline.run(problem, options)["u"])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_odd_values_travel_the_same_on_every_way(dtype, tmp_path, monkeypatch):
+    start = tmp_path / "start.npy"
+    np.save(start, odd_values(dtype))
+    problem = Problem("heat7", SHAPE, dtype, 4, {"k": 0.125}, initial={"u": start})
+    plain = run(problem, tmp_path / "plain", tier="memory", scheme="plain")
+    assert np.isnan(plain).any()
+    assert np.isfinite(plain).any()
+    assert (np.signbit(plain) & (plain == 0)).any()
+    exact = run_reference(problem)["u"]
+    assert (np.isnan(plain) == np.isnan(exact)).all()
+    numbers = ~np.isnan(plain)
+    assert (np.isinf(plain) == np.isinf(exact))[numbers].all()
+    zeroes = (plain == 0) & (exact == 0)
+    assert (np.signbit(plain) == np.signbit(exact))[zeroes].all()
+    for way, given in WAYS.items():
+        out = tmp_path / way.replace(" ", "-")
+        if way == "resumed":
+            with monkeypatch.context() as patch:
+                fail_at(patch, 22)
+                with pytest.raises(StoreError):
+                    run(problem, out, **given)
+            options = RunOptions.of(memory="512MiB", out=out, threads=1, depth=3)
+            found = np.array(pipeline.resume(out, options)["u"])
+        else:
+            found = run(problem, out, **given)
+        assert (bits(found) == bits(plain)).all(), way
+
+
+def fail_at(patch, index: int) -> None:
+    """Let one put fail."""
+    put, calls = DirectStore.put, iter(range(10**6))
+
+    def failing(self, *arguments):
+        if next(calls) == index:
+            return self._transfers.fail(StoreError("on purpose", path=self.path, offset=0, errno=5))
+        return put(self, *arguments)
+
+    patch.setattr(DirectStore, "put", failing)

@@ -1,0 +1,220 @@
+"""Every prefix of what a run did to its files is enough to go on from.
+
+The operations of a run on a real file system are written down by a small library that is loaded
+before all others (`operations.cpp`). The run is then cut off after each of them, in two ways: what
+was done is there, as after kill -9; or the power fails, and of what was not flushed anything may be
+there, torn, or missing, and of the last changes of names any number.
+
+OUTGRID_PREFIXES=1 looks at every prefix in the suite, too; its default is every fifth.
+"""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from outgrid import pipeline
+from outgrid.build.compiler import find_compiler
+from outgrid.config import RunOptions
+from outgrid.errors import UsageError
+from outgrid.execute.leftovers import leftovers
+from outgrid.execute.state import MANIFEST_NAME, RunFolder
+from outgrid.execute.verify import verify
+
+EVERY = int(os.environ.get("OUTGRID_PREFIXES", "5"))
+JOB = """
+[problem]
+stencil = "wave:2"
+shape = [14, 8, 33]
+steps = 7
+initial = {u = "sin(x + 2*y + 3*z)", c = 0.1}
+[run]
+memory = "256MiB"
+tier = "direct"
+depth = 3
+slab_planes = 3
+threads = 1
+engine = "threads"
+queue_depth = 1
+commit_every = 0
+out = "run"
+"""
+OTHERS = (
+    {"depth": 3, "slab_planes": 3},
+    {"depth": 2, "slab_planes": 1, "commit_every": 0},
+    {"depth": 7, "slab_planes": 4},
+    {"tier": "memory"},
+    {"strip_rows": 5, "depth": 2},
+)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One change or flush of a file; ``words`` are its path and numbers."""
+
+    kind: str
+    words: tuple[str, ...]
+    content: bytes = b""
+
+
+def read_operations(log: Path) -> list[Operation]:
+    found: list[Operation] = []
+    with log.open("rb") as file:
+        while line := file.readline():
+            kind, *words = line.decode().split()
+            content = b""
+            if kind == "write":
+                content = file.read(int(words[2]))
+                assert file.read(1) == b"\n"
+            found.append(Operation(kind, tuple(words), content))
+    return found
+
+
+@dataclass
+class Node:
+    """A file whatever it is called: what is durable of it, and what was done since."""
+
+    durable: bytearray = field(default_factory=bytearray)
+    later: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def change(self, at: int, content: bytes) -> None:
+        self.later.append((at, content))
+
+    def flush(self) -> None:
+        self.durable = self.after(1.0, random.Random(0))
+        self.later = []
+
+    def after(self, share: float, chance: random.Random) -> bytearray:
+        """What is there if ``share`` of the later changes are; others are torn or missing."""
+        found = bytearray(self.durable)
+        changes = list(self.later)
+        if share < 1:
+            chance.shuffle(changes)
+        for at, content in changes:
+            first, last = 0, len(content)
+            if chance.random() >= share:
+                first, last = sorted((chance.randint(0, last), chance.randint(0, last)))
+            if len(found) < at + len(content):
+                found.extend(bytes(at + len(content) - len(found)))
+            found[at + first : at + last] = content[first:last]
+        return found
+
+
+class Disk:
+    """Files by name, and how the names were changed since the last flush of a folder."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Node] = {}
+        self.renamed: list[dict[str, Node]] = []  # what the names were before
+
+    def do(self, operation: Operation) -> None:
+        path = operation.words[0]
+        match operation.kind:
+            case "sync" if path not in self.names:  # a folder
+                self.renamed = []
+            case "sync":
+                self.names[path].flush()
+            case "write":
+                self._node(path).change(int(operation.words[1]), operation.content)
+            case "size":
+                self._resize(self._node(path), int(operation.words[1]))
+            case "rename":
+                self.renamed.append(dict(self.names))
+                self.names[operation.words[1]] = self.names.pop(path)
+            case "unlink":
+                self.renamed.append(dict(self.names))
+                self.names.pop(path, None)
+
+    def _node(self, path: str) -> Node:
+        if path not in self.names:
+            self.renamed.append(dict(self.names))
+            self.names[path] = Node()
+        return self.names[path]
+
+    def _resize(self, node: Node, nbytes: int) -> None:
+        """Lengths are taken as durable: a journal keeps them in order with the names."""
+        node.durable = (node.durable + bytes(max(0, nbytes - len(node.durable))))[:nbytes]
+
+    def after_kill(self) -> dict[str, bytearray]:
+        nothing = random.Random(0)
+        return {path: node.after(1.0, nothing) for path, node in self.names.items()}
+
+    def after_power_loss(self, chance: random.Random) -> dict[str, bytearray]:
+        names = chance.choice([*self.renamed, self.names])
+        return {path: node.after(chance.choice([0.0, 0.5]), chance) for path, node in names.items()}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> tuple[Path, list[Operation], dict[str, bytes]]:
+    """The folder of a run, what it did there, and its results."""
+    folder = tmp_path_factory.mktemp("operations").resolve()
+    library, log = folder / "operations.so", folder / "operations"
+    source = Path(__file__).with_name("operations.cpp")
+    flags = ["-std=c++20", "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"]
+    subprocess.run([*find_compiler().command, *flags], check=True)
+    (folder / "job.toml").write_text(JOB)
+    preloaded = {
+        "LD_PRELOAD": str(library),
+        "OUTGRID_OPERATIONS": str(log),
+        "OUTGRID_UNDER": f"{folder}/run",
+    }
+    command = [sys.executable, "-m", "outgrid", "run", str(folder / "job.toml"), "--quiet"]
+    subprocess.run(command, env=os.environ | preloaded, check=True, stdout=subprocess.DEVNULL)
+    results = {path.name: path.read_bytes() for path in (folder / "run").glob("*.npy")}
+    return folder / "run", read_operations(log), results
+
+
+def place(run: Path, files: dict[str, bytearray], out: Path) -> None:
+    """Make ``files``, named as those below ``run``, below ``out``."""
+    shutil.rmtree(out, ignore_errors=True)
+    (out / "scratch").mkdir(parents=True)
+    for path, content in files.items():
+        (out / Path(path).relative_to(run)).write_bytes(content)
+
+
+def go_on(out: Path, number: int, results: dict[str, bytes]) -> str:
+    """Resume, or begin anew where nothing was durable yet; what it came to."""
+    options = RunOptions.of(memory="256MiB", out=out, threads=1, **OTHERS[number % len(OTHERS)])
+    if not (out / MANIFEST_NAME).exists():
+        if (out / "record.json").exists():
+            assert not verify(out).errors
+            assert {path.name: path.read_bytes() for path in out.glob("*.npy")} == results
+            return "finished"
+        return "not begun"
+    if RunFolder.of_manifest(out)[1].steps_done < 0:
+        with pytest.raises(UsageError, match="before its initial values were complete"):
+            pipeline.resume(out, options)
+        leftovers(out, delete=True)
+        assert not list(out.rglob("*.npy"))
+        return "begun anew"
+    pipeline.resume(out, options)
+    assert {path.name: path.read_bytes() for path in out.glob("*.npy")} == results
+    return "resumed"
+
+
+@pytest.mark.parametrize("way", ["kill", "power loss"])
+def test_every_prefix_is_enough_to_go_on_from(way, recorded, tmp_path, record_property):
+    run, operations, results = recorded
+    shared = Path("/dev/shm")
+    out = (shared / f"outgrid-{os.getpid()}" if shared.is_dir() else tmp_path) / "run"
+    disk, chance, came_to = Disk(), random.Random(way), dict[str, int]()
+    try:
+        for number, operation in enumerate(operations):
+            disk.do(operation)
+            if number % EVERY and number + 1 < len(operations):
+                continue
+            found = disk.after_kill() if way == "kill" else disk.after_power_loss(chance)
+            place(run, found, out)
+            end = go_on(out, number, results)
+            came_to[end] = came_to.get(end, 0) + 1
+    finally:
+        shutil.rmtree(out.parent, ignore_errors=True)
+    for end, count in came_to.items():
+        record_property(f"{way}: {end}", count)
+    assert came_to["resumed"] > len(operations) / EVERY / 2
+    assert came_to["begun anew"] > 0

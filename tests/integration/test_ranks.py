@@ -1,0 +1,190 @@
+"""Real ranks of MPI on this host: the same bytes, however many there are and whatever ends them."""
+
+import json
+import os
+import random
+import runpy
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+import outgrid as og
+from outgrid.execute.leftovers import leftovers
+from outgrid.record import read_record
+
+pytest.importorskip("mpi4py")
+
+BIN = Path(sys.executable).parent
+MPIEXEC = BIN / "mpiexec"
+CASES = Path(__file__).parent / "rank_cases.py"
+problems = runpy.run_path(str(CASES))["problems"]
+# More ranks than cores: one that waits gives its core away.
+YIELDING = {"MPIR_CVAR_ENABLE_BUSY_WAIT_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
+
+pytestmark = pytest.mark.mpi
+
+
+def launch(ranks, *command, **options):
+    environment = os.environ | YIELDING | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [MPIEXEC, "-n", str(ranks), *map(str, command)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def finish(process, code=0, seconds=120):
+    out, error = process.communicate(timeout=seconds)
+    assert process.returncode == code, error
+    return out, error
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The results of one process, plane after plane without ranks."""
+    folder = tmp_path_factory.mktemp("alone")
+    return [
+        og.run(problem, memory="1GiB", threads=1, out=folder / str(number), tier="memory")
+        for number, (problem, _) in enumerate(problems())
+    ]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+def test_ranks_leave_the_bytes_of_one(ranks, alone, tmp_path):
+    finish(launch(ranks, sys.executable, CASES, tmp_path))
+    across = set()
+    for number, wanted in enumerate(alone):
+        found = og.open(tmp_path / str(number))
+        names = found.record.pieces if ranks > 1 else found.record.fields
+        assert list(names) == list(wanted.record.fields)
+        for name in names:
+            values = np.asarray(found[name])
+            assert values.tobytes() == np.asarray(wanted[name]).tobytes(), (number, name)
+        if found.record.problem["receivers"]:
+            assert (found.traces == wanted.traces).all()
+        across.add(len({rank.low_row for rank in found.record.ranks}))
+        for rank in found.record.ranks:
+            measured = rank.measured
+            for name in ("read_bytes", "written_bytes", "sent_bytes", "received_bytes"):
+                assert getattr(measured, name) == rank.plan[name], (number, name)
+        total = sum(rank.measured.updates for rank in found.record.ranks)
+        assert ranks == 1 or total == problems()[number][0].updates
+    if ranks > 1:  # rows are cut in every way that goes
+        assert across == {parts for parts in range(1, ranks + 1) if ranks % parts == 0}
+
+
+JOB = """
+[problem]
+stencil = "wave:4"
+shape = [160, 48, 64]
+steps = 600
+initial = {u = "exp(-((z - 80)**2 + (y - 24)**2 + (x - 32)**2) / 50)", c = 0.2}
+[run]
+memory = "512MiB"
+depth = 3
+threads = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("job")
+    path = folder / "job.toml"
+    path.write_text(JOB)
+    og_run = [BIN / "outgrid", "run", path, "--out", folder / "alone", "--quiet"]
+    subprocess.run([*og_run, "--set", "tier=memory"], check=True, capture_output=True)
+    return path, np.load(folder / "alone" / "u.npy")
+
+
+def run_ranks(ranks, path, out, *more):
+    return launch(ranks, BIN / "outgrid", "run", path, "--out", out, "--quiet", *more)
+
+
+def resume_ranks(ranks, out, *more):
+    if ranks == 1:
+        command = [BIN / "outgrid", "resume", out, "--quiet", "--memory", "512MiB", *more]
+        return subprocess.run(command, check=True, capture_output=True, text=True)
+    return finish(launch_resume(ranks, out, *more))
+
+
+def launch_resume(ranks, out, *more):
+    command = (BIN / "outgrid", "resume", out, "--quiet", "--memory", "512MiB", *more)
+    return launch(ranks, *command)
+
+
+def wait_for_state(out, ranks, least):
+    """Wait until all manifests speak of so many steps; their steps."""
+    for _ in range(3000):
+        try:
+            texts = [(out / f"rank.{rank}" / "manifest.json").read_text() for rank in range(ranks)]
+            steps = [json.loads(text)["steps_done"] for text in texts]
+            if min(steps) >= least:
+                return steps
+        except FileNotFoundError:
+            pass
+        time.sleep(0.005)
+    raise AssertionError("no state became durable")
+
+
+def ranks_of(launcher):
+    """The processes of a launch that are ranks: they are started by its proxy, and start none."""
+    found = [
+        each
+        for each in psutil.Process(launcher.pid).children(recursive=True)
+        if any(verb in each.cmdline() for verb in ("run", "resume"))
+    ]
+    parents = {each.ppid() for each in found}
+    return [each for each in found if each.pid not in parents]
+
+
+KILLS = int(os.environ.get("OUTGRID_KILLS", "4"))
+WAYS = ((2, ()), (4, (20,)), (3, ()), (2, (13,)), (4, (9, 20, 31)), (4, (20,)))  # ranks, row cuts
+
+
+def test_a_run_goes_on_however_often_one_of_its_ranks_is_killed(job, tmp_path):
+    path, wanted = job
+    out = tmp_path / "out"
+    draw = random.Random(KILLS)
+    for kill in range(KILLS):
+        ranks, cuts = WAYS[kill % len(WAYS)]
+        more = ("--set", f"row_cuts={list(cuts)}") if cuts else ()
+        if kill == 0:
+            process = run_ranks(ranks, path, out, *more)
+            wait_for_state(out, ranks, 0)
+        else:
+            process = launch_resume(ranks, out, *more)
+            while len(ranks_of(process)) < ranks:
+                assert process.poll() is None
+                time.sleep(0.01)
+        time.sleep(draw.uniform(0, 2))
+        others = ranks_of(process)
+        draw.choice(others).kill()
+        begin = time.monotonic()
+        _, error = process.communicate(timeout=60)
+        assert time.monotonic() - begin < 10
+        assert process.returncode != 0, error
+        assert not psutil.wait_procs(others, timeout=10)[1]
+        assert not (out / "record.json").exists()
+    copy = shutil.copytree(out, tmp_path / "copy")
+    listed = leftovers(out)
+    assert listed.manifest.steps_done >= 0
+    assert not listed.foreign
+    assert leftovers(out, delete=True).files == listed.files
+    assert not list(out.iterdir())
+    shutil.rmtree(out)
+    copy.rename(out)
+    resume_ranks(1, out)
+    result = og.open(out)
+    assert np.asarray(result["u"]).tobytes() == wanted.tobytes()
+    assert read_record(out).measured.updates == og.Problem.from_dict(result.record.problem).updates
+    assert not list(out.glob("scratch*"))
+    assert not list(out.glob("*.json.new"))

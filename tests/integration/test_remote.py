@@ -1,0 +1,99 @@
+"""Remote memory with real ranks: the same bytes, the same contract, and what is said of a loss."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outgrid import pipeline
+from outgrid.config import RunOptions
+from outgrid.errors import UsageError
+from outgrid.stencil.problem import Problem
+
+pytestmark = pytest.mark.mpi
+SCRIPT = Path(__file__).with_name("remote_ranks.py")
+MPIEXEC = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
+if MPIEXEC is None or importlib.util.find_spec("mpi4py") is None:
+    pytest.skip("needs mpi4py and mpiexec: pip install 'outgrid[mpi]'", allow_module_level=True)
+
+
+def started(*arguments, launcher=(), around=()):
+    """What three ranks print; the exit code is theirs."""
+    return subprocess.run(
+        [MPIEXEC, *launcher, "-n", "3", *around, sys.executable, SCRIPT, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def problem(steps):
+    shape = (30, 23, 37)
+    values = np.random.default_rng(3).random(shape)
+    return Problem("heat7", shape, "float64", steps, {"k": 0.1}, "frozen", {"u": values})
+
+
+def answer(out, steps):
+    options = RunOptions.of(memory="200MiB", out=out, threads=1, tier="memory")
+    return pipeline.run(problem(steps), options).path("u").read_bytes()
+
+
+def test_runs_in_remote_memory_give_the_same_bytes(tmp_path):
+    done = started("runs", tmp_path)
+    assert done.returncode == 0, done.stderr
+    expected = answer(tmp_path / "whole", 7)
+    for number in range(4):
+        assert (tmp_path / f"run{number}" / "u.npy").read_bytes() == expected
+    record = (tmp_path / "run0" / "record.json").read_text()
+    assert re.search(r"rank 1 \(host .*\) lends 200 KiB of 100 MiB, cyclic", record)
+    assert "not durable" in record
+
+
+def test_remote_stores_pass_the_suite_of_stores(tmp_path):
+    done = started("stores", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"[3-9]\d passed", done.stdout)
+
+
+def test_arrays_are_got_put_and_paged(tmp_path):
+    done = started("arrays", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "arrays agree\n"), done.stderr
+
+
+@pytest.mark.parametrize("keep", ["none", "disk"])
+def test_a_lost_memory_node_is_named(keep, tmp_path):
+    # Else the launcher ends all ranks, or drops what they print, before they can say a word.
+    around = ["sh", "-c", 'trap "" USR1; "$@"; true', "sh"]
+    launcher = ["-disable-auto-cleanup"]
+    done = started("lose", tmp_path, keep, launcher=launcher, around=around)
+    said = (tmp_path / "said").read_text()
+    assert re.match(r"the memory node rank 2 \(host .*, process \d+\) is gone", said)
+    assert "the memory node rank 2" in done.stderr
+    options = RunOptions.of(memory="200MiB", threads=1, tier="direct")
+    if keep == "none":
+        assert "remote memory is not durable" in said
+        with pytest.raises(UsageError, match="nothing can be resumed"):
+            pipeline.resume(tmp_path / "run", options)
+    else:
+        assert "outgrid resume goes on" in said
+        result = pipeline.resume(tmp_path / "run", options)
+        assert len(result.record.parts) == 2
+        assert result.path("u").read_bytes() == answer(tmp_path / "whole", 4000)
+
+
+def test_a_stopped_run_is_resumed_in_remote_memory(tmp_path):
+    done = started("resume", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "enough" in (tmp_path / "stopped0").read_text()
+    assert "left no result" in (tmp_path / "stopped1").read_text()
+    assert (tmp_path / "run" / "u.npy").read_bytes() == answer(tmp_path / "whole", 400)
+
+
+def test_remote_memory_needs_ranks():
+    with pytest.raises(UsageError, match="start with mpiexec -n 3"):
+        pipeline.run(problem(3), RunOptions.of(memory="200MiB", tier="remote"))

@@ -1,0 +1,81 @@
+"""The simulation against what can be said without one."""
+
+from dataclasses import replace
+
+import pytest
+
+from outgrid.bench.cluster import ACTIVITIES, simulate
+from outgrid.machine import Network
+from outgrid.plan.cluster import Cluster, Cut, GridSize, Node, choose, price
+
+NODE = Node(1e9, 1 << 36, 1 << 44, 2e9, 1e9, Network(1e10, 1e-6))
+GRID = GridSize((512, 256, 256), 64)
+
+
+def chosen(scheme, cut, depth=8, node=NODE, grid=GRID):
+    cluster = Cluster(cut.y * cut.z, node)
+    return cluster, price(grid, cluster, cut, depth, scheme)
+
+
+@pytest.mark.parametrize("cut", [Cut(1, 1), Cut(1, 4), Cut(2, 4), Cut(4, 1)], ids=str)
+@pytest.mark.parametrize("scheme", ["blocks", "stream"])
+def test_a_run_takes_at_least_what_each_resource_needs(scheme, cut):
+    cluster, choice = chosen(scheme, cut)
+    run = simulate(GRID, cluster, choice)
+    assert run.seconds >= GRID.cells * GRID.steps / cluster.count / NODE.updates_per_second
+    assert len(run.nodes) == cluster.count
+    # One thing after the other in both: updates, and what they wait for.
+    for node in run.nodes:
+        total = sum(getattr(node, name) for name in ACTIVITIES)
+        assert total == pytest.approx(run.seconds, rel=1e-6)
+
+
+def test_blocks_of_one_node_take_what_was_priced_less_what_passes_beside():
+    cluster, choice = chosen("blocks", Cut(1, 1))
+    run = simulate(GRID, cluster, choice)
+    assert run.mean("compute") == pytest.approx(choice.compute_seconds)
+    # In the first and in the last step of a block one half of it moves beside half a step.
+    beside = 2 * choice.compute_seconds / choice.depth / 2
+    expected = choice.compute_seconds + choice.transfer_seconds - beside
+    assert run.seconds == pytest.approx(expected, rel=1e-6)
+    assert run.mean("exchange") == 0
+
+
+def test_a_stream_hides_transfers_that_blocks_do_not():
+    times = {
+        scheme: simulate(GRID, *chosen(scheme, Cut(1, 4))).seconds
+        for scheme in ("blocks", "stream")
+    }
+    assert times["stream"] < times["blocks"]
+
+
+def test_opposite_directions_hide_a_slow_network():
+    slow = replace(NODE, network=Network(1e10, 0.05))
+    cluster, choice = chosen("stream", Cut(1, 4), node=slow)
+    upward, opposite = (
+        simulate(GRID, cluster, choice, direction=direction) for direction in ("upward", "opposite")
+    )
+    assert opposite.mean("exchange") < upward.mean("exchange")
+    assert opposite.seconds < upward.seconds
+
+
+def test_chance_is_repeatable_and_slows_nodes_that_wait_for_each_other():
+    cluster, choice = chosen("blocks", Cut(2, 4))
+    even = simulate(GRID, cluster, choice)
+    uneven = [simulate(GRID, cluster, choice, spread=0.1, seed=seed) for seed in (1, 1, 2)]
+    assert uneven[0] == uneven[1] != uneven[2]
+    assert uneven[0].seconds > even.seconds
+    assert uneven[0].mean("agree") > even.mean("agree")
+
+
+def test_few_sweeps_stand_for_many():
+    cluster, choice = chosen("stream", Cut(1, 2))
+    every = simulate(GRID, cluster, choice)
+    some = simulate(GRID, cluster, choice, most_sweeps=4)
+    assert some.seconds == pytest.approx(every.seconds, rel=0.05)
+
+
+def test_what_is_planned_is_about_what_is_simulated():
+    cluster = Cluster(8, NODE)
+    choice = choose(GRID, cluster, "stream")
+    assert simulate(GRID, cluster, choice).seconds == pytest.approx(choice.seconds, rel=0.3)

@@ -1,0 +1,198 @@
+"""Products of matrices in files: any shape, type, order, chunk, method and number of files."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import outgrid as og
+from outgrid.build.compiler import find_compiler
+from outgrid.errors import InfeasiblePlan, StoreError, UsageError
+from outgrid.matrix.onto import Upload
+from outgrid.matrix.product import StreamedMatrix
+from outgrid.matrix.sources import SOURCES
+from outgrid.matrix.stages import ahead
+from outgrid.testing.device import SlowDevice
+
+ROOM = 64 << 20
+
+
+def saved(folder, values, files=1):
+    paths = []
+    for number, part in enumerate(np.array_split(values, files)):
+        paths.append(folder / f"part{number}.npy")
+        np.save(paths[-1], part)
+    return paths
+
+
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_any_product_agrees_with_numpy(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("matrix")
+    rows, columns = data.draw(st.integers(1, 70)), data.draw(st.integers(1, 600))
+    dtype = data.draw(st.sampled_from(["float64", "float32", "complex128", ">f8", "int16"]))
+    files = data.draw(st.integers(1, min(3, rows)))
+    random = np.random.default_rng(rows * columns)
+    values = (100 * random.standard_normal((rows, columns))).astype(dtype)
+    if values.dtype.kind == "c":
+        values += 1j * random.standard_normal((rows, columns))
+    if files == 1 and data.draw(st.booleans()):
+        values = np.asfortranarray(values)
+    matrix = StreamedMatrix(
+        saved(folder, values, files),
+        ROOM,
+        method=data.draw(st.sampled_from(list(SOURCES))),
+        chunk_bytes=data.draw(st.integers(1, 20000)),
+        overlap=data.draw(st.booleans()),
+    )
+    assert matrix.shape == values.shape
+    width = data.draw(st.sampled_from([(), (1,), (3,)]))
+    right = random.standard_normal((columns, *width))
+    left = random.standard_normal((rows, *width)).astype("float32")
+    for _ in range(2):  # the second product finds rows in memory
+        np.testing.assert_allclose(matrix.matmat(right), values @ right, rtol=1e-9, atol=1e-9)
+        single = np.result_type(values, left).char in "fF"
+        np.testing.assert_allclose(
+            matrix.rmatmat(left),
+            values.conj().T @ left,
+            rtol=1e-4 if single else 1e-9,
+            atol=1e-2 if single else 1e-9,
+        )
+
+
+@pytest.mark.parametrize("method", SOURCES)
+def test_the_same_bits_whatever_is_kept_and_overlapped(tmp_path, method):
+    values = np.random.default_rng(3).standard_normal((300, 500))
+    paths = saved(tmp_path, values, 2)
+    right = np.random.default_rng(4).standard_normal(300)
+    found = []
+    for memory_bytes, overlap in ((ROOM, True), (ROOM, False), (18 << 20, True)):
+        matrix = StreamedMatrix(
+            paths, memory_bytes, method=method, chunk_bytes=40000, overlap=overlap
+        )
+        found += [matrix.rmatmat(right).tobytes() for _ in range(2)]
+    assert len(set(found)) == 1
+
+
+def test_what_memory_leaves_over_is_kept_and_not_read_again(tmp_path):
+    (path,) = saved(tmp_path, np.ones((100, 1000)))
+    matrix = StreamedMatrix([path], (8 << 20) + 400_000, chunk_bytes=80_000, method="pread")
+    assert 0 < matrix.kept_bytes < matrix.nbytes
+    ones = np.ones(1000)
+    assert (matrix.matmat(ones) == 1000).all()
+    with open(path, "r+b") as file:  # every row of the file becomes zeroes
+        file.seek(128)
+        file.write(bytes(matrix.nbytes))
+    kept_rows = matrix.kept_bytes // 8000
+    assert matrix.matmat(ones).tolist() == [1000.0] * kept_rows + [0.0] * (100 - kept_rows)
+
+
+def test_a_copying_stage_sees_every_block_once(tmp_path):
+    values = np.random.default_rng(5).standard_normal((64, 512))
+    (path,) = saved(tmp_path, values)
+    seen, events = [], []
+
+    def to_device(block):
+        seen.append(block.rows)
+        return type(block)(block.rows, block.values.copy())
+
+    matrix = StreamedMatrix([path], ROOM, chunk_bytes=4096 * 5, copies=[to_device], events=events)
+    np.testing.assert_allclose(matrix.matmat(np.ones(512)), values.sum(1), atol=1e-9)
+    assert [row for rows in seen for row in rows] == list(range(64))
+    stages = {event.stage for event in events}
+    assert stages == {"read", "to_device", "multiply"}
+    assert all(event.begin <= event.end for event in events)
+
+
+def test_a_failed_read_comes_out_and_no_thread_stays(tmp_path):
+    paths = saved(tmp_path, np.ones((64, 512)), 2)
+    matrix = StreamedMatrix(paths, ROOM, chunk_bytes=8192, method="pread")
+    with open(paths[1], "r+b") as file:
+        file.truncate(9000)
+    matrix._to_keep = frozenset()
+    before = threading.active_count()
+    with pytest.raises(StoreError, match="ends inside a read"):
+        matrix.matmat(np.ones(512))
+    assert threading.active_count() == before
+
+
+def test_ahead_never_makes_more_than_it_may():
+    made, used = [], []
+
+    def items():
+        for number in range(20):
+            made.append(number)
+            assert number - len(used) < 3
+            yield number
+
+    for number in ahead(items(), 3):
+        used.append(number)
+    assert used == made == list(range(20))
+
+
+def test_mistakes_are_named(tmp_path):
+    (path,) = saved(tmp_path, np.ones((10, 10)))
+    cube = tmp_path / "cube.npy"
+    np.save(cube, np.ones((2, 2, 2)))
+    wide = tmp_path / "wide.npy"
+    np.save(wide, np.ones((10, 11)))
+    with pytest.raises(UsageError, match="2 axes"):
+        og.matrix(cube)
+    with pytest.raises(UsageError, match="cannot be parts"):
+        og.matrix([path, wide])
+    with pytest.raises(UsageError, match="did you mean 'pread'"):
+        og.matrix(path, method="read")
+    with pytest.raises(UsageError, match="first axis must be 10"):
+        StreamedMatrix([path], ROOM).matmat(np.ones(9))
+    with pytest.raises(InfeasiblePlan, match="hold no two rows"):
+        og.matrix(path, memory="1MiB")
+
+
+def test_an_operator_for_scipy_stays_within_its_memory(tmp_path):
+    """A process that may keep 48 MiB of a matrix of 192 MiB grows by no more than that."""
+    path = tmp_path / "large.npy"
+    script = f"""
+import numpy as np, outgrid as og
+from outgrid.machine import peak_memory_bytes, reset_peak_memory
+from scipy.sparse.linalg import eigsh
+side = 5016
+matrix = np.lib.format.open_memmap({str(path)!r}, "w+", "float64", (side, side))
+for start in range(0, side, 264):
+    matrix[start : start + 264] = 0.001
+matrix[np.arange(side), np.arange(side)] += np.arange(side)
+matrix[7, 7] = 1e5
+matrix.flush()
+del matrix
+np.ones((500, 500)) @ np.ones((500, 500))  # the memory of BLAS itself
+reset_peak_memory()
+before = peak_memory_bytes()
+operator = og.matrix({str(path)!r}, memory="48MiB")
+values = eigsh(operator, k=1, tol=1e-6, return_eigenvectors=False)
+assert abs(values[0] - 1e5) < 0.01, values
+grown = peak_memory_bytes() - before
+assert grown < 48 << 20, grown
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=100)
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_products_on_a_device_are_those_of_the_processor(tmp_path, pinned):
+    values = np.random.default_rng(5).standard_normal((64, 512))
+    paths, events = saved(tmp_path, values), []
+    for seed in range(3):  # copies end late, and spoil what they were made from
+        device = SlowDevice("struct Slab {};", find_compiler(), seed)
+        onto = Upload(device, pinned=pinned)
+        matrix = StreamedMatrix(paths, ROOM, chunk_bytes=4096 * 5, onto=onto, events=events)
+        for _ in range(2):
+            np.testing.assert_allclose(matrix.matmat(values[0]), values @ values[0], atol=1e-9)
+        np.testing.assert_allclose(matrix.rmatmat(np.ones(64)), values.sum(0), atol=1e-12)
+        assert {event.stage for event in events} == {"read", "upload", "multiply"}
+        onto.release()
+        assert device.allocations == 0
+    two = saved(tmp_path, values, 2)
+    with pytest.raises(UsageError, match="join them"):
+        StreamedMatrix(two, ROOM, onto=onto)

@@ -1,0 +1,25 @@
+"""What a record says of where and of what it was made."""
+
+import datetime
+import subprocess
+from pathlib import Path
+
+from outgrid.machine import describe_machine
+from outgrid.version import __version__
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def origin(started: datetime.datetime) -> dict[str, str | int]:
+    """Version, commit, time and machine."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    machine = describe_machine()
+    return {
+        "version": __version__,
+        "commit": commit or "unknown",
+        "started": started.isoformat(timespec="seconds"),
+        "cpu": machine.cpu,
+        "cores": machine.cores,
+        "kernel": machine.kernel,
+    }

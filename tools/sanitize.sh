@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# The core and generated kernels under the sanitizers of gcc: addresses and undefined behaviour in
+# one pass, races between threads in another. Usage: sanitize.sh PYTHON
+#
+# Each pass has a build of the package of its own in build/sanitize. The interpreter is not
+# instrumented, so the sanitizer's library is loaded before it. ThreadSanitizer does not understand
+# libgomp, in whose place a team of std::threads is loaded (tools/sanitize/team.cpp).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=$(realpath -s "$1")
+installed=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+base=$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')
+folder=$PWD/build/sanitize
+export OPENBLAS_NUM_THREADS=1
+
+# build NAME SANITIZERS: build the package so.
+build() {
+    local name=$1 sanitizers=$2
+    PATH="$(dirname "$python"):$PATH" "$python" -m pip install --quiet \
+        --disable-pip-version-check --no-deps --no-build-isolation --upgrade \
+        --target "$folder/$name" -C build-dir="$folder/$name-cmake" \
+        -C cmake.build-type=RelWithDebInfo -C cmake.define.OUTGRID_SANITIZE="$sanitizers" .
+}
+
+# pass NAME SANITIZERS PRELOADED TESTS...: run these tests with what was built so.
+pass() {
+    local name=$1 sanitizers=$2 preloaded=$3
+    shift 3
+    echo "sanitize: $sanitizers"
+    # Kernels are compiled by the same compiler as ever; what is said last counts.
+    printf '#!/bin/sh\nLD_PRELOAD= exec g++ "$@" -O1 -g -fsanitize=%s %s\n' \
+        "$sanitizers" '-fno-sanitize-recover=undefined' >"$folder/$name-c++"
+    chmod +x "$folder/$name-c++"
+    # Without `site` the editable package of the environment stays out of the way.
+    OUTGRID_SANITIZED=$name LD_PRELOAD=$preloaded CXX=$folder/$name-c++ PYTHONPATH=$folder/$name:$installed \
+        "$base" -S -m pytest -q --override-ini cache_dir="$folder/$name-cache" "$@"
+}
+
+library() { realpath "$(g++ -print-file-name="$1")"; }
+
+mkdir -p "$folder"
+build address address,undefined &
+build thread thread
+wait $!
+export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1
+export UBSAN_OPTIONS=print_stacktrace=1
+pass address address,undefined "$(library libasan.so) $(library libstdc++.so.6)" \
+    tests/property/test_queue.py tests/unit/test_native.py tests/unit/storage/test_sums.py \
+    tests/conformance/test_stores.py tools/sanitize/test_streams.py
+
+g++ -std=c++20 -O1 -g -fsanitize=thread -shared -fPIC tools/sanitize/team.cpp \
+    -o "$folder/team.so"
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:report_signal_unsafe=0
+pass thread thread "$(library libtsan.so) $folder/team.so" \
+    tests/unit/test_native.py tools/sanitize/test_streams.py

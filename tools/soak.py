@@ -1,0 +1,575 @@
+"""Soak: random problems, cut off again and again in every way there is, and resumed to the end.
+
+python tools/soak.py --minutes 30 --record benchmarks/records/soak.json
+
+Each problem is first run plainly, in memory, one step per sweep; where it is small, that answer is
+compared with the NumPy reference as well. Then it is run with random settings by processes that are
+killed at random moments or at random system calls, get signals, run out of time, or meet failing,
+late and lost system calls; bits of their files are flipped in between. Each is resumed with other
+settings, until one comes to the end. What it leaves has to be the bytes of the answer.
+
+Processes are forked from this one, which has everything imported: what is cut off is the run, not
+the start of the interpreter. System calls fail by a preloaded library, that of the tests of faults
+(tests/integration/faults.cpp), and are those of the engine `threads`.
+"""
+
+import argparse
+import collections
+import datetime
+import errno
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+from origin import origin
+
+from outgrid.build.compiler import find_compiler
+from outgrid.cli import main as outgrid
+from outgrid.cli import resume, run, verify  # noqa: F401 - imported once, before the forks
+from outgrid.execute.reference import reference_with_bound
+from outgrid.execute.state import MANIFEST_NAME
+from outgrid.job import load_job
+from outgrid.native import engines
+from outgrid.storage import transfers
+
+ROOT = Path(__file__).resolve().parent.parent
+FAULTS = ROOT / "tests" / "integration" / "faults.cpp"
+PREFIXES = ROOT / "tests" / "integration" / "test_operations.py"
+RULES = ROOT / "tools" / "soak_rules.py"
+
+HANG_SECONDS = 180.0  # no run takes more than a few
+STUCK_SECONDS = 0.5  # after which the watchdog names a request that does not end
+MOST_ATTEMPTS = 30
+SMALL_UPDATES = 400_000  # of problems that are compared with the NumPy reference, too
+ERRORS = (errno.EIO, errno.ENOSPC, errno.ENODEV, errno.EROFS, errno.EDQUOT)
+CALLS = ("read", "write", "sync", "pwrite", "fsync", "rename")
+# (rule, fields, radius along each axis, stages)
+STENCILS = (
+    ("heat5", ("u",), (1, 1), 1),
+    ("wave:4", ("u", "c"), (2, 2, 2), 1),
+    ("heat7", ("u",), (1, 1, 1), 1),
+    ("wave:2", ("u", "c"), (1, 1), 1),
+    (f"{RULES}:coupled", ("u", "v", "c"), (1, 1, 1), 1),
+    (f"{RULES}:leaning", ("u",), (1, 0), 1),
+    (f"{RULES}:staggered", ("e", "h", "c"), (1, 2, 1), 2),
+)
+SPREAD_SHARE = 0.2  # of all problems
+CLOSED_SHARE = 0.15
+WAYS = {  # how an attempt is cut off, and how often of all
+    "kill at a moment": 40,
+    "kill at a call": 25,
+    "SIGTERM": 7,
+    "SIGINT": 5,
+    "time limit": 4,
+    "call fails": 9,
+    "call is late": 2,
+    "call is lost": 2,
+    "bit flipped": 4,
+    "nothing": 2,
+}
+
+
+@dataclass
+class Case:
+    """One problem: the text of its table, its shape and steps, and what it may be run with."""
+
+    table: str
+    shape: tuple[int, ...]
+    steps: int
+    stages: int
+    radius: tuple[int, ...]
+    closed: bool = False  # periodic along the streamed axis
+    places: tuple[str, ...] = ()  # settings that spread the fields over several folders
+    seconds: float = 1.0  # of the longest run so far
+
+
+@dataclass
+class Counts:
+    """What happened."""
+
+    problems: int = 0
+    checked_with_numpy: int = 0
+    attempts: int = 0
+    cut: collections.Counter[str] = field(default_factory=collections.Counter)
+    ended: collections.Counter[str] = field(default_factory=collections.Counter)
+    begun_anew: int = 0
+    in_mid_sweep: int = 0
+    closed: int = 0  # problems that are periodic along the streamed axis
+    spread: int = 0  # problems whose fields lay in several folders
+    flips_named: int = 0
+    flips_without_effect: int = 0
+    wrong: int = 0
+    hangs: int = 0
+    unexpected: list[str] = field(default_factory=list)
+
+    @property
+    def kills(self) -> int:
+        """Processes that really ended by SIGKILL."""
+        return self.ended["killed"]
+
+    def line(self) -> str:
+        return (
+            f"{self.problems} problems, {self.attempts} processes, {self.kills} killed, "
+            f"{self.in_mid_sweep} resumed in mid-sweep, {self.wrong} wrong, {self.hangs} hung, "
+            f"{len(self.unexpected)} unexpected"
+        )
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: its exit code, or the signal as a negative number; and its words."""
+
+    status: int
+    words: str
+    seconds: float
+
+
+def child(arguments: list[str], folder: Path, fault: str = "", act: Any = None) -> Ended | None:
+    """Run a command in a fork of this process; None where it hangs.
+
+    ``act(pid)`` may do something to it in the meantime.
+    """
+    log = folder / "words.txt"
+    begin = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        status = 99
+        try:
+            with log.open("wb") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+            os.environ["OUTGRID_FAULT"] = fault
+            if ":stuck:" in fault:
+                transfers.STUCK_SECONDS = STUCK_SECONDS
+            status = outgrid(arguments)
+        except KeyboardInterrupt:
+            status = 130
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    if act is not None:
+        act(pid)
+    while time.monotonic() - begin < HANG_SECONDS:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            words = log.read_text(errors="replace") if log.exists() else ""
+            return Ended(os.waitstatus_to_exitcode(status), words, time.monotonic() - begin)
+        time.sleep(0.001)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
+
+
+def draw_case(chance: random.Random, folder: Path) -> Case:
+    """A random problem; its random initial values are left in ``folder``."""
+    rule, fields, radius, stages = chance.choice(STENCILS)
+    columns = chance.choice([chance.randint(9, 200), chance.randint(9, 200), 512, 1024])
+    if len(radius) == 2:
+        shape = (chance.randint(30, 300), columns)
+    else:
+        shape = (chance.randint(20, 120), chance.randint(9, 30), columns)
+    steps = chance.randint(6, 80)
+    dtype = chance.choice(["float32", "float64"])
+    closed = chance.random() < CLOSED_SHARE
+    boundary = chance.choice(['kind = "dirichlet"', 'kind = "dirichlet", value = 0.5'])
+    if closed:
+        shape = (60 + shape[0], *shape[1:])  # what is in the window must not meet itself
+        boundary += f', {"zy"[len(shape) == 2]} = "periodic"'
+    values = np.random.default_rng(chance.randrange(1 << 32))
+    initial = []
+    for name in fields:
+        if name == "c":
+            initial.append("c = 0.1")
+        else:
+            np.save(folder / f"{name}.npy", values.random(shape).astype(dtype))
+            initial.append(f'{name} = "{folder / name}.npy"')
+    table = (
+        f'[problem]\nstencil = "{rule}"\nshape = {list(shape)}\nsteps = {steps}\n'
+        f'dtype = "{dtype}"\nboundary = {{{boundary}}}\ninitial = {{{", ".join(initial)}}}\n'
+    )
+    return Case(table, shape, steps, stages, radius, closed)
+
+
+def draw_settings(case: Case, chance: random.Random, engine: str | None) -> list[str]:
+    """Random settings, as arguments of run and resume."""
+    found: dict[str, Any] = {
+        "tier": chance.choice(["direct"] * 7 + ["memory", "auto"]),
+        "threads": chance.choice([1, 1, 1, 2]),
+        "engine": engine or chance.choice(["auto", *engines()]),
+        "queue_depth": chance.choice([1, 2, 16]),
+        "request_bytes": chance.choice([1 << 12, 1 << 14, 1 << 16, 1 << 21]),
+        "commit_every": chance.choice([0, 0, 0, 0, 0.001, 30]),
+    }
+    if chance.random() < 0.8:
+        found["depth"] = chance.randint(1, 4 if case.closed else 9)
+    if chance.random() < 0.7:
+        found["slab_planes"] = chance.randint(1, min(7, case.shape[0]))
+    if found["tier"] != "memory" and case.stages == 1 and not case.closed:
+        if chance.random() < 0.08:
+            cells = [n - 2 * reach for n, reach in zip(case.shape, case.radius, strict=True)]
+            edges = [chance.randint(3, max(3, each)) for each in cells[:-1]]
+            found |= {"scheme": "overlapped", "tier": "direct", "block": [*edges, cells[-1]]}
+            found.pop("slab_planes", None)
+        elif len(case.shape) == 3 and chance.random() < 0.3:
+            found["strip_rows"] = chance.randint(2, case.shape[1] + 4)
+    arguments = ["--memory", "256MiB", "--quiet"]
+    for name, value in found.items():
+        arguments += ["--set", f"{name}={json.dumps(value)}"]
+    return arguments
+
+
+def draw_places(out: Path, chance: random.Random) -> tuple[str, ...]:
+    """Arguments that spread the fields over two or three folders, striped or in turn; or none."""
+    if chance.random() > SPREAD_SHARE:
+        return ()
+    places = [str(out / name) for name in ("scratch", "beside", "behind")[: chance.randint(2, 3)]]
+    stripe = chance.choice([None, 4096, 1 << 16])
+    given = ["--set", f"scratch={json.dumps(places)}"]
+    return (*given, *(["--set", f"stripe={stripe}"] if stripe else []))
+
+
+class Soak:
+    """A sequence of problems and the counts of what happened to them."""
+
+    def __init__(self, folders: list[Path], seed: int) -> None:
+        self.folders, self.folder = folders, folders[0]
+        self.counts = Counts()
+        self.chance = random.Random(seed)
+
+    def until(self, end: float, record: Callable[[], None]) -> None:
+        """One problem after another while there is time, with a record from time to time."""
+        shown = time.monotonic()
+        while time.monotonic() < end:
+            number = self.counts.problems
+            try:
+                self._problem()
+            except AssertionError as error:
+                self.counts.unexpected.append(f"problem {number}: {error}")
+                print(self.counts.unexpected[-1], flush=True)
+                kept = self.folders[0].with_name(f"kept-{number}")
+                shutil.copytree(self.folder, kept, dirs_exist_ok=True)
+            if time.monotonic() - shown > 20:
+                shown = time.monotonic()
+                print(self.counts.line(), flush=True)
+                record()
+
+    def _problem(self) -> None:
+        chance, counts = self.chance, self.counts
+        self.folder = self.folders[counts.problems % len(self.folders)]
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        case = draw_case(chance, self.folder)
+        counts.problems += 1
+        (self.folder / "job.toml").write_text(case.table)
+        answer = self._answer(case)
+        out = self.folder / "run"
+        case.places = draw_places(out, chance)
+        counts.closed += case.closed
+        counts.spread += bool(case.places)
+        for attempt in range(MOST_ATTEMPTS + 1):
+            way = chance.choices([*WAYS], [*WAYS.values()])[0]
+            if attempt == MOST_ATTEMPTS:
+                way = "nothing"
+            if self._attempt(case, way, out):
+                break
+        else:
+            raise AssertionError(f"no end after {MOST_ATTEMPTS} attempts")
+        for name, content in answer.items():
+            if (out / name).read_bytes() != content:
+                counts.wrong += 1
+                raise AssertionError(f"{name} differs from the answer")
+        assert outgrid_quietly(["verify", str(out)], self.folder) == 0, "the result is not verified"
+
+    def _answer(self, case: Case) -> dict[str, bytes]:
+        """The fields that a plain run in memory leaves, byte by byte."""
+        out = self.folder / "plain"
+        settings = ["tier=memory", "depth=1", "threads=1", "commit_every=1000"]
+        given = [part for each in settings for part in ("--set", each)]
+        arguments = ["run", str(self.folder / "job.toml"), "--out", str(out), "--quiet", *given]
+        ended = child([*arguments, "--memory", "512MiB"], self.folder)
+        assert ended is not None, "the plain run hangs"
+        assert ended.status == 0, f"the plain run: {ended}"
+        case.seconds = max(0.05, ended.seconds)
+        found = {path.name: path.read_bytes() for path in sorted(out.glob("*.npy"))}
+        if np.prod(case.shape) * case.steps <= SMALL_UPDATES:
+            self._compare_with_numpy(out)
+        return found
+
+    def _compare_with_numpy(self, out: Path) -> None:
+        problem = load_job(self.folder / "job.toml", {"memory": "1GiB"}).problem
+        reference, bounds = reference_with_bound(problem)
+        for path in out.glob("*.npy"):
+            name, values = path.stem, np.load(path).astype(np.float64)
+            bound, exact = bounds[name], reference[name].astype(np.float64)
+            error, promised = np.abs(values - exact), np.isfinite(bound)
+            if not (error <= 2 * bound)[promised].all():
+                self.counts.wrong += 1
+                raise AssertionError(f"{name} of the plain run differs from NumPy's")
+        self.counts.checked_with_numpy += 1
+
+    def _attempt(self, case: Case, way: str, out: Path) -> bool:
+        """Run or resume once; whether the run has come to its end."""
+        counts, chance = self.counts, self.chance
+        begun = (out / MANIFEST_NAME).exists()
+        if begun:
+            manifest = json.loads((out / MANIFEST_NAME).read_text())
+            if manifest["steps_done"] < 0:
+                counts.begun_anew += 1
+                assert outgrid_quietly(["clean", str(out), "--delete"], self.folder) == 0
+                begun = False
+            elif manifest["part"] or manifest["planes"]:
+                counts.in_mid_sweep += 1
+        else:
+            # What a run leaves that could not write its manifest, not even remove what it had made.
+            shutil.rmtree(out, ignore_errors=True)
+        if way == "bit flipped":
+            if not begun:
+                return False
+            return self._with_a_flip(case, out)
+        by_call = way.startswith("call") or way == "kill at a call"
+        settings = draw_settings(case, chance, "threads" if by_call else None)
+        fault, act = self._cut(case, way, settings)
+        counts.attempts += 1
+        counts.cut[way] += 1
+        ended = child(self._command(case, begun, out, settings), self.folder, fault, act)
+        if ended is None:
+            counts.hangs += 1
+            raise AssertionError(f"{way}: no end within {HANG_SECONDS:g} s")
+        self._judge(way, ended)
+        case.seconds = max(case.seconds, ended.seconds) if ended.status == 0 else case.seconds
+        return ended.status == 0
+
+    def _command(self, case: Case, begun: bool, out: Path, settings: list[str]) -> list[str]:
+        if begun:
+            return ["resume", str(out), *settings]
+        job = str(self.folder / "job.toml")
+        return ["run", job, "--out", str(out), *settings, *case.places]
+
+    def _cut(self, case: Case, way: str, settings: list[str]) -> tuple[str, Any]:
+        """The fault and the act that cut an attempt off."""
+        chance = self.chance
+        call = chance.choice(CALLS)
+        most = {"fsync": 60, "rename": 30, "sync": 200}.get(call, 1500)
+        index = int(most ** chance.random()) - 1
+        match way:
+            case "kill at a call":
+                return f"{call}:kill:{index}:1", None
+            case "call fails":
+                count = chance.choice([1, 1, 1 << 30])
+                return f"{call}:{chance.choice(ERRORS)}:{index}:{count}", None
+            case "call is late":
+                return f"{chance.choice(['read', 'write', 'sync'])}:slow:{index}:20", None
+            case "call is lost":
+                return f"{chance.choice(['read', 'write'])}:stuck:{index}:1", None
+            case "time limit":
+                settings += ["--stop-after", f"{chance.randint(1, 300)}ms"]
+                return "", None
+            case "nothing":
+                return "", None
+        sign = {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}.get(way, signal.SIGKILL)
+        delay = chance.random() ** 1.5 * case.seconds
+        again = sign != signal.SIGKILL and chance.random() < 0.2
+
+        def act(pid: int) -> None:
+            end = time.monotonic() + delay
+            while time.monotonic() < end:
+                if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                    return
+                time.sleep(0.0005)
+            os.kill(pid, sign)
+            if again:
+                time.sleep(0.002)
+                os.kill(pid, sign)
+
+        return "", act
+
+    def _judge(self, way: str, ended: Ended) -> None:
+        """Every end but those that the way explains is noted."""
+        counts = self.counts
+        names = {0: "done", 75: "stopped", 4: "failed in words", -9: "killed"}
+        names |= {130: "interrupted", 143: "interrupted", -2: "interrupted", -15: "interrupted"}
+        name = names.get(ended.status, "unexpected")
+        counts.ended[name] += 1
+        allowed = {"done"}
+        allowed |= {"killed"} if way.startswith("kill") else set()
+        allowed |= {"stopped", "interrupted"} if way.startswith("SIG") else set()
+        allowed |= {"stopped"} if way == "time limit" else set()
+        allowed |= {"failed in words"} if way in ("call fails", "call is lost") else set()
+        assert name in allowed, f"{way}: status {ended.status}: {ended.words[-2000:]}"
+        # What a signal raises within a destructor Python can only print.
+        lost = way.startswith("SIG") and "Exception ignored in" in ended.words
+        assert lost or "Traceback" not in ended.words, f"{way}: {ended.words[-2000:]}"
+        if name == "failed in words":
+            assert re.search(r"errno \d+|no transfer ended", ended.words), f"{way}: {ended.words}"
+
+    def _with_a_flip(self, case: Case, out: Path) -> bool:
+        """Flip one bit of a working file, see what comes of it, and put everything back."""
+        counts, chance = self.counts, self.chance
+        found = [*out.glob("*/*.npy*"), *out.glob("*/*.spread.*")]
+        files = sorted(path for path in found if path.stat().st_size)
+        kept = self.folder / "kept"
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(out, kept)
+        path = chance.choice(files)
+        flip(path, chance)
+        counts.attempts += 1
+        counts.cut["bit flipped"] += 1
+        command = self._command(case, True, out, draw_settings(case, chance, None))
+        ended = child(command, self.folder)
+        if ended is None:
+            counts.hangs += 1
+            raise AssertionError("bit flipped: no end")
+        named = re.sub(r"\.spread\.\d+$", ".spread", path.name.removesuffix(".xxh3"))
+        if ended.status == 0:
+            counts.ended["done"] += 1
+            verified = outgrid_quietly(["verify", str(out)], self.folder)
+            assert verified in (0, 1), f"bit flipped: verify ends with {verified}"
+            if verified == 0:
+                # It lay where nothing durable was: the bytes are compared as ever.
+                counts.flips_without_effect += 1
+                return True
+            # What need not be read to finish a run is found where its results are read.
+        else:
+            # A header that cannot be read any more is refused as a file of another kind.
+            words = f"bit flipped: status {ended.status}: {ended.words[-2000:]}"
+            assert ended.status in (2, 4), words
+            assert named in ended.words, words
+            counts.ended["failed in words"] += 1
+        counts.flips_named += 1
+        shutil.rmtree(out)
+        kept.rename(out)
+        return False
+
+
+def flip(path: Path, chance: random.Random) -> None:
+    """Change one random bit of a file."""
+    with path.open("r+b") as file:
+        at = chance.randrange(path.stat().st_size)
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1 << chance.randrange(8)]))
+
+
+def outgrid_quietly(arguments: list[str], folder: Path) -> int:
+    """The exit code of a command in a fork."""
+    ended = child(arguments, folder)
+    return 99 if ended is None else ended.status
+
+
+def flips_found(folder: Path, count: int, seed: int) -> dict[str, Any]:
+    """Flip ``count`` single bits of finished runs, one at a time; how many `verify` finds."""
+    chance, found, missed = random.Random(seed), 0, []
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    case = draw_case(chance, folder)
+    (folder / "job.toml").write_text(case.table)
+    out = folder / "run"
+    command = ["run", str(folder / "job.toml"), "--out", str(out), "--memory", "256MiB"]
+    ended = child([*command, "--set", "tier=direct"], folder)
+    assert ended is not None, "a run hangs"
+    assert ended.status == 0, ended
+    files = sorted(out.glob("*.npy*"))
+    for _ in range(count):
+        path = chance.choice(files)
+        before = path.read_bytes()
+        flip(path, chance)
+        ended = child(["verify", str(out)], folder)
+        named = ended is not None and ended.status == 1 and path.name in ended.words
+        found += named
+        if not named:
+            missed.append(f"{path.name}: {ended}")
+        path.write_bytes(before)
+    return {"flipped": count, "found": found, "missed": missed[:10]}
+
+
+def prefixes_resumed(folder: Path) -> dict[str, dict[str, int]]:
+    """What the runs came to that were cut off after each operation, by way."""
+    report = folder / "prefixes.xml"
+    environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+    command = [sys.executable, "-m", "pytest", "-q", str(PREFIXES)]
+    command += [f"--junitxml={report}", "--override-ini", "junit_family=xunit1"]
+    subprocess.run(command, env=environment | {"OUTGRID_PREFIXES": "1"}, check=True, cwd=ROOT)
+    found: dict[str, dict[str, int]] = {}
+    for each in ElementTree.parse(report).iter("property"):
+        way, _, end = each.attrib["name"].partition(": ")
+        found.setdefault(way, {})[end] = int(each.attrib["value"])
+    return found
+
+
+def preloaded(folder: Path) -> None:
+    """Start this program again under the library of failing system calls."""
+    if os.environ.get("LD_PRELOAD", "").endswith("faults.so"):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    library = folder / "faults.so"
+    flags = ["-std=c++20", "-O1", "-shared", "-fPIC", str(FAULTS), "-o", str(library), "-ldl"]
+    subprocess.run([*find_compiler().command, *flags], check=True)
+    os.environ |= {
+        "LD_PRELOAD": str(library),
+        "OPENBLAS_NUM_THREADS": "1",
+        "OUTGRID_CACHE": str(folder / "cache"),
+        "PYTHONWARNINGS": "ignore",
+    }
+    os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--flips", type=int, default=20, help="single bits of finished runs")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "soak")
+    parser.add_argument("--record", type=Path, help="JSON file for the counts")
+    given = parser.parse_args()
+    preloaded(given.folder)
+    started = datetime.datetime.now(datetime.UTC)
+    begin = time.monotonic()
+    # On a disk, and in memory, where system calls take no time and nothing passes the page cache.
+    fast = Path("/dev/shm") / f"outgrid-soak-{os.getpid()}"
+    soak = Soak([given.folder / "problem", *([fast] if fast.parent.is_dir() else [])], given.seed)
+    flips = flips_found(given.folder / "flips", given.flips, given.seed)
+    print(f"{flips['found']} of {flips['flipped']} single bits found", flush=True)
+    counts = soak.counts
+
+    def record(**more: Any) -> None:
+        """Keep what is known by now: whatever ends this program, it is not lost."""
+        if given.record is None:
+            return
+        seconds = round(time.monotonic() - begin, 1)
+        told = {"seconds": seconds, "seed": given.seed, "kills": counts.kills, **vars(counts)}
+        given.record.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(origin(started) | told | {"bits": flips} | more, indent=2)
+        given.record.write_text(text + "\n")
+
+    try:
+        soak.until(begin + 60 * given.minutes, record)
+    finally:
+        shutil.rmtree(fast, ignore_errors=True)
+    print(counts.line())
+    failed = counts.wrong or counts.hangs or counts.unexpected
+    record()  # at once: what follows takes a while
+    if given.record is not None:
+        record(prefixes=prefixes_resumed(given.folder))
+    return 1 if failed or flips["found"] < flips["flipped"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""What it costs to look for values that are not finite, as a share of the time of a step.
+
+    python tools/watch_cost.py [REPETITIONS]
+
+Each case is run in turns with a look at every step and with none, by one thread; compared is the
+processor's time of that thread, so that others on the machine disturb little, and the least of all
+repetitions counts. A run of depth T looks once in T steps.
+"""
+
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+from outgrid import pipeline
+from outgrid.config import RunOptions
+from outgrid.execute.watch import Watch
+from outgrid.stencil.problem import Problem
+
+CASES = {
+    "heat7 float64": ("heat7", (100, 256, 256), "float64", 64),
+    "heat7 float32": ("heat7", (100, 256, 256), "float32", 64),
+    "heat5 float64": ("heat5", (2048, 2048), "float64", 64),
+    "heat5 float32": ("heat5", (2048, 2048), "float32", 64),
+}
+
+
+def main(repetitions: int = 7) -> None:
+    """Print a line for each case, streamed, and for the first one in memory and at depth 1."""
+    ways = [(name, "direct", CASES[name][3]) for name in CASES]
+    ways += [("heat7 float64", "memory", None), ("heat7 float64", "direct", 1)]
+    with EveryStep() as spent, tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        for name, tier, depth in ways:
+            stencil, shape, dtype, steps = CASES[name]
+            steps = 8 if depth == 1 else steps
+            posed = Problem(stencil, shape, dtype, steps, {"k": 0.1}, initial={"u": "x / nx"})
+            best = {True: float("inf"), False: float("inf")}
+            for number in range(2 * repetitions):
+                watch = number % 4 in (0, 3)
+                spent.seconds = 0.0
+                options = {"tier": tier, "depth": depth, "watch": watch, "threads": 1}
+                out = Path(folder) / f"{name} {tier} {depth} {number}"
+                pipeline.run(posed, RunOptions.of(memory="2GiB", out=out, **options))
+                best[watch] = min(best[watch], spent.seconds)
+            share = best[True] / best[False] - 1
+            deep = f"{share / depth:.2%} of a sweep of depth {depth}" if depth else "in memory"
+            print(f"{name} {tier}: a look takes {share:.1%} of a step, {deep}", flush=True)
+
+
+class EveryStep:
+    """While it is entered, watched runs look at every step, and processor time is counted."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> "EveryStep":
+        self.advance, self.level = pipeline.Kernel.advance, Watch.level
+
+        def advance(kernel: pipeline.Kernel, *given: object) -> None:
+            begin = resource.getrusage(resource.RUSAGE_THREAD)
+            self.advance(kernel, *given)  # type: ignore[arg-type]
+            end = resource.getrusage(resource.RUSAGE_THREAD)
+            self.seconds += end.ru_utime - begin.ru_utime + end.ru_stime - begin.ru_stime
+
+        pipeline.Kernel.advance = advance  # type: ignore[method-assign]
+        Watch.level = lambda *_: 1  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pipeline.Kernel.advance, Watch.level = self.advance, self.level  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
