@@ -55,7 +55,16 @@ class Disk:
         self._call("mount", "-o", "loop,errors=remount-ro", str(self.image), str(self.folder))
 
     def unmount(self) -> None:
+        """Leave nothing behind: the next mount reads the image.
+
+        A process that was given its own view of all mounts meanwhile (``ip netns exec``) holds
+        the file system until it ends; mounting the image again would find it as it was left.
+        """
         self._call("umount", str(self.folder))
+        deadline = time.monotonic() + HELD
+        while self._call("losetup", "--associated", str(self.image)):
+            assert time.monotonic() < deadline, f"{self.image} is in use after {HELD} s"
+            time.sleep(0.01)
 
     def fill(self) -> None:
         """Take all the space that is left."""
