@@ -300,12 +300,11 @@ def _resume(
 
 def _taken_over(manifest: Manifest, folder: RunFolder, chosen: Plan) -> Manifest:
     """The manifest with the files of a plan that goes on, and as much as that builds on."""
-    if not chosen.begin_part and not chosen.begin_planes:
+    if not chosen.begin.begun:
         # The sweep begins again, perhaps with another depth: what is there of it is void.
         manifest = at_start_of_sweep(manifest)
     files = dict.fromkeys((*manifest.files, *folder.working_names(chosen.arrivals, chosen.seams)))
-    planes = chosen.begin_planes
-    return msgspec.structs.replace(manifest, planes=planes, files=tuple(files))
+    return msgspec.structs.replace(manifest, planes=chosen.begin.planes, files=tuple(files))
 
 
 def load_kernel(problem: Problem) -> Kernel:

@@ -70,8 +70,8 @@ class Rig:
         """Go on from what is left; after a ``share`` of the operations, note what would be left."""
         rest = self.problem.after(left.steps_done)
         plan = pipeline.plan(rest, options, begin=left.begin)
-        goes_on = plan.begin_part or plan.begin_planes
-        begin = replace(left.begin, planes=plan.begin_planes) if goes_on else None
+        goes_on = plan.begin.begun
+        begin = replace(left.begin, planes=plan.begin.planes) if goes_on else None
         state = replace(left, begin=begin)
         stores: dict[tuple[str, int, int], Volatile] = {}
         seams: dict[tuple[str, int, int, int], Volatile] = {}

@@ -115,7 +115,7 @@ def plans_within_a_sweep(draw):
 def test_a_run_goes_on_within_a_sweep_from_what_its_inward_face_needs(drawn, seed):
     """State 0 is void below the face, and the planes of state 1 that are durable stay."""
     problem, begin, found = drawn
-    assert (found.depths[0], found.begin_planes) == (begin.depth, begin.planes)
+    assert (found.depths[0], found.begin.planes) == (begin.depth, begin.planes)
     assert sum(found.depths) == problem.steps
     total = check(found, problem.stencil, random.Random(seed))
     assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
@@ -217,7 +217,7 @@ def test_a_run_goes_on_from_any_point_that_is_named_within_a_sweep(drawn, seed):
     """In whole planes, strips, blocks and planes that come round: rows and seams are there."""
     problem, begin, found = drawn
     assert (found.depths[0], found.cut) == (begin.depth, begin.cut)
-    assert (found.begin_part, found.begin_planes) == (begin.part, begin.planes)
+    assert (found.begin.part, found.begin.planes) == (begin.part, begin.planes)
     closed = problem.edges.periodic(0)
     total = check(found, problem.stencil, random.Random(seed), closed)
     assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)

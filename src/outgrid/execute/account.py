@@ -128,7 +128,7 @@ class Account:
 
     def _begun(self) -> Fraction:
         """The share of the steps from ``steps_done`` on that was made before this process began."""
-        begin = Point(0, self.plan.begin_part, self.plan.begin_planes)
+        begin = self.plan.begin
         return self._steps(begin) / self.problem.steps if begin.begun else Fraction(0)
 
     def _steps(self, point: Point) -> Fraction:

@@ -170,8 +170,8 @@ class _Check:
         self.seams: dict[tuple[str, int, int, int], Tags] = {
             key: np.full(shape[:2], VOID, np.int64) for key, shape in plan.seams.items()
         }
-        self.whole = replace(plan, begin_part=0, begin_planes=0)
-        self.durable = Point(0, plan.begin_part, plan.begin_planes)
+        self.whole = replace(plan, begin=Point())
+        self.durable = plan.begin
         self._resume()
         self.stream = program(plan)
         self.queues: dict[type, deque[Instruction]] = {

@@ -92,7 +92,7 @@ class Files:
     def _is_begun(self, key: SeamKey) -> bool:
         """Whether a restart reads what an earlier process left in the place of a seam."""
         plan = self.plan
-        return bool(plan.begin_part or plan.begin_planes) and key[2] == plan.depths[0]
+        return plan.begin.begun > 0 and key[2] == plan.depths[0]
 
     def seams(self) -> dict[SeamKey, Store]:
         """Files for the seams of strips, and of planes that come round again."""

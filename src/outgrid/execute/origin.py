@@ -12,6 +12,7 @@ from outgrid.execute.site import Site
 from outgrid.execute.streaming import SeamKey, StoreKey, stream
 from outgrid.execute.watch import NotFinite, Place, Watch
 from outgrid.plan.model import Plan
+from outgrid.plan.trip import Point
 from outgrid.stencil.problem import Problem
 from outgrid.storage import Planes, Store, Transfers
 
@@ -59,8 +60,7 @@ def first_of(
     again = replace(
         plan,
         depths=plan.depths[begin : found.sweep + 1],
-        begin_part=0,
-        begin_planes=0,
+        begin=Point(),
         commit_planes=0,
         commit_sweeps=0,
     )

@@ -174,7 +174,7 @@ class _Run(Generic[W]):
         self.until: Callable[[int], Plan | None] | None = None
         self.computed = 0  # sweeps
         # How far everything is written, and how far that is known durably.
-        self.reached = self.kept = Point(0, plan.begin_part, plan.begin_planes)
+        self.reached = self.kept = plan.begin
         self.ahead: deque[Mark] = deque()
         self.unflushed: set[SeamKey] = set()
         self.origin = plan.stored.start, plan.stored_rows.start

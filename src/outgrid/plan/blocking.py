@@ -17,6 +17,7 @@ from outgrid.plan.model import Layout, Plan, Prediction, Ring, Tile
 from outgrid.plan.sizing import Sizing, sweep_steps
 from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
 from outgrid.plan.tiling import FRONT_PLANES, tile_slope
+from outgrid.plan.trip import Point
 from outgrid.stencil.problem import Problem
 from outgrid.units import format_bytes
 
@@ -286,7 +287,7 @@ class _Blocking:
             held_bytes=sum(ring.planes for ring in rings) * found.pitch_bytes,
             blocks=blocks,
             commit_planes=commit_planes(options, each, planes, seams=False) if planes else 0,
-            begin_part=part,
+            begin=Point(part=part),
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from outgrid.plan.model import Plan
-from outgrid.plan.trip import Trip
+from outgrid.plan.trip import Point, Trip
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +97,6 @@ class Advance:
     index: int
     parts: tuple[Part, ...]
     gate: Gate
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Point:
-    """Where a restart goes on: everything that the trips before it leave is there.
-
-    That is all of ``state``, and of the sweep after it what its first ``part`` trips leave, and the
-    next one in its planes below ``planes``.
-    """
-
-    state: int
-    part: int = 0
-    planes: int = 0
-
-    @property
-    def begun(self) -> int:
-        """The last state of which anything is there."""
-        return self.state + (self.part > 0 or self.planes > 0)
 
 
 @dataclass(frozen=True, slots=True)

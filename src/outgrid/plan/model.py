@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from outgrid.plan.blocks import Blocks
 from outgrid.plan.explain import explain
 from outgrid.plan.strips import Strips
 from outgrid.plan.subgrid import Box, Subgrid
-from outgrid.plan.trip import Span, Trip
+from outgrid.plan.trip import Point, Span, Trip
 from outgrid.plan.wrap import Wrap
 
 
@@ -161,9 +161,8 @@ class Plan:
 
     A state is made durable bit by bit, every ``commit_planes`` planes (0: only as a whole; planes
     of strips and blocks count one after the other), that of a resident grid every ``commit_sweeps``
-    sweeps (0: at the end). A plan may begin within its first sweep: what its first ``begin_part``
-    trips leave is there already, and what the next one leaves in planes below ``begin_planes``. An
-    inward face then leans by ``face`` planes per step, with ``face_shifts`` for the stages: what it
+    sweeps (0: at the end). A plan may ``begin`` at a point within its first sweep. An inward face
+    then leans by ``face`` planes per step, with ``face_shifts`` for the stages: what it
     needs of state 0 begins so much lower. Every sweep begins so where there are ``wraps``, one for
     each depth: the grid is periodic along the streamed axis, and the first planes come round again
     at the end.
@@ -208,8 +207,7 @@ class Plan:
     commit_sweeps: int = 0
     face: int = 0
     face_shifts: tuple[int, ...] = ()
-    begin_part: int = 0
-    begin_planes: int = 0
+    begin: Point = field(default_factory=Point)
     wraps: tuple[Wrap, ...] = ()
     pin: bool = False
     tier: str = "direct"
@@ -289,7 +287,7 @@ class Plan:
             return 0
         if self.blocks is not None:
             each = [min(5, 2 * depth) for depth in self.depths]
-            return self.blocks.count() * sum(each) - self.begin_part * each[0]
+            return self.blocks.count() * sum(each) - self.begin.part * each[0]
         last = self.trips[-1]
         return -(-(last.index * self.pitch_planes + self.front_end(last)) // self.slab_planes)
 
@@ -368,7 +366,7 @@ class Plan:
 
     def put_from(self, trip: Trip) -> int:
         """The plane below which all that a trip leaves was there before."""
-        return self.begin_planes if trip.index == 0 else 0
+        return self.begin.planes if trip.index == 0 else 0
 
     def put_planes(self, departure: Departure, trip: Trip) -> range:
         """The planes of a trip in which a level leaves."""
@@ -513,11 +511,11 @@ class Plan:
         if self.wraps:
             round_again = Span(0, self.planes, self.face, self.face, self.face_shifts)
             trips = tuple(replace(trip, planes=round_again) for trip in trips)
-        if self.begin_part:
-            left = trips[self.begin_part :]
+        if self.begin.part:
+            left = trips[self.begin.part :]
             trips = tuple(replace(trip, index=index) for index, trip in enumerate(left))
-        if self.begin_planes:
-            low = self.begin_planes - self.lean(self.depths[0])
+        if self.begin.planes:
+            low = self.begin.planes - self.lean(self.depths[0])
             face = replace(trips[0].planes, low=low, rise=self.face, shifts=self.face_shifts)
             trips = (replace(trips[0], planes=face), *trips[1:])
         return trips
@@ -525,8 +523,7 @@ class Plan:
     @property
     def row_updates(self) -> int:
         """Rows of planes times steps that the program updates, redundant ones included."""
-        begun = bool(self.begin_part or self.begin_planes)
-        apart = self.sweeps if self.subgrid is not None else int(begun)
+        apart = self.sweeps if self.subgrid is not None else self.begin.begun
         rows = sum(
             len(self.covered(trip, step, 0)) * len(trip.rows.at(step, self.layout.rows))
             for trip in (self.trips if apart else ())

@@ -49,7 +49,7 @@ class _Lowering:
         """Trip after trip; a commit after the last one of a sweep, and after some of the others."""
         plan, trips = self.plan, self.plan.trips
         every = plan.commit_planes
-        kept = plan.begin_part * plan.planes  # of the trips of this sweep, all together
+        kept = plan.begin.part * plan.planes  # of the trips of this sweep, all together
         for trip in trips:
             yield from self._trip(trip)
             gate, passed = Gate(put=self.put), (trip.part + 1) * plan.planes

@@ -41,6 +41,7 @@ from outgrid.plan.strips import Strips
 from outgrid.plan.subgrid import Subgrid
 from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
 from outgrid.plan.tiling import choose_tile, tile_levels
+from outgrid.plan.trip import Point
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.units import format_bytes
@@ -744,8 +745,7 @@ class _Choice:
             face=sizing.face.per_step,
             face_shifts=sizing.face.shifts,
             wraps=wraps,
-            begin_part=begin.part,
-            begin_planes=planes,
+            begin=Point(0, begin.part, planes),
             rings=chosen.rings,
             arrivals=sizing.arrivals,
             departures=sizing.departures,

@@ -129,7 +129,7 @@ class _Lowering:
         self.states = {sweeps: state for state, sweeps in enumerate(plan.kept, start=1)}
         # Commits so far when all that a trip leaves was durable, and the last point that was named.
         self.durable = {-1: 0}
-        self.reached = self.kept = Point(0, plan.begin_part, plan.begin_planes)
+        self.reached = self.kept = plan.begin
         # Watermark of the puts that must end before a slot is used again (rule 2). For each place
         # and trip, how far its planes were written, as pairs of last plane and watermark (rule 3).
         self.slot_put = {key: [0] * ring.planes for key, ring in self.rings.items()}
@@ -143,7 +143,7 @@ class _Lowering:
         self.first_trips = [0]
         for depth in plan.depths:
             self.first_trips.append(self.first_trips[-1] + plan.strips.count(depth))
-        self.first_trips[1:] = [each - plan.begin_part for each in self.first_trips[1:]]
+        self.first_trips[1:] = [each - plan.begin.part for each in self.first_trips[1:]]
         self.last_trips = [-1, *(self.first_trips[sweeps] - 1 for sweeps in plan.kept)]  # by state
         self.departures = {(each.field, each.level): each for each in plan.departures}
         reach = plan.skew * plan.depth + max(plan.shifts)
@@ -318,7 +318,7 @@ class _Lowering:
             if planes.start < turn:  # these leave last
                 last = plan.planes + min(last, turn)
             lag = departure.row_lag(depth, plan.strips.skew)
-            begin = self.first_trips[trip.sweep - 1] - (plan.begin_part if trip.sweep == 1 else 0)
+            begin = self.first_trips[trip.sweep - 1] - (plan.begin.part if trip.sweep == 1 else 0)
             for owner in plan.strips.owners(depth, lag, flow.rows):
                 if begin + owner >= 0:
                     source = self.trips[begin + owner]

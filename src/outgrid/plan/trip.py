@@ -54,3 +54,21 @@ def clip(low: int, high: int, extent: int) -> range:
     """[low, high) as far as it lies in [0, extent)."""
     low = max(0, min(low, extent))
     return range(low, max(low, min(high, extent)))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Point:
+    """Where a restart goes on: everything that the trips before it leave is there.
+
+    That is all of ``state``, and of the sweep after it what its first ``part`` trips leave, and the
+    next one in its planes below ``planes``.
+    """
+
+    state: int = 0
+    part: int = 0
+    planes: int = 0
+
+    @property
+    def begun(self) -> int:
+        """The last state of which anything is there."""
+        return self.state + (self.part > 0 or self.planes > 0)
