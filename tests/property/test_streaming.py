@@ -96,6 +96,23 @@ CLOSED = st.one_of(
     )
 )
 
+# Grids whose tiles close round a circle: rows in 3-D, columns in 2-D.
+CIRCLES = st.one_of(
+    *(
+        problems(st.just(rule), around=st.just(boundary_of(around, None)), most_cells=cells)
+        for rule, around, cells in (
+            (resolve("heat7").trace(3), {"y": "periodic"}, 30),
+            (resolve("wave:4").trace(3), {"y": "periodic", "x": "periodic", "z+": "mirror"}, 30),
+            (coupled.trace(), {"y": "periodic", "z": "periodic"}, 30),
+            (staggered.trace(), {"y": "periodic", "x-": "neumann"}, 30),
+            (resolve("heat5").trace(2), {"x": "periodic"}, 200),
+            (resolve("wave:8").trace(2), {"x": "periodic", "y-": "neumann"}, 200),
+            (resolve("shallow_water").trace(2), {"x": "periodic", "y": "periodic"}, 200),
+            (one_sided.trace(), {"x": "periodic"}, 200),
+        )
+    )
+)
+
 
 @cache
 def library_of(rule, dtype, edges):
@@ -215,6 +232,11 @@ def test_transfers_that_end_in_any_order_give_the_bytes_of_plain_sweeps(problem,
 
 @given(CLOSED, st.data(), SEEDS)
 def test_grids_that_close_along_the_stream_give_them_too(problem, data, seed):
+    assert_right(problem, data.draw(run_options(problem)), seed)
+
+
+@given(CIRCLES, st.data(), SEEDS)
+def test_so_do_tiles_that_close_round_a_circle(problem, data, seed):
     assert_right(problem, data.draw(run_options(problem)), seed)
 
 

@@ -103,7 +103,9 @@ class _RowKernel(Reductions):
         shifts = dependences(self.stencil, self.edges).skew().shifts
         lines = [f"constexpr int kStages = {len(self.stages)};"]
         lines.append(f"constexpr int64_t kFields = {len(self.stencil.fields)};")
-        lines.append(f"constexpr int64_t kSlope = {slope.per_step};")
+        lines.append(f"constexpr int64_t kSlope = {slope.per_step}, kUnit = {slope.unit};")
+        circle = "true" if self.edges.periodic(1) else "false"
+        lines.append(f"constexpr bool kCircle = {circle};  // tiles close round their axis")
         lines.append(self.writers())
         for name, values in {"Shift": shifts, "Fall": slope.falls, "Rise": slope.rises}.items():
             listed = ", ".join(map(str, values))

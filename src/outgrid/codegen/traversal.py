@@ -336,6 +336,25 @@ void by_level(const Slab& s, const Uniform* u) {
   }
 }
 
+OG_INLINE int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+OG_INLINE int64_t ceil_div(int64_t a, int64_t b) { return -floor_div(-a, b); }
+
+// Where strips of tiles begin, in cells: `count` strips to each `length`, on whole units. On a line
+// that is one strip and its width. On a circle it is all of them and the way round, from which so
+// many strips as are wanted need not be equal parts: some are a unit wider than others.
+struct Cuts {
+  int64_t length, count;
+  int64_t at(int64_t n) const { return floor_div(n * (length / kUnit), count) * kUnit; }
+};
+
+// Diamonds of about `width` cells close round a circle. What a last part of a unit holds belongs to
+// the unit before it, so that no unit is narrower than another step reaches.
+Cuts cuts_of(const Slab& s, int64_t width) {
+  if (!kCircle) return {width, 1};
+  const int64_t length = most(1, (kAcrossColumns ? s.columns : s.rows) / kUnit) * kUnit;
+  return {length, ceil_div(length, width)};
+}
+
 // A row of diamonds: those of one sum p + q.
 struct Row {
   int64_t sum, t0, t1;   // levels [t0, t1]
@@ -347,24 +366,35 @@ struct Row {
 // each level reads cells beside those of the level before, which other diamonds made long ago. Rows
 // of columns are too short for the processor to see them coming, so they are fetched one step of
 // the front ahead.
-void diamond(const Slab& s, const Uniform* u, int64_t width, const Row& row, int64_t p) {
+void diamond(const Slab& s, const Uniform* u, const Cuts& cuts, const Row& row, int64_t p) {
   const int64_t q = row.sum - p;
+  const int64_t p_low = cuts.at(p), p_high = cuts.at(p + 1);
+  const int64_t q_low = cuts.at(q), q_high = cuts.at(q + 1);
   for (int64_t front = s.first; front < s.last; front += s.tile_planes) {
     const int64_t stop = least(front + s.tile_planes, s.last);
     const int64_t next = least(stop + s.tile_planes, s.last);
     for (int64_t t = row.t0; t <= row.t1; ++t) {
       for (int j = 0; j < kStages; ++j) {
         const int64_t falls = kSlope * t + kFall[j], rises = kSlope * t + kRise[j];
-        const int64_t low = most(p * width - falls, rises - (q + 1) * width);
-        const int64_t high = least((p + 1) * width - falls, rises - q * width);
+        const int64_t low = most(p_low - falls, rises - q_high);
+        const int64_t high = least(p_high - falls, rises - q_low);
         const int64_t back = kShift[j] + s.skew * t;
-        if (low >= high) continue;
-        if constexpr (kAcrossColumns) {
-          if (low == p * width - falls) fetch_ahead<-1>(s, t, j, stop - back, next - back, low);
-          if (high == rises - q * width) fetch_ahead<1>(s, t, j, stop - back, next - back, high);
-          level(s, u, t, j, front - back, stop - back, Tile{0, s.rows, low, high});
-        } else {
-          level(s, u, t, j, front - back, stop - back, Tile{low, high, 0, s.columns});
+        // On a circle cells are counted from 0 again behind its end.
+        for (int64_t a = low, b = high; a < high; a = b, b = high) {
+          int64_t begin = a, end = high;
+          if constexpr (kCircle) {
+            const int64_t turn = floor_div(a, cuts.length) * cuts.length;
+            b = least(high, turn + cuts.length);
+            begin = a - turn;
+            end = b - turn < cuts.length ? b - turn : kAcrossColumns ? s.columns : s.rows;
+          }
+          if constexpr (kAcrossColumns) {
+            if (a == p_low - falls) fetch_ahead<-1>(s, t, j, stop - back, next - back, begin);
+            if (b == rises - q_low) fetch_ahead<1>(s, t, j, stop - back, next - back, end);
+            level(s, u, t, j, front - back, stop - back, Tile{0, s.rows, begin, end});
+          } else {
+            level(s, u, t, j, front - back, stop - back, Tile{begin, end, 0, s.columns});
+          }
         }
       }
     }
@@ -387,8 +417,12 @@ void wait_for(const int64_t& count, int64_t wanted) {
 // that are waited for are always taken already. Across columns edges are whole cache lines apart
 // and fall between vectors. Within a diamond the front moves a few planes at a time through all its
 // levels.
+//
+// Round a circle of `count` strips (p, q) and (p + count, q - count) are one diamond: on the line
+// that winds round it these are images of each other, and all said above holds there.
 void by_diamond(const Slab& s, const Uniform* u) {
   const int64_t width = 2 * kSlope * most(1, s.tile_rows / (2 * kSlope));
+  const Cuts cuts = cuts_of(s, width);
   int64_t fall = 0, rise = 0, least_sum = kFall[0] + kRise[0], most_sum = least_sum;
   for (int j = 0; j < kStages; ++j) {
     fall = most(fall, kFall[j]), rise = most(rise, kRise[j]);
@@ -401,17 +435,24 @@ void by_diamond(const Slab& s, const Uniform* u) {
     begin = least(begin, least(first_row(s, 1, j), first_row(s, s.depth, j)));
     end = most(end, most(end_row(s, 1, j), end_row(s, s.depth, j)));
   }
-  // Cells of a diamond have 2*slope*t + fall + rise between k and k + 2 widths.
-  const int64_t k0 = (2 * kSlope * s.since + least_sum) / width - 1;
-  const int64_t k1 = (2 * kSlope * s.depth + most_sum) / width + 1;
+  // A cell of strips p and q has 2*slope*t + fall + rise = d with, in units, (d + 1) * count/length
+  // in (p + q, p + q + 2].
+  const int64_t units = cuts.length / kUnit, count = cuts.count;
+  auto sums = [&](int64_t d) { return ceil_div((d / kUnit + 1) * count, units); };
+  const int64_t k0 = sums(2 * kSlope * s.since + least_sum) - 2;
+  const int64_t k1 = sums(2 * kSlope * s.depth + most_sum);
   Row* const rows = new Row[k1 - k0];
   int64_t jobs = 0;
   for (int64_t k = k0; k < k1; ++k) {
     Row& row = rows[k - k0];
-    row = {k, most(s.since, (k * width - most_sum) / (2 * kSlope)),
-           least(s.depth, ((k + 2) * width - least_sum) / (2 * kSlope) + 1), 0, 0, jobs, 0};
-    row.p0 = (begin + kSlope * row.t0) / width;
-    row.p1 = most(row.p0, (end + kSlope * row.t1 + fall) / width + 1);
+    row = {k, most(s.since, (cuts.at(k) - most_sum) / (2 * kSlope)),
+           least(s.depth, (cuts.at(k + 2) - least_sum) / (2 * kSlope)), 0, 0, jobs, 0};
+    if (kCircle) {  // a row begins half a diamond on: what its first one waits for was taken early
+      row.p0 = k, row.p1 = k + count;
+    } else {
+      row.p0 = (begin + kSlope * row.t0) / width;
+      row.p1 = most(row.p0, (end + kSlope * row.t1 + fall) / width + 1);
+    }
     jobs += row.p1 - row.p0;
   }
   int64_t* const done = new int64_t[jobs]{};
@@ -427,9 +468,10 @@ void by_diamond(const Slab& s, const Uniform* u) {
     }
     for (int64_t o = p - 1; n > 0 && o <= p; ++o) {
       const Row& before = rows[n - 1];
-      if (o >= before.p0 && o < before.p1) wait_for(done[before.jobs + o - before.p0], 1);
+      const int64_t at = kCircle ? (o - before.p0) % count : o - before.p0;
+      if (at >= 0 && at < before.p1 - before.p0) wait_for(done[before.jobs + at], 1);
     }
-    diamond(s, u, width, rows[n], p);
+    diamond(s, u, cuts, rows[n], p);
     __atomic_store_n(&done[job], 1, __ATOMIC_RELEASE);
     __atomic_fetch_add(&rows[n].finished, 1, __ATOMIC_RELEASE);
   }

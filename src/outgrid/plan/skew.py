@@ -49,8 +49,10 @@ class Slope:
 
     Cell y of stage j of step t depends on cells with no larger ``y + per_step*t + falls[j]``, and
     with no larger ``-y + per_step*t + rises[j]``: both say on which side of an edge a cell lies.
+    Edges stay on multiples of ``unit`` cells.
     """
 
+    unit: int
     per_step: int
     falls: tuple[int, ...]
     rises: tuple[int, ...]
@@ -109,9 +111,8 @@ def solve_both_ways(
         falls = _shifts(stages, _edges(per_step, whole, writings))
         rises = _shifts(stages, _edges(per_step, mirrored, writings))
         if falls is not None and rises is not None:
-            return Slope(
-                unit * per_step, tuple(unit * n for n in falls), tuple(unit * n for n in rises)
-            )
+            shifts = (tuple(unit * n for n in each) for each in (falls, rises))
+            return Slope(unit, unit * per_step, *shifts)
     raise DefinitionError(f"no slope up to {MAX_SKEW} cells per step orders the {stages} stages")
 
 

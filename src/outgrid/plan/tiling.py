@@ -50,12 +50,13 @@ def choose_tile(
 
     A diamond of H levels and slope b is D = 2*b*H wide. Its levels stand r planes apart, so it
     keeps about ``arrays * (D/2 * (2*H*r + planes) + 2*D)`` cells across, in 3-D each a row.
+    Round a circle there are as many as threads, if it is long enough.
     """
     stencil = problem.stencil
     if depth < 2:
         return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
-    if problem.edges.periodic(1) or (resident and problem.edges.periodic(0)):
-        # Diamonds, or a front over a grid that is whole in memory, would have to close round.
+    if resident and problem.edges.periodic(0):
+        # A front over a grid that is whole in memory would have to close round.
         return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
     slope = tile_slope(stencil, problem.dtype, problem.edges).per_step
     arrays = sum(2 if field.evolving else 1 for field in stencil.fields)
@@ -79,6 +80,8 @@ def choose_tile(
         levels, planes = sample.levels, sample.planes
         if levels == 1 and not options.tile_rows:
             return Tile("level", 0, options.tile_planes or planes)
+    if problem.edges.periodic(1):
+        levels = max(1, min(levels, problem.shape[1] // (2 * slope * threads)))
     if options.tile_rows:
         levels = max(1, options.tile_rows // (2 * slope))
     return Tile("diamond", 2 * slope * levels, options.tile_planes or planes)

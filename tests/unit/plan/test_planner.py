@@ -240,11 +240,16 @@ def test_a_closed_grid_of_few_planes_is_not_streamed():
     assert not planned(closed(), depth=40, **given).resident
 
 
-def test_tiles_do_not_close_round_a_periodic_axis():
+def test_tiles_close_round_a_periodic_axis_as_many_as_threads():
     around = {"boundary": {"y": "periodic"}, "initial": {"u": 0.0}}
     found = planned(Problem("heat7", (1024, 256, 1024), "float64", 100, **around))
-    assert not found.resident
-    assert (found.tile.order, found.depth > 1) == ("level", True)
+    assert (found.resident, found.tile.order, found.depth > 1) == (False, "diamond", True)
+    given = ("heat7", (1024, 40, 64), "float64", 100)
+    small = Problem(*given, **around)
+    wide = planned(Problem(*given, initial={"u": 0.0}), threads=4, depth=40).tile.rows
+    assert planned(small, threads=4, depth=40).tile.rows == 40 // 4 < wide
+    assert planned(small, threads=64, depth=40).tile.rows == 2
+    assert planned(small, threads=4, depth=40, tile_rows=30).tile.rows == 30
 
 
 def test_blocks_are_cut_out_of_grids_with_fixed_faces_only():

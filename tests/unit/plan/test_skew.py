@@ -101,13 +101,13 @@ def test_stages_that_wait_for_each_other_are_refused_with_their_number():
 
 @pytest.mark.parametrize(("low", "high", "slope"), [(-1, 1, 1), (0, 3, 3), (-4, 1, 4), (0, 0, 1)])
 def test_edges_that_move_both_ways_of_one_stage_keep_to_the_radius(low, high, slope):
-    assert solve_both_ways(*one_field(low, high)) == Slope(slope, (0,), (0,))
+    assert solve_both_ways(*one_field(low, high)) == Slope(1, slope, (0,), (0,))
 
 
 @pytest.mark.parametrize(("low", "high", "slope"), [(-1, 1, 8), (0, 9, 16), (-8, 0, 8)])
 def test_edges_between_vectors_stay_there(low, high, slope):
-    assert solve_both_ways(*one_field(low, high), unit=8) == Slope(slope, (0,), (0,))
+    assert solve_both_ways(*one_field(low, high), unit=8) == Slope(8, slope, (0,), (0,))
 
 
 def test_tiles_of_staggered_fields_lean_by_stage():
-    assert solve_both_ways(*two_fields((-1, 0), (0, 1))) == Slope(1, (0, 1), (0, 0))
+    assert solve_both_ways(*two_fields((-1, 0), (0, 1))) == Slope(1, 1, (0, 1), (0, 0))
