@@ -49,8 +49,9 @@ Mapping::Mapping(int fd, std::size_t nbytes, bool writable, std::string path, Ha
   advise(buffer_, habits.order);
 }
 
+// Huge pages would be taken apart on their way to swap.
 Mapping::Mapping(std::string name, std::size_t nbytes, Habits habits)
-    : name_(std::move(name)), buffer_(nbytes, true, false), habits_(habits) {
+    : name_(std::move(name)), buffer_(nbytes, false, false), habits_(habits) {
   advise(buffer_, habits.order);
 }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ __all__ = ["Limited", "limited"]
 
 V1 = Path("/sys/fs/cgroup/memory")
 V2 = Path("/sys/fs/cgroup")
+SECONDS_BETWEEN_COUNTS = 0.005
 GUARD = """
 trap '' INT TERM HUP
 cat >/dev/null
@@ -105,7 +107,35 @@ def limited(
             swap_bytes = 0
         found = _group(group, memory_bytes, swap_bytes) or _scope(name, memory_bytes, swap_bytes)
         what = f"{found.reason}; {refusal}" if refusal is not None else found.reason
-        yield Limited(found.folder, what, found.entering, found.swap_bytes)
+        with _counted(found):
+            yield Limited(found.folder, what, found.entering, found.swap_bytes)
+
+
+@contextmanager
+def _counted(found: Limited) -> Generator[None]:
+    """Have the pages of a group that swaps counted all the time.
+
+    Linux 6 decides by counts that may be seconds old whether a group has pages to swap out; where
+    they change as fast as here it finds none, and kills what runs. Whoever reads them renews them.
+    """
+    if found.folder is None or found.swap_bytes == 0:
+        yield
+        return
+    ended = threading.Event()
+    counts = (found.folder / "memory.stat").open("rb", buffering=0)
+
+    def count() -> None:
+        while not ended.wait(SECONDS_BETWEEN_COUNTS):
+            os.pread(counts.fileno(), 1, 0)
+
+    counting = threading.Thread(target=count, daemon=True)
+    counting.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        counting.join()
+        counts.close()
 
 
 @contextmanager

@@ -124,7 +124,10 @@ class Files:
         if plan.in_place:
             path = self.folder.ring(ring.field, ring.index)
             path.unlink(missing_ok=True)  # of a process that was cut off
-            buffer = Buffer.of_new_file(path, nbytes) if plan.tier == "mmap" else Buffer(nbytes)
+            if plan.tier == "mmap":
+                buffer = Buffer.of_new_file(path, nbytes)
+            else:  # huge pages would be taken apart on their way to swap
+                buffer = Buffer(nbytes, huge_pages=False)
             for order in self.habits.madvise:
                 buffer.advise(order)
             return buffer

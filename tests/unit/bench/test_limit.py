@@ -14,6 +14,18 @@ from outgrid.bench.limit import limited
 
 LIMIT_BYTES = 32 << 20
 TAKE = "import sys; taken = bytearray(int(sys.argv[1])); print(len(taken))"
+# Two threads that touch all of their memory again and again, far more of it than there is.
+CHURN = """
+import threading, sys, numpy
+def churn():
+    mine = numpy.zeros(int(sys.argv[1]) // 16)
+    for _ in range(4):
+        mine += 1
+    assert mine.min() == mine.max() == 4
+threads = [threading.Thread(target=churn) for _ in range(2)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
 OWNER = """
 import pathlib, subprocess, sys
 from outgrid.bench.limit import limited
@@ -62,6 +74,14 @@ def test_a_swap_file_is_made_on_request_and_removed(tmp_path):
         assert take(group, 8 * LIMIT_BYTES) == -signal.SIGKILL
     assert swaps() == before
     assert not [*tmp_path.iterdir()]
+
+
+def test_what_is_swapped_out_and_in_all_the_time_goes_on(tmp_path):
+    nbytes = 16 * LIMIT_BYTES
+    with limited(2 * LIMIT_BYTES, nbytes + LIMIT_BYTES, tmp_path) as group:
+        if group.folder is None or not group.swap_bytes:
+            pytest.skip(group.reason)
+        assert group.run([sys.executable, "-c", CHURN, str(nbytes)]).returncode == 0
 
 
 def test_nothing_stays_behind_an_owner_that_was_killed(tmp_path):
