@@ -14,7 +14,13 @@ from outgrid.durable import sync_folder
 from outgrid.errors import StoreError, UsageError
 from outgrid.native import File
 from outgrid.storage.base import LaidOut, Layout, Planes
-from outgrid.storage.npy import HEADER_BYTES, Header, read_header, write_header
+from outgrid.storage.npy import (
+    HEADER_BYTES,
+    Header,
+    check_written,
+    read_header,
+    write_header,
+)
 from outgrid.storage.sums import Sums, sums_path
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
@@ -144,6 +150,8 @@ class DirectStore(LaidOut):
         except OSError as error:
             raise StoreError("cannot open", path=path, errno=error.errno) from error
         try:
+            if sums:
+                check_written(path, read_header(path))
             return cls(path, file, transfers, reserved=False, sums=mode if sums else None)
         except BaseException:
             file.close()

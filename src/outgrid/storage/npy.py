@@ -24,6 +24,7 @@ __all__ = [
     "HEADER_BYTES",
     "Header",
     "check_npy",
+    "check_written",
     "header_bytes",
     "read_header",
     "stream_npy",
@@ -98,6 +99,29 @@ def read_header(path: str | os.PathLike[str], base: int | None = None) -> Header
             path=path,
         )
     return header
+
+
+def check_written(path: str | os.PathLike[str], header: Header, base: int = 0) -> None:
+    """Raise StoreError unless `header`, read at byte `base`, is one of ours, byte for byte.
+
+    A header that was changed may still be one: of numbers in another order of bytes, for example.
+    """
+    wanted = header_bytes(header.shape, header.dtype.newbyteorder("="))
+    try:
+        with open(path, "rb") as file:
+            file.seek(base)
+            found = file.read(HEADER_BYTES)
+    except OSError as error:
+        raise StoreError("cannot read", path=path, errno=error.errno) from error
+    if found != wanted:
+        at = next(k for k in range(len(wanted)) if found[k : k + 1] != wanted[k : k + 1])
+        raise StoreError(
+            f"the header did not come back as written: byte {at} is {found[at : at + 1]!r}, not "
+            f"{wanted[at : at + 1]!r}",
+            path=path,
+            offset=base + at,
+            length=1,
+        )
 
 
 def _parse_header(file: BinaryIO, path: str | os.PathLike[str], base: int) -> Header:

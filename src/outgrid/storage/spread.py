@@ -14,7 +14,7 @@ from outgrid.errors import StoreError
 from outgrid.native import File
 from outgrid.storage.base import Layout
 from outgrid.storage.direct import DirectStore
-from outgrid.storage.npy import HEADER_BYTES, read_header, write_header
+from outgrid.storage.npy import HEADER_BYTES, check_written, read_header, write_header
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
 
@@ -105,6 +105,9 @@ class SpreadStore(DirectStore):
         files: list[File] = []
         try:
             files += [File(place, mode, True, base) for place, base in parts.places]
+            if sums:
+                first, base = parts.places[0]
+                check_written(first, read_header(first, base), base)
             return cls._of(path, files, transfers, parts, False, mode if sums else None)
         except BaseException as error:
             for file in files:

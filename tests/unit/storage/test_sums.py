@@ -7,9 +7,9 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outgrid.errors import StoreError
+from outgrid.errors import StoreError, UsageError
 from outgrid.storage import DirectStore, Planes, Transfers
-from outgrid.storage.npy import header_bytes
+from outgrid.storage.npy import header_bytes, read_header
 from outgrid.storage.sums import sums_path
 from outgrid.testing.stores import Shuffled
 
@@ -52,6 +52,27 @@ def read_all(path):
                 errors[plane] = ended.error
         store.close()
     return into, errors
+
+
+def test_a_header_is_as_it_was_written_or_refused(written):
+    path, _ = written
+    whole = path.read_bytes()
+    places = [*range(160), *range(160, 4096, 97), 4095]
+    with Transfers("threads", depth=1) as transfers:
+        for place in places:
+            for bit in range(8):
+                changed = bytes([whole[place] ^ 1 << bit])
+                path.write_bytes(whole[:place] + changed + whole[place + 1 :])
+                with pytest.raises((StoreError, UsageError), match=path.name):
+                    DirectStore.open(path, transfers, sums=True)
+        # Such a change can leave a header that others read: numbers of the other byte order.
+        place = whole.index(b"<f8")
+        path.write_bytes(whole[:place] + b">" + whole[place + 1 :])
+        assert read_header(path).dtype == np.dtype(">f8")
+        with pytest.raises(StoreError, match=f"byte {place} is b'>', not b'<'"):
+            DirectStore.open(path, transfers, sums=True)
+        path.write_bytes(whole)
+        DirectStore.open(path, transfers, sums=True).close()
 
 
 def test_anybody_can_check_a_field_with_numpy_and_xxhash(written):
