@@ -51,6 +51,16 @@ def test_leftovers_are_listed_and_stay_until_deletion_is_asked_for(unfinished, c
     assert sorted(left) == [flash / "notes.txt", unfinished / "notes.txt"]
 
 
+def test_how_far_an_unfinished_run_has_come_is_shown(unfinished, capsys):
+    assert main(["show", str(unfinished)]) == 0
+    assert capsys.readouterr().out == "unfinished: 0 of 8 steps are durable\n"
+    assert main(["show", str(unfinished), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps_done"] == 0
+    pipeline.resume(unfinished, options(unfinished))
+    assert main(["show", str(unfinished)]) == 0
+    assert capsys.readouterr().out.startswith("heat7 on 40 x 12 x 32")
+
+
 def test_a_run_that_goes_on_is_not_cleaned(unfinished, capsys):
     with RunLock(unfinished):
         assert main(["clean", str(unfinished), "--delete"]) == 2

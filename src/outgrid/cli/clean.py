@@ -5,6 +5,7 @@ from pathlib import Path
 
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.execute.leftovers import Leftovers, leftovers
+from outgrid.execute.state import how_far
 from outgrid.units import format_bytes
 
 
@@ -41,11 +42,8 @@ def _verdict(found: Leftovers, out: Path, *, deleted: bool) -> str:
     words += [f"{each} is not this run's: nothing in it is touched" for each in found.foreign]
     if deleted:
         words.append("deleted")
-    elif found.manifest.steps_done < 0:
-        words.append("the run has no durable state; --delete removes these files")
     else:
-        words.append(
-            f"{found.manifest.steps_done} of {found.manifest.problem.get('steps')} steps are "
-            f"durable and outgrid resume {out} continues; --delete removes these files"
-        )
+        goes_on = found.manifest.steps_done >= 0
+        words.append(how_far(found.manifest) + goes_on * f" and outgrid resume {out} continues")
+        words.append("--delete removes these files")
     return "; ".join(words)

@@ -57,9 +57,21 @@ def _kernel(arguments: argparse.Namespace) -> None:
 
 
 def _record(arguments: argparse.Namespace) -> None:
-    from outgrid.record import read_record
+    from outgrid.execute.group import all_shares
+    from outgrid.execute.state import how_far
+    from outgrid.record import RECORD_NAME, read_record
     from outgrid.report.summary import summarise
 
+    target = arguments.target
+    if target.is_dir() and not (target / RECORD_NAME).exists() and (shares := all_shares(target)):
+        manifest = min((each.manifest for each in shares), key=lambda each: each.steps_done)
+        if arguments.json:
+            print_json(
+                {key: getattr(manifest, key) for key in ("steps_done", "depth", "part", "planes")}
+            )
+        else:
+            print(f"unfinished: {how_far(manifest)}")
+        return
     record = read_record(arguments.target)
     if arguments.json:
         print_json(record.to_dict())

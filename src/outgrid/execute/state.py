@@ -208,9 +208,11 @@ class RunFolder:
         try:
             text = path.read_bytes()
         except FileNotFoundError:
-            raise UsageError(
-                f"{self.out} holds no {MANIFEST_NAME}: it is not the folder of an unfinished run"
-            ) from None
+            finished = (self.out / RECORD_NAME).exists()
+            what = (
+                "the run in it is finished" if finished else "no unfinished run is in that folder"
+            )
+            raise UsageError(f"{self.out} holds no {MANIFEST_NAME}: {what}") from None
         except OSError as error:
             raise StoreError("cannot read the manifest", path=path, errno=error.errno) from error
         try:
@@ -396,6 +398,13 @@ def is_seam(name: str) -> bool:
 def at_start_of_sweep(manifest: Manifest) -> Manifest:
     """The manifest without what is known of the sweep after its state."""
     return msgspec.structs.replace(manifest, depth=0, part=0, planes=0, cut=())
+
+
+def how_far(manifest: Manifest) -> str:
+    """How many steps of an unfinished run are durable."""
+    if manifest.steps_done < 0:
+        return "the run has no durable state"
+    return f"{manifest.steps_done} of {manifest.problem.get('steps')} steps are durable"
 
 
 def level_name(arrival: Arrival) -> str:
