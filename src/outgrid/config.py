@@ -51,6 +51,8 @@ DIRECT_IO_BLOCK_BYTES = 4096
 DEFAULT_REQUEST_BYTES = 2 << 20
 DEFAULT_QUEUE_DEPTH = 16
 
+MOST_THREADS = 1024
+
 PREVIEW_EDGE = 512
 """Longest edge, in pixels, of the frames that `preview = true` asks for."""
 
@@ -470,6 +472,11 @@ def _check_ranges(options: RunOptions) -> None:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise UsageError(f"run.{name} = {value}: it must be at least 1")
+    if options.threads is not None and options.threads > MOST_THREADS:
+        raise UsageError(
+            f"run.threads = {options.threads}: at most {MOST_THREADS}; more than the processor has "
+            "only wait for each other"
+        )
     if options.preview < 0:
         raise UsageError(f"run.preview = {options.preview}: pixels of the longest edge, or 0")
     _check_tier(options)

@@ -72,6 +72,7 @@ def run(capsys, *changes: tuple[str, str], verb: str = "run") -> tuple[int, str]
         (("depth = 3", "depth = 0"), ["depth = 0", "at least 1"]),
         (("slab_planes = 4", "slab_planes = 41"), ["slab_planes 41", "1..40"]),
         (("threads = 1", "threads = 0"), ["threads = 0", "at least 1"]),
+        (("threads = 1", "threads = 1000000"), ["threads = 1000000", "at most 1024"]),
         (("threads = 1", 'scheme = "plain"'), ["plain", "depth 3"]),
         (("threads = 1", 'require = "io_urin"'), ["io_urin", "did you mean 'io_uring'"]),
         (("[problem]", "[problem"), ["job.toml is not TOML"]),
@@ -153,6 +154,29 @@ def test_a_memory_limit_that_is_too_small_names_one_that_fits(folder, capsys):
     assert run(capsys, ('"256MiB"', f'"{limit}"'))[0] == 0
 
 
+@pytest.mark.parametrize("steps", [10**6, 10**12, 2**63, 10**30])
+def test_steps_too_many_to_be_listed_name_how_many_are_not(steps, folder, capsys):
+    changes = (("steps = 6", f"steps = {steps}"), ("depth = 3", "depth = 1"))
+    code, said = run(capsys, *changes, verb="plan")
+    assert code == 3
+    assert f"{steps} sweeps" in said
+    assert "memory limit of 256 MiB" in said
+    fits = said.split("run at most ")[1].split(" steps")[0]
+    assert 10**5 < int(fits) < steps
+    changes = (("steps = 6", f"steps = {int(fits) // 2}"), ("depth = 3", "depth = 1"))
+    assert run(capsys, *changes, verb="plan")[0] == 0
+    deeper = (("steps = 6", f"steps = {10**6}"), ("depth = 3\n", ""), ("slab_planes = 4\n", ""))
+    assert run(capsys, *deeper, verb="plan")[0] == 0
+
+
+def test_more_planes_than_any_disk_has_room_for_are_refused_at_once(folder, capsys):
+    shape, constant = ("[40, 64]", "[2147483648, 512]"), ('"start.npy"', "0.5")
+    steps = (("steps = 6", "steps = 100000"), ("depth = 3\n", ""))
+    code, said = run(capsys, shape, constant, *steps)
+    assert code == 3
+    assert "of free space and the run needs 16" in said
+
+
 def test_values_that_are_not_finite_are_warned_of(folder, capsys):
     VALUES_WITH_HOLES = VALUES.copy()  # noqa: N806
     VALUES_WITH_HOLES[20, 3:5] = [np.nan, np.inf]
@@ -228,8 +252,9 @@ def test_a_plan_needs_no_input_and_writes_nothing(folder, capsys):
 
 def test_a_finished_run_is_not_resumed(folder, capsys):
     assert run(capsys)[0] == 0
-    assert main(["resume", "job.run"]) == 2
-    assert "holds no manifest.json" in capsys.readouterr().err
+    for verb in ("resume", "clean"):
+        assert main([verb, "job.run"]) == 2
+        assert "holds no manifest.json: the run in it is finished" in capsys.readouterr().err
 
 
 def test_a_compiler_that_is_missing_is_told_with_its_remedy(folder, capsys, monkeypatch):

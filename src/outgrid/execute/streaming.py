@@ -169,6 +169,7 @@ class _Run(Generic[W]):
         self.committed, self.progress, self.leaving = committed, progress, leaving
         self.marks = Watermarks()
         self.tally, self.stop = Tally(), Stop()
+        self.slabs = plan.slabs  # counted once: it goes through all trips
         self.slowest_seconds = 0.0  # of a slab, with waiting
         self.stopping = False
         self.until: Callable[[int], Plan | None] | None = None
@@ -240,7 +241,7 @@ class _Run(Generic[W]):
                     self.puts.append(each)
                 else:
                     self.commits.append(each)
-        self.plan = ending
+        self.plan, self.slabs = ending, ending.slabs
 
     @property
     def _unfinished(self) -> bool:
@@ -428,7 +429,7 @@ class _Run(Generic[W]):
             sweep=advance.parts[-1].trip.sweep if advance.parts else plan.sweeps - 1,
             sweeps=plan.sweeps,
             slab=advance.index,
-            slabs=plan.slabs,
+            slabs=self.slabs,
             updates_done=round(share * plan.updates),
             updates_total=plan.updates,
             seconds=self.reported - self.started,

@@ -36,7 +36,13 @@ from outgrid.plan.device import (
 )
 from outgrid.plan.layout import describe
 from outgrid.plan.model import DeviceLevel, Layout, Plan, Prediction, Ring, Tile
-from outgrid.plan.sizing import Sizing, given_steps, split_steps, sweep_steps
+from outgrid.plan.sizing import (
+    Sizing,
+    deepest_of_split,
+    given_steps,
+    split_steps,
+    sweep_steps,
+)
 from outgrid.plan.strips import Strips
 from outgrid.plan.subgrid import Subgrid
 from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
@@ -60,6 +66,8 @@ RESIDENT_SLABS = 8
 WORTH_STREAMING = 1.1  # times faster than the same grid in memory
 RESIDENT_SLAB_BYTES = 4 << 30
 RECEIVE_BUFFERS = 2  # of a slab, for each level and neighbour: one fills while one is written
+MOST_LISTED = 1 << 14  # sweeps; beyond them their list is looked at before it is made
+TRIP_BYTES = 600  # what a process keeps of each sweep to come; measured at 540
 WORTH_KEEPING = 50  # times the time that it takes to keep a resident grid in mid-run
 
 
@@ -100,7 +108,12 @@ class _Candidate:
     @property
     def needed_bytes(self) -> int:
         """Memory beside what the process needs in any case."""
-        return self.held_bytes + self.transfer_bytes + self.exchange_bytes
+        return self.held_bytes + self.transfer_bytes + self.exchange_bytes + self.table_bytes
+
+    @property
+    def table_bytes(self) -> int:
+        """Memory for the list of all sweeps."""
+        return TRIP_BYTES * len(self.depths)
 
 
 def plan(
@@ -365,9 +378,9 @@ class _Choice:
         deepest = min(steps, self.problem.shape[0] // max(1, self.sizing.skew.per_step))
         found, depth = [1], 2
         while depth < deepest:
-            found.append(max(split_steps(steps, depth)))
+            found.append(deepest_of_split(steps, depth))
             depth = max(depth + 2, depth * 5 // 4 // 2 * 2)
-        return sorted({*found, max(split_steps(steps, max(1, deepest)))})
+        return self._listable({*found, deepest_of_split(steps, max(1, deepest))})
 
     def _height(self, depth: int, slab: int) -> int | None:
         """Rows of the highest strips that fit, evened out; None where not even one row does."""
@@ -443,14 +456,20 @@ class _Choice:
         if self.options.depth is not None:
             return [min(self.options.depth, steps)]
         most = min(steps, self._deepest(slab, resident))
-        return sorted({max(split_steps(steps, depth)) for depth in range(1, most + 1)})
+        return self._listable({deepest_of_split(steps, depth) for depth in range(1, most + 1)})
+
+    def _listable(self, depths: set[int]) -> list[int]:
+        """Those of which memory has room to list the sweeps, at least the deepest one."""
+        least = -(-self.problem.steps * TRIP_BYTES // max(1, self.host_room))
+        return sorted({depth for depth in depths if depth >= least} or {max(depths)})
 
     def _deepest(self, slab: int, resident: bool) -> int:
         """Largest depth whose window fits, by bisection; memory grows with depth."""
         if resident and not self.options.in_place:
             return 64
         room = self.room - self._transfer_bytes(self.whole)
-        low, high = 1, max(1, self.problem.shape[0] // max(1, self.sizing.skew.per_step))
+        planes = self.problem.shape[0] // max(1, self.sizing.skew.per_step)
+        low, high = 1, max(1, min(planes, self.problem.deepest))
         while low < high:
             middle = (low + high + 1) // 2
             rings = self.sizing.rings((middle,), slab, resident=False)
@@ -546,11 +565,26 @@ class _Choice:
             return ()
         if self.part is not None and self.part.depths is not None:
             return self.part.depths
+        self._check_sweeps(depth)
         given = self.options.depth is not None
         if self.begin is None:
             return sweep_steps(self.problem, depth, given=given)
         split = given_steps if given else split_steps
         return (self.begin.depth, *split(self.problem.steps - self.begin.depth, depth))
+
+    def _check_sweeps(self, depth: int) -> None:
+        """Raise InfeasiblePlan where not even a list of all sweeps has room."""
+        steps, room = self.problem.steps, max(0, self.host_room)
+        sweeps = -(-steps // depth)
+        if sweeps > MOST_LISTED and sweeps * TRIP_BYTES > room:
+            needed = sweeps * TRIP_BYTES + self.fixed_bytes
+            raise InfeasiblePlan(
+                f"{steps} steps, {depth} in each sweep, are {sweeps} sweeps, and the list of them "
+                f"takes {format_bytes(sweeps * TRIP_BYTES)}, with the program itself above the "
+                f"memory limit of {format_bytes(self.options.memory_bytes)}; run at most "
+                f"{room // TRIP_BYTES * depth} steps at a time, or a limit of "
+                f"{-(-needed // (1 << 20))} MiB fits"
+            )
 
     def _rate(self, tile: Tile, depth: int, slab: int) -> float:
         """Updates per second, from the tile's own measurement if there is one."""

@@ -124,7 +124,7 @@ class _Lowering:
         self.counts = {field: plan.ring_count(field) for field, _ in self.rings}
         self.advanced = self.got = self.put = self.committed = self.sent = self.received = 0
         # Watermark of the gets that slabs 0..i need; those before the first need none.
-        self.first_slab = plan.first_slab
+        self.first_slab, self.first_stored = plan.first_slab, plan.stored.start
         self.got_by_slab = [0] * self.first_slab
         self.states = {sweeps: state for state, sweeps in enumerate(plan.kept, start=1)}
         # Commits so far when all that a trip leaves was durable, and the last point that was named.
@@ -172,7 +172,7 @@ class _Lowering:
         plan = self.plan
         start, stop = slab * plan.slab_planes, (slab + 1) * plan.slab_planes
         first = max(0, (start - self.longest) // plan.pitch_planes)
-        last = -(-(stop - plan.stored.start) // plan.pitch_planes)
+        last = -(-(stop - self.first_stored) // plan.pitch_planes)
         return self.trips[first : max(first, last)]
 
     def _planes(self, slab: int, trip: Trip, lag: int, planes: range) -> range:

@@ -487,17 +487,26 @@ def split_steps(steps: int, depth: int) -> tuple[int, ...]:
     Shorter first because a shorter sweep that follows a longer one would overtake its last
     planes; even because then results leave from the ring that they arrived in.
     """
+    rest, each, others = _balanced(steps, depth)
+    return (rest, *([each] * others)) if steps else ()
+
+
+def deepest_of_split(steps: int, depth: int) -> int:
+    """The deepest sweep of `split_steps`, without listing all of them."""
+    rest, each, others = _balanced(steps, depth)
+    return each if others else rest
+
+
+def _balanced(steps: int, depth: int) -> tuple[int, int, int]:
+    """(steps of the first sweep, of each other one, how many others) of `split_steps`."""
     if steps == 0:
-        return ()
+        return 0, 0, 0
     sweeps = -(-steps // depth)
     each = -(-steps // sweeps)
     if each % 2 and each < depth:
         each += 1
-    rest = steps - (sweeps - 1) * each
-    while rest <= 0:  # an even depth may need one sweep less
-        sweeps -= 1
-        rest = steps - (sweeps - 1) * each
-    return (rest, *([each] * (sweeps - 1)))
+    sweeps = -(-steps // each)  # an even depth may need one sweep less
+    return steps - (sweeps - 1) * each, each, sweeps - 1
 
 
 def sweep_steps(problem: Problem, depth: int, *, given: bool) -> tuple[int, ...]:
