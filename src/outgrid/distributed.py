@@ -282,6 +282,7 @@ class _Together:
         sizing, machine = Sizing(rest), self._machine()
         bounds = group.plane_bounds, group.row_bounds
         mine = Subgrid(self.comm.rank, *bounds, sizing.halo, sizing.row_halo)
+        mine = mine.turned(max(depths, default=0))
         part = PlanPart(mine, Network(), depths=depths)
         try:
             chosen = choose(rest, options, machine, self._fixed, part=part)

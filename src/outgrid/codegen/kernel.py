@@ -100,14 +100,17 @@ class _RowKernel(Reductions):
     def _stage_constants(self) -> str:
         """Where each stage of a step works: planes behind the front, and rows beside an edge."""
         slope = tile_slope(self.stencil, self.dtype, self.edges)
-        shifts = dependences(self.stencil, self.edges).skew().shifts
+        found = dependences(self.stencil, self.edges)
         lines = [f"constexpr int kStages = {len(self.stages)};"]
         lines.append(f"constexpr int64_t kFields = {len(self.stencil.fields)};")
         lines.append(f"constexpr int64_t kSlope = {slope.per_step}, kUnit = {slope.unit};")
         circle = "true" if self.edges.periodic(1) else "false"
         lines.append(f"constexpr bool kCircle = {circle};  // tiles close round their axis")
         lines.append(self.writers())
-        for name, values in {"Shift": shifts, "Fall": slope.falls, "Rise": slope.rises}.items():
+        shifts = (", ".join(map(str, each.skew().shifts)) for each in (found, found.mirrored()))
+        listed = ", ".join(f"{{{each}}}" for each in shifts)
+        lines.append(f"constexpr int64_t kShift[2][kStages] = {{{listed}}};  // upward, downward")
+        for name, values in {"Fall": slope.falls, "Rise": slope.rises}.items():
             listed = ", ".join(map(str, values))
             lines.append(f"constexpr int64_t k{name}[kStages] = {{{listed}}};")
         return "\n".join(lines)
@@ -354,22 +357,25 @@ class _RowKernel(Reductions):
             "template <int kSide>",
             "OG_INLINE void fetch_ahead(",
             "    const Slab& s, int64_t t, int stage, int64_t z0, int64_t z1, int64_t edge) {",
-            "  (void)s, (void)t, (void)stage, (void)z0, (void)z1, (void)edge;",
+            "  int64_t ahead = 0;",
+            "  (void)s, (void)t, (void)stage, (void)z0, (void)z1, (void)edge, (void)ahead;",
         ]
         for stage in range(len(self.stages) if self.stencil.ndim == 2 else 0):
-            reaches: dict[tuple[str, int], tuple[int, int]] = {}
+            reaches: dict[tuple[str, int], tuple[int, int, int]] = {}
             for field, version, plane, column in self._places_read(stage):
                 if version < 0:
-                    highest, farthest = reaches.get((field, version), (plane, 0))
-                    found = max(plane, highest), max(abs(column), farthest)
+                    low, high, farthest = reaches.get((field, version), (plane, plane, 0))
+                    found = min(plane, low), max(plane, high), max(abs(column), farthest)
                     reaches[field, version] = found
             lines.append(f"  if (stage == {stage}) {{")
-            for (field, version), (highest, farthest) in reaches.items():
+            for (field, version), (low, high, farthest) in reaches.items():
+                name = self.names[field]
                 lines += [
-                    f"    for (int64_t z = most(z0 + ({highest}), 0); "
-                    f"z < least(z1 + ({highest}), s.planes); ++z) {{",
-                    f"      fetch<kSide, {farthest}>"
-                    f"({self.names[field]}_plane(s, s.base + t + ({version}), z) + edge);",
+                    f"    ahead = s.downward ? {-low} : {high};",
+                    "    for (int64_t z = most(z0 + ahead, 0), end = least(z1 + ahead, s.planes); "
+                    "z < end; ++z) {",
+                    f"      fetch<kSide, {farthest}>({name}_plane(s, s.base + t + ({version}), "
+                    "streamed(s, z)) + edge);",
                     "    }",
                 ]
             lines.append("  }")

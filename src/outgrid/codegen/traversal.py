@@ -1,6 +1,6 @@
 """The loops of a kernel: slabs, levels, diamonds. The same text serves every stencil.
 
-A slab is a range of the front. Stage j of level t works on plane ``F - kShift[j] - S*t``; updates
+A slab is a range of the front. Stage j of level t works on plane ``F - behind(j, t)``; updates
 follow those that they read, in any order that respects this.
 """
 
@@ -47,8 +47,9 @@ struct Slab {
   int64_t since;                              // the first level of this call, else 1
   int64_t watch;                              // the first level that is looked at; 0: none is
   // Level t works on planes, and on rows, [low + rise*t, high + fall*t). Where there is a period,
-  // so many planes on the first ones come again.
-  int64_t plane_low, plane_high, plane_rise, plane_fall, period;
+  // so many planes on the first ones come again. Front positions and bounds of planes count from
+  // the last plane where that is the first one to be made: where the stream goes downward.
+  int64_t plane_low, plane_high, plane_rise, plane_fall, period, downward;
   int64_t row_low, row_high, row_rise, row_fall;
   // Planes and rows whose cells are counted in reductions: here and nowhere else.
   int64_t own_z0, own_z1, own_y0, own_y1;
@@ -80,6 +81,14 @@ OG_INLINE void fetch(const REAL* edge) {
     __builtin_prefetch(edge + n + (Side < 0 ? -beyond : beyond - kSlope));
   }
 }
+
+// How many planes behind the front a stage of level t works.
+OG_INLINE int64_t behind(const Slab& s, int64_t t, int stage) {
+  return kShift[s.downward][stage] + s.skew * t;
+}
+
+// A plane of the stream as the grid counts it, or the other way round.
+OG_INLINE int64_t streamed(const Slab& s, int64_t z) { return s.downward ? s.planes - 1 - z : z; }
 
 // The planes and rows that level t of this trip may update.
 OG_INLINE int64_t first_plane(const Slab& s, int64_t t, int stage) {
@@ -260,6 +269,10 @@ void level(const Slab& s, const Uniform* u, int64_t t, int stage, int64_t z0, in
   const Tile c{most(tile.y0, first_row(s, t, stage)), least(tile.y1, end_row(s, t, stage)),
                most(tile.x0, 0), least(tile.x1, s.columns)};
   if (c.y0 >= c.y1 || c.x0 >= c.x1) return;
+  if (s.downward) {  // from here on planes are those of the grid
+    const int64_t lowest = streamed(s, z1 - 1);
+    z1 = lowest + z1 - z0, z0 = lowest;
+  }
   const int64_t a = least(most(c.y0, kLowY), c.y1), b = most(least(c.y1, s.rows - kHighY), a);
   if (kReductions > 0) {
     const int64_t own_z0 = most(most(z0, kLowZ), s.own_z0);
@@ -296,8 +309,9 @@ void by_level(const Slab& s, const Uniform* u) {
   for (int64_t n = (s.since - 1) * kStages; n < s.depth * kStages; ++n) {
     const int64_t t = 1 + n / kStages;
     const int stage = static_cast<int>(n % kStages);
-    const int64_t z0 = most(first_plane(s, t, stage), s.first - kShift[stage] - s.skew * t);
-    const int64_t z1 = least(end_plane(s, t, stage), s.last - kShift[stage] - s.skew * t);
+    const int64_t back = behind(s, t, stage);
+    const int64_t z0 = most(first_plane(s, t, stage), s.first - back);
+    const int64_t z1 = least(end_plane(s, t, stage), s.last - back);
     const int64_t y0 = first_row(s, t, stage), y1 = end_row(s, t, stage);
     if (z0 >= z1 || y0 >= y1) continue;
     const int64_t rows = s.tile_rows > 0 ? s.tile_rows : y1 - y0;
@@ -378,7 +392,7 @@ void diamond(const Slab& s, const Uniform* u, const Cuts& cuts, const Row& row, 
         const int64_t falls = kSlope * t + kFall[j], rises = kSlope * t + kRise[j];
         const int64_t low = most(p_low - falls, rises - q_high);
         const int64_t high = least(p_high - falls, rises - q_low);
-        const int64_t back = kShift[j] + s.skew * t;
+        const int64_t back = behind(s, t, j);
         // On a circle cells are counted from 0 again behind its end.
         for (int64_t a = low, b = high; a < high; a = b, b = high) {
           int64_t begin = a, end = high;

@@ -33,6 +33,7 @@ from outgrid.plan.program import (
     Receive,
     Send,
     levels,
+    opposes,
     place_planes,
     place_rows,
     program,
@@ -106,7 +107,7 @@ def check_ranks(
     while waiting := [rank for rank in ranks if not rank.ended]:
         choose.shuffle(waiting)
         if not any(rank.turn() for rank in waiting):
-            raise ExecutionError(f"deadlock: {waiting[0].head()}")
+            raise ExecutionError("deadlock: " + "; ".join(rank.head() for rank in waiting))
     return tuple(rank.finish() for rank in ranks)
 
 
@@ -145,7 +146,7 @@ class _Check:
     ) -> None:
         self.plan, self.choose, self.closed = plan, choose, closed
         self.post, self.rank = post, rank
-        self.readings = _readings(stencil)
+        self.readings = _readings(stencil, plan.downward)
         self.evolving = {field.name for field in stencil.evolving}
         self.written = [
             [assignment.field for assignment in stage.assignments] for stage in stencil.stages
@@ -333,7 +334,7 @@ class _Check:
                 queue = self.post.queue(self.rank, instruction.peer, instruction)
                 queue.extend(
                     (plane, instruction.rows, instruction.state)
-                    for plane in range(instruction.first, instruction.last)
+                    for plane in place_planes(self.plan, instruction)
                 )
             case Receive():
                 self._check_overwritten(instruction)
@@ -450,7 +451,8 @@ class _Check:
 
     def _end_receive(self, move: Receive, moved: int) -> None:
         queue = self.post.queue(move.peer, self.rank, move)
-        for plane, place in zip(range(move.first, move.last), self._place(move), strict=True):
+        wanted = list(zip(place_planes(self.plan, move), self._place(move), strict=True))
+        for plane, place in reversed(wanted) if opposes(self.plan, move.peer) else wanted:
             if (came := queue.popleft()) != (plane, move.rows, move.state):
                 raise ExecutionError(f"{move} finds (plane, rows, state) {came}")
             if (place != VOID).any():
@@ -582,13 +584,14 @@ class _Check:
         return f"sweep {sweep} plane {plane} row {row} version {version - 1}"
 
 
-def _readings(stencil: Stencil) -> list[list[_Reading]]:
-    """What each stage reads."""
-    along = dependences(stencil).readings
+def _readings(stencil: Stencil, downward: bool) -> list[list[_Reading]]:
+    """What each stage reads, on planes as the stream counts them."""
+    found = dependences(stencil)
+    along = (found.mirrored() if downward else found).readings
     across = dependences(stencil, axis=1).readings if stencil.ndim == 3 else along
-    found: list[list[_Reading]] = [[] for _ in stencil.stages]
+    each: list[list[_Reading]] = [[] for _ in stencil.stages]
     for one, other in zip(along, across, strict=True):
         rows = (other.low, other.high) if stencil.ndim == 3 else (0, 0)
         planes = range(one.low, one.high + 1)
-        found[one.reader].append(_Reading(one.field, one.version, planes, rows))
-    return found
+        each[one.reader].append(_Reading(one.field, one.version, planes, rows))
+    return each

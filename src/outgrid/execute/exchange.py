@@ -13,7 +13,7 @@ from outgrid.execute.gates import Watermarks
 from outgrid.native import Buffer
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import RECEIVE_BUFFERS
-from outgrid.plan.program import Move, Receive, Send
+from outgrid.plan.program import Move, Receive, Send, opposes
 from outgrid.storage import Planes
 
 ChannelKey = tuple[int, str, int]  # peer, field, level
@@ -77,7 +77,10 @@ class Exchange:
             while queue and self._free[key] and marks.open(queue[0].gate):
                 receive = queue.popleft()
                 self._filled[receive] = self._free[key].popleft()
-                self._post(receive, self._planes(receive).addresses, self._plan.layout.row_bytes)
+                into = self._planes(receive).addresses
+                if opposes(self._plan, receive.peer):
+                    into = into[::-1]
+                self._post(receive, into, self._plan.layout.row_bytes)
 
     def ended(self) -> Iterator[Send | Receive]:
         """What has been sent, or has come and is to be written from ``source``."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -369,6 +369,9 @@ class _Run(Generic[W]):
             memory = Planes(self.window.addresses(move), self.plan.layout.row_stride_bytes)
         act = store.get if isinstance(move, Get) else store.put
         where = place_planes(self.plan, move), place_rows(self.plan, move)
+        if where[0].step < 0:
+            where = where[0][::-1], where[1]
+            memory = replace(memory, addresses=memory.addresses[::-1])
         planes, rows = (
             range(cells.start - origin, cells.stop - origin)
             for cells, origin in zip(where, self.origin, strict=True)

@@ -39,12 +39,17 @@ class Rings:
         self._plan = plan
         # Addresses of the slots, twice in a row, so that any range of planes is a range of entries.
         self._tables: dict[tuple[str, int], NDArray[np.int64]] = {}
+        self._seen: dict[tuple[str, int], NDArray[np.int64]] = {}
         self._lying: dict[tuple[str, int], int] = {}
         for ring, address in zip(plan.rings, addresses, strict=True):
             slots = np.arange(2 * ring.planes, dtype=np.int64) % ring.planes
             table = address + GUARD_BYTES + slots * plan.layout.pitch_bytes
             self._tables[ring.field, ring.index] = table
-            self._lying[ring.field, ring.index] = lay(table)
+            # By planes of the grid, as updates count them, the other way round if those fall.
+            seen = self._seen[ring.field, ring.index] = (
+                np.ascontiguousarray(table[::-1]) if plan.downward else table
+            )
+            self._lying[ring.field, ring.index] = lay(seen)
         self._rings = {(ring.field, ring.index): ring for ring in plan.rings}
 
     def addresses(self, move: Move) -> NDArray[np.int64]:
@@ -57,7 +62,7 @@ class Rings:
         return table[slot : slot + move.last - move.first] + offset_bytes
 
     def plane_tables(self, trip: Trip, front: int) -> NDArray[np.int64]:
-        """Per ring the address of a table in which entry z is plane z of ``trip``.
+        """Per ring the address of a table in which entry z is plane z of the grid in ``trip``.
 
         Valid for the planes that a slab from ``front`` on touches. One int64 per ring, in the
         order of the plan's rings.
@@ -67,7 +72,10 @@ class Rings:
     def _table(self, ring: Ring, trip: Trip, front: int) -> int:
         lowest = self._plan.lowest_plane(ring, trip, front)
         slot = (self._plan.slot_origin(trip) + lowest) % ring.planes
-        return self._lying[ring.field, ring.index] + 8 * (slot - lowest)
+        first = slot - lowest
+        if self._plan.downward:
+            first = 2 * ring.planes - first - self._plan.planes
+        return self._lying[ring.field, ring.index] + 8 * first
 
 
 class Window(Rings):

@@ -123,9 +123,20 @@ Instruction = Get | Advance | Put | Commit | Send | Receive | Mark
 
 
 def place_planes(plan: Plan, move: Move) -> range:
-    """Planes of ``move`` in its place: those beyond the last one are the first ones again."""
+    """Planes of ``move`` in its place, in their order: those beyond the last are the first again.
+
+    They fall where the stream goes downwards.
+    """
+    if plan.downward:
+        return plan.streamed(range(move.first, move.last))[::-1]
     beyond = plan.planes if move.first >= plan.planes else 0
     return range(move.first - beyond, move.last - beyond)
+
+
+def opposes(plan: Plan, peer: int) -> bool:
+    """Whether another rank streams its planes in the opposite direction."""
+    subgrid = plan.subgrid
+    return subgrid is not None and subgrid.of(peer).downward != subgrid.downward
 
 
 def place_rows(plan: Plan, move: Move) -> range:

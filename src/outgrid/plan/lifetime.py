@@ -40,7 +40,10 @@ class Dependences:
 
     def skew(self) -> Skew:
         """The smallest skew, shifted so that no plane is needed before the front reaches it."""
-        return self._settled(self.readings)
+        skew = solve(self.stages, self.readings, self.writings)
+        earliest = min(skew.per_step + skew.shifts[r.reader] - r.high for r in self.readings)
+        late = max(0, -earliest)
+        return Skew(skew.per_step, tuple(shift + late for shift in skew.shifts))
 
     def face(self) -> Skew:
         """The same for a front that moves the other way: how an inward face rises.
@@ -49,15 +52,12 @@ class Dependences:
         ``per_step*t + shifts[j]`` on: nothing below plane 0 is read, and what is left below the
         face is the last version that its ring has come to.
         """
-        return self._settled(
-            tuple(replace(read, low=-read.high, high=-read.low) for read in self.readings)
-        )
+        return self.mirrored().skew()
 
-    def _settled(self, readings: tuple[Reading, ...]) -> Skew:
-        skew = solve(self.stages, readings, self.writings)
-        earliest = min(skew.per_step + skew.shifts[r.reader] - r.high for r in readings)
-        late = max(0, -earliest)
-        return Skew(skew.per_step, tuple(shift + late for shift in skew.shifts))
+    def mirrored(self) -> Dependences:
+        """The same along an axis that is counted from its other end."""
+        turned = tuple(replace(read, low=-read.high, high=-read.low) for read in self.readings)
+        return replace(self, readings=turned)
 
     def halo(self) -> Halo:
         """What a part of the grid needs beyond the planes that it makes."""

@@ -14,7 +14,7 @@ from outgrid.plan.blocks import Blocks
 from outgrid.plan.explain import explain
 from outgrid.plan.strips import Strips
 from outgrid.plan.subgrid import Box, Subgrid
-from outgrid.plan.trip import Point, Span, Trip
+from outgrid.plan.trip import Point, Span, Trip, mirrored
 from outgrid.plan.wrap import Wrap
 
 
@@ -170,7 +170,9 @@ class Plan:
     With a ``device`` the window lies in its memory, and nothing of it in that of the process.
 
     The plan of one rank of several is about its ``subgrid``: planes and rows keep their numbers in
-    the whole grid, the rank's files hold those that it owns and a halo.
+    the whole grid, the rank's files hold those that it owns and a halo. A ``downward`` stream comes
+    to the last plane first and counts planes from there: so do trips, and all that is said of the
+    front.
     """
 
     problem_digest: str
@@ -320,6 +322,15 @@ class Plan:
         )
 
     @property
+    def downward(self) -> bool:
+        """Whether the stream begins with the last plane of the grid."""
+        return self.subgrid is not None and self.subgrid.downward
+
+    def streamed(self, planes: range) -> range:
+        """Planes of the grid as the stream counts them; or the other way round."""
+        return mirrored(planes, self.planes) if self.downward else planes
+
+    @property
     def owned(self) -> range:
         """The planes that this plan carries from state to state."""
         return range(self.planes) if self.subgrid is None else self.subgrid.owned.planes
@@ -351,9 +362,9 @@ class Plan:
         return (*held[: len(self.shape) - 1], self.shape[-1])
 
     def entering(self, trip: Trip) -> range:
-        """The planes of the grid that a trip reads."""
+        """The planes that a trip reads."""
         if self.subgrid is not None:
-            return self.subgrid.held(trip.depth).planes
+            return self.streamed(self.subgrid.held(trip.depth).planes)
         return range(max(0, trip.planes.low), self.planes)
 
     def touched(self, trip: Trip) -> range:
@@ -372,7 +383,8 @@ class Plan:
         """The planes of a trip in which a level leaves."""
         begin = self.put_from(trip)
         if not self.wraps:
-            return range(max(begin, self.owned.start), self.owned.stop)
+            owned = self.streamed(self.owned)
+            return range(max(begin, owned.start), owned.stop)
         first = departure.first(trip.depth, self.face)
         return range(max(begin, first), first + self.planes)
 
@@ -500,6 +512,7 @@ class Plan:
         """
         if self.subgrid is not None:
             planes, rows = self.subgrid.planes, self.subgrid.rows
+            planes = planes.mirrored() if self.downward else planes
             return tuple(
                 Trip(sweep, sweep, 0, depth, planes.span(depth), rows.span(depth))
                 for sweep, depth in enumerate(self.depths)

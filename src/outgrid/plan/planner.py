@@ -713,6 +713,10 @@ class _Choice:
         problem, sizing = self.problem, self.sizing
         deepest = max(chosen.depths, default=0)
         notes = [*notes_on_tier(self.options), describe(chosen.layout)]
+        if sizing.subgrid is not None and sizing.subgrid.cut[0] > 1:
+            way = "downward" if sizing.subgrid.downward else "upward"
+            other = "against" if sizing.subgrid.opposite else "like"
+            notes.append(f"planes pass {way}, {other} those of the neighbours along z")
         if chosen.parts > 1:
             notes.append(
                 f"planes pass in {chosen.parts} strips of {chosen.strips.height} "

@@ -53,6 +53,7 @@ from outgrid.plan.instruction import (
     Receive,
     Send,
     levels,
+    opposes,
     place_planes,
     place_rows,
     row_updates,
@@ -76,6 +77,7 @@ __all__ = [
     "Receive",
     "Send",
     "levels",
+    "opposes",
     "place_planes",
     "place_rows",
     "program",
@@ -124,7 +126,7 @@ class _Lowering:
         self.counts = {field: plan.ring_count(field) for field, _ in self.rings}
         self.advanced = self.got = self.put = self.committed = self.sent = self.received = 0
         # Watermark of the gets that slabs 0..i need; those before the first need none.
-        self.first_slab, self.first_stored = plan.first_slab, plan.stored.start
+        self.first_slab, self.first_stored = plan.first_slab, plan.streamed(plan.stored).start
         self.got_by_slab = [0] * self.first_slab
         self.states = {sweeps: state for state, sweeps in enumerate(plan.kept, start=1)}
         # Commits so far when all that a trip leaves was durable, and the last point that was named.
@@ -254,8 +256,8 @@ class _Lowering:
                 where = (departure.field, departure.level, ring.index, lag)
                 yield _Flow(*where, planes, rows, seam=False)
                 for each in self._exchanged(trip.sweep + 1):
-                    sent = each.sent
-                    yield _Flow(*where, sent.planes, sent.rows, seam=False, peer=each.peer)
+                    sent = plan.streamed(each.sent.planes)
+                    yield _Flow(*where, sent, each.sent.rows, seam=False, peer=each.peer)
         if trip.part < plan.strips.count(trip.depth) - 1:
             for ring, rows in self._seams(trip, trip.rows.high):
                 planes = range(plan.put_from(trip), plan.planes)
@@ -313,7 +315,7 @@ class _Lowering:
                 yield trip.index - 1, plan.put_from(self.trips[trip.index - 1]), last
         elif not flow.constant and trip.sweep > 0:
             departure = self.departures[flow.field, flow.level]
-            depth, last = plan.depths[trip.sweep - 1], min(last, plan.owned.stop)
+            depth, last = plan.depths[trip.sweep - 1], min(last, plan.streamed(plan.owned).stop)
             turn = departure.first(depth, plan.face) if plan.wraps else 0
             if planes.start < turn:  # these leave last
                 last = plan.planes + min(last, turn)
@@ -371,21 +373,30 @@ class _Lowering:
         self.halos.pop(state - 2, None)
         taken = self.halos.setdefault(state, [])
         trip, gate = self.trips[state - 1], Gate(committed=committed, got=self.got)
-        for first, last, rows, peer in self._incoming(state):
+        for due, planes, rows, peer in self._incoming(state):
             for departure in plan.departures:
                 self.received += 1
-                where = (departure.field, departure.level, state, -1, first, last, rows)
-                yield Receive(self.received - 1, trip, *where, False, gate, peer)
-            taken.append((first, self.received))
+                where = (departure.field, departure.level, state, -1, planes.start, planes.stop)
+                yield Receive(self.received - 1, trip, *where, rows, False, gate, peer)
+            taken.append((due, self.received))
 
-    def _incoming(self, state: int) -> list[tuple[int, int, range, int]]:
-        """(first, last, rows, peer) of what is received of a state, in the order of its planes."""
-        found: list[tuple[int, int, range, int]] = []
+    def _incoming(self, state: int) -> list[tuple[int, range, range, int]]:
+        """(due, planes, rows, peer) of what is received of a state, in the order of its planes.
+
+        Those of a neighbour come in the order in which it streams. Where that is the opposite one,
+        all of them are there when the last one is: the first plane that is needed.
+        """
+        found: list[tuple[int, range, range, int]] = []
         for each in self._exchanged(state):
-            planes, slab = each.received.planes, self.plan.slab_planes
-            for first in range(planes.start, planes.stop, slab):
-                last = min(first + slab, planes.stop)
-                found.append((first, last, each.received.rows, each.peer))
+            planes, slab = self.plan.streamed(each.received.planes), self.plan.slab_planes
+            parts = [
+                range(first, min(first + slab, planes.stop))
+                for first in range(planes.start, planes.stop, slab)
+            ]
+            opposite = opposes(self.plan, each.peer)
+            for part in reversed(parts) if opposite else parts:
+                due = planes.start if opposite else part.start
+                found.append((due, part, each.received.rows, each.peer))
         return sorted(found, key=lambda one: (one[0], one[3]))
 
     def _durable(self, state: int) -> int | None:

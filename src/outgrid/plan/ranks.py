@@ -10,7 +10,9 @@ bounds depth and slab; then the grid is cut so that all have the same to do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 from outgrid.config import RunOptions
@@ -54,24 +56,26 @@ def plan_rank(
     several ranks cannot do.
     """
     _check(problem, options)
+    inputs = (problem, options, machine, fixed_bytes, calibration)
     found: list[tuple[Plan, Part]] = []
     refused: list[InfeasiblePlan] = []
     for cut in _cuts(problem, options, ranks.count):
-        part = Part(_fullest(problem, options, cut), ranks.network, ranks.disk_bytes)
+        parts = [
+            Part(each, ranks.network, ranks.disk_bytes) for each in _fullest(problem, options, cut)
+        ]
         try:
-            chosen = plan(problem, options, machine, fixed_bytes, calibration, part=part)
+            found.append(_alike(parts, partial(plan, *inputs)))
         except InfeasiblePlan as error:
             refused.append(error)
-        else:
-            found.append((chosen, part))
     if not found:
         raise refused[0]
     least = min(_price(chosen) for chosen, _ in found)
     common, part = next(each for each in found if _price(each[0]) <= ALIKE * least)
     bounds = _bounds(problem, options, part.subgrid.cut, common.depth)
     mine = replace(part.subgrid, rank=ranks.rank, plane_bounds=bounds[0], row_bounds=bounds[1])
+    mine = mine.turned(common.depth)
     settled = replace(part, subgrid=mine, depths=common.depths, slab=common.slab_planes)
-    chosen = plan(problem, options, machine, fixed_bytes, calibration, part=settled)
+    chosen = plan(*inputs, part=settled)
     why = _why(common, [each for each, _ in found if each is not common], refused)
     if common.sweeps > 1 and options.depth is None:
         deeper = replace(options, depth=-(-problem.steps // (common.sweeps - 1)))
@@ -81,6 +85,22 @@ def plan_rank(
         except InfeasiblePlan as error:
             why += (f"depth {deeper.depth} does not fit: {error}",)
     return replace(chosen, notes=(*chosen.notes, *why))
+
+
+def _alike(parts: list[Part], choose: Callable[..., Plan]) -> tuple[Plan, Part]:
+    """What one of ``parts`` chooses that suits all of them. Raises InfeasiblePlan."""
+    refused: list[InfeasiblePlan] = []
+    for part in parts:
+        try:
+            chosen = choose(part=part)
+            for other in parts:
+                if other is not part:
+                    choose(part=replace(other, depths=chosen.depths, slab=chosen.slab_planes))
+        except InfeasiblePlan as error:
+            refused.append(error)
+        else:
+            return chosen, part
+    raise refused[0]
 
 
 def _price(chosen: Plan) -> float:
@@ -171,16 +191,25 @@ def _bounds(
     )
 
 
-def _fullest(problem: Problem, options: RunOptions, cut: tuple[int, int]) -> Subgrid:
-    """The part that has most to hold: one amid others, if there is one, where cuts are even."""
+def _fullest(problem: Problem, options: RunOptions, cut: tuple[int, int]) -> list[Subgrid]:
+    """The parts that have most to hold: those amid others, if there are any, where cuts are even.
+
+    One of each direction where these differ, as they do for stencils that reach farther one way.
+    """
     bounds, sizing = _bounds(problem, options, cut, 1), Sizing(problem)
-    along, across = (_widest(each) for each in bounds)
-    return Subgrid(along * cut[1] + across, *bounds, sizing.halo, sizing.row_halo)
+    rows, planes = _widest(bounds[1]), [_widest(bounds[0])]
+    if cut[0] > 1 and sizing.found != sizing.found.mirrored():
+        planes = [_widest(bounds[0], range(first, cut[0], 2)) for first in (0, 1)]
+    return [
+        Subgrid(each * cut[1] + rows, *bounds, sizing.halo, sizing.row_halo, opposite=True)
+        for each in planes
+    ]
 
 
-def _widest(bounds: tuple[int, ...]) -> int:
-    parts = range(len(bounds) - 1)
-    return max(parts[1:-1] or parts, key=lambda part: bounds[part + 1] - bounds[part])
+def _widest(bounds: tuple[int, ...], among: range | None = None) -> int:
+    parts = [*(among or range(len(bounds) - 1))]
+    inner = [part for part in parts if 0 < part < len(bounds) - 2]
+    return max(inner or parts, key=lambda part: bounds[part + 1] - bounds[part])
 
 
 def _check(problem: Problem, options: RunOptions) -> None:

@@ -98,8 +98,9 @@ class Sizing:
 
     @cached_property
     def found(self) -> Dependences:
-        """Readings and writings along the streamed axis."""
-        return dependences(self.problem.stencil, self.problem.edges)
+        """Readings and writings along the streamed axis, in the direction of the stream."""
+        found = dependences(self.problem.stencil, self.problem.edges)
+        return found.mirrored() if self.subgrid is not None and self.subgrid.downward else found
 
     @cached_property
     def skew(self) -> Skew:

@@ -83,6 +83,10 @@ class Halo:
         """Planes needed beside those of the steps."""
         return max(*self.below, *self.above, 0)
 
+    def mirrored(self) -> Halo:
+        """The same for an axis that is counted from its other end."""
+        return Halo(self.per_step, self.above, self.below)
+
 
 def solve(stages: int, readings: tuple[Reading, ...], writings: tuple[Writing, ...]) -> Skew:
     """The smallest skew that satisfies every flow and anti constraint."""

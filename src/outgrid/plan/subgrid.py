@@ -7,7 +7,11 @@ and the cells that it updates shrink towards those that it owns,
     level t of a sweep of T steps:  [low - per_step*(T - t), high + per_step*(T - t))
 
 so the cells of the halo are computed by both ranks. What others need of the next state is sent
-as soon as it is final; a sweep never waits for a message of its own.
+as soon as it is final; a sweep never waits for a message of its own. Neighbours stream their planes
+in opposite directions: what one makes first the other needs first, a sweep later, so that every
+message has about a sweep to arrive in. Where parts are thinner than a halo, planes come from ranks
+farther off as well: one could begin with what another ends with, and the other way round, and all
+go upward.
 
 Who sends what follows from one rule for faces, edges and parts thinner than a halo: a rank receives
 what it holds and another one owns.
@@ -16,12 +20,12 @@ what it holds and another one owns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, product
 from typing import Any
 
 from outgrid.plan.skew import Halo
-from outgrid.plan.trip import Span, clip
+from outgrid.plan.trip import Span, clip, mirrored
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,11 @@ class Interval:
         """The cells that no other rank owns."""
         return range(self.low, self.high)
 
+    def mirrored(self) -> Interval:
+        """The same cells, counted from the other end of the axis."""
+        owned = mirrored(self.owned, self.extent)
+        return Interval(owned.start, owned.stop, self.extent, self.beyond.mirrored())
+
     def halo(self, depth: int) -> int:
         """Cells needed beyond an end at which the grid goes on, for a sweep of ``depth`` steps."""
         return self.beyond.per_step * depth + self.beyond.margin
@@ -104,7 +113,8 @@ class Subgrid:
     """The part of a grid that ``rank`` owns where it is cut at ``plane_bounds`` and ``row_bounds``.
 
     Both begin with 0 and end with the extent of their axis. Ranks are numbered along the rows
-    first. ``beyond`` and ``row_beyond`` say what a rank holds where the grid goes on.
+    first. ``beyond`` and ``row_beyond`` say what a rank holds where the grid goes on. Neighbours
+    along the planes stream in ``opposite`` directions, or all of them upward.
     """
 
     rank: int
@@ -112,6 +122,7 @@ class Subgrid:
     row_bounds: tuple[int, ...]
     beyond: Halo
     row_beyond: Halo
+    opposite: bool = False
 
     @property
     def cut(self) -> tuple[int, int]:
@@ -123,6 +134,16 @@ class Subgrid:
         """All ranks together."""
         along, across = self.cut
         return along * across
+
+    @property
+    def downward(self) -> bool:
+        """Whether its planes are streamed from the last one to the first."""
+        return self.opposite and self.rank // self.cut[1] % 2 == 1
+
+    def turned(self, depth: int) -> Subgrid:
+        """With neighbours in opposite directions, if parts are thick enough for ``depth`` steps."""
+        thinnest = min(high - low for low, high in pairwise(self.plane_bounds))
+        return replace(self, opposite=thinnest >= self.planes.halo(depth))
 
     @property
     def planes(self) -> Interval:
@@ -145,7 +166,7 @@ class Subgrid:
 
     def of(self, rank: int) -> Subgrid:
         """The part of another rank."""
-        return Subgrid(rank, self.plane_bounds, self.row_bounds, self.beyond, self.row_beyond)
+        return replace(self, rank=rank)
 
     def exchanged(self, depth: int) -> Iterator[Exchanged]:
         """What goes between ranks before a sweep of ``depth`` steps, by their numbers."""

@@ -50,6 +50,11 @@ class Trip:
     rows: Span
 
 
+def mirrored(cells: range, extent: int) -> range:
+    """``cells`` of an axis of ``extent`` cells, counted from its other end."""
+    return range(extent - cells.stop, extent - cells.start)
+
+
 def clip(low: int, high: int, extent: int) -> range:
     """[low, high) as far as it lies in [0, extent)."""
     low = max(0, min(low, extent))

@@ -1,10 +1,13 @@
 """Cuts and depths of ranks that stream, on the nodes of a cluster with 153 GiB of flash each."""
 
+from collections import deque
+
 import pytest
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Machine, Network
+from outgrid.plan.program import Advance, Get, Receive, Send, place_planes, program
 from outgrid.plan.ranks import Ranks, plan_rank
 from outgrid.stencil.problem import Problem
 
@@ -52,3 +55,43 @@ def test_more_ranks_than_planes_share_the_rows():
     assert planned((3, 40, 16), Ranks(0, 8, Network())).subgrid.cut[1] > 1
     with pytest.raises(InfeasiblePlan, match="7 ranks cannot share 3 planes of 3 rows"):
         planned((3, 3, 16), Ranks(0, 7, Network()))
+
+
+def test_neighbours_stream_in_opposite_directions_so_that_messages_have_a_sweep_to_arrive_in():
+    shape, count = (240, 8, 16), 4
+    ranks = [Ranks(rank, count, Network()) for rank in range(count)]
+    plans = [planned(shape, each, depth=8, slab_planes=4, cuts=[66, 120, 174]) for each in ranks]
+    assert [each.downward for each in plans] == [False, True, False, True]
+    made, needed = {}, {}  # planes of the front to the end of a sweep, and into the next one
+    for rank, plan in enumerate(plans):
+        gets, received, got = deque(), set(), 0
+        for each in program(plan):
+            match each:
+                case Send():
+                    left = (each.trip.index + 1) * plan.pitch_planes - 4 * each.gate.advanced
+                    made |= {(each.peer, each.state, at): left for at in place_planes(plan, each)}
+                case Receive():
+                    received |= {(each.state, at) for at in place_planes(plan, each)}
+                case Get():
+                    gets.append(each)
+                case Advance():
+                    while got < each.gate.got:
+                        get, got = gets.popleft(), got + 1
+                        front = 4 * each.index - get.trip.index * plan.pitch_planes
+                        planes = {(get.state, at) for at in place_planes(plan, get)}
+                        for at in received & planes:
+                            needed.setdefault((rank, *at), front)
+    assert made.keys() == needed.keys()
+    assert made
+    sweep = min(plan.pitch_planes for plan in plans)
+    halo = plans[0].subgrid.planes.halo(8)
+    assert min(made[key] + needed[key] for key in made) >= sweep - 3 * halo > 2 * halo
+
+
+def test_parts_thinner_than_a_halo_are_all_streamed_upward():
+    plans = [
+        planned((40, 8, 16), Ranks(rank, 4, Network()), depth=depth, cuts=[10, 20, 30]).downward
+        for depth in (10, 11)
+        for rank in range(4)
+    ]
+    assert plans == [False, True, False, True, False, False, False, False]
