@@ -182,7 +182,7 @@ def _group(group: Path, memory_bytes: int, swap_bytes: int | None) -> Limited | 
     except OSError:
         return None
     entering = ("/bin/sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
-    words = f"memory control group of {memory_bytes} bytes, {_swap_words(swap_bytes)}"
+    words = f"memory control group of {format_bytes(memory_bytes)}, {_swap_words(swap_bytes)}"
     return Limited(group, words, entering, swap_bytes)
 
 
@@ -215,7 +215,7 @@ def _scope(name: str, memory_bytes: int, swap_bytes: int | None) -> Limited:
     if shutil.which(asked[0]) is not None:
         tried = subprocess.run([*asked, "true"], capture_output=True, check=False)
         if tried.returncode == 0:
-            words = f"systemd scope of {memory_bytes} bytes, {_swap_words(swap_bytes)}"
+            words = f"systemd scope of {format_bytes(memory_bytes)}, {_swap_words(swap_bytes)}"
             return Limited(None, words, tuple(asked), swap_bytes)
     reason = (
         f"the limit of {format_bytes(memory_bytes)} is not enforced: neither a memory control "

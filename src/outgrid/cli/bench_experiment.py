@@ -5,18 +5,23 @@ import json
 import re
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from outgrid.bench.experiments import EXPERIMENTS, Settings, outcome_table
+from outgrid.bench.experiments import (
+    EXPERIMENTS,
+    Experiment,
+    Outcome,
+    Settings,
+    outcome_table,
+)
 from outgrid.bench.experiments.figure import FORMATS, draw_outcome
 from outgrid.bench.experiments.outcome import Size
 from outgrid.bench.experiments.page import read_outcomes, write_page
 from outgrid.errors import UsageError
 from outgrid.machine import describe_machine
-from outgrid.units import parse_bytes, suggest
-
-DEFAULT_MEMORY = "1GiB"
+from outgrid.units import parse_bytes, parse_endurance, suggest
 
 
 def declare_experiments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +41,16 @@ def declare_experiments(parser: argparse.ArgumentParser) -> None:
         default="cpu",
         help="matvec: multiply on a GPU as well",
     )
+    parser.add_argument(
+        "--endurance",
+        metavar="TBW",
+        help='experiments: what the disk may be written in its life, for example "600TBW"; the '
+        "share of it that an experiment took is told",
+    )
+    parser.add_argument(
+        "--price", type=float, help="io: of all folders' disks, for the price of a GB/s"
+    )
+    parser.add_argument("--watts", type=float, help="io: what they draw, for the watts of a GB/s")
     parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
         "--figure", type=Path, metavar="FILE", help="experiments: draw into FILE (.png or .svg)"
@@ -58,9 +73,10 @@ def run_experiment(arguments: argparse.Namespace) -> int:
     if arguments.device != "cpu" and arguments.name != "matvec":
         raise UsageError(f"--device is for bench matvec, not {arguments.name}; leave it out")
     experiment = EXPERIMENTS[arguments.name]
-    outcome = experiment.measure(settings_from(arguments))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(outcome.to_dict(), indent=2) + "\n")
+    settings = settings_from(arguments)
+    if arguments.resume and arguments.json is None:
+        raise UsageError("--resume goes on with the record that --json names")
+    outcome = _measured(experiment, settings, arguments.json, arguments.resume)
     if arguments.figure:
         draw_outcome(experiment, outcome, arguments.figure)
     print(outcome_table(outcome))
@@ -70,7 +86,7 @@ def run_experiment(arguments: argparse.Namespace) -> int:
 def run_all(arguments: argparse.Namespace) -> int:
     """All experiments, one folder of records and figures, and the page; 1 if an answer differed.
 
-    With --resume what the folder holds already is kept.
+    With --resume what the folder holds already is kept, single rows too.
     """
     signal.signal(signal.SIGTERM, _end)
     settings = settings_from(arguments)
@@ -81,18 +97,32 @@ def run_all(arguments: argparse.Namespace) -> int:
         if name not in EXPERIMENTS:
             raise UsageError(f"no experiment {name!r}{suggest(name, EXPERIMENTS)}")
     for name in wanted:
-        record = folder / f"{name}.json"
-        if arguments.resume and record.exists():
-            continue
         settings.say(f"== {name}")
-        outcome = EXPERIMENTS[name].measure(settings)
-        record.write_text(json.dumps(outcome.to_dict(), indent=2) + "\n")
-        print(outcome_table(outcome))
+        record = folder / f"{name}.json"
+        print(outcome_table(_measured(EXPERIMENTS[name], settings, record, arguments.resume)))
     outcomes = read_outcomes(folder)
     for outcome in outcomes:  # drawn anew: a page may be made of records alone
         draw_outcome(EXPERIMENTS[outcome.bench], outcome, folder / f"{outcome.bench}.png")
     print(f"page in {write_page(outcomes, folder)}")
     return 0 if all(outcome.agrees for outcome in outcomes) else 1
+
+
+def _measured(
+    experiment: Experiment, settings: Settings, record: Path | None, resume: bool
+) -> Outcome:
+    """The outcome, as it stands in ``record`` if there is one to go on with.
+
+    Until it is there, rows that take long stand beside it.
+    """
+    if record is None:
+        return experiment.measure(settings)
+    if resume and record.exists():
+        return Outcome.from_dict(json.loads(record.read_text()))
+    kept = record.with_suffix(".rows")
+    outcome = experiment.measure(replace(settings, kept=kept, resume=resume))
+    record.write_text(json.dumps(outcome.to_dict(), indent=2) + "\n")
+    kept.unlink(missing_ok=True)
+    return outcome
 
 
 def machine_name() -> str:
@@ -111,12 +141,24 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     """Size, folders and memory that `arguments` name."""
     if arguments.full and arguments.quick:
         raise UsageError("--quick and --full exclude each other")
+    factor, *more = arguments.factor or [None]
+    if more:
+        raise UsageError("an experiment takes one --factor; --all of bench core takes several")
+    if factor is not None and factor <= 0:
+        raise UsageError(f"the factor {factor:g} is not above 0")
+    if arguments.steps is not None and arguments.steps < 1:
+        raise UsageError(f"--steps {arguments.steps} is not above 0")
     size: Size = "tiny" if arguments.tiny else "full" if arguments.full else "quick"
     return Settings(
         size,
         (arguments.scratch or Path(), *arguments.also),
-        parse_bytes(arguments.memory or DEFAULT_MEMORY),
+        parse_bytes(arguments.memory) if arguments.memory else None,
+        factor,
+        arguments.steps,
         arguments.with_swap,
         arguments.device,
-        lambda text: print(text, file=sys.stderr),
+        parse_endurance(arguments.endurance) if arguments.endurance else 0,
+        arguments.price,
+        arguments.watts,
+        say=lambda text: print(text, file=sys.stderr, flush=True),
     )

@@ -1,13 +1,16 @@
 """Every experiment from end to end at sizes that take seconds: no rate is judged."""
 
 import json
+import os
 
+import numpy
 import pytest
 
-from outgrid.bench.experiments import EXPERIMENTS, Outcome
+from outgrid.bench.experiments import EXPERIMENTS, Outcome, applications, beyond, watched
 from outgrid.bench.experiments.outcome import Finding, Settings
 from outgrid.bench.experiments.page import write_page
 from outgrid.bench.experiments.watched import Sample, Watcher
+from outgrid.bench.measure import in_memory
 from outgrid.cli import main
 from outgrid.testing.device import stand_in
 
@@ -87,3 +90,109 @@ def test_a_gpu_that_is_not_there_is_named(tmp_path, capsys):
     assert main(["bench", "matvec", "--device", "gpu", "--tiny", "--scratch", str(tmp_path)]) == 4
     assert "pip install cupy-cuda12x" in capsys.readouterr().err
     assert main(["bench", "ladder", "--device", "gpu", "--tiny"]) == 2
+
+
+def test_rows_are_kept_as_they_are_made_and_not_made_again(tmp_path, monkeypatch):
+    record, folder = tmp_path / "methods.json", tmp_path / "scratch"
+    folder.mkdir()
+    options = ["bench", "methods", "--tiny", "--scratch", str(folder), "--json", str(record)]
+    made = []
+
+    def watch(problem, settings, place, limit):
+        made.append((settings["scheme"], settings["tier"]))
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        return watched.watch_run(problem, settings, place, limit)
+
+    monkeypatch.setattr(beyond, "watch_run", watch)
+    assert main(options) == 130
+    rows = json.loads((tmp_path / "methods.rows").read_text())
+    assert [(row["stencil"], row["method"]) for row in rows] == [
+        ("heat7", f"{scheme} on {tier}") for scheme, tier in made[:2]
+    ]
+    assert main([*options, "--resume"]) == 0
+    assert len(set(made)) == len(made) - 1  # the one that was cut off was made twice
+    outcome = Outcome.from_dict(json.loads(record.read_text()))
+    assert {(row["method"]) for row in outcome.rows} == {
+        f"{scheme} on {tier}" for scheme, tier in made
+    }
+    assert all(row["identical"] for row in outcome.rows)
+    assert not (tmp_path / "methods.rows").exists()
+    before = len(made)
+    assert main([*options, "--resume"]) == 0
+    assert len(made) == before
+
+
+def test_a_wrong_answer_of_a_run_beyond_memory_is_seen(tmp_path, monkeypatch, capsys):
+    def spoil(problem, settings, place, limit):
+        found = watched.watch_run(problem, settings, place, limit)
+        values = numpy.load(place / "run" / "u.npy", mmap_mode="r+")
+        values[-1, 5, 5] += 1
+        values.flush()
+        return found
+
+    monkeypatch.setattr(beyond, "watch_run", spoil)
+    assert main(["bench", "methods", "--tiny", "--scratch", str(tmp_path)]) == 1
+    assert "ANSWERS DIFFER" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", [beyond.HEAT7, applications.MASKS[0], applications.PRESSURE])
+def test_a_part_of_a_grid_has_the_values_of_the_whole(kind, tmp_path):
+    plane = (16,) if kind.stencil.ndim == 2 else (8, 9)
+    grid = beyond.Grid(1 << 10, 0.0, plane, kind)
+    _, whole = in_memory(grid.problem(2), "plain", tmp_path)
+    assert len(whole) == grid.planes
+    for centre in beyond.CENTRES:
+        problem, start, core = grid.part(2, centre)
+        assert problem.shape[0] < grid.planes
+        _, values = in_memory(problem, "plain", tmp_path, core)
+        assert numpy.array_equal(values, whole[start : start + len(values)])
+
+
+def test_what_a_process_read_is_its_own(tmp_path):
+    file = tmp_path / "data"
+    file.write_bytes(bytes(8 << 20))
+    with open(file, "rb") as opened:
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    before = watched._process_bytes(os.getpid())
+    file.read_bytes()
+    assert watched._process_bytes(os.getpid()) - before in (0, 8 << 20)  # 0: no disk below
+    assert watched._process_bytes(None) == 0
+
+
+def test_a_disk_tells_what_it_is_and_its_wear(tmp_path, capsys):
+    options = ["--tiny", "--scratch", str(tmp_path), "--endurance", "1TBW"]
+    assert main(["bench", "ladder", *options]) == 0
+    told = capsys.readouterr().out
+    line = next(line for line in told.splitlines() if line.startswith("disk: "))
+    assert "written meanwhile" in line
+    if " 0 B written" not in line:
+        assert "of 1 TBW" in line
+
+
+def test_a_factor_and_steps_are_those_asked_for(tmp_path, capsys):
+    record = tmp_path / "methods.json"
+    options = ["--tiny", "--scratch", str(tmp_path), "--json", str(record)]
+    assert main(["bench", "methods", *options, "--factor", "2", "--steps", "5"]) == 0
+    rows = json.loads(record.read_text())["rows"]
+    assert {row["steps"] for row in rows} == {2, 5}
+    assert {row["factor"] for row in rows} == {0.02}
+    assert main(["bench", "methods", *options, "--factor", "0"]) == 2
+    assert main(["bench", "methods", *options, "--factor", "2", "--factor", "4"]) == 2
+    assert main(["bench", "methods", *options, "--steps", "0"]) == 2
+    assert main(["bench", "ladder", "--tiny", "--resume"]) == 2
+    assert "--json" in capsys.readouterr().err
+
+
+def test_paths_are_measured_whole_and_striped(tmp_path):
+    outcome = EXPERIMENTS["io"].measure(
+        Settings("tiny", (tmp_path,), price=100.0, watts=5.0, say=lambda text: None)
+    )
+    found = {(row["method"], row["paths"]) for row in outcome.rows if row["series"] == "paths"}
+    striped = {("stripes of 64 KiB", 2), ("stripes of 1 MiB", 2)}
+    assert found == {("raw", 1), ("raw", 2)} | striped
+    hardware = next(each for each in outcome.findings if "hardware" in each.figure)
+    assert "cost for a GB/s" in hardware.here
+    assert "W for a GB/s" in hardware.here
+    assert not list(tmp_path.iterdir())

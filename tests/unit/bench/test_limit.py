@@ -113,7 +113,7 @@ def test_systemd_is_asked_where_no_group_can_be_made(tmp_path, monkeypatch):
         patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         with limited(LIMIT_BYTES, None) as group:
             assert group.enforced
-            assert group.reason == f"systemd scope of {LIMIT_BYTES} bytes, swap allowed"
+            assert group.reason == "systemd scope of 32.0 MiB, swap allowed"
             assert f"--property=MemoryMax={LIMIT_BYTES}" in group.entering
             assert group.run(["echo", "here"]).stdout == "here\n"
     monkeypatch.setenv("PATH", str(tmp_path / "none"))

@@ -19,6 +19,7 @@ from outgrid.bench.experiments.beyond import (
     Grid,
     Kind,
     Runs,
+    Task,
     agree,
     kind_of,
 )
@@ -44,7 +45,7 @@ def _grid(settings: Settings, kind: Kind, factor: float) -> Grid:
     side = settings.by_size(256, 8192, 65536) if kind.stencil.ndim == 2 else 0
     edge = settings.by_size(32, 256, 1024)
     plane = (side,) if side else (edge, edge)
-    limit = settings.memory_bytes if settings.size == "full" else 256 << 20
+    limit = settings.limit_bytes
     return Grid(limit, factor / settings.by_size(100, 1, 1), plane, kind)
 
 
@@ -55,10 +56,10 @@ def _measure(
     notes: list[str] = []
     runs = Runs(settings, notes)
     cores = describe_machine().cores
-    rows: list[BeyondRow] = []
+    tasks: list[Task] = []
     rates: dict[str, float] = {}
     for kind in kinds:
-        grid = _grid(settings, kind, factor)
+        grid = _grid(settings, kind, settings.factor or factor)
         for threads in dict.fromkeys((1, cores)):
             settings.say(f"{kind.name} in memory, threads: {threads}")
             plain = runs.in_memory(grid, steps, threads)["plain"]
@@ -66,8 +67,8 @@ def _measure(
             methods = [replace(each, threads=threads) for each in (*PLAIN, *OURS)]
             if settings.size == "tiny":
                 methods = methods[1::2]
-            rows += runs.measure(grid, methods, steps, {}, plain)
-    return timed, rows, notes, {"in_memory": rates}
+            tasks += [Task(grid, method, steps, {}, plain) for method in methods]
+    return timed, runs.measure(tasks), notes, {"in_memory": rates}
 
 
 def _slower(rows: Sequence[BeyondRow], method: str, stencil: str) -> dict[int, float]:

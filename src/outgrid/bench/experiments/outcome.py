@@ -6,16 +6,19 @@ import datetime
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
+from outgrid.bench.experiments.disks import Disk, disk_bytes, disk_of
 from outgrid.bench.tables import columns
+from outgrid.lines import format_wear
 from outgrid.machine import describe_machine
 from outgrid.probe.profile import existing, known_machine
+from outgrid.units import format_bytes
 from outgrid.version import __version__
 
 __all__ = [
@@ -26,6 +29,7 @@ __all__ = [
     "Settings",
     "Size",
     "Timed",
+    "disk_lines",
     "median_rates",
     "outcome_table",
 ]
@@ -49,17 +53,38 @@ class Settings:
 
     ``size``: "tiny" runs the whole flow in seconds and measures nothing worth reading, "quick"
     takes less than 90 seconds, "full" fills memory several times. ``folders`` lie on the disks that
-    are measured, at least one. ``memory_bytes`` is the limit under which memory is filled;
-    ``with_swap`` allows a swap file to be made and removed. ``device`` "gpu" adds what a GPU makes
-    of it, where an experiment has that.
+    are measured, at least one. ``memory`` is the limit under which memory is filled, ``factor``
+    the grid over it and ``steps`` how often it is updated, where the experiment's own are not
+    wanted. ``with_swap`` allows a swap file to be made and removed. ``device`` "gpu" adds what a
+    GPU makes of it, where an experiment has that. ``endurance_bytes`` may be written to a disk in
+    its life (0: not known); ``price`` (any currency) and ``watts`` are those of all disks. Rows
+    that take long are written to the file ``kept`` as they are made, and with ``resume`` those that
+    it holds are not made again.
     """
 
     size: Size
     folders: tuple[Path, ...]
-    memory_bytes: int = 1 << 30
+    memory: int | None = None
+    factor: float | None = None
+    steps: int | None = None
     with_swap: bool = False
     device: str = "cpu"
+    endurance_bytes: int = 0
+    price: float | None = None
+    watts: float | None = None
+    kept: Path | None = None
+    resume: bool = False
     say: Callable[[str], None] = print
+
+    @property
+    def memory_bytes(self) -> int:
+        """The limit, where the size of the experiment does not change it."""
+        return self.memory or 1 << 30
+
+    @property
+    def limit_bytes(self) -> int:
+        """The limit that grids and arrays are multiples of."""
+        return self.memory_bytes if self.size == "full" else self.memory or 256 << 20
 
     def by_size(self, tiny: int, quick: int, full: int) -> int:
         """One of the three."""
@@ -98,6 +123,8 @@ class Outcome:
     load: float
     started: str
     machine: dict[str, Any]
+    disks: tuple[Disk, ...] = ()
+    endurance_bytes: int = 0
     version: str = __version__
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,6 +145,7 @@ class Timed:
         self.load = os.getloadavg()[0]
         self.started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self._begin = time.perf_counter()
+        self._moved = [disk_bytes(_device(folder)) for folder in settings.folders]
 
     def outcome(
         self,
@@ -147,7 +175,23 @@ class Timed:
             self.load,
             self.started,
             machine.to_dict(),
+            tuple(self._disks()),
+            self.settings.endurance_bytes,
         )
+
+    def _disks(self) -> Iterator[Disk]:
+        """Each disk once, with what it moved since the beginning."""
+        seen: set[int] = set()
+        for folder, (read, written) in zip(self.settings.folders, self._moved, strict=True):
+            device = _device(folder)
+            if device not in seen:
+                seen.add(device)
+                now_read, now_written = disk_bytes(device)
+                yield disk_of(folder, now_read - read, now_written - written)
+
+
+def _device(folder: Path) -> int:
+    return existing(folder).stat().st_dev
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +209,17 @@ def median_rates(samples: Mapping[Any, Sequence[float]]) -> dict[Any, float]:
     return {key: statistics.median(values) for key, values in samples.items()}
 
 
+def disk_lines(outcome: Outcome) -> Iterator[str]:
+    """What was measured on, what it moved meanwhile, and what that takes of its life."""
+    for disk in outcome.disks:
+        model = ", ".join(each for each in (disk.model, disk.file_system, disk.scheduler) if each)
+        wear = format_wear(disk.written_bytes, outcome.endurance_bytes)
+        yield (
+            f"{disk.device or 'no disk'} ({model}), {format_bytes(disk.read_bytes)} read and "
+            f"{format_bytes(disk.written_bytes)} written meanwhile, by others too{wear}"
+        )
+
+
 def outcome_table(outcome: Outcome) -> str:
     """Rows, findings and notes as text."""
     names = (
@@ -178,6 +233,7 @@ def outcome_table(outcome: Outcome) -> str:
         told.append(f"{finding.figure}: {finding.claim}")
         told.append(f"    paper {finding.paper}; here {finding.here}: {verdict}")
     told.append(f"reference: {outcome.reference}")
+    told += [f"disk: {line}" for line in disk_lines(outcome)]
     told += [f"note: {note}" for note in outcome.notes]
     told.append("answers agree" if outcome.agrees else "ANSWERS DIFFER")
     return "\n".join(told)

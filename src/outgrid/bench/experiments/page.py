@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from outgrid.bench.experiments.outcome import Finding, Outcome
+from outgrid.bench.experiments.outcome import Finding, Outcome, disk_lines
 from outgrid.errors import UsageError
 from outgrid.units import format_bytes, format_seconds
 
@@ -85,7 +85,10 @@ def _section(outcome: Outcome, folder: Path) -> str:
         f"{_text(format_seconds(outcome.seconds))}, load {outcome.load:.1f} at the beginning, "
         f"outgrid {_text(outcome.version)}. Reference: {_text(outcome.reference)}. {answers}</p>"
     )
-    notes = "".join(f"<li>{_text(note)}</li>" for note in outcome.notes)
+    notes = "".join(
+        f"<li>{_text(line)}</li>"
+        for line in (*(f"disk {each}" for each in disk_lines(outcome)), *outcome.notes)
+    )
     return "\n".join(
         [
             f"<h2 id='{outcome.bench}'>{outcome.bench}</h2>",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from outgrid.bench.experiments.beyond import BLOCKED, OURS, BeyondRow, Runs, agree
+from outgrid.bench.experiments.beyond import BLOCKED, OURS, BeyondRow, Runs, Task, agree
 from outgrid.bench.experiments.methods import PASSES, grid_of
 from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
 
@@ -24,17 +24,21 @@ def measure(settings: Settings) -> Outcome:
     timed = Timed("scaling", settings)
     notes: list[str] = []
     runs = Runs(settings, notes)
-    factors = FACTORS[settings.size]
+    most = settings.factor or FACTORS[settings.size][-1]
+    factors = (*(each for each in FACTORS[settings.size] if each < most), most)
     largest = grid_of(settings, factors[-1])
     blocks = largest.blocks(settings.by_size(4, 256, 256))
-    steps = PASSES * int(blocks["depth"])
+    steps = settings.steps or PASSES * int(blocks["depth"])
     settings.say("in memory")
     memory = runs.in_memory(largest, min(steps, 16))
     methods = BLOCKED if settings.size != "tiny" else BLOCKED[1:]
-    rows: list[BeyondRow] = []
-    for factor in factors:
-        grid = grid_of(settings, factor)
-        rows += runs.measure(grid, (*methods, *OURS), steps, blocks, memory["plain"])
+    rows = runs.measure(
+        [
+            Task(grid_of(settings, factor), method, steps, blocks, memory["plain"])
+            for factor in factors
+            for method in (*methods, *OURS)
+        ]
+    )
     notes.append(f"overlapped: depth {blocks['depth']}, blocks of {blocks['block']} cells")
     return timed.outcome(
         rows,

@@ -112,7 +112,7 @@ def measure(settings: Settings) -> Outcome:
     notes: list[str] = []
     with limited(LEAST_LIMIT_BYTES) as tried:
         enforced = tried.enforced
-    limit = settings.memory_bytes if settings.size == "full" else 256 << 20
+    limit = settings.limit_bytes
     factors = {"tiny": (0.02,), "quick": (0.5, 2.0), "full": (0.5, 1.0, 2.0, 4.0)}[settings.size]
     rounds = settings.by_size(1, 1, 3)
     cores = describe_machine().cores

@@ -1,8 +1,10 @@
 """A run in a process of its own, under a real memory limit, watched from outside.
 
-What the disk moved and what the processors did comes from the kernel's own counters, several times
-a second: it counts what the system reads and writes behind the run's back, which is all that there
-is to see of mapped files and of swap. Others on the same disk are counted too.
+What was moved and what the processors did comes from the kernel's own counters, several times a
+second: they count what the system reads and writes behind the run's back, which is all that there
+is to see of mapped files and of swap. What is read is counted for the process alone, whether it
+asked for it or touched a page that was not in memory; what the system writes back and swaps out is
+counted for the disk, with all others that write to it.
 """
 
 from __future__ import annotations
@@ -19,20 +21,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from outgrid.bench.experiments.disks import disk_bytes
 from outgrid.bench.limit import Limited
 from outgrid.errors import ExecutionError
 from outgrid.record import Record, read_record
 
 __all__ = ["Killed", "Sample", "Watched", "Watcher", "watch_run"]
 
-SECTOR_BYTES = 512
+ACCOUNTING = Path("/proc/self/io")
 TICKS = os.sysconf("SC_CLK_TCK")
 SECONDS_BETWEEN = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Counters that only grow: bytes of a disk, seconds of all processors together."""
+    """Counters that only grow: bytes read for a process (those of the disk where the kernel does
+    not tell) and written to a disk, seconds of all processors together."""
 
     seconds: float
     read_bytes: int
@@ -77,12 +81,14 @@ class Watcher:
 
     def __init__(self, folder: Path) -> None:
         self.samples: list[Sample] = []
+        self.process: int | None = None
+        self._read_bytes = 0
         self._disk = os.stat(folder).st_dev
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
-        self.samples.append(_sample(self._disk))
+        self._sample()
         self._thread.start()
         return self
 
@@ -94,11 +100,20 @@ class Watcher:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        self.samples.append(_sample(self._disk))
+        self._sample()
 
     def _watch(self) -> None:
         while not self._ended.wait(SECONDS_BETWEEN):
-            self.samples.append(_sample(self._disk))
+            self._sample()
+
+    def _sample(self) -> None:
+        read, written = disk_bytes(self._disk)
+        if ACCOUNTING.exists():
+            # A process that has gone has read what it had read before.
+            self._read_bytes = max(self._read_bytes, _process_bytes(self.process))
+            read = self._read_bytes
+        busy, iowait = _processor_seconds()
+        self.samples.append(Sample(time.monotonic(), read, written, busy, iowait))
 
     def between(self, begin: float, end: float) -> tuple[Sample, ...]:
         """Samples from ``begin`` to ``end`` (time.monotonic), counted from the first of them."""
@@ -109,20 +124,16 @@ class Watcher:
         return tuple(each.since(first) for each in (first, *inside, *after))
 
 
-def _sample(disk: int) -> Sample:
-    read, written = _disk_bytes(disk)
-    busy, iowait = _processor_seconds()
-    return Sample(time.monotonic(), read, written, busy, iowait)
-
-
-def _disk_bytes(disk: int) -> tuple[int, int]:
-    """Read and written since the system started; zeroes for a file system without a disk."""
-    wanted = [str(os.major(disk)), str(os.minor(disk))]
-    for line in Path("/proc/diskstats").read_text().splitlines():
-        words = line.split()
-        if words[:2] == wanted:
-            return int(words[5]) * SECTOR_BYTES, int(words[9]) * SECTOR_BYTES
-    return 0, 0
+def _process_bytes(process: int | None) -> int:
+    """Bytes brought in from any disk for a process; 0 where there is none."""
+    if process is None:
+        return 0
+    try:
+        told = Path(f"/proc/{process}/io").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    counts = dict(line.split(": ") for line in told.splitlines())
+    return int(counts["read_bytes"])
 
 
 def _processor_seconds() -> tuple[float, float]:
@@ -145,14 +156,21 @@ def watch_run(
     command = limited.command(
         [sys.executable, "-m", "outgrid", "run", str(job), "--out", str(out), "--quiet", "--json"]
     )
-    with Watcher(place) as watcher:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    with (
+        Watcher(place) as watcher,
+        subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        watcher.process = process.pid  # what enters the limit becomes the run itself
+        _, complaint = process.communicate()
         ended = time.monotonic()
-    if done.returncode == -signal.SIGKILL:
+    if process.returncode == -signal.SIGKILL:
         raise Killed("killed by the system for lack of memory")
-    if done.returncode != 0:
+    if process.returncode != 0:
         raise ExecutionError(
-            f"the run with {settings} ended with exit code {done.returncode}: {done.stderr.strip()}"
+            f"the run with {settings} ended with exit code {process.returncode}: "
+            f"{complaint.strip()}"
         )
     record = read_record(out)
     # The process begins, brings in the initial values, sweeps, exports, and ends.
