@@ -31,7 +31,7 @@ from outgrid.stencil.symbol import step
 from outgrid.storage import DirectStore
 from outgrid.storage.npy import header_bytes
 
-KILLS = 5
+KILLS, KILLED_STEPS = 5, 120
 STEPS = 300
 
 JOB = """
@@ -140,6 +140,54 @@ def test_a_run_in_strips_is_resumed_to_the_same_bytes(
     pipeline.resume(out, options(out, strip_rows=7))
     assert fields(out) == answer
     assert not (out / "scratch").exists()
+
+
+def cut_off_within(out: Path, monkeypatch, part: int, **given) -> dict[str, Any]:
+    """The manifest of a run that ended in its second sweep, in the middle of a trip."""
+    write = RunFolder.write_manifest
+
+    def die(self, manifest):
+        write(self, manifest)
+        if manifest.steps_done == 3 and manifest.part == part and manifest.planes > 15:
+            raise ChildProcessError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write_manifest", die)
+        with pytest.raises(ChildProcessError):
+            pipeline.run(problem(), options(out, commit_every=0, **given))
+    return manifest_of(out)
+
+
+def test_a_seam_that_was_damaged_is_named_and_the_sweep_may_begin_again(
+    tmp_path, monkeypatch, answer
+):
+    out = tmp_path / "run"
+    cut_off_within(out, monkeypatch, 2, strip_rows=5)
+    seams = sorted((out / "scratch").glob("*.seam.*.npy"))
+    assert len(seams) > 1
+    for path in seams:
+        with path.open("r+b") as file:
+            file.seek(-1, os.SEEK_END)  # in the last plane, which each strip has still to read
+            (byte,) = file.read(1)
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([byte ^ 16]))
+    words = "reading planes .* of the seam of u in sweep 0: plane 39 of 40 did not come back"
+    with pytest.raises(StoreError, match=words) as caught:
+        pipeline.resume(out, options(out, strip_rows=5))
+    assert caught.value.path in seams
+    pipeline.resume(out, options(out, strip_rows=7))
+    assert fields(out) == answer
+
+
+def test_a_manifest_of_the_format_before_is_read(tmp_path, monkeypatch, answer):
+    out = tmp_path / "run"
+    found = cut_off_within(out, monkeypatch, 0)
+    assert found["format"] == 3
+    before = {key: value for key, value in found.items() if key not in ("part", "cut")}
+    (out / MANIFEST_NAME).write_text(json.dumps(before | {"format": 2}))
+    record = pipeline.resume(out, options(out)).record
+    assert record.parts[1].measured.updates < problem().after(found["steps_done"]).updates
+    assert fields(out) == answer
 
 
 def test_only_the_planes_that_come_round_are_left_to_do(tmp_path, monkeypatch):
@@ -291,29 +339,49 @@ def steps_done(out: Path) -> int:
     return manifest_of(out).get("steps_done", -1)
 
 
-def test_kill_9_at_any_time_costs_no_byte(tmp_path):
+# How a grid passes: a line of its problem, settings, and the greatest depth of those that resume.
+PASSES = {
+    "whole planes": ("", ("slab_planes=2",), 6),
+    "strips": ("", ("slab_planes=2", "strip_rows=40"), 6),
+    "blocks": ("", ('scheme="overlapped"', "block=[16, 40, 124]"), 4),
+    "blocks of blocks": (
+        "",
+        ('scheme="overlapped"', "block=[22, 46, 124]", "inner=[8, 12, 124]", "inner_depth=2"),
+        4,
+    ),
+    "planes that come round": ('boundary = {{z = "periodic"}}', ("slab_planes=2",), 3),
+}
+
+
+@pytest.mark.parametrize("way", PASSES)
+def test_kill_9_at_any_time_costs_no_byte(way, tmp_path):
+    line, given, deepest = PASSES[way]
     whole, out = tmp_path / "whole", tmp_path / "run"
-    (tmp_path / "whole.toml").write_text(JOB.format(out=whole, depth=30, steps=STEPS))
-    (tmp_path / "job.toml").write_text(JOB.format(out=out, depth=1, steps=STEPS))
-    process = start(["run", str(tmp_path / "whole.toml")])
+    text = JOB.replace("slab_planes = 2\n", "").replace("[run]", f"{line}\n[run]")
+    (tmp_path / "whole.toml").write_text(text.format(out=whole, depth=1, steps=KILLED_STEPS))
+    (tmp_path / "job.toml").write_text(text.format(out=out, depth=1, steps=KILLED_STEPS))
+    process = start(["run", str(tmp_path / "whole.toml"), "--set", "tier=memory"])
     assert process.communicate() == (None, "")
-    arguments, reached, chance = ["run", str(tmp_path / "job.toml")], [], random.Random(os.getpid())
-    within = []
+    settings = [part for each in given for part in ("--set", each)]
+    arguments = ["run", str(tmp_path / "job.toml"), *settings]
+    reached, within, chance = [], [], random.Random(os.getpid())
     for number in range(KILLS):
         process = start(arguments)
-        wanted = (number + 1) * STEPS // (KILLS + 1)
+        # In the first third: what is left takes much longer than to notice that it is time.
+        wanted = (number + 1) * KILLED_STEPS // (3 * KILLS)
         while process.poll() is None and steps_done(out) < wanted:
             time.sleep(0.001)
         time.sleep(chance.random() * 0.03)
         process.send_signal(signal.SIGKILL)
         assert process.communicate() == (None, "")
         assert process.returncode == -signal.SIGKILL
-        reached.append(steps_done(out))
-        assert wanted <= reached[-1] < STEPS
-        within.append(manifest_of(out).get("planes", 0))
-        arguments = ["resume", str(out), "--memory", "256MiB", "--set", "tier=direct"]
-        for setting in ("commit_every=0", f"depth={chance.randint(1, 6)}", "slab_planes=2"):
-            arguments += ["--set", setting]
+        found = manifest_of(out)
+        reached.append(found["steps_done"])
+        within.append(found["part"] > 0 or found["planes"] > 0)
+        assert wanted <= reached[-1] < KILLED_STEPS
+        depth = f"depth={chance.randint(1, deepest)}"
+        arguments = ["resume", str(out), "--memory", "256MiB", *settings]
+        arguments += ["--set", "tier=direct", "--set", "commit_every=0", "--set", depth]
     process = start(arguments)
     assert process.communicate() == (None, "")
     assert process.returncode == 0
