@@ -29,6 +29,7 @@ void bind_remote(nb::module_& module) {
   nb::class_<MpiWindow>(module, "MpiWindow")
       .def(nb::init<const MpiTable&, int>(), nb::arg("table"), nb::arg("ranks"))
       .def("lose", &MpiWindow::lose, nb::arg("rank"))
+      .def("close", &MpiWindow::close, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "backing",
           [](const std::shared_ptr<MpiWindow>& self, const std::string& name,

@@ -266,7 +266,9 @@ void Pager::serve(std::unique_lock<std::mutex>& lock, const Place& place, std::b
   if (room) {
     ++resident_;
     statistics_.most_resident = std::max(statistics_.most_resident, resident_);
-    if (page.frame == nullptr) there = fetch(lock, place, frame);
+    const int code = page.frame == nullptr ? fetch(lock, place, frame) : 0;
+    if (code != 0) complain("cannot bring in", place, code);
+    there = code == 0;
   }
   if (!there) {
     if (room) --resident_;
@@ -298,20 +300,21 @@ void Pager::serve(std::unique_lock<std::mutex>& lock, const Place& place, std::b
 void Pager::read_ahead(std::unique_lock<std::mutex>& lock, const Place& place) {
   Page& page = place.range->pages_[place.index];
   std::byte* frame = take_frame();
-  const bool there = fetch(lock, place, frame);
-  if (there && page.wanted) {
+  const int code = fetch(lock, place, frame);
+  if (code == 0 && page.wanted) {
     page.frame = frame;
     demands_.push_front(place);
     work_.notify_all();
-  } else if (there) {
+  } else if (code == 0) {
     page.frame = frame;
     page.state = State::staged;
     staged_.push_back(place);
   } else {
     free_frames_.push_back(frame);
-    // Not asked for yet: whoever does will find out.
+    // Not asked for yet: whoever does will find out, and nobody else has to know.
     page.state = State::absent;
     if (page.wanted) {
+      complain("cannot bring in", place, code);
       page.state = State::lost;
       faults_.poison(place.range->start(place.index), place.range->mapped_length(place.index));
     }
@@ -333,7 +336,8 @@ std::byte* Pager::take_frame() {
   return frame;
 }
 
-bool Pager::fetch(std::unique_lock<std::mutex>& lock, const Place& place, std::byte* into) {
+// Zero, or the errno of what refused.
+int Pager::fetch(std::unique_lock<std::mutex>& lock, const Place& place, std::byte* into) {
   Range& range = *place.range;
   const std::size_t length = range.length(place.index);
   const std::size_t whole = range.mapped_length(place.index);
@@ -348,12 +352,8 @@ bool Pager::fetch(std::unique_lock<std::mutex>& lock, const Place& place, std::b
     std::memset(into + length, 0, whole - length);
   }
   lock.lock();
-  if (code != 0) {
-    complain("cannot bring in", place, code);
-    return false;
-  }
-  if (!blank) statistics_.fetched_bytes += static_cast<std::int64_t>(length);
-  return true;
+  if (code == 0 && !blank) statistics_.fetched_bytes += static_cast<std::int64_t>(length);
+  return code;
 }
 
 // Sends pages out until at most `limit` hold a place; false where one cannot be sent out.

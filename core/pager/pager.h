@@ -98,7 +98,7 @@ class Pager {
   bool make_room(std::unique_lock<std::mutex>& lock, std::int64_t limit);
   bool next_victim(Place& victim);
   bool save(std::unique_lock<std::mutex>& lock, const Place& place);
-  bool fetch(std::unique_lock<std::mutex>& lock, const Place& place, std::byte* into);
+  int fetch(std::unique_lock<std::mutex>& lock, const Place& place, std::byte* into);
   void complain(const char* what, const Place& place, int code);
   void flush(std::unique_lock<std::mutex>& lock, Range& range);
   std::byte* take_frame();

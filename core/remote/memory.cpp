@@ -48,6 +48,8 @@ class RemoteBacking : public Backing {
     std::int64_t total = 0;
     for (int i = 0; i < count; ++i) total += static_cast<std::int64_t>(vectors[i].iov_len);
     if (offset < 0 || offset + total > nbytes_) return put ? -ENOSPC : -ENODATA;
+    const auto use = window_->use();
+    if (window_->closed()) return put ? total : -ESHUTDOWN;
     auto index = static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), offset) -
                                           starts_.begin() - 1);
     std::vector<int> touched;
@@ -111,6 +113,11 @@ MpiWindow::MpiWindow(const MpiTable& table, int ranks)
       lost_(static_cast<std::size_t>(ranks)) {}
 
 void MpiWindow::lose(int rank) { lost_.at(static_cast<std::size_t>(rank)) = true; }
+
+void MpiWindow::close() {
+  std::lock_guard lock(open_);
+  closed_ = true;
+}
 
 std::string MpiWindow::error() const {
   std::lock_guard lock(mutex_);

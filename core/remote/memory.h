@@ -9,6 +9,8 @@
 // bytes
 //    that were put are in that rank's memory, and bytes that were got in ours.
 // 4. A rank that was lost is named by `lose`; whatever touches it ends with EHOSTDOWN from then on.
+// 5. A window that is going to be freed is closed before: `close` waits for transfers under way, as
+//    that of a page that nobody asked for yet. What is put after it is dropped with the rest.
 #pragma once
 
 #include <atomic>
@@ -16,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -33,6 +36,10 @@ class MpiWindow {
 
   void lose(int rank);
   bool lost(int rank) const { return lost_[static_cast<std::size_t>(rank)]; }
+  void close();
+  // While the lock is held the window stays open, if it still was when the lock was taken.
+  std::shared_lock<std::shared_mutex> use() const { return std::shared_lock(open_); }
+  bool closed() const { return closed_; }
   // What MPI said when a call failed; empty so far.
   std::string error() const;
 
@@ -61,6 +68,8 @@ class MpiWindow {
   Text text_;
   Handle byte_, window_;
   std::vector<std::atomic<bool>> lost_;
+  mutable std::shared_mutex open_;
+  bool closed_ = false;  // changed with `open_` held
   mutable std::mutex mutex_;
   mutable std::string error_;
 };

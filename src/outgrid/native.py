@@ -26,7 +26,8 @@ Everything here is a class of C++ (`core/`), passed on unchanged; nothing else i
   at most `local_bytes` are resident; `map(backing, writable, blank, keep)` makes a `PagedMemory`,
   which supports the buffer protocol like a Buffer. `Backing` is where pages come from and go to.
 - `MpiWindow(table, ranks)`: memory lent by other ranks; `backing(name, parts)` makes a Backing of
-  its parts, int64 of shape (n, 3): bytes, rank, displacement. `lose` ends all use of a rank.
+  its parts, int64 of shape (n, 3): bytes, rank, displacement. `lose` ends all use of a rank;
+  `close` that of the window, when transfers under way have ended.
 
 System calls refused at once raise OSError, a wrong argument ValueError.
 """

@@ -17,6 +17,7 @@ from outgrid.execute.stop import Stop
 from outgrid.stencil.problem import Problem
 
 SHAPE, STEPS = (30, 23, 37), 7
+LEFT = []  # until the interpreter ends
 HOW = (
     {"depth": 3, "slab_planes": 4},
     {"depth": 2, "strip_rows": 7, "placement": "contiguous"},
@@ -116,6 +117,17 @@ def arrays(folder):
     paged[:] = np.arange(400_000)
     assert paged[::-1].sum() == 400_000 * 399_999 // 2
     sys.stdout.write("arrays agree\n")
+
+
+def leave(folder):
+    """The program ends while pages are changed, and while others are being read ahead."""
+    og.remote.start(lend="64MiB")
+    remote = og.remote.array(4 << 20, "int64")
+    remote[:] = np.arange(4 << 20)
+    shown = remote.paged(pager=og.Pager("24MiB", page="1MiB", ahead=4))
+    shown[-1000:] = 7
+    sys.stdout.write(f"{shown[0]} {shown[131072]}\n")
+    LEFT.append(shown)
 
 
 def resume(folder):

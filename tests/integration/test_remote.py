@@ -65,6 +65,11 @@ def test_arrays_are_got_put_and_paged(tmp_path):
     assert (done.returncode, done.stdout) == (0, "arrays agree\n"), done.stderr
 
 
+def test_a_program_may_end_with_pages_on_their_way(tmp_path):
+    done = started("leave", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 131072\n", "")
+
+
 @pytest.mark.parametrize("keep", ["none", "disk"])
 def test_a_lost_memory_node_is_named(keep, tmp_path):
     # Else the launcher ends all ranks, or drops what they print, before they can say a word.

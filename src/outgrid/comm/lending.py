@@ -147,11 +147,11 @@ class Lenders:
         """Let the lenders go."""
         if self._lost is not None:
             return
+        for window in self._windows:
+            window.calls.close()  # a pager may still hold pages of it, or read ahead
         self._tell("end", len(self._windows))
         self._ended = True
         for window in self._windows:
-            for offer in self.offers:
-                window.calls.lose(offer.rank)  # a pager may still hold pages of it
             window.free(0)
         self._comm.Barrier()  # lifelines end after this, and then mean nothing
 

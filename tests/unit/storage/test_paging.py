@@ -1,5 +1,6 @@
 """Arrays whose pages come and go: what is read is what was written, whoever does it, and when."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -123,6 +124,20 @@ def test_pages_that_follow_are_read_ahead(tmp_path):
             values[page * PAGE // 8]
         del values
     assert used.statistics().ahead_used == 0
+
+
+def test_a_page_read_ahead_in_vain_bothers_nobody(tmp_path, capfd):
+    np.save(tmp_path / "a.npy", np.arange(100_000))
+    used = pager(24, threads=1)
+    values = used.open(tmp_path / "a.npy")
+    os.truncate(tmp_path / "a.npy", 6 * PAGE)
+    for page in (3, 4, 2):  # where the 4th follows the 3rd, the 5th is read ahead
+        assert values[page * PAGE // 8] == page * PAGE // 8
+    ahead = used.statistics().ahead_pages
+    del values
+    used.close()
+    assert ahead == 1
+    assert capfd.readouterr().err == ""
 
 
 def test_system_calls_may_touch_pages_that_are_away(tmp_path):
