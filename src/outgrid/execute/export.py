@@ -12,22 +12,24 @@ BUFFERS = 2  # one is being read while the other is being written
 
 
 def export(source: Store, target: Store, transfers: Transfers) -> None:
-    """Copy all planes and flush. Raises StoreError where bytes cannot be moved."""
+    """Copy all planes and flush. Raises StoreError where bytes cannot be moved.
+
+    After an error the buffers go with its traceback, not before: what interrupts the waiting leaves
+    transfers under way, which end when whoever made ``transfers`` closes them.
+    """
     together = max(1, min(source.planes, CHUNK_BYTES // max(1, source.plane_bytes)))
     rows = _rows_together(source)
     buffers = [Buffer(together * len(rows[0]) * source.row_bytes) for _ in range(BUFFERS)]
-    try:
-        for first in range(0, source.planes, together):
-            planes = range(first, min(first + together, source.planes))
-            for part in rows:
-                buffers.reverse()
-                _copy(source, target, planes, part, buffers[0], transfers)
-        transfers.drain()
-        target.flush()
-        transfers.drain()
-    finally:
-        for buffer in buffers:
-            buffer.release()
+    for first in range(0, source.planes, together):
+        planes = range(first, min(first + together, source.planes))
+        for part in rows:
+            buffers.reverse()
+            _copy(source, target, planes, part, buffers[0], transfers)
+    transfers.drain()
+    target.flush()
+    transfers.drain()
+    for buffer in buffers:
+        buffer.release()
 
 
 def _rows_together(store: Store) -> list[range]:
