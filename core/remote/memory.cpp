@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
 namespace outgrid {
 namespace {
 
-constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // counts of MPI's calls are ints
-constexpr int kLongestText = 8192;                         // more than any MPI_MAX_ERROR_STRING
+constexpr int kMostAtOnce = 1 << 30;  // counts of MPI's calls are ints
+// Pieces as long as this go one by one: one derived type of them was half as fast.
+constexpr std::int64_t kWhole = 64 << 10;
+constexpr int kLongestText = 8192;  // more than any MPI_MAX_ERROR_STRING
 
 std::uintptr_t entry(const MpiTable& table, const char* name) {
   const auto found = table.find(name);
@@ -48,46 +52,24 @@ class RemoteBacking : public Backing {
     std::int64_t total = 0;
     for (int i = 0; i < count; ++i) total += static_cast<std::int64_t>(vectors[i].iov_len);
     if (offset < 0 || offset + total > nbytes_) return put ? -ENOSPC : -ENODATA;
-    const auto use = window_->use();
-    if (window_->closed()) return put ? total : -ESHUTDOWN;
     auto index = static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), offset) -
                                           starts_.begin() - 1);
-    std::vector<int> touched;
     std::vector<MpiWindow::Piece> pieces;
-    int error = 0;
-    int vector = 0;
-    std::size_t taken = 0;  // of that vector
-    // What began must end, whatever fails besides.
-    for (std::int64_t done = 0; done < total && error == 0;) {
-      const Lent& lent = parts_[index];
-      const std::int64_t within = offset + done - starts_[index];
-      auto left = static_cast<std::size_t>(std::min(lent.nbytes - within, total - done));
-      left = std::min(left, kMostAtOnce);
-      pieces.clear();
-      std::size_t nbytes = 0;
-      while (nbytes < left) {
-        const std::size_t part = std::min(vectors[vector].iov_len - taken, left - nbytes);
-        if (part > 0) {
-          pieces.push_back({static_cast<std::byte*>(vectors[vector].iov_base) + taken, part});
-        }
-        nbytes += part;
-        taken += part;
-        if (taken == vectors[vector].iov_len) {
-          ++vector;
-          taken = 0;
-        }
+    for (int i = 0; i < count; ++i) {
+      auto* address = static_cast<std::byte*>(vectors[i].iov_base);
+      auto left = static_cast<std::int64_t>(vectors[i].iov_len);
+      while (left > 0) {
+        const Lent& lent = parts_[index];
+        const std::int64_t within = offset - starts_[index];
+        const std::int64_t nbytes = std::min(lent.nbytes - within, left);
+        pieces.push_back({lent.rank, lent.displacement + within, address, nbytes});
+        address += nbytes;
+        offset += nbytes;
+        left -= nbytes;
+        if (within + nbytes == lent.nbytes) ++index;
       }
-      error = window_->start(put, lent.rank, lent.displacement + within, pieces);
-      if (std::find(touched.begin(), touched.end(), lent.rank) == touched.end()) {
-        touched.push_back(lent.rank);
-      }
-      done += static_cast<std::int64_t>(nbytes);
-      if (within + static_cast<std::int64_t>(nbytes) == lent.nbytes) ++index;
     }
-    for (const int rank : touched) {
-      const int code = window_->finish(rank);
-      if (error == 0) error = code;
-    }
+    const int error = window_->move(put, pieces);
     return error != 0 ? -error : total;
   }
 
@@ -100,7 +82,31 @@ class RemoteBacking : public Backing {
 
 }  // namespace
 
-MpiWindow::MpiWindow(const MpiTable& table, int ranks)
+// Consecutive blocks count as one.
+class MpiWindow::Blocks {
+ public:
+  void add(std::intptr_t place, int nbytes) {
+    if (!places_.empty() && places_.back() + lengths_.back() == place &&
+        lengths_.back() <= kMostAtOnce - nbytes) {
+      lengths_.back() += nbytes;
+      return;
+    }
+    places_.push_back(place);
+    lengths_.push_back(nbytes);
+  }
+
+  int make(const MpiWindow& mpi, Handle& type) const {
+    const int code = mpi.indexed_(static_cast<int>(places_.size()), lengths_.data(), places_.data(),
+                                  mpi.byte_, &type);
+    return code != 0 ? code : mpi.commit_(&type);
+  }
+
+ private:
+  std::vector<int> lengths_;
+  std::vector<std::intptr_t> places_;
+};
+
+MpiWindow::MpiWindow(const MpiTable& table, std::vector<std::uintptr_t> seen)
     : get_(call<Move>(table, "MPI_Get")),
       put_(call<Move>(table, "MPI_Put")),
       flush_(call<Flush>(table, "MPI_Win_flush")),
@@ -110,7 +116,8 @@ MpiWindow::MpiWindow(const MpiTable& table, int ranks)
       text_(call<Text>(table, "MPI_Error_string")),
       byte_(entry(table, "MPI_BYTE")),
       window_(entry(table, "window")),
-      lost_(static_cast<std::size_t>(ranks)) {}
+      seen_(std::move(seen)),
+      lost_(seen_.size()) {}
 
 void MpiWindow::lose(int rank) { lost_.at(static_cast<std::size_t>(rank)) = true; }
 
@@ -124,30 +131,70 @@ std::string MpiWindow::error() const {
   return error_;
 }
 
-int MpiWindow::start(bool put, int rank, std::int64_t displacement,
-                     const std::vector<Piece>& pieces) const {
-  if (lost(rank)) return EHOSTDOWN;
-  const Move move = put ? put_ : get_;
-  std::size_t nbytes = 0;
-  for (const Piece& piece : pieces) nbytes += piece.nbytes;
-  const int bytes = static_cast<int>(nbytes);
-  if (pieces.size() == 1) {
-    return failed(move(pieces[0].address, bytes, byte_, rank, displacement, bytes, byte_, window_));
-  }
-  // Pieces that are scattered here and follow each other there are one message all the same.
-  std::vector<int> lengths;
-  std::vector<std::intptr_t> places;
-  auto* base = static_cast<std::byte*>(pieces[0].address);
+int MpiWindow::move(bool put, const std::vector<Piece>& pieces) const {
+  const std::shared_lock use(open_);
+  if (closed_) return put ? 0 : ESHUTDOWN;
+  std::map<int, std::vector<Piece>> small;
+  std::set<int> touched;
+  int error = 0;
   for (const Piece& piece : pieces) {
-    lengths.push_back(static_cast<int>(piece.nbytes));
-    places.push_back(static_cast<std::byte*>(piece.address) - base);
+    const std::uintptr_t seen = seen_.at(static_cast<std::size_t>(piece.rank));
+    if (lost(piece.rank)) {
+      error = EHOSTDOWN;
+    } else if (seen != 0) {
+      auto* there = reinterpret_cast<std::byte*>(seen) + piece.displacement;
+      std::memcpy(put ? there : piece.address, put ? piece.address : there,
+                  static_cast<std::size_t>(piece.nbytes));
+    } else if (piece.nbytes < kWhole) {
+      small[piece.rank].push_back(piece);
+    } else {
+      touched.insert(piece.rank);
+      error = start_whole(put, piece);
+    }
+    if (error != 0) break;
   }
-  Handle type = 0;
-  int code = indexed_(static_cast<int>(pieces.size()), lengths.data(), places.data(), byte_, &type);
+  for (const auto& [rank, several] : small) {
+    if (error != 0) break;
+    touched.insert(rank);
+    error = several.size() == 1 ? start_whole(put, several[0]) : start_together(put, several);
+  }
+  // What began must end, whatever fails besides.
+  for (const int rank : touched) {
+    const int code = finish(rank);
+    if (error == 0) error = code;
+  }
+  return error;
+}
+
+int MpiWindow::start_whole(bool put, const Piece& piece) const {
+  for (std::int64_t done = 0; done < piece.nbytes; done += kMostAtOnce) {
+    const auto nbytes = static_cast<int>(std::min<std::int64_t>(piece.nbytes - done, kMostAtOnce));
+    const int code = (put ? put_ : get_)(piece.address + done, nbytes, byte_, piece.rank,
+                                         piece.displacement + done, nbytes, byte_, window_);
+    if (code != 0) return failed(code);
+  }
+  return 0;
+}
+
+// Pieces of one rank, as one message of derived types.
+int MpiWindow::start_together(bool put, const std::vector<Piece>& pieces) const {
+  Blocks ours;
+  Blocks theirs;
+  for (const Piece& piece : pieces) {
+    const auto nbytes = static_cast<int>(piece.nbytes);
+    ours.add(piece.address - pieces[0].address, nbytes);
+    theirs.add(piece.displacement, nbytes);
+  }
+  Handle here = 0;
+  Handle there = 0;
+  int code = ours.make(*this, here);
   if (code != 0) return failed(code);
-  code = commit_(&type);
-  if (code == 0) code = move(base, 1, type, rank, displacement, bytes, byte_, window_);
-  free_(&type);  // goes when the transfer has ended
+  code = theirs.make(*this, there);
+  if (code == 0) {
+    code = (put ? put_ : get_)(pieces[0].address, 1, here, pieces[0].rank, 0, 1, there, window_);
+    free_(&there);  // goes when the transfer has ended
+  }
+  free_(&here);
   return failed(code);
 }
 

@@ -3,17 +3,18 @@
 // 1. MPI is whatever library Python has loaded: its calls come in as addresses and its handles as
 //    numbers. A handle is an int in some MPIs and a pointer in others; it is passed on as a word of
 //    the machine's size, of which an int is the lower half in a register and on the stack alike.
-// 2. Transfers run on any thread, without the interpreter; MPI must have been initialised with
+// 2. Where MPI lets us see a rank's memory (MPI_Win_shared_query, one host), bytes are copied by
+//    whoever moves them: MPI copies too, but under a lock, one thread at a time. Else they go by
+//    MPI_Get and MPI_Put, and have arrived when MPI_Win_flush has returned for that rank.
+// 3. Transfers run on any thread, without the interpreter; MPI must have been initialised with
 //    MPI_THREAD_MULTIPLE, and the window be in an epoch of MPI_Win_lock_all.
-// 3. A transfer has ended when MPI_Win_flush has returned for every rank that it touched: then
-// bytes
-//    that were put are in that rank's memory, and bytes that were got in ours.
 // 4. A rank that was lost is named by `lose`; whatever touches it ends with EHOSTDOWN from then on.
 // 5. A window that is going to be freed is closed before: `close` waits for transfers under way, as
 //    that of a page that nobody asked for yet. What is put after it is dropped with the rest.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -31,25 +32,24 @@ using MpiTable = std::map<std::string, std::uintptr_t>;
 
 class MpiWindow {
  public:
-  // Throws std::invalid_argument where the table lacks a name.
-  MpiWindow(const MpiTable& table, int ranks);
+  // `seen` has, for each rank, where its memory lies in this process, or zero. Throws
+  // std::invalid_argument where the table lacks a name.
+  MpiWindow(const MpiTable& table, std::vector<std::uintptr_t> seen);
 
   void lose(int rank);
-  bool lost(int rank) const { return lost_[static_cast<std::size_t>(rank)]; }
   void close();
-  // While the lock is held the window stays open, if it still was when the lock was taken.
-  std::shared_lock<std::shared_mutex> use() const { return std::shared_lock(open_); }
-  bool closed() const { return closed_; }
   // What MPI said when a call failed; empty so far.
   std::string error() const;
 
-  struct Piece {  // of our memory
-    void* address;
-    std::size_t nbytes;
+  struct Piece {  // consecutive bytes on both sides
+    int rank;
+    std::int64_t displacement;  // in its window
+    std::byte* address;         // of our memory
+    std::int64_t nbytes;
   };
-  // Starts to move `pieces` from (or to) the bytes of `rank` that begin at `displacement`.
-  int start(bool put, int rank, std::int64_t displacement, const std::vector<Piece>& pieces) const;
-  int finish(int rank) const;
+  // Moves all pieces, out of our memory if `put`. Zero or an errno, when they are where they
+  // belong.
+  int move(bool put, const std::vector<Piece>& pieces) const;
 
  private:
   using Handle = std::uintptr_t;
@@ -58,7 +58,12 @@ class MpiWindow {
   using Indexed = int (*)(int, const int*, const std::intptr_t*, Handle, Handle*);
   using OfType = int (*)(Handle*);
   using Text = int (*)(int, char*, int*);
+  class Blocks;
 
+  bool lost(int rank) const { return lost_[static_cast<std::size_t>(rank)]; }
+  int start_whole(bool put, const Piece& piece) const;
+  int start_together(bool put, const std::vector<Piece>& pieces) const;
+  int finish(int rank) const;
   int failed(int code) const;
 
   Move get_, put_;
@@ -67,9 +72,10 @@ class MpiWindow {
   OfType commit_, free_;
   Text text_;
   Handle byte_, window_;
+  const std::vector<std::uintptr_t> seen_;
   std::vector<std::atomic<bool>> lost_;
-  mutable std::shared_mutex open_;
-  bool closed_ = false;  // changed with `open_` held
+  mutable std::shared_mutex open_;  // held by transfers
+  bool closed_ = false;             // changed with it held alone
   mutable std::mutex mutex_;
   mutable std::string error_;
 };

@@ -25,9 +25,11 @@ Everything here is a class of C++ (`core/`), passed on unchanged; nothing else i
 - `Pager(local_bytes, page_bytes, ahead_pages, movers, tracks_writes)`: ranges of memory of which
   at most `local_bytes` are resident; `map(backing, writable, blank, keep)` makes a `PagedMemory`,
   which supports the buffer protocol like a Buffer. `Backing` is where pages come from and go to.
-- `MpiWindow(table, ranks)`: memory lent by other ranks; `backing(name, parts)` makes a Backing of
-  its parts, int64 of shape (n, 3): bytes, rank, displacement. `lose` ends all use of a rank;
-  `close` that of the window, when transfers under way have ended.
+- `MpiWindow(table, seen)`: memory lent by other ranks; those whose address here is not 0 are seen.
+  `backing(name, parts)` makes a Backing of its parts, int64 of shape (n, 3): bytes, rank,
+  displacement. `move(put, pieces, address)` moves pieces, int64 of shape (n, 4): rank,
+  displacement there, offset from `address`, bytes; it waits for them without the interpreter.
+  `lose` ends all use of a rank; `close` that of the window, when transfers under way have ended.
 
 System calls refused at once raise OSError, a wrong argument ValueError.
 """

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from outgrid.comm.moving import Moving, moving
 from outgrid.errors import UsageError
 from outgrid.plan.lending import Placement, block_bytes, cut, shares, spread
 from outgrid.storage import Pager, RemoteSpace
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from outgrid.comm.lending import Lenders, Window
-    from outgrid.comm.moving import Moving
 
 __all__ = ["RemoteArray", "array", "empty", "start"]
 
@@ -98,7 +98,10 @@ class RemoteArray:
     ) -> None:
         self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
         self.dtype: np.dtype[Any] = np.dtype(dtype)
+        axes = range(len(self.shape))
+        self._strides = [math.prod(self.shape[n + 1 :]) * self.dtype.itemsize for n in axes]
         self._window, self.parts = _borrow(self.nbytes, placement)
+        self._lent = _Lent(self.parts)
 
     @property
     def mpi(self) -> MPI.Win:
@@ -118,7 +121,7 @@ class RemoteArray:
         """
         ranges, kept = _region(index, self.shape)
         values = np.empty([len(ranges[axis]) for axis in kept], self.dtype) if out is None else out
-        self.start_get(index, values).wait()
+        self._moving(index, values, put=False).start(spared=1).wait()
         return values
 
     def put(self, index: Index, values: Any) -> None:
@@ -128,15 +131,15 @@ class RemoteArray:
         given = np.broadcast_to(np.asarray(values, self.dtype), region)
         if not _ascends(given):
             given = np.ascontiguousarray(given)
-        self.start_put(index, given).wait()
+        self._moving(index, given, put=True).start(spared=1).wait()
 
     def start_get(self, index: Index, out: NDArray[Any]) -> Moving:
         """Begin to bring a region into `out`."""
-        return self._start(index, out, put=False)
+        return self._moving(index, out, put=False).start()
 
     def start_put(self, index: Index, values: NDArray[Any]) -> Moving:
         """Begin to carry `values` to a region."""
-        return self._start(index, values, put=True)
+        return self._moving(index, values, put=True).start()
 
     def __getitem__(self, index: Index) -> NDArray[Any]:
         return self.get(index)
@@ -160,9 +163,7 @@ class RemoteArray:
         used = pager or Pager(local)
         return used.array(backing, self.shape, self.dtype, blank=blank, keep=not blank)
 
-    def _start(self, index: Index, local: NDArray[Any], put: bool) -> Moving:
-        from outgrid.comm.moving import start_moving
-
+    def _moving(self, index: Index, local: NDArray[Any], put: bool) -> Moving:
         ranges, kept = _region(index, self.shape)
         region = tuple(len(ranges[axis]) for axis in kept)
         if local.shape != region or local.dtype != self.dtype:
@@ -175,14 +176,11 @@ class RemoteArray:
                 f"the local array has strides of {local.strides} bytes; they must be above 0: copy "
                 "it first"
             )
-        there = [
-            math.prod(self.shape[axis + 1 :]) * self.dtype.itemsize for axis in range(len(ranges))
-        ]
         here = [0] * len(ranges)
         for axis, stride in zip(kept, local.strides, strict=True):
             here[axis] = stride
-        runs = _runs(ranges, there, here, self.dtype.itemsize)
-        return start_moving(self.mpi, _split(runs, self.parts), local, put)
+        runs = _runs(ranges, self._strides, here, self.dtype.itemsize)
+        return moving(self._window.calls, self._lent.pieces(*runs), local, put)
 
 
 def _borrow(nbytes: int, placement: Placement) -> tuple[Window, NDArray[np.int64]]:
@@ -222,13 +220,13 @@ def _ascends(local: NDArray[Any]) -> bool:
 
 def _runs(
     ranges: Sequence[range], there: Sequence[int], here: Sequence[int], itemsize: int
-) -> NDArray[np.int64]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
     """The pieces of a region that are contiguous on both sides, of which the strides are given.
 
-    int64 of shape (n, 3): offset in bytes there, offset here, bytes.
+    Their offsets in bytes there and here, int64 of shape (n,), and the bytes of each.
     """
     if not all(map(len, ranges)):
-        return np.empty((0, 3), np.int64)
+        return np.empty(0, np.int64), np.empty(0, np.int64), 0
     nbytes, axis = itemsize, len(ranges)
     while axis > 0 and (len(ranges[axis - 1]) == 1 or there[axis - 1] == here[axis - 1] == nbytes):
         axis -= 1
@@ -239,26 +237,35 @@ def _runs(
         steps = np.arange(len(ranges[outer]))
         far = (far[:, None] + steps * there[outer]).reshape(-1)
         near = (near[:, None] + steps * here[outer]).reshape(-1)
-    return np.stack([far, near, np.full(len(far), nbytes)], axis=1)
+    return far, near, nbytes
 
 
-def _split(runs: NDArray[np.int64], parts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Runs cut where the memory of one rank ends: rank, displacement there, local offset, bytes."""
-    ends = np.cumsum(parts[:, 0])
-    begins = ends - parts[:, 0]
-    first = np.searchsorted(ends, runs[:, 0], "right")
-    last = np.searchsorted(begins, runs[:, 0] + runs[:, 2], "left") - 1
-    counts = np.maximum(last - first + 1, 0)
-    run = np.repeat(np.arange(len(runs)), counts)
-    part = np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts) + first[run]
-    low = np.maximum(runs[run, 0], begins[part])
-    high = np.minimum(runs[run, 0] + runs[run, 2], ends[part])
-    return np.stack(
-        [
-            parts[part, 1],
-            parts[part, 2] + low - begins[part],
-            runs[run, 1] + low - runs[run, 0],
-            high - low,
-        ],
-        axis=1,
-    )
+class _Lent:
+    """Where the bytes of an array lie, made ready for looking them up."""
+
+    def __init__(self, parts: NDArray[np.int64]) -> None:
+        self._ends = np.cumsum(parts[:, 0])
+        self._begins = self._ends - parts[:, 0]
+        self._ranks, self._places = parts[:, 1], parts[:, 2] - self._begins
+
+    def pieces(
+        self, far: NDArray[np.int64], near: NDArray[np.int64], nbytes: int
+    ) -> NDArray[np.int64]:
+        """Runs cut where the memory of one rank ends: rank, displacement there, local offset,
+        bytes."""
+        first = np.searchsorted(self._ends, far, "right")
+        last = np.searchsorted(self._begins, far + nbytes, "left")
+        counts = last - first
+        if len(far) == 1:  # the most usual: in a third of the time
+            part, run = slice(first[0], last[0]), slice(None)
+        else:
+            run = np.repeat(np.arange(len(far)), counts)
+            part = np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts) + first[run]
+        low = np.maximum(far[run], self._begins[part])
+        high = np.minimum(far[run] + nbytes, self._ends[part])
+        found = np.empty((len(low), 4), np.int64)
+        found[:, 0] = self._ranks[part]
+        found[:, 1] = self._places[part] + low
+        found[:, 2] = near[run] + low - far[run]
+        found[:, 3] = high - low
+        return found

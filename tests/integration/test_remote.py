@@ -1,6 +1,7 @@
 """Remote memory with real ranks: the same bytes, the same contract, and what is said of a loss."""
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -22,13 +23,18 @@ if MPIEXEC is None or importlib.util.find_spec("mpi4py") is None:
     pytest.skip("needs mpi4py and mpiexec: pip install 'outgrid[mpi]'", allow_module_level=True)
 
 
-def started(*arguments, launcher=(), around=()):
+# Whether rank 0 sees the memory of the others, or MPI sends messages as between hosts.
+HOSTS = {"one host": {}, "as between hosts": {"MPIR_CVAR_NOLOCAL": "1"}}
+
+
+def started(*arguments, launcher=(), around=(), environment=None):
     """What three ranks print; the exit code is theirs."""
     return subprocess.run(
         [MPIEXEC, *launcher, "-n", "3", *around, sys.executable, SCRIPT, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=100,
+        env=os.environ | (environment or {}),
     )
 
 
@@ -54,14 +60,16 @@ def test_runs_in_remote_memory_give_the_same_bytes(tmp_path):
     assert "not durable" in record
 
 
-def test_remote_stores_pass_the_suite_of_stores(tmp_path):
-    done = started("stores", tmp_path)
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_remote_stores_pass_the_suite_of_stores(hosts, tmp_path):
+    done = started("stores", tmp_path, environment=HOSTS[hosts])
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"[3-9]\d passed", done.stdout)
 
 
-def test_arrays_are_got_put_and_paged(tmp_path):
-    done = started("arrays", tmp_path)
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_arrays_are_got_put_and_paged(hosts, tmp_path):
+    done = started("arrays", tmp_path, environment=HOSTS[hosts])
     assert (done.returncode, done.stdout) == (0, "arrays agree\n"), done.stderr
 
 

@@ -78,7 +78,8 @@ class Window:
             table = {name: _address(getattr(library, name)) for name in CALLS}
             table["MPI_BYTE"] = MPI.BYTE.handle
             table["window"] = self._window.handle
-            self.calls = MpiWindow(table, comm.size)
+            seen = [_seen(self._window, rank, nbytes) for rank, nbytes in enumerate(amounts, 1)]
+            self.calls = MpiWindow(table, [0, *seen])
 
     @property
     def mpi(self) -> MPI.Win:
@@ -344,6 +345,18 @@ def _free_bytes() -> int:
         status = os.statvfs(SHARED_MEMORY)
         free = min(free, status.f_bavail * status.f_frsize)
     return free
+
+
+def _seen(window: MPI.Win, rank: int, nbytes: int) -> int:
+    """Where the memory of a rank lies in this process, if its host is this one; else 0.
+
+    MPI 4.1 tells it of all kinds of windows; before, bytes go by MPI's calls here as well.
+    """
+    try:
+        memory, _ = window.Shared_query(rank)
+    except (MPI.Exception, NotImplementedError):
+        return 0
+    return memory.address if memory.nbytes >= nbytes > 0 else 0
 
 
 def _address(function: Any) -> int:

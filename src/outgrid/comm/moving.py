@@ -1,126 +1,106 @@
 """Regions of any shape to and from the memory that ranks lend.
 
-Small pieces go together, as one message of derived types for each rank. Large ones are cut and
-shared out among a few threads: within a host MPI copies in the thread that calls it, and one
-processor alone does not reach the rate of memory; between hosts the transfer goes on while the
-caller computes, which MPI itself does not promise.
+They are cut, and shared out among who waits for them and a few threads: within a host a transfer is
+a copy, and one processor alone does not reach the rate of memory; between hosts the transfer goes
+on while the caller computes, which MPI itself does not promise.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
+from outgrid.native import MpiWindow
 
-__all__ = ["Moving", "start_moving"]
+__all__ = ["Moving", "moving"]
 
 
-# Pieces as long as this go one by one: one derived type of them was half as fast.
-WHOLE_BYTES = 64 << 10
-# What one thread moves at a time, if there is as much for each of two.
-SHARE_BYTES = 4 << 20
+SHARE_BYTES = 2 << 20  # what a thread moves at a time
 MOST_THREADS = 4
 
-Piece = tuple[int, int, int, int]  # rank, displacement there, offset here, bytes
+Pieces = NDArray[np.int64]  # of shape (n, 4): rank, displacement there, offset here, bytes
 
 
 class Moving:
-    """A transfer under way. `wait` returns when its bytes are where they belong."""
+    """A transfer in `shares`, each of which `move` moves. It keeps the memory that it needs."""
 
-    def __init__(
-        self,
-        window: MPI.Win,
-        requests: Sequence[MPI.Request] = (),
-        ranks: Sequence[int] = (),
-        shares: Sequence[Future[None]] = (),
-    ) -> None:
-        self._window, self._ranks = window, ranks
-        self._requests, self._shares = list(requests), list(shares)
+    def __init__(self, move: Callable[[Pieces], None], shares: Sequence[Pieces]) -> None:
+        self._move, self._left = move, deque(shares)
+        self._helpers: list[Future[None]] = []
+
+    def start(self, spared: int = 0) -> Self:
+        """Let as many threads move it as there is work for, less those `spared`."""
+        count = min(len(self._left), _thread_count()) - spared
+        self._helpers = [_threads().submit(self._work) for _ in range(count)]
+        return self
 
     def wait(self) -> None:
-        """Raises StoreError where MPI refuses."""
+        """Return when its bytes are where they belong; moves what no thread has begun.
+
+        Raises StoreError where MPI refuses, or the memory is gone.
+        """
         try:
-            MPI.Request.Waitall(self._requests)
-            for rank in self._ranks:  # what was put has left with its request, and is there now
-                self._window.Flush(rank)
-            failed = [share.exception() for share in self._shares]  # all have ended now
-            for error in filter(None, failed):
+            try:
+                self._work()
+            finally:
+                ended = [helper.exception() for helper in self._helpers]
+            for error in filter(None, ended):
                 raise error
-        except MPI.Exception as error:
-            raise StoreError(f"remote memory: {error.Get_error_string()}") from error
+        except OSError as error:
+            raise StoreError(f"remote memory: {error.strerror}", errno=error.errno) from error
         finally:
-            self._requests, self._shares = [], []
+            self._left.clear()
+            self._helpers = []
+
+    def _work(self) -> None:
+        while True:
+            try:
+                share = self._left.popleft()
+            except IndexError:
+                return
+            self._move(share)
 
 
-def start_moving(
-    window: MPI.Win, pieces: NDArray[np.int64], local: NDArray[Any], put: bool
-) -> Moving:
-    """Begin to move `pieces`, int64 of shape (n, 4): rank, displacement there, offset in the local
-    array, bytes.
-    """
-    plain = window.Put if put else window.Get
-    lengths = pieces[:, 3]
+def moving(window: MpiWindow, pieces: Pieces, local: NDArray[Any], put: bool) -> Moving:
+    """The transfer of `pieces` to or from the local array."""
 
-    def whole(piece: Piece) -> None:
-        rank, there, here, nbytes = piece
-        part = MPI.buffer.fromaddress(local.ctypes.data + here, nbytes)
-        plain([part, nbytes, MPI.BYTE], rank, there)
+    def move(share: Pieces) -> None:
+        window.move(put, share, local.ctypes.data)
 
-    def share(taken: Sequence[Piece]) -> None:
-        for piece in taken:
-            whole(piece)
-        for rank in {piece[0] for piece in taken}:
-            window.Flush(rank)
+    return Moving(move, _deal(pieces))
 
-    if lengths.min(initial=WHOLE_BYTES) >= WHOLE_BYTES and lengths.sum() >= 2 * SHARE_BYTES:
-        return Moving(window, shares=[_threads().submit(share, taken) for taken in _deal(pieces)])
-    reach = int((pieces[:, 2] + lengths).max(initial=0))  # more than its bytes in a view
-    memory = MPI.buffer.fromaddress(local.ctypes.data, reach)
-    move = window.Rput if put else window.Rget
-    requests: list[MPI.Request] = []
-    ranks = [int(rank) for rank in np.unique(pieces[:, 0])]
-    try:
-        for rank in ranks:
-            mine = pieces[pieces[:, 0] == rank]
-            if mine[:, 3].min() >= WHOLE_BYTES:
-                for piece in mine.tolist():
-                    whole(piece)
-                continue
-            here = MPI.BYTE.Create_hindexed(mine[:, 3].tolist(), mine[:, 2].tolist()).Commit()
-            there = MPI.BYTE.Create_hindexed(mine[:, 3].tolist(), mine[:, 1].tolist()).Commit()
-            requests.append(move([memory, 1, here], rank, [0, 1, there]))
-            here.Free()
-            there.Free()
-    except MPI.Exception as error:
-        raise StoreError(f"remote memory: {error.Get_error_string()}") from error
-    return Moving(window, requests, ranks)
+
+@cache
+def _thread_count() -> int:
+    return min(MOST_THREADS, len(os.sched_getaffinity(0)))
 
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(MOST_THREADS, len(os.sched_getaffinity(0))), "outgrid-moving")
+    return ThreadPoolExecutor(_thread_count(), "outgrid-moving")
 
 
-def _deal(pieces: NDArray[np.int64]) -> list[list[Piece]]:
-    """Pieces in shares of about ``SHARE_BYTES``, long ones cut."""
-    shares: list[list[Piece]] = [[]]
-    room = SHARE_BYTES
-    for rank, there, here, nbytes in pieces.tolist():
-        done = 0
-        while done < nbytes:
-            if room == 0:
-                shares.append([])
-                room = SHARE_BYTES
-            count = min(room, nbytes - done)
-            shares[-1].append((rank, there + done, here + done, count))
-            done += count
-            room -= count
-    return shares
+def _deal(pieces: Pieces) -> list[Pieces]:
+    """Pieces in shares of ``SHARE_BYTES``, cut where a share ends."""
+    ends = np.cumsum(pieces[:, 3])
+    if not len(ends) or ends[-1] <= SHARE_BYTES:
+        return [pieces]
+    begins = ends - pieces[:, 3]
+    first, last = begins // SHARE_BYTES, -(-ends // SHARE_BYTES)
+    counts = last - first
+    piece = np.repeat(np.arange(len(pieces)), counts)
+    share = np.arange(len(piece)) - np.repeat(np.cumsum(counts) - counts, counts) + first[piece]
+    low = np.maximum(begins[piece], share * SHARE_BYTES)
+    high = np.minimum(ends[piece], (share + 1) * SHARE_BYTES)
+    cut = pieces[piece]
+    cut[:, 1:3] += (low - begins[piece])[:, None]
+    cut[:, 3] = high - low
+    return np.split(cut, np.flatnonzero(np.diff(share)) + 1)
