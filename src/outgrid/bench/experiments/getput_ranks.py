@@ -11,9 +11,12 @@ import ctypes
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -28,21 +31,21 @@ from outgrid.storage import Pager
 __all__ = ["WAYS", "Task", "Way", "main"]
 
 Way = Literal["get/put", "copied pages", "pages"]
+Part = Literal["copy_seconds", "compute_seconds"]
 WAYS: dict[str, tuple[Way, ...]] = {
     "vector sum": ("get/put", "copied pages", "pages"),
     "heat7": ("get/put", "copied pages"),
 }
 BLOCK_SHARE = 1 / 3  # of local memory where pages take the rest, as the paper's 2 x 20 of 117 GiB
-# Of each vector: more would have left the shared cache before it is added up, either way.
-LARGEST_CHUNK_BYTES = 8 << 20
+# Of each vector: more would have left the caches near a core before it is added up, either way.
+LARGEST_CHUNK_BYTES = 2 << 20
 K = 0.1
 SOURCE = r"""
 #include <cstdint>
 #include <cstring>
 
 extern "C" void outgrid_sum(const std::int32_t* __restrict a, const std::int32_t* __restrict b,
-                            std::int32_t* __restrict c, std::int64_t count, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
+                            std::int32_t* __restrict c, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) c[i] = a[i] + b[i];
 }
 
@@ -92,8 +95,8 @@ class Task:
 
 @dataclass(slots=True)
 class Spent:
-    """Where the time of one way went: ``fault_seconds`` is waiting for pages, with the final
-    writing back; ``moved_bytes`` came from remote memory or went there."""
+    """Where the time of one way went, the mean of its threads: ``fault_seconds`` is waiting for
+    pages, with the final writing back; ``moved_bytes`` came from remote memory or went there."""
 
     seconds: float = 0.0
     copy_seconds: float = 0.0
@@ -104,13 +107,18 @@ class Spent:
 
 @dataclass(slots=True)
 class Carrier:
-    """How regions of ``arrays`` come here and go: one way, with one amount of local memory."""
+    """How regions of ``arrays`` come here and go: one way, with one amount of local memory.
+
+    So many ``threads`` move and compute, each for itself.
+    """
 
     way: Way
     arrays: list[remote.RemoteArray]
     local_bytes: int
     page_bytes: int
+    threads: int = 1
     spent: Spent = field(default_factory=Spent)
+    lock: Lock = field(default_factory=Lock)
     pager: Pager | None = None
     paged: list[NDArray[Any]] = field(default_factory=list[NDArray[Any]])
 
@@ -127,26 +135,34 @@ class Carrier:
 
     def get(self, array: int, region: tuple[slice, ...], out: NDArray[Any]) -> None:
         """Bring a region."""
-        with _Timing(self, "copy_seconds"):
+        with self._timing("copy_seconds", out.nbytes):
             if self.pager is None:
                 self.arrays[array].get(region, out)
-                self.spent.moved_bytes += out.nbytes
             else:
                 out[...] = self.paged[array][region]
 
     def put(self, array: int, region: tuple[slice, ...], values: NDArray[Any]) -> None:
         """Carry a region away."""
-        with _Timing(self, "copy_seconds"):
+        with self._timing("copy_seconds", values.nbytes):
             if self.pager is None:
                 self.arrays[array].put(region, values)
-                self.spent.moved_bytes += values.nbytes
             else:
                 self.paged[array][region] = values
 
     def compute(self, work: Callable[[], None]) -> None:
         """Do some of the work itself."""
-        with _Timing(self, "compute_seconds"):
+        with self._timing("compute_seconds"):
             work()
+
+    @contextmanager
+    def _timing(self, part: Part, nbytes: int = 0) -> Generator[None]:
+        """Count the time inside as one part, and bytes that are moved."""
+        begin = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - begin
+        with self.lock:
+            self.spent.moved_bytes += nbytes
+            setattr(self.spent, part, getattr(self.spent, part) + seconds / self.threads)
 
     def run(self, program: Callable[[Carrier], None]) -> Spent:
         """All of a program, until its results are in remote memory."""
@@ -155,42 +171,27 @@ class Carrier:
         if self.pager is not None:
             written = time.perf_counter()
             self.pager.flush()
-            self.spent.fault_seconds += time.perf_counter() - written
+            self.spent.fault_seconds = time.perf_counter() - written
         self.spent.seconds = time.perf_counter() - begin
         if self.pager is not None:
             found = self.pager.statistics()
             self.spent.moved_bytes = found.fetched_bytes + found.written_bytes
+            # Whoever touches pages waits for them.
+            part: Part = "compute_seconds" if self.way == "pages" else "copy_seconds"
+            touching = getattr(self.spent, part)
+            waited = min(touching, found.service_seconds / self.threads)
+            self.spent.fault_seconds += waited
+            setattr(self.spent, part, touching - waited)
             self.paged.clear()
             self.pager.close()
         return self.spent
-
-
-class _Timing:
-    """Adds the time inside to one part of what was spent, less what went for faults."""
-
-    def __init__(self, carrier: Carrier, part: Literal["copy_seconds", "compute_seconds"]) -> None:
-        self._carrier, self._part = carrier, part
-
-    def _faults(self) -> float:
-        pager = self._carrier.pager
-        return 0.0 if pager is None else pager.statistics().service_seconds
-
-    def __enter__(self) -> None:
-        self._before, self._begin = self._faults(), time.perf_counter()
-
-    def __exit__(self, *raised: object) -> None:
-        seconds, spent = time.perf_counter() - self._begin, self._carrier.spent
-        # Threads may wait for pages at the same time.
-        faults = min(seconds, self._faults() - self._before)
-        spent.fault_seconds += faults
-        setattr(spent, self._part, getattr(spent, self._part) + seconds - faults)
 
 
 @cache
 def _library() -> ctypes.CDLL:
     library = build(SOURCE, find_compiler()).handle
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
-    library.outgrid_sum.argtypes = [pointer, pointer, pointer, integer, ctypes.c_int]
+    library.outgrid_sum.argtypes = [pointer, pointer, pointer, integer]
     library.outgrid_heat7.argtypes = [pointer, pointer, *[integer] * 6, pointer]
     library.outgrid_heat7.argtypes += [ctypes.c_double, ctypes.c_int]
     return library
@@ -204,7 +205,8 @@ def _touched(nbytes: int, dtype: str) -> NDArray[Any]:
 
 
 class VectorSum:
-    """c = a + b of int32, chunk by chunk, or all at once on arrays that are paged."""
+    """c = a + b of int32, chunk by chunk by as many threads as there are cores, or all at once on
+    arrays that are paged."""
 
     def __init__(self, task: Task) -> None:
         self.task, (self.count,) = task, task.shape
@@ -215,7 +217,7 @@ class VectorSum:
             self.arrays[0].put(region, 3 * index)
             self.arrays[1].put(region, index ^ 0x55AA)
         a, b, c = (np.zeros(1 << 10, np.int32) for _ in range(3))
-        self._sum(a, b, c)  # compiles, and starts threads
+        self._sum(a, b, c)  # compiles
 
     def clear(self) -> None:
         """Forget the sum."""
@@ -234,29 +236,43 @@ class VectorSum:
         """The program, its blocks made."""
         if carrier.way == "pages":
             return self._whole
-        block_bytes = min(carrier.block_bytes, 3 * LARGEST_CHUNK_BYTES)
+        threads = self.task.threads
+        block_bytes = min(carrier.block_bytes // threads, 3 * LARGEST_CHUNK_BYTES)
         chunk = max(1, min(self.count, block_bytes // 12))
-        a, b, c = (_touched(4 * chunk, "int32")[:chunk] for _ in range(3))
+        blocks = [[_touched(4 * chunk, "int32")[:chunk] for _ in range(3)] for _ in range(threads)]
+        carrier.threads = threads
 
         def program(carrier: Carrier) -> None:
-            for region in _chunks(self.count, chunk):
-                part = slice(0, region.stop - region.start)
-                carrier.get(0, (region,), a[part])
-                carrier.get(1, (region,), b[part])
-                carrier.compute(lambda part=part: self._sum(a[part], b[part], c[part]))
-                carrier.put(2, (region,), c[part])
+            chunks = iter(_chunks(self.count, chunk))
+            with ThreadPoolExecutor(threads) as pool:
+                begun = [pool.submit(self._add, carrier, chunks, *block) for block in blocks]
+            for each in begun:
+                each.result()
 
         return program
 
+    def _add(
+        self,
+        carrier: Carrier,
+        chunks: Iterator[slice],
+        a: NDArray[Any],
+        b: NDArray[Any],
+        c: NDArray[Any],
+    ) -> None:
+        """What one thread does: it takes the chunk that is next, until none are left."""
+        for region in chunks:
+            part = slice(0, region.stop - region.start)
+            carrier.get(0, (region,), a[part])
+            carrier.get(1, (region,), b[part])
+            carrier.compute(lambda part=part: self._sum(a[part], b[part], c[part]))
+            carrier.put(2, (region,), c[part])
+
     def _whole(self, carrier: Carrier) -> None:
         a, b, c = carrier.paged
-        carrier.compute(lambda: self._sum(a, b, c, threads=1))
+        carrier.compute(lambda: self._sum(a, b, c))
 
-    def _sum(
-        self, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], threads: int | None = None
-    ) -> None:
-        addresses = (each.ctypes.data for each in (a, b, c))
-        _library().outgrid_sum(*addresses, len(a), threads or self.task.threads)
+    def _sum(self, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> None:
+        _library().outgrid_sum(*(each.ctypes.data for each in (a, b, c)), len(a))
 
 
 class Heat7:
