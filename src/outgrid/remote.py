@@ -21,6 +21,7 @@ from outgrid.comm.moving import Moving, moving
 from outgrid.errors import UsageError
 from outgrid.plan.lending import Placement, block_bytes, cut, shares, spread
 from outgrid.storage import Pager, RemoteSpace
+from outgrid.storage.paging import PAGE_BYTES
 from outgrid.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -64,15 +65,16 @@ def empty(
     dtype: DTypeLike = "float64",
     *,
     local: str | int = "1GiB",
+    page: str | int = PAGE_BYTES,
     pager: Pager | None = None,
     placement: Placement = "cyclic",
 ) -> NDArray[Any]:
     """A NumPy array of zeroes in remote memory, of which at most `local` bytes are here at once.
 
-    Its pages come and go as they are touched. With a `pager` it shares that one's memory, and its
-    size of pages, with other arrays. It ends with the program.
+    Its pages, of `page` bytes, come and go as they are touched. With a `pager` it shares that one's
+    memory, and its size of pages, with other arrays. It ends with the program.
     """
-    return array(shape, dtype, placement=placement).paged(local, pager=pager, blank=True)
+    return array(shape, dtype, placement=placement).paged(local, page=page, pager=pager, blank=True)
 
 
 def array(
@@ -148,19 +150,25 @@ class RemoteArray:
         self.put(index, values)
 
     def paged(
-        self, local: str | int = "1GiB", *, pager: Pager | None = None, blank: bool = False
+        self,
+        local: str | int = "1GiB",
+        *,
+        page: str | int = PAGE_BYTES,
+        pager: Pager | None = None,
+        blank: bool = False,
     ) -> NDArray[Any]:
         """This array as a NumPy array of which at most `local` bytes are here at once.
 
-        With a `pager` it shares that one's memory, and its size of pages, with other arrays. What
-        is changed in it is there for `get` after the pager's `flush`; what is `put` is seen in
-        pages that come later. `blank` takes the content for zeroes and drops it in the end.
+        They come and go in pages of `page` bytes. With a `pager` it shares that one's memory, and
+        its size of pages, with other arrays. What is changed in it is there for `get` after the
+        pager's `flush`; what is `put` is seen in pages that come later. `blank` takes the content
+        for zeroes and drops it in the end.
         """
         space = RemoteSpace(
             self._window.calls, int(self.parts[:, 0].sum()), partial(cut, self.parts)
         )
         backing = space.take("remote memory", self.nbytes)
-        used = pager or Pager(local)
+        used = pager or Pager(local, page=page)
         return used.array(backing, self.shape, self.dtype, blank=blank, keep=not blank)
 
     def _moving(self, index: Index, local: NDArray[Any], put: bool) -> Moving:

@@ -112,7 +112,7 @@ def arrays(folder):
         remote.get((0, 0), np.zeros(3000)[::-1])
     with pytest.raises(og.remote.UsageError, match="slices of step 1"):
         remote[::2]
-    paged = og.remote.empty(400_000, "int64", pager=og.Pager("1MiB", page="16KiB"))
+    paged = og.remote.empty(400_000, "int64", local="1MiB", page="16KiB")
     assert paged.sum() == 0
     paged[:] = np.arange(400_000)
     assert paged[::-1].sum() == 400_000 * 399_999 // 2
