@@ -399,7 +399,11 @@ class Execution:
         """How the run was stopped, and how to go on."""
         if not self._note_end(how):
             return self._nothing_left(how)
-        return Stopped(f"{how}; {self._what_is_durable} and outgrid resume {self.out} continues")
+        lent = self.options.tier == "remote"
+        where = " on tier direct, with --tier remote in memory that ranks lend" if lent else ""
+        return Stopped(
+            f"{how}; {self._what_is_durable} and outgrid resume {self.out} continues{where}"
+        )
 
     @property
     def _names(self) -> tuple[str, ...]:

@@ -102,7 +102,9 @@ def test_a_lost_memory_node_is_named(keep, tmp_path):
 def test_a_stopped_run_is_resumed_in_remote_memory(tmp_path):
     done = started("resume", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "enough" in (tmp_path / "stopped0").read_text()
+    said = (tmp_path / "stopped0").read_text()
+    assert "enough" in said
+    assert "continues on tier direct, with --tier remote in memory that ranks lend" in said
     assert "left no result" in (tmp_path / "stopped1").read_text()
     assert (tmp_path / "run" / "u.npy").read_bytes() == answer(tmp_path / "whole", 400)
 
