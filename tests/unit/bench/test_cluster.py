@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from outgrid.bench.cluster import ACTIVITIES, simulate
+from outgrid.bench.experiments.fitted import fitted, predict
 from outgrid.machine import Network
 from outgrid.plan.cluster import Cluster, Cut, GridSize, Node, choose, price
 
@@ -79,3 +80,12 @@ def test_what_is_planned_is_about_what_is_simulated():
     cluster = Cluster(8, NODE)
     choice = choose(GRID, cluster, "stream")
     assert simulate(GRID, cluster, choice).seconds == pytest.approx(choice.seconds, rel=0.3)
+
+
+def test_what_is_fitted_on_strong_scaling_predicts_weak_scaling_and_shapes():
+    """Efficiencies of 97 % and 91 % are all that the fit knows; the rest was published, too."""
+    free = fitted()[0]
+    assert free.error <= 0.01
+    found, _ = predict(free)
+    assert found.weak == pytest.approx((1.05, 1.05), rel=0.1)
+    assert found.shape == pytest.approx(1.7, rel=0.1)
