@@ -29,6 +29,7 @@ from outgrid.execute.group import (
 )
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.lock import LOCK_NAME, RunLock
+from outgrid.execute.snapshots import place, reserve
 from outgrid.execute.space import check_space, free_bytes
 from outgrid.execute.state import MANIFEST_NAME, Manifest, RunFolder
 from outgrid.execute.stop import Stop, stop_in_time
@@ -61,6 +62,7 @@ from outgrid.record import (
 )
 from outgrid.result import Result
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage.sums import sums_digest
 from outgrid.version import __version__
 
@@ -83,7 +85,7 @@ def run(
     _check_supported(problem, options)
     out = options.out or Path("outgrid.run")
     options = replace(options, out=out)
-    with _meeting(out, comm, new=True):
+    with _meeting(out, comm, new=True, names=snapshot_names(len(problem.snapshots))):
         ranks = _Together(problem, options, comm, out, _stopping(stop, options), progress)
         check_inputs(problem)
         kernel = ranks.kernel(problem)
@@ -133,16 +135,14 @@ def _check_supported(problem: Problem, options: RunOptions) -> None:
             f"device {options.device} is for runs of one rank only: run it without mpiexec, or on "
             "device cpu"
         )
-    if problem.snapshots:
-        raise UsageError(
-            f"the problem has {len(problem.snapshots)} snapshots, which are taken by runs of one "
-            "rank only: leave them out, or run it without mpiexec"
-        )
 
 
 @contextmanager
-def _meeting(out: Path, comm: Comm, *, new: bool) -> Generator[None]:
-    """Rank 0 holds the lock of the run's folder, which all ranks see, as long as they work."""
+def _meeting(out: Path, comm: Comm, *, new: bool, names: tuple[str, ...] = ()) -> Generator[None]:
+    """Rank 0 holds the lock of the run's folder, which all ranks see, as long as they work.
+
+    A ``new`` run is going to leave ``names`` there.
+    """
     if comm.rank:
         comm.share(None)
         _check_shared(out, comm)
@@ -152,7 +152,7 @@ def _meeting(out: Path, comm: Comm, *, new: bool) -> Generator[None]:
         RunFolder.of_manifest(out)
     with RunLock(out):
         if new:
-            _check_free(out)
+            _check_free(out, names)
         comm.share(None)
         _check_shared(out, comm)
         yield
@@ -168,10 +168,11 @@ def _check_shared(out: Path, comm: Comm) -> None:
             )
 
 
-def _check_free(out: Path) -> None:
-    for name in (GROUP_NAME, MANIFEST_NAME, RECORD_NAME):
+def _check_free(out: Path, names: tuple[str, ...]) -> None:
+    for name in (GROUP_NAME, MANIFEST_NAME, RECORD_NAME, *names):
         if (out / name).exists():
-            hint = "" if name == RECORD_NAME else "outgrid resume continues an unfinished run; "
+            unfinished = name in (GROUP_NAME, MANIFEST_NAME)
+            hint = "outgrid resume continues an unfinished run; " if unfinished else ""
             raise UsageError(
                 f"{out / name} exists and is not overwritten; {hint}choose another folder with "
                 "--out, or remove it"
@@ -315,6 +316,7 @@ class _Together:
         )
         if found is None and comm.rank == 0:
             write_group(out, group)
+            reserve(out, self.problem)
         comm.share(None)
         with open_transfers(chosen, self.options) as transfers:
             execution = Execution(
@@ -339,7 +341,7 @@ class _Together:
             if found is not None:
                 if comm.rank == 0:
                     write_group(out, group)
-                    abandon(found.shares)
+                    abandon(found.shares, snapshot_names(len(self.problem.snapshots)))
                 comm.share(None)
             execution.carry(stores, kernel, self.progress, self.stop)
             return self._finish(execution)
@@ -417,6 +419,7 @@ class _Together:
             if seen is not None and points is not None:
                 traces = np.sum([each["seen"] for each in every], axis=0) @ points.weights
                 RunFolder(out, out).place_traces(traces)
+            place(out, execution.whole)
             write_record(record, out)
         comm.share(None)
         execution.folder.abandon(execution.manifest)

@@ -82,7 +82,7 @@ class Execution:
             files=folder.working_names(chosen.arrivals, chosen.seams),
             results=(
                 *folder.result_names(chosen.arrivals),
-                *snapshot_names(len(problem.snapshots)),
+                *(snapshot_names(len(problem.snapshots)) if chosen.subgrid is None else ()),
             ),
             steps_done=-1,
             parity=0,
@@ -113,7 +113,8 @@ class Execution:
         """Say what is going to be made, and make and reserve the files of all levels."""
         self.folder.create(self.manifest)
         reserve_results(self.plan, self.folder)
-        reserve(self.folder.out, self.problem)
+        if self.plan.subgrid is None:  # ranks share those of the run
+            reserve(self.folder.out, self.problem)
         return self.files.make(self.parity, self.manifest.exported)
 
     def open_stores(self) -> dict[StoreKey, Store]:
@@ -176,7 +177,7 @@ class Execution:
     ) -> None:
         """Make all steps."""
         if self.problem.snapshots and self.problem.steps:
-            self.snapshots = Snapshots.open(self.folder.out, self.whole, self.done)
+            self.snapshots = Snapshots.open(self.out, self.whole, self.done)
             kernel = replace(kernel, snapshots=self.snapshots)
         self.kernel = kernel
         seen = self.folder.read_samples() if self._observes else None

@@ -53,6 +53,11 @@ def _problem(draw: np.random.Generator, number: int) -> tuple[og.Problem, dict[s
             "sources": [og.Source("u", (planes // 2, *(n // 2 for n in shape[1:])), 0.25)],
             "receivers": [og.Receiver("u", (planes / 2 - 0.3, *(n / 2 for n in shape[1:])))],
         }
+    if number in (3, 4, 5):
+        points["snapshots"] = [
+            og.Snapshot("u", every=2, stride=3, **{"yz"[len(shape) - 2]: "3:-9:5"}),
+            og.Snapshot("u", every=3, first=1, x=7),
+        ]
     problem = og.Problem(
         kind,
         shape,

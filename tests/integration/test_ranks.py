@@ -71,6 +71,11 @@ def test_ranks_leave_the_bytes_of_one(ranks, alone, tmp_path):
             assert values.tobytes() == np.asarray(wanted[name]).tobytes(), (number, name)
         if found.record.problem["receivers"]:
             assert (found.traces == wanted.traces).all()
+        assert len(found.snapshots) == len(wanted.snapshots)
+        for mine, other in zip(found.snapshots, wanted.snapshots, strict=True):
+            assert np.array_equal(mine, other), number
+        kept = [rank.measured.snapshot_bytes for rank in found.record.ranks]
+        assert ranks == 1 or sum(kept) == wanted.record.measured.snapshot_bytes
         across.add(len({rank.low_row for rank in found.record.ranks}))
         for rank in found.record.ranks:
             measured = rank.measured
@@ -88,6 +93,10 @@ stencil = "wave:4"
 shape = [160, 48, 64]
 steps = 600
 initial = {u = "exp(-((z - 80)**2 + (y - 24)**2 + (x - 32)**2) / 50)", c = 0.2}
+[[problem.snapshots]]
+field = "u"
+every = 50
+y = 20
 [run]
 memory = "512MiB"
 depth = 3
@@ -102,7 +111,7 @@ def job(tmp_path_factory):
     path.write_text(JOB)
     og_run = [BIN / "outgrid", "run", path, "--out", folder / "alone", "--quiet"]
     subprocess.run([*og_run, "--set", "tier=memory"], check=True, capture_output=True)
-    return path, np.load(folder / "alone" / "u.npy")
+    return path, np.load(folder / "alone" / "u.npy"), og.open(folder / "alone").snapshots[0]
 
 
 def run_ranks(ranks, path, out, *more):
@@ -151,7 +160,7 @@ WAYS = ((2, ()), (4, (20,)), (3, ()), (2, (13,)), (4, (9, 20, 31)), (4, (20,))) 
 
 
 def test_a_run_goes_on_however_often_one_of_its_ranks_is_killed(job, tmp_path):
-    path, wanted = job
+    path, wanted, kept = job
     out = tmp_path / "out"
     draw = random.Random(KILLS)
     for kill in range(KILLS):
@@ -185,6 +194,28 @@ def test_a_run_goes_on_however_often_one_of_its_ranks_is_killed(job, tmp_path):
     resume_ranks(1, out)
     result = og.open(out)
     assert np.asarray(result["u"]).tobytes() == wanted.tobytes()
+    assert np.array_equal(result.snapshots[0], kept)
     assert read_record(out).measured.updates == og.Problem.from_dict(result.record.problem).updates
     assert not list(out.glob("scratch*"))
     assert not list(out.glob("*.json.new"))
+
+
+def test_ranks_go_on_with_the_snapshots_of_one_process(job, tmp_path):
+    path, wanted, kept = job
+    out = tmp_path / "out"
+    command = [BIN / "outgrid", "run", path, "--out", out, "--quiet", "--set", "tier=direct"]
+    stopped = subprocess.run([*command, "--set", "stop_after=1ms"], capture_output=True, text=True)
+    assert "stopped by the time limit" in stopped.stderr
+    assert (out / "snapshot.0.npy.new").exists()
+    resume_ranks(2, out)
+    result = og.open(out)
+    assert len(result.record.ranks) == 2
+    assert np.asarray(result["u"]).tobytes() == wanted.tobytes()
+    assert np.array_equal(result.snapshots[0], kept)
+
+
+def test_ranks_write_over_no_snapshot(job, tmp_path):
+    (tmp_path / "snapshot.0.npy").write_bytes(b"kept")
+    _, error = finish(run_ranks(2, job[0], tmp_path), code=2)
+    assert "snapshot.0.npy exists and is not overwritten; choose another folder" in error
+    assert (tmp_path / "snapshot.0.npy").read_bytes() == b"kept"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from outgrid import distributed, pipeline
+from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError, StoreError, UsageError
 from outgrid.execute import snapshots as files
@@ -249,12 +249,6 @@ def test_snapshots_of_axes_that_are_not_there_and_too_many_are_refused():
         Problem("heat5", (40, 50), steps=10**18, initial={"u": 0}, snapshots=[Snapshot("u")])
     with pytest.raises(DefinitionError, match="lacks the entry 'field'"):
         flat(snapshots=[{"every": 3}])
-
-
-def test_ranks_refuse_snapshots(tmp_path):
-    options = RunOptions.of(memory="512MiB", out=tmp_path / "out")
-    with pytest.raises(UsageError, match=r"1 snapshots, .* one rank only"):
-        distributed.plan(wave(snapshots=[Snapshot("u")]), options, 2)
 
 
 def test_a_file_of_snapshots_that_is_another_is_refused(tmp_path):

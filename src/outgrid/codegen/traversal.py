@@ -51,7 +51,8 @@ struct Slab {
   // the last plane where that is the first one to be made: where the stream goes downward.
   int64_t plane_low, plane_high, plane_rise, plane_fall, period, downward;
   int64_t row_low, row_high, row_rise, row_fall;
-  // Planes and rows whose cells are counted in reductions: here and nowhere else.
+  // Planes and rows whose cells are counted in reductions and kept in snapshots: here and nowhere
+  // else.
   int64_t own_z0, own_z1, own_y0, own_y1;
   int64_t row_offset;                         // elements from a plane's address to its row 0
   int64_t order, tile_rows, tile_planes, tile_columns, threads;
@@ -240,13 +241,14 @@ void snapshots(const Slab& s, int64_t t, int stage, int64_t z0, int64_t z1, cons
     const Snapshot& kept = s.kept[n];
     const int64_t since = step - kept.begin;
     if (kWriter[kept.field] != stage || since < 0 || since % kept.every != 0) continue;
-    const int64_t y0 = from(kept.y, c.y0), y1 = least(kept.y.end, c.y1);
+    const int64_t y0 = from(kept.y, most(c.y0, s.own_y0));
+    const int64_t y1 = least(kept.y.end, least(c.y1, s.own_y1));
     const int64_t x0 = from(kept.x, c.x0), x1 = least(kept.x.end, c.x1);
     if (y0 >= y1 || x0 >= x1) continue;
     const int64_t count = (x1 - x0 + kept.x.step - 1) / kept.x.step;
     const int64_t before = since / kept.every * kept.z.count();
     Outlet outlet(kept.file, s.failure);
-    for (int64_t i = z0; i < z1; ++i) {
+    for (int64_t i = most(z0, s.own_z0); i < least(z1, s.own_z1); ++i) {
       const int64_t z = s.period > 0 && i >= s.period ? i - s.period : i;
       if (z < kept.z.first || z >= kept.z.end || (z - kept.z.first) % kept.z.step != 0) continue;
       const REAL* plane = plane_of(s, kept.field, s.base + t, i);

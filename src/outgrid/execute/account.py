@@ -86,7 +86,7 @@ class Account:
             system_written_bytes=system_written - self._device_before[1],
             exported_bytes=self.exported_bytes,
             export_seconds=self.export_seconds,
-            snapshot_bytes=self.problem.kept_bytes(steps - first),
+            snapshot_bytes=self.problem.kept_bytes(steps - first, self.plan.part),
             fill_read_bytes=self.filled.read_bytes,
             fill_written_bytes=self.filled.written_bytes,
             ideal_bytes=int(moved * share),

@@ -178,10 +178,12 @@ def new_folders(out: Path, count: int) -> tuple[str, ...]:
     raise StoreError("no names are left for the folders of ranks", path=out)
 
 
-def abandon(shares: tuple[Share, ...]) -> None:
-    """Remove everything that these ranks own but results."""
+def abandon(shares: tuple[Share, ...], but: tuple[str, ...] = ()) -> None:
+    """Remove everything that these ranks own but results, and what is going to be one of ``but``:
+    ranks go on with those of a run of one process."""
     for share in shares:
-        share.folder.abandon(share.manifest)
+        results = tuple(name for name in share.manifest.results if name not in but)
+        share.folder.abandon(msgspec.structs.replace(share.manifest, results=results))
 
 
 def all_shares(out: Path) -> tuple[Share, ...]:

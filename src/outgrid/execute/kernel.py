@@ -187,7 +187,8 @@ class Kernel:
                 pin=plan.pin,
                 **self._points(done),
                 **self._kept(done),
-                **self._totals(plan, trip, done),
+                **_own(plan, trip),
+                **self._totals(trip, done),
             )
             status = self.library.handle.outgrid_advance(ctypes.byref(slab))
             if status != 0:
@@ -238,21 +239,11 @@ class Kernel:
             "made": done,
         }
 
-    def _totals(self, plan: Plan, trip: Trip, done: int) -> dict[str, int]:
-        """Where reductions are kept, and the planes and rows that are counted in ``trip``."""
+    def _totals(self, trip: Trip, done: int) -> dict[str, int]:
+        """Where reductions are kept."""
         if self.reductions is None:
             return {}
-        planes, rows = range(plan.extent(trip)), range(plan.layout.rows)
-        if plan.blocks is not None:  # halos are counted where they are no halos
-            planes = trip.planes.at(trip.depth, plan.planes)
-            rows = trip.rows.at(trip.depth, plan.layout.rows)
-        return {
-            "totals": self.reductions.address(trip.sweep, done, trip.depth),
-            "own_z0": planes.start,
-            "own_z1": planes.stop,
-            "own_y0": rows.start,
-            "own_y1": rows.stop,
-        }
+        return {"totals": self.reductions.address(trip.sweep, done, trip.depth)}
 
     def repeat(self, plan: Plan, window: Window, steps: int, planes: range, rows: range) -> None:
         """Update ``rows`` of ``planes`` of a resident grid ``steps`` times, with one thread.
@@ -287,6 +278,22 @@ class Kernel:
         status = self.library.handle.outgrid_advance(ctypes.byref(slab))
         if status != 0:
             raise ExecutionError(f"the kernel failed with status {status} on planes {planes}")
+
+
+def _own(plan: Plan, trip: Trip) -> dict[str, int]:
+    """The planes and rows whose cells count in ``trip``: halos do where they are no halos."""
+    planes, rows = range(plan.extent(trip)), range(plan.layout.rows)
+    if plan.subgrid is not None:
+        planes, rows = plan.owned, plan.owned_rows
+    elif plan.blocks is not None:
+        planes = trip.planes.at(trip.depth, plan.planes)
+        rows = trip.rows.at(trip.depth, plan.layout.rows)
+    return {
+        "own_z0": planes.start,
+        "own_z1": planes.stop,
+        "own_y0": rows.start,
+        "own_y1": rows.stop,
+    }
 
 
 def _shifts(span: Span, stages: int) -> NDArray[np.int64]:

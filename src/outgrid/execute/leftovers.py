@@ -8,6 +8,7 @@ from pathlib import Path
 from outgrid.execute.group import GROUP_NAME, all_shares, remove_empty
 from outgrid.execute.lock import RunLock
 from outgrid.execute.state import MANIFEST_NAME, Manifest, RunFolder
+from outgrid.stencil.snapshot import snapshot_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,12 @@ def leftovers(out: Path, *, delete: bool = False) -> Leftovers:
     with RunLock(out):
         shares = all_shares(out)
         owned = [path for each in shares for path in each.folder.owned(each.manifest)]
+        taken = {len(each.manifest.problem["snapshots"]) for each in shares}
+        owned += [
+            path
+            for name in snapshot_names(max(taken, default=0))
+            if (path := out / f"{name}.new").exists() and path not in owned
+        ]
         beside = [out / GROUP_NAME, *(each.folder.out / MANIFEST_NAME for each in shares)]
         files = (*owned, *(path for path in beside if path.exists()))
         found = Leftovers(
@@ -49,5 +56,7 @@ def leftovers(out: Path, *, delete: bool = False) -> Leftovers:
                 each.folder.abandon(each.manifest)
                 remove_empty(each.folder.scratch.parent, out)
                 remove_empty(each.folder.out, out)
+            for path in owned:  # what ranks share
+                path.unlink(missing_ok=True)
             (out / GROUP_NAME).unlink(missing_ok=True)
         return found

@@ -340,6 +340,11 @@ class Plan:
         """The rows of these planes that it carries."""
         return range(self.layout.rows) if self.subgrid is None else self.subgrid.owned.rows
 
+    @property
+    def part(self) -> tuple[range, ...]:
+        """The planes, and in three dimensions their rows, that it carries."""
+        return (self.owned, self.owned_rows)[: len(self.shape) - 1]
+
     def held(self, depth: int) -> Box:
         """What a sweep of ``depth`` steps begins with."""
         whole = Box(range(self.planes), range(self.layout.rows))

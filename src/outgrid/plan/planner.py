@@ -812,6 +812,9 @@ class _Choice:
             sent_bytes=sent_bytes,
             received_bytes=received_bytes,
         )
+        if sizing.subgrid is not None:
+            kept_bytes = problem.kept_bytes(problem.steps, found.part)
+            found = replace(found, snapshot_bytes=kept_bytes)
         if not kept:
             return found
         return replace(found, written_bytes=len(found.kept) * found.written_bytes)

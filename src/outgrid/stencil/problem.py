@@ -236,10 +236,11 @@ class Problem:
         """Bytes of all snapshots of all steps."""
         return self.kept_bytes(self.steps)
 
-    def kept_bytes(self, steps: int) -> int:
-        """Bytes of all snapshots of the first `steps` steps."""
+    def kept_bytes(self, steps: int, part: tuple[range, ...] = ()) -> int:
+        """Bytes of all snapshots of the first `steps` steps; of a ``part`` of the grid, if given:
+        of some planes, or some rows of these."""
         return sum(
-            each.taken(steps) * each.frame_bytes(self.shape, self.item_bytes)
+            each.taken(steps) * each.part_bytes(self.shape, self.item_bytes, part)
             for each in self.snapshots
         )
 

@@ -79,6 +79,21 @@ class Snapshot:
         """Bytes of what is kept after a step."""
         return math.prod(self.frame(shape)) * item_bytes
 
+    def part_bytes(self, shape: tuple[int, ...], item_bytes: int, part: tuple[range, ...]) -> int:
+        """Bytes of what is kept after a step of a part of the grid: of some indices of each axis.
+
+        Axes that ``part`` does not reach to are whole.
+        """
+        cells = self.cells(shape)
+        counts = [len(each) for each in cells]
+        for axis, (kept, mine) in enumerate(zip(cells, part, strict=False)):
+            below, above = (
+                len(range(kept.start, min(kept.stop, max(kept.start, end)), kept.step))
+                for end in (mine.start, mine.stop)
+            )
+            counts[axis] = above - below
+        return math.prod(counts) * item_bytes
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, the keyword arguments of a Snapshot."""
         found = {"field": self.field, "every": self.every, "first": self.first}
