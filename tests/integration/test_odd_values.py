@@ -23,8 +23,11 @@ WAYS = {
     "strips": {"tier": "direct", "depth": 4, "slab_planes": 2, "strip_rows": 5},
     "blocks": {"tier": "direct", "scheme": "overlapped", "depth": 2, "block": (9, 5, 35)},
     "mapped": {"tier": "mmap", "depth": 4, "slab_planes": 2},
+    "in place": {"tier": "mmap", "in_place": True, "depth": 4, "slab_planes": 2},
+    "swapped": {"tier": "swap", "depth": 4, "slab_planes": 2},
     "resumed": {"tier": "direct", "depth": 2, "slab_planes": 2, "commit_every": 0},
 }
+CUT = ("strips", "blocks")  # not of grids that close along the stream
 
 
 def odd_values(dtype: str) -> np.ndarray:
@@ -54,11 +57,12 @@ def run(problem: Problem, out, **given) -> np.ndarray:
     return np.array(pipeline.run(problem, options)["u"])
 
 
+@pytest.mark.parametrize("boundary", ["dirichlet", {"z": "periodic"}], ids=["fixed", "closed"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_odd_values_travel_the_same_on_every_way(dtype, tmp_path, monkeypatch):
+def test_odd_values_travel_the_same_on_every_way(dtype, boundary, tmp_path, monkeypatch):
     start = tmp_path / "start.npy"
     np.save(start, odd_values(dtype))
-    problem = Problem("heat7", SHAPE, dtype, 4, {"k": 0.125}, initial={"u": start})
+    problem = Problem("heat7", SHAPE, dtype, 4, {"k": 0.125}, boundary, initial={"u": start})
     plain = run(problem, tmp_path / "plain", tier="memory", scheme="plain")
     assert np.isnan(plain).any()
     assert np.isfinite(plain).any()
@@ -69,7 +73,10 @@ def test_odd_values_travel_the_same_on_every_way(dtype, tmp_path, monkeypatch):
     assert (np.isinf(plain) == np.isinf(exact))[numbers].all()
     zeroes = (plain == 0) & (exact == 0)
     assert (np.signbit(plain) == np.signbit(exact))[zeroes].all()
+    closed = boundary != "dirichlet"
     for way, given in WAYS.items():
+        if closed and way in CUT:
+            continue
         out = tmp_path / way.replace(" ", "-")
         if way == "resumed":
             with monkeypatch.context() as patch:

@@ -74,11 +74,13 @@ def options(out, **given):
     return RunOptions.of(out=out, **({"memory": "512MiB", "threads": 1} | given))
 
 
+STRIPS = {"tier": "direct", "depth": 4, "slab_planes": 2, "strip_rows": 5}
 WAYS = {
     "streamed": {"tier": "direct", "depth": 5, "slab_planes": 2, "threads": 2},
     "commits": {"tier": "direct", "depth": 3, "slab_planes": 2, "commit_every": 0},
     "one step": {"tier": "direct", "depth": 1},
-    "strips": {"tier": "direct", "depth": 4, "slab_planes": 2, "strip_rows": 5},
+    "strips": STRIPS,
+    "strips and commits": {**STRIPS, "commit_every": 0},
     "blocks": {"tier": "direct", "scheme": "overlapped", "depth": 2, "block": (9, 5, 35)},
     "mapped": {"tier": "mmap", "depth": 4, "slab_planes": 2},
     "in place": {"tier": "mmap", "in_place": True, "depth": 4, "slab_planes": 2},
@@ -105,6 +107,26 @@ def test_a_run_says_where_it_went_wrong_and_keeps_what_was_good(way, tmp_path):
     wanted = pipeline.run(problem, options(tmp_path / "plain", watch=False, scheme="plain"))
     for name in ("u", "v"):
         assert np.array(found[name]).tobytes() == np.array(wanted[name]).tobytes()
+
+
+def test_strips_that_were_durable_before_it_are_given_up_with_their_sweep(tmp_path, monkeypatch):
+    """What is repeated to find the first value writes over the seams that they left."""
+    out, reached = tmp_path / "out", []
+    problem = squaring(cells=((13, 7, 20), (13, 7, 19)))  # in the third strip
+    write = RunFolder.write_manifest
+
+    def seen(self, manifest):
+        reached.append((manifest.steps_done, manifest.part, manifest.planes > 0))
+        write(self, manifest)
+
+    monkeypatch.setattr(RunFolder, "write_manifest", seen)
+    with pytest.raises(ExecutionError) as error:
+        pipeline.run(problem, options(out, **STRIPS, commit_every=0))
+    assert where(error) == (7, (13, 7, 19), "u")
+    assert (4, 1, False) in reached  # the second one waits for it to write its seam
+    assert reached[-1] == (4, 0, False)
+    _, manifest = RunFolder.of_manifest(out)
+    assert (manifest.steps_done, manifest.part, manifest.planes) == (4, 0, 0)
 
 
 @pytest.mark.parametrize("tier", ["direct", "memory", "swap"])
