@@ -508,7 +508,8 @@ def prefixes_resumed(folder: Path) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for each in ElementTree.parse(report).iter("property"):
         way, _, end = each.attrib["name"].partition(": ")
-        found.setdefault(way, {})[end] = int(each.attrib["value"])
+        ends = found.setdefault(way, {})  # of each of several runs
+        ends[end] = ends.get(end, 0) + int(each.attrib["value"])
     return found
 
 

@@ -8,6 +8,7 @@ there, torn, or missing, and of the last changes of names any number.
 OUTGRID_PREFIXES=1 looks at every prefix in the suite, too; its default is every fifth.
 """
 
+import json
 import os
 import random
 import shutil
@@ -15,6 +16,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,9 +32,10 @@ EVERY = int(os.environ.get("OUTGRID_PREFIXES", "5"))
 JOB = """
 [problem]
 stencil = "wave:2"
-shape = [14, 8, 33]
-steps = 7
-initial = {u = "sin(x + 2*y + 3*z)", c = 0.1}
+shape = {shape}
+steps = {steps}
+boundary = {boundary}
+initial = {{u = "sin(x + 2*y + 3*z)", c = 0.1}}
 [run]
 memory = "256MiB"
 tier = "direct"
@@ -43,14 +46,61 @@ engine = "threads"
 queue_depth = 1
 commit_every = 0
 out = "run"
+{cut}
 """
-OTHERS = (
-    {"depth": 3, "slab_planes": 3},
-    {"depth": 2, "slab_planes": 1, "commit_every": 0},
-    {"depth": 7, "slab_planes": 4},
-    {"tier": "memory"},
-    {"strip_rows": 5, "depth": 2},
-)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem, how its first process cuts it, and what those that resume it do, in turn."""
+
+    shape: tuple[int, int, int]
+    steps: int
+    others: tuple[dict[str, Any], ...]
+    boundary: str = '"dirichlet"'
+    cut: str = ""
+
+    @property
+    def job(self) -> str:
+        words = {"steps": self.steps, "boundary": self.boundary, "cut": self.cut}
+        return JOB.format(shape=list(self.shape), **words)
+
+
+CASES = {
+    "whole planes": Case(
+        (14, 8, 33),
+        7,
+        (
+            {"depth": 3, "slab_planes": 3},
+            {"depth": 2, "slab_planes": 1, "commit_every": 0},
+            {"depth": 7, "slab_planes": 4},
+            {"tier": "memory"},
+            {"strip_rows": 5, "depth": 2},
+        ),
+    ),
+    "strips": Case(
+        (14, 9, 33),
+        4,
+        (
+            {"depth": 3, "slab_planes": 3, "strip_rows": 5},
+            {"depth": 2, "slab_planes": 1, "strip_rows": 5, "commit_every": 0},
+            {"depth": 3, "slab_planes": 2, "strip_rows": 4},
+            {"tier": "memory"},
+        ),
+        cut="strip_rows = 5",
+    ),
+    "planes that come round": Case(
+        (24, 5, 33),
+        4,
+        (
+            {"depth": 3, "slab_planes": 3},
+            {"depth": 2, "slab_planes": 1, "commit_every": 0},
+            {"depth": 3, "slab_planes": 2},
+            {"tier": "memory"},
+        ),
+        boundary='{z = "periodic"}',
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -149,15 +199,19 @@ class Disk:
         return {path: node.after(chance.choice([0.0, 0.5]), chance) for path, node in names.items()}
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory) -> tuple[Path, list[Operation], dict[str, bytes]]:
-    """The folder of a run, what it did there, and its results."""
+Recorded = tuple[Case, Path, list[Operation], dict[str, bytes]]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def recorded(request, tmp_path_factory) -> Recorded:
+    """A case, the folder of its run, what that did there, and its results."""
+    case = CASES[request.param]
     folder = tmp_path_factory.mktemp("operations").resolve()
     library, log = folder / "operations.so", folder / "operations"
     source = Path(__file__).with_name("operations.cpp")
     flags = ["-std=c++20", "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"]
     subprocess.run([*find_compiler().command, *flags], check=True)
-    (folder / "job.toml").write_text(JOB)
+    (folder / "job.toml").write_text(case.job)
     preloaded = {
         "LD_PRELOAD": str(library),
         "OUTGRID_OPERATIONS": str(log),
@@ -166,7 +220,7 @@ def recorded(tmp_path_factory) -> tuple[Path, list[Operation], dict[str, bytes]]
     command = [sys.executable, "-m", "outgrid", "run", str(folder / "job.toml"), "--quiet"]
     subprocess.run(command, env=os.environ | preloaded, check=True, stdout=subprocess.DEVNULL)
     results = {path.name: path.read_bytes() for path in (folder / "run").glob("*.npy")}
-    return folder / "run", read_operations(log), results
+    return case, folder / "run", read_operations(log), results
 
 
 def place(run: Path, files: dict[str, bytearray], out: Path) -> None:
@@ -177,9 +231,9 @@ def place(run: Path, files: dict[str, bytearray], out: Path) -> None:
         (out / Path(path).relative_to(run)).write_bytes(content)
 
 
-def go_on(out: Path, number: int, results: dict[str, bytes]) -> str:
+def go_on(out: Path, other: dict[str, Any], results: dict[str, bytes]) -> str:
     """Resume, or begin anew where nothing was durable yet; what it came to."""
-    options = RunOptions.of(memory="256MiB", out=out, threads=1, **OTHERS[number % len(OTHERS)])
+    options = RunOptions.of(memory="256MiB", out=out, threads=1, **other)
     if not (out / MANIFEST_NAME).exists():
         if (out / "record.json").exists():
             assert not verify(out).errors
@@ -197,9 +251,17 @@ def go_on(out: Path, number: int, results: dict[str, bytes]) -> str:
     return "resumed"
 
 
+def test_commits_lie_within_sweeps_and_within_each_of_their_trips(recorded):
+    case, _, operations, _ = recorded
+    texts = [each.content for each in operations if each.kind == "write"]
+    manifests = [json.loads(text) for text in texts if text.startswith(b'{"version"')]
+    within = [each for each in manifests if each.get("planes", 0) > 0]
+    assert {each["part"] for each in within} == set(range(3 if case.cut else 1))
+
+
 @pytest.mark.parametrize("way", ["kill", "power loss"])
 def test_every_prefix_is_enough_to_go_on_from(way, recorded, tmp_path, record_property):
-    run, operations, results = recorded
+    case, run, operations, results = recorded
     shared = Path("/dev/shm")
     out = (shared / f"outgrid-{os.getpid()}" if shared.is_dir() else tmp_path) / "run"
     disk, chance, came_to = Disk(), random.Random(way), dict[str, int]()
@@ -210,7 +272,7 @@ def test_every_prefix_is_enough_to_go_on_from(way, recorded, tmp_path, record_pr
                 continue
             found = disk.after_kill() if way == "kill" else disk.after_power_loss(chance)
             place(run, found, out)
-            end = go_on(out, number, results)
+            end = go_on(out, case.others[number // EVERY % len(case.others)], results)
             came_to[end] = came_to.get(end, 0) + 1
     finally:
         shutil.rmtree(out.parent, ignore_errors=True)
