@@ -7,9 +7,10 @@ than that, which has to be refused; then with that limit, its kernel compiled on
 more in a control group that enforces the limit, without swap, so that a page too many would end it.
 The process says of both runs what it had at most, from the import to the report. The group counts
 all memory from its start to its end, with the page cache, which takes what is left of the limit.
-Examples choose their tier by themselves; those on pictures hold them in memory of their own, of
-which no plan knows, and are left out. Needs root; devices are files (losetup), and swap is one
-that is removed again.
+Examples choose their tier by themselves. Those on pictures hold them in memory of their own, of
+which no plan knows, before and after their run: what they run is measured by itself, from a file.
+Left out are a duct of fixed size (staggered) and an eigensolver of SciPy (spectral_clustering).
+Needs root; devices are files (losetup), and swap is one that is removed again.
 
 Pages of files mapped in place and of tier swap are the system's to take back, which it does where
 somebody enforces a limit, and not before: of these only what the group counts is judged. Processes
@@ -31,6 +32,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 from origin import origin
 
 from outgrid.bench.limit import Limited, limited
@@ -48,6 +50,7 @@ APART = {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER":
 EXAMPLES = {
     "acoustic": ["--size", "64", "--steps", "12"],
     "basin": ["--size", "1024", "--periods", "0.02"],
+    "dam_break": ["--size", "2048", "--rows", "1024", "--time", "0.002"],
     "elastic": ["--size", "56", "--steps", "12"],
     "gray_scott": ["--size", "1536", "--steps", "40"],
     "hillslope": ["--finer", "3", "--steps", "20"],
@@ -56,6 +59,20 @@ EXAMPLES = {
     "maxwell_box": ["--size", "96", "--steps", "12"],
     "maxwell_cavity": ["--size", "1200", "--steps", "30"],
 }
+# Shape of the file of float32 that they begin with, and what is called with its path.
+ON_PICTURES = {
+    "image_mask": ((3072, 2048), "problem(start, 9, 4, 'float32', {shape})"),
+    "perona_malik": ((96, 192, 224), "problem(start, 4, shape={shape}, dtype='float32', k=9.0)"),
+}
+PROGRAM = """
+import sys
+sys.path.insert(0, "{examples}")
+from pathlib import Path
+from command import arguments, run
+import {name}
+start = Path("{start}")
+run({name}.{call}, arguments(None))
+"""
 JOB = """
 [problem]
 stencil = "heat7"
@@ -177,6 +194,15 @@ def subjects(folder: Path, devices: list[str]) -> Iterator[Subject]:
         arguments = [each.format(folder=place) for each in given]
         command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), *arguments]
         yield Subject(name, [*command, "--out", str(place / "run")], place / "run")
+    for name, (shape, call) in ON_PICTURES.items():
+        place = folder / name
+        place.mkdir()
+        start = place / "start.npy"
+        np.save(start, np.random.default_rng(0).random(shape, np.float32) * 255)
+        filled = {"examples": ROOT / "examples", "name": name, "start": start}
+        program = PROGRAM.format(call=call.format(shape=shape), **filled)
+        command = [sys.executable, "-c", program, "--out", str(place / "run")]
+        yield Subject(name, command, place / "run")
     for name, settings in TIERS.items():
         place = folder / re.sub(r"\W+", "-", name)
         place.mkdir()
