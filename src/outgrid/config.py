@@ -148,6 +148,7 @@ class ProblemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: tuple[int, ...]
     steps: int
     dtype: Dtype = "float64"
+    dtypes: dict[str, str] = {}
     boundary: str | BoundaryTable = "dirichlet"
     parameters: dict[str, float | list[float] | str] = {}
     initial: dict[str, str | float] = {}

@@ -237,7 +237,7 @@ class _Together:
     def _disk_bytes(self, problem: Problem) -> int:
         """The least that any rank can fill with working files, beside their checksums."""
         mine = free_bytes(self._scratch(self.comm.rank)) // self.comm.local
-        row_bytes = problem.shape[-1] * problem.item_bytes
+        row_bytes = min(problem.row_bytes(field.name) for field in problem.stencil.fields)
         return min(self.comm.share(mine)) * row_bytes // (row_bytes + SUM_BYTES)
 
     @property

@@ -289,7 +289,7 @@ class Execution:
         self.parity = parity  # with which the last state is that of parity 0, as its copies are
         for (field, level), file in self.files.leaving.items():
             export(stores[field, level, parity], file, self.transfers)
-            self.account.exported_bytes += self.problem.field_bytes
+            self.account.exported_bytes += self.problem.stored_bytes(field)
         self.account.export_seconds = time.perf_counter() - begin
         self.manifest = msgspec.structs.replace(self.manifest, durable=True, exported=True)
         self._commit(Point(len(self.plan.kept)))

@@ -50,6 +50,7 @@ def _problem(table: ProblemTable, base: Path) -> Problem:
         resolve(str(base / table.stencil) if ".py:" in table.stencil else table.stencil),
         shape=table.shape,
         dtype=table.dtype,
+        dtypes=table.dtypes,
         steps=table.steps,
         parameters={name: _numbers(given, table.steps) for name, given in table.parameters.items()},
         sources=[

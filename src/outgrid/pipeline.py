@@ -34,7 +34,7 @@ from outgrid.probe.profile import known_machine
 from outgrid.probe.wear import device_endurance
 from outgrid.record import RECORD_NAME, read_record
 from outgrid.result import Result
-from outgrid.stencil.problem import Problem
+from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage import is_device
 from outgrid.storage.npy import check_npy
@@ -96,7 +96,7 @@ def _plan_on_device(
 def _worn(chosen: Plan, problem: Problem, options: RunOptions) -> Plan:
     """The plan with what it takes of the flash beside its sweeps, and what there is to take."""
     copied = not chosen.outlives or _is_spread(options)
-    exported = len(chosen.departures) * chosen.planes * chosen.plane_bytes if copied else 0
+    exported = chosen.result_bytes if copied else 0
     endurance = options.endurance_bytes or device_endurance(options.scratch or Path())
     return replace(
         chosen,
@@ -166,7 +166,7 @@ def calibration(
 
 
 def _calibration_path(problem: Problem, options: RunOptions, machine: Machine) -> Path:
-    source = generate(problem.stencil, problem.dtype, problem.edges)
+    source = generate(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
     threads = options.threads or machine.cores
     return calibration_path(problem, threads, source, f"{machine.cpu} {machine.compiler}")
 
@@ -309,7 +309,9 @@ def _taken_over(manifest: Manifest, folder: RunFolder, chosen: Plan) -> Manifest
 
 def load_kernel(problem: Problem) -> Kernel:
     """The compiled kernel of a problem with its parameters; from the cache if it is there."""
-    library = build(generate(problem.stencil, problem.dtype, problem.edges), find_compiler())
+    library = build(
+        generate(problem.stencil, problem.dtype, problem.edges, problem.dtypes), find_compiler()
+    )
     return Kernel.of(library, problem, points=Points.of(problem))
 
 
@@ -317,7 +319,7 @@ def _kernel(problem: Problem, options: RunOptions) -> Kernel | DeviceKernel:
     """What makes the updates of a run. Raises DeviceError where a device is asked for in vain."""
     if options.device == "cpu":
         return load_kernel(problem)
-    source = generate_cuda(problem.stencil, problem.dtype, problem.edges)
+    source = generate_cuda(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
     return DeviceKernel.of(open_device(options.device, source), problem)
 
 
@@ -368,6 +370,6 @@ def check_inputs(problem: Problem) -> None:
     for name, source in problem.initial.items():
         if isinstance(source, Path):
             try:
-                check_npy(source, problem.dtype, problem.shape)
+                check_npy(source, problem.dtype_of(name.removesuffix(PREVIOUS)), problem.shape)
             except StoreError as error:
                 raise UsageError(f"the initial values of {name!r}: {error}") from error

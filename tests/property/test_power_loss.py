@@ -39,12 +39,17 @@ class Left:
     seams: dict[tuple[str, int, int, int], np.ndarray]
 
 
+def nonsense(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """What no run has written."""
+    return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 77, dtype)
+
+
 class Rig:
     """A problem and the process that runs it, in which every operation may be the last."""
 
     def __init__(self, problem: Problem, seed: int) -> None:
         self.problem, self.choose = problem, random.Random(seed)
-        source = generate(problem.stencil, problem.dtype, problem.edges)
+        source = generate(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
         library = build(source, find_compiler())
         self.library = library
         self.left: list[Left] = []
@@ -54,7 +59,7 @@ class Rig:
         made = {}
         with Shuffled(1) as transfers:
             for level in plan.arrivals:
-                array = np.full(self.problem.shape, np.nan, self.problem.dtype)
+                array = nonsense(self.problem.shape, self.problem.dtype_of(level.field))
                 made[level.field, level.level, 0] = array
                 if not level.constant:
                     made[level.field, level.level, 1] = array.copy()
@@ -108,7 +113,7 @@ class Rig:
                 )
             window, kernel = Window(plan), Kernel.of(self.library, rest)
             for key, shape in plan.seams.items():
-                array = np.full(shape, np.nan, rest.dtype)
+                array = nonsense(shape, rest.dtype_of(key[0]))
                 if goes_on and key[2] == plan.depths[0]:
                     array = left.seams[key].copy()
                     assert array.shape == shape

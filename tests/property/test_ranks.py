@@ -59,12 +59,13 @@ ANY = problems(with_arrays=False, rules=stencils(largest_radius=2))
 
 
 @cache
-def library_of(rule, dtype, edges):
-    return build(generate(rule, dtype, edges), find_compiler())
+def library_of(rule, dtype, edges, apart):
+    return build(generate(rule, dtype, edges, dict(apart)), find_compiler())
 
 
 def kernel_of(problem):
-    library = library_of(problem.stencil, problem.dtype, problem.edges)
+    apart = tuple(problem.dtypes.items())
+    library = library_of(problem.stencil, problem.dtype, problem.edges, apart)
     return Kernel(library, problem.parameter_table(), Points.of(problem))
 
 
@@ -160,7 +161,7 @@ def one_rank(problem, options, kernel, comm, seed):
     with Shuffled(seed + comm.rank) as transfers:
         stores = {
             (each.field, each.level, parity): MemoryStore.create(
-                each.field, plan.stored_shape, problem.dtype, transfers
+                each.field, plan.stored_shape, problem.dtype_of(each.field), transfers
             )
             for each in plan.arrivals
             for parity in (0, 1)

@@ -79,13 +79,36 @@ RULES = [
 # Few boundaries, since each of them is compiled for each rule.
 AROUND = ["dirichlet", "frozen", 0.5, {"x": "periodic", "y-": "neumann", "y+": "mirror"}]
 KNOWN = problems(
-    st.sampled_from(RULES), around=st.sampled_from(AROUND).map(lambda each: boundary_of(each, None))
+    st.sampled_from(RULES),
+    around=st.sampled_from(AROUND).map(lambda each: boundary_of(each, None)),
+    dtypes={},
+)
+
+# Fields that are kept in other types than the one computed in, which is float64 or float32.
+MIXED = st.one_of(
+    *(
+        problems(st.just(rule), around=st.just(boundary_of(around, None)), dtypes=dtypes)
+        for rule, around, dtypes in (
+            (resolve("heat7").trace(3), "dirichlet", {"u": "float32"}),
+            (resolve("wave:4").trace(2), {"x": "periodic"}, {"u": "float32", "c": "float32"}),
+            (resolve("wave:8").trace(3), "frozen", {"c": "int8"}),
+            (coupled.trace(), 0.5, {"v": "float32", "c": "uint8"}),
+            (coupled.trace(), {"z": "periodic"}, {"u": "float32", "v": "float32", "c": "int32"}),
+            (one_sided.trace(), {"y-": "odd"}, {"u": "float32"}),
+            (leaning.trace(), {"y": "periodic"}, {"u": "float32"}),
+            (staggered.trace(), {"y+": "mirror", "x": "zero"}, {"h": "float32", "c": "int16"}),
+            (resolve("shallow_water").trace(2), "neumann", {"eta": "float32", "h": "int16"}),
+            (pointwise.trace(3), "dirichlet", {"v": "float32"}),
+        )
+    )
 )
 
 # Grids whose first plane is the neighbour of the last one.
 CLOSED = st.one_of(
     *(
-        problems(st.just(rule), around=st.just(boundary_of(around, None)), most_planes=60)
+        problems(
+            st.just(rule), around=st.just(boundary_of(around, None)), most_planes=60, dtypes={}
+        )
         for rule, around in (
             (resolve("wave:4").trace(2), {"y": "periodic", "x-": "neumann"}),
             (leaning.trace(), {"y": "periodic"}),
@@ -99,7 +122,9 @@ CLOSED = st.one_of(
 # Grids whose tiles close round a circle: rows in 3-D, columns in 2-D.
 CIRCLES = st.one_of(
     *(
-        problems(st.just(rule), around=st.just(boundary_of(around, None)), most_cells=cells)
+        problems(
+            st.just(rule), around=st.just(boundary_of(around, None)), most_cells=cells, dtypes={}
+        )
         for rule, around, cells in (
             (resolve("heat7").trace(3), {"y": "periodic"}, 30),
             (resolve("wave:4").trace(3), {"y": "periodic", "x": "periodic", "z+": "mirror"}, 30),
@@ -115,12 +140,13 @@ CIRCLES = st.one_of(
 
 
 @cache
-def library_of(rule, dtype, edges):
-    return build(generate(rule, dtype, edges), find_compiler())
+def library_of(rule, dtype, edges, apart):
+    return build(generate(rule, dtype, edges, dict(apart)), find_compiler())
 
 
 def kernel_of(problem):
-    return Kernel.of(library_of(problem.stencil, problem.dtype, problem.edges), problem)
+    apart = tuple(problem.dtypes.items())
+    return Kernel.of(library_of(problem.stencil, problem.dtype, problem.edges, apart), problem)
 
 
 def make_stores(problem, plan, transfers, folder):
@@ -131,10 +157,11 @@ def make_stores(problem, plan, transfers, folder):
             if level.constant and parity:
                 continue
             name, shape = f"{level_name(level)}.{parity}", problem.shape
+            dtype = problem.dtype_of(level.field)
             stores[level.field, level.level, parity] = (
-                MemoryStore.create(name, shape, problem.dtype, transfers)
+                MemoryStore.create(name, shape, dtype, transfers)
                 if folder is None
-                else DirectStore.create(folder / f"{name}.npy", shape, problem.dtype, transfers)
+                else DirectStore.create(folder / f"{name}.npy", shape, dtype, transfers)
             )
     return stores
 
@@ -142,10 +169,13 @@ def make_stores(problem, plan, transfers, folder):
 def make_seams(problem, plan, transfers, folder):
     """A store for the seams of each ring."""
     return {
-        key: MemoryStore.create("seam", shape, problem.dtype, transfers)
+        key: MemoryStore.create("seam", shape, problem.dtype_of(key[0]), transfers)
         if folder is None
         else DirectStore.create(
-            folder / f"{'.'.join(map(str, key))}.seam.npy", shape, problem.dtype, transfers
+            folder / f"{'.'.join(map(str, key))}.seam.npy",
+            shape,
+            problem.dtype_of(key[0]),
+            transfers,
         )
         for key, shape in plan.seams.items()
     }
@@ -240,6 +270,11 @@ def test_so_do_tiles_that_close_round_a_circle(problem, data, seed):
     assert_right(problem, data.draw(run_options(problem)), seed)
 
 
+@given(MIXED, st.data(), SEEDS)
+def test_so_do_fields_of_different_types(problem, data, seed):
+    assert_right(problem, data.draw(run_options(problem)), seed)
+
+
 @settings(max_examples=SHARE // 8)
 @given(problems(stencils(), most_planes=30), st.data(), SEEDS)
 def test_so_does_any_stencil(problem, data, seed):
@@ -251,7 +286,7 @@ def test_so_does_any_stencil(problem, data, seed):
 
 
 @settings(max_examples=SHARE // 4)
-@given(KNOWN, st.data(), SEEDS)
+@given(KNOWN | MIXED, st.data(), SEEDS)
 def test_files_in_any_order(problem, data, seed):
     options = data.draw(run_options(problem))
     with tempfile.TemporaryDirectory() as folder, Shuffled(seed) as transfers:
@@ -260,7 +295,7 @@ def test_files_in_any_order(problem, data, seed):
 
 
 @settings(max_examples=SHARE // 3)
-@given(KNOWN, st.data())
+@given(KNOWN | MIXED, st.data())
 def test_a_run_moves_what_its_plan_says(problem, data):
     with tempfile.TemporaryDirectory() as folder:
         options = data.draw(run_options(problem, out=Path(folder) / "run"))

@@ -53,7 +53,7 @@ def _kernel(arguments: argparse.Namespace) -> None:
     from outgrid.job import load_job
 
     problem = load_job(arguments.target).problem
-    print(generate(problem.stencil, problem.dtype, problem.edges))
+    print(generate(problem.stencil, problem.dtype, problem.edges, problem.dtypes))
 
 
 def _record(arguments: argparse.Namespace) -> None:

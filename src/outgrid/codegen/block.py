@@ -192,8 +192,13 @@ def _alike(first: list[Statement], other: list[Statement], apart: int) -> bool:
     )
 
 
-def spelled(block: Block, pointer: Mapping[PlaneKey, str]) -> tuple[list[str], list[str]]:
-    """C++ before the loop over a row, and the statements inside it, for ``w`` at the weights."""
+def spelled(
+    block: Block, pointer: Mapping[PlaneKey, str], cell: Callable[[str], str]
+) -> tuple[list[str], list[str]]:
+    """C++ before the loop over a row, and the statements inside it, for ``w`` at the weights.
+
+    ``pointer`` names planes, ``cell`` the type of the cells of a field.
+    """
     before: list[str] = []
     inside = [f"V {', '.join(f'v{number}[kWide]' for number in range(block.variables))};"]
     inside += [f"V {', '.join(f'near{number}[{NEAR}]' for number in range(block.rows))};"]
@@ -203,11 +208,11 @@ def spelled(block: Block, pointer: Mapping[PlaneKey, str]) -> tuple[list[str], l
         if len(run.planes) < LEAST_PLANES:
             inside += _lines(run.statements, lambda plane: pointer[plane], f"w[{used} +")
         else:
-            name = f"planes{len(before)}"
+            name, kind = f"planes{len(before)}", cell(run.planes[0][0])
             listed = ", ".join(pointer[plane] for plane in run.planes)
-            before.append(f"const REAL* const {name}[] = {{{listed}}};")
+            before.append(f"const {kind}* const {name}[] = {{{listed}}};")
             inside.append(f"for (int j = 0; j < {len(run.planes)}; ++j) {{")
-            inside.append(f"  const REAL* const at = {name}[j];")
+            inside.append(f"  const {kind}* const at = {name}[j];")
             body = _lines(run.statements, lambda _: "at", f"w[{used} + {each} * j +")
             inside += [*(f"  {line}" for line in body), "}"]
             each *= len(run.planes)

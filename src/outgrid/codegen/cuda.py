@@ -12,10 +12,10 @@ second-level cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from outgrid.codegen.names import Names
-from outgrid.codegen.vector import SPELLING
+from outgrid.codegen.vector import CELLS, SPELLING
 from outgrid.errors import DefinitionError
 from outgrid.stencil.boundary import Edges
 from outgrid.stencil.expression import Access, Constant, Expression, Operation, Profile, nodes
@@ -68,7 +68,7 @@ OG_INLINE int64_t turned(const Slab& s, int64_t z) {
 
 POINTS = r"""
 // Sources add to what was just made, then receivers look at it; one thread, in the given order.
-extern "C" __global__ void outgrid_points_STAGE(const Slab s) {
+VOID points_STAGE(const Slab s) {
   for (int64_t n = 0; n < s.injections; ++n) {
     const int64_t* at = s.injected + 4 * n;
     if (!holds(s, at, STAGE)) continue;
@@ -87,7 +87,7 @@ extern "C" __global__ void outgrid_points_STAGE(const Slab s) {
 WATCH = r"""
 // Notes the first value that is no finite number of what was just made, counted by level, stage,
 // plane, row, column and field, and twice: infinite, or NaN.
-extern "C" __global__ void outgrid_watch_STAGE(const Slab s) {
+VOID watch_STAGE(const Slab s) {
   const int64_t x = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t y = s.y0 + int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
   if (x >= s.columns || y >= s.y1) return;
@@ -115,8 +115,23 @@ OG_INLINE bool holds(const Slab& s, const int64_t* at, int stage) {
 """
 
 
-def generate_cuda(stencil: Stencil, dtype: str, edges: Edges | None = None) -> str:
-    """CUDA C++ of the kernels of ``stencil`` for ``dtype``, without any header.
+KERNEL = 'extern "C" __global__ void outgrid_'
+TYPES_OF_C = {
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "int16": "short",
+    "uint16": "unsigned short",
+    "int32": "int",
+}
+
+
+def generate_cuda(
+    stencil: Stencil,
+    dtype: str,
+    edges: Edges | None = None,
+    apart: Mapping[str, str] | None = None,
+) -> str:
+    """CUDA C++ of the kernels of ``stencil``, computed in ``dtype``, without any header.
 
     For each stage j there are ``outgrid_update_j(Slab)``, launched over columns and rows of the
     grid and over groups of ``deep`` planes, ``outgrid_points_j(Slab)``, launched with a single
@@ -128,7 +143,7 @@ def generate_cuda(stencil: Stencil, dtype: str, edges: Edges | None = None) -> s
         raise DefinitionError(
             f"stencil {stencil.name!r} has reductions, which kernels for a device do not compute"
         )
-    return _CudaWriter(stencil, dtype, edges or Edges.fixed(stencil)).text()
+    return _CudaWriter(stencil, dtype, edges or Edges.fixed(stencil), apart or {}).text()
 
 
 class _CudaWriter(Names):
@@ -136,10 +151,11 @@ class _CudaWriter(Names):
 
     def text(self) -> str:
         """The whole source."""
-        count = len(self.stages)
+        count, uniform = len(self.stages), self.updated == (self.real,)
         return "\n".join(
             [
                 f"// Kernels of stencil {self.stencil.digest[:16]}, {self.dtype}.",
+                *(f"typedef {TYPES_OF_C[kind]} {CELLS[kind]};" for kind in self._whole()),
                 PRELUDE.replace("REAL", self.real).replace("RINGS", str(len(self.rings))),
                 self.layers(),
                 self.writers(),
@@ -149,15 +165,37 @@ class _CudaWriter(Names):
                 self.uniform_struct().replace("void set(", "__device__ void set("),
                 self.pointers(),
                 *self.row_images(),
-                HOLDS,
+                *([HOLDS] if uniform else ()),
                 *(self._level(stage) for stage in range(count)),
-                *(
-                    text.replace("STAGE", str(stage)).replace("REAL", self.real)
-                    for stage in range(count)
-                    for text in (POINTS, WATCH)
-                ),
+                *(self._visits(KERNEL, self.real) if uniform else self._visits_by_type()),
             ]
         )
+
+    def _visits(self, void: str, cell: str) -> Iterator[str]:
+        """What looks at updated cells one by one, where they are of one type."""
+        for stage in range(len(self.stages)):
+            for text in (POINTS, WATCH):
+                named = text.replace("STAGE", str(stage)).replace("VOID ", void)
+                yield named.replace("REAL", cell)
+
+    def _visits_by_type(self) -> Iterator[str]:
+        """The same for each type that such cells are kept in."""
+        for cell in self.updated:
+            yield f"namespace of_{cell} {{"
+            yield self.writers(cell)
+            yield self.plane_of(cell)
+            yield HOLDS
+            yield from self._visits("OG_INLINE void ", cell)
+            yield "}"
+        for stage in range(len(self.stages)):
+            for name in ("points", "watch"):
+                yield f"{KERNEL}{name}_{stage}(const Slab s) {{"
+                yield from (f"  of_{cell}::{name}_{stage}(s);" for cell in self.updated)
+                yield "}"
+
+    def _whole(self) -> list[str]:
+        """The types of whole numbers that fields are kept in."""
+        return sorted(TYPES_OF_C.keys() & set(self.apart.values()))
 
     def _level(self, stage: int) -> str:
         """The launch that updates what stage ``stage`` assigns."""
@@ -256,7 +294,8 @@ class _CudaWriter(Names):
                     if key not in planes:
                         planes[key] = f"plane{len(planes)}"
                         yield (
-                            f"const {self.real}* const {planes[key]} = {self.names[node.field]}"
+                            f"const {self.stored(node.field)}* const {planes[key]}"
+                            f" = {self.names[node.field]}"
                             f"_plane(s, now + ({version}), {self.plane(node.field, key[2])});"
                         )
                     values[node] = f"v{len(values)}"

@@ -32,7 +32,7 @@ class Faces(Statements):
         lines = [
             f"__attribute__((noinline)) V {name}_at(",
             "    const Slab& s, int64_t level, int64_t z, int64_t y, int64_t x) {",
-            f"  const REAL* row = {name}_plane(s, level, {places['z']})"
+            f"  const {self.stored(field.name)}* row = {name}_plane(s, level, {places['z']})"
             f" + ({places['y']}) * s.row_stride;",
             f"  const REAL sign = {' * '.join(across)};",
             "  if (x >= kLowX && x + kLanes <= s.columns - kHighX) {",

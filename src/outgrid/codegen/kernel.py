@@ -8,19 +8,20 @@ computed by the same instructions in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from outgrid.codegen.block import block, block_vectors, spelled
 from outgrid.codegen.reducing import Reductions
 from outgrid.codegen.rolling import Family, families
-from outgrid.codegen.traversal import LOOPS, SLAB
-from outgrid.codegen.vector import PRELUDE
+from outgrid.codegen.traversal import FETCH, KEEP, LOOPS, SLAB, VISITS
+from outgrid.codegen.vector import CELLS, CONVERTED, NEAR, PRELUDE
 from outgrid.errors import DefinitionError
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.plan.lifetime import dependences
 from outgrid.plan.tiling import tile_slope
 from outgrid.stencil.boundary import Edges
+from outgrid.stencil.dtypes import COMPUTED
 from outgrid.stencil.expression import Expression, accesses
 from outgrid.stencil.model import Assignment, Stencil
 
@@ -28,10 +29,16 @@ GROUPS = (4, 2, 1)  # planes per row update, most first: they share the loads of
 LARGEST_VECTOR_BYTES = 64
 
 
-def generate(stencil: Stencil, dtype: str, edges: Edges | None = None) -> str:
-    """C++ source of the kernel of ``stencil`` for ``dtype`` ("float32" or "float64").
+def generate(
+    stencil: Stencil,
+    dtype: str,
+    edges: Edges | None = None,
+    apart: Mapping[str, str] | None = None,
+) -> str:
+    """C++ source of the kernel of ``stencil``, computed in ``dtype`` ("float32" or "float64").
 
-    ``edges`` say what lies beyond the interior; without them, a fixed layer on all sides.
+    ``edges`` say what lies beyond the interior; without them, a fixed layer on all sides. ``apart``
+    has the types of fields that are not kept in ``dtype``.
     Exports ``int outgrid_advance(const Slab*)``. Raises DefinitionError for a stencil that the
     generator does not cover.
     """
@@ -41,14 +48,16 @@ def generate(stencil: Stencil, dtype: str, edges: Edges | None = None) -> str:
             f"stencil {stencil.name!r} reads {stencil.radius[-1]} cells away along x; kernels in "
             f"{dtype} reach {farthest}"
         )
-    return _RowKernel(stencil, dtype, edges or Edges.fixed(stencil)).text()
+    return _RowKernel(stencil, dtype, edges or Edges.fixed(stencil), apart or {}).text()
 
 
 class _RowKernel(Reductions):
     """The kernel for processors with vectors."""
 
-    def __init__(self, stencil: Stencil, dtype: str, edges: Edges) -> None:
-        super().__init__(stencil, dtype, edges)
+    def __init__(
+        self, stencil: Stencil, dtype: str, edges: Edges, apart: Mapping[str, str]
+    ) -> None:
+        super().__init__(stencil, dtype, edges, apart)
         self.vectors = tuple(
             block_vectors([a.expression for _, a in self._expressions(stage, GROUPS[0])])
             for stage in range(len(self.stages))
@@ -65,7 +74,7 @@ class _RowKernel(Reductions):
                 f"// Kernel of stencil {self.stencil.digest[:16]}, {self.dtype}: "
                 f"{self.stencil.flops} flops per update, radius {radius},",
                 f"// {self._moved_bytes()} per update where nothing is found in a cache.",
-                *(f"//   {name} = field {number}" for number, name in self._field_comments()),
+                *self._field_comments(),
                 prelude,
                 self.layers(),
                 self._stage_constants(),
@@ -73,6 +82,7 @@ class _RowKernel(Reductions):
                 f"constexpr bool kAcrossColumns = {'true' if self.stencil.ndim == 2 else 'false'};",
                 SLAB.replace("REAL", self.real),
                 "",
+                *self._converted(),
                 self.uniform_struct(),
                 self.pointers(),
                 *self.row_images(),
@@ -87,15 +97,45 @@ class _RowKernel(Reductions):
                 self._dispatch(),
                 self._fetches(),
                 *self._reductions(),
+                *self._visits(),
                 LOOPS.replace("REAL", self.real),
             ]
         )
 
+    def _converted(self) -> Iterator[str]:
+        """What reads and keeps cells of other types than the one computed in."""
+        for kind in sorted(set(self.apart.values())):
+            cell = CELLS[kind]
+            wide = cell if kind in COMPUTED else CELLS["int32"]
+            yield CONVERTED.replace("STORED", cell).replace("WHOLE", wide)
+            yield "".join((NEAR, KEEP, FETCH)).replace("REAL", cell)
+
+    def _visits(self) -> Iterator[str]:
+        """What looks at updated cells one by one, for each type that these are kept in."""
+        if self.updated == (self.real,):
+            yield VISITS.replace("REAL", self.real)
+            return
+        for cell in self.updated:
+            yield f"namespace of_{cell} {{"
+            yield self.writers(cell)
+            yield self.plane_of(cell)
+            yield VISITS.replace("REAL", cell)
+            yield "}"
+        given = "const Slab& s, int64_t t, int stage, int64_t z0, int64_t z1, const Tile& c"
+        for name in ("points", "look", "snapshots"):
+            yield f"void {name}({given}) {{"
+            yield from (f"  of_{cell}::{name}(s, t, stage, z0, z1, c);" for cell in self.updated)
+            yield "}"
+
     def _moved_bytes(self) -> str:
         """Bytes read and written per update: every level that is read, every field once."""
         levels = {(access.field, access.level) for access in self.stencil.accesses}
-        item = ITEM_BYTES[self.dtype]
-        return f"{item * len(levels)} bytes read, {item * len(self.stencil.evolving)} written"
+        item = {
+            each.name: ITEM_BYTES[self.apart.get(each.name, self.dtype)]
+            for each in self.stencil.fields
+        }
+        read = sum(item[field] for field, _ in levels)
+        return f"{read} bytes read, {sum(item[f.name] for f in self.stencil.evolving)} written"
 
     def _stage_constants(self) -> str:
         """Where each stage of a step works: planes behind the front, and rows beside an edge."""
@@ -128,9 +168,10 @@ class _RowKernel(Reductions):
             default=1,
         )
 
-    def _field_comments(self) -> Iterator[tuple[int, str]]:
+    def _field_comments(self) -> Iterator[str]:
         for number, field in enumerate(self.stencil.fields):
-            yield number, self.names[field.name]
+            kept = f", kept in {self.apart[field.name]}" if field.name in self.apart else ""
+            yield f"//   {self.names[field.name]} = field {number}{kept}"
 
     def _keep_tile(self) -> str:
         lines = ["void keep_tile(const Slab& s, int64_t t, int stage, int64_t z, const Tile& c) {"]
@@ -158,14 +199,15 @@ class _RowKernel(Reductions):
         ]
         for (field, version, plane), name in inputs.items():
             lines.append(
-                f"  const {self.real}* const {name} = "
+                f"  const {self.stored(field)}* const {name} = "
                 f"{self.names[field]}_plane(s, now + ({version}), {self.plane(field, plane)});"
             )
         for plane in range(planes):
             for field in self._updated(stage):
                 name = self.names[field.name]
+                pointer = self.pointer(field.name)
                 lines.append(
-                    f"  Plane const {name}_out{plane} = {name}_plane(s, now, z + {plane});"
+                    f"  {pointer} const {name}_out{plane} = {name}_plane(s, now, z + {plane});"
                 )
         if not wide:
             lines += [
@@ -222,9 +264,7 @@ class _RowKernel(Reductions):
             self._row,
             lambda profile: self._profile(profile, " + n * kLanes"),
         )
-        before, inside = (
-            [line.replace("REAL", self.real) for line in lines] for lines in spelled(found, inputs)
-        )
+        before, inside = spelled(found, inputs, self.stored)
         weights = [
             f"u.{self.uniform[weight]}" if weight in self.uniform else self.scalar(weight)
             for weight in found.weights

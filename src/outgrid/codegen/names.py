@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from outgrid.codegen.vector import SPELLING, TYPES
+from outgrid.codegen.vector import CELLS, SPELLING, TYPES
 from outgrid.errors import DefinitionError
 from outgrid.plan.lifetime import ring_count
 from outgrid.stencil.boundary import EVEN, STORED, Edges
@@ -45,8 +45,10 @@ def ring_order(stencil: Stencil) -> tuple[RingSlot, ...]:
 class Names:
     """Names and pieces of one kernel, for any processor."""
 
-    def __init__(self, stencil: Stencil, dtype: str, edges: Edges) -> None:
-        self.stencil, self.dtype, self.edges = stencil, dtype, edges
+    def __init__(
+        self, stencil: Stencil, dtype: str, edges: Edges, apart: Mapping[str, str]
+    ) -> None:
+        self.stencil, self.dtype, self.edges, self.apart = stencil, dtype, edges, apart
         self.real, self.integer, self.suffix, self.word = TYPES[dtype]
         self.stages = tuple(
             tuple(Assignment(a.field, contract(a.expression)) for a in stage.assignments)
@@ -75,9 +77,16 @@ class Names:
         pairs = zip(names, (*low, *high), strict=True)
         return f"constexpr int64_t {', '.join(f'k{name} = {n}' for name, n in pairs)};"
 
-    def writers(self) -> str:
-        """The stage that updates each field; -1 for a coefficient."""
-        found = (self.stencil.writer(field.name) for field in self.stencil.fields)
+    def stored(self, field: str) -> str:
+        """The type of a cell of a field as it is kept."""
+        return CELLS[self.apart.get(field, self.dtype)]
+
+    def writers(self, cell: str | None = None) -> str:
+        """The stage that updates each field, or each of those of a type; -1 for all others."""
+        found = (
+            self.stencil.writer(field.name) if cell in (None, self.stored(field.name)) else None
+            for field in self.stencil.fields
+        )
         listed = ", ".join("-1" if writer is None else str(writer) for writer in found)
         return f"constexpr int kWriter[] = {{{listed}}};  // the stage that updates a field"
 
@@ -117,19 +126,37 @@ class Names:
         lines = [f"using Plane = {self.real}*;"]
         start = 0
         for field in self.stencil.fields:
+            plane = self.pointer(field.name)
             count = ring_count(field, self.stencil)
             which = f"{start} + (level % {count} + {count}) % {count}" if count > 1 else f"{start}"
             lines.append(
-                f"OG_INLINE Plane {self.names[field.name]}_plane(const Slab& s, int64_t level, "
+                f"OG_INLINE {plane} {self.names[field.name]}_plane(const Slab& s, int64_t level, "
                 f"int64_t z) {{\n  (void)level;\n"
-                f"  return (Plane)s.rings[{which}][z] + s.row_offset;\n}}"
+                f"  return ({plane})s.rings[{which}][z] + s.row_offset;\n}}"
             )
             start += count
-        lines.append(
-            "OG_INLINE Plane plane_of(const Slab& s, int64_t field, int64_t level, int64_t z) {"
-        )
-        for number, name in enumerate(self.names.values()):
-            lines.append(f"  if (field == {number}) return {name}_plane(s, level, z);")
+        by_number = self.plane_of(self.real) if self.updated == (self.real,) else ""
+        return "\n".join([*lines, by_number])
+
+    @property
+    def updated(self) -> tuple[str, ...]:
+        """The types of cells that are updated."""
+        cells = (self.stored(field.name) for field in self.stencil.evolving)
+        return tuple(dict.fromkeys(cells))
+
+    def pointer(self, field: str) -> str:
+        """The type of a plane of a field."""
+        return f"{self.stored(field)}*" if field in self.apart else "Plane"
+
+    def plane_of(self, cell: str) -> str:
+        """Access by number to the fields that are kept in cells of a type."""
+        plane = "Plane" if cell == self.real else f"{cell}*"
+        lines = [
+            f"OG_INLINE {plane} plane_of(const Slab& s, int64_t field, int64_t level, int64_t z) {{"
+        ]
+        for number, (field, name) in enumerate(self.names.items()):
+            if self.stored(field) == cell:
+                lines.append(f"  if (field == {number}) return {name}_plane(s, level, z);")
         return "\n".join([*lines, "  return nullptr;", "}", ""])
 
     def image(self, field: str, axis: str) -> str | None:

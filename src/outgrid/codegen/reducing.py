@@ -129,7 +129,8 @@ class Reductions(Faces):
         yield "  for (int64_t z = z0; z < z1; ++z) {"
         for (field, version, plane), name in inputs.items():
             place = f"now + ({version}), {self.plane(field, plane)}"
-            yield f"  const {self.real}* const {name} = {self.names[field]}_plane(s, {place});"
+            read = f"{self.names[field]}_plane(s, {place})"
+            yield f"  const {self.stored(field)}* const {name} = {read};"
         for node in self._used_uniforms(work):
             name = self.uniform[node]
             yield f"  const {self._vector(node)} {name}v = all(u.{name});"

@@ -6,7 +6,28 @@ follow those that they read, in any order that respects this.
 
 from __future__ import annotations
 
-SLAB = r"""
+KEEP = r"""
+// Cells outside the interior keep their value: copied from level to level like an update.
+OG_INLINE void keep(REAL* to, const REAL* from, int64_t stride, const Tile& c) {
+  for (int64_t y = c.y0; y < c.y1; ++y) {
+    std::memcpy(to + y * stride + c.x0, from + y * stride + c.x0, (c.x1 - c.x0) * sizeof(REAL));
+  }
+}
+"""
+
+FETCH = r"""
+// Fetches the lines by which an edge of columns moves from level to level, `Far` cells beyond it.
+template <int Side, int64_t Far>
+OG_INLINE void fetch(const REAL* edge) {
+  constexpr int64_t line = 64 / sizeof(REAL), beyond = (Far + line - 1) / line * line;
+  for (int64_t n = 0; n < kSlope; n += line) {
+    __builtin_prefetch(edge + n + (Side < 0 ? -beyond : beyond - kSlope));
+  }
+}
+"""
+
+SLAB = (
+    r"""
 namespace {
 
 // Indices [first, end) of an axis, by steps.
@@ -63,26 +84,14 @@ struct Slab {
 struct Tile {
   int64_t y0, y1, x0, x1;
 };
-
-// Cells outside the interior keep their value: copied from level to level like an update.
-OG_INLINE void keep(REAL* to, const REAL* from, int64_t stride, const Tile& c) {
-  for (int64_t y = c.y0; y < c.y1; ++y) {
-    std::memcpy(to + y * stride + c.x0, from + y * stride + c.x0, (c.x1 - c.x0) * sizeof(REAL));
-  }
-}
-
+"""
+    + KEEP
+    + r"""
 OG_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 OG_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-
-// Fetches the lines by which an edge of columns moves from level to level, `Far` cells beyond it.
-template <int Side, int64_t Far>
-OG_INLINE void fetch(const REAL* edge) {
-  constexpr int64_t line = 64 / sizeof(REAL), beyond = (Far + line - 1) / line * line;
-  for (int64_t n = 0; n < kSlope; n += line) {
-    __builtin_prefetch(edge + n + (Side < 0 ? -beyond : beyond - kSlope));
-  }
-}
-
+"""
+    + FETCH
+    + r"""
 // How many planes behind the front a stage of level t works.
 OG_INLINE int64_t behind(const Slab& s, int64_t t, int stage) {
   return kShift[s.downward][stage] + s.skew * t;
@@ -106,8 +115,9 @@ OG_INLINE int64_t end_row(const Slab& s, int64_t t, int stage) {
   return least(s.rows, s.row_high + s.row_fall * t + s.row_shifts[kStages + stage]);
 }
 """
+)
 
-LOOPS = r"""
+VISITS = r"""
 // The plane z of [z0, z1), or of those planes a period later.
 OG_INLINE int64_t turned(const Slab& s, int64_t z, int64_t z1) {
   return z + s.period < z1 ? z + s.period : z;
@@ -261,8 +271,9 @@ void snapshots(const Slab& s, int64_t t, int stage, int64_t z0, int64_t z1, cons
       }
     }
   }
-}
+}"""
 
+LOOPS = r"""
 // A stage of level t on planes [z0, z1) of a tile. In two dimensions there are very many calls, and
 // a tile that was passed by value would cost each a good part of its time.
 void level(const Slab& s, const Uniform* u, int64_t t, int stage, int64_t z0, int64_t z1,

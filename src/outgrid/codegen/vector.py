@@ -7,7 +7,30 @@ to the bit, and the square root.
 
 from __future__ import annotations
 
-PRELUDE = r"""
+NEAR = r"""
+// Vectors of a block, K cells from p. Where all loads straddle two lines, some vectors are cut out
+// of aligned ones instead.
+template <int Near>
+OG_INLINE void keep_near(V (&near)[Near], const REAL* p) {
+  for (int n = 0; n < Near; ++n) near[n] = load(p + n * kLanes);
+}
+template <int K, int N, int Near>
+OG_INLINE void read(V (&v)[N], const REAL* p, const V (&near)[Near]) {
+  constexpr bool straddles = sizeof(V) == 64 && K % kLanes != 0 && K > -kLanes && K < kLanes;
+  for (int n = 0; n < N; ++n) {
+    const int at = n - (K < 0);
+    if (N > 1 && straddles && at >= 0 && at + 1 < Near) {
+      constexpr int rest = (K % kLanes + kLanes) % kLanes;
+      v[n] = cut<rest>(near[at], near[at + 1], std::make_integer_sequence<int, kLanes>{});
+    } else {
+      v[n] = load(p + n * kLanes + K);
+    }
+  }
+}
+"""
+
+PRELUDE = (
+    r"""
 #include <cerrno>
 #include <cmath>
 #include <cstdint>
@@ -141,27 +164,9 @@ OG_INLINE V shifted(const V* at) {
     return cut<rest>(at[first], at[first + 1], std::make_integer_sequence<int, n>{});
   }
 }
-
-// Vectors of a block, K cells from p. Where all loads straddle two lines, some vectors are cut out
-// of aligned ones instead.
-template <int Near>
-OG_INLINE void keep_near(V (&near)[Near], const REAL* p) {
-  for (int n = 0; n < Near; ++n) near[n] = load(p + n * kLanes);
-}
-template <int K, int N, int Near>
-OG_INLINE void read(V (&v)[N], const REAL* p, const V (&near)[Near]) {
-  constexpr bool straddles = sizeof(V) == 64 && K % kLanes != 0 && K > -kLanes && K < kLanes;
-  for (int n = 0; n < N; ++n) {
-    const int at = n - (K < 0);
-    if (N > 1 && straddles && at >= 0 && at + 1 < Near) {
-      constexpr int rest = (K % kLanes + kLanes) % kLanes;
-      v[n] = cut<rest>(near[at], near[at + 1], std::make_integer_sequence<int, kLanes>{});
-    } else {
-      v[n] = load(p + n * kLanes + K);
-    }
-  }
-}
-
+"""
+    + NEAR
+    + r"""
 // Lanes x, x + 1, ... of a row that lie in [first, last).
 template <int... I>
 OG_INLINE M lanes(std::integer_sequence<int, I...>) { return M{I...}; }
@@ -175,6 +180,7 @@ OG_INLINE M within(int64_t x, int64_t first, int64_t last) {
 
 }  // namespace
 """
+)
 
 SPELLING = {
     "add": "({0} + {1})",
@@ -200,6 +206,33 @@ SPELLING = {
     "or": "({0} | {1})",
     "not": "negated({0})",
     "where": "choose({0}, {1}, {2})",
+}
+
+# Per type of a field that is not the one computed in: its vectors, which turn into those computed
+# with as they are loaded, and back as they are stored. Short whole numbers go through those of 32
+# bits, for which processors have instructions.
+CONVERTED = r"""
+typedef STORED Cells_STORED __attribute__((vector_size(kLanes * sizeof(STORED))));
+typedef STORED Loose_STORED
+    __attribute__((vector_size(kLanes * sizeof(STORED)), aligned(sizeof(STORED)), may_alias));
+typedef WHOLE Wide_STORED __attribute__((vector_size(kLanes * sizeof(WHOLE))));
+OG_INLINE V load(const STORED* p) {
+  const Cells_STORED v = *reinterpret_cast<const Loose_STORED*>(p);
+  return __builtin_convertvector(__builtin_convertvector(v, Wide_STORED), V);
+}
+OG_INLINE void store(STORED* p, V v) {
+  *reinterpret_cast<Loose_STORED*>(p) = __builtin_convertvector(v, Cells_STORED);
+}
+"""
+
+CELLS = {
+    "float32": "float",
+    "float64": "double",
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+    "int16": "int16_t",
+    "uint16": "uint16_t",
+    "int32": "int32_t",
 }
 
 # Per dtype: the type of a cell, the integer of the same size, and how names of instructions end

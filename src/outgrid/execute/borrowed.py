@@ -139,6 +139,8 @@ def _comm() -> ModuleType:
 
 def _needed_bytes(chosen: Plan) -> int:
     """Bytes of both states of every evolving level, of coefficients and of seams."""
-    fields = 2 * len(chosen.departures) + sum(level.constant for level in chosen.arrivals)
-    seams = sum(math.prod(shape) for shape in chosen.seams.values())
-    return fields * chosen.planes * chosen.plane_bytes + seams * np.dtype(chosen.dtype).itemsize
+    seams = (
+        math.prod(shape) * np.dtype(chosen.dtype_of(field)).itemsize
+        for (field, *_), shape in chosen.seams.items()
+    )
+    return chosen.working_bytes + sum(seams)

@@ -189,7 +189,9 @@ def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> 
     cut = (planes, *shape)
     for each in stencil.profiles:
         values[each.name] = np.resize(problem.profile_values(each.name), cut[each.axis])
-    return Problem(stencil, cut, problem.dtype, 1, values, problem.boundary, zeros)
+    return Problem(
+        stencil, cut, problem.dtype, 1, values, problem.boundary, zeros, dtypes=problem.dtypes
+    )
 
 
 def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -> Plan:

@@ -71,10 +71,12 @@ def count(plan: Plan) -> Count:
         match instruction:
             case Get():
                 total.gets += 1
-                total.read_bytes += instruction.count * plan.layout.row_bytes
+                total.read_bytes += instruction.count * plan.layout.of(instruction.field).row_bytes
             case Put():
                 total.puts += 1
-                total.written_bytes += instruction.count * plan.layout.row_bytes
+                total.written_bytes += (
+                    instruction.count * plan.layout.of(instruction.field).row_bytes
+                )
             case Advance():
                 total.advances += 1
                 total.row_updates += row_updates(plan, instruction)
@@ -83,10 +85,14 @@ def count(plan: Plan) -> Count:
             case Mark():
                 pass
             case Send():
-                total.sent_bytes += instruction.count * plan.layout.row_bytes
+                total.sent_bytes += instruction.count * plan.layout.of(instruction.field).row_bytes
             case Receive():
-                total.received_bytes += instruction.count * plan.layout.row_bytes
-                total.written_bytes += instruction.count * plan.layout.row_bytes
+                total.received_bytes += (
+                    instruction.count * plan.layout.of(instruction.field).row_bytes
+                )
+                total.written_bytes += (
+                    instruction.count * plan.layout.of(instruction.field).row_bytes
+                )
     return total
 
 
@@ -416,7 +422,7 @@ class _Check:
                 raise ExecutionError(f"{put} finds {self._name(int(held[0]))} for plane {plane}")
 
     def _end(self, move: Move, begun: list[Tags]) -> None:
-        moved = move.count * self.plan.layout.row_bytes
+        moved = move.count * self.plan.layout.of(move.field).row_bytes
         if isinstance(move, Send):
             if any((a != b).any() for a, b in zip(self._held(move), begun, strict=True)):
                 raise ExecutionError(f"planes were updated during {move}")

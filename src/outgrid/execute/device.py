@@ -19,7 +19,6 @@ from outgrid.execute.profiles import NO_PROFILES, Profiles
 from outgrid.execute.watch import NOWHERE, Watch
 from outgrid.execute.window import Rings, ring_bytes
 from outgrid.native import Buffer
-from outgrid.plan.layout import ITEM_BYTES
 from outgrid.plan.model import Plan, Ring
 from outgrid.plan.program import Advance, levels
 from outgrid.plan.trip import Trip
@@ -240,7 +239,7 @@ class Launches:
 
     def advance(self, plan: Plan, window: DeviceWindow, instruction: Advance) -> None:
         """Launch one advance: each stage over the whole slab before the next."""
-        stride = plan.layout.row_stride_bytes // ITEM_BYTES[plan.dtype]
+        stride = plan.columns
         fronts = {part.trip: part.first for part in instruction.parts}
         slab_of = slab_type(len(plan.rings))
         for trip, step, stage, planes, rows in levels(plan, instruction):

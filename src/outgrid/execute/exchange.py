@@ -44,8 +44,9 @@ class Exchange:
         self.sent_bytes = self.received_bytes = 0
         others = plan.subgrid.exchanged(plan.depth) if plan.subgrid is not None else ()
         for other in others:
-            nbytes = plan.slab_planes * len(other.received.rows) * plan.layout.row_bytes
-            for each in plan.departures if nbytes else ():
+            rows = plan.slab_planes * len(other.received.rows)
+            for each in plan.departures if rows else ():
+                nbytes = rows * plan.layout.of(each.field).row_bytes
                 self._free[other.peer, each.field, each.level] = deque(
                     Buffer(nbytes) for _ in range(RECEIVE_BUFFERS)
                 )
@@ -71,16 +72,16 @@ class Exchange:
         """Start the messages whose gates are open and, to receive, that have a buffer."""
         while self._sends and marks.open(self._sends[0].gate):
             send = self._sends.popleft()
-            stride = self._plan.layout.row_stride_bytes
+            stride = self._plan.layout.of(send.field).row_stride_bytes
             self._post(send, self._addresses(send), stride)
         for key, queue in self._receives.items():
             while queue and self._free[key] and marks.open(queue[0].gate):
                 receive = queue.popleft()
                 self._filled[receive] = self._free[key].popleft()
-                into = self._planes(receive).addresses
-                if opposes(self._plan, receive.peer):
-                    into = into[::-1]
-                self._post(receive, into, self._plan.layout.row_bytes)
+                planes = self._planes(receive)
+                reverse = opposes(self._plan, receive.peer)
+                into = planes.addresses[::-1] if reverse else planes.addresses
+                self._post(receive, into, planes.row_stride_bytes)
 
     def ended(self) -> Iterator[Send | Receive]:
         """What has been sent, or has come and is to be written from ``source``."""
@@ -92,7 +93,7 @@ class Exchange:
             self._left[move] -= 1
             if not self._left[move]:
                 del self._left[move]
-                nbytes = move.count * self._plan.layout.row_bytes
+                nbytes = move.count * self._plan.layout.of(move.field).row_bytes
                 if isinstance(move, Send):
                     self.sent_bytes += nbytes
                 else:
@@ -123,14 +124,14 @@ class Exchange:
                 buffer.release()
 
     def _planes(self, receive: Receive) -> Planes:
-        layout = self._plan.layout
-        steps = len(receive.rows) * layout.row_bytes * np.arange(receive.last - receive.first)
-        return Planes(self._filled[receive].address + steps.astype(np.int64), layout.row_bytes)
+        row_bytes = self._plan.layout.of(receive.field).row_bytes
+        steps = len(receive.rows) * row_bytes * np.arange(receive.last - receive.first)
+        return Planes(self._filled[receive].address + steps.astype(np.int64), row_bytes)
 
     def _post(self, move: Send | Receive, addresses: np.ndarray, stride: int) -> None:
         act = self._comm.send if isinstance(move, Send) else self._comm.receive
         channel = self._numbers[move.field, move.level]
-        row_bytes = self._plan.layout.row_bytes
+        row_bytes = self._plan.layout.of(move.field).row_bytes
         self._left[move] = len(addresses)
         for address in addresses.tolist():
             rows = Rows(address, len(move.rows), row_bytes, stride)

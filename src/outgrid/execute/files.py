@@ -98,9 +98,9 @@ class Files:
         """Files for the seams of strips, and of planes that come round again."""
         found: dict[SeamKey, Store] = {}
         for key, shape in self.plan.seams.items():
-            path, dtype = self.folder.seam(*key), self.plan.dtype
+            path, dtype = self.folder.seam(*key), self.plan.dtype_of(key[0])
             if self._is_begun(key):
-                store = self._open(path, shape)
+                store = self._open(path, key[0], shape)
             elif self.remote is not None:
                 store = self.remote.create_seam(path, shape, dtype, self.transfers)
             else:
@@ -148,16 +148,15 @@ class Files:
         self.fallbacks.append(what)
 
     def _make_results(self) -> None:
-        shape, dtype = self.shape, self.plan.dtype
         for level in self.plan.arrivals:
             if not level.constant:
-                path = self.folder.path(level, 0)
-                store = DirectStore.create(path, shape, dtype, self.transfers, sums=True)
+                path, dtype = self.folder.path(level, 0), self.plan.dtype_of(level.field)
+                store = DirectStore.create(path, self.shape, dtype, self.transfers, sums=True)
                 self._opened.append(store)
                 self.leaving[level.field, level.level] = store
 
-    def _create(self, path: Path) -> Store:
-        shape, dtype = self.shape, self.plan.dtype
+    def _create(self, path: Path, field: str) -> Store:
+        shape, dtype = self.shape, self.plan.dtype_of(field)
         parts = self.folder.parts(path)
         if parts is not None:
             return SpreadStore.make(path, shape, dtype, self.transfers, parts, sums=True)
@@ -166,8 +165,8 @@ class Files:
             return self.remote.create(path, shape, dtype, self.transfers)
         return create_store(tier, path, shape, dtype, self.transfers, self.habits, sums=True)
 
-    def _open(self, path: Path, shape: tuple[int, ...] | None = None) -> Store:
-        shape = shape or self.shape
+    def _open(self, path: Path, field: str, shape: tuple[int, ...] | None = None) -> Store:
+        shape, dtype = shape or self.shape, self.plan.dtype_of(field)
         if self.remote is not None:
             return self.remote.open(path, self.transfers)
         parts = self.folder.parts(path)
@@ -176,22 +175,22 @@ class Files:
             if parts is None
             else SpreadStore.reopen(path, self.transfers, parts, "rw", sums=True)
         )
-        if (store.shape, store.dtype) != (shape, np.dtype(self.plan.dtype)):
+        if (store.shape, store.dtype) != (shape, np.dtype(dtype)):
             store.close()
             raise StoreError(
                 f"a working file holds {store.dtype} of shape {store.shape}, the run needs "
-                f"{self.plan.dtype} of shape {shape}",
+                f"{dtype} of shape {shape}",
                 path=path,
             )
         return store
 
-    def _stores(self, opener: Callable[[Path], Store], parity: int) -> dict[StoreKey, Store]:
+    def _stores(self, opener: Callable[[Path, str], Store], parity: int) -> dict[StoreKey, Store]:
         found: dict[StoreKey, Store] = {}
         for level in self.plan.arrivals:
             for state in (0, 1):
                 if level.constant and state:
                     continue
-                store = opener(self.folder.working(level, (state + parity) % 2))
+                store = opener(self.folder.working(level, (state + parity) % 2), level.field)
                 self._opened.append(store)
                 found[level.field, level.level, state] = store
         files = [store for store in self._opened if isinstance(store, DirectStore)]

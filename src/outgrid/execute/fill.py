@@ -87,7 +87,7 @@ def _blocks(problem: Problem, held: Box) -> Iterator[Box]:
 
     Some planes, or some rows of one; in 2-D a plane has one row.
     """
-    row_bytes = problem.shape[-1] * problem.item_bytes
+    row_bytes = problem.shape[-1] * problem.item_bytes  # of the largest field
     per_block = CHUNK_BYTES // (len(held.rows) * row_bytes)
     planes, rows = held.planes, held.rows
     whole = problem.ndim == 2 or len(rows) == problem.shape[1]
@@ -115,7 +115,7 @@ def _fill_level(
     seen: Seen | None,
 ) -> None:
     name, problem, held = initial_name(arrival), wanted.problem, wanted.held
-    source = wanted.source(name)
+    source, dtype = wanted.source(name), problem.dtype_of(arrival.field)
     stored_bytes = read_header(source).dtype.itemsize if isinstance(source, Path) else 0
     columns = problem.shape[-1]
     largest = max(len(block.planes) * len(block.rows) for block in _blocks(problem, held))
@@ -125,11 +125,11 @@ def _fill_level(
     odd = 0
     turn = 0
     for block, values, layer in zip(
-        _blocks(problem, held), _values(wanted, name), _layers(wanted, arrival), strict=True
+        _blocks(problem, held), _values(wanted, arrival), _layers(wanted, arrival), strict=True
     ):
         shape = (len(block.planes), len(block.rows), columns)
         _wait_for(tickets[turn], transfers, ended)
-        cells = as_array(buffers[turn], problem.dtype, count=math.prod(shape)).reshape(shape)
+        cells = as_array(buffers[turn], dtype, count=math.prod(shape)).reshape(shape)
         cells[...] = values
         _fix_layers(cells, block, problem, arrival, layer)
         odd += int(cells.size - np.count_nonzero(np.isfinite(cells)))
@@ -167,13 +167,16 @@ def _wait_for(ticket: int, transfers: Transfers, ended: set[int]) -> None:
     ended.discard(ticket)
 
 
-def _values(wanted: _Values, name: str) -> Iterator[NDArray[np.generic]]:
-    """The initial values of each block, of shape (planes, rows, x)."""
-    problem, source = wanted.problem, wanted.source(name)
+def _values(
+    wanted: _Values, arrival: Arrival, name: str | None = None
+) -> Iterator[NDArray[np.generic]]:
+    """The initial values of each block, of shape (planes, rows, x), of what has that ``name``."""
+    problem, name = wanted.problem, name or initial_name(arrival)
+    source, dtype = wanted.source(name), problem.dtype_of(arrival.field)
     blocks = _blocks(problem, wanted.held)
     if isinstance(source, Path):
         parts = ((block.planes, block.rows) for block in blocks)
-        yield from stream_npy(source, problem.dtype, parts, shape=problem.shape)
+        yield from stream_npy(source, dtype, parts, shape=problem.shape)
         return
     for block in blocks:
         planes, rows = block.planes, block.rows
@@ -186,10 +189,10 @@ def _values(wanted: _Values, name: str) -> Iterator[NDArray[np.generic]]:
             case Joined():
                 yield source.read(planes, rows).reshape(shape)
             case InitialExpression():
-                cells = evaluate(source, planes, problem.shape, problem.dtype, rows)
+                cells = evaluate(source, planes, problem.shape, dtype, rows)
                 yield cells.reshape(shape)
             case float():
-                yield np.full(shape, source, dtype=problem.dtype)
+                yield np.full(shape, source, dtype=dtype)
             case _:
                 raise DefinitionError(
                     f"the initial values of {name!r} were an array in memory, of which only a "
@@ -204,7 +207,7 @@ def _layers(wanted: _Values, arrival: Arrival) -> Iterator[NDArray[np.generic] |
     """
     name = initial_name(arrival)
     if arrival.level < 0 and wanted.source(name) is not wanted.source(arrival.field):
-        yield from _values(wanted, arrival.field)
+        yield from _values(wanted, arrival, arrival.field)
         return
     for _ in _blocks(wanted.problem, wanted.held):
         yield None

@@ -21,7 +21,6 @@ from outgrid.execute.snapshots import Snapshots
 from outgrid.execute.watch import NOWHERE, Watch
 from outgrid.execute.window import Window
 from outgrid.native import Buffer
-from outgrid.plan.layout import ITEM_BYTES
 from outgrid.plan.model import Plan, Ring
 from outgrid.plan.program import Advance
 from outgrid.plan.trip import Span, Trip
@@ -141,7 +140,7 @@ class Kernel:
 
     def advance(self, plan: Plan, window: Window, instruction: Advance) -> None:
         """Carry out one advance, all of its parts in order. Releases the interpreter lock."""
-        stride = plan.layout.row_stride_bytes // ITEM_BYTES[plan.dtype]
+        stride = plan.columns
         for part in instruction.parts:
             trip = part.trip
             done = sum(plan.depths[: trip.sweep])
@@ -263,7 +262,7 @@ class Kernel:
             planes=plan.planes,
             rows=plan.layout.rows,
             columns=plan.shape[-1],
-            row_stride=plan.layout.row_stride_bytes // ITEM_BYTES[plan.dtype],
+            row_stride=plan.columns,
             first=planes.start,
             last=planes.stop,
             depth=steps,

@@ -31,7 +31,7 @@ class Points:
         injected: list[tuple[int, ...]] = []
         amounts: list[NDArray[np.float64]] = []
         for source in problem.sources:
-            cells, values = source.amounts(problem.steps, problem.dtype)
+            cells, values = source.amounts(problem.steps, problem.dtype_of(source.field))
             injected += [_row(problem, source.field, cell) for cell in cells]
             amounts.append(values)
         found = [corners(receiver.position) for receiver in problem.receivers]

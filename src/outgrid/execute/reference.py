@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
-from outgrid.execute.rounding import bounded
+from outgrid.execute.rounding import bounded, stored
 from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import EVEN, STORED
+from outgrid.stencil.dtypes import casting
 from outgrid.stencil.expression import Access, Constant, Leaf, Parameter, Profile
 from outgrid.stencil.initial import InitialExpression, evaluate
 from outgrid.stencil.model import Stage
@@ -30,7 +31,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def initial_arrays(problem: Problem) -> Arrays:
-    """What `problem.initial` gives, as new arrays of the problem's shape and dtype, by name.
+    """What `problem.initial` gives, as new arrays of the problem's shape, each of its field's type.
 
     Formulas are evaluated and files read whole. Raises UsageError where a file does not fit, or
     an array is known by its digest only.
@@ -45,9 +46,10 @@ def run_reference(
 ) -> Arrays:
     """The fields after all steps: by name, with "u.previous" for fields of second order in time.
 
-    `initial` has one array of the problem's shape and dtype per name in `problem.initial`; without
+    `initial` has one array of the problem's shape per name in `problem.initial`; without
     it the problem's own are taken. They are not changed. Constants and parameters are rounded to
-    the dtype, expressions evaluated in it as they are written, without fused multiply-add.
+    the dtype, expressions evaluated in it as they are written, without fused multiply-add. Fields
+    of another type are converted to it as they are read, and results to that as they are stored.
     Overflow and NaN travel silently. `seen` looks at the state after every step. Raises UsageError
     if an array does not fit the problem.
     """
@@ -57,7 +59,7 @@ def run_reference(
             leaf = _values(problem, state, step)
             with np.errstate(all="ignore"):
                 new = {each.field: ex.evaluate(each.expression, leaf) for each in stage.assignments}
-            _replace(problem, state, new)
+                _replace(problem, state, new)
             _inject(problem, state, stage, step)
         if seen is not None:
             seen(state)
@@ -79,7 +81,9 @@ def reference_with_bound(
         for stage in problem.stencil.stages:
             leaf = _values_and_bounds(problem, state, bounds, step)
             new = {
-                each.field: bounded(each.expression, problem.dtype, leaf)
+                each.field: stored(
+                    *bounded(each.expression, problem.dtype, leaf), problem.dtype_of(each.field)
+                )
                 for each in stage.assignments
             }
             _replace(problem, state, {name: value for name, (value, _) in new.items()})
@@ -102,7 +106,7 @@ def _values(problem: Problem, state: Arrays, step: int) -> Callable[[Leaf], Any]
                 values = problem.profile_values(name)[inside.start : inside.stop]
                 return values.reshape(-1, *(1,) * (problem.ndim - 1 - axis))
             case Access():
-                return _read(problem, state, node)
+                return _read(problem, state, node).astype(problem.dtype)
 
     return leaf
 
@@ -176,12 +180,13 @@ def _inject(
 ) -> None:
     """Add the sources of the fields that a stage has updated, each sum rounded once."""
     updated = {each.field for each in stage.assignments}
-    unit = float(np.finfo(problem.dtype).eps) / 2
     for source in problem.sources:
         if source.field in updated:
-            cells, amounts = source.amounts(problem.steps, problem.dtype)
+            dtype = problem.dtype_of(source.field)
+            unit = float(np.finfo(dtype).eps) / 2
+            cells, amounts = source.amounts(problem.steps, dtype)
             for cell, amount in zip(cells, amounts[step], strict=True):
-                state[source.field][cell] += amount.astype(problem.dtype)
+                state[source.field][cell] += amount.astype(dtype)
                 if bounds is not None:
                     size = abs(float(state[source.field][cell])) + 2 * bounds[source.field][cell]
                     bounds[source.field][cell] += 2 * unit * size
@@ -230,22 +235,24 @@ def _is_fixed(problem: Problem, field: str, axis: int, side: str) -> bool:
 
 
 def _check_fit(problem: Problem, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    if shape != problem.shape or dtype != np.dtype(problem.dtype):
+    wanted = problem.dtype_of(name.removesuffix(PREVIOUS))
+    if shape != problem.shape or dtype != np.dtype(wanted):
         raise UsageError(
             f"the initial array of {name!r} is {dtype} of shape {shape}; the problem needs"
-            f" {problem.dtype} of shape {problem.shape}"
+            f" {wanted} of shape {problem.shape}"
         )
 
 
 def _initial_array(problem: Problem, name: str, value: Initial) -> NDArray[Any]:
+    dtype = problem.dtype_of(name.removesuffix(PREVIOUS))
     match value:
         case Path():
-            stored = np.load(value, allow_pickle=False)
-            if stored.shape != problem.shape:
-                _check_fit(problem, name, stored.shape, stored.dtype)
-            return stored.astype(problem.dtype, order="C", casting="same_kind")
+            given = np.load(value, allow_pickle=False)
+            if given.shape != problem.shape:
+                _check_fit(problem, name, given.shape, given.dtype)
+            return given.astype(dtype, order="C", casting=casting(dtype))
         case InitialExpression():
-            return evaluate(value, range(problem.shape[0]), problem.shape, problem.dtype)
+            return evaluate(value, range(problem.shape[0]), problem.shape, dtype)
         case ArrayDigest(sha256):
             raise UsageError(
                 f"the initial array of {name!r} is known only by its digest {sha256[:12]}...; give"
@@ -254,4 +261,4 @@ def _initial_array(problem: Problem, name: str, value: Initial) -> NDArray[Any]:
         case np.ndarray():
             return value.copy()
         case _:
-            return np.full(problem.shape, value, problem.dtype)
+            return np.full(problem.shape, value, dtype)

@@ -20,7 +20,7 @@ from outgrid.stencil.expression import (
     nodes,
 )
 
-__all__ = ["bounded"]
+__all__ = ["bounded", "stored"]
 
 Bound = NDArray[np.float64]
 Operand = tuple[Bound, Bound]
@@ -82,6 +82,21 @@ def bounded(
             values[node] = value
             errors[node] = np.where(np.isfinite(size) & np.isfinite(error), error, np.inf)
     return values[expression], errors[expression]
+
+
+def stored(value: Any, bound: Any, dtype: str) -> tuple[Any, Any]:
+    """A value of `bounded` and its bound as it is kept in `dtype`, which rounds once more."""
+    if np.asarray(value).dtype == dtype:
+        return value, bound
+    limits = np.finfo(dtype)
+    unit, underflow = float(limits.eps) / 2, 8 * float(limits.smallest_subnormal)
+    with np.errstate(all="ignore"):
+        kept = np.asarray(value).astype(dtype)
+        largest = np.abs(np.asarray(value, np.float64)) * (1 + 2 * unit) + 2 * bound
+        error = (bound + unit * largest) * _INFLATION + underflow
+    # Where an evaluation might overflow, nothing is promised.
+    sure = np.isfinite(kept) & (largest < float(limits.max))
+    return kept, np.where(sure & np.isfinite(error), error, np.inf)
 
 
 def _same(a: Operand) -> Bound:

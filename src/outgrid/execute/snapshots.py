@@ -7,7 +7,6 @@ a sweep repeats after a crash, or a halo computes twice, writes the same bytes a
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.snapshot import snapshot_names
+from outgrid.stencil.snapshot import Snapshot, snapshot_names
 from outgrid.storage.npy import HEADER_BYTES, header_bytes, read_header
 
 SNAPSHOT_NUMBERS = 14  # of one snapshot in the table
@@ -50,16 +49,15 @@ class Snapshots:
         fields = [each.name for each in whole.stencil.fields]
         for path, snapshot in zip(found.paths, whole.snapshots, strict=True):
             try:
-                found.files.append(_opened(path, snapshot.shape(whole.shape, whole.steps), whole))
+                found.files.append(_opened(path, snapshot, whole))
             except BaseException:
                 found.close()
                 raise
             rest = snapshot.after(steps_done)
             cells = rest.cells(whole.shape)
             z, y, x = cells if whole.ndim == 3 else (cells[0], range(1), cells[1])
-            before = snapshot.taken(steps_done) * snapshot.frame_bytes(
-                whole.shape, whole.item_bytes
-            )
+            dtype = whole.dtype_of(snapshot.field)
+            before = snapshot.taken(steps_done) * snapshot.frame_bytes(whole.shape, dtype)
             number = fields.index(rest.field)
             row = [number, found.files[-1], rest.begin, rest.every, HEADER_BYTES + before]
             rows.append((*row, *(n for axis in (z, y, x) for n in _numbers(axis))))
@@ -92,8 +90,9 @@ def reserve(out: Path, whole: Problem) -> None:
     for name, snapshot in zip(snapshot_names(len(whole.snapshots)), whole.snapshots, strict=True):
         path = _partial(out / name)
         shape = snapshot.shape(whole.shape, whole.steps)
-        head = header_bytes(shape, whole.dtype)
-        nbytes = HEADER_BYTES + shape[0] * snapshot.frame_bytes(whole.shape, whole.item_bytes)
+        dtype = whole.dtype_of(snapshot.field)
+        head = header_bytes(shape, dtype)
+        nbytes = HEADER_BYTES + shape[0] * snapshot.frame_bytes(whole.shape, dtype)
         try:
             with path.open("xb") as file:
                 file.write(head)
@@ -114,10 +113,12 @@ def place(out: Path, whole: Problem) -> None:
         path, shape = _partial(out / name), snapshot.shape(whole.shape, whole.steps)
         if not path.exists():
             continue
+        dtype = whole.dtype_of(snapshot.field)
         try:
             with path.open("r+b") as file:
-                file.write(header_bytes(shape, whole.dtype))
-                file.truncate(HEADER_BYTES + math.prod(shape) * whole.item_bytes)
+                kept = snapshot.frame_bytes(whole.shape, dtype)
+                file.write(header_bytes(shape, dtype))
+                file.truncate(HEADER_BYTES + shape[0] * kept)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(path, out / name)
@@ -125,14 +126,15 @@ def place(out: Path, whole: Problem) -> None:
             raise StoreError("cannot write", path=path, errno=error.errno) from error
 
 
-def _opened(path: Path, shape: tuple[int, ...], whole: Problem) -> int:
+def _opened(path: Path, snapshot: Snapshot, whole: Problem) -> int:
     """The file of a snapshot: complete in an earlier process that was cut off, or still to be."""
     path = _partial(path) if _partial(path).exists() else path
     head = read_header(path)
-    if (head.shape, head.dtype, head.data_offset) != (shape, whole.dtype, HEADER_BYTES):
+    shape, dtype = snapshot.shape(whole.shape, whole.steps), whole.dtype_of(snapshot.field)
+    if (head.shape, head.dtype, head.data_offset) != (shape, dtype, HEADER_BYTES):
         raise StoreError(
             f"it holds {head.dtype} of shape {head.shape}, the snapshots of the run are "
-            f"{whole.dtype} of shape {shape}",
+            f"{dtype} of shape {shape}",
             path=path,
         )
     try:

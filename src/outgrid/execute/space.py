@@ -10,7 +10,7 @@ from outgrid.execute.state import RunFolder
 from outgrid.machine import anonymous_bytes
 from outgrid.plan.model import Plan
 from outgrid.storage.npy import HEADER_BYTES
-from outgrid.storage.sums import SUMS_SUFFIX
+from outgrid.storage.sums import sums_path
 from outgrid.units import format_bytes
 
 
@@ -20,12 +20,12 @@ def check_space(chosen: Plan, folder: RunFolder) -> None:
     files = 2 * len(chosen.departures) + sum(level.constant for level in chosen.arrivals)
     wanted = [(folder.scratch, chosen.disk_bytes + files * _sums_bytes(chosen))]
     if folder.spread is not None:
-        results = len(chosen.departures) * _bytes_at_end(chosen)
+        results = _bytes_at_end(chosen)
         wanted = [(folder.scratch, results + files * _sums_bytes(chosen))]
         if not folder.spread.on_devices:
-            wanted += folder.spread.needed_bytes(chosen.planes * chosen.plane_bytes).items()
+            wanted += folder.spread.needed_bytes(_largest_bytes(chosen)).items()
     if _device(folder.out) != _device(folder.scratch):
-        wanted.append((folder.out, len(chosen.departures) * _bytes_at_end(chosen)))
+        wanted.append((folder.out, _bytes_at_end(chosen)))
     wanted.append((folder.out, chosen.snapshot_bytes))
     on_device: dict[int, list[tuple[Path, int]]] = {}
     for path, nbytes in wanted:
@@ -51,10 +51,9 @@ def _check_swap(chosen: Plan) -> None:
     """Raise InfeasiblePlan if what is to be swapped out has no place to go."""
     if chosen.tier != "swap":
         return
-    fields = 2 * len(chosen.departures) + sum(level.constant for level in chosen.arrivals)
     grid = chosen.window_bytes
     if not chosen.resident:
-        grid += fields * chosen.planes * chosen.plane_bytes
+        grid += chosen.working_bytes
     needed = grid + chosen.transfer_bytes + chosen.fixed_bytes
     memory, swap = anonymous_bytes()
     if needed > memory + swap:
@@ -73,23 +72,31 @@ def reserve_results(chosen: Plan, folder: RunFolder) -> None:
     """
     if _device(folder.out) == _device(folder.scratch):
         return
-    for name in folder.result_names(chosen.arrivals):
-        field = not name.endswith(SUMS_SUFFIX)
-        nbytes = _result_bytes(chosen) if field else _sums_bytes(chosen)
-        path = folder.out / f"{name}.new"
-        try:
-            with path.open("xb") as file:
-                os.posix_fallocate(file.fileno(), 0, nbytes)
-        except OSError as error:
-            raise StoreError(
-                f"cannot reserve {format_bytes(nbytes)} for a result",
-                path=path,
-                errno=error.errno,
-            ) from error
+    for level in (each for each in chosen.arrivals if not each.constant):
+        result = folder.result(level)
+        for place, nbytes in (
+            (result, _result_bytes(chosen, level.field)),
+            (sums_path(result), _sums_bytes(chosen)),
+        ):
+            path = place.with_name(f"{place.name}.new")
+            try:
+                with path.open("xb") as file:
+                    os.posix_fallocate(file.fileno(), 0, nbytes)
+            except OSError as error:
+                raise StoreError(
+                    f"cannot reserve {format_bytes(nbytes)} for a result",
+                    path=path,
+                    errno=error.errno,
+                ) from error
 
 
-def _result_bytes(chosen: Plan) -> int:
-    return HEADER_BYTES + len(chosen.stored) * chosen.plane_bytes
+def _result_bytes(chosen: Plan, field: str) -> int:
+    return HEADER_BYTES + len(chosen.stored) * chosen.plane_bytes(field)
+
+
+def _largest_bytes(chosen: Plan) -> int:
+    """Bytes of the largest field: places set as much aside for each."""
+    return chosen.planes * max(chosen.plane_bytes(each.field) for each in chosen.arrivals)
 
 
 def _sums_bytes(chosen: Plan) -> int:
@@ -97,7 +104,8 @@ def _sums_bytes(chosen: Plan) -> int:
 
 
 def _bytes_at_end(chosen: Plan) -> int:
-    return _result_bytes(chosen) + _sums_bytes(chosen)
+    results = (_result_bytes(chosen, each.field) for each in chosen.departures)
+    return sum(results) + len(chosen.departures) * _sums_bytes(chosen)
 
 
 def _existing(path: Path) -> Path:

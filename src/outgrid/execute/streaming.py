@@ -366,7 +366,9 @@ class _Run(Generic[W]):
         if isinstance(move, Receive):
             memory = self.exchange.source(move)
         else:
-            memory = Planes(self.window.addresses(move), self.plan.layout.row_stride_bytes)
+            memory = Planes(
+                self.window.addresses(move), self.plan.layout.of(move.field).row_stride_bytes
+            )
         act = store.get if isinstance(move, Get) else store.put
         where = place_planes(self.plan, move), place_rows(self.plan, move)
         if where[0].step < 0:
@@ -409,7 +411,7 @@ class _Run(Generic[W]):
                 self._settle_move(completion, move, store)
 
     def _settle_move(self, completion: Completion, move: Move, store: Store) -> None:
-        moved = move.count * self.plan.layout.row_bytes
+        moved = move.count * self.plan.layout.of(move.field).row_bytes
         if isinstance(move, Get):
             _check(completion, store, _words(move))
             self.tally.read_bytes += moved

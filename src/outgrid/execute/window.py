@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.native import Buffer, as_array
-from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
+from outgrid.plan.layout import GUARD_BYTES
 from outgrid.plan.model import Plan, Ring
 from outgrid.plan.program import Move
 from outgrid.plan.trip import Trip
@@ -23,7 +23,7 @@ def touch_alone(buffer: Buffer) -> None:
 
 def ring_bytes(plan: Plan, ring: Ring) -> int:
     """Memory that a ring takes."""
-    return ring.planes * plan.layout.pitch_bytes + 2 * GUARD_BYTES
+    return ring.planes * plan.layout.of(ring.field).pitch_bytes + 2 * GUARD_BYTES
 
 
 class Rings:
@@ -43,7 +43,7 @@ class Rings:
         self._lying: dict[tuple[str, int], int] = {}
         for ring, address in zip(plan.rings, addresses, strict=True):
             slots = np.arange(2 * ring.planes, dtype=np.int64) % ring.planes
-            table = address + GUARD_BYTES + slots * plan.layout.pitch_bytes
+            table = address + GUARD_BYTES + slots * plan.layout.of(ring.field).pitch_bytes
             self._tables[ring.field, ring.index] = table
             # By planes of the grid, as updates count them, the other way round if those fall.
             seen = self._seen[ring.field, ring.index] = (
@@ -57,7 +57,7 @@ class Rings:
         ring = self._rings[move.field, move.ring]
         slot = (self._plan.slot_origin(move.trip) + move.first) % ring.planes
         row = move.rows.start - self._plan.row_origin(move.trip)
-        offset_bytes = row * self._plan.layout.row_stride_bytes
+        offset_bytes = row * self._plan.layout.of(move.field).row_stride_bytes
         table = self._tables[move.field, move.ring]
         return table[slot : slot + move.last - move.first] + offset_bytes
 
@@ -118,17 +118,16 @@ class Window(Rings):
 
     def _rows(self, ring: Ring, address: int, rows: int) -> np.ndarray:
         buffer = self._buffers[self._plan.rings.index(ring)]
-        columns = self._plan.layout.row_stride_bytes // ITEM_BYTES[self._plan.dtype]
-        cells = as_array(
-            buffer, self._plan.dtype, offset_bytes=address - buffer.address, count=rows * columns
-        )
+        columns, dtype = self._plan.columns, self._plan.dtype_of(ring.field)
+        cells = as_array(buffer, dtype, offset_bytes=address - buffer.address, count=rows * columns)
         return cells.reshape(rows, columns)[:, : self._plan.shape[-1]]
 
     def fill(self, noise: np.random.Generator) -> None:
         """Set all cells to numbers in [0, 1), the same block of them again and again."""
-        block = noise.random(1 << 16).astype(self._plan.dtype)
-        for buffer in self._buffers:
-            cells = as_array(buffer, self._plan.dtype)
+        numbers = noise.random(1 << 16)
+        for ring, buffer in zip(self._plan.rings, self._buffers, strict=True):
+            block = numbers.astype(self._plan.dtype_of(ring.field))
+            cells = as_array(buffer, block.dtype)
             for first in range(0, cells.size, block.size):
                 part = cells[first : first + block.size]
                 part[:] = block[: part.size]

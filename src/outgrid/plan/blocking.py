@@ -11,7 +11,7 @@ from outgrid.plan.blocks import Blocks, paper_block
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.commits import Begin, commit_planes
 from outgrid.plan.cost import rates, transfer_seconds, updates_per_second
-from outgrid.plan.layout import describe, layout
+from outgrid.plan.layout import describe, layout, window_bytes
 from outgrid.plan.lifetime import ring_count
 from outgrid.plan.model import Layout, Plan, Prediction, Ring, Tile
 from outgrid.plan.sizing import Sizing, sweep_steps
@@ -47,14 +47,11 @@ class _Blocking:
             depths = (self.begin.depth, *sweep_steps(rest, depth, given=True))
             depth = max(depths)
         planes, found = self._held(core, depth)
-        rings = tuple(
-            Ring(field.name, index, planes, 0, 0)
-            for field in problem.stencil.fields
-            for index in range(ring_count(field, problem.stencil))
-        )
         if not self._fits(core, depth):
             raise self._refusal(core, depth)
-        return self._finish(self._blocks(core), depths, rings if depths else (), found)
+        return self._finish(
+            self._blocks(core), depths, self._rings(planes) if depths else (), found
+        )
 
     def can_go_on(self, begin: Begin) -> bool:
         """Whether blocks as they were fit, and there are so many."""
@@ -132,17 +129,21 @@ class _Blocking:
     def _needed_bytes(self, core: tuple[int, int], depth: int) -> int:
         """Memory of the whole process."""
         planes, found = self._held(core, depth)
-        return self._rings * planes * found.pitch_bytes + self._transfer(found) + self.fixed_bytes
+        window = window_bytes(self._rings(planes), found)
+        return window + self._transfer(found) + self.fixed_bytes
 
     @property
     def _reduces(self) -> bool:
         # Reductions count each cell once, so a sweep begins from its start.
         return bool(self.problem.stencil.reductions)
 
-    @property
-    def _rings(self) -> int:
+    def _rings(self, planes: int) -> tuple[Ring, ...]:
         stencil = self.problem.stencil
-        return sum(ring_count(field, stencil) for field in stencil.fields)
+        return tuple(
+            Ring(field.name, index, planes, 0, 0)
+            for field in stencil.fields
+            for index in range(ring_count(field, stencil))
+        )
 
     def _transfer(self, found: Layout) -> int:
         """Staging buffers of the I/O queue, beside the window."""
@@ -157,7 +158,7 @@ class _Blocking:
         """Planes of a ring, and their layout."""
         planes, rows = self._blocks(core).held(depth)
         # Rows of a block begin anywhere in a plane unless it has all of them.
-        return planes, layout(self.problem.shape, self.problem.dtype, rows)
+        return planes, layout(self.problem.shape, self.problem.dtype, rows, self.problem.dtypes)
 
     def _check_block(self, block: tuple[int, ...]) -> None:
         interior = self._interior
@@ -217,12 +218,11 @@ class _Blocking:
         depth = max(depths, default=0)
         tile = self._tile(depth)
         threads = options.threads or self.machine.cores
-        row_bytes = found.row_bytes
         rows = [blocks.moved_rows(each) for each in depths]
         part = self.begin.part if self.begin is not None else 0
         spared = blocks.moved_rows(depths[0], part) if part else (0, 0)
-        read = (sum(r for r, _ in rows) - spared[0]) * row_bytes * len(sizing.arrivals)
-        written = (sum(w for _, w in rows) - spared[1]) * row_bytes * len(sizing.departures)
+        read = (sum(r for r, _ in rows) - spared[0]) * sizing.arriving_bytes
+        written = (sum(w for _, w in rows) - spared[1]) * sizing.leaving_bytes
         levels = max(1, options.inner_depth or 1)
         rate = updates_per_second(
             rates(problem, self.machine, threads), levels, levels * sizing.skew.per_step, 1 << 20
@@ -265,12 +265,12 @@ class _Blocking:
             threads=threads,
             memory_bytes=options.memory_bytes,
             fixed_bytes=self.fixed_bytes,
-            window_bytes=sum(ring.planes for ring in rings) * found.pitch_bytes,
+            window_bytes=window_bytes(rings, found),
             transfer_bytes=self._transfer(found),
             disk_bytes=sizing.disk_bytes(depths, sizing.strips(depth), disk_tier(options)),
             read_bytes=read,
             written_bytes=written,
-            fill_bytes=len(sizing.arrivals) * sizing.level_bytes,
+            fill_bytes=sizing.held(depth).count * sizing.arriving_bytes,
             updates=problem.updates,
             flops=problem.updates * problem.stencil.flops,
             prediction=Prediction(
@@ -284,7 +284,7 @@ class _Blocking:
             pin=options.pin,
             tier=streaming_tier(options),
             keep=options.keep,
-            held_bytes=sum(ring.planes for ring in rings) * found.pitch_bytes,
+            held_bytes=window_bytes(rings, found),
             blocks=blocks,
             commit_planes=commit_planes(options, each, planes, seams=False) if planes else 0,
             begin=Point(part=part),

@@ -38,13 +38,13 @@ class Rates:
 def rates(problem: Problem, machine: Machine, threads: int) -> Rates:
     """Bounds for one problem: ``update_bytes`` is what one update moves if nothing is reused."""
     stencil = problem.stencil
-    item = ITEM_BYTES[problem.dtype]
-    streams = sum(field.levels for field in stencil.fields)
+    width = 8 / ITEM_BYTES[problem.dtype]
+    item = {field.name: ITEM_BYTES[problem.dtype_of(field.name)] for field in stencil.fields}
+    streams = sum(field.levels * item[field.name] for field in stencil.fields)
     # Levels read, and for each result one line fetched and one written back; the level before the
     # current one is overwritten in place, so it is fetched already.
-    fetched = sum(1 for field in stencil.evolving if field.levels == 1)
-    moved = item * (streams + fetched + len(stencil.evolving))
-    width = 8 / item
+    fetched = sum(item[field.name] for field in stencil.evolving if field.levels == 1)
+    moved = streams + fetched + sum(item[field.name] for field in stencil.evolving)
     share = min(1.0, threads / machine.cores)
     return Rates(
         cores=threads * VECTOR_FLOPS_PER_CORE * width / max(1, stencil.flops),

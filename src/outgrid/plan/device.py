@@ -58,8 +58,9 @@ def device_rate(
     Each level that is read comes once from there, each result goes there once.
     """
     stencil = problem.stencil
-    levels = sum(field.levels for field in stencil.fields) + len(stencil.evolving)
-    moved = levels * ITEM_BYTES[problem.dtype]
+    item = {field.name: ITEM_BYTES[problem.dtype_of(field.name)] for field in stencil.fields}
+    moved = sum(field.levels * item[field.name] for field in stencil.fields)
+    moved += sum(item[field.name] for field in stencil.evolving)
     launches = len(stencil.stages) * accelerator.launch_seconds / (slab * cells_per_plane)
     return 1 / (moved / accelerator.memory_bandwidth + launches)
 

@@ -37,7 +37,10 @@ def explain(plan: Mapping[str, Any]) -> str:
 def _heading(plan: Mapping[str, Any]) -> str:
     extents = " x ".join(str(extent) for extent in plan["shape"])
     steps = format_count(sum(plan["depths"]), "step")
-    return f"{plan['stencil']} on {extents} {plan['dtype']}, {steps}"
+    found = plan.get("layout", {}).get("apart", ())
+    apart = [f"{each['field']} in {each['dtype']}" for each in found]
+    kept = f" ({', '.join(apart)})" if apart else ""
+    return f"{plan['stencil']} on {extents} {plan['dtype']}{kept}, {steps}"
 
 
 def _scheme(plan: Mapping[str, Any]) -> str:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from outgrid.plan.model import Layout
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from outgrid.plan.model import Apart, Layout, Ring
+from outgrid.stencil.dtypes import STORED
 from outgrid.units import format_bytes
 
 BLOCK_BYTES = 4096
@@ -13,33 +18,61 @@ GUARD_BYTES = 4096
 # Planes smaller than this keep their natural pitch: a spare page would be felt as lost memory.
 PADDED_PLANE_BYTES = 256 << 10
 
-ITEM_BYTES = {"float32": 4, "float64": 8}
+ITEM_BYTES = {dtype: np.dtype(dtype).itemsize for dtype in STORED}
 
 
-def layout(shape: tuple[int, ...], dtype: str, window_rows: int | None = None) -> Layout:
+def layout(
+    shape: tuple[int, ...],
+    dtype: str,
+    window_rows: int | None = None,
+    apart: Mapping[str, str] | None = None,
+) -> Layout:
     """Rows on whole cache lines, planes on whole pages where the file allows both.
 
     A plane that fills whole 4 KiB blocks, with rows on whole cache lines, is moved by direct I/O
     straight between file and window. Any other shape is staged: its rows are padded in the window
     and pass through a bounce buffer. Strips begin at any row: theirs must fill whole blocks. The
     window holds ``window_rows`` rows of a plane, all of them if left out.
+
+    All fields have as many cells from row to row as one of ``dtype``: ``apart``, the types of those
+    that are kept in another, have rows of whole vectors, if not of whole lines.
     """
     rows = shape[1] if len(shape) == 3 else 1
     held = rows if window_rows is None else min(window_rows, rows)
-    row_bytes = shape[-1] * ITEM_BYTES[dtype]
-    moved_bytes = rows * row_bytes if held == rows else row_bytes
-    staged = row_bytes % LINE_BYTES != 0 or moved_bytes % BLOCK_BYTES != 0
-    stride = -(-row_bytes // LINE_BYTES) * LINE_BYTES
-    unit = LINE_BYTES if staged else BLOCK_BYTES
-    pitch = -(-held * stride // unit) * unit
-    # Planes an even number of pages apart compete for the same sets of the caches.
-    if pitch >= PADDED_PLANE_BYTES and (pitch // unit) % 2 == 0:
-        pitch += unit
-    return Layout(rows, row_bytes, held, stride, pitch, staged)
+    line = LINE_BYTES // ITEM_BYTES[dtype]
+    columns = -(-shape[-1] // line) * line
+
+    def sizes(item: int) -> tuple[int, int, int, bool]:
+        """Bytes of a row, from row to row and from plane to plane; whether these are staged."""
+        row_bytes, stride = shape[-1] * item, columns * item
+        moved_bytes = rows * row_bytes if held == rows else row_bytes
+        staged = row_bytes != stride or moved_bytes % BLOCK_BYTES != 0
+        unit = LINE_BYTES if staged else BLOCK_BYTES
+        pitch = -(-held * stride // unit) * unit
+        # Planes an even number of pages apart compete for the same sets of the caches.
+        if pitch >= PADDED_PLANE_BYTES and (pitch // unit) % 2 == 0:
+            pitch += unit
+        return row_bytes, stride, pitch, staged
+
+    row_bytes, stride, pitch, staged = sizes(ITEM_BYTES[dtype])
+    fields: list[Apart] = []
+    for field, kept in (apart or {}).items():
+        *own, own_staged = sizes(ITEM_BYTES[kept])
+        fields.append(Apart(field, kept, *own))
+        staged = staged or own_staged
+    return Layout(rows, row_bytes, held, stride, pitch, staged, tuple(fields))
+
+
+def window_bytes(rings: Iterable[Ring], found: Layout) -> int:
+    """Bytes of the planes of rings, laid out as found."""
+    return sum(ring.planes * found.of(ring.field).pitch_bytes for ring in rings)
 
 
 def describe(found: Layout) -> str:
     """One line for a reader of the plan."""
     way = "through a staging buffer" if found.staged else "straight into the window"
     plane = format_bytes(found.rows * found.row_bytes)
-    return f"planes of {plane} move {way}"
+    own = ", ".join(
+        f"{format_bytes(found.rows * each.row_bytes)} of {each.field}" for each in found.apart
+    )
+    return f"planes of {plane}{f' ({own})' if own else ''} move {way}"

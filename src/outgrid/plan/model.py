@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from outgrid.config import PASSING_TIERS
 from outgrid.plan.blocks import Blocks
@@ -83,10 +84,14 @@ class Departure:
 class Layout:
     """How a plane lies in the window. Rows are ``row_stride_bytes`` apart, planes ``pitch_bytes``.
 
+    That is said of fields that are kept in the type that is computed in; those ``apart`` have sizes
+    of their own, with as many cells from row to row.
+
     ``rows`` are those of the grid, of which the window holds ``window_rows`` at a time.
 
     ``staged`` planes pass through a bounce buffer because the file's rows or planes do not fall
-    on the boundaries that direct I/O and whole vectors need.
+    on the boundaries that direct I/O and whole vectors need. It is said of all fields if it holds
+    for any.
     """
 
     rows: int
@@ -95,6 +100,22 @@ class Layout:
     row_stride_bytes: int
     pitch_bytes: int
     staged: bool
+    apart: tuple[Apart, ...] = ()
+
+    def of(self, field: str) -> Layout | Apart:
+        """Bytes of the rows of a field, and from row to row and plane to plane."""
+        return next((each for each in self.apart if each.field == field), self)
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """How a field lies in the window that is kept in a ``dtype`` of its own; see `Layout`."""
+
+    field: str
+    dtype: str
+    row_bytes: int
+    row_stride_bytes: int
+    pitch_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,10 +272,10 @@ class Plan:
         if self.in_place:
             for field in {departure.field for departure in self.departures}:
                 rings = self.ring_count(field)
-                changed += sum(min(depth, rings) for depth in self.depths)
-        level_bytes = self.planes * self.plane_bytes
+                levels = sum(min(depth, rings) for depth in self.depths)
+                changed += levels * self.planes * self.plane_bytes(field)
         beside = self.fill_bytes + self.exported_bytes + self.snapshot_bytes
-        return self.written_bytes + beside + changed * level_bytes
+        return self.written_bytes + beside + changed
 
     @property
     def store_tier(self) -> str:
@@ -273,9 +294,28 @@ class Plan:
         return self.shape[0]
 
     @property
-    def plane_bytes(self) -> int:
-        """Bytes of one plane of one field on disk."""
-        return len(self.stored_rows) * self.layout.row_bytes
+    def columns(self) -> int:
+        """Cells from row to row in the window, the same for all fields."""
+        return self.layout.row_stride_bytes // np.dtype(self.dtype).itemsize
+
+    def dtype_of(self, field: str) -> str:
+        """The type that a field is kept in."""
+        return next((each.dtype for each in self.layout.apart if each.field == field), self.dtype)
+
+    def plane_bytes(self, field: str) -> int:
+        """Bytes of one plane of a field on disk."""
+        return len(self.stored_rows) * self.layout.of(field).row_bytes
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of all levels that sweeps leave."""
+        return sum(self.planes * self.plane_bytes(each.field) for each in self.departures)
+
+    @property
+    def working_bytes(self) -> int:
+        """Bytes of two states of what is updated, and of all coefficients."""
+        constants = (each.field for each in self.arrivals if each.constant)
+        return 2 * self.result_bytes + sum(map(self.plane_bytes, constants)) * self.planes
 
     @property
     def predicted_seconds(self) -> float:

@@ -34,7 +34,7 @@ from outgrid.plan.device import (
     ring_tables_bytes,
     tables_bytes,
 )
-from outgrid.plan.layout import describe
+from outgrid.plan.layout import describe, window_bytes
 from outgrid.plan.model import DeviceLevel, Layout, Plan, Prediction, Ring, Tile
 from outgrid.plan.sizing import (
     Sizing,
@@ -385,13 +385,15 @@ class _Choice:
     def _height(self, depth: int, slab: int) -> int | None:
         """Rows of the highest strips that fit, evened out; None where not even one row does."""
         sizing = self.sizing
-        planes = sum(r.planes for r in sizing.rings((depth,), slab, resident=False, seams=True))
+        rings = sizing.rings((depth,), slab, resident=False, seams=True)
         thinnest = sizing.layout(sizing.strips(depth, 1), depth)
-        room = (self.room - self._transfer_bytes(thinnest)) // planes
-        height = room // thinnest.row_stride_bytes - sizing.row_skew * (depth + 1)
+        room = self.room - self._transfer_bytes(thinnest)
+        each = sum(ring.planes * thinnest.of(ring.field).row_stride_bytes for ring in rings)
+        height = room // each - sizing.row_skew * (depth + 1)
         # A pitch is rounded up to whole pages, and an odd number of them.
         while height > 0:
-            if sizing.layout(sizing.strips(depth, height), depth).pitch_bytes <= room:
+            layout = sizing.layout(sizing.strips(depth, height), depth)
+            if self._window_bytes(rings, layout) <= room:
                 break
             height -= 1
         if height < 1:
@@ -482,7 +484,7 @@ class _Choice:
 
     def _window_bytes(self, rings: tuple[Ring, ...], layout: Layout) -> int:
         tables = ring_tables_bytes(rings) if self.accelerator is not None else 0
-        return sum(ring.planes for ring in rings) * layout.pitch_bytes + tables
+        return window_bytes(rings, layout) + tables
 
     def _candidate(
         self, depth: int, slab: int, resident: bool, height: int | None = None
@@ -556,8 +558,7 @@ class _Choice:
         if self.part is None:
             return 0
         rows = sum(len(each.received.rows) for each in self.part.subgrid.exchanged(deepest))
-        each = RECEIVE_BUFFERS * slab * rows * self.sizing.row_bytes
-        return each * len(self.sizing.departures)
+        return RECEIVE_BUFFERS * slab * rows * self.sizing.leaving_bytes
 
     def _split(self, depth: int) -> tuple[int, ...]:
         """Steps per sweep: a depth that was asked for is kept, one of our own is balanced."""
@@ -743,7 +744,6 @@ class _Choice:
                 f"diamond tiles of {chosen.tile.rows} {across} "
                 f"carry {levels} levels through the cache"
             )
-        fields = len(sizing.arrivals)
         begin = self.begin or Begin(0, 0)
         # A face that reaches below the grid spares nothing.
         planes = begin.planes if begin.planes > sizing.lean(begin.depth) else 0
@@ -798,7 +798,7 @@ class _Choice:
             disk_bytes=disk_bytes,
             read_bytes=chosen.moved_bytes[0] - spared[0],
             written_bytes=chosen.moved_bytes[1] - spared[1],
-            fill_bytes=fields * sizing.held(deepest).count * sizing.row_bytes,
+            fill_bytes=sizing.held(deepest).count * sizing.arriving_bytes,
             updates=sizing.updates,
             flops=sizing.updates * problem.stencil.flops,
             prediction=chosen.prediction,

@@ -161,7 +161,7 @@ class Sizing:
         """Planes and rows in the window."""
         cut = strips.count(depth) > 1
         held = strips.window_rows(depth) if cut else len(self.held(depth).rows)
-        return layout(self.problem.shape, self.problem.dtype, held)
+        return layout(self.problem.shape, self.problem.dtype, held, self.problem.dtypes)
 
     @cached_property
     def arrivals(self) -> tuple[Arrival, ...]:
@@ -212,23 +212,34 @@ class Sizing:
             for level in ((0, -1) if field.levels > 1 else (0,))
         )
 
+    @cached_property
+    def row_bytes(self) -> dict[str, int]:
+        """Bytes of a row on disk, by field."""
+        fields = self.problem.stencil.fields
+        return {field.name: self.problem.row_bytes(field.name) for field in fields}
+
     @property
-    def level_bytes(self) -> int:
-        """Bytes of one time level of one field on disk."""
-        return self.problem.field_bytes
+    def arriving_bytes(self) -> int:
+        """Bytes of a row of all levels that enter the window."""
+        return sum(self.row_bytes[each.field] for each in self.arrivals)
+
+    @property
+    def leaving_bytes(self) -> int:
+        """Bytes of a row of all levels that leave it."""
+        return sum(self.row_bytes[each.field] for each in self.departures)
 
     def moved_bytes(
         self, depths: tuple[int, ...], strips: Strips, resident: bool = False
     ) -> tuple[int, int]:
         """Bytes that sweeps of ``depths`` steps (read, write), seams and halos included."""
         if self.subgrid is not None:
-            read = len(self.arrivals) * sum(self.held(depth).count for depth in depths)
+            read = self.arriving_bytes * sum(self.held(depth).count for depth in depths)
             _, received = self.exchanged(depths)
-            written = len(self.departures) * self.owned.count * len(depths)
-            return read * self.row_bytes, written * self.row_bytes + received
-        each = {depth: self._moved_rows(depth, strips) for depth in set(depths)}
-        column_bytes = self.problem.shape[0] * self.row_bytes
-        read, written = (sum(each[depth][way] for depth in depths) * column_bytes for way in (0, 1))
+            written = self.leaving_bytes * self.owned.count * len(depths)
+            return read, written + received
+        each = {depth: self._plane_bytes(depth, strips) for depth in set(depths)}
+        planes = self.problem.shape[0]
+        read, written = (sum(each[depth][way] for depth in depths) * planes for way in (0, 1))
         if resident:
             return read, written
         again_read, again_written = self._round_bytes(depths)
@@ -239,15 +250,11 @@ class Sizing:
         wraps = {wrap.depth: wrap for wrap in self.wraps(depths)}
         read = written = 0
         for found in (wraps[depth] for depth in depths if wraps):
-            seams = sum(stair.high - stair.low for stair in found.seams)
-            read += seams + sum(each.high for each in found.coefficients)
+            seams = sum((each.high - each.low) * self.row_bytes[each.field] for each in found.seams)
+            again = (each.high * self.row_bytes[each.field] for each in found.coefficients)
+            read += seams + sum(again)
             written += seams
-        return read * self.problem.plane_bytes, written * self.problem.plane_bytes
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row."""
-        return self.problem.shape[-1] * self.problem.item_bytes
+        return read * self.rows, written * self.rows
 
     def exchanged(self, depths: tuple[int, ...]) -> tuple[int, int]:
         """Bytes (sent, received) between sweeps of ``depths`` steps."""
@@ -257,29 +264,31 @@ class Sizing:
                 for each in self.subgrid.exchanged(depth):
                     sent += times * each.sent.count
                     received += times * each.received.count
-        moved_bytes = len(self.departures) * self.row_bytes
-        return sent * moved_bytes, received * moved_bytes
+        return sent * self.leaving_bytes, received * self.leaving_bytes
 
-    def _moved_rows(self, depth: int, strips: Strips) -> tuple[int, int]:
-        """Rows of each plane that a sweep (reads, writes)."""
-        each = list(self._rows_by_trip(depth, strips))
+    def _plane_bytes(self, depth: int, strips: Strips) -> tuple[int, int]:
+        """Bytes of each plane that a sweep (reads, writes)."""
+        each = list(self._plane_bytes_by_trip(depth, strips))
         return sum(read for read, _ in each), sum(written for _, written in each)
 
-    def _rows_by_trip(self, depth: int, strips: Strips) -> Iterator[tuple[int, int]]:
-        """Rows of each plane that the trips of a sweep (read, write)."""
-        seams, last = self.seams(depth, strips).values(), strips.count(depth) - 1
+    def _plane_bytes_by_trip(self, depth: int, strips: Strips) -> Iterator[tuple[int, int]]:
+        """Bytes of each plane that the trips of a sweep (read, write)."""
+        seams, last = self.seams(depth, strips).items(), strips.count(depth) - 1
         for trip in strips.trips((depth,), self.problem.shape[0]):
             read = written = 0
             for arrival in self.arrivals:
                 rows = strips.constant if arrival.constant else strips.owned
-                read += len(rows(trip, arrival.row_lead))
+                read += len(rows(trip, arrival.row_lead)) * self.row_bytes[arrival.field]
             for departure in self.departures:
-                written += len(strips.owned(trip, departure.row_lag(depth, strips.skew)))
-            for most, least in seams:
-                if trip.part > 0:
-                    read += len(strips.clip(trip.rows.low - most, trip.rows.low - least))
-                if trip.part < last:
-                    written += len(strips.clip(trip.rows.high - most, trip.rows.high - least))
+                left = strips.owned(trip, departure.row_lag(depth, strips.skew))
+                written += len(left) * self.row_bytes[departure.field]
+            for (field, _), (most, least) in seams:
+                below, above = (
+                    len(strips.clip(border - most, border - least)) * self.row_bytes[field]
+                    for border in (trip.rows.low, trip.rows.high)
+                )
+                read += below if trip.part > 0 else 0
+                written += above if trip.part < last else 0
             yield read, written
 
     def lean(self, depth: int) -> int:
@@ -293,21 +302,24 @@ class Sizing:
         """
         low = max(0, planes - self.lean(depth))
         read = written = 0
-        for number, rows in enumerate(self._rows_by_trip(depth, strips)):
+        for number, nbytes in enumerate(self._plane_bytes_by_trip(depth, strips)):
             if number < part:
-                read += rows[0] * self.problem.shape[0]
-                written += rows[1] * self.problem.shape[0]
+                read += nbytes[0] * self.problem.shape[0]
+                written += nbytes[1] * self.problem.shape[0]
             elif number == part:
-                read += rows[0] * low
-                written += rows[1] * planes
-        row_bytes = self.problem.shape[-1] * self.problem.item_bytes
+                read += nbytes[0] * low
+                written += nbytes[1] * planes
         wraps = self.wraps((depth,))
         if not wraps:
-            return read * row_bytes, written * row_bytes
-        firsts = [each.first(depth, self.face.per_step) for each in self.departures]
-        left = sum(min(max(0, planes - first), self.problem.shape[0]) for first in firsts)
-        left += sum(max(0, min(planes, stair.high) - stair.low) for stair in wraps[0].seams)
-        return read * row_bytes, left * self.problem.plane_bytes
+            return read, written
+        left = 0
+        for each in self.departures:
+            above = max(0, planes - each.first(depth, self.face.per_step))
+            left += min(above, self.problem.shape[0]) * self.row_bytes[each.field]
+        for stair in wraps[0].seams:
+            above = max(0, min(planes, stair.high) - stair.low)
+            left += above * self.row_bytes[stair.field]
+        return read, left * self.rows
 
     def seams(self, depth: int, strips: Strips) -> dict[tuple[str, int], tuple[int, int]]:
         """For each ring of an evolving field, (most, least) rows of its seam below a border."""
@@ -334,22 +346,23 @@ class Sizing:
 
         A grid that is streamed from memory leaves its results only. ``mapped_bytes`` are those of
         rings in files."""
+        planes, rows = self.problem.shape[0], self.rows
         if tier in PASSING_TIERS:
-            return len(self.departures) * self.level_bytes
-        constants = sum(1 for arrival in self.arrivals if arrival.constant)
+            return self.leaving_bytes * planes * rows
+        files = 2 * self.leaving_bytes
+        files += sum(self.row_bytes[each.field] for each in self.arrivals if each.constant)
         deepest = max(depths, default=0)
-        files = 2 * len(self.departures) + constants
-        fields = files * self.held(deepest).count * self.row_bytes + mapped_bytes
+        fields = files * self.held(deepest).count + mapped_bytes
         if self.closed and not resident:
             stairs = (stair for wrap in self.wraps(depths) for stair in wrap.seams)
-            return fields + sum(stair.high for stair in stairs) * self.problem.plane_bytes
-        rows = sum(
-            max(0, most - least)
+            return fields + sum(each.high * self.row_bytes[each.field] for each in stairs) * rows
+        seams = sum(
+            max(0, most - least) * self.row_bytes[field]
             for depth in set(depths)
             if strips.count(depth) > 1
-            for most, least in self.seams(depth, strips).values()
+            for (field, _), (most, least) in self.seams(depth, strips).items()
         )
-        return fields + seam_places * rows * (self.level_bytes // strips.rows)
+        return fields + seam_places * seams * planes
 
     def pitch_planes(
         self,

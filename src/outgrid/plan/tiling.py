@@ -59,9 +59,11 @@ def choose_tile(
         # A front over a grid that is whole in memory would have to close round.
         return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
     slope = tile_slope(stencil, problem.dtype, problem.edges).per_step
-    arrays = sum(2 if field.evolving else 1 for field in stencil.fields)
-    item = ITEM_BYTES[problem.dtype]
-    across = problem.shape[-1] * item if stencil.ndim == 3 else item
+    arrays = sum(
+        (2 if field.evolving else 1) * ITEM_BYTES[problem.dtype_of(field.name)]
+        for field in stencil.fields
+    )
+    across = problem.shape[-1] if stencil.ndim == 3 else 1
     cache = machine.l2_bytes
     planes = FRONT_PLANES
     if stencil.ndim == 3:

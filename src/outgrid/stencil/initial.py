@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError
+from outgrid.stencil.dtypes import in_words, keep
 from outgrid.stencil.symbol import AXES
 from outgrid.units import suggest
 
@@ -100,11 +101,12 @@ def evaluate(
 ) -> NDArray[Any]:
     """Values on the given planes of axis 0, as an array of shape (len(planes), *shape[1:]).
 
-    Computed in double precision and rounded once to `dtype`, in the same blocks of a few rows
+    Computed in double precision and rounded once to `dtype`, or held by it exactly where it is one
+    of whole numbers, in the same blocks of a few rows
     whichever planes are asked for together, so that values do not depend on that; the working
     memory is a few MiB beyond the result. `planes` has step 1. In 3-D, `rows` are those wanted of
     each plane; whole multiples of `rows_together` are made without anything beside them. Raises
-    DefinitionError, naming the cell, where a value is not finite in `dtype`.
+    DefinitionError, naming the cell, where a value is not finite, or not held, in `dtype`.
     """
     tree = ast.parse(expression.text, mode="eval").body
     names = AXES[-len(shape) :]
@@ -120,16 +122,14 @@ def evaluate(
         for plane, into in zip(planes, values, strict=True):
             variables[names[0]] = np.float64(plane)
             if len(shape) == 2:
-                into[...] = _value(tree, variables)
-                _check_finite(expression, into, (plane, 0))
+                _keep(expression, _value(tree, variables), into, (plane, 0))
                 continue
             aligned = wanted.start - wanted.start % rows_per_block
             for first in range(aligned, wanted.stop, rows_per_block):
                 last = min(first + rows_per_block, shape[1])
                 variables["y"] = np.arange(first, last, dtype=np.float64)[:, None]
                 made = np.empty((last - first, shape[2]), dtype)
-                made[...] = _value(tree, variables)
-                _check_finite(expression, made, (plane, first, 0))
+                _keep(expression, _value(tree, variables), made, (plane, first, 0))
                 low, high = max(first, wanted.start), min(last, wanted.stop)
                 into[low - wanted.start : high - wanted.start] = made[low - first : high - first]
     return values
@@ -155,8 +155,8 @@ def evaluate_along(
     variables[names[axis]] = np.arange(shape[axis], dtype=np.float64)
     with np.errstate(all="ignore"):
         values = np.empty(shape[axis], dtype)
-        values[...] = _value(ast.parse(expression.text, mode="eval").body, variables)
-    _check_finite(expression, values, (0,))
+        made = _value(ast.parse(expression.text, mode="eval").body, variables)
+        _keep(expression, made, values, (0,))
     return values
 
 
@@ -170,8 +170,8 @@ def evaluate_steps(expression: InitialExpression, steps: int) -> tuple[float, ..
     variables: dict[str, Any] = {"pi": np.float64(math.pi), "step": np.arange(float(steps))}
     values = np.empty(steps)
     with np.errstate(all="ignore"):
-        values[...] = _value(ast.parse(expression.text, mode="eval").body, variables)
-    _check_finite(expression, values, (0,))
+        made = _value(ast.parse(expression.text, mode="eval").body, variables)
+        _keep(expression, made, values, (0,))
     return tuple(values.tolist())
 
 
@@ -180,18 +180,26 @@ def rows_together(shape: tuple[int, ...]) -> int:
     return max(1, _CELLS_PER_BLOCK // shape[-1])
 
 
-def _check_finite(
-    expression: InitialExpression, values: NDArray[Any], origin: tuple[int, ...]
+def _keep(
+    expression: InitialExpression, values: Any, into: NDArray[Any], origin: tuple[int, ...]
 ) -> None:
-    finite = np.isfinite(values)
-    if finite.all():
+    """Store what a formula gave. Raises DefinitionError, naming the cell, where that cannot be."""
+    held = keep(values, into)
+    if held.all():
         return
-    inside = tuple(int(index) for index in np.argwhere(~finite)[0])
-    first = len(origin) - values.ndim
+    inside = tuple(int(index) for index in np.argwhere(~held)[0])
+    first = len(origin) - into.ndim
     cell = (*origin[:first], *(a + b for a, b in zip(origin[first:], inside, strict=True)))
+    where = f"at cell ({', '.join(map(str, cell))})"
+    if into.dtype.kind != "f":
+        given = np.broadcast_to(values, into.shape)[inside]
+        raise DefinitionError(
+            f"the initial expression {expression.text!r} is {given} {where};"
+            f" {in_words(into.dtype.name)}"
+        )
     raise DefinitionError(
-        f"the initial expression {expression.text!r} is {values[inside]} in {values.dtype} at cell"
-        f" ({', '.join(map(str, cell))}); initial values must be finite"
+        f"the initial expression {expression.text!r} is {into[inside]} in {into.dtype} {where};"
+        " initial values must be finite"
     )
 
 

@@ -17,6 +17,7 @@ from outgrid.stencil.boundary import STORED, Boundary, Edges, boundary_of, edges
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.components import components_of
 from outgrid.stencil.definition import Definition
+from outgrid.stencil.dtypes import COMPUTED, fields_apart
 from outgrid.stencil.given import value_of
 from outgrid.stencil.initial import InitialExpression, evaluate_along
 from outgrid.stencil.model import Stencil
@@ -35,7 +36,6 @@ from outgrid.units import suggest
 
 __all__ = ["PREVIOUS", "Boundary", "Problem"]
 
-_DTYPES = ("float32", "float64")
 _LARGEST_BYTES = 2**63 - 1
 _MOST_SNAPSHOTS = 64
 ProfileValues: TypeAlias = float | tuple[float, ...] | InitialExpression
@@ -47,11 +47,12 @@ PREVIOUS = ".previous"
 class Problem:
     """A stencil, a grid, a number of steps and the values to begin with.
 
-    `shape` counts all cells, slowest axis first, the boundary layer included. `initial` has an
-    entry for every array that is read at the first step: each field (a vector or tensor has one
-    for all of its components, or one for each), and "u.previous" for a field
-    u of second order in time, which begins as u does unless given (zero velocity). The boundary
-    layer of u.previous is that of u. `edges` is what `boundary` means for the stencil.
+    `shape` counts all cells, slowest axis first, the boundary layer included. `dtype` is the type
+    that all arithmetic is made in, and that fields are kept in, but for those in `dtypes`.
+    `initial` has an entry for every array that is read at the first step: each field (a vector or
+    tensor has one for all of its components, or one for each), and "u.previous" for a field u of
+    second order in time, which begins as u does unless given (zero velocity). The boundary layer of
+    u.previous is that of u. `edges` is what `boundary` means for the stencil.
     `parameters` are numbers, or sequences of one number per step; of a parameter that is used along
     an axis, `profiles` has what was given: a number, a formula of that axis, or a sequence of one
     number per index. Steps are counted from
@@ -64,6 +65,7 @@ class Problem:
     stencil: Stencil
     shape: tuple[int, ...]
     dtype: str
+    dtypes: Mapping[str, str]
     steps: int
     parameters: Mapping[str, float | tuple[float, ...]]
     profiles: Mapping[str, ProfileValues]
@@ -90,21 +92,29 @@ class Problem:
         receivers: Iterable[Any] = (),
         snapshots: Iterable[Any] = (),
         until: Any = None,
+        dtypes: Mapping[str, str] | None = None,
     ) -> None:
         """Check and normalise. `stencil` may be a name in the catalogue or "path.py:function".
+
+        `dtypes` gives fields, or vectors and tensors whole, a type of their own: "float32" where
+        the problem is computed in "float64", and for fields that are only read "int8", "uint8",
+        "int16", "uint16" or "int32".
 
         `initial` maps names to a path (or text ending in .npy), a number, a formula of z, y, x, or
         an array of `shape`, which is copied. Raises DefinitionError.
         """
         extents = _checked_shape(shape)
         rule = _checked_stencil(stencil, len(extents))
-        around = _checked_boundary(boundary, _checked_dtype(dtype, rule))
+        apart = fields_apart(dtypes or {}, rule, _checked_dtype(dtype, rule))
+        narrow = any(apart.get(field.name) == "float32" for field in rule.evolving)
+        around = _checked_boundary(boundary, "float32" if narrow else dtype)
         edges = edges_of(rule, around)
         _check_extents(extents, rule, edges)
         for attribute, value in {
             "stencil": rule,
             "shape": extents,
-            "dtype": _checked_dtype(dtype, rule),
+            "dtype": dtype,
+            "dtypes": apart,
             "steps": _checked_steps("steps", steps),
             "first_step": _checked_steps("first_step", first_step),
             "parameters": _checked_parameters(parameters or {}, rule, dtype, steps),
@@ -115,7 +125,7 @@ class Problem:
             "receivers": tuple(value_of(Receiver, each) for each in receivers),
             "snapshots": tuple(value_of(Snapshot, each) for each in snapshots),
             "until": None if until is None else value_of(Until, until),
-            "initial": _checked_initial(initial or {}, rule, extents, dtype),
+            "initial": _checked_initial(initial or {}, rule, extents, dtype, apart),
         }.items():
             object.__setattr__(self, attribute, value)
         _check_points(self)
@@ -216,19 +226,31 @@ class Problem:
         """Floating-point operations in all, each needed update counted once."""
         return self.updates * self.stencil.flops
 
+    def dtype_of(self, field: str) -> str:
+        """The type that a field is kept in."""
+        return self.dtypes.get(field, self.dtype)
+
+    def row_bytes(self, field: str) -> int:
+        """Bytes of a row of a field: of all columns of one index of the other axes."""
+        return self.shape[-1] * np.dtype(self.dtype_of(field)).itemsize
+
+    def stored_bytes(self, field: str) -> int:
+        """Bytes of a field as it is kept."""
+        return math.prod(self.shape[:-1]) * self.row_bytes(field)
+
     @property
     def item_bytes(self) -> int:
-        """Bytes of one value."""
+        """Bytes of one value of `dtype`: no field has larger ones."""
         return np.dtype(self.dtype).itemsize
 
     @property
     def plane_bytes(self) -> int:
-        """Bytes of one index of axis 0 of one field."""
+        """Bytes of one index of axis 0 of a field of `dtype`."""
         return math.prod(self.shape[1:]) * self.item_bytes
 
     @property
     def field_bytes(self) -> int:
-        """Bytes of one field."""
+        """Bytes of a field of `dtype`."""
         return self.cells * self.item_bytes
 
     @property
@@ -240,7 +262,7 @@ class Problem:
         """Bytes of all snapshots of the first `steps` steps; of a ``part`` of the grid, if given:
         of some planes, or some rows of these."""
         return sum(
-            each.taken(steps) * each.part_bytes(self.shape, self.item_bytes, part)
+            each.taken(steps) * each.part_bytes(self.shape, self.dtype_of(each.field), part)
             for each in self.snapshots
         )
 
@@ -260,7 +282,8 @@ class Problem:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form; an array is represented by the sha256 of its bytes."""
-        return {
+        apart = {"dtypes": dict(self.dtypes)} if self.dtypes else {}
+        return apart | {
             "stencil": self.stencil.to_dict(),
             "shape": list(self.shape),
             "dtype": self.dtype,
@@ -287,7 +310,7 @@ class Problem:
             *("parameters", "boundary", "initial", "sources", "receivers", "snapshots", "until"),
         )
         for key in data:
-            if key not in known:
+            if key not in (*known, "dtypes"):
                 raise DefinitionError(f"a problem has no entry {key!r}{suggest(key, known)}")
         for key in known:
             if key not in data:
@@ -305,6 +328,7 @@ class Problem:
             data["receivers"],
             data["snapshots"],
             data["until"],
+            data.get("dtypes"),
         )
 
 
@@ -419,8 +443,8 @@ def _check_extents(shape: tuple[int, ...], stencil: Stencil, edges: Edges) -> No
 
 
 def _checked_dtype(dtype: object, stencil: Stencil) -> str:
-    if dtype not in _DTYPES:
-        raise DefinitionError(f"unknown dtype {dtype!r}{suggest(str(dtype), _DTYPES)}")
+    if dtype not in COMPUTED:
+        raise DefinitionError(f"unknown dtype {dtype!r}{suggest(str(dtype), COMPUTED)}")
     for assignment in stencil.assignments:
         for node in ex.nodes(assignment.expression):
             if isinstance(node, ex.Constant):
@@ -526,7 +550,11 @@ def _checked_boundary(given: object, dtype: str) -> Boundary:
 
 
 def _checked_initial(
-    given: Mapping[str, Any], stencil: Stencil, shape: tuple[int, ...], dtype: str
+    given: Mapping[str, Any],
+    stencil: Stencil,
+    shape: tuple[int, ...],
+    dtype: str,
+    apart: Mapping[str, str],
 ) -> Mapping[str, Initial]:
     names = [field.name for field in stencil.fields]
     whole = {name: components_of(name, names) for name in given if name not in names}
@@ -547,7 +575,10 @@ def _checked_initial(
                 f"stencil {stencil.name!r} needs initial values for {field.name!r}; give a .npy"
                 " file, a number, or a formula of z, y, x"
             )
-    values = {name: classify(name, value, shape, dtype) for name, value in given.items()}
+    values = {
+        name: classify(name, value, shape, apart.get(name.removesuffix(PREVIOUS), dtype))
+        for name, value in given.items()
+    }
     return {
         name: values[name] if name in values else values[name.removesuffix(PREVIOUS)]
         for name in sorted(wanted)

@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
+import numpy as np
+
 from outgrid.errors import DefinitionError
 from outgrid.stencil.given import checked_count, is_whole, next_of
 from outgrid.stencil.symbol import AXES
@@ -75,11 +77,11 @@ class Snapshot:
         """The shape of all that is kept in so many steps."""
         return self.taken(steps), *self.frame(shape)
 
-    def frame_bytes(self, shape: tuple[int, ...], item_bytes: int) -> int:
+    def frame_bytes(self, shape: tuple[int, ...], dtype: str) -> int:
         """Bytes of what is kept after a step."""
-        return math.prod(self.frame(shape)) * item_bytes
+        return math.prod(self.frame(shape)) * np.dtype(dtype).itemsize
 
-    def part_bytes(self, shape: tuple[int, ...], item_bytes: int, part: tuple[range, ...]) -> int:
+    def part_bytes(self, shape: tuple[int, ...], dtype: str, part: tuple[range, ...]) -> int:
         """Bytes of what is kept after a step of a part of the grid: of some indices of each axis.
 
         Axes that ``part`` does not reach to are whole.
@@ -92,7 +94,7 @@ class Snapshot:
                 for end in (mine.start, mine.stop)
             )
             counts[axis] = above - below
-        return math.prod(counts) * item_bytes
+        return math.prod(counts) * np.dtype(dtype).itemsize
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, the keyword arguments of a Snapshot."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError
+from outgrid.stencil.dtypes import COMPUTED, casting, in_words, number_fits
 from outgrid.stencil.initial import InitialExpression
 from outgrid.stencil.symbol import AXES, is_number
 
@@ -36,10 +37,16 @@ Initial: TypeAlias = Path | float | InitialExpression | NDArray[Any] | ArrayDige
 
 
 def check_range(what: str, value: float, dtype: str) -> None:
-    """Raise DefinitionError if `value` overflows `dtype`; `what` introduces it in the message."""
+    """Raise DefinitionError if `dtype` does not hold `value`; `what` introduces it in the message.
+
+    Fractions may be rounded.
+    """
+    if number_fits(value, dtype):
+        return
+    if dtype not in COMPUTED:
+        raise DefinitionError(f"{what} {value}; {in_words(dtype)}")
     largest = float(np.finfo(dtype).max)
-    if abs(value) > largest:
-        raise DefinitionError(f"{what} {value} is beyond the range of {dtype}, {largest}")
+    raise DefinitionError(f"{what} {value} is beyond the range of {dtype}, {largest}")
 
 
 def classify(name: str, value: object, shape: tuple[int, ...], dtype: str) -> Initial:
@@ -105,10 +112,10 @@ def _checked_array(
         raise DefinitionError(
             f"the initial array of {name!r} has shape {array.shape}, the problem has {shape}"
         )
-    if not np.can_cast(array.dtype, dtype, "same_kind"):
+    if not np.can_cast(array.dtype, dtype, casting(dtype)):
         raise DefinitionError(
             f"the initial array of {name!r} has dtype {array.dtype}, which does not turn into"
-            f" {dtype}"
+            f" {dtype}; give it as array.astype({dtype!r})"
         )
     copy = np.array(array, dtype=dtype, order="C")
     if not np.isfinite(copy).all():

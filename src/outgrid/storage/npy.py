@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outgrid.errors import StoreError, UsageError
+from outgrid.stencil.dtypes import casting
 from outgrid.units import format_bytes
 
 __all__ = [
@@ -194,7 +195,8 @@ def check_npy(path: str | os.PathLike[str], dtype: DTypeLike, shape: tuple[int, 
     """The header of a file whose values a field of `dtype` and `shape` may begin with.
 
     Raises UsageError where the file is in Fortran order, has another shape, or a type that NumPy
-    does not convert to `dtype` within the same kind; StoreError where reading fails.
+    does not convert to `dtype` within the same kind, or without any loss to whole numbers;
+    StoreError where reading fails.
     """
     header = read_header(path)
     target = np.dtype(dtype)
@@ -205,10 +207,11 @@ def check_npy(path: str | os.PathLike[str], dtype: DTypeLike, shape: tuple[int, 
         )
     if header.shape != tuple(shape):
         raise UsageError(f"{name} has shape {header.shape}; the field has {tuple(shape)}")
-    if not np.can_cast(header.dtype, target, "same_kind"):
+    if not np.can_cast(header.dtype, target, casting(target)):
+        lost = "its kind" if target.kind == "f" else "numbers"
         raise UsageError(
-            f"{name} holds {header.dtype}, which does not convert to {target} without losing its "
-            f"kind; save it as {target}"
+            f"{name} holds {header.dtype}, which does not convert to {target} without losing "
+            f"{lost}; save it as {target}"
         )
     return header
 

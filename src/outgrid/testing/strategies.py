@@ -7,7 +7,7 @@ Values are drawn so that answers stay finite: weights of one update sum to about
 at least two, roots are taken of what is at least one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from outgrid.config import MAPPED_TIERS, RunOptions
 from outgrid.machine import Machine
 from outgrid.native import engines
 from outgrid.plan.sizing import Sizing, sweep_steps
+from outgrid.stencil.dtypes import COMPUTED, STORED
 from outgrid.stencil.expression import (
     STEP,
     Access,
@@ -37,6 +38,7 @@ __all__ = ["boundaries", "machines", "problems", "run_options", "stencils"]
 _WEIGHTS = (0.5, -0.25, 0.1, -0.3, 1 / 3, 1.0)
 # Rows of these many cells let planes move without staging; all others are staged.
 _ALIGNED_COLUMNS = {"float32": (1024, 2048), "float64": (512, 1024)}
+_WHOLE = tuple(dtype for dtype in STORED if dtype not in COMPUTED)
 
 
 @st.composite
@@ -171,12 +173,14 @@ def problems(
     most_cells: int = 24,
     with_arrays: bool = True,
     around: st.SearchStrategy[Any] | None = None,
+    dtypes: Mapping[str, str] | None = None,
 ) -> Problem:
     """Problems of `rules` (any stencil if left out) on grids from the smallest possible on.
 
     Grids have up to `most_planes` planes beyond the smallest number, and up to `most_cells` cells
     along the other axes, or rows long enough that planes fill whole blocks of a file. With arrays,
     initial values are random in [0, 1); without, they are numbers, so that problems are cheap.
+    `dtypes` are those of fields that are not kept in the type that is drawn; left out, any are.
     `around` gives boundaries; left out, they are any.
     """
     stencil = draw(stencils() if rules is None else rules)
@@ -190,10 +194,12 @@ def problems(
     shape = tuple(extents)
     initial: dict[str, Any] = {}
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    apart = draw(_dtypes(stencil, dtype)) if dtypes is None else dtypes
     for field in stencil.fields:
-        initial[field.name] = _values(draw, generator, shape, with_arrays)
+        kept = apart.get(field.name, dtype)
+        initial[field.name] = _values(draw, generator, shape, with_arrays, kept)
         if field.levels == 2 and draw(st.booleans()):
-            initial[field.name + PREVIOUS] = _values(draw, generator, shape, with_arrays)
+            initial[field.name + PREVIOUS] = _values(draw, generator, shape, with_arrays, kept)
     boundary = draw(boundaries(stencil) if around is None else around)
     steps = draw(st.integers(0, most_steps))
     table = tuple(generator.random(steps) - 0.5)
@@ -211,7 +217,20 @@ def problems(
         boundary,
         initial,
         draw(st.sampled_from([0, 2])),
+        dtypes=apart,
     )
+
+
+@st.composite
+def _dtypes(draw: st.DrawFn, stencil: Stencil, dtype: str) -> dict[str, str]:
+    """Types of fields: that of the problem for all, more often than not."""
+    if draw(st.booleans()):
+        return {}
+    computed = ["float32", dtype]
+    return {
+        field.name: draw(st.sampled_from(computed if field.evolving else [*computed, *_WHOLE]))
+        for field in stencil.fields
+    }
 
 
 @st.composite
@@ -234,8 +253,16 @@ def boundaries(draw: st.DrawFn, stencil: Stencil) -> str | dict[str, Any]:
 
 
 def _values(
-    draw: st.DrawFn, generator: np.random.Generator, shape: tuple[int, ...], with_arrays: bool
-) -> NDArray[np.float64] | float | str:
+    draw: st.DrawFn,
+    generator: np.random.Generator,
+    shape: tuple[int, ...],
+    with_arrays: bool,
+    dtype: str,
+) -> NDArray[Any] | float | str:
+    if dtype in _WHOLE:
+        if with_arrays and draw(st.integers(0, 3)):
+            return generator.integers(0, 3, shape, dtype)
+        return draw(st.sampled_from([0.0, 2.0, "x > y", "(x < 3) + 2 * (y > 4)"]))
     if with_arrays and draw(st.integers(0, 3)):
         return generator.random(shape)
     return draw(st.sampled_from([0.0, 0.5, "x / nx", "(y - x) / (nx + ny)"]))

@@ -3,9 +3,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections import defaultdict
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +22,7 @@ from outgrid.execute.window import Window
 from outgrid.plan.program import Advance, Get, Put, program
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import stencil
+from outgrid.stencil.dtypes import STORED
 from outgrid.stencil.expression import OPERATIONS, Access, Constant, Operation
 from outgrid.stencil.model import Assignment, Field, Stage, Stencil
 from outgrid.stencil.problem import Problem
@@ -48,24 +47,26 @@ def advance(problem, arrays, library=None, **options):
     given = {"tier": "memory", "threads": 1} | options
     plan = pipeline.plan(problem, RunOptions.of(memory="1GiB", **given))
     library = library or build(
-        generate(problem.stencil, problem.dtype, problem.edges), find_compiler()
+        generate(problem.stencil, problem.dtype, problem.edges, problem.dtypes), find_compiler()
     )
     kernel = Kernel.of(library, problem)
-    window, found = Window(plan), defaultdict(partial(np.empty, problem.shape, problem.dtype))
+    window, found = Window(plan), {}
     for each in program(plan):
         if isinstance(each, Advance):
             kernel.advance(plan, window, each)
         elif isinstance(each, Get | Put):
             name = each.field + (".previous" if each.level else "")
+            if isinstance(each, Put) and name not in found:
+                found[name] = np.empty(problem.shape, problem.dtype_of(each.field))
             move(window, each, arrays[name] if isinstance(each, Get) else found[name])
     window.release()
     return found
 
 
-def problem_of(rule, shape, dtype, steps=1, **parameters):
+def problem_of(rule, shape, dtype, steps=1, dtypes=None, **parameters):
     traced = rule.trace(len(shape)) if hasattr(rule, "trace") else rule
-    names = [field.name for field in traced.fields]
-    return Problem(traced, shape, dtype, steps, parameters, initial=dict.fromkeys(names, 0.0))
+    initial = {field.name: 0.0 for field in traced.fields}
+    return Problem(traced, shape, dtype, steps, parameters, initial=initial, dtypes=dtypes)
 
 
 def pointwise(name: str, arity: int) -> Stencil:
@@ -113,6 +114,46 @@ def test_operations_are_those_of_numpy_to_the_bit(name, arity, dtype):
     assert (np.isnan(found) == np.isnan(wanted)).all()
     number = ~np.isnan(wanted)
     bits = f"u{v.itemsize}"
+    assert (found.view(bits) == wanted.view(bits))[number].all()
+
+
+def test_what_is_kept_in_less_is_rounded_as_numpy_does():
+    v, w = pairs("float64")
+    ties = 1 + np.arange(-3, v.shape[1] - 3) * 2.0**-25  # halfway between numbers, and not
+    v, w = np.vstack([v, ties, [1e-40] * v.shape[1]]), np.vstack([w, 0 * ties, 1e-45 * ties])
+    rule = pointwise("add", 2)
+    problem = Problem(
+        rule, v.shape, "float64", 1, initial=dict.fromkeys("uvw", 0), dtypes={"u": "float32"}
+    )
+    arrays = {"u": np.zeros(v.shape, np.float32), "v": v, "w": w}
+    found, wanted = advance(problem, arrays)["u"], run_reference(problem, arrays)["u"]
+    assert found.dtype == wanted.dtype == np.float32
+    number = ~np.isnan(wanted)
+    assert np.isinf(wanted).any()
+    assert (abs(wanted[wanted != 0]) < np.finfo(np.float32).tiny).any()
+    assert (np.isnan(found) == ~number).all()
+    assert (found.view("u4") == wanted.view("u4"))[number].all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kept", [each for each in STORED if each != "float64"])
+def test_what_is_read_is_converted_as_numpy_does(kept, dtype):
+    if kept == "float32":
+        v = pairs(kept)[0]
+    else:
+        limits = np.iinfo(kept)
+        ends = [limits.min, limits.min + 1, 0, limits.max - 1, limits.max]
+        random = np.random.default_rng(0).integers(limits.min, limits.max, (7, 40), kept)
+        v = np.vstack([random, np.resize(np.array(ends, kept), 40)])
+    shape = v.shape
+    problem = Problem(
+        pointwise("neg", 1), shape, dtype, 1, initial={"u": 0, "v": 0}, dtypes={"v": kept}
+    )
+    found = advance(problem, {"u": np.zeros(shape, dtype), "v": v})["u"]
+    wanted = -v.astype(dtype)
+    number = ~np.isnan(wanted)
+    assert (np.isnan(found) == ~number).all()
+    bits = f"u{wanted.itemsize}"
     assert (found.view(bits) == wanted.view(bits))[number].all()
 
 
@@ -184,7 +225,12 @@ RULES = {
 
 def random_arrays(problem):
     generator = np.random.default_rng(3)
-    return {name: generator.random(problem.shape).astype(problem.dtype) for name in problem.initial}
+    found = {}
+    for name in problem.initial:
+        kept = np.dtype(problem.dtype_of(name.removesuffix(".previous")))
+        values = generator.random(problem.shape)
+        found[name] = (values if kept.kind == "f" else 3 * values).astype(kept)
+    return found
 
 
 def baseline(problem, arrays):
@@ -310,14 +356,17 @@ def cube(u, c, *, k):
         (cube, (9, 7, 150), "float32"),
     ],
 )
-def test_blocks_of_vectors_give_the_bytes_of_single_ones(rule, shape, dtype, monkeypatch):
-    problem = problem_of(rule, shape, dtype, 4, **({"k": 0.3} if rule is cube else {}))
+@pytest.mark.parametrize("dtypes", [{}, {"u": "float32"}], ids=str)
+def test_blocks_of_vectors_give_the_bytes_of_single_ones(rule, shape, dtype, dtypes, monkeypatch):
+    if dtypes == {"u": dtype}:
+        pytest.skip("it is the type that is computed in")
+    problem = problem_of(rule, shape, dtype, 4, dtypes, **({"k": 0.3} if rule is cube else {}))
     arrays = random_arrays(problem)
     tiled = {"depth": 4, "slab_planes": 3, "tile_rows": 40, "threads": 2}
     found = [baseline(problem, arrays), advance(problem, arrays, **tiled)]
-    source = generate(problem.stencil, dtype)
+    source = generate(problem.stencil, dtype, apart=problem.dtypes)
     monkeypatch.setattr("outgrid.codegen.kernel.block_vectors", lambda _: 1)
-    assert generate(problem.stencil, dtype) != source
+    assert generate(problem.stencil, dtype, apart=problem.dtypes) != source
     wanted = baseline(problem, arrays)["u"]
     assert (wanted != arrays["u"]).any()
     for fields in found:
@@ -378,17 +427,18 @@ def build_for(source, monkeypatch, command, *flags):
         ("clang++", ["-march=x86-64-v3"], "float64"),
     ],
 )
-def test_compilers_and_processors_agree_to_the_bit(command, flags, dtype, monkeypatch):
+@pytest.mark.parametrize("dtypes", [{}, {"u": "float32", "c": "uint8"}], ids=str)
+def test_compilers_and_processors_agree_to_the_bit(command, flags, dtype, dtypes, monkeypatch):
     if shutil.which(command) is None or platform.machine() != "x86_64":
         pytest.skip(f"there is no {command} for x86_64")
     processor = Path("/proc/cpuinfo").read_text()
     for flag, needed in (("-march=x86-64-v3", " avx2 "), ("-march=x86-64-v4", " avx512f ")):
         if flag in flags and needed not in processor:
             pytest.skip(f"this processor has no{needed}".rstrip())
-    problem = problem_of(everything, (12, 9, 41), dtype, 4, k=0.3, j=0.7)
+    problem = problem_of(everything, (12, 9, 41), dtype, 4, dtypes, k=0.3, j=0.7)
     arrays = random_arrays(problem)
     wanted = baseline(problem, arrays)
-    source = generate(problem.stencil, dtype)
+    source = generate(problem.stencil, dtype, apart=problem.dtypes)
     library = build_for(source, monkeypatch, command, *flags)
     found = advance(problem, arrays, library, depth=4)
     for field, values in wanted.items():
@@ -411,16 +461,19 @@ def test_blocks_of_short_vectors_give_the_same_bytes(command, flag, monkeypatch)
 
 
 def test_kernels_compile_without_a_warning(tmp_path):
-    for name, dtype in [
-        ("wave:8", "float64"),
-        ("everything", "float32"),
-        ("conditional", "float64"),
-        ("unequal", "float32"),
-        ("cube", "float32"),
+    for name, dtype, apart in [
+        ("wave:8", "float64", {}),
+        ("everything", "float32", {}),
+        ("conditional", "float64", {}),
+        ("unequal", "float32", {}),
+        ("cube", "float32", {}),
+        ("wave:8", "float64", {"c": "uint16"}),
+        ("everything", "float64", {"u": "float32", "c": "int8"}),
+        ("cube", "float64", {"u": "float32"}),
     ]:
         rule = (RULES | {"cube": cube}).get(name) or resolve(name)
         source = tmp_path / "kernel.cpp"
-        source.write_text(generate(rule.trace(3), dtype))
+        source.write_text(generate(rule.trace(3), dtype, apart=apart))
         flags = [*compiling.FLAGS, "-Wall", "-Wextra", "-Wshadow", "-Werror", "-o", "/dev/null"]
         done = subprocess.run(["g++", *flags, source], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

@@ -71,7 +71,9 @@ def test_a_run_held_up_by_the_disk_moves_slabs_of_many_requests():
     """Thin slabs would leave the device without requests at the end of each."""
     found = choose(0.0, SLOW, depth=2)
     assert found.prediction.bound_by == "read+write"
-    assert found.slab_planes * found.plane_bytes >= 4 * RunOptions(memory_bytes=0).request_bytes
+    assert (
+        found.slab_planes * found.plane_bytes("u") >= 4 * RunOptions(memory_bytes=0).request_bytes
+    )
     thin = choose(0.0, SLOW, depth=2, slab_planes=1)
     assert thin.predicted_seconds > 1.2 * found.predicted_seconds
 

@@ -32,3 +32,31 @@ def test_the_way_of_the_bytes_is_told():
         "planes of 4.00 KiB move straight into the window"
     )
     assert "through a staging buffer" in describe(layout((9, 7, 5), "float64"))
+    mixed = layout((9, 8, 512), "float64", apart={"c": "float32", "m": "uint8"})
+    assert describe(mixed) == (
+        "planes of 32.0 KiB (16.0 KiB of c, 4.00 KiB of m) move straight into the window"
+    )
+
+
+def test_fields_of_other_types_have_as_many_cells_in_a_row():
+    found = layout((9, 7, 13), "float64", apart={"c": "float32", "m": "uint8"})
+    assert (found.row_bytes, found.row_stride_bytes) == (8 * 13, 8 * 16)
+    assert (found.of("c").row_bytes, found.of("c").row_stride_bytes) == (4 * 13, 4 * 16)
+    assert (found.of("m").row_bytes, found.of("m").row_stride_bytes) == (13, 16)
+    assert [found.of(name).pitch_bytes for name in ("u", "c", "m")] == [896, 448, 128]
+    assert found.of("u") is found
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "apart", "staged"),
+    [
+        ((9, 8, 64), None, {}, False),
+        ((9, 8, 64), None, {"c": "float32"}, True),  # half a block in a plane
+        ((9, 16, 64), None, {"c": "float32"}, False),
+        ((9, 16, 64), 5, {"c": "float32"}, True),  # rows of strips are no whole blocks
+        ((9, 8, 4096), 5, {"c": "uint8"}, False),
+        ((9, 16, 63), None, {"c": "float32"}, True),
+    ],
+)
+def test_planes_are_staged_if_those_of_any_field_are(shape, rows, apart, staged):
+    assert layout(shape, "float64", rows, apart).staged == staged

@@ -9,8 +9,9 @@ import pytest
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil.catalog import lookup
+from outgrid.stencil.components import Vector
 from outgrid.stencil.definition import stencil
-from outgrid.stencil.initial import InitialExpression
+from outgrid.stencil.initial import InitialExpression, evaluate
 from outgrid.stencil.problem import Boundary, Problem
 from outgrid.stencil.symbol import step
 from outgrid.stencil.values import ArrayDigest
@@ -130,6 +131,13 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"shape": (2**31, 2**30)}, [str(2**61), str(2**63 - 1), str((2**63 - 1) // 8)]),
     ({"dtype": "float46"}, ["'float46'", "'float64'"]),
     ({"dtype": "int8"}, ["'int8'", "float32, float64"]),
+    ({"dtypes": "float32"}, ["dtypes = 'float32'", '{"u": "float32"}']),
+    ({"dtypes": {"v": "float32"}}, ["'heat5'", "'v'", "known: u"]),
+    ({"dtypes": {"u": "float16"}}, ["'u'", "'float16'", "'float64'"]),
+    ({"dtypes": {"u": "int16"}}, ["'u'", "updated", "int16", "float32 or float64"]),
+    ({"dtypes": {"u": "float64"}, "dtype": "float32"}, ["'u'", "float64", "float32", "dtype"]),
+    ({"dtypes": {"u": "float32"}, "initial": {"u": 1e39}}, ["u = 1e+39", "float32"]),
+    ({"dtypes": {"u": "float32"}, "boundary": {"value": 1e39}}, ["1e+39", "float32"]),
     ({"steps": -1}, ["-1", "at least 0"]),
     ({"steps": 1.5}, ["1.5"]),
     ({"steps": True}, ["True"]),
@@ -166,6 +174,68 @@ def test_errors_contain_the_values_and_the_nearest_fix(
 ) -> None:
     with pytest.raises(DefinitionError) as caught:
         heat(**changes)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+@stencil(ndim=2)
+def masked(u, c, m: Vector):
+    return u + c * m["x"] - m["y"]
+
+
+def mixed(**changes: Any) -> Problem:
+    given: dict[str, Any] = {
+        "dtypes": {"u": "float64", "c": "float32", "m": "uint8"},
+        "initial": {"u": "x", "c": 0.1, "m": "x > 3"},
+    }
+    return Problem(masked, (6, 8), steps=2, **(given | changes))
+
+
+def test_fields_have_types_of_their_own() -> None:
+    problem = mixed()
+    assert problem.dtypes == {"c": "float32", "m_y": "uint8", "m_x": "uint8"}
+    assert [problem.dtype_of(name) for name in ("u", "c", "m_x")] == ["float64", "float32", "uint8"]
+    assert [problem.row_bytes(name) for name in ("u", "c", "m_x")] == [64, 32, 8]
+    assert [problem.stored_bytes(name) for name in ("u", "c", "m_x")] == [384, 192, 48]
+    again = Problem.from_dict(json.loads(json.dumps(problem.to_dict())))
+    assert again == problem
+    assert again.dtypes == problem.dtypes
+    assert problem.digest not in (mixed(dtypes={}).digest, mixed(dtypes={"c": "float32"}).digest)
+    assert mixed(dtypes={}).digest == mixed(dtypes={"u": "float64"}).digest
+
+
+def test_a_problem_of_one_type_says_nothing_of_others() -> None:
+    assert "dtypes" not in heat().to_dict()
+
+
+def test_whole_numbers_are_kept_exactly_or_refused() -> None:
+    given = np.arange(48, dtype=np.uint8).reshape(6, 8)
+    assert np.asarray(mixed(initial={"u": 0, "c": 0, "m": given}).initial["m_x"]).dtype == np.uint8
+    for value, parts in (
+        (256, ["256", "uint8 holds whole numbers from 0 to 255"]),
+        (-1, ["-1", "0 to 255"]),
+        (0.5, ["0.5", "uint8 holds whole numbers"]),
+        (given.astype(np.int64), ["int64", "array.astype('uint8')"]),
+        (given / 2, ["float64", "array.astype('uint8')"]),
+    ):
+        with pytest.raises(DefinitionError) as caught:
+            mixed(initial={"u": 0, "c": 0, "m": value})
+        for part in parts:
+            assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("formula", "parts"),
+    [
+        ("x / 2", ["'x / 2'", "is 0.5 at cell (0, 1)", "uint8 holds whole numbers from 0 to 255"]),
+        ("y - 1", ["is -1.0 at cell (0, 0)", "0 to 255"]),
+        ("100 * y", ["is 300.0 at cell (3, 0)", "0 to 255"]),
+        ("1 / x", ["is inf at cell (0, 0)", "0 to 255"]),
+    ],
+)
+def test_formulas_of_whole_numbers_name_the_cell(formula: str, parts: list[str]) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        evaluate(InitialExpression(formula), range(6), (6, 8), "uint8")
     for part in parts:
         assert part in str(caught.value)
 

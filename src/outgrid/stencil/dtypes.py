@@ -1,0 +1,99 @@
+"""Types of numbers: the one that a problem is computed in, and those that its fields are kept in.
+
+A value is converted as it is read and as it is stored, and everything between is computed in the
+problem's own type. So fields may be kept in less than what is computed with; not in more, since
+what they hold beyond that would be rounded off whenever it is read.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil.components import components_of
+from outgrid.stencil.model import Stencil
+from outgrid.units import suggest
+
+__all__ = ["COMPUTED", "STORED", "casting", "fields_apart", "in_words", "keep", "number_fits"]
+
+COMPUTED = ("float32", "float64")
+"""Types that a problem may be computed in."""
+
+STORED = (*COMPUTED, "int8", "uint8", "int16", "uint16", "int32")
+"""Types that a field may be kept in; whole numbers only where it is never updated."""
+
+
+def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
+    """The types of the fields that are not kept in `dtype`, which the problem is computed in.
+
+    `given` names fields, or vectors and tensors whole. Raises DefinitionError for unknown names and
+    types, for fields wider than `dtype` and for whole numbers that would be updated.
+    """
+    if not isinstance(given, Mapping):
+        raise DefinitionError(
+            f"dtypes = {given!r} does not say which field has it; give a mapping of fields to"
+            f' types, such as {{"{stencil.fields[-1].name}": "float32"}}'
+        )
+    names = [field.name for field in stencil.fields]
+    found: dict[str, str] = {}
+    for name, wanted in cast("Mapping[str, Any]", given).items():
+        parts = [name] if name in names else components_of(name, names)
+        if not parts:
+            raise DefinitionError(
+                f"stencil {stencil.name!r} has no field {name!r} to have a dtype"
+                f"{suggest(name, names)}"
+            )
+        if wanted not in STORED:
+            raise DefinitionError(
+                f"the dtype of {name!r} is {wanted!r}{suggest(str(wanted), STORED)}"
+            )
+        if (wanted, dtype) == ("float64", "float32"):
+            raise DefinitionError(
+                f"the field {name!r} is kept in float64 and computed in float32, which would round"
+                f" it whenever it is read; give the problem dtype float64, or {name!r} float32"
+            )
+        if wanted not in COMPUTED and any(stencil.field(part).evolving for part in parts):
+            raise DefinitionError(
+                f"the field {name!r} is updated and kept in {wanted}; what is computed is kept in"
+                f" float32 or float64, and fields of whole numbers are only read"
+            )
+        found |= {part: wanted for part in parts if wanted != dtype}
+    return {name: found[name] for name in names if name in found}
+
+
+def _range(dtype: str) -> tuple[float, float]:
+    """The least and the largest number that `dtype` holds."""
+    limits = np.finfo(dtype) if dtype in COMPUTED else np.iinfo(dtype)
+    return float(limits.min), float(limits.max)
+
+
+def number_fits(value: float, dtype: str) -> bool:
+    """Whether a number is within the range of `dtype`, and whole where that has no others."""
+    least, largest = _range(dtype)
+    return least <= value <= largest and (dtype in COMPUTED or value == int(value))
+
+
+def in_words(dtype: str) -> str:
+    """What a type of whole numbers holds, for messages."""
+    least, largest = _range(dtype)
+    return f"{dtype} holds whole numbers from {least:.0f} to {largest:.0f}"
+
+
+def casting(dtype: DTypeLike) -> Any:
+    """By which of NumPy's rules given values turn into `dtype`.
+
+    Numbers that are not whole are rounded, those that are have to be kept exactly.
+    """
+    return "same_kind" if np.dtype(dtype).kind == "f" else "safe"
+
+
+def keep(values: Any, into: NDArray[Any]) -> NDArray[np.bool_]:
+    """Store values of double precision in an array of any type; whether each is held, by cell.
+
+    They are rounded once, but whole numbers have to be held exactly.
+    """
+    with np.errstate(all="ignore"):
+        into[...] = values
+        return np.isfinite(into) if into.dtype.kind == "f" else into == values
