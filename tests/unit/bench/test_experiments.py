@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import numpy
 import pytest
@@ -99,7 +100,8 @@ def test_rows_are_kept_as_they_are_made_and_not_made_again(tmp_path, monkeypatch
     made = []
 
     def watch(problem, settings, place, limit):
-        made.append((settings["scheme"], settings["tier"]))
+        advised = ", advised" if "madvise" in settings else ""
+        made.append(f"{settings['scheme']} on {settings['tier']}{advised}")
         if len(made) == 3:
             raise KeyboardInterrupt
         return watched.watch_run(problem, settings, place, limit)
@@ -107,15 +109,11 @@ def test_rows_are_kept_as_they_are_made_and_not_made_again(tmp_path, monkeypatch
     monkeypatch.setattr(beyond, "watch_run", watch)
     assert main(options) == 130
     rows = json.loads((tmp_path / "methods.rows").read_text())
-    assert [(row["stencil"], row["method"]) for row in rows] == [
-        ("heat7", f"{scheme} on {tier}") for scheme, tier in made[:2]
-    ]
+    assert [row["method"] for row in rows] == made[:2]
     assert main([*options, "--resume"]) == 0
     assert len(set(made)) == len(made) - 1  # the one that was cut off was made twice
     outcome = Outcome.from_dict(json.loads(record.read_text()))
-    assert {(row["method"]) for row in outcome.rows} == {
-        f"{scheme} on {tier}" for scheme, tier in made
-    }
+    assert {row["method"] for row in outcome.rows} == set(made)
     assert all(row["identical"] for row in outcome.rows)
     assert not (tmp_path / "methods.rows").exists()
     before = len(made)
@@ -193,6 +191,5 @@ def test_paths_are_measured_whole_and_striped(tmp_path):
     striped = {("stripes of 64 KiB", 2), ("stripes of 1 MiB", 2)}
     assert found == {("raw", 1), ("raw", 2)} | striped
     hardware = next(each for each in outcome.findings if "hardware" in each.figure)
-    assert "cost for a GB/s" in hardware.here
-    assert "W for a GB/s" in hardware.here
+    assert re.fullmatch(r"a GB/s costs [\d.e+]+ and takes [\d.e+]+ W", hardware.here)
     assert not list(tmp_path.iterdir())

@@ -16,13 +16,15 @@ SECTOR_BYTES = 512
 @dataclass(frozen=True, slots=True)
 class Disk:
     """``device`` is the kernel's name, "" for a file system without a disk; ``model`` what it calls
-    itself, where it does; ``scheduler`` what orders its requests. ``read_bytes`` and
-    ``written_bytes`` were moved during an experiment, for whomever."""
+    itself, where it does; ``scheduler`` what orders its requests; ``ahead_bytes`` are read
+    around a page of a mapped file that is touched, at most. ``read_bytes`` and ``written_bytes``
+    were moved during an experiment, for whomever."""
 
     device: str
     model: str
     file_system: str
     scheduler: str
+    ahead_bytes: int
     read_bytes: int
     written_bytes: int
 
@@ -42,6 +44,7 @@ def disk_of(folder: Path, read_bytes: int, written_bytes: int, sysfs: Path = Pat
         "" if whole is None else _told(whole / "device/model"),
         _file_system(number),
         scheduler.partition("[")[2].partition("]")[0],
+        0 if whole is None else int(_told(whole / "queue/read_ahead_kb") or 0) << 10,
         read_bytes,
         written_bytes,
     )

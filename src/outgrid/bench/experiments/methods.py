@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outgrid.bench.experiments.beyond import (
+    ADVISED,
     BLOCKED,
     OURS,
     PLAIN,
@@ -56,12 +57,12 @@ def measure(settings: Settings) -> Outcome:
     settings.say("in memory")
     memory = runs.in_memory(grid, min(steps, 16))
     swap, mapped, direct = BLOCKED
-    order = (*OURS, direct, PLAIN[0], mapped, swap, *PLAIN[1:])
+    order = (*OURS, direct, PLAIN[0], mapped, swap, ADVISED, *PLAIN[1:])
     tasks = [
         Task(grid, method, PLAIN_STEPS if method in PLAIN else steps, blocks, memory["plain"])
         for method in order
     ]
-    shown = [method.name for method in (*BLOCKED, *OURS, *PLAIN)]
+    shown = [method.name for method in (swap, mapped, ADVISED, direct, *OURS, *PLAIN)]
     rows = sorted(runs.measure(tasks), key=lambda row: shown.index(row.method))
     notes.append(f"overlapped: depth {blocks['depth']}, blocks of {blocks['block']} cells")
     return timed.outcome(

@@ -32,6 +32,7 @@ __all__ = [
     "disk_lines",
     "median_rates",
     "outcome_table",
+    "row_lines",
 ]
 
 Size = Literal["tiny", "quick", "full"]
@@ -212,7 +213,9 @@ def median_rates(samples: Mapping[Any, Sequence[float]]) -> dict[Any, float]:
 def disk_lines(outcome: Outcome) -> Iterator[str]:
     """What was measured on, what it moved meanwhile, and what that takes of its life."""
     for disk in outcome.disks:
-        model = ", ".join(each for each in (disk.model, disk.file_system, disk.scheduler) if each)
+        ahead = f"{format_bytes(disk.ahead_bytes)} read ahead" if disk.ahead_bytes else ""
+        parts = (disk.model, disk.file_system, disk.scheduler, ahead)
+        model = ", ".join(part for part in parts if part)
         wear = format_wear(disk.written_bytes, outcome.endurance_bytes)
         yield (
             f"{disk.device or 'no disk'} ({model}), {format_bytes(disk.read_bytes)} read and "
@@ -220,14 +223,17 @@ def disk_lines(outcome: Outcome) -> Iterator[str]:
         )
 
 
+def row_lines(outcome: Outcome) -> str:
+    """Rows in columns, without the samples behind them."""
+    if not outcome.rows:
+        return ""
+    names = [name for name in outcome.rows[0] if not name.endswith("samples")]
+    return columns([names, *([_text(row[name]) for name in names] for row in outcome.rows)])
+
+
 def outcome_table(outcome: Outcome) -> str:
     """Rows, findings and notes as text."""
-    names = (
-        [name for name in outcome.rows[0] if not name.endswith("samples")] if outcome.rows else []
-    )
-    lines = [names, *([_text(row[name]) for name in names] for row in outcome.rows)]
-    told = [columns(lines)] if names else []
-    told.append("")
+    told = [row_lines(outcome), ""] if outcome.rows else [""]
     for finding in outcome.findings:
         verdict = {True: "holds", False: "does not hold", None: "not judged"}[finding.holds]
         told.append(f"{finding.figure}: {finding.claim}")

@@ -9,7 +9,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from outgrid.bench.experiments.outcome import Finding, Outcome, disk_lines
+from outgrid.bench.experiments import EXPERIMENTS
+from outgrid.bench.experiments.outcome import Finding, Outcome, disk_lines, row_lines
 from outgrid.errors import UsageError
 from outgrid.units import format_bytes, format_seconds
 
@@ -38,13 +39,17 @@ VERDICTS = {
 
 
 def read_outcomes(folder: Path) -> list[Outcome]:
-    """The outcomes whose files lie in ``folder``. Raises UsageError where there is none."""
+    """The outcomes whose files lie in ``folder``, in the order of experiments.
+
+    Raises UsageError where there is none.
+    """
     found = [Outcome.from_dict(json.loads(path.read_text())) for path in folder.glob("*.json")]
     if not found:
         raise UsageError(
             f"{folder} holds no outcome of an experiment; outgrid bench all makes some"
         )
-    return sorted(found, key=lambda outcome: outcome.started)
+    order = list(EXPERIMENTS)
+    return sorted(found, key=lambda outcome: order.index(outcome.bench))
 
 
 def write_page(outcomes: Sequence[Outcome], folder: Path) -> Path:
@@ -64,12 +69,22 @@ def write_page(outcomes: Sequence[Outcome], folder: Path) -> Path:
         f"{_text(format_bytes(machine.get('memory_bytes', 0)))} of memory, Linux "
         f"{_text(machine.get('kernel', ''))}, {_text(machine.get('compiler', ''))}.</p>",
         "<h2>All claims</h2>",
+        f"<p>{_counted([each for outcome in outcomes for each in outcome.findings])}</p>",
         _table([(outcome.bench, each) for outcome in outcomes for each in outcome.findings]),
         *(_section(outcome, folder) for outcome in outcomes),
         "</body></html>",
     ]
     path.write_text("\n".join(parts))
     return path
+
+
+def _counted(findings: Sequence[Finding]) -> str:
+    """How many claims have which verdict."""
+    counts = [
+        f"{sum(each.holds is verdict for each in findings)} <span class='{kind}'>{word}</span>"
+        for verdict, (kind, word) in VERDICTS.items()
+    ]
+    return f"{len(findings)} claims: {', '.join(counts)}."
 
 
 def _section(outcome: Outcome, folder: Path) -> str:
@@ -85,6 +100,7 @@ def _section(outcome: Outcome, folder: Path) -> str:
         f"{_text(format_seconds(outcome.seconds))}, load {outcome.load:.1f} at the beginning, "
         f"outgrid {_text(outcome.version)}. Reference: {_text(outcome.reference)}. {answers}</p>"
     )
+    purpose = EXPERIMENTS[outcome.bench].purpose
     notes = "".join(
         f"<li>{_text(line)}</li>"
         for line in (*(f"disk {each}" for each in disk_lines(outcome)), *outcome.notes)
@@ -92,10 +108,13 @@ def _section(outcome: Outcome, folder: Path) -> str:
     return "\n".join(
         [
             f"<h2 id='{outcome.bench}'>{outcome.bench}</h2>",
+            f"<p>{_text(purpose[0].upper() + purpose[1:])}. "
+            f"<code>outgrid bench {outcome.bench} --{outcome.size}</code></p>",
             figure,
             _table([("", each) for each in outcome.findings]),
             facts,
             f"<ul class='small'>{notes}</ul>" if notes else "",
+            f"<details><summary>All rows</summary><pre>{_text(row_lines(outcome))}</pre></details>",
         ]
     )
 

@@ -439,8 +439,8 @@ def _path_findings(rows: Sequence[RequestRow], settings: Settings) -> list[Findi
     scaling = raw / reads["raw", 1]
     alone = len(settings.folders) == 1
     best = max(reads.values())
-    spent = ((settings.price, "cost"), (settings.watts, "W"))
-    told = [f"{value / best:.3g} {unit} for a GB/s" for value, unit in spent if value is not None]
+    spent = ((settings.price, "costs", ""), (settings.watts, "takes", " W"))
+    told = [f"{verb} {value / best:.3g}{unit}" for value, verb, unit in spent if value is not None]
     slides = "flash to GPU"
     return [
         Finding(
@@ -462,7 +462,9 @@ def _path_findings(rows: Sequence[RequestRow], settings: Settings) -> list[Findi
             f"{slides}, hardware",
             "many cheap disks give bandwidth for little money and power",
             "16 of 260-300 USD and 0.2 W for 7.69 GB/s: about 580 USD and 0.4 W for a GB/s",
-            ", ".join(told) if told else f"{best:.2f} GB/s; --price and --watts tell the rest",
+            f"a GB/s {' and '.join(told)}"
+            if told
+            else f"{best:.2f} GB/s; --price and --watts tell the rest",
             None,
         ),
     ]
