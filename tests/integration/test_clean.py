@@ -61,6 +61,17 @@ def test_how_far_an_unfinished_run_has_come_is_shown(unfinished, capsys):
     assert capsys.readouterr().out.startswith("heat7 on 40 x 12 x 32")
 
 
+def test_a_link_in_the_place_of_a_file_goes_and_what_it_leads_to_stays(unfinished, capsys):
+    flash, precious = unfinished.parent / "flash", unfinished.parent / "precious.npy"
+    precious.write_bytes(b"precious")
+    for place in (flash / "u.0.npy", unfinished / "manifest.json.new"):
+        place.unlink(missing_ok=True)
+        place.symlink_to(precious)
+    assert main(["clean", str(unfinished), "--delete"]) == 0
+    assert not flash.exists()
+    assert precious.read_bytes() == b"precious"
+
+
 def test_a_run_that_goes_on_is_not_cleaned(unfinished, capsys):
     with RunLock(unfinished):
         assert main(["clean", str(unfinished), "--delete"]) == 2

@@ -216,6 +216,17 @@ def test_what_exists_is_not_overwritten(name, folder, capsys):
     assert sorted(each for each in Path("job.run").rglob("*") if each.is_file()) == [path]
 
 
+@pytest.mark.parametrize("name", ["u.npy", "scratch/u.0.npy", "record.json"])
+def test_a_link_that_leads_nowhere_is_not_followed(name, folder, capsys):
+    path = Path("job.run") / name
+    path.parent.mkdir(parents=True)
+    path.symlink_to(folder / "elsewhere")
+    code, said = run(capsys)
+    assert code == 2
+    assert f"{path} exists and is not overwritten" in said
+    assert not Path("elsewhere").exists()
+
+
 def test_a_finished_run_is_not_overwritten(folder, capsys):
     assert run(capsys)[0] == 0
     before = Path("job.run/u.npy").stat()
