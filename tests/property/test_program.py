@@ -354,6 +354,17 @@ def in_parts(way):
     return problem, plan(problem, options, MACHINE, FIXED_BYTES), way != "strips"
 
 
+def test_a_shorter_sweep_does_not_overtake_the_seams_that_its_commits_need():
+    """The last strip leaves no seam itself, and begins to leave early."""
+    problem = blank(resolve("wave:2").trace(3), (18, 23, 5), 6)
+    given = {"depth": 5, "slab_planes": 2, "strip_rows": 21, "commit_every": 0}
+    options = RunOptions.of(memory="1GiB", tier="direct", **given)
+    found = plan(problem, options, MACHINE, FIXED_BYTES)
+    assert found.depths == (1, 5)
+    for seed in range(20):
+        check(found, problem.stencil, random.Random(seed))
+
+
 @pytest.mark.parametrize("way", ["strips", "planes that come round"])
 def test_a_seam_that_is_written_too_early_is_noticed(way, monkeypatch):
     """Before the trip is durable that had to read what it is written over."""

@@ -398,7 +398,10 @@ class Sizing:
         return -(-least // slab) * slab
 
     def _seams_ahead(self, lags: dict[int, list[int]], seams: bool) -> list[int]:
-        """Planes by which the first seam of a trip would overtake the one before."""
+        """Planes by which the first of what a trip leaves would overtake the last seam before.
+
+        A restart within the trip needs that seam as a whole.
+        """
         depths = tuple(lags)
         sweeps = sweeps_by_base(depths, resident=False)
         highs = {
@@ -410,7 +413,8 @@ class Sizing:
         if self.closed:
             stairs = [stair for wrap in self.wraps(depths) for stair in wrap.seams]
             return [last - stair.low - highs[stair.field, stair.index] - 1 for stair in stairs]
-        return [max(last, *highs.values()) - min(highs.values()) - 1] if seams else []
+        first = min(*highs.values(), *(min(each) for each in lags.values()))
+        return [max(last, *highs.values()) - first - 1] if seams else []
 
     def _put_lags(self, depth: int) -> list[int]:
         """Front positions, from a sweep's first one on, at which its levels begin to leave."""
