@@ -343,6 +343,11 @@ def steps_done(out: Path) -> int:
 PASSES = {
     "whole planes": ("", ("slab_planes=2",), 6),
     "strips": ("", ("slab_planes=2", "strip_rows=40"), 6),
+    "strips of a circle": (
+        'boundary = {{y = "periodic"}}',
+        ("slab_planes=2", "strip_rows=40"),
+        6,
+    ),
     "blocks": ("", ('scheme="overlapped"', "block=[16, 40, 124]"), 4),
     "blocks of blocks": (
         "",

@@ -181,6 +181,49 @@ def test_a_seam_that_lacks_a_plane_is_noticed(drawn, seed, data):
         check(replace(found, wraps=wraps), problem.stencil, random.Random(seed), closed=True)
 
 
+@st.composite
+def circles(draw, **given):
+    """A plan whose strips go round a circle, with rows just enough or more."""
+    rule = draw(stencils())
+    assume(rule.ndim == 3 and len(rule.stages) == 1 and rule.radius[1] > 0)
+    depth, steps = draw(st.integers(1, 5)), draw(st.integers(1, 12))
+    least = rule.radius[1] * (min(depth, steps) + 1)
+    rows = 2 * least + draw(st.integers(0, 3 * least))
+    height = draw(st.integers(least, rows - 1))
+    shape = (2 * rule.radius[0] + draw(st.integers(6, 20)), rows, 2 * rule.radius[2] + 1)
+    problem = blank(rule, shape, steps, boundary={"y": "periodic"})
+    cut = {"depth": depth, "strip_rows": height, "slab_planes": draw(st.integers(1, 6))}
+    options = RunOptions.of(memory="1GiB", tier="direct", **cut, **given)
+    return problem, plan(problem, options, MACHINE, FIXED_BYTES)
+
+
+@given(circles(), SEEDS)
+def test_strips_close_round_a_circle(drawn, seed):
+    """The first rows come back in the last strip, in their versions."""
+    problem, found = drawn
+    assert found.strips.count(found.depth) > 1
+    assert [turn.depth for turn in found.turns] == sorted(set(found.depths))
+    total = check(found, problem.stencil, random.Random(seed))
+    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert total == count(found)
+    assert found.redundancy == 0
+
+
+@given(circles(), SEEDS, st.data())
+def test_a_seam_of_a_circle_that_lacks_a_row_is_noticed(drawn, seed, data):
+    problem, found = drawn
+    turn = data.draw(st.sampled_from(found.turns))
+    assume(turn.seams)  # else only a coefficient reads its neighbours
+    number = data.draw(st.integers(0, len(turn.seams) - 1))
+    stair = turn.seams[number]
+    low, high = data.draw(st.sampled_from([(1, 0), (0, 1)]))
+    shorter = replace(stair, low=stair.low + low, high=stair.high - high)
+    seams = (*turn.seams[:number], shorter, *turn.seams[number + 1 :])
+    turns = tuple(replace(turn, seams=seams) if each is turn else each for each in found.turns)
+    with pytest.raises(ExecutionError):
+        check(replace(found, turns=turns), problem.stencil, random.Random(seed))
+
+
 def points_within(found):
     """Where a run of a plan may have come to within its sweeps."""
     named = (each.point for each in program(found) if isinstance(each, Commit | Mark))
@@ -190,9 +233,10 @@ def points_within(found):
 @st.composite
 def plans_that_go_on(draw):
     """A problem and a plan of it, and the plan that goes on within one of its sweeps."""
-    closed = draw(st.booleans())
-    if closed:
-        problem, found = draw(closed_plans(commit_every=0))
+    kind = draw(st.sampled_from(["open", "closed", "circle"]))
+    closed = kind == "closed"
+    if kind != "open":
+        problem, found = draw((closed_plans if closed else circles)(commit_every=0))
         options = RunOptions.of(memory="1GiB", tier="direct", commit_every=0)
     else:
         problem = draw(problems(with_arrays=False))
@@ -347,11 +391,13 @@ def in_parts(way):
     shape, given, more = (40, 3, 3), {"boundary": {"z": "periodic"}}, {}
     if way == "strips":
         shape, given, more = (24, 7, 3), {}, {"strip_rows": 2}
+    if way == "strips of a circle":
+        shape, given, more = (24, 10, 3), {"boundary": {"y": "periodic"}}, {"strip_rows": 3}
     problem = blank(resolve("heat7").trace(3), shape, 6, **given)
     options = RunOptions.of(
         memory="1GiB", tier="direct", depth=2, slab_planes=3, commit_every=0, **more
     )
-    return problem, plan(problem, options, MACHINE, FIXED_BYTES), way != "strips"
+    return problem, plan(problem, options, MACHINE, FIXED_BYTES), way == "planes that come round"
 
 
 def test_a_shorter_sweep_does_not_overtake_the_seams_that_its_commits_need():
@@ -365,7 +411,7 @@ def test_a_shorter_sweep_does_not_overtake_the_seams_that_its_commits_need():
         check(found, problem.stencil, random.Random(seed))
 
 
-@pytest.mark.parametrize("way", ["strips", "planes that come round"])
+@pytest.mark.parametrize("way", ["strips", "strips of a circle", "planes that come round"])
 def test_a_seam_that_is_written_too_early_is_noticed(way, monkeypatch):
     """Before the trip is durable that had to read what it is written over."""
     problem, found, closed = in_parts(way)
@@ -382,6 +428,20 @@ def test_a_seam_that_is_written_too_early_is_noticed(way, monkeypatch):
     monkeypatch.setattr(counting, "program", lambda plan: iter(early))
     with pytest.raises(ExecutionError, match="destroys a seam"):
         check(found, problem.stencil, random.Random(0), closed)
+
+
+def test_what_closes_a_circle_is_kept_until_the_last_strip_has_it(monkeypatch):
+    """In a place of its own: seams of other borders would write over it."""
+    problem, found, _ = in_parts("strips of a circle")
+    place = counting.seam_place
+
+    def shared(plan, move):
+        key = place(plan, move)
+        return (*key[:-1], min(key[-1], plan.seam_places - 1))
+
+    monkeypatch.setattr(counting, "seam_place", shared)
+    with pytest.raises((ExecutionError, ValueError)):
+        check(found, problem.stencil, random.Random(0))
 
 
 def test_seams_on_both_sides_of_a_strip_in_one_place_are_noticed(monkeypatch):

@@ -68,9 +68,10 @@ struct Slab {
   int64_t since;                              // the first level of this call, else 1
   int64_t watch;                              // the first level that is looked at; 0: none is
   // Level t works on planes, and on rows, [low + rise*t, high + fall*t). Where there is a period,
-  // so many planes on the first ones come again. Front positions and bounds of planes count from
-  // the last plane where that is the first one to be made: where the stream goes downward.
-  int64_t plane_low, plane_high, plane_rise, plane_fall, period, downward;
+  // so many planes, or rows, on the first ones come again. Front positions and bounds of planes
+  // count from the last plane where that is the first one to be made: where the stream goes
+  // downward.
+  int64_t plane_low, plane_high, plane_rise, plane_fall, period, row_period, downward;
   int64_t row_low, row_high, row_rise, row_fall;
   // Planes and rows whose cells are counted in reductions and kept in snapshots: here and nowhere
   // else.
@@ -118,17 +119,20 @@ OG_INLINE int64_t end_row(const Slab& s, int64_t t, int stage) {
 )
 
 VISITS = r"""
-// The plane z of [z0, z1), or of those planes a period later.
-OG_INLINE int64_t turned(const Slab& s, int64_t z, int64_t z1) {
-  return z + s.period < z1 ? z + s.period : z;
+// The index i below `end`, of a plane or a row, or that which comes a period later.
+OG_INLINE int64_t turned(int64_t period, int64_t i, int64_t end) {
+  return i + period < end ? i + period : i;
 }
+
+// Where the plane or the row i comes for the first time.
+OG_INLINE int64_t unturned(int64_t period, int64_t i) { return period > 0 ? i % period : i; }
 
 // Whether a place is of a field that the stage updates, on planes [z0, z1) of a tile.
 OG_INLINE bool holds(const Slab& s, const int64_t* at, int stage, int64_t z0, int64_t z1,
                      const Tile& c) {
-  const int64_t z = turned(s, at[1], z1);
-  return kWriter[at[0]] == stage && z >= z0 && z < z1 && at[2] >= c.y0 && at[2] < c.y1 &&
-         at[3] >= c.x0 && at[3] < c.x1;
+  const int64_t z = turned(s.period, at[1], z1), y = turned(s.row_period, at[2], c.y1);
+  return kWriter[at[0]] == stage && z >= z0 && z < z1 && y >= c.y0 && y < c.y1 && at[3] >= c.x0 &&
+         at[3] < c.x1;
 }
 
 // Sources add to what was just made, then receivers look at it: each place is in one tile.
@@ -137,14 +141,15 @@ void points(const Slab& s, int64_t t, int stage, int64_t z0, int64_t z1, const T
     const int64_t* at = s.injected + 4 * n;
     if (!holds(s, at, stage, z0, z1, c)) continue;
     const double amount = s.amounts[(t - 1) * s.injections + n];
-    REAL* plane = plane_of(s, at[0], s.base + t, turned(s, at[1], z1));
-    plane[at[2] * s.row_stride + at[3]] += REAL(amount);
+    REAL* plane = plane_of(s, at[0], s.base + t, turned(s.period, at[1], z1));
+    plane[turned(s.row_period, at[2], c.y1) * s.row_stride + at[3]] += REAL(amount);
   }
   for (int64_t n = 0; n < s.receptions; ++n) {
     const int64_t* at = s.sampled + 4 * n;
     if (!holds(s, at, stage, z0, z1, c)) continue;
-    const REAL* plane = plane_of(s, at[0], s.base + t, turned(s, at[1], z1));
-    s.samples[(t - 1) * s.receptions + n] = plane[at[2] * s.row_stride + at[3]];
+    const REAL* plane = plane_of(s, at[0], s.base + t, turned(s.period, at[1], z1));
+    const REAL* row = plane + turned(s.row_period, at[2], c.y1) * s.row_stride;
+    s.samples[(t - 1) * s.receptions + n] = row[at[3]];
   }
 }
 
@@ -185,8 +190,9 @@ void look(const Slab& s, int64_t t, int stage, int64_t z0, int64_t z1, const Til
         while (x < c.x1 && row[x] - row[x] == 0) ++x;
         if (x == c.x1) continue;
         int64_t place = (t - 1) * kStages + stage;
-        place = place * s.planes + (s.period > 0 ? z % s.period : z);
-        place = ((place * s.rows + y) * s.columns + x) * kFields + field;
+        place = place * s.planes + unturned(s.period, z);
+        place = place * (s.row_period > 0 ? s.row_period : s.rows) + unturned(s.row_period, y);
+        place = (place * s.columns + x) * kFields + field;
         place = 2 * place + (row[x] != row[x]);
         int64_t now = __atomic_load_n(s.broken, __ATOMIC_RELAXED);
         while (place < now && !__atomic_compare_exchange_n(s.broken, &now, place, true,
@@ -251,23 +257,27 @@ void snapshots(const Slab& s, int64_t t, int stage, int64_t z0, int64_t z1, cons
     const Snapshot& kept = s.kept[n];
     const int64_t since = step - kept.begin;
     if (kWriter[kept.field] != stage || since < 0 || since % kept.every != 0) continue;
-    const int64_t y0 = from(kept.y, most(c.y0, s.own_y0));
-    const int64_t y1 = least(kept.y.end, least(c.y1, s.own_y1));
+    const int64_t own_y0 = most(c.y0, s.own_y0), own_y1 = least(c.y1, s.own_y1);
     const int64_t x0 = from(kept.x, c.x0), x1 = least(kept.x.end, c.x1);
-    if (y0 >= y1 || x0 >= x1) continue;
+    if (own_y0 >= own_y1 || x0 >= x1) continue;
     const int64_t count = (x1 - x0 + kept.x.step - 1) / kept.x.step;
     const int64_t before = since / kept.every * kept.z.count();
     Outlet outlet(kept.file, s.failure);
     for (int64_t i = most(z0, s.own_z0); i < least(z1, s.own_z1); ++i) {
-      const int64_t z = s.period > 0 && i >= s.period ? i - s.period : i;
+      const int64_t z = unturned(s.period, i);
       if (z < kept.z.first || z >= kept.z.end || (z - kept.z.first) % kept.z.step != 0) continue;
       const REAL* plane = plane_of(s, kept.field, s.base + t, i);
       const int64_t planes = before + (z - kept.z.first) / kept.z.step;
-      for (int64_t y = y0; y < y1; y += kept.y.step) {
-        const int64_t rows = planes * kept.y.count() + (y - kept.y.first) / kept.y.step;
-        const int64_t cells = rows * kept.x.count() + (x0 - kept.x.first) / kept.x.step;
-        const REAL* row = plane + y * s.row_stride + x0;
-        outlet.put(kept.offset + cells * sizeof(REAL), row, count, kept.x.step);
+      for (int64_t begin = own_y0, end; begin < own_y1; begin = end) {  // of rows up to a period
+        const int64_t turn = begin - unturned(s.row_period, begin);
+        end = s.row_period > 0 ? least(own_y1, turn + s.row_period) : own_y1;
+        const int64_t stop = least(kept.y.end, end - turn);
+        for (int64_t y = from(kept.y, begin - turn); y < stop; y += kept.y.step) {
+          const int64_t rows = planes * kept.y.count() + (y - kept.y.first) / kept.y.step;
+          const int64_t cells = rows * kept.x.count() + (x0 - kept.x.first) / kept.x.step;
+          const REAL* row = plane + (y + turn) * s.row_stride + x0;
+          outlet.put(kept.offset + cells * sizeof(REAL), row, count, kept.x.step);
+        }
       }
     }
   }
@@ -371,15 +381,17 @@ OG_INLINE int64_t ceil_div(int64_t a, int64_t b) { return -floor_div(-a, b); }
 // many strips as are wanted need not be equal parts: some are a unit wider than others.
 struct Cuts {
   int64_t length, count;
+  bool circle;
   int64_t at(int64_t n) const { return floor_div(n * (length / kUnit), count) * kUnit; }
 };
 
-// Diamonds of about `width` cells close round a circle. What a last part of a unit holds belongs to
-// the unit before it, so that no unit is narrower than another step reaches.
+// Diamonds of about `width` cells close round a circle, if it is here as a whole and not in strips.
+// What a last part of a unit holds belongs to the unit before it, so that no unit is narrower than
+// a step reaches.
 Cuts cuts_of(const Slab& s, int64_t width) {
-  if (!kCircle) return {width, 1};
+  if (!kCircle || s.row_period > 0) return {width, 1, false};
   const int64_t length = most(1, (kAcrossColumns ? s.columns : s.rows) / kUnit) * kUnit;
-  return {length, ceil_div(length, width)};
+  return {length, ceil_div(length, width), true};
 }
 
 // A row of diamonds: those of one sum p + q.
@@ -409,7 +421,7 @@ void diamond(const Slab& s, const Uniform* u, const Cuts& cuts, const Row& row, 
         // On a circle cells are counted from 0 again behind its end.
         for (int64_t a = low, b = high; a < high; a = b, b = high) {
           int64_t begin = a, end = high;
-          if constexpr (kCircle) {
+          if (cuts.circle) {
             const int64_t turn = floor_div(a, cuts.length) * cuts.length;
             b = least(high, turn + cuts.length);
             begin = a - turn;
@@ -474,7 +486,7 @@ void by_diamond(const Slab& s, const Uniform* u) {
     Row& row = rows[k - k0];
     row = {k, most(s.since, (cuts.at(k) - most_sum) / (2 * kSlope)),
            least(s.depth, (cuts.at(k + 2) - least_sum) / (2 * kSlope)), 0, 0, jobs, 0};
-    if (kCircle) {  // a row begins half a diamond on: what its first one waits for was taken early
+    if (cuts.circle) {  // a row begins half a diamond on: what its first waits for was taken early
       row.p0 = k, row.p1 = k + count;
     } else {
       row.p0 = (begin + kSlope * row.t0) / width;
@@ -495,7 +507,7 @@ void by_diamond(const Slab& s, const Uniform* u) {
     }
     for (int64_t o = p - 1; n > 0 && o <= p; ++o) {
       const Row& before = rows[n - 1];
-      const int64_t at = kCircle ? (o - before.p0) % count : o - before.p0;
+      const int64_t at = cuts.circle ? (o - before.p0) % count : o - before.p0;
       if (at >= 0 && at < before.p1 - before.p0) wait_for(done[before.jobs + at], 1);
     }
     diamond(s, u, cuts, rows[n], p);

@@ -261,7 +261,9 @@ class _Check:
                 if plan.blocks is not None:
                     planes = trip.planes.at(0, plan.planes)
                     rows = trip.rows.at(0, self.rows)
-                seen[planes.start : planes.stop, rows.start : rows.stop] = True
+                for part in plan.strips.pieces(rows):
+                    first = part.start % self.rows
+                    seen[planes.start : planes.stop, first : first + len(part)] = True
         for arrival, seen in zip(plan.arrivals, read, strict=True):
             if not arrival.constant:
                 self.files[arrival.field, arrival.level, 0][~seen] = VOID
@@ -273,10 +275,12 @@ class _Check:
     def _seams_of(self, point: Point) -> Iterator[tuple[Tags, Tags]]:
         """What a restart at a point reads of seams: (the rows in their place, their tags)."""
         for trip in self.whole.trips if self.seams and point.begun > point.state else ():
-            if trip.sweep == point.state and trip.part == point.part:
-                yield from self._seam_tags(trip, point.planes)
-            elif trip.sweep == point.state and trip.part + 1 == point.part:
-                yield from self._seam_tags(trip, self.plan.planes)
+            if trip.sweep == point.state and trip.part <= point.part:
+                planes = point.planes if trip.part == point.part else self.plan.planes
+                if trip.part + 1 >= point.part:
+                    yield from self._seam_tags(trip, planes)
+                if trip.part == 0:
+                    yield from self._turn_tags(trip, planes)
 
     def _seam_tags(self, trip: Trip, planes: int) -> Iterator[tuple[Tags, Tags]]:
         """The seams that a trip leaves below ``planes``.
@@ -309,6 +313,20 @@ class _Check:
                 for plane in range(planes if rows else 0):
                     tags = self._tags(trip, plane, rows, version)
                     yield self.seams[key][plane, first : first + len(rows)], tags
+
+    def _turn_tags(self, trip: Trip, planes: int) -> Iterator[tuple[Tags, Tags]]:
+        """What the first strip of a circle leaves for the last, below ``planes``."""
+        plan, turn = self.plan, self.plan.turn(trip.depth)
+        for stair in turn.seams if turn is not None else ():
+            count = plan.ring_count(stair.field)
+            versions = [v for v in range(-1, trip.depth + 1) if v % count == stair.index]
+            place = self.seams[stair.field, stair.index, trip.depth, plan.seam_places]
+            for row in range(stair.low, stair.high):
+                made = [v for v in versions if v <= 0 or row >= plan.strips.skew * v]
+                for plane in range(planes):
+                    tags = self._tags(trip, plane, range(row, row + 1), made[-1])
+                    first = row - stair.low
+                    yield place[plane, first : first + 1], tags
 
     def _missing(self, instruction: Instruction) -> str:
         return self.marks.missing(instruction.gate)
@@ -401,6 +419,8 @@ class _Check:
         if point.planes and (put.trip.sweep, put.trip.part) != (point.state, point.part):
             borders.append(point.part + 1)
         needed = {border % self.plan.seam_places for border in borders}
+        if self.plan.turns and point > Point(point.state) and put.trip.sweep > point.state:
+            needed.add(self.plan.seam_places)
         if (
             put.trip.depth == self.plan.depths[point.state]
             and seam_place(self.plan, put)[-1] in needed
@@ -511,7 +531,7 @@ class _Check:
                 rows, planes = plan.leaving(each, trip), plan.put_planes(each, trip)
             end = point.planes if trip.part == point.part else planes.stop
             for plane in range(planes.start, min(planes.stop, end)):
-                there[plane % plan.planes, rows.start : rows.stop] = True
+                there[plane % plan.planes, np.arange(rows.start, rows.stop) % self.rows] = True
         return there
 
     def _advance(self, advance: Advance) -> None:
@@ -527,9 +547,10 @@ class _Check:
             done = np.zeros((self.plan.planes, self.rows), bool)
             self.done[trip.sweep, step, stage] = done
         at = plane % self.plan.planes
-        if self.plan.blocks is None and done[at, rows.start : rows.stop].any():
+        there = np.arange(rows.start, rows.stop) % self.rows
+        if self.plan.blocks is None and done[at, there].any():
             raise ExecutionError(f"plane {at} of sweep {trip.sweep} is updated twice to {step}")
-        done[at, rows.start : rows.stop] = True
+        done[at, there] = True
         self._check_reads(trip, step, stage, plane, rows)
         for field in self.written[stage]:
             slot = self._version(field, trip, step, plane, rows)
@@ -544,9 +565,14 @@ class _Check:
         for read in self.readings[stage]:
             evolving = read.field in self.evolving
             version = step + read.version if evolving else 0
-            reached = range(
-                max(0, rows.start + read.rows[0]), min(self.rows, rows.stop + read.rows[1])
-            )
+            reached = range(rows.start + read.rows[0], rows.stop + read.rows[1])
+            extent = self.plan.row_extent(trip)
+            if self.plan.turn(trip.depth) and not (reached.start >= 0 and reached.stop <= extent):
+                raise ExecutionError(
+                    f"the update of rows {rows} to {step} in sweep {trip.sweep} reads rows "
+                    f"{reached}, which do not come round"
+                )
+            reached = range(max(0, reached.start), min(extent, reached.stop))
             for offset in read.planes:
                 at = plane + offset
                 if not 0 <= at < self.plan.extent(trip):
@@ -578,8 +604,8 @@ class _Check:
             sweep = 0
         tall = sum(self.plan.depths) + 3
         plane %= self.plan.planes
-        first = ((sweep * self.plan.planes + plane) * self.rows + rows.start) * tall + version + 1
-        return first + tall * np.arange(len(rows), dtype=np.int64)
+        first = (sweep * self.plan.planes + plane) * self.rows * tall + version + 1
+        return first + tall * (np.arange(rows.start, rows.stop, dtype=np.int64) % self.rows)
 
     def _name(self, tag: int) -> str:
         if tag == VOID:

@@ -70,6 +70,7 @@ class _Slab(ctypes.Structure):
                 "plane_rise",
                 "plane_fall",
                 "period",
+                "row_period",
                 "downward",
                 "row_low",
                 "row_high",
@@ -158,9 +159,10 @@ class Kernel:
                 broken=broken.ctypes.data,
                 watch=self.watch.level(trip) if self.watch is not None else 0,
                 period=plan.planes if plan.wraps else 0,
+                row_period=plan.layout.rows if plan.turn(trip.depth) else 0,
                 downward=plan.downward,
                 planes=plan.extent(trip),
-                rows=plan.layout.rows,
+                rows=plan.row_extent(trip),
                 columns=plan.shape[-1],
                 row_stride=stride,
                 first=part.first,
@@ -281,7 +283,7 @@ class Kernel:
 
 def _own(plan: Plan, trip: Trip) -> dict[str, int]:
     """The planes and rows whose cells count in ``trip``: halos do where they are no halos."""
-    planes, rows = range(plan.extent(trip)), range(plan.layout.rows)
+    planes, rows = range(plan.extent(trip)), range(plan.row_extent(trip))
     if plan.subgrid is not None:
         planes, rows = plan.owned, plan.owned_rows
     elif plan.blocks is not None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from outgrid.errors import StoreError
 from outgrid.execute.window import Window
 from outgrid.plan.model import Arrival, Plan
-from outgrid.plan.program import Put, place_planes
+from outgrid.plan.program import Put, place_planes, place_rows
 from outgrid.storage.npy import header_bytes
 
 PREVIEW_NAME = "preview.npy"
@@ -56,7 +56,7 @@ class Preview:
                 (view,) = window.views(replace(put, first=first, last=first + 1))
                 return view
 
-            self._take(put.state, planes, put.rows, plane_of)
+            self._take(put.state, planes, place_rows(self._plan, put), plane_of)
 
     def end(self, plan: Plan) -> None:
         """Frames are of the states of ``plan`` from now on, the last one of which is the end."""

@@ -26,9 +26,12 @@ class Profiles:
     def of(cls, problem: Problem) -> Profiles:
         """Rounded to the dtype of the problem.
 
-        Where the first planes come round again, so does a profile along them.
+        Where the first planes or rows come round again, so does a profile along them.
         """
-        turns = [1 + (axis == 0 and problem.edges.periodic(0)) for axis in range(problem.ndim)]
+        turns = [
+            1 + (axis + 1 < problem.ndim and problem.edges.periodic(axis))
+            for axis in range(problem.ndim)
+        ]
         values = tuple(
             np.pad(
                 np.tile(problem.profile_values(each.name), turns[each.axis]),

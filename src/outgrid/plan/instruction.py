@@ -26,7 +26,8 @@ class Move:
     """Planes [first, last) and ``rows`` of a field's ``level``, between a ring and a place.
 
     Planes are those of the trip, ``place_planes`` and ``place_rows`` where they lie in the place.
-    The place is the file of ``state``, or the ``seam`` below or above the strip of ``trip``.
+    The place is the file of ``state``, or the seam at a ``border``: that below strip 1, 2... of a
+    sweep, or 0 where planes or strips come round again.
     """
 
     index: int
@@ -38,8 +39,13 @@ class Move:
     first: int
     last: int
     rows: range
-    seam: bool
+    border: int | None
     gate: Gate
+
+    @property
+    def seam(self) -> bool:
+        """Whether the place is a seam."""
+        return self.border is not None
 
     @property
     def count(self) -> int:
@@ -142,23 +148,30 @@ def opposes(plan: Plan, peer: int) -> bool:
 def place_rows(plan: Plan, move: Move) -> range:
     """Rows of ``move`` in its place: those of the grid in a file.
 
-    A record of a seam begins with the row that lies farthest below the border.
+    A record of a seam begins with the row that lies farthest below the border. Rows of the grid
+    beyond the last one are the first ones again, as are those of the seam that comes round.
     """
-    if not move.seam or plan.wraps:
+    if plan.wraps:
         return move.rows
-    most, _ = plan.seam(plan.ring(move.field, move.ring), move.trip.depth)
-    border = move.trip.rows.low if isinstance(move, Get) else move.trip.rows.high
-    return range(move.rows.start - border + most, move.rows.stop - border + most)
+    turn = plan.turn(move.trip.depth)
+    low = plan.layout.rows if turn is not None and move.rows.start >= plan.layout.rows else 0
+    if turn is not None and move.border == 0:
+        low += next(s.low for s in turn.seams if (s.field, s.index) == (move.field, move.ring))
+    elif move.border is not None:
+        most, _ = plan.seam(plan.ring(move.field, move.ring), move.trip.depth)
+        low = (move.trip.rows.low if isinstance(move, Get) else move.trip.rows.high) - most
+    return range(move.rows.start - low, move.rows.stop - low)
 
 
 def seam_place(plan: Plan, move: Move) -> tuple[str, int, int, int]:
     """The key in ``plan.seams`` of where the rows of a seam lie.
 
     The seams below and above a strip lie in two places that take turns where a restart may need
-    the one while the other is written.
+    the one while the other is written. What comes round a circle has a place of its own.
     """
-    border = move.trip.part + isinstance(move, Put)
-    return move.field, move.ring, move.trip.depth, border % plan.seam_places
+    border = move.border or 0
+    place = plan.seam_places if plan.turns and border == 0 else border % plan.seam_places
+    return move.field, move.ring, move.trip.depth, place
 
 
 def levels(plan: Plan, advance: Advance) -> Iterator[tuple[Trip, int, int, range, range]]:
@@ -166,7 +179,7 @@ def levels(plan: Plan, advance: Advance) -> Iterator[tuple[Trip, int, int, range
     for part in advance.parts:
         for step in part.steps:
             for stage, shift in enumerate(plan.shifts):
-                rows = part.trip.rows.at(step, plan.layout.rows, stage)
+                rows = part.trip.rows.at(step, plan.row_extent(part.trip), stage)
                 held = plan.covered(part.trip, step, stage)
                 back = shift + plan.skew * step
                 planes = range(max(held.start, part.first - back), min(held.stop, part.last - back))

@@ -186,7 +186,7 @@ class Plan:
     then leans by ``face`` planes per step, with ``face_shifts`` for the stages: what it
     needs of state 0 begins so much lower. Every sweep begins so where there are ``wraps``, one for
     each depth: the grid is periodic along the streamed axis, and the first planes come round again
-    at the end.
+    at the end. Where strips go round a circle, ``turns`` are the same for rows.
 
     With a ``device`` the window lies in its memory, and nothing of it in that of the process.
 
@@ -232,6 +232,7 @@ class Plan:
     face_shifts: tuple[int, ...] = ()
     begin: Point = field(default_factory=Point)
     wraps: tuple[Wrap, ...] = ()
+    turns: tuple[Wrap, ...] = ()
     pin: bool = False
     tier: str = "direct"
     keep: str = "none"
@@ -341,6 +342,14 @@ class Plan:
         """Planes of a trip: those of the grid, and the first ones again where they come round."""
         wrap = self.wrap(trip.depth)
         return self.planes + (wrap.planes if wrap is not None else 0)
+
+    def row_extent(self, trip: Trip) -> int:
+        """Rows of a trip: those of the grid, and the first ones again where they come round."""
+        return self.strips.extent(trip.depth) if self.turns else self.layout.rows
+
+    def turn(self, depth: int) -> Wrap | None:
+        """The rows that come round again in the last strip of sweeps of ``depth`` steps."""
+        return next((turn for turn in self.turns if turn.depth == depth), None)
 
     def covered(self, trip: Trip, step: int, stage: int) -> range:
         """The planes that a stage of a step may update."""
@@ -505,7 +514,8 @@ class Plan:
         """Rows of a level that go to its file in ``trip``."""
         if self.subgrid is not None:
             return self.owned_rows
-        return self.strips.owned(trip, departure.row_lag(trip.depth, self.strips.skew))
+        lag, step = departure.row_lag(trip.depth, self.strips.skew), trip.depth + departure.level
+        return self.strips.owned(trip, lag, step)
 
     def seam(self, ring: Ring, depth: int) -> tuple[int, int]:
         """(most, least) rows below a border of strips between which ``ring`` holds a seam."""
@@ -539,6 +549,10 @@ class Plan:
                 for place in range(self.seam_places if most > least else 0):
                     shape = (self.planes, most - least, self.shape[-1])
                     found[ring.field, ring.index, depth, place] = shape
+        for turn in self.turns:
+            for stair in turn.seams:
+                shape = (self.planes, stair.high - stair.low, self.shape[-1])
+                found[stair.field, stair.index, turn.depth, self.seam_places] = shape
         return found
 
     def base(self, sweep: int) -> int:
@@ -583,7 +597,7 @@ class Plan:
         """Rows of planes times steps that the program updates, redundant ones included."""
         apart = self.sweeps if self.subgrid is not None else self.begin.begun
         rows = sum(
-            len(self.covered(trip, step, 0)) * len(trip.rows.at(step, self.layout.rows))
+            len(self.covered(trip, step, 0)) * len(trip.rows.at(step, self.row_extent(trip)))
             for trip in (self.trips if apart else ())
             if trip.sweep < apart
             for step in range(1, trip.depth + 1)

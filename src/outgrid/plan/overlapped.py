@@ -115,7 +115,7 @@ class _Lowering:
                 planes.start,
                 planes.stop,
                 trip.rows.at(0, self.plan.layout.rows),
-                seam=False,
+                border=None,
                 gate=Gate(advanced=advanced, put=put),
             )
 
@@ -145,6 +145,6 @@ class _Lowering:
                 planes.start,
                 planes.stop,
                 trip.rows.at(trip.depth, self.plan.layout.rows),
-                seam=False,
+                border=None,
                 gate=Gate(advanced=self.advanced, committed=self.commit_of_sweeps[trip.sweep]),
             )

@@ -251,12 +251,25 @@ class _Choice:
             raise UsageError("strip_rows cuts planes of several rows; a plane in 2-D is one row")
         if not self.sizing.can_cut:
             raise UsageError(
-                "strip_rows is for stencils of one stage on grids that are not periodic along z or "
-                f"y; {self.problem.stencil.name!r} has {len(self.problem.stencil.stages)}: leave "
+                "strip_rows is for stencils of one stage on grids that are not periodic along z; "
+                f"{self.problem.stencil.name!r} has {len(self.problem.stencil.stages)}: leave "
                 "it out"
             )
         if height < 1:
             raise UsageError(f"strip_rows {height} is below 1 row per strip")
+        if self.accelerator is not None and self.sizing.circle:
+            raise UsageError(
+                "strip_rows does not cut grids that are periodic along y on a device; leave it out"
+            )
+        depth = max(1, min(self.options.depth or 1, self.problem.deepest))
+        strips = self.sizing.strips(depth, height)
+        if not strips.closes(depth):
+            least = strips.beside(depth)
+            raise UsageError(
+                f"strips of {height} rows do not go round a grid of {self.sizing.rows} rows that is"
+                f" periodic along y in sweeps of {depth} steps: they need {least} rows at least and"
+                f" a grid of {2 * least}; leave strip_rows out"
+            )
         if self.only_resident:
             place = "in place" if self.options.in_place else "with tier memory"
             raise UsageError(
@@ -351,7 +364,7 @@ class _Choice:
 
     def _cut_candidates(self, small: bool) -> Iterator[_Candidate]:
         """Candidates of planes cut into strips; ``small``: also those of small requests."""
-        if not self.sizing.can_cut:
+        if not self.sizing.can_cut or (self.accelerator is not None and self.sizing.circle):
             return
         asked = self.options.slab_planes
         for slab in [asked] if asked else self._doubling(CUT_SLAB_PLANES) or [1]:
@@ -367,7 +380,8 @@ class _Choice:
             height = given or self._height(depth, slab)
             if height is None:
                 return
-            if given or self.sizing.strips(depth, height).count(depth) > 1:
+            strips = self.sizing.strips(depth, height)
+            if strips.closes(depth) and (given or strips.count(depth) > 1):
                 yield self._candidate(depth, slab, resident=False, height=height)
 
     def _cut_depths(self) -> list[int]:
@@ -396,10 +410,15 @@ class _Choice:
             if self._window_bytes(rings, layout) <= room:
                 break
             height -= 1
-        if height < 1:
+        least = self._least_height(depth)
+        if height < least:
             return None
-        total = self.problem.shape[1] + sizing.row_skew * depth
-        return -(-total // -(-total // height))
+        total = self.problem.shape[1] + (0 if sizing.circle else sizing.row_skew * depth)
+        return max(least, -(-total // -(-total // height)))
+
+    def _least_height(self, depth: int) -> int:
+        """Rows of the thinnest strips."""
+        return max(1, self.sizing.strips(depth, 1).beside(depth) if self.sizing.circle else 1)
 
     def _residencies(self) -> tuple[bool, ...]:
         if self.part is not None:
@@ -681,17 +700,20 @@ class _Choice:
             found = [
                 self._candidate(min(depth, self.problem.deepest), slab, resident, height)
                 for slab in (slabs[-1:] if self.options.slab_planes else slabs)
-                for height in self._heights_at_least()
+                for height in self._heights_at_least(min(depth, self.problem.deepest))
             ]
             found = [each for each in found if resident or self._goes_round(each)]
             if found:
                 yield from found
                 return
 
-    def _heights_at_least(self) -> tuple[int | None, ...]:
+    def _heights_at_least(self, depth: int) -> tuple[int | None, ...]:
         if self.options.strip_rows is not None:
             return (self.options.strip_rows,)
-        return (None,) if not self.sizing.can_cut or self.only_resident else (None, 1)
+        thinnest = self._least_height(depth)
+        if not self.sizing.can_cut or self.only_resident:
+            return (None,)
+        return (None, thinnest) if self.sizing.strips(depth, thinnest).closes(depth) else (None,)
 
     def _deepest_that_fits(self, slab: int) -> int | None:
         """The largest depth below the one asked for that fits, in whole planes or in strips."""
@@ -704,7 +726,7 @@ class _Choice:
                 candidate.needed_bytes <= self.room and self._goes_round(candidate)
                 for candidate in (
                     self._candidate(middle, slab, resident=False, height=height)
-                    for height in self._heights_at_least()
+                    for height in self._heights_at_least(middle)
                 )
             )
             low, high = (middle, high) if fits else (low, middle - 1)
@@ -722,6 +744,7 @@ class _Choice:
             notes.append(
                 f"planes pass in {chosen.parts} strips of {chosen.strips.height} "
                 "rows; their seams are written and read again"
+                + (", and close the circle" if sizing.circle else "")
             )
         wraps = () if chosen.resident else sizing.wraps(chosen.depths)
         if wraps:
@@ -783,6 +806,7 @@ class _Choice:
             face=sizing.face.per_step,
             face_shifts=sizing.face.shifts,
             wraps=wraps,
+            turns=sizing.turns(chosen.depths, chosen.strips),
             begin=Point(0, begin.part, planes),
             rings=chosen.rings,
             arrivals=sizing.arrivals,

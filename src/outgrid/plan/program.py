@@ -93,6 +93,9 @@ def program(plan: Plan) -> Iterator[Instruction]:
     return overlapped.lower(plan) if plan.blocks is not None else _Lowering(plan).run()
 
 
+_Place = tuple[str, int, int | None]
+
+
 @dataclass(frozen=True, slots=True)
 class _Flow:
     """What enters or leaves the window with one trip: ``planes`` Z, with ``Z + lag`` in a slab.
@@ -106,14 +109,19 @@ class _Flow:
     lag: int
     planes: range
     rows: range
-    seam: bool
+    border: int | None = None
     constant: bool = False
     peer: int | None = None
 
     @property
-    def place(self) -> tuple[str, int, bool]:
+    def seam(self) -> bool:
+        """Whether it goes through a seam, at a border."""
+        return self.border is not None
+
+    @property
+    def place(self) -> _Place:
         """The file, or the seam, that the rows lie in."""
-        return self.field, self.ring if self.seam else self.level, self.seam
+        return self.field, self.ring if self.seam else self.level, self.border
 
 
 class _Lowering:
@@ -139,7 +147,7 @@ class _Lowering:
         # By state: pairs of first plane and watermark of what is received of it, planes rising.
         self.halos: dict[int, list[tuple[int, int]]] = {}
         self.expected = 1  # the next state to be received
-        self.written: dict[tuple[tuple[str, int, bool], int], list[tuple[int, int]]] = {}
+        self.written: dict[tuple[_Place, int], list[tuple[int, int]]] = {}
         self.entering: dict[int, tuple[_Flow, ...]] = {}
         self.leaving: dict[int, tuple[_Flow, ...]] = {}
         self.first_trips = [0]
@@ -216,25 +224,27 @@ class _Lowering:
             ring = self._ring(arrival.field, trip.sweep, arrival.level)
             rows = plan.arriving(arrival, trip)
             again = wrap.again(arrival.field) if wrap is not None else 0
-            if rows:
+            for part in plan.strips.pieces(rows):
                 yield _Flow(
                     arrival.field,
                     arrival.level,
                     ring.index,
                     arrival.lead,
                     range(entering.start, entering.stop + again),
-                    rows,
-                    seam=False,
+                    part,
                     constant=arrival.constant,
                 )
         if trip.part > 0:
             for ring, rows in self._seams(trip, trip.rows.low):
-                yield _Flow(ring.field, 0, ring.index, ring.low, entering, rows, seam=True)
+                yield _Flow(ring.field, 0, ring.index, ring.low, entering, rows, trip.part)
+        if trip.part == plan.strips.count(trip.depth) - 1:
+            for ring, rows in self._turned(trip, plan.layout.rows):
+                yield _Flow(ring.field, 0, ring.index, ring.low, entering, rows, 0)
         for stair in wrap.seams if wrap is not None else ():
             ring = self.rings[stair.field, stair.index]
             planes = range(plan.planes + stair.low, plan.planes + stair.high)
             rows = range(plan.layout.rows)
-            yield _Flow(ring.field, 0, ring.index, ring.low, planes, rows, seam=True)
+            yield _Flow(ring.field, 0, ring.index, ring.low, planes, rows, 0)
 
     def _leaving(self, trip: Trip) -> tuple[_Flow, ...]:
         """What a trip writes: its rows of the last levels, and the seams for the next strip."""
@@ -249,25 +259,28 @@ class _Lowering:
             return
         for departure in plan.departures:
             ring = self._ring(departure.field, trip.sweep, trip.depth + departure.level)
-            rows = plan.leaving(departure, trip)
-            if rows:
-                lag = departure.lag(trip.depth, plan.skew)
-                planes = plan.put_planes(departure, trip)
-                where = (departure.field, departure.level, ring.index, lag)
-                yield _Flow(*where, planes, rows, seam=False)
-                for each in self._exchanged(trip.sweep + 1):
-                    sent = plan.streamed(each.sent.planes)
-                    yield _Flow(*where, sent, each.sent.rows, seam=False, peer=each.peer)
+            lag = departure.lag(trip.depth, plan.skew)
+            planes = plan.put_planes(departure, trip)
+            where = (departure.field, departure.level, ring.index, lag)
+            for rows in plan.strips.pieces(plan.leaving(departure, trip)):
+                yield _Flow(*where, planes, rows)
+            for each in self._exchanged(trip.sweep + 1):
+                sent = plan.streamed(each.sent.planes)
+                yield _Flow(*where, sent, each.sent.rows, peer=each.peer)
         if trip.part < plan.strips.count(trip.depth) - 1:
             for ring, rows in self._seams(trip, trip.rows.high):
                 planes = range(plan.put_from(trip), plan.planes)
-                yield _Flow(ring.field, 0, ring.index, ring.high, planes, rows, seam=True)
+                yield _Flow(ring.field, 0, ring.index, ring.high, planes, rows, trip.part + 1)
+        if trip.part == 0:
+            for ring, rows in self._turned(trip, 0):
+                planes = range(plan.put_from(trip), plan.planes)
+                yield _Flow(ring.field, 0, ring.index, ring.high, planes, rows, 0)
         wrap = plan.wrap(trip.depth)
         for stair in wrap.seams if wrap is not None else ():
             ring = self.rings[stair.field, stair.index]
             planes = range(max(stair.low, plan.put_from(trip)), stair.high)
             rows = range(plan.layout.rows)
-            yield _Flow(ring.field, 0, ring.index, ring.high, planes, rows, seam=True)
+            yield _Flow(ring.field, 0, ring.index, ring.high, planes, rows, 0)
 
     def _exchanged(self, sweep: int) -> tuple[Exchanged, ...]:
         """What goes between ranks before ``sweep``; nothing after the last one."""
@@ -282,6 +295,13 @@ class _Lowering:
             rows = self.plan.strips.clip(border - most, border - least)
             if rows:
                 yield ring, rows
+
+    def _turned(self, trip: Trip, origin: int) -> Iterator[tuple[Ring, range]]:
+        """What comes round in strips, with the first row at ``origin``."""
+        turn = self.plan.turn(trip.depth)
+        for stair in turn.seams if turn is not None else ():
+            rows = range(origin + stair.low, origin + stair.high)
+            yield self.rings[stair.field, stair.index], rows
 
     def _free_after(self, ring: Ring, stream: int) -> int:
         """Advances after which the slot for plane ``stream`` of the stream is out of use."""
@@ -311,17 +331,18 @@ class _Lowering:
         if flow.seam and plan.wraps:
             yield trip.index, plan.put_from(trip), last - plan.planes
         elif flow.seam:
-            if trip.index:
-                yield trip.index - 1, plan.put_from(self.trips[trip.index - 1]), last
+            source = trip.index - (1 if flow.border else trip.part)
+            if source >= 0:
+                yield source, plan.put_from(self.trips[source]), last
         elif not flow.constant and trip.sweep > 0:
             departure = self.departures[flow.field, flow.level]
             depth, last = plan.depths[trip.sweep - 1], min(last, plan.streamed(plan.owned).stop)
             turn = departure.first(depth, plan.face) if plan.wraps else 0
             if planes.start < turn:  # these leave last
                 last = plan.planes + min(last, turn)
-            lag = departure.row_lag(depth, plan.strips.skew)
+            lag, step = departure.row_lag(depth, plan.strips.skew), depth + departure.level
             begin = self.first_trips[trip.sweep - 1] - (plan.begin.part if trip.sweep == 1 else 0)
-            for owner in plan.strips.owners(depth, lag, flow.rows):
+            for owner in plan.strips.owners(depth, lag, step, flow.rows):
                 if begin + owner >= 0:
                     source = self.trips[begin + owner]
                     yield source.index, plan.put_planes(departure, source).start, last
@@ -377,7 +398,7 @@ class _Lowering:
             for departure in plan.departures:
                 self.received += 1
                 where = (departure.field, departure.level, state, -1, planes.start, planes.stop)
-                yield Receive(self.received - 1, trip, *where, rows, False, gate, peer)
+                yield Receive(self.received - 1, trip, *where, rows, None, gate, peer)
             taken.append((due, self.received))
 
     def _incoming(self, state: int) -> list[tuple[int, range, range, int]]:
@@ -433,7 +454,7 @@ class _Lowering:
     def _move(self, index: int, flow: _Flow, trip: Trip, state: int, planes: range) -> Any:
         """The entries that a get and a put have in common."""
         where = (flow.field, flow.level, state, flow.ring, planes.start, planes.stop)
-        return index, trip, *where, flow.rows, flow.seam
+        return index, trip, *where, flow.rows, flow.border
 
     def _advance(self, slab: int) -> Advance:
         put = sent = 0
@@ -535,6 +556,8 @@ class _Lowering:
             for stale in [found for found in self.written if found[1] < oldest]:
                 del self.written[stale]
             self.written[key] = []
+        if self.written[key] and self.written[key][-1][0] == planes.stop:
+            self.written[key].pop()  # other rows of the same planes
         self.written[key].append((planes.stop, self.put))
         state = trip.sweep + 1 if flow.seam else self.states[trip.sweep + 1]
         if not flow.seam:

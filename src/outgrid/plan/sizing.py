@@ -121,10 +121,8 @@ class Sizing:
         """What comes round again in streamed sweeps, one for each depth; none for open grids."""
         if not self.closed:
             return ()
-        stencil = self.problem.stencil
-        levels = [(each.name, each.levels, ring_count(each, stencil)) for each in stencil.evolving]
         return tuple(
-            wrap(self.found, self.face, levels, depth) for depth in sorted({*depths} - {0})
+            wrap(self.found, self.face, self._levels, depth) for depth in sorted({*depths} - {0})
         )
 
     def least_planes(self, depths: tuple[int, ...], slab: int) -> int:
@@ -145,17 +143,35 @@ class Sizing:
 
     @property
     def can_cut(self) -> bool:
-        """Whether planes may pass in strips: in 3-D, for stencils of one stage, with ends in y."""
+        """Whether planes may pass in strips: in 3-D, for stencils of one stage, with ends in z."""
         problem = self.problem
-        ends = not (self.closed or problem.edges.periodic(1))
         whole = self.subgrid is None
-        return problem.ndim == 3 and len(problem.stencil.stages) == 1 and ends and whole
+        single = problem.ndim == 3 and len(problem.stencil.stages) == 1
+        return single and whole and not self.closed
+
+    @property
+    def circle(self) -> bool:
+        """Whether strips go round a circle."""
+        return self.can_cut and self.problem.edges.periodic(1)
 
     def strips(self, depth: int, height: int | None = None) -> Strips:
         """Strips of ``height`` rows, or whole planes, for sweeps of up to ``depth`` steps."""
         if height is None:
             return Strips.whole(self.rows, self.row_skew, depth)
-        return Strips(self.rows, height, self.row_skew)
+        return Strips(self.rows, height, self.row_skew, self.circle)
+
+    def turns(self, depths: tuple[int, ...], strips: Strips) -> tuple[Wrap, ...]:
+        """What the first strip of a circle leaves to the last, in rows, one for each depth."""
+        cut = {depth for depth in depths if depth and strips.circle and strips.count(depth) > 1}
+        found = dependences(self.problem.stencil, self.problem.edges, axis=1) if cut else None
+        face = Skew(self.row_skew, (0,))
+        return tuple(wrap(found, face, self._levels, depth) for depth in sorted(cut) if found)
+
+    @property
+    def _levels(self) -> list[tuple[str, int, int]]:
+        """(field, time levels, rings) of each evolving field."""
+        stencil = self.problem.stencil
+        return [(each.name, each.levels, ring_count(each, stencil)) for each in stencil.evolving]
 
     def layout(self, strips: Strips, depth: int) -> Layout:
         """Planes and rows in the window."""
@@ -271,16 +287,23 @@ class Sizing:
         each = list(self._plane_bytes_by_trip(depth, strips))
         return sum(read for read, _ in each), sum(written for _, written in each)
 
+    def _turned_bytes(self, depths: tuple[int, ...], strips: Strips) -> int:
+        """Bytes of each plane that the first strips of a circle leave to the last."""
+        stairs = (stair for turn in self.turns(depths, strips) for stair in turn.seams)
+        return sum((each.high - each.low) * self.row_bytes[each.field] for each in stairs)
+
     def _plane_bytes_by_trip(self, depth: int, strips: Strips) -> Iterator[tuple[int, int]]:
         """Bytes of each plane that the trips of a sweep (read, write)."""
         seams, last = self.seams(depth, strips).items(), strips.count(depth) - 1
+        turned = self._turned_bytes((depth,), strips)
         for trip in strips.trips((depth,), self.problem.shape[0]):
             read = written = 0
             for arrival in self.arrivals:
                 rows = strips.constant if arrival.constant else strips.owned
                 read += len(rows(trip, arrival.row_lead)) * self.row_bytes[arrival.field]
             for departure in self.departures:
-                left = strips.owned(trip, departure.row_lag(depth, strips.skew))
+                lag, step = departure.row_lag(depth, strips.skew), depth + departure.level
+                left = strips.owned(trip, lag, step)
                 written += len(left) * self.row_bytes[departure.field]
             for (field, _), (most, least) in seams:
                 below, above = (
@@ -289,6 +312,8 @@ class Sizing:
                 )
                 read += below if trip.part > 0 else 0
                 written += above if trip.part < last else 0
+            written += turned if trip.part == 0 else 0
+            read += turned if trip.part == last else 0
             yield read, written
 
     def lean(self, depth: int) -> int:
@@ -362,7 +387,7 @@ class Sizing:
             if strips.count(depth) > 1
             for (field, _), (most, least) in self.seams(depth, strips).items()
         )
-        return fields + seam_places * seams * planes
+        return fields + (seam_places * seams + self._turned_bytes(depths, strips)) * planes
 
     def pitch_planes(
         self,

@@ -6,6 +6,9 @@ plane ``planes + z`` is plane z again. The face is the front of the mirrored ste
 below it keeps the version that it has reached, in its ring, a staircase that rises inwards. When
 these first planes retire they are written, as they are, to a *seam*. At the end of the sweep they
 come round again, behind the last plane, and get their missing steps. Nothing is computed twice.
+
+The same holds of rows that pass in strips round a circle; what is said of planes is then said of
+them.
 """
 
 from __future__ import annotations

@@ -316,8 +316,7 @@ def run_options(
         "request_bytes": draw(st.sampled_from([1 << 12, 1 << 16, 1 << 21])),
         "commit_every": draw(st.sampled_from([None, 0, 1e-6])),
     }
-    ends = not (problem.edges.periodic(0) or problem.edges.periodic(1))
-    single = len(problem.stencil.stages) == 1 and ends
+    single = len(problem.stencil.stages) == 1 and not problem.edges.periodic(0)
     stored = all(problem.edges.stored(axis) for axis in range(problem.ndim - 1))
     streams = tier != "memory" and not in_place
     if single and stored and streams and draw(st.integers(0, 4)) == 0:
@@ -325,7 +324,11 @@ def run_options(
         return RunOptions.of(**(given | fixed))
     can_cut = problem.ndim == 3 and single
     if can_cut and streams and draw(st.integers(0, 2)) == 0:
-        given["strip_rows"] = draw(st.integers(1, problem.shape[1] + 8))
+        deepest = max(1, min(depth or 1, problem.deepest))
+        strips = Sizing(problem).strips(deepest, 1)
+        least = strips.beside(deepest) if strips.circle else 1
+        if not strips.circle or problem.shape[1] >= 2 * least:
+            given["strip_rows"] = draw(st.integers(max(1, least), problem.shape[1] + 8))
     return RunOptions.of(**(given | fixed))
 
 

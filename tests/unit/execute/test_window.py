@@ -21,7 +21,7 @@ def planes_of(plan, ring, sweep, first, last):
     rows = range(plan.layout.rows)
     trip = plan.trips[sweep]
     return Get(
-        0, trip, ring.field, 0, sweep, ring.index, first, last, rows, seam=False, gate=Gate()
+        0, trip, ring.field, 0, sweep, ring.index, first, last, rows, border=None, gate=Gate()
     )
 
 

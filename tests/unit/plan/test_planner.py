@@ -252,6 +252,22 @@ def test_tiles_close_round_a_periodic_axis_as_many_as_threads():
     assert planned(small, threads=4, depth=40, tile_rows=30).tile.rows == 30
 
 
+def test_planes_of_a_periodic_axis_pass_in_strips_that_close_the_circle():
+    around = {"boundary": {"y": "periodic"}, "initial": {"u": 0.0}}
+    large = Problem("heat7", (512, 4096, 2048), "float64", 64, **around)
+    found = planned(large, memory="256MiB", tier="direct")
+    assert found.strips.circle
+    assert found.strips.count(found.depth) == -(-4096 // found.strips.height) > 1
+    assert (found.tile.order, found.redundancy) == ("diamond", 0)
+    assert "close the circle" in found.explain()
+    small = Problem("heat7", (64, 40, 64), "float64", 64, **around)
+    with pytest.raises(UsageError, match="need 6 rows at least and a grid of 12"):
+        planned(small, depth=5, strip_rows=5)
+    with pytest.raises(UsageError, match="need 21 rows at least and a grid of 42"):
+        planned(small, depth=20, strip_rows=30)
+    assert planned(small, tier="direct", depth=19, strip_rows=20).strips.count(19) == 2
+
+
 def test_blocks_are_cut_out_of_grids_with_fixed_faces_only():
     for boundary in ({"y": "neumann"}, {"z+": "mirror"}, {"z": "periodic"}):
         around = {"boundary": boundary, "initial": {"u": 0.0}}
