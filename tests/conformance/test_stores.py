@@ -172,13 +172,13 @@ def test_planes_lie_anywhere_in_memory(make):
     slots[:] = np.nan
     order = np.array([5, 0, 7, 2, 1, 6, 3, 4])
     addresses = (memory.address + order * slots.strides[0]).astype(np.int64)
-    store.get(range(8), range(2, 9), Planes(addresses, pitch * 8))
+    store.get(range(8), range(2, 9), Planes(addresses, pitch * 8, memory))
     transfers.drain()
     assert (slots[order, :7, :50] == values[:, 2:9]).all()
     assert np.isnan(slots[:, 7:]).all()
     assert np.isnan(slots[:, :, 50:]).all()
     slots += 1
-    store.put(range(8), range(2, 9), Planes(addresses, pitch * 8))
+    store.put(range(8), range(2, 9), Planes(addresses, pitch * 8, memory))
     transfers.drain()
     into = np.empty_like(values)
     get(store, transfers, range(8), range(11), into)

@@ -126,7 +126,8 @@ class Exchange:
     def _planes(self, receive: Receive) -> Planes:
         row_bytes = self._plan.layout.of(receive.field).row_bytes
         steps = len(receive.rows) * row_bytes * np.arange(receive.last - receive.first)
-        return Planes(self._filled[receive].address + steps.astype(np.int64), row_bytes)
+        buffer = self._filled[receive]
+        return Planes(buffer.address + steps.astype(np.int64), row_bytes, buffer)
 
     def _post(self, move: Send | Receive, addresses: np.ndarray, stride: int) -> None:
         act = self._comm.send if isinstance(move, Send) else self._comm.receive

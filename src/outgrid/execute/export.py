@@ -47,7 +47,7 @@ def _copy(
     """Read a region while the one before it is being written, then begin to write it."""
     pitch = len(rows) * source.row_bytes
     steps = pitch * np.arange(len(planes), dtype=np.int64)
-    memory = Planes(buffer.address + steps, source.row_bytes)
+    memory = Planes(buffer.address + steps, source.row_bytes, buffer)
     source.get(planes, rows, memory)
     transfers.drain()
     target.put(planes, rows, memory)

@@ -136,7 +136,7 @@ def _fill_level(
         if seen is not None:
             seen(arrival, block.planes, block.rows, cells)
         steps = store.row_bytes * len(block.rows) * np.arange(len(cells), dtype=np.int64)
-        memory = Planes(buffers[turn].address + steps, store.row_bytes)
+        memory = Planes(buffers[turn].address + steps, store.row_bytes, buffers[turn])
         planes, rows = (
             range(cells.start - origin, cells.stop - origin)
             for cells, origin in (

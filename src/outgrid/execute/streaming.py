@@ -366,9 +366,8 @@ class _Run(Generic[W]):
         if isinstance(move, Receive):
             memory = self.exchange.source(move)
         else:
-            memory = Planes(
-                self.window.addresses(move), self.plan.layout.of(move.field).row_stride_bytes
-            )
+            stride = self.plan.layout.of(move.field).row_stride_bytes
+            memory = Planes(self.window.addresses(move), stride, self.window)
         act = store.get if isinstance(move, Get) else store.put
         where = place_planes(self.plan, move), place_rows(self.plan, move)
         if where[0].step < 0:

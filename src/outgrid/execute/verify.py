@@ -126,7 +126,7 @@ def _read(field: _Field, errors: list[Error], seen: Callable[[Path, int, int], N
         try:
             for first in range(0, store.planes, per_chunk):
                 planes = range(first, min(store.planes, first + per_chunk))
-                part = Planes(addresses[: len(planes)], store.row_bytes)
+                part = Planes(addresses[: len(planes)], store.row_bytes, buffer)
                 store.get(planes, range(store.rows_per_plane), part)
                 errors += [ended.error for ended in transfers.wait() if ended.error is not None]
                 if seen is not None:

@@ -111,7 +111,7 @@ class DirectSource:
 
     def read(self, chunk: Chunk, into: Bytes) -> NDArray[Any]:
         segment = np.array([[chunk.offset, into.ctypes.data, chunk.nbytes]], np.int64)
-        self._transfers.read(self._file, segment)
+        self._transfers.read(self._file, segment, into)
         self._transfers.drain()
         return into
 

@@ -125,7 +125,7 @@ class Flow:
         size = self._ticket_bytes
         segment = np.array([[place * size, self._buffer.address + slot * size, size]], np.int64)
         start = self._transfers.write if writes else self._transfers.read
-        return start(file, segment)
+        return start(file, segment, self._buffer)
 
 
 @contextmanager

@@ -19,11 +19,13 @@ class Planes:
     """The memory of some planes.
 
     `addresses`, int64 of shape (planes,): where the first of the rows asked for begins, plane by
-    plane. Rows of a plane follow each other every `row_stride_bytes`.
+    plane. Rows of a plane follow each other every `row_stride_bytes`. The memory is that of
+    `owner`, which lives until transfers from or to these planes have ended, whoever lets go of it.
     """
 
     addresses: NDArray[np.int64]
     row_stride_bytes: int
+    owner: object
 
     @classmethod
     def of(cls, array: NDArray[Any], rows: range | None = None) -> Self:
@@ -35,9 +37,8 @@ class Planes:
             raise ValueError(f"rows of the array are not contiguous: strides {array.strides}")
         row_stride_bytes = array.strides[1] if array.ndim == 3 else 0
         first = array.ctypes.data + (rows.start * row_stride_bytes if rows else 0)
-        return cls(
-            first + array.strides[0] * np.arange(array.shape[0], dtype=np.int64), row_stride_bytes
-        )
+        addresses = first + array.strides[0] * np.arange(array.shape[0], dtype=np.int64)
+        return cls(addresses, row_stride_bytes, array)
 
 
 class Store(Protocol):

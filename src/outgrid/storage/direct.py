@@ -160,16 +160,16 @@ class DirectStore(LaidOut):
     def get(self, planes: range, rows: range, into: Planes) -> int:
         segments, sums = self._layout.segments(planes, rows, into), self._sums
         if sums is None or not len(rows):
-            return self._transfers.read(self._file, segments)
+            return self._transfers.read(self._file, segments, into.owner)
         check = partial(sums.compare, self.path, planes, rows)
-        return self._transfers.read(self._file, segments, self.row_bytes, check)
+        return self._transfers.read(self._file, segments, into.owner, self.row_bytes, check)
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
         segments, sums = self._layout.segments(planes, rows, source), self._sums
         if sums is None or not len(rows):
-            return self._transfers.write(self._file, segments)
+            return self._transfers.write(self._file, segments, source.owner)
         keep = partial(sums.write, planes, rows)
-        return self._transfers.write(self._file, segments, self.row_bytes, keep)
+        return self._transfers.write(self._file, segments, source.owner, self.row_bytes, keep)
 
     def flush(self) -> int:
         if self._sums is None:

@@ -71,10 +71,12 @@ class HeldStore(LaidOut):
         self._file = file
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
-        return self._transfers.read(self._file, self._layout.segments(planes, rows, into))
+        segments = self._layout.segments(planes, rows, into)
+        return self._transfers.read(self._file, segments, into.owner)
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
-        return self._transfers.write(self._file, self._layout.segments(planes, rows, source))
+        segments = self._layout.segments(planes, rows, source)
+        return self._transfers.write(self._file, segments, source.owner)
 
     def flush(self) -> int:
         return self._transfers.flush(self._file)

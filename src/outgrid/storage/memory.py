@@ -42,21 +42,18 @@ class MemoryStore(LaidOut):
         return cls(name, array.reshape(shape), transfers)
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
-        segments = self._layout.segments(planes, rows, into)
-
-        def copy() -> int:
-            for stored, address, nbytes in segments.tolist():
-                ctypes.memmove(address, stored, nbytes)
-            return int(segments[:, 2].sum())
-
-        return self._transfers.call(copy)
+        return self._copy(planes, rows, into, get=True)
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
-        segments = self._layout.segments(planes, rows, source)
+        return self._copy(planes, rows, source, get=False)
 
-        def copy() -> int:
+    def _copy(self, planes: range, rows: range, memory: Planes, get: bool) -> int:
+        segments = self._layout.segments(planes, rows, memory)
+
+        def copy(_: object = memory.owner) -> int:  # which lives until then
             for stored, address, nbytes in segments.tolist():
-                ctypes.memmove(stored, address, nbytes)
+                to, source = (address, stored) if get else (stored, address)
+                ctypes.memmove(to, source, nbytes)
             return int(segments[:, 2].sum())
 
         return self._transfers.call(copy)

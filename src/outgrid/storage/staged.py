@@ -130,7 +130,7 @@ class StagedTransfers:
         plane_bytes = len(whole.rows) * whole.store.row_bytes
         addresses = piece.part + plane_bytes * np.arange(len(piece.planes), dtype=np.int64)
         act = whole.store.get if whole.get else whole.store.put
-        ticket = act(piece.planes, whole.rows, Planes(addresses, whole.store.row_bytes))
+        ticket = act(piece.planes, whole.rows, Planes(addresses, whole.store.row_bytes, self))
         self._moving[ticket] = piece
 
     def _copy(self, piece: _Piece) -> None:

@@ -26,6 +26,7 @@ Moved = Callable[[NDArray[np.uint64]], StoreError | None]
 
 
 _NOTHING = np.empty((0, 3), np.int64)
+_abandoned: list[object] = []  # the memory of transfers that nobody waits for any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Transfers:
             self._queue = native.Queue(engine, depth, request_bytes, staging_bytes)
         except OSError as error:
             raise StoreError(f"engine {engine!r}: {error.strerror}", errno=error.errno) from error
-        self._under_way: dict[int, tuple[str, native.File, NDArray[Any]]] = {}
+        self._under_way: dict[int, tuple[str, native.File, NDArray[Any], object]] = {}
         self._waited_seconds = 0.0  # since something ended
         self._failures: dict[int, StoreError] = {}
         self._moved: dict[int, Moved] = {}
@@ -115,27 +116,30 @@ class Transfers:
         self,
         file: native.File,
         segments: NDArray[Any],
+        owner: object,
         row_bytes: int = 0,
         moved: Moved | None = None,
     ) -> int:
         """Start reading `segments`, int64 of shape (n, 3): file offset, address, bytes.
 
-        With `row_bytes` their rows are summed up, and before the completion is handed out `moved`
-        gets the sums, uint64; the error that it returns becomes that of the transfer.
+        Their memory is that of `owner`, which is kept until the transfer has ended. With
+        `row_bytes` their rows are summed up, and before the completion is handed out `moved` gets
+        the sums, uint64; the error that it returns becomes that of the transfer.
         """
         ticket = self._queue.submit_read(file, segments, row_bytes)
-        return self._note(ticket, "reading", file, segments, moved)
+        return self._note(ticket, "reading", file, segments, owner, moved)
 
     def write(
         self,
         file: native.File,
         segments: NDArray[Any],
+        owner: object,
         row_bytes: int = 0,
         moved: Moved | None = None,
     ) -> int:
         """Start writing `segments`; see `read`."""
         ticket = self._queue.submit_write(file, segments, row_bytes)
-        return self._note(ticket, "writing", file, segments, moved)
+        return self._note(ticket, "writing", file, segments, owner, moved)
 
     def flush(self, *files: native.File) -> int:
         """Start making durable what was completely written to `files` before this call.
@@ -144,7 +148,7 @@ class Transfers:
         """
         tickets = [self._queue.submit_flush(file) for file in files]
         for ticket, file in zip(tickets, files, strict=True):
-            self._under_way[ticket] = "flushing", file, _NOTHING
+            self._under_way[ticket] = "flushing", file, _NOTHING, None
         return self.join(*tickets)
 
     def join(self, *tickets: int) -> int:
@@ -204,13 +208,15 @@ class Transfers:
 
     def close(self) -> None:
         """Drop tickets that have not begun and wait for those under way, but not for ever."""
-        self._queue.close(STUCK_SECONDS)
+        if not self._queue.close(STUCK_SECONDS):
+            _abandoned.append(self._under_way)
 
     def abandon(self) -> None:
         """Let go without waiting, where requests under way do not end: `close` returns at once.
 
-        The memory that they name may still be written: it must not be used for anything else.
+        The memory that they name may still be written: it is kept as long as the process lives.
         """
+        _abandoned.append(self._under_way)
         self._queue.abandon()
 
     def __enter__(self) -> Self:
@@ -235,7 +241,7 @@ class Transfers:
     def _words(self) -> str:
         """What is under way, each with its place."""
         found: list[str] = []
-        for act, file, segments in self._under_way.values():
+        for act, file, segments, _ in self._under_way.values():
             size = f" {int(segments[:, 2].sum())} bytes" if len(segments) else ""
             place = f", offset {int(segments[0, 0])}" if len(segments) else ""
             found.append(f"{act}{size} (file {file.path}{place})")
@@ -247,9 +253,10 @@ class Transfers:
         act: str,
         file: native.File,
         segments: NDArray[Any],
+        owner: object,
         moved: Moved | None,
     ) -> int:
-        self._under_way[ticket] = act, file, segments
+        self._under_way[ticket] = act, file, segments, owner
         if moved is not None:
             self._moved[ticket] = moved
         return ticket

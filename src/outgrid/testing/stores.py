@@ -45,21 +45,25 @@ class Shuffled(Transfers):
         self,
         file: File,
         segments: NDArray[Any],
+        owner: object,
         row_bytes: int = 0,
         moved: Moved | None = None,
     ) -> int:
         for _, address, nbytes in segments.tolist():
             ctypes.memset(address, _GARBAGE, nbytes)
-        return self._defer(lambda: super(Shuffled, self).read(file, segments, row_bytes, moved))
+        given = segments, owner, row_bytes, moved
+        return self._defer(lambda: super(Shuffled, self).read(file, *given))
 
     def write(
         self,
         file: File,
         segments: NDArray[Any],
+        owner: object,
         row_bytes: int = 0,
         moved: Moved | None = None,
     ) -> int:
-        return self._defer(lambda: super(Shuffled, self).write(file, segments, row_bytes, moved))
+        given = segments, owner, row_bytes, moved
+        return self._defer(lambda: super(Shuffled, self).write(file, *given))
 
     def flush(self, *files: File) -> int:
         return self._defer(lambda: super(Shuffled, self).flush(*files))

@@ -1,5 +1,6 @@
 import errno
 import os
+import weakref
 
 import numpy as np
 import pytest
@@ -107,6 +108,19 @@ def test_file_cut_short_behind_our_back_is_an_error_with_its_place(tmp_path, tra
     store.get(range(8), range(64), Planes.of(np.empty((8, 64, 64))))
     with pytest.raises(StoreError, match="the file ends inside a read, at 100000 bytes"):
         transfers.drain()
+
+
+def test_memory_stays_until_its_transfer_has_ended(tmp_path, transfers):
+    store = DirectStore.create(tmp_path / "u.npy", (8, 64, 64), "float64", transfers)
+    for start in (store.put, store.get):
+        values = np.ones((8, 64, 64))
+        lives = weakref.ref(values)
+        start(range(8), range(64), Planes.of(values))
+        del values
+        assert lives() is not None
+        transfers.drain()
+        assert lives() is None
+    assert (np.load(tmp_path / "u.npy") == 1).all()
 
 
 def test_engines_are_named_when_misspelt():

@@ -334,7 +334,7 @@ class _Batches:
         )
         segments[:, 2] = self._request
         start = self._transfers.write if kind == "write" else self._transfers.read
-        return start(noise.file, segments)
+        return start(noise.file, segments, self._memory)
 
 
 def _drop_pages(noise: NoiseFile) -> None:
