@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 import outgrid as og
 from outgrid import pipeline
+from outgrid.comm import lending
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError, Stopped
 from outgrid.execute.stop import Stop
@@ -141,6 +142,17 @@ def resume(folder):
         (folder / f"stopped{MPI.COMM_WORLD.rank}").write_text(str(stopped))
     result = pipeline.resume(folder / "run", options(None, depth=2, keep="disk"))
     assert len(result.record.parts) == 2
+
+
+def refuse(folder):
+    """Rank 0 cannot reach the memory that the others have just set aside."""
+
+    def refused(*_):
+        raise OSError("cannot be reached")
+
+    lending.MpiWindow = refused
+    og.remote.start(lend="64MiB")
+    og.remote.array(1 << 20, "uint8")
 
 
 def seen_by(stop):

@@ -78,6 +78,12 @@ def test_a_program_may_end_with_pages_on_their_way(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 131072\n", "")
 
 
+def test_ranks_end_where_memory_that_was_lent_cannot_be_reached(tmp_path):
+    done = started("refuse", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.endswith("OSError: cannot be reached\n")
+
+
 @pytest.mark.parametrize("keep", ["none", "disk"])
 def test_a_lost_memory_node_is_named(keep, tmp_path):
     # Else the launcher ends all ranks, or drops what they print, before they can say a word.

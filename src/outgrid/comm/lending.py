@@ -66,30 +66,50 @@ class Offer:
 
 
 class Window:
-    """Memory of all lenders, `amounts` bytes of each; `calls` moves it without the interpreter."""
+    """Memory of all lenders, `amounts` bytes of each; all ranks make and free it together."""
 
     def __init__(self, comm: MPI.Intracomm, amounts: Sequence[int]) -> None:
         nbytes = 0 if comm.rank == 0 else amounts[comm.rank - 1]
+        self._amounts, self._open = amounts, ExitStack()
+        self._calls: MpiWindow | None = None
         self._window = MPI.Win.Allocate(nbytes, 1, MPI.INFO_NULL, comm)
         self._window.Set_errhandler(MPI.ERRORS_RETURN)
-        if comm.rank == 0:
-            self._window.Lock_all(MPI.MODE_NOCHECK)
-            library = ctypes.CDLL(MPI.__file__)
-            table = {name: _address(getattr(library, name)) for name in CALLS}
-            table["MPI_BYTE"] = MPI.BYTE.handle
-            table["window"] = self._window.handle
-            seen = [_seen(self._window, rank, nbytes) for rank, nbytes in enumerate(amounts, 1)]
-            self.calls = MpiWindow(table, [0, *seen])
+
+    def open(self) -> None:
+        """Let rank 0 reach the memory."""
+        self._window.Lock_all(MPI.MODE_NOCHECK)
+        self._open.callback(self._window.Unlock_all)
+        library = ctypes.CDLL(MPI.__file__)
+        table = {name: _address(getattr(library, name)) for name in CALLS}
+        table["MPI_BYTE"] = MPI.BYTE.handle
+        table["window"] = self._window.handle
+        seen = [_seen(self._window, rank, nbytes) for rank, nbytes in enumerate(self._amounts, 1)]
+        self._calls = MpiWindow(table, [0, *seen])
+        self._open.callback(self._calls.close)  # a pager may still hold pages of it, or read ahead
 
     @property
     def mpi(self) -> MPI.Win:
         """The window itself."""
         return self._window
 
-    def free(self, rank: int) -> None:
+    @property
+    def calls(self) -> MpiWindow:
+        """What moves the memory without the interpreter, on rank 0 while this is open."""
+        if self._calls is None:
+            raise ExecutionError("the window of remote memory is not open on this rank")
+        return self._calls
+
+    def lose(self, rank: int) -> None:
+        """Touch the memory of a rank no more."""
+        if self._calls is not None:
+            self._calls.lose(rank)
+
+    def close(self) -> None:
+        """Let nobody reach the memory any more."""
+        self._open.close()
+
+    def free(self) -> None:
         """Give the memory back; all ranks together."""
-        if rank == 0:
-            self._window.Unlock_all()
         self._window.Free()
 
 
@@ -115,8 +135,10 @@ class Lenders:
                     f"{offer.name} was asked for {nbytes} bytes and lends {offer.nbytes}"
                 )
         self._tell("lend", tuple(amounts))
-        self._windows.append(Window(self._comm, amounts))
-        return self._windows[-1]
+        window = Window(self._comm, amounts)
+        self._windows.append(window)  # the others have theirs, whatever comes of it here
+        window.open()
+        return window
 
     def check(self) -> None:
         """Raise ExecutionError, naming it, if a lender is gone."""
@@ -137,7 +159,7 @@ class Lenders:
             os.write(sys.stderr.fileno(), line.encode())
         for window in self._windows:
             for each in self.offers:  # what is elsewhere is of no use without it
-                window.calls.lose(each.rank)
+                window.lose(each.rank)
         # MPI cannot end in order without that rank, and a call that waits for it never returns.
         atexit.register(_leave)
         timer = threading.Timer(HANGING_SECONDS, _leave)
@@ -149,11 +171,11 @@ class Lenders:
         if self._lost is not None:
             return
         for window in self._windows:
-            window.calls.close()  # a pager may still hold pages of it, or read ahead
-        self._tell("end", len(self._windows))
+            window.close()
+        self._tell("end", None)
         self._ended = True
         for window in self._windows:
-            window.free(0)
+            window.free()
         self._comm.Barrier()  # lifelines end after this, and then mean nothing
 
     def _tell(self, what: str, value: Any) -> None:
@@ -283,7 +305,7 @@ def _lend(comm: MPI.Intracomm, lines: Lines, near: bool) -> None:
             _leave()
         time.sleep(NEAR_SECONDS if near else FAR_SECONDS)
     for window in windows:
-        window.free(comm.rank)
+        window.free()
     comm.Barrier()
 
 
