@@ -249,7 +249,7 @@ def plans_that_go_on(draw):
     begin = Begin(found.depths[point.state], point.planes, point.part, found.cut)
     rest = problem.after(sum(found.depths[: point.state]))
     slab, depth = draw(st.none() | st.integers(1, 6)), draw(st.none() | st.integers(1, 9))
-    if closed:  # the first planes come round in time with such slabs
+    if kind != "open":  # the first planes, or rows, come round in time in such sweeps
         slab, depth = draw(st.integers(1, found.slab_planes)), draw(st.integers(1, found.depth))
     slab = None if found.blocks else slab
     options = replace(options, depth=depth, slab_planes=slab, strip_rows=None)
