@@ -19,12 +19,12 @@ from outgrid.execute.group import (
     GROUP_NAME,
     Durable,
     Group,
+    Share,
     abandon,
     durable,
     new_folders,
+    on_disk,
     read_group,
-    remove_empty,
-    strays,
     write_group,
 )
 from outgrid.execute.kernel import Kernel
@@ -153,6 +153,7 @@ def _meeting(out: Path, comm: Comm, *, new: bool, names: tuple[str, ...] = ()) -
     with RunLock(out):
         if new:
             _check_free(out, names)
+        on_disk(out).tidy()
         comm.share(None)
         _check_shared(out, comm)
         yield
@@ -188,13 +189,10 @@ def _stopping(stop: Stop | None, options: RunOptions) -> Stop:
 def _tidy(out: Path, comm: Comm) -> Result:
     """A run whose record is written: only what it left behind is to be removed."""
     record = read_record(out)
-    group = read_group(out)
-    if comm.rank == 0 and group is not None:
-        for name in group.folders:
-            if (out / name / MANIFEST_NAME).exists():
-                folder, manifest = RunFolder.of_manifest(out / name)
-                folder.abandon(manifest)
-        (out / GROUP_NAME).unlink()
+    if comm.rank == 0:
+        for share in on_disk(out).shares:
+            abandon(out, share)
+        (out / GROUP_NAME).unlink(missing_ok=True)
     comm.share(None)
     return Result(out, record)
 
@@ -296,8 +294,6 @@ class _Together:
     ) -> Result:
         """Make new files, from initial values or from what is durable, and run all steps."""
         comm, out = self.comm, self.out
-        if comm.rank == 0:
-            abandon(tuple(strays(out)))
         names = new_folders(out, comm.size)
         name = names[comm.rank]
         folder = RunFolder(out / name, self._scratch(comm.rank, name))
@@ -341,7 +337,8 @@ class _Together:
             if found is not None:
                 if comm.rank == 0:
                     write_group(out, group)
-                    abandon(found.shares, snapshot_names(len(self.problem.snapshots)))
+                    for share in found.shares:
+                        abandon(out, share)
                 comm.share(None)
             execution.carry(stores, kernel, self.progress, self.stop)
             return self._finish(execution)
@@ -390,12 +387,10 @@ class _Together:
         fields = execution.place()
         parts = execution.parts()
         folder = execution.folder.out
-        seen = None
+        mine, seen = Box(chosen.owned, chosen.owned_rows), None
         if points is not None and self.problem.receivers:
-            mine = Box(chosen.owned, chosen.owned_rows).holds(
-                points.sampled[:, 1], points.sampled[:, 2]
-            )
-            seen = np.where(mine, execution.observed(), 0.0)
+            held = mine.holds(points.sampled[:, 1], points.sampled[:, 2])
+            seen = np.where(held, execution.observed(), 0.0)
         told: dict[str, Any] = {
             "rank": RankPart(
                 rank=comm.rank,
@@ -422,11 +417,10 @@ class _Together:
             place(out, execution.whole)
             write_record(record, out)
         comm.share(None)
-        execution.folder.abandon(execution.manifest)
+        abandon(out, Share(execution.folder, execution.manifest, mine))
         comm.share(None)
         if comm.rank == 0:
             (out / GROUP_NAME).unlink()
-            remove_empty(self._scratch(0).parent, out)
         return Result(out, record)
 
     def _record(

@@ -17,6 +17,7 @@ from outgrid.errors import DeviceError, Stopped, StoreError, UsageError
 from outgrid.execute.borrowed import Borrowed, borrowed, lend
 from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.device import DeviceKernel
+from outgrid.execute.group import on_disk
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.lock import RunLock
 from outgrid.execute.places import SPREAD_SUFFIX, Spread, claimed, prepare_devices
@@ -250,6 +251,7 @@ def _resume(
     stop_in_time(stop, options.stop_after_seconds)
     RunFolder.of_manifest(out)
     with RunLock(out):
+        on_disk(out).tidy()
         folder, manifest = RunFolder.of_manifest(out)
         if not manifest.durable:
             raise UsageError(

@@ -1,6 +1,8 @@
 """What an unfinished run leaves is listed, and deleted on demand if it is the run's own."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,9 @@ from outgrid.execute.state import MANIFEST_NAME
 from outgrid.stencil.problem import Problem
 
 PROBLEM = Problem("heat7", (40, 12, 32), "float64", 8, {"k": 0.1}, initial={"u": "x * y"})
+
+RESULTS = {"rank.0", "record.json", "snapshot.0.npy", "run.lock"}
+BEFORE = {"run.lock", "ranks.json.new", "manifest.json.new"}  # the next run writes over them
 
 
 def options(out: Path, **others) -> RunOptions:
@@ -104,3 +109,28 @@ def test_a_run_refused_leaves_no_folder(tmp_path):
         pipeline.run(PROBLEM, options(out, scratch=tmp_path / "flash"))
     assert not out.exists()
     assert (tmp_path / "flash" / "u.0.npy").read_text() == "7"
+
+
+def test_whatever_moment_a_run_is_killed_in_all_that_it_made_can_be_cleared(tmp_path):
+    """With ranks and without: when it begins, goes on in other files, and ends."""
+    script = Path(__file__).parent / "killed_anywhere.py"
+    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    kills = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {kill["action"] for kill in kills} == {"begin", "alone", "resume", "finish"}
+    assert len(kills) > 100
+    for kill in kills:
+        if kill["told"] is None:  # it had not even made its folder
+            assert not kill["left"]
+            continue
+        steps, foreign, error = kill["told"]
+        assert not foreign, kill
+        if kill["action"] == "finish":
+            assert all("u.npy" in name or name in RESULTS for name in kill["left"]), kill
+        elif steps is not None:
+            assert not error, kill
+            assert not kill["left"], kill
+        else:
+            assert "no unfinished run" in error, kill
+            assert set(kill["left"]) <= BEFORE, kill
+        assert kill["action"] != "resume" or steps == 0, kill

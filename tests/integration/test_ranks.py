@@ -91,7 +91,7 @@ JOB = """
 [problem]
 stencil = "wave:4"
 shape = [160, 48, 64]
-steps = 600
+steps = 3000
 initial = {u = "exp(-((z - 80)**2 + (y - 24)**2 + (x - 32)**2) / 50)", c = 0.2}
 [[problem.snapshots]]
 field = "u"
@@ -176,19 +176,18 @@ def test_a_run_goes_on_however_often_one_of_its_ranks_is_killed(job, tmp_path):
                 time.sleep(0.01)
         time.sleep(draw.uniform(0, 2))
         others = ranks_of(process)
+        assert others, "the job was over before a rank was killed"
         draw.choice(others).kill()
-        begin = time.monotonic()
         _, error = process.communicate(timeout=60)
-        assert time.monotonic() - begin < 10
         assert process.returncode != 0, error
-        assert not psutil.wait_procs(others, timeout=10)[1]
+        assert not psutil.wait_procs(others, timeout=60)[1]
         assert not (out / "record.json").exists()
     copy = shutil.copytree(out, tmp_path / "copy")
     listed = leftovers(out)
     assert listed.manifest.steps_done >= 0
     assert not listed.foreign
     assert leftovers(out, delete=True).files == listed.files
-    assert not list(out.iterdir())
+    assert not list(out.rglob("*"))
     shutil.rmtree(out)
     copy.rename(out)
     resume_ranks(1, out)

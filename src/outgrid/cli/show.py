@@ -57,14 +57,15 @@ def _kernel(arguments: argparse.Namespace) -> None:
 
 
 def _record(arguments: argparse.Namespace) -> None:
-    from outgrid.execute.group import all_shares
+    from outgrid.execute.group import on_disk
     from outgrid.execute.state import how_far
     from outgrid.record import RECORD_NAME, read_record
     from outgrid.report.summary import summarise
 
     target = arguments.target
-    if target.is_dir() and not (target / RECORD_NAME).exists() and (shares := all_shares(target)):
-        manifest = min((each.manifest for each in shares), key=lambda each: each.steps_done)
+    run = on_disk(target) if target.is_dir() and not (target / RECORD_NAME).exists() else None
+    if run is not None and (run.group is not None or run.shares):
+        manifest = run.manifest
         if arguments.json:
             print_json(
                 {key: getattr(manifest, key) for key in ("steps_done", "depth", "part", "planes")}

@@ -11,7 +11,8 @@ on from the earlier one, which is whole everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+import re
 from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
@@ -23,12 +24,21 @@ from numpy.typing import NDArray
 
 from outgrid.durable import replace_file
 from outgrid.errors import StoreError, UsageError
-from outgrid.execute.state import MANIFEST_NAME, Manifest, RunFolder, level_name
+from outgrid.execute.state import (
+    MANIFEST_NAME,
+    TRACES_NAME,
+    Manifest,
+    RunFolder,
+    level_name,
+)
 from outgrid.plan.model import Arrival
 from outgrid.plan.subgrid import Box
+from outgrid.record import RECORD_NAME
+from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage import Joined, Piece
 
 GROUP_NAME = "ranks.json"
+_RANK = re.compile(r"rank\.\d+(\.\d+)?")  # the names of `new_folders`
 NOTHING = Box(range(0), range(0))
 
 
@@ -151,6 +161,8 @@ def durable(out: Path) -> Durable:
         return _durable(out, None, (Share(folder, manifest, whole),))
     shares: list[Share] = []
     for name, owned in zip(group.folders, group.parts, strict=True):
+        if not (out / name / MANIFEST_NAME).exists():
+            raise _never_begun(out)
         folder, manifest = RunFolder.of_manifest(out / name)
         shares.append(Share(folder, manifest, owned))
     return _durable(out, group, tuple(shares))
@@ -159,11 +171,15 @@ def durable(out: Path) -> Durable:
 def _durable(out: Path, group: Group | None, shares: tuple[Share, ...]) -> Durable:
     steps = min(share.manifest.steps_done for share in shares)
     if steps < 0:
-        raise UsageError(
-            f"the run in {out} stopped before its initial values were complete; clear it with "
-            f"outgrid clean {out} --delete and run it again"
-        )
+        raise _never_begun(out)
     return Durable(group, shares[0].manifest.problem, steps, shares)
+
+
+def _never_begun(out: Path) -> UsageError:
+    return UsageError(
+        f"the run in {out} stopped before its initial values were complete; clear it with "
+        f"outgrid clean {out} --delete and run it again"
+    )
 
 
 def new_folders(out: Path, count: int) -> tuple[str, ...]:
@@ -178,40 +194,106 @@ def new_folders(out: Path, count: int) -> tuple[str, ...]:
     raise StoreError("no names are left for the folders of ranks", path=out)
 
 
-def abandon(shares: tuple[Share, ...], but: tuple[str, ...] = ()) -> None:
-    """Remove everything that these ranks own but results, and what is going to be one of ``but``:
-    ranks go on with those of a run of one process."""
-    for share in shares:
-        results = tuple(name for name in share.manifest.results if name not in but)
-        share.folder.abandon(msgspec.structs.replace(share.manifest, results=results))
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """What is in the folder ``out`` of an unfinished run: its ``group``, the ``shares`` that it
+    goes on from, and what a process left that was cut off while it made or removed ranks:
+    ``strays``, shares that do not count, and folders of ranks that are ``bare`` of a manifest.
+    """
+
+    out: Path
+    group: Group | None
+    shares: tuple[Share, ...]
+    strays: tuple[Share, ...]
+    bare: tuple[Path, ...]
+
+    @property
+    def manifest(self) -> Manifest:
+        """That of the share that has come least far; of no state where one has none yet."""
+        if self.group is None or len(self.shares) == len(self.group.folders):
+            return min((each.manifest for each in self.shares), key=lambda each: each.steps_done)
+        return Manifest(
+            version=self.group.version,
+            run="",
+            problem=self.group.problem,
+            folder="",
+            files=(),
+            results=(),
+            steps_done=-1,
+            parity=0,
+        )
+
+    @property
+    def partial(self) -> tuple[Path, ...]:
+        """Files that would have been renamed when they were whole, beside those of shares."""
+        names = (self.out / name for name in (GROUP_NAME, RECORD_NAME, TRACES_NAME))
+        found = (*names, *(folder / MANIFEST_NAME for folder in self.bare))
+        paths = (path.with_name(f"{path.name}.new") for path in found)
+        return tuple(path for path in paths if path.exists() or path.is_symlink())
+
+    @property
+    def snapshots(self) -> tuple[Path, ...]:
+        """The files of snapshots that are being taken."""
+        names = snapshot_names(len(self.manifest.problem["snapshots"]))
+        paths = (self.out / f"{name}.new" for name in names)
+        return tuple(path for path in paths if path.exists() or path.is_symlink())
+
+    def tidy(self) -> None:
+        """Remove all that does not count."""
+        for path in self.partial:
+            path.unlink()
+        for share in self.strays:
+            abandon(self.out, share)
+        for folder in self.bare:
+            remove_empty(folder, self.out)
 
 
-def all_shares(out: Path) -> tuple[Share, ...]:
-    """Whatever has a manifest in ``out``: a run of one process, ranks, and those of a process that
-    was cut off while it set up; none for a run that is finished."""
+def on_disk(out: Path) -> OnDisk:
+    """What is in the folder of a run; no group and no shares where no unfinished one is."""
     group = read_group(out)
-    owned = dict(zip(group.folders, group.parts, strict=True)) if group is not None else {}
-    found: list[Share] = []
-    for path in (out, *sorted(out.glob("rank.*"))):
+    owned = {out: NOTHING}
+    if group is not None:
+        names = (out / name for name in group.folders)
+        owned = dict(zip(names, group.parts, strict=True))
+    ranks = [path for path in sorted(out.glob("rank.*")) if _RANK.fullmatch(path.name)]
+    shares: list[Share] = []
+    strays: list[Share] = []
+    for path in dict.fromkeys((out, *owned, *ranks)):
         if (path / MANIFEST_NAME).exists():
             folder, manifest = RunFolder.of_manifest(path)
-            found.append(Share(folder, manifest, owned.get(path.name, NOTHING)))
-    return tuple(found)
+            share = Share(folder, manifest, owned.get(path, NOTHING))
+            (shares if path in owned else strays).append(share)
+    full = {share.folder.out for share in (*shares, *strays)}
+    bare = (path for path in ranks if path not in full and not path.is_symlink())
+    return OnDisk(out, group, tuple(shares), tuple(strays), tuple(bare))
 
 
-def strays(out: Path) -> Iterator[Share]:
-    """Ranks in ``out`` that no group names: of a process that was cut off while it set up."""
-    for share in all_shares(out):
-        if share.folder.out != out and not share.owned.count:
-            yield share
+def abandon(out: Path, share: Share) -> None:
+    """Remove everything that a rank, or a process alone, owns in the run in ``out`` but results,
+    and snapshots, with which others go on; folders that are empty then as well."""
+    folder, manifest = share.folder, share.manifest
+    taken = snapshot_names(len(manifest.problem["snapshots"]))
+    results = tuple(name for name in manifest.results if name not in taken)
+    folder.remove_files(msgspec.structs.replace(manifest, results=results))
+    remove_empty(folder.scratch.parent, out)
+    folder.remove_manifest()
+    remove_empty(folder.out, out)
 
 
 def remove_empty(folder: Path, out: Path) -> None:
-    """Remove a folder inside ``out`` that has nothing in it any more."""
-    folder, out = folder.absolute(), out.absolute()
-    inside = folder != out and folder.is_relative_to(out)
-    try:
-        if inside and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
-    except OSError as error:
-        raise StoreError("cannot remove", path=folder, errno=error.errno) from error
+    """Remove a folder inside ``out`` if nothing is in it, and then those above it likewise.
+
+    Other ranks may do so at once.
+    """
+    out = out.absolute()
+    for each in (folder.absolute(), *folder.absolute().parents):
+        if each == out or not each.is_relative_to(out):
+            return
+        try:
+            each.rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                return
+            raise StoreError("cannot remove", path=each, errno=error.errno) from error

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from outgrid.execute.group import GROUP_NAME, all_shares, remove_empty
+from outgrid.execute.group import GROUP_NAME, OnDisk, Share, abandon, on_disk
 from outgrid.execute.lock import RunLock
 from outgrid.execute.state import MANIFEST_NAME, Manifest, RunFolder
-from outgrid.stencil.snapshot import snapshot_names
 
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """The files that a run owns, and the ``manifest`` that has come least far, one of each rank.
+    """The files that a run owns, and the ``manifest`` of the rank that has come least far.
 
     ``foreign`` are scratch folders that are not this run's, or not seen from this host.
     """
@@ -30,33 +29,45 @@ def leftovers(out: Path, *, delete: bool = False) -> Leftovers:
     Results that are in place are never removed. Raises UsageError where no manifest is, where it
     is of another version, or where a process works on the run.
     """
-    if not all_shares(out):
+    if not _is_unfinished(on_disk(out)):
         RunFolder.of_manifest(out)
     with RunLock(out):
-        shares = all_shares(out)
+        run = on_disk(out)
+        if not _is_unfinished(run):
+            RunFolder.of_manifest(out)
+        shares = (*run.shares, *run.strays)
         owned = [path for each in shares for path in each.folder.owned(each.manifest)]
-        taken = {len(each.manifest.problem["snapshots"]) for each in shares}
-        owned += [
-            path
-            for name in snapshot_names(max(taken, default=0))
-            if (path := out / f"{name}.new").exists() and path not in owned
-        ]
-        beside = [out / GROUP_NAME, *(each.folder.out / MANIFEST_NAME for each in shares)]
-        files = (*owned, *(path for path in beside if path.exists()))
+        beside = [*(each.folder.out / MANIFEST_NAME for each in shares), out / GROUP_NAME]
+        beside = [path for path in beside if path.exists()]
+        files = tuple(dict.fromkeys((*run.snapshots, *run.partial, *owned, *beside)))
         found = Leftovers(
-            manifest=min((each.manifest for each in shares), key=lambda each: each.steps_done),
+            manifest=run.manifest,
             files=files,
             nbytes=sum(path.lstat().st_blocks * 512 for path in files),
-            foreign=tuple(
-                each.folder.scratch for each in shares if not each.folder.is_mine(each.manifest)
-            ),
+            foreign=tuple(each.folder.scratch for each in shares if _is_foreign(each, out)),
         )
         if delete:
-            for each in shares:
-                each.folder.abandon(each.manifest)
-                remove_empty(each.folder.scratch.parent, out)
-                remove_empty(each.folder.out, out)
-            for path in owned:  # what ranks share
-                path.unlink(missing_ok=True)
+            for path in run.snapshots:
+                path.unlink()
+            run.tidy()
+            for each in run.shares:
+                abandon(out, each)
             (out / GROUP_NAME).unlink(missing_ok=True)
         return found
+
+
+def _is_foreign(share: Share, out: Path) -> bool:
+    """Whether files of a share may be where nothing says that they are its own.
+
+    Where a process was cut off while it removed them, the mark is gone and so are the files.
+    """
+    folder, manifest = share.folder, share.manifest
+    if not manifest.files or folder.is_mine(manifest):
+        return False
+    if folder.scratch.is_dir():
+        return any((folder.scratch / name).exists() for name in manifest.files)
+    return not folder.scratch.absolute().is_relative_to(out.absolute())
+
+
+def _is_unfinished(run: OnDisk) -> bool:
+    return run.group is not None or bool(run.shares)

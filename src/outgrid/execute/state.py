@@ -138,13 +138,19 @@ class RunFolder:
     def create(self, manifest: Manifest) -> None:
         """Make all folders where they are missing and say whose they are.
 
-        Raises StoreError where they cannot be made.
+        The manifest names them before they are made, and files only once all are marked. Raises
+        StoreError where they cannot be made.
         """
         make_folder(self.out)
-        make_folder(self.scratch)
+        bare = msgspec.structs.replace(manifest, files=())
+        self.write_manifest(bare)
+        try:
+            for place in self.places:
+                write_mark(place, OwnerMark(manifest.run, os.fspath(self.out.resolve())))
+        except StoreError:
+            self.abandon(bare)
+            raise
         self.write_manifest(manifest)
-        for place in self.places:
-            write_mark(place, OwnerMark(manifest.run, os.fspath(self.out.resolve())))
 
     def relative_scratch(self) -> str:
         """Scratch as a manifest names it: a run that keeps it inside can be moved as a whole."""
@@ -350,6 +356,11 @@ class RunFolder:
 
     def abandon(self, manifest: Manifest) -> None:
         """Remove everything that the manifest owns but results, and at last the manifest."""
+        self.remove_files(manifest)
+        self.remove_manifest()
+
+    def remove_files(self, manifest: Manifest) -> None:
+        """Remove everything that the manifest owns but results, marks at last."""
         for path in self.owned(manifest):
             path.unlink(missing_ok=True)
         for place in self.places[1:]:
@@ -357,13 +368,17 @@ class RunFolder:
                 remove_mark(place)
         if self.scratch.is_dir() and not any(self.scratch.iterdir()):
             self.scratch.rmdir()
+
+    def remove_manifest(self) -> None:
+        """Remove the manifest, when nothing of what it owns is left."""
         (self.out / MANIFEST_NAME).unlink(missing_ok=True)
         sync_folder(self.out)
 
     def owned(self, manifest: Manifest) -> list[Path]:
         """The files of a manifest that exist, without results and the manifest itself.
 
-        Those in scratch count only while the folder is marked as this run's.
+        Those in scratch count only while the folder is marked as this run's; before that there is
+        only the mark that is being written.
         """
         beside = [MANIFEST_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, SAMPLES_NAME]
         beside += manifest.results
@@ -371,8 +386,12 @@ class RunFolder:
         if self.spread is not None:
             mine = {place for place in self.places if self._owns(place, manifest)}
             found += [path for path in self.spread.files() if path.parent in mine]
+        for place in self.places:
+            marked = self._owns(place, manifest)
+            if marked or (not manifest.files and read_mark(place) is None):
+                found.append(place / f"{OWNER_NAME}.new")
         if self.is_mine(manifest):
-            names = (*manifest.files, f"{OWNER_NAME}.new", OWNER_NAME)  # the mark goes last
+            names = (*manifest.files, OWNER_NAME)  # the mark goes last
             found += [self.scratch / name for name in names]
         return [path for path in found if path.exists() or path.is_symlink()]
 

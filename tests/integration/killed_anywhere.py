@@ -1,0 +1,141 @@
+"""Kill a run before each change that it makes to the tree of files, and clear what it has left.
+
+python killed_anywhere.py FOLDER: prints a line of JSON for each kill: in what it came, before which
+change, what clearing told, and what was there still after it.
+"""
+
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from outgrid import distributed, pipeline
+from outgrid.comm import Serial
+from outgrid.config import RunOptions
+from outgrid.errors import Stopped, UsageError
+from outgrid.execute.leftovers import leftovers
+from outgrid.execute.stop import Stop
+from outgrid.stencil.problem import Problem
+from outgrid.stencil.snapshot import Snapshot
+
+PROBLEM = Problem(
+    "heat7",
+    (40, 12, 32),
+    "float64",
+    8,
+    {"k": 0.1},
+    initial={"u": "x * y"},
+    snapshots=[Snapshot("u", every=2, y=3)],
+)
+CHANGES = {"os.mkdir", "os.rmdir", "os.rename", "os.remove"}
+KILLED = 9
+
+
+def options(out: Path, depth: int) -> RunOptions:
+    """Those of a process that keeps working files in the folder of the run and beside it."""
+    scratch = out / "flash" / "{rank}" if depth % 2 else None
+    return RunOptions.of(
+        memory="256MiB",
+        out=out,
+        scratch=scratch,
+        tier="direct",
+        depth=depth,
+        slab_planes=4,
+        threads=1,
+    )
+
+
+def begin(out: Path) -> None:
+    """A new run, as one rank."""
+    distributed.run(PROBLEM, options(out, 2), Serial(), stop=stopping())
+
+
+def alone(out: Path) -> None:
+    """A new run of one process without ranks."""
+    pipeline.run(PROBLEM, options(out, 2), stop=stopping())
+
+
+def resume(out: Path) -> None:
+    """Go on with other sweeps, in other files than those that are there."""
+    distributed.resume(out, options(out, 3), Serial(), stop=stopping())
+
+
+def finish(out: Path) -> None:
+    """Go on to the end."""
+    distributed.resume(out, options(out, 2), Serial())
+
+
+def stopping() -> Stop:
+    """One that has been asked for already: a run stops at its first durable state."""
+    stop = Stop()
+    stop.request("enough")
+    return stop
+
+
+def killed(action: Callable[[Path], None], out: Path, number: int) -> int:
+    """Do it in a process that ends before its change of that number; its exit code."""
+
+    def child() -> None:
+        left = number
+
+        def look(event: str, arguments: tuple[object, ...]) -> None:
+            nonlocal left
+            makes = event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_CREAT
+            if (event in CHANGES or makes) and str(out) in str(arguments[0]):
+                left -= 1
+                if left < 0:
+                    os._exit(KILLED)
+
+        sys.addaudithook(look)
+        with suppress(Stopped):
+            action(out)
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join()
+    return process.exitcode or 0
+
+
+def cleared(out: Path) -> list[object]:
+    """Clear what is left: how many steps were durable, what was not known as the run's, errors."""
+    try:
+        found = leftovers(out)
+        deleted = leftovers(out, delete=True)
+    except UsageError as error:
+        return [None, [], str(error)]
+    error = "" if deleted == found else "what was listed is not what was deleted"
+    return [found.manifest.steps_done, [str(path) for path in found.foreign], error]
+
+
+def kill_everywhere(folder: Path, action: Callable[[Path], None], before: Path | None) -> None:
+    """Kill an action, from what is in the folder ``before``, before each of its changes."""
+    out, code, number = folder / "out", KILLED, 0
+    while code == KILLED:
+        if before is not None:
+            shutil.copytree(before, out)
+        code = killed(action, out, number)
+        assert code in (0, KILLED)
+        told = cleared(out) if out.exists() else None
+        left = sorted(str(path.relative_to(out)) for path in out.rglob("*"))
+        seen = {"action": action.__name__, "number": number, "told": told, "left": left}
+        sys.stdout.write(json.dumps(seen) + "\n")
+        shutil.rmtree(out, ignore_errors=True)
+        number += 1
+
+
+def main(folder: Path) -> None:
+    """All ways to begin, and to go on from there."""
+    for first in (begin, alone):
+        kill_everywhere(folder, first, None)
+        assert killed(first, folder / "out", sys.maxsize) == 0
+        before = (folder / "out").rename(folder / first.__name__)
+        for action in (resume, finish):
+            kill_everywhere(folder, action, before)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
