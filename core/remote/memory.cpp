@@ -15,6 +15,11 @@ constexpr int kMostAtOnce = 1 << 30;  // counts of MPI's calls are ints
 constexpr std::int64_t kWhole = 64 << 10;
 constexpr int kLongestText = 8192;  // more than any MPI_MAX_ERROR_STRING
 
+// Gets and puts begin one at a time. MPICH 5.0 grants MPI_THREAD_MULTIPLE, but on UCX it looks for
+// what it knows of a rank before it takes its own lock, while the first get of another thread is
+// still putting that into the same table.
+std::mutex starting;
+
 std::uintptr_t entry(const MpiTable& table, const char* name) {
   const auto found = table.find(name);
   if (found == table.end()) throw std::invalid_argument(std::string("no ") + name + " given");
@@ -134,29 +139,36 @@ std::string MpiWindow::error() const {
 int MpiWindow::move(bool put, const std::vector<Piece>& pieces) const {
   const std::shared_lock use(open_);
   if (closed_) return put ? 0 : ESHUTDOWN;
+  std::vector<Piece> whole;
   std::map<int, std::vector<Piece>> small;
-  std::set<int> touched;
-  int error = 0;
   for (const Piece& piece : pieces) {
     const std::uintptr_t seen = seen_.at(static_cast<std::size_t>(piece.rank));
-    if (lost(piece.rank)) {
-      error = EHOSTDOWN;
-    } else if (seen != 0) {
+    if (lost(piece.rank)) return EHOSTDOWN;
+    if (seen != 0) {
       auto* there = reinterpret_cast<std::byte*>(seen) + piece.displacement;
       std::memcpy(put ? there : piece.address, put ? piece.address : there,
                   static_cast<std::size_t>(piece.nbytes));
     } else if (piece.nbytes < kWhole) {
       small[piece.rank].push_back(piece);
     } else {
+      whole.push_back(piece);
+    }
+  }
+  if (whole.empty() && small.empty()) return 0;
+  std::set<int> touched;
+  int error = 0;
+  {
+    const std::lock_guard alone(starting);
+    for (const Piece& piece : whole) {
+      if (error != 0) break;
       touched.insert(piece.rank);
       error = start_whole(put, piece);
     }
-    if (error != 0) break;
-  }
-  for (const auto& [rank, several] : small) {
-    if (error != 0) break;
-    touched.insert(rank);
-    error = several.size() == 1 ? start_whole(put, several[0]) : start_together(put, several);
+    for (const auto& [rank, several] : small) {
+      if (error != 0) break;
+      touched.insert(rank);
+      error = several.size() == 1 ? start_whole(put, several[0]) : start_together(put, several);
+    }
   }
   // What began must end, whatever fails besides.
   for (const int rank : touched) {

@@ -186,6 +186,28 @@ def test_the_next_chunk_is_on_its_way_while_one_is_computed(borrowed):
     assert all(waited)
 
 
+def test_gets_of_several_threads_begin_one_at_a_time_and_end_together(borrowed):
+    array, stand_in = borrowed(1000)
+    inside, most = 0, []
+    waiting = threading.Barrier(3)
+
+    def begun():
+        nonlocal inside
+        inside += 1
+        most.append(inside)
+        threading.Event().wait(0.05)  # long enough for the others to come in where they may
+        inside -= 1
+
+    stand_in.begun, stand_in.ending = begun, lambda: waiting.wait(PATIENCE)
+    threads = [threading.Thread(target=array.get, args=(slice(0, 100),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1, 1, 1]
+    assert not waiting.broken
+
+
 def test_memory_of_a_transfer_stays_until_it_has_ended(borrowed):
     array, stand_in = borrowed(1000)
     go = threading.Event()
