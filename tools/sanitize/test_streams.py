@@ -84,7 +84,7 @@ def test_so_is_a_run_that_fails_and_goes_on(tmp_path, answer, monkeypatch):
 # What the kernel does wrong then, and what the sanitizers say of it.
 SPOILT = {
     "address": ("new int64_t[jobs]{}", "new int64_t[jobs - 1]{}", "heap-buffer-overflow"),
-    "thread": ("wait_for(done[before.jobs + o - before.p0], 1)", "(void)o", "data race"),
+    "thread": ("wait_for(done[before.jobs + at], 1)", "(void)at", "data race"),
 }
 
 
