@@ -71,12 +71,10 @@ def count(plan: Plan) -> Count:
         match instruction:
             case Get():
                 total.gets += 1
-                total.read_bytes += instruction.count * plan.layout.of(instruction.field).row_bytes
+                total.read_bytes += instruction.nbytes(plan)
             case Put():
                 total.puts += 1
-                total.written_bytes += (
-                    instruction.count * plan.layout.of(instruction.field).row_bytes
-                )
+                total.written_bytes += instruction.nbytes(plan)
             case Advance():
                 total.advances += 1
                 total.row_updates += row_updates(plan, instruction)
@@ -85,14 +83,10 @@ def count(plan: Plan) -> Count:
             case Mark():
                 pass
             case Send():
-                total.sent_bytes += instruction.count * plan.layout.of(instruction.field).row_bytes
+                total.sent_bytes += instruction.nbytes(plan)
             case Receive():
-                total.received_bytes += (
-                    instruction.count * plan.layout.of(instruction.field).row_bytes
-                )
-                total.written_bytes += (
-                    instruction.count * plan.layout.of(instruction.field).row_bytes
-                )
+                total.received_bytes += instruction.nbytes(plan)
+                total.written_bytes += instruction.nbytes(plan)
     return total
 
 
@@ -442,7 +436,7 @@ class _Check:
                 raise ExecutionError(f"{put} finds {self._name(int(held[0]))} for plane {plane}")
 
     def _end(self, move: Move, begun: list[Tags]) -> None:
-        moved = move.count * self.plan.layout.of(move.field).row_bytes
+        moved = move.nbytes(self.plan)
         if isinstance(move, Send):
             if any((a != b).any() for a, b in zip(self._held(move), begun, strict=True)):
                 raise ExecutionError(f"planes were updated during {move}")

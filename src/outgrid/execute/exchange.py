@@ -93,7 +93,7 @@ class Exchange:
             self._left[move] -= 1
             if not self._left[move]:
                 del self._left[move]
-                nbytes = move.count * self._plan.layout.of(move.field).row_bytes
+                nbytes = move.nbytes(self._plan)
                 if isinstance(move, Send):
                     self.sent_bytes += nbytes
                 else:

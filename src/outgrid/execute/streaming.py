@@ -410,7 +410,7 @@ class _Run(Generic[W]):
                 self._settle_move(completion, move, store)
 
     def _settle_move(self, completion: Completion, move: Move, store: Store) -> None:
-        moved = move.count * self.plan.layout.of(move.field).row_bytes
+        moved = move.nbytes(self.plan)
         if isinstance(move, Get):
             _check(completion, store, _words(move))
             self.tally.read_bytes += moved

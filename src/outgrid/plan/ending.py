@@ -19,7 +19,7 @@ def ended(plan: Plan, problem: Problem, sweeps: int) -> Plan:
     moved = {Get: 0, Put: 0}
     for each in program(found):
         if isinstance(each, Get | Put):
-            moved[type(each)] += each.count * plan.layout.of(each.field).row_bytes
+            moved[type(each)] += each.nbytes(plan)
     share = sum(found.depths) / sum(plan.depths)
     guess = plan.prediction
     return replace(

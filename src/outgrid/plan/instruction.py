@@ -52,6 +52,10 @@ class Move:
         """Rows of all planes together."""
         return (self.last - self.first) * len(self.rows)
 
+    def nbytes(self, plan: Plan) -> int:
+        """Bytes that are moved, of the field's own type."""
+        return self.count * plan.layout.of(self.field).row_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Get(Move):
