@@ -5,12 +5,10 @@ knows the keys, their types and their defaults, not what they mean together: a s
 initial condition is passed on as it was written.
 """
 
-import dataclasses
 import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
 
@@ -158,21 +156,12 @@ class ProblemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     until: UntilTable | None = None
 
 
-class RunTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`[run]` as written: how it is computed. Sizes are bytes or text like "1GiB"."""
+class AsWritten(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan takes from `[run]` as it is written."""
 
-    memory: str | int | None = None
-    scratch: str | tuple[str, ...] | None = None
-    stripe: str | int | None = None
-    erase: str | tuple[str, ...] = ()
-    endurance: str | int | None = None
-    out: str | None = None
-    scheme: Scheme = "auto"
     tier: Tier = "auto"
     in_place: bool = False
-    madvise: Advice | tuple[Advice, ...] | None = None
     msync: Msync = "none"
-    lend: str | int | None = None
     placement: Placement = "cyclic"
     keep: Keep = "none"
     depth: int | None = None
@@ -188,15 +177,29 @@ class RunTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: int | None = None
     pin: bool = False
     device: DeviceKind = "cpu"
-    device_memory: str | int | None = None
     engine: Engine = "auto"
-    require: str | tuple[str, ...] = ()
     queue_depth: int = DEFAULT_QUEUE_DEPTH
+    watch: bool = True
+
+
+class RunTable(AsWritten, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`[run]` as written: how it is computed. Sizes are bytes or text like "1GiB"."""
+
+    memory: str | int | None = None
+    scratch: str | tuple[str, ...] | None = None
+    stripe: str | int | None = None
+    erase: str | tuple[str, ...] = ()
+    endurance: str | int | None = None
+    out: str | None = None
+    scheme: Scheme = "auto"
+    madvise: Advice | tuple[Advice, ...] | None = None
+    lend: str | int | None = None
+    device_memory: str | int | None = None
+    require: str | tuple[str, ...] = ()
     request_bytes: str | int = DEFAULT_REQUEST_BYTES
     preview: bool | int = False
     stop_after: str | float | None = None
     commit_every: str | float | None = None
-    watch: bool = True
 
 
 class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -206,8 +209,7 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run: RunTable = RunTable()
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(AsWritten, frozen=True, kw_only=True):
     """How a problem is to be run. No field may change the answer, not by one bit.
 
     `memory_bytes` bounds the resident memory of the whole process. None leaves a choice to the
@@ -235,35 +237,14 @@ class RunOptions:
     endurance_bytes: int = 0
     out: Path | None = None
     scheme: Literal["skewed", "plain", "overlapped"] | None = None
-    tier: Tier = "auto"
-    in_place: bool = False
     madvise: tuple[str, ...] | None = None
-    msync: Msync = "none"
     lend_bytes: int | None = None
-    placement: Placement = "cyclic"
-    keep: Keep = "none"
-    depth: int | None = None
-    slab_planes: int | None = None
-    strip_rows: int | None = None
-    block: tuple[int, ...] | None = None
-    inner: tuple[int, ...] | None = None
-    inner_depth: int | None = None
-    cuts: tuple[int, ...] = ()
-    row_cuts: tuple[int, ...] = ()
-    tile_rows: int | None = None
-    tile_planes: int | None = None
-    threads: int | None = None
-    pin: bool = False
-    device: DeviceKind = "cpu"
     device_memory_bytes: int | None = None
-    engine: Engine = "auto"
     require: tuple[str, ...] = ()
-    queue_depth: int = DEFAULT_QUEUE_DEPTH
     request_bytes: int = DEFAULT_REQUEST_BYTES
     preview: int = 0
     stop_after_seconds: float | None = None
     commit_seconds: float | None = None
-    watch: bool = True
 
     @property
     def in_flight_bytes(self) -> int:
@@ -298,10 +279,7 @@ class RunOptions:
 
         Raises UsageError for a value out of range.
         """
-        names = (each.name for each in dataclasses.fields(cls))
-        as_written: dict[str, Any] = {
-            name: getattr(table, name) for name in names if hasattr(table, name)
-        }
+        as_written = {name: getattr(table, name) for name in AsWritten.__struct_fields__}
         places = tuple(base / place for place in _listed(table.scratch))
         converted: dict[str, Any] = {
             "memory_bytes": _read(parse_bytes, table.memory, default_memory_bytes),

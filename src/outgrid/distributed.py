@@ -84,7 +84,7 @@ def run(
     """
     _check_supported(problem, options)
     out = options.out or Path("outgrid.run")
-    options = replace(options, out=out)
+    options = msgspec.structs.replace(options, out=out)
     with _meeting(out, comm, new=True, names=snapshot_names(len(problem.snapshots))):
         ranks = _Together(problem, options, comm, out, _stopping(stop, options), progress)
         check_inputs(problem)
@@ -117,7 +117,7 @@ def resume(
         whole = Problem.from_dict(found.problem)
         _check_supported(whole, options)
         rest = whole.after(found.steps)
-        options = replace(options, out=out)
+        options = msgspec.structs.replace(options, out=out)
         ranks = _Together(whole, options, comm, out, _stopping(stop, options), progress)
         kernel = ranks.kernel(rest)
         chosen = ranks.plan_as_before(rest, found)

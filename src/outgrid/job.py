@@ -1,7 +1,7 @@
 """From a job file to a problem and the options of its run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ def _initial(value: str | float, base: Path) -> Path | float | str:
 def _options(table: RunTable, path: Path, processes: int) -> RunOptions:
     options = RunOptions.from_table(table, path.parent, _default_memory_bytes(processes))
     out = options.out or path.with_suffix(".run")
-    return replace(options, out=out, scratch=options.scratch or out / "scratch")
+    return msgspec.structs.replace(options, out=out, scratch=options.scratch or out / "scratch")
 
 
 def _default_memory_bytes(processes: int) -> int:

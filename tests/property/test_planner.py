@@ -9,8 +9,8 @@ import re
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
+import msgspec
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
@@ -114,11 +114,11 @@ def test_what_a_refusal_says_fits_does(drawn):
     problem, options, machine, words = drawn
     assert f"memory limit of {format_bytes(options.memory_bytes)}" in words
     (limit,) = re.findall(r"a limit of ([\d.]+ \w+) fits", words)
-    larger = replace(options, memory_bytes=parse_bytes(limit))
+    larger = msgspec.structs.replace(options, memory_bytes=parse_bytes(limit))
     assert plan(problem, larger, machine, FIXED_BYTES).depth <= (options.depth or problem.steps)
     for depth in re.findall(r"depth (\d+) fits", words):
         assert int(depth) < options.depth
-        plan(problem, replace(options, depth=int(depth)), machine, FIXED_BYTES)
+        plan(problem, msgspec.structs.replace(options, depth=int(depth)), machine, FIXED_BYTES)
 
 
 @st.composite

@@ -4,6 +4,7 @@ import random
 from contextlib import suppress
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -252,7 +253,7 @@ def plans_that_go_on(draw):
     if kind != "open":  # the first planes, or rows, come round in time in such sweeps
         slab, depth = draw(st.integers(1, found.slab_planes)), draw(st.integers(1, found.depth))
     slab = None if found.blocks else slab
-    options = replace(options, depth=depth, slab_planes=slab, strip_rows=None)
+    options = msgspec.structs.replace(options, depth=depth, slab_planes=slab, strip_rows=None)
     return rest, begin, plan(rest, options, draw(machines()), FIXED_BYTES, begin=begin)
 
 

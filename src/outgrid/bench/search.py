@@ -14,10 +14,12 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan

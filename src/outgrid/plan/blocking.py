@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
@@ -325,6 +327,6 @@ def plan_blocks_within(
         return None
     if len(problem.stencil.stages) > 1 or problem.stencil.reductions:
         return None
-    given = replace(options, block=block)
+    given = msgspec.structs.replace(options, block=block)
     chosen = _Blocking(problem, given, machine, fixed_bytes, calibration, begin)
     return chosen.plan() if chosen.can_go_on(begin) else None

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
+import msgspec
+
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.lines import format_count
@@ -78,7 +80,8 @@ def plan_rank(
     chosen = plan(*inputs, part=settled)
     why = _why(common, [each for each, _ in found if each is not common], refused)
     if common.sweeps > 1 and options.depth is None:
-        deeper = replace(options, depth=-(-problem.steps // (common.sweeps - 1)))
+        depth = -(-problem.steps // (common.sweeps - 1))
+        deeper = msgspec.structs.replace(options, depth=depth)
         try:
             other = plan(problem, deeper, machine, fixed_bytes, calibration, part=part)
             why += (f"{_words(other)} takes {_ratio(other, common)} times as long",)

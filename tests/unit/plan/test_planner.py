@@ -2,6 +2,7 @@ import dataclasses
 import itertools
 import re
 
+import msgspec
 import pytest
 
 from outgrid.config import RunOptions
@@ -192,7 +193,7 @@ def test_values_out_of_range_are_told_with_their_range(options, words):
     [({"scheme": "skew"}, "skew"), ({"depth": 0}, "below 1"), ({"threads": 0}, "below 1")],
 )
 def test_values_that_bypass_the_job_file_are_checked_too(changes, words):
-    options = dataclasses.replace(RunOptions.of(memory="1GiB"), **changes)
+    options = msgspec.structs.replace(RunOptions.of(memory="1GiB"), **changes)
     with pytest.raises(UsageError, match=words):
         plan(problem(), options, MACHINE, FIXED_BYTES)
 
