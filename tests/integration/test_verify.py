@@ -114,7 +114,9 @@ def test_a_run_that_reads_what_it_did_not_write_stops_and_names_it(tmp_path, cap
     assert manifest["steps_done"] in (3, 6)
     path = out / "scratch" / f"u.{manifest['parity']}.npy"
     assert main(["verify", str(out)]) == 0
-    assert "all as it was written" in capsys.readouterr().out
+    words = capsys.readouterr().out
+    assert "all as it was written" in words
+    assert f"its state after {manifest['steps_done']} steps was read" in words
     flip(path, 23)
     with pytest.raises(StoreError, match="plane 23 of 40 did not come back as written") as caught:
         pipeline.resume(out, options(out))
@@ -124,6 +126,7 @@ def test_a_run_that_reads_what_it_did_not_write_stops_and_names_it(tmp_path, cap
     flip(path, 23)
     pipeline.resume(out, options(out))
     assert main(["verify", str(out)]) == 0
+    assert "unfinished" not in capsys.readouterr().out
 
 
 def test_a_coefficient_that_changed_stops_the_run(tmp_path):

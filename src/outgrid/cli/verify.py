@@ -1,4 +1,4 @@
-"""`outgrid verify RUN`: read a run back, finished or not, and compare it with its checksums."""
+"""`outgrid verify RUN`: read a run back, or the state it goes on from, and compare checksums."""
 
 import argparse
 from pathlib import Path
@@ -8,10 +8,15 @@ from outgrid.errors import VerificationError
 from outgrid.execute.verify import verify
 from outgrid.units import format_bytes
 
+WHAT = (
+    "the folder of a run; of an unfinished one the state is read that it goes on from, and what it "
+    "has made since then is compared when it does"
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of a run")
+    parser.add_argument("run_folder", type=Path, metavar="RUN", help=WHAT)
     add_json_argument(parser)
 
 
@@ -24,10 +29,16 @@ def run(arguments: argparse.Namespace) -> int:
                 "files": [str(path) for path in found.files],
                 "bytes": found.nbytes,
                 "errors": [str(error) for error in found.errors],
+                "steps": found.steps,
             }
         )
     else:
         print(*found.errors, *found.files, sep="\n")
         verdict = f"{len(found.errors)} differences" if found.errors else "all as it was written"
         print(f"{len(found.files)} files, {format_bytes(found.nbytes)}: {verdict}")
+        if found.steps is not None:
+            print(
+                f"the run is unfinished: its state after {found.steps} steps was read, from which "
+                "it goes on; what it has made since then is compared when that is read"
+            )
     return VerificationError.exit_code if found.errors else 0

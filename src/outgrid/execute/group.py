@@ -153,33 +153,16 @@ class Durable:
 
 def durable(out: Path) -> Durable:
     """How far the unfinished run in ``out`` has come. Raises UsageError where there is none."""
-    group = read_group(out)
-    if group is None:
-        folder, manifest = RunFolder.of_manifest(out)
-        *cut, _ = manifest.problem["shape"]
-        whole = Box(range(cut[0]), range(cut[1] if len(cut) > 1 else 1))
-        return _durable(out, None, (Share(folder, manifest, whole),))
-    shares: list[Share] = []
-    for name, owned in zip(group.folders, group.parts, strict=True):
-        if not (out / name / MANIFEST_NAME).exists():
-            raise _never_begun(out)
-        folder, manifest = RunFolder.of_manifest(out / name)
-        shares.append(Share(folder, manifest, owned))
-    return _durable(out, group, tuple(shares))
-
-
-def _durable(out: Path, group: Group | None, shares: tuple[Share, ...]) -> Durable:
-    steps = min(share.manifest.steps_done for share in shares)
-    if steps < 0:
-        raise _never_begun(out)
-    return Durable(group, shares[0].manifest.problem, steps, shares)
-
-
-def _never_begun(out: Path) -> UsageError:
-    return UsageError(
-        f"the run in {out} stopped before its initial values were complete; clear it with "
-        f"outgrid clean {out} --delete and run it again"
-    )
+    found = on_disk(out)
+    if found.group is None and not found.shares:
+        RunFolder.of_manifest(out)
+    if found.manifest.steps_done < 0:
+        raise UsageError(
+            f"the run in {out} stopped before its initial values were complete; clear it with "
+            f"outgrid clean {out} --delete and run it again"
+        )
+    manifest = found.manifest
+    return Durable(found.group, manifest.problem, manifest.steps_done, found.shares)
 
 
 def new_folders(out: Path, count: int) -> tuple[str, ...]:
@@ -251,7 +234,7 @@ class OnDisk:
 def on_disk(out: Path) -> OnDisk:
     """What is in the folder of a run; no group and no shares where no unfinished one is."""
     group = read_group(out)
-    owned = {out: NOTHING}
+    owned: dict[Path, Box | None] = {out: None}
     if group is not None:
         names = (out / name for name in group.folders)
         owned = dict(zip(names, group.parts, strict=True))
@@ -261,11 +244,17 @@ def on_disk(out: Path) -> OnDisk:
     for path in dict.fromkeys((out, *owned, *ranks)):
         if (path / MANIFEST_NAME).exists():
             folder, manifest = RunFolder.of_manifest(path)
-            share = Share(folder, manifest, owned.get(path, NOTHING))
+            share = Share(folder, manifest, owned.get(path, NOTHING) or _whole(manifest))
             (shares if path in owned else strays).append(share)
     full = {share.folder.out for share in (*shares, *strays)}
     bare = (path for path in ranks if path not in full and not path.is_symlink())
     return OnDisk(out, group, tuple(shares), tuple(strays), tuple(bare))
+
+
+def _whole(manifest: Manifest) -> Box:
+    """What a process alone owns."""
+    *cut, _ = manifest.problem["shape"]
+    return Box(range(cut[0]), range(cut[1] if len(cut) > 1 else 1))
 
 
 def abandon(out: Path, share: Share) -> None:

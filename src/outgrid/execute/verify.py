@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from outgrid.errors import Error, StoreError, UsageError
+from outgrid.execute.group import Durable, durable
 from outgrid.execute.lock import RunLock
 from outgrid.execute.places import SPREAD_SUFFIX
-from outgrid.execute.state import MANIFEST_NAME, RunFolder, is_seam
+from outgrid.execute.state import MANIFEST_NAME, is_seam
 from outgrid.native import Buffer
+from outgrid.plan.subgrid import Box
 from outgrid.record import RECORD_NAME, read_record
 from outgrid.storage import DirectStore, Parts, Planes, SpreadStore, Transfers
 from outgrid.storage.sums import sums_digest, sums_path
@@ -22,24 +24,35 @@ CHUNK_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The files that were read, their bytes, and everything that was found wrong."""
+    """The files that were read, their bytes, and everything that was found wrong.
+
+    Of an unfinished run the state after ``steps`` steps was read, from which it goes on.
+    """
 
     files: tuple[Path, ...]
     nbytes: int
     errors: tuple[Error, ...]
+    steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field to be read, in a file or in parts, unless something is wrong with it already."""
+    """A field to be read, in a file or in parts, unless something is wrong with it already.
+
+    Of what a rank keeps, halos too, ``owned`` is read, counted from the first cell that is there.
+    """
 
     path: Path
     parts: Parts | None = None
+    owned: Box | None = None
     wrong: Error | None = None
 
 
 def verify(out: Path, seen: Callable[[Path, int, int], None] | None = None) -> Verified:
     """Read the results of a finished run, or the durable state of an unfinished one, and compare.
+
+    What an unfinished run has made since that state is not read here, but when it goes on: seams
+    and planes of the sweep under way are compared as any that are read. So are halos of ranks.
 
     ``seen(path, planes done, planes)`` is told how far it has come. Raises UsageError where there
     is no run, or a process works on it.
@@ -47,9 +60,10 @@ def verify(out: Path, seen: Callable[[Path, int, int], None] | None = None) -> V
     finished = (out / RECORD_NAME).exists() and not (out / MANIFEST_NAME).exists()
     if finished:
         return _verify(_results(out), seen)
-    RunFolder.of_manifest(out)
+    durable(out)
     with RunLock(out):
-        return _verify(_working_files(out), seen)
+        found = durable(out)
+        return replace(_verify(_working_files(found), seen), steps=found.steps)
 
 
 def _results(out: Path) -> Iterator[_Field]:
@@ -82,18 +96,23 @@ def _compare_digest(path: Path, expected: str) -> Error | None:
     )
 
 
-def _working_files(out: Path) -> Iterator[_Field]:
+def _working_files(found: Durable) -> Iterator[_Field]:
     """The files that hold the last durable state of an unfinished run."""
-    folder, manifest = RunFolder.of_manifest(out)
-    folder.check_owner(manifest)
-    if manifest.steps_done < 0:
-        raise UsageError(f"the run in {out} has no durable state yet: there is nothing to verify")
-    for name in manifest.files:
-        path = folder.scratch / name
-        durable = not (is_seam(name) or path.stem.endswith(f".{1 - manifest.parity}"))
+    for share in found.shares:
+        folder, manifest = share.folder, share.manifest
+        folder.check_owner(manifest)
+        planes, rows = share.owned.planes, share.owned.rows
+        first, first_row = manifest.first, manifest.first_row
+        owned = Box(
+            range(planes.start - first, planes.stop - first),
+            range(rows.start - first_row, rows.stop - first_row),
+        )
         kept = SPREAD_SUFFIX if folder.spread is not None else ".npy"
-        if durable and path.suffix == kept and (folder.spread is None or folder.parts(path)):
-            yield _Field(path, folder.parts(path))
+        for name in manifest.files:
+            path = folder.scratch / name
+            whole = not (is_seam(name) or path.stem.endswith(f".{1 - found.parity(share)}"))
+            if whole and path.suffix == kept and (folder.spread is None or folder.parts(path)):
+                yield _Field(path, folder.parts(path), owned)
 
 
 def _verify(files: Iterator[_Field], seen: Callable[[Path, int, int], None] | None) -> Verified:
@@ -120,18 +139,20 @@ def _read(field: _Field, errors: list[Error], seen: Callable[[Path, int, int], N
             if field.parts is None
             else SpreadStore.reopen(path, transfers, field.parts, sums=True)
         )
-        per_chunk = max(1, min(store.planes, CHUNK_BYTES // max(1, store.plane_bytes)))
-        buffer = Buffer(max(1, per_chunk * store.plane_bytes))
-        addresses = buffer.address + store.plane_bytes * np.arange(per_chunk, dtype=np.int64)
+        owned = field.owned or Box(range(store.planes), range(store.rows_per_plane))
+        plane_bytes = len(owned.rows) * store.row_bytes
+        per_chunk = max(1, min(len(owned.planes), CHUNK_BYTES // max(1, plane_bytes)))
+        buffer = Buffer(max(1, per_chunk * plane_bytes))
+        addresses = buffer.address + plane_bytes * np.arange(per_chunk, dtype=np.int64)
         try:
-            for first in range(0, store.planes, per_chunk):
-                planes = range(first, min(store.planes, first + per_chunk))
+            for first in range(owned.planes.start, owned.planes.stop, per_chunk):
+                planes = range(first, min(owned.planes.stop, first + per_chunk))
                 part = Planes(addresses[: len(planes)], store.row_bytes, buffer)
-                store.get(planes, range(store.rows_per_plane), part)
+                store.get(planes, owned.rows, part)
                 errors += [ended.error for ended in transfers.wait() if ended.error is not None]
                 if seen is not None:
                     seen(path, planes.stop, store.planes)
         finally:
             transfers.close()
             store.close()
-        return store.planes * store.plane_bytes
+        return owned.count * store.row_bytes
