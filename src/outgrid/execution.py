@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +164,7 @@ class Execution:
 
     def place(self) -> dict[str, str]:
         """Put the results in place; their files by name."""
-        parity = (len(self.plan.kept) + self.parity) % 2
+        parity = (self.plan.states + self.parity) % 2
         return self.folder.place_results(self.plan.arrivals, parity)
 
     def carry(
@@ -191,8 +190,8 @@ class Execution:
         self.account.window_seconds = time.perf_counter() - begin
         self.account.device, self.account.copied = kernel.device_name, site.copied_bytes
         self.finite = self.finite and self.options.watch
-        ends = self._ends
-        self.watch = Watch(self.plan, self._names, ends=ends) if self.finite else None
+        until = self.problem.until
+        self.watch = Watch(self.plan, self._names, until=until) if self.finite else None
         seams: dict[SeamKey, Store] = {}
         leaving = self.preview.leaving if self.preview else None
         stop.listening = True
@@ -211,7 +210,7 @@ class Execution:
                 stop=stop,
                 seams=site.reach(seams),
                 comm=self.comm,
-                until=self._ending if ends else None,
+                until=self._ending if until is not None else None,
             )
             site.settle()
             site.release()  # after an error, frames of its traceback may still look at it
@@ -233,15 +232,6 @@ class Execution:
         """All steps that the run makes, those of processes before this one included."""
         whole = Problem.from_dict(self.manifest.problem)
         return whole.ending(self.done + self.problem.steps) if self.ended else whole
-
-    @property
-    def _ends(self) -> frozenset[int]:
-        """After how many sweeps the run may end early."""
-        until = self.problem.until
-        if until is None:
-            return frozenset()
-        steps = enumerate(accumulate(self.plan.depths[:-1]), start=1)
-        return frozenset(sweeps for sweeps, made in steps if until.looks(made))
 
     def _ending(self, sweeps: int) -> Plan | None:
         """The plan to end with if the run ends after so many sweeps, which are computed."""
@@ -285,14 +275,14 @@ class Execution:
         """Leave what is no file in files, and say so: from here on they are there."""
         if self.manifest.exported:
             return
-        begin, parity = time.perf_counter(), len(self.plan.kept) % 2
+        begin, parity = time.perf_counter(), self.plan.states % 2
         self.parity = parity  # with which the last state is that of parity 0, as its copies are
         for (field, level), file in self.files.leaving.items():
             export(stores[field, level, parity], file, self.transfers)
             self.account.exported_bytes += self.problem.stored_bytes(field)
         self.account.export_seconds = time.perf_counter() - begin
         self.manifest = msgspec.structs.replace(self.manifest, durable=True, exported=True)
-        self._commit(Point(len(self.plan.kept)))
+        self._commit(Point(self.plan.states))
 
     def _commit(self, point: Point) -> None:
         """Say durably that everything up to ``point`` of this process's sweeps is there."""
@@ -323,7 +313,7 @@ class Execution:
             cut=self.plan.cut if within else (),
             parts=(*self.before.parts, part),
             finite=self.finite,
-            ended=self.ended if point.state == len(self.plan.kept) else "",
+            ended=self.ended if point.state == self.plan.states else "",
         )
         self.folder.write_manifest(self.manifest)
 

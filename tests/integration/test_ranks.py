@@ -16,6 +16,7 @@ import pytest
 
 import outgrid as og
 from outgrid.execute.leftovers import leftovers
+from outgrid.execute.verify import verify
 from outgrid.record import read_record
 
 pytest.importorskip("mpi4py")
@@ -190,6 +191,10 @@ def test_a_run_goes_on_however_often_one_of_its_ranks_is_killed(job, tmp_path):
     assert not list(out.rglob("*"))
     shutil.rmtree(out)
     copy.rename(out)
+    checked = verify(out)
+    assert checked.steps == listed.manifest.steps_done
+    assert checked.files
+    assert not checked.errors
     resume_ranks(1, out)
     result = og.open(out)
     assert np.asarray(result["u"]).tobytes() == wanted.tobytes()

@@ -80,7 +80,7 @@ def test_predicted_bytes_are_those_of_the_program(drawn):
     assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
     assert total.row_updates == found.row_updates
     assert total.advances == found.slabs
-    states = len(found.kept)
+    states = found.states
     assert found.resident or states == found.sweeps
     assert total.commits >= states >= min(1, found.sweeps)
     assert total.commits == states or found.commit_planes > 0

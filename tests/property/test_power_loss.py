@@ -121,7 +121,7 @@ class Rig:
             stream(plan, kernel, window, stores, transfers, committed, seams=seams)
             transfers.drain()
             window.release()
-        last = len(plan.kept) % 2
+        last = plan.states % 2
         return {
             (each.field, each.level): stores[each.field, each.level, last].array.tobytes()
             for each in plan.departures

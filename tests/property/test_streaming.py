@@ -201,7 +201,7 @@ def run_over(problem, options, transfers, folder=None, wrap=None):
         tally = stream(plan, kernel, window, stores, transfers, note, seams=seams)
         result = {}
         for level in plan.departures:
-            store = stores[level.field, level.level, len(plan.kept) % 2]
+            store = stores[level.field, level.level, plan.states % 2]
             result[level_name(level)] = values_of(store, transfers)
     finally:
         transfers.drain()
@@ -210,7 +210,7 @@ def run_over(problem, options, transfers, folder=None, wrap=None):
             store.close()
     assert commits == sorted(set(commits))
     states = [point.state for point in commits if point.begun == point.state]
-    assert states == list(range(1, len(plan.kept) + 1))
+    assert states == list(range(1, plan.states + 1))
     return result, tally, plan
 
 

@@ -552,7 +552,7 @@ class _Check:
         self.total.row_updates += len(rows) if stage == 0 else 0
 
     def _version(self, field: str, trip: Trip, version: int, plane: int, rows: range) -> Tags:
-        index = (self.plan.base(trip.sweep) + version) % self.plan.ring_count(field)
+        index = (self.plan.base(trip) + version) % self.plan.ring_count(field)
         return self._slot(field, index, trip, plane, rows)
 
     def _check_reads(self, trip: Trip, step: int, stage: int, plane: int, rows: range) -> None:

@@ -243,7 +243,7 @@ class Launches:
         fronts = {part.trip: part.first for part in instruction.parts}
         slab_of = slab_type(len(plan.rings))
         for trip, step, stage, planes, rows in levels(plan, instruction):
-            done = sum(plan.depths[: trip.sweep]) + step - 1
+            done = trip.done + step - 1
             tables = window.plane_tables(trip, fronts[trip]).tolist()
             slab = slab_of(
                 rings=(ctypes.c_void_p * len(plan.rings))(*tables),
@@ -254,7 +254,7 @@ class Launches:
                 rows=plan.layout.rows,
                 columns=plan.shape[-1],
                 row_stride=stride,
-                base=plan.base(trip.sweep),
+                base=plan.base(trip),
                 t=step,
                 z0=planes.start,
                 z1=planes.stop,

@@ -143,8 +143,7 @@ class Kernel:
         """Carry out one advance, all of its parts in order. Releases the interpreter lock."""
         stride = plan.columns
         for part in instruction.parts:
-            trip = part.trip
-            done = sum(plan.depths[: trip.sweep])
+            trip, done = part.trip, part.trip.done
             pointers = window.plane_tables(trip, part.first)
             plane_shifts, row_shifts = (
                 _shifts(each, len(plan.shifts)) for each in (trip.planes, trip.rows)
@@ -168,7 +167,7 @@ class Kernel:
                 first=part.first,
                 last=part.last,
                 depth=part.steps.stop - 1,
-                base=plan.base(trip.sweep),
+                base=plan.base(trip),
                 skew=plan.skew,
                 since=part.since,
                 plane_low=trip.planes.low,

@@ -32,7 +32,7 @@ class Preview:
         height, width = plan.shape[-2:]
         self.stride = max(1, -(-max(height, width) // edge))
         self._shape = (-(-height // self.stride), -(-width // self.stride))
-        self._keep_every = max(1, -(-len(plan.kept) // MOST_FRAMES))
+        self._keep_every = max(1, -(-plan.states // MOST_FRAMES))
         self._frames: dict[int, NDArray[np.float32]] = {}
         self._left: dict[int, int] = {}
         self.steps: list[int] = []

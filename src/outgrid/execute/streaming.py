@@ -231,11 +231,11 @@ class _Run(Generic[W]):
         Sweeps of a grid that is streamed overlap: of later ones planes are on their way in and
         out. Their files are those that the state before the last one was in.
         """
-        last = len(ending.kept)
+        last = ending.states
         self.gets.clear()
         self.puts = deque(put for put in self.puts if put.state <= last and not put.seam)
         self.commits = deque(each for each in self.commits if each.point.state <= last)
-        if ending.resident and ending.sweeps not in self.plan.kept:
+        if ending.resident and self.plan.state_after(ending.sweeps) is None:
             for each in last_moves(ending):
                 if isinstance(each, Put):
                     self.puts.append(each)

@@ -7,13 +7,13 @@ gone at its end, as a condition may have it, are not noticed.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from outgrid.plan.model import Plan
 from outgrid.plan.trip import Trip
+from outgrid.stencil.until import Until
 
 NOWHERE = np.iinfo(np.int64).max
 # A grid that stays in memory is looked at about every so many steps, and where they lead to a
@@ -57,7 +57,7 @@ class Watch:
     """Where to look, and what was seen: of ``fields``, in the order of the kernel.
 
     With ``every_step`` all steps are looked at, else those that stay when their sweep has ended.
-    The run may end after ``ends`` sweeps.
+    Where the run may end, as ``until`` has it, is looked at as well.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class Watch:
         fields: tuple[str, ...],
         *,
         every_step: bool = False,
-        ends: frozenset[int] = frozenset(),
+        until: Until | None = None,
     ) -> None:
         self._plan, self._fields, self._every_step = plan, fields, every_step
-        self._ends = ends.union(plan.kept)
+        self._until = until
         self._levels = -min((departure.level for departure in plan.departures), default=0)
         self._state = 0
         self.first: Place | None = None
@@ -78,10 +78,11 @@ class Watch:
         """The first level of a trip that is looked at; 0 for none."""
         if self._every_step:
             return 1
-        done = sum(self._plan.depths[: trip.sweep])
-        due = done // RESIDENT_STEPS < (done + trip.depth) // RESIDENT_STEPS
-        looks = trip.sweep + 1 in self._ends or due
-        return max(1, trip.depth - self._levels) if looks else 0
+        steps = trip.done + trip.depth
+        due = trip.done // RESIDENT_STEPS < steps // RESIDENT_STEPS
+        kept = self._plan.state_after(trip.sweep + 1) is not None
+        ends = self._until is not None and self._until.looks(steps)
+        return max(1, trip.depth - self._levels) if due or kept or ends else 0
 
     def note(self, trip: Trip, place: int) -> None:
         """Take down a place as the kernel counts it. Raises NotFinite if the run has to end."""
@@ -115,8 +116,7 @@ class Watch:
     @property
     def _sound(self) -> int:
         """The last state that was made before what was seen."""
-        sweep = math.inf if self.first is None else self.first.sweep
-        return sum(end <= sweep for end in self._plan.kept)
+        return self._plan.states if self.first is None else self._plan.states_in(self.first.sweep)
 
     def _place(self, trip: Trip, place: int) -> Place:
         plan = self._plan
@@ -127,7 +127,7 @@ class Watch:
         place, z = divmod(place, plan.extent(trip))
         level, stage = divmod(place, len(plan.shifts))
         return Place(
-            step=sum(plan.depths[: trip.sweep]) + level + 1,
+            step=trip.done + level + 1,
             stage=stage,
             cell=(z, y, x) if len(plan.shape) == 3 else (z, x),
             field=self._fields[field],

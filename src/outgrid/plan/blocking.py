@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import msgspec
@@ -17,6 +18,7 @@ from outgrid.plan.layout import describe, layout, window_bytes
 from outgrid.plan.lifetime import ring_count
 from outgrid.plan.model import Layout, Plan, Prediction, Ring, Tile
 from outgrid.plan.sizing import Sizing, sweep_steps
+from outgrid.plan.tables import sweeps_bytes
 from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
 from outgrid.plan.tiling import FRONT_PLANES, tile_slope
 from outgrid.plan.trip import Point
@@ -132,7 +134,8 @@ class _Blocking:
         """Memory of the whole process."""
         planes, found = self._held(core, depth)
         window = window_bytes(self._rings(planes), found)
-        return window + self._transfer(found) + self.fixed_bytes
+        beside = sweeps_bytes(self.problem, depth) + self.fixed_bytes
+        return window + self._transfer(found) + beside
 
     @property
     def _reduces(self) -> bool:
@@ -179,7 +182,7 @@ class _Blocking:
 
     def _refusal(self, core: tuple[int, int], depth: int) -> InfeasiblePlan:
         needed = self._needed_bytes(core, depth)
-        own = self.fixed_bytes
+        own = self.fixed_bytes + sweeps_bytes(self.problem, depth)
         fits = self._deepest(core)
         hint = f"depth {fits} fits, or " if fits < depth and self._fits(core, fits) else ""
         planes, rows = core
@@ -220,11 +223,14 @@ class _Blocking:
         depth = max(depths, default=0)
         tile = self._tile(depth)
         threads = options.threads or self.machine.cores
-        rows = [blocks.moved_rows(each) for each in depths]
+        times = Counter(depths)
+        rows = [(blocks.moved_rows(each), many) for each, many in times.items()]
         part = self.begin.part if self.begin is not None else 0
         spared = blocks.moved_rows(depths[0], part) if part else (0, 0)
-        read = (sum(r for r, _ in rows) - spared[0]) * sizing.arriving_bytes
-        written = (sum(w for _, w in rows) - spared[1]) * sizing.leaving_bytes
+        read, written = (
+            sum(each[way] * many for each, many in rows) - spared[way] for way in (0, 1)
+        )
+        read, written = read * sizing.arriving_bytes, written * sizing.leaving_bytes
         levels = max(1, options.inner_depth or 1)
         rate = updates_per_second(
             rates(problem, self.machine, threads), levels, levels * sizing.skew.per_step, 1 << 20
@@ -232,7 +238,8 @@ class _Blocking:
         sample = self.calibration.of(levels, tile.planes) if self.calibration else None
         if sample is not None:
             rate = sample.rate(levels)
-        updates = sum(blocks.updated_rows(each) for each in depths) * problem.shape[-1]
+        updated = sum(blocks.updated_rows(each) * many for each, many in times.items())
+        updates = updated * problem.shape[-1]
         compute = updates / rate
         transfer = transfer_seconds(self.machine, read, written)
         # Computing overlaps with transfers in the first and the last step of a block only.

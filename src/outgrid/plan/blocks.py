@@ -8,11 +8,10 @@ not be cubes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
 
-from outgrid.plan.trip import Span, Trip
+from outgrid.plan.trip import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +29,31 @@ class Blocks:
     reach: tuple[int, int]
     layer: tuple[int, int]
 
-    def trips(self, depths: tuple[int, ...]) -> tuple[Trip, ...]:
-        """All trips of a run, in order: one per block and sweep."""
-        found: list[Trip] = []
-        for sweep, depth in enumerate(depths):
-            blocks = product(self._spans(0, depth), self._spans(1, depth))
-            for part, (planes, rows) in enumerate(blocks):
-                found.append(Trip(len(found), sweep, part, depth, planes, rows))
-        return tuple(found)
+    def spans(self, depth: int, part: int) -> tuple[Span, Span]:
+        """The planes and rows that block ``part`` of a sweep covers, step by step."""
+        along, across = divmod(part, self._count(1))
+        return self._span(0, depth, along), self._span(1, depth, across)
+
+    def _span(self, axis: int, depth: int, index: int) -> Span:
+        """What a block along an axis covers, step by step."""
+        core, reach = self._core(axis, index), self.reach[axis]
+        return Span(core.start - reach * depth, core.stop + reach * depth, reach, -reach)
+
+    def _core(self, axis: int, index: int) -> range:
+        """A block of interior cells; the first and the last have the layer outside as well."""
+        extent, edge, first = self._extent(axis), self.core[axis], self.layer[axis]
+        low, high = first + index * edge, first + (index + 1) * edge
+        last = index + 1 == self._count(axis)
+        return range(low if index else 0, extent if last else high)
+
+    def _count(self, axis: int) -> int:
+        """Blocks along an axis; one where it has no interior."""
+        inside = self._extent(axis) - 2 * self.layer[axis]
+        return max(1, -(-inside // self.core[axis]))
 
     def _spans(self, axis: int, depth: int) -> list[Span]:
         """What the blocks along an axis cover, step by step."""
-        cores = _cut(self._extent(axis), self.core[axis], self.layer[axis])
-        return [_shrinking(core, self.reach[axis], depth) for core in cores]
+        return [self._span(axis, depth, index) for index in range(self._count(axis))]
 
     def _extent(self, axis: int) -> int:
         return self.rows if axis else self.planes
@@ -54,7 +65,7 @@ class Blocks:
 
     def count(self) -> int:
         """Blocks of a sweep."""
-        return len(self._spans(0, 0)) * len(self._spans(1, 0))
+        return self._count(0) * self._count(1)
 
     def held(self, depth: int) -> tuple[int, int]:
         """(planes, rows) of the largest block with its halo, for sweeps of ``depth`` steps."""
@@ -64,10 +75,11 @@ class Blocks:
         """Rows of one level that a sweep, or its ``first`` blocks alone, (read, write)."""
         if first is None:
             return self._rows(depth, 0), self._rows(depth, depth)
-        trips = self.trips((depth,))[:first]
+        blocks = [self.spans(depth, part) for part in range(first)]
         read, written = (
             sum(
-                len(t.planes.at(step, self.planes)) * len(t.rows.at(step, self.rows)) for t in trips
+                len(planes.at(step, self.planes)) * len(rows.at(step, self.rows))
+                for planes, rows in blocks
             )
             for step in (0, depth)
         )
@@ -79,21 +91,6 @@ class Blocks:
 
     def _rows(self, depth: int, step: int) -> int:
         return sum(self._cells(0, depth, step)) * sum(self._cells(1, depth, step))
-
-
-def _shrinking(core: range, reach: int, depth: int) -> Span:
-    return Span(core.start - reach * depth, core.stop + reach * depth, reach, -reach)
-
-
-def _cut(extent: int, edge: int, layer: int) -> Iterator[range]:
-    """Parts of ``edge`` interior cells; the first and the last have the layer outside as well."""
-    first, end = layer, extent - layer
-    if first >= end:
-        yield range(extent)
-        return
-    for low in range(first, end, edge):
-        high = min(low + edge, end)
-        yield range(0 if low == first else low, extent if high == end else high)
 
 
 def paper_block_bytes(block: tuple[int, int, int], depth: int, item_bytes: int) -> int:

@@ -40,7 +40,7 @@ def ended(plan: Plan, problem: Problem, sweeps: int) -> Plan:
 
 def last_moves(plan: Plan) -> Iterator[Put | Commit]:
     """The instructions by which the last state of a resident grid goes to its files."""
-    last = len(plan.kept)
+    last = plan.states
     for each in program(plan):
         if (isinstance(each, Put) and each.state == last) or (
             isinstance(each, Commit) and each.point.state == last

@@ -95,7 +95,7 @@ def _memory(plan: Mapping[str, Any]) -> str:
     return (
         f"{format_bytes(used)} of {format_bytes(plan['memory_bytes'])}"
         f" ({format_share(used / plan['memory_bytes'])}): {'' if level else 'window, '}transfers"
-        f" {format_bytes(transfers)}, interpreter and libraries"
+        f" {format_bytes(transfers)}, interpreter, libraries and tables"
         f" {format_bytes(plan['fixed_bytes'])}"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from outgrid.plan.blocks import Blocks
 from outgrid.plan.explain import explain
 from outgrid.plan.strips import Strips
 from outgrid.plan.subgrid import Box, Subgrid
-from outgrid.plan.trip import Point, Span, Trip, mirrored
+from outgrid.plan.trip import Point, Span, Trip, Trips, mirrored
 from outgrid.plan.wrap import Wrap
 
 
@@ -459,18 +460,31 @@ class Plan:
         return self.entering(self.trips[0]).start // self.slab_planes if self.depths else 0
 
     @property
-    def kept(self) -> tuple[int, ...]:
-        """After how many sweeps each state is written to its files, state 1 first.
+    def states(self) -> int:
+        """How many states are written to their files, the last one included.
 
         Streamed grids leave a state with every sweep. The files of a level take turns, state by
         state, so that none is written over the one before it.
         """
-        every = (self.commit_sweeps or max(1, self.sweeps)) if self.resident else 1
-        return (*range(every, self.sweeps, every), *((self.sweeps,) if self.sweeps else ()))
+        return -(-self.sweeps // self._sweeps_apart)
+
+    @property
+    def _sweeps_apart(self) -> int:
+        """Sweeps from one state to the next."""
+        return (self.commit_sweeps or max(1, self.sweeps)) if self.resident else 1
 
     def sweeps_until(self, state: int) -> int:
         """Sweeps that lead to a state; 0 for state 0."""
-        return self.kept[state - 1] if state else 0
+        return min(state * self._sweeps_apart, self.sweeps)
+
+    def states_in(self, sweeps: int) -> int:
+        """States that so many sweeps lead to, state 0 not counted."""
+        return self.states if sweeps >= self.sweeps else sweeps // self._sweeps_apart
+
+    def state_after(self, sweeps: int) -> int | None:
+        """The state that so many sweeps lead to; None where they lead to none."""
+        state = self.states_in(sweeps)
+        return state if self.sweeps_until(state) == sweeps else None
 
     def ring(self, field: str, index: int) -> Ring:
         """The ring that holds versions ``index`` modulo the number of rings of ``field``."""
@@ -555,42 +569,36 @@ class Plan:
                 found[stair.field, stair.index, turn.depth, self.seam_places] = shape
         return found
 
-    def base(self, sweep: int) -> int:
-        """Version of level 0 of ``sweep`` for the choice of rings.
+    def base(self, trip: Trip) -> int:
+        """Version of level 0 of a trip's sweep for the choice of rings.
 
         Levels of a streamed sweep are counted from its start; a resident field keeps its place
         between sweeps, so its levels are counted from the start of the run.
         """
-        return sum(self.depths[:sweep]) if self.resident else 0
+        return trip.done if self.resident else 0
 
     @property
-    def trips(self) -> tuple[Trip, ...]:
-        """All passages of a block, a strip or the whole grid through the window, in order.
+    def trips(self) -> Trips:
+        """All passages of a block, a strip or the whole grid through the window, in order."""
+        return Trips(self.depths, self.parts, self._spans, self.begin.part)
+
+    def _spans(self, sweep: int, part: int, depth: int) -> tuple[Span, Span]:
+        """What a trip covers.
 
         A first trip that begins inside the grid has an inward face, and so have all that wrap.
         """
         if self.subgrid is not None:
             planes, rows = self.subgrid.planes, self.subgrid.rows
             planes = planes.mirrored() if self.downward else planes
-            return tuple(
-                Trip(sweep, sweep, 0, depth, planes.span(depth), rows.span(depth))
-                for sweep, depth in enumerate(self.depths)
-            )
+            return planes.span(depth), rows.span(depth)
         if self.blocks is not None:
-            trips = self.blocks.trips(self.depths)
-        else:
-            trips = self.strips.trips(self.depths, self.planes)
-        if self.wraps:
-            round_again = Span(0, self.planes, self.face, self.face, self.face_shifts)
-            trips = tuple(replace(trip, planes=round_again) for trip in trips)
-        if self.begin.part:
-            left = trips[self.begin.part :]
-            trips = tuple(replace(trip, index=index) for index, trip in enumerate(left))
-        if self.begin.planes:
-            low = self.begin.planes - self.lean(self.depths[0])
-            face = replace(trips[0].planes, low=low, rise=self.face, shifts=self.face_shifts)
-            trips = (replace(trips[0], planes=face), *trips[1:])
-        return trips
+            return self.blocks.spans(depth, part)
+        face, rows = self.face if self.wraps else 0, self.strips.span(depth, part)
+        along = Span(0, self.planes, face, face, self.face_shifts if self.wraps else ())
+        if self.begin.planes and (sweep, part) == (0, self.begin.part):
+            low = self.begin.planes - self.lean(depth)
+            along = replace(along, low=low, rise=self.face, shifts=self.face_shifts)
+        return along, rows
 
     @property
     def row_updates(self) -> int:
@@ -598,8 +606,7 @@ class Plan:
         apart = self.sweeps if self.subgrid is not None else self.begin.begun
         rows = sum(
             len(self.covered(trip, step, 0)) * len(trip.rows.at(step, self.row_extent(trip)))
-            for trip in (self.trips if apart else ())
-            if trip.sweep < apart
+            for trip in takewhile(lambda trip: trip.sweep < apart, self.trips)
             for step in range(1, trip.depth + 1)
         )
         if self.blocks is not None:

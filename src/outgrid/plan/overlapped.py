@@ -40,20 +40,20 @@ class _Lowering:
         self.plan = plan
         self.counts = {ring.field: plan.ring_count(ring.field) for ring in plan.rings}
         self.advanced = self.got = self.put = 0
-        self.put_of_sweeps = [0]  # watermark of the puts of all sweeps before
+        self.put_of_sweeps = 0  # watermark of the puts of all sweeps before
         self.committed = 0
-        self.commit_of_sweeps = [0]  # and of their commits
+        self.commit_of_sweeps = 0  # and of their commits
         self.put_of_ring = {(ring.field, ring.index): 0 for ring in plan.rings}
 
     def run(self) -> Iterator[Instruction]:
         """Trip after trip; a commit after the last one of a sweep, and after some of the others."""
-        plan, trips = self.plan, self.plan.trips
+        plan = self.plan
         every = plan.commit_planes
         kept = plan.begin.part * plan.planes  # of the trips of this sweep, all together
-        for trip in trips:
+        for trip in plan.trips:
             yield from self._trip(trip)
             gate, passed = Gate(put=self.put), (trip.part + 1) * plan.planes
-            last = trip is trips[-1] or trips[trip.index + 1].sweep > trip.sweep
+            last = trip.part + 1 == plan.parts(trip.depth)
             point = Point(trip.sweep + 1) if last else Point(trip.sweep, trip.part + 1)
             if last or (every and passed // every > kept // every):
                 self.committed += 1
@@ -62,8 +62,7 @@ class _Lowering:
             elif every:
                 yield Mark(point, gate)
             if last:
-                self.put_of_sweeps.append(self.put)
-                self.commit_of_sweeps.append(self.committed)
+                self.put_of_sweeps, self.commit_of_sweeps = self.put, self.committed
 
     def _trip(self, trip: Trip) -> Iterator[Instruction]:
         plan = self.plan
@@ -103,7 +102,7 @@ class _Lowering:
             ring = arrival.level % self.counts[arrival.field]
             put = puts[arrival.field, ring]
             if not arrival.constant:
-                put = max(put, self.put_of_sweeps[trip.sweep])
+                put = max(put, self.put_of_sweeps)
             self.got += 1
             yield Get(
                 self.got - 1,
@@ -146,5 +145,5 @@ class _Lowering:
                 planes.stop,
                 trip.rows.at(trip.depth, self.plan.layout.rows),
                 border=None,
-                gate=Gate(advanced=self.advanced, committed=self.commit_of_sweeps[trip.sweep]),
+                gate=Gate(advanced=self.advanced, committed=self.commit_of_sweeps),
             )

@@ -45,6 +45,7 @@ from outgrid.plan.sizing import (
 )
 from outgrid.plan.strips import Strips
 from outgrid.plan.subgrid import Subgrid
+from outgrid.plan.tables import SWEEP_BYTES, steps_bytes
 from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
 from outgrid.plan.tiling import choose_tile, tile_levels
 from outgrid.plan.trip import Point
@@ -67,7 +68,6 @@ WORTH_STREAMING = 1.1  # times faster than the same grid in memory
 RESIDENT_SLAB_BYTES = 4 << 30
 RECEIVE_BUFFERS = 2  # of a slab, for each level and neighbour: one fills while one is written
 MOST_LISTED = 1 << 14  # sweeps; beyond them their list is looked at before it is made
-TRIP_BYTES = 600  # what a process keeps of each sweep to come; measured at 540
 WORTH_KEEPING = 50  # times the time that it takes to keep a resident grid in mid-run
 
 
@@ -113,7 +113,7 @@ class _Candidate:
     @property
     def table_bytes(self) -> int:
         """Memory for the list of all sweeps."""
-        return TRIP_BYTES * len(self.depths)
+        return SWEEP_BYTES * len(self.depths)
 
 
 def plan(
@@ -133,10 +133,12 @@ def plan(
 
     With ``begin`` it goes on within a sweep if that sweep fits, else it starts that sweep again.
 
-    ``fixed_bytes`` is what the process needs beside the window: interpreter, libraries, kernel.
+    ``fixed_bytes`` is what the process needs beside the window: interpreter, libraries, kernel. To
+    these comes what grows with the steps.
     Without a ``calibration`` of the kernel its rate is estimated from the machine.
     Raises InfeasiblePlan with the limit that would fit, UsageError for values out of range.
     """
+    fixed_bytes += steps_bytes(problem)
     if part is not None:
         return _Choice(problem, options, machine, fixed_bytes, calibration, part=part).plan()
     if begin is not None and len(begin.cut) == 2:
@@ -481,7 +483,7 @@ class _Choice:
 
     def _listable(self, depths: set[int]) -> list[int]:
         """Those of which memory has room to list the sweeps, at least the deepest one."""
-        least = -(-self.problem.steps * TRIP_BYTES // max(1, self.host_room))
+        least = -(-self.problem.steps * SWEEP_BYTES // max(1, self.host_room))
         return sorted({depth for depth in depths if depth >= least} or {max(depths)})
 
     def _deepest(self, slab: int, resident: bool) -> int:
@@ -596,13 +598,14 @@ class _Choice:
         """Raise InfeasiblePlan where not even a list of all sweeps has room."""
         steps, room = self.problem.steps, max(0, self.host_room)
         sweeps = -(-steps // depth)
-        if sweeps > MOST_LISTED and sweeps * TRIP_BYTES > room:
-            needed = sweeps * TRIP_BYTES + self.fixed_bytes
+        listed = SWEEP_BYTES * sweeps
+        if sweeps > MOST_LISTED and listed > room:
+            needed = listed + self.fixed_bytes
             raise InfeasiblePlan(
                 f"{steps} steps, {depth} in each sweep, are {sweeps} sweeps, and the list of them "
-                f"takes {format_bytes(sweeps * TRIP_BYTES)}, with the program itself above the "
+                f"takes {format_bytes(listed)}, with the program itself above the "
                 f"memory limit of {format_bytes(self.options.memory_bytes)}; run at most "
-                f"{room // TRIP_BYTES * depth} steps at a time, or a limit of "
+                f"{room // SWEEP_BYTES * depth} steps at a time, or a limit of "
                 f"{-(-needed // (1 << 20))} MiB fits"
             )
 
@@ -841,7 +844,7 @@ class _Choice:
             found = replace(found, snapshot_bytes=kept_bytes)
         if not kept:
             return found
-        return replace(found, written_bytes=len(found.kept) * found.written_bytes)
+        return replace(found, written_bytes=found.states * found.written_bytes)
 
     def _commit_planes(self, chosen: _Candidate) -> int:
         """Planes between two commits within a sweep, 0 where there are none."""

@@ -133,11 +133,12 @@ class _Lowering:
         self.rings = {(ring.field, ring.index): ring for ring in plan.rings}
         self.counts = {field: plan.ring_count(field) for field, _ in self.rings}
         self.advanced = self.got = self.put = self.committed = self.sent = self.received = 0
-        # Watermark of the gets that slabs 0..i need; those before the first need none.
         self.first_slab, self.first_stored = plan.first_slab, plan.streamed(plan.stored).start
-        self.got_by_slab = [0] * self.first_slab
-        self.states = {sweeps: state for state, sweeps in enumerate(plan.kept, start=1)}
-        # Commits so far when all that a trip leaves was durable, and the last point that was named.
+        # Watermarks of the gets that slabs need which are still to be computed, and the next slab.
+        self.got_by_slab: dict[int, int] = {}
+        self.arrived = self.first_slab
+        # Commits so far when all that a trip leaves was durable, of the last two states, and the
+        # last point that was named.
         self.durable = {-1: 0}
         self.reached = self.kept = plan.begin
         # Watermark of the puts that must end before a slot is used again (rule 2). For each place
@@ -150,25 +151,25 @@ class _Lowering:
         self.written: dict[tuple[_Place, int], list[tuple[int, int]]] = {}
         self.entering: dict[int, tuple[_Flow, ...]] = {}
         self.leaving: dict[int, tuple[_Flow, ...]] = {}
-        self.first_trips = [0]
-        for depth in plan.depths:
-            self.first_trips.append(self.first_trips[-1] + plan.strips.count(depth))
-        self.first_trips[1:] = [each - plan.begin.part for each in self.first_trips[1:]]
-        self.last_trips = [-1, *(self.first_trips[sweeps] - 1 for sweeps in plan.kept)]  # by state
         self.departures = {(each.field, each.level): each for each in plan.departures}
         reach = plan.skew * plan.depth + max(plan.shifts)
-        extent = max(plan.touched(trip).stop for trip in self.trips)
+        firsts = {depth: plan.depths.index(depth) for depth in set(plan.depths)}
+        each = [self.trips[max(0, self.trips.number(sweep, 0))] for sweep in firsts.values()]
+        extent = max(plan.touched(trip).stop for trip in each)
         self.longest = extent + max(reach, *(ring.high for ring in plan.rings)) + 1
 
     def run(self) -> Iterator[Instruction]:
         """Alternate: every get that the window has room for, one advance, its puts, commits."""
         slabs = self.plan.slabs
+        ahead = 4 + self.longest // self.plan.slab_planes  # more than the window has room for
         for slab in range(self.first_slab, slabs):
             yield from self._receives()
-            while len(self.got_by_slab) < slabs and self._has_room(len(self.got_by_slab)):
-                yield from self._gets(len(self.got_by_slab))
-                self.got_by_slab.append(self.got)
-            if len(self.got_by_slab) <= slab:
+            most = min(slabs, slab + ahead)
+            while self.arrived < most and self._has_room(self.arrived):
+                yield from self._gets(self.arrived)
+                self.got_by_slab[self.arrived] = self.got
+                self.arrived += 1
+            if self.arrived <= slab:
                 raise InfeasiblePlan(
                     f"slab {slab} of {slabs} waits for planes that a window of "
                     f"{self.plan.window_bytes} bytes has no room for; a depth lower than "
@@ -201,8 +202,8 @@ class _Lowering:
             if part:
                 yield part
 
-    def _ring(self, field: str, sweep: int, version: int) -> Ring:
-        return self.rings[field, (self.plan.base(sweep) + version) % self.counts[field]]
+    def _ring(self, field: str, trip: Trip, version: int) -> Ring:
+        return self.rings[field, (self.plan.base(trip) + version) % self.counts[field]]
 
     def _slots(self, trip: Trip, first: int, last: int) -> range:
         origin = self.plan.slot_origin(trip)
@@ -221,7 +222,7 @@ class _Lowering:
             return
         entering, wrap = plan.entering(trip), plan.wrap(trip.depth)
         for arrival in plan.arrivals:
-            ring = self._ring(arrival.field, trip.sweep, arrival.level)
+            ring = self._ring(arrival.field, trip, arrival.level)
             rows = plan.arriving(arrival, trip)
             again = wrap.again(arrival.field) if wrap is not None else 0
             for part in plan.strips.pieces(rows):
@@ -255,10 +256,10 @@ class _Lowering:
 
     def _leave(self, trip: Trip) -> Iterator[_Flow]:
         plan = self.plan
-        if trip.sweep + 1 not in self.states:
+        if plan.state_after(trip.sweep + 1) is None:
             return
         for departure in plan.departures:
-            ring = self._ring(departure.field, trip.sweep, trip.depth + departure.level)
+            ring = self._ring(departure.field, trip, trip.depth + departure.level)
             lag = departure.lag(trip.depth, plan.skew)
             planes = plan.put_planes(departure, trip)
             where = (departure.field, departure.level, ring.index, lag)
@@ -341,10 +342,10 @@ class _Lowering:
             if planes.start < turn:  # these leave last
                 last = plan.planes + min(last, turn)
             lag, step = departure.row_lag(depth, plan.strips.skew), depth + departure.level
-            begin = self.first_trips[trip.sweep - 1] - (plan.begin.part if trip.sweep == 1 else 0)
             for owner in plan.strips.owners(depth, lag, step, flow.rows):
-                if begin + owner >= 0:
-                    source = self.trips[begin + owner]
+                index = self.trips.number(trip.sweep - 1, owner)
+                if index >= 0:
+                    source = self.trips[index]
                     yield source.index, plan.put_planes(departure, source).start, last
 
     def _arriving(self, slab: int) -> Iterator[tuple[_Flow, Trip, range]]:
@@ -422,7 +423,9 @@ class _Lowering:
 
     def _durable(self, state: int) -> int | None:
         """Commits after which all of a state is durable; None while there are none."""
-        return self.durable.get(self.last_trips[state])
+        if state == 0:
+            return 0
+        return self.durable.get(self.trips.number(self.plan.sweeps_until(state), 0) - 1)
 
     def _is_read(self, sweep: int) -> bool:
         """Whether all gets of a sweep were emitted."""
@@ -431,7 +434,7 @@ class _Lowering:
         trip = self.trips[sweep]
         lead = max(arrival.lead for arrival in self.plan.arrivals)
         last = self.plan.entering(trip).stop - 1 + lead + trip.index * self.plan.pitch_planes
-        return len(self.got_by_slab) > last // self.plan.slab_planes
+        return self.arrived > last // self.plan.slab_planes
 
     def _gets(self, slab: int) -> Iterator[Get]:
         for flow, trip, planes in self._arriving(slab):
@@ -466,7 +469,7 @@ class _Lowering:
                 slots = self._slots(trip, planes.start, planes.stop)
                 put = max(put, *(writing[slot % ring.planes] for slot in slots), 0)
                 sent = max(sent, *(sending[slot % ring.planes] for slot in slots), 0)
-        gate = Gate(advanced=self.advanced, got=self.got_by_slab[slab], put=put, sent=sent)
+        gate = Gate(advanced=self.advanced, got=self.got_by_slab.pop(slab), put=put, sent=sent)
         self.advanced += 1
         return Advance(self.advanced - 1, parts=tuple(self._parts(slab)), gate=gate)
 
@@ -491,7 +494,7 @@ class _Lowering:
 
     def _commits(self, slab: int, trip: Trip) -> Iterator[Commit | Mark]:
         """What may be said to be durable of the state that a trip writes, as far as ``slab``."""
-        plan, state = self.plan, self.states.get(trip.sweep + 1)
+        plan, state = self.plan, self.plan.state_after(trip.sweep + 1)
         if state is None or trip.index in self.durable:
             return
         point = self._point(slab, trip, state)
@@ -509,6 +512,8 @@ class _Lowering:
         self.kept = point
         self.committed += 1
         if not point.planes:
+            oldest = self.trips.number(plan.sweeps_until(max(0, state - 2)), 0) - 1
+            self.durable = {key: at for key, at in self.durable.items() if key >= oldest}
             self.durable[trip.index] = self.committed
         yield Commit(self.committed - 1, point, gate=gate)
 
@@ -531,7 +536,7 @@ class _Lowering:
         if under_way:
             planes = min(under_way)
             return Point(state - 1, trip.part, planes) if planes > plan.lean(trip.depth) else None
-        if trip.index + 1 < self.first_trips[trip.sweep + 1]:
+        if trip.part + 1 < plan.parts(trip.depth):
             return Point(state - 1, trip.part + 1)
         return Point(state)
 
@@ -541,7 +546,7 @@ class _Lowering:
         busy = self.slot_sent[flow.field, flow.ring]
         for slot in self._slots(trip, planes.start, planes.stop):
             busy[slot % ring.planes] = self.sent
-        state, gate = self.states[trip.sweep + 1], Gate(advanced=self.advanced)
+        state, gate = self.plan.states_in(trip.sweep + 1), Gate(advanced=self.advanced)
         return Send(*self._move(self.sent - 1, flow, trip, state, planes), gate=gate, peer=peer)
 
     def _put(self, flow: _Flow, trip: Trip, planes: range) -> Put:
@@ -552,14 +557,14 @@ class _Lowering:
             busy[slot % ring.planes] = self.put
         key = (flow.place, trip.index)
         if key not in self.written:
-            oldest = self.first_trips[max(0, trip.sweep - 1)]
+            oldest = self.trips.number(max(0, trip.sweep - 1), 0)
             for stale in [found for found in self.written if found[1] < oldest]:
                 del self.written[stale]
             self.written[key] = []
         if self.written[key] and self.written[key][-1][0] == planes.stop:
             self.written[key].pop()  # other rows of the same planes
         self.written[key].append((planes.stop, self.put))
-        state = trip.sweep + 1 if flow.seam else self.states[trip.sweep + 1]
+        state = trip.sweep + 1 if flow.seam else self.plan.states_in(trip.sweep + 1)
         if not flow.seam:
             before = self._durable(state - 1)
         else:  # no restart needs what it writes over, where commits are whole states

@@ -296,7 +296,7 @@ class Sizing:
         """Bytes of each plane that the trips of a sweep (read, write)."""
         seams, last = self.seams(depth, strips).items(), strips.count(depth) - 1
         turned = self._turned_bytes((depth,), strips)
-        for trip in strips.trips((depth,), self.problem.shape[0]):
+        for trip in strips.trips(depth, self.problem.shape[0]):
             read = written = 0
             for arrival in self.arrivals:
                 rows = strips.constant if arrival.constant else strips.owned

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from outgrid.plan.trip import Span, Trip, clip
+from outgrid.plan.trip import Span, Trip, Trips, clip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +79,10 @@ class Strips:
             self.skew if last else down,
         )
 
-    def trips(self, depths: tuple[int, ...], planes: int) -> tuple[Trip, ...]:
-        """All trips of a run over ``planes`` planes, in order."""
-        found: list[Trip] = []
+    def trips(self, depth: int, planes: int) -> Trips:
+        """The trips of one sweep over ``planes`` planes, in order."""
         whole = Span(0, planes)
-        for sweep, depth in enumerate(depths):
-            for strip in range(self.count(depth)):
-                rows = self.span(depth, strip)
-                found.append(Trip(len(found), sweep, strip, depth, whole, rows))
-        return tuple(found)
+        return Trips((depth,), self.count, lambda _, part, depth: (whole, self.span(depth, part)))
 
     def window_rows(self, depth: int) -> int:
         """Rows of a plane that the window holds for sweeps of up to ``depth`` steps."""

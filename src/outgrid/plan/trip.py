@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import overload
+
+RECENT_TRIPS = 8  # kept: a slab asks several times for the same few
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +45,67 @@ class Span:
 class Trip:
     """One passage of a part of the grid through the window, ``depth`` steps deep.
 
-    A sweep is a sequence of trips, numbered by ``part``. Step t of the trip updates ``rows`` of
-    ``planes`` at t.
+    A sweep is a sequence of trips, numbered by ``part``; ``done`` steps were made before it. Step t
+    of the trip updates ``rows`` of ``planes`` at t.
     """
 
     index: int
     sweep: int
     part: int
+    done: int
     depth: int
     planes: Span
     rows: Span
+
+
+class Trips(Sequence[Trip]):
+    """All trips of a run, in order, each made when it is asked for: runs may have very many.
+
+    A sweep of ``depth`` steps has ``parts(depth)``, each of which covers the planes and rows
+    ``spans(sweep, part, depth)``. Of the first sweep those before ``begun`` are left out.
+    """
+
+    def __init__(
+        self,
+        depths: Sequence[int],
+        parts: Callable[[int], int],
+        spans: Callable[[int, int, int], tuple[Span, Span]],
+        begun: int = 0,
+    ) -> None:
+        self._depths, self._spans = depths, spans
+        self._recent: dict[int, Trip] = {}
+        counts = {depth: parts(depth) for depth in set(depths)}
+        self._done = array("q", accumulate(depths, initial=0))
+        # The index of part 0 of each sweep, and of one more.
+        self._firsts = array("q", accumulate((counts[each] for each in depths), initial=-begun))
+
+    def number(self, sweep: int, part: int) -> int:
+        """The index of a part of a sweep, below 0 for those that are left out.
+
+        That of part 0 of the sweep after the last is the number of all trips.
+        """
+        return self._firsts[sweep] + part
+
+    def __len__(self) -> int:
+        return max(0, self._firsts[-1])
+
+    @overload
+    def __getitem__(self, index: int) -> Trip: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Trip, ...]: ...
+    def __getitem__(self, index: int | slice) -> Trip | tuple[Trip, ...]:
+        found = range(len(self))[index]
+        return self._make(found) if isinstance(found, int) else tuple(map(self._make, found))
+
+    def _make(self, index: int) -> Trip:
+        if index not in self._recent:
+            if len(self._recent) == RECENT_TRIPS:
+                del self._recent[next(iter(self._recent))]
+            sweep = bisect_right(self._firsts, index) - 1
+            part, depth = index - self._firsts[sweep], self._depths[sweep]
+            spans = self._spans(sweep, part, depth)
+            self._recent[index] = Trip(index, sweep, part, self._done[sweep], depth, *spans)
+        return self._recent[index]
 
 
 def mirrored(cells: range, extent: int) -> range:

@@ -154,10 +154,13 @@ class Problem:
 
         `steps` rows, if given, else as many as the problem has steps.
         """
-        names = (*self.stencil.parameters, ex.STEP.name)
-        rows = range(self.steps if steps is None else steps)
-        values = [[self.parameter(name, step) for name in names] for step in rows]
-        return np.array(values, dtype=np.float64).reshape(len(rows), len(names))
+        names, rows = self.stencil.parameters, self.steps if steps is None else steps
+        table = np.empty((rows, len(names) + 1))
+        for column, name in enumerate(names):
+            value = self.parameters[name]
+            table[:, column] = value[:rows] if isinstance(value, tuple) else value
+        table[:, -1] = np.arange(self.first_step, self.first_step + rows)
+        return table
 
     def after(self, steps: int) -> "Problem":
         """The same problem with `steps` of its steps made."""

@@ -68,18 +68,18 @@ def test_the_planner_takes_the_blocks_of_table_2(_, domain, block_gib, buffer_gi
 
 def test_blocks_cover_the_grid_once_and_read_a_halo_where_the_grid_goes_on():
     blocks = Blocks(12, 9, (4, 5), (1, 2), (1, 2))
-    trips = blocks.trips((2,))
+    spans = [blocks.spans(2, part) for part in range(blocks.count())]
     cores = [
         (plane, row)
-        for trip in trips
-        for plane in trip.planes.at(2, 12)
-        for row in trip.rows.at(2, 9)
+        for planes, rows in spans
+        for plane in planes.at(2, 12)
+        for row in rows.at(2, 9)
     ]
     assert sorted(cores) == [(plane, row) for plane in range(12) for row in range(9)]
     # Interior planes 1..10 in parts of 4; the first block has the layer, and a halo above.
-    assert trips[0].planes.at(0, 12) == range(7)
-    assert trips[0].planes.at(1, 12) == range(6)
-    assert trips[1].planes.at(0, 12) == range(3, 11)
+    assert spans[0][0].at(0, 12) == range(7)
+    assert spans[0][0].at(1, 12) == range(6)
+    assert spans[1][0].at(0, 12) == range(3, 11)
     assert blocks.held(2) == (8, 9)
 
 

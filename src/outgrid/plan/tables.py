@@ -1,0 +1,39 @@
+"""Memory for what grows with the steps and the sweeps of a run, beside its window."""
+
+from __future__ import annotations
+
+from outgrid.stencil.points import corners
+from outgrid.stencil.problem import Problem
+
+SWEEP_BYTES = 100
+"""What a process keeps of each sweep: its depth, in the plan, the record and their texts."""
+
+ITEM_BYTES = 8
+# What is seen in each step is copied and put into the bytes of a file at each commit.
+SEEN_COPIES = 5
+GIVEN_COPIES = 2
+# A number of a list as the problem, the manifest and the record have it, and their text.
+LISTED_BYTES = 120
+
+
+def steps_bytes(problem: Problem) -> int:
+    """Bytes of what differs from step to step, and of what is seen in each of them.
+
+    These are the values of parameters, what sources add to each cell, and what receivers and
+    reductions see.
+    """
+    added, seen = (
+        sum(len(corners(each.position)) for each in found)
+        for found in (problem.sources, problem.receivers)
+    )
+    seen += len(problem.stencil.reductions)
+    given = len(problem.stencil.parameters) + 1 + GIVEN_COPIES * added
+    lists = [each for each in problem.parameters.values() if isinstance(each, tuple)]
+    lists += [each.values for each in problem.sources if isinstance(each.values, tuple)]
+    each = ITEM_BYTES * (given + SEEN_COPIES * seen)
+    return problem.steps * each + LISTED_BYTES * sum(map(len, lists))
+
+
+def sweeps_bytes(problem: Problem, depth: int) -> int:
+    """Bytes of the list of all sweeps, of ``depth`` steps and less."""
+    return SWEEP_BYTES * sum(-(-stretch // max(1, depth)) for stretch in problem.stretches)
