@@ -1,8 +1,8 @@
 """NaN, infinities, numbers without a leading one and negative zero travel the same on every way.
 
-Between runs every bit is compared, those that tell one NaN from another too. NumPy evaluates the
-same expressions with other instructions, which may choose another one of two NaNs: with its answer
-everything but these bits is compared.
+Between runs every bit is compared but those that tell one NaN from another: which of two operands'
+NaNs an operation returns, and whether a negated product flips its sign, is up to the instructions
+that a compiler chooses. NumPy's answer is compared in the same way.
 """
 
 import numpy as np
@@ -49,7 +49,9 @@ def odd_values(dtype: str) -> np.ndarray:
 
 
 def bits(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).view(f"u{array.itemsize}")
+    """The bits of all values, as if there were one NaN only."""
+    values = np.where(np.isnan(array), array.dtype.type(np.nan), array)
+    return np.ascontiguousarray(values).view(f"u{array.itemsize}")
 
 
 def run(problem: Problem, out, **given) -> np.ndarray:
