@@ -228,6 +228,27 @@ def io_table() -> str:
     return markdown(("transfers", "by", "GB/s", "over the faster reference", "over fio"), lines)
 
 
+def findings_table() -> str:
+    """What the papers claim, and what the recorded experiments found of it."""
+    lines: list[tuple[str, ...]] = []
+    notes: list[str] = []
+    for path in sorted(RECORDS.glob("*.json")):
+        found = json.loads(path.read_text())
+        if not isinstance(found, dict) or "findings" not in found:
+            continue
+        kept = f"`{found['bench']}`"
+        for each in found["findings"]:
+            holds = {True: "yes", False: "**no**", None: ""}[each["holds"]]
+            lines.append((kept, each["claim"], each["paper"], each["here"], holds))
+        machine = found["machine"]
+        notes.append(
+            f"{kept} ({found['size']}) on {found['started'][:10]}: {machine['cores']} cores of "
+            f"{machine['cpu']}, answers {'agree' if found['agrees'] else '**DIFFER**'}"
+        )
+    heading = ("experiment", "claim", "paper", "here", "holds")
+    return markdown(heading, lines) + f"{'; '.join(notes)}.\n\n"
+
+
 def made_by(name: str) -> str:
     return (
         f"No record is kept here yet; `outgrid bench {name} --json benchmarks/records/{name}.json` "
@@ -306,9 +327,15 @@ PARTS = {
     "io": io_table,
     "soak": soak_table,
     "memory": memory_table,
+    "findings": findings_table,
 }
 DESIGN = ROOT / "docs" / "design"
-TEXTS = (ROOT / "README.md", DESIGN / "performance.md", DESIGN / "reliability.md")
+TEXTS = (
+    ROOT / "README.md",
+    ROOT / "docs" / "experiments.md",
+    DESIGN / "performance.md",
+    DESIGN / "reliability.md",
+)
 MARKED = re.compile(r"(<!-- measured: (\w+) begin -->\n).*?(<!-- measured: end -->)", re.DOTALL)
 
 
