@@ -53,20 +53,29 @@ extern "C" void heat5(const REAL* __restrict a, REAL* __restrict b, int64_t, int
   }
 }
 
-// Sixteen chains of fused multiply-adds on each core, none of which waits for another.
+// Chains of fused multiply-adds on each core, none of which waits for another: as many as hide
+// their latency and leave registers for the two numbers that all share.
+#if defined(__AVX512F__)
+enum { kBytes = 64, kChains = 16 };
+#elif defined(__AVX__)
+enum { kBytes = 32, kChains = 12 };
+#else
+enum { kBytes = 16, kChains = 12 };
+#endif
+extern "C" int64_t chained() { return kChains * (kBytes / sizeof(REAL)); }
 extern "C" REAL chains(int64_t rounds) {
-  typedef REAL Vector __attribute__((vector_size(64)));
+  typedef REAL Vector __attribute__((vector_size(kBytes)));
   REAL total = 0;
 #pragma omp parallel reduction(+ : total)
   {
-    Vector sums[16];
-    for (int c = 0; c < 16; ++c)
-      for (int i = 0; i < int(64 / sizeof(REAL)); ++i) sums[c][i] = REAL(c + i);
+    Vector sums[kChains];
+    for (int c = 0; c < kChains; ++c)
+      for (int i = 0; i < int(kBytes / sizeof(REAL)); ++i) sums[c][i] = REAL(c + i);
     const Vector factor = sums[0] * 0 + REAL(0.999), term = sums[1] * 0 + REAL(0.001);
     for (int64_t n = 0; n < rounds; ++n)
 #pragma GCC unroll 16
-      for (int c = 0; c < 16; ++c) sums[c] = sums[c] * factor + term;
-    for (int c = 0; c < 16; ++c) total += sums[c][0];
+      for (int c = 0; c < kChains; ++c) sums[c] = sums[c] * factor + term;
+    for (int c = 0; c < kChains; ++c) total += sums[c][0];
   }
   return total;
 }
@@ -184,13 +193,13 @@ def memory_bandwidth(place: Path, nbytes: int = 1 << 28) -> Bandwidth:
 def peak_flops(dtype: str, place: Path) -> float:
     """Multiplications and additions per second of all cores that do nothing else, best of three.
 
-    Vectors of 64 bytes, or two of half the size where the processor has no longer ones.
+    In the longest vectors that the processor has.
     """
     loops = compile_loops(dtype, place)
     loops.chains.restype = REALS[dtype][1]
     loops.chains.argtypes = [ctypes.c_int64]
-    loops.threads.restype = ctypes.c_int64
-    flops = 2 * 16 * (64 // ctypes.sizeof(REALS[dtype][1])) * PEAK_ROUNDS * loops.threads()
+    loops.threads.restype = loops.chained.restype = ctypes.c_int64
+    flops = 2 * loops.chained() * PEAK_ROUNDS * loops.threads()
     fastest = 0.0
     for _ in range(TRIALS):
         begin = time.perf_counter()

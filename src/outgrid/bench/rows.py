@@ -23,7 +23,6 @@ from outgrid.bench.hand import HAND_WRITTEN, HandLoop, memory_bandwidth, peak_fl
 from outgrid.bench.kept import Kept
 from outgrid.bench.measure import in_memory, out_of_core, same_bytes, same_planes, update_rate
 from outgrid.bench.workloads import Case, Workload
-from outgrid.durable import make_folder
 from outgrid.machine import Machine, describe_machine
 from outgrid.record import Record
 from outgrid.units import format_bytes
@@ -117,8 +116,6 @@ def measure_rows(
     ``kept`` takes each row when it is done; what it holds already is not measured again.
     """
     kept = Kept(None, KEY, resume=False) if kept is None else kept
-    if folder is not None:
-        make_folder(folder)
     place = Path(tempfile.mkdtemp(prefix="outgrid-bench-", dir=folder))
     try:
         if not any(row["mode"] in MACHINE_MODES for row in kept.rows):

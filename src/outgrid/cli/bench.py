@@ -15,6 +15,7 @@ from outgrid.cli.bench_experiment import declare_experiments, run_all, run_exper
 from outgrid.cli.bench_io import run_io
 from outgrid.cli.bench_peers import declare_peers, run_peers
 from outgrid.cli.bench_tune import run_tune
+from outgrid.durable import make_folder
 from outgrid.errors import UsageError
 
 
@@ -51,7 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, print, and return 1 if an answer differed."""
+    """Measure, print, and return 1 if an answer differed. Folders that are missing are made."""
+    for folder in (arguments.scratch, *arguments.also):
+        if folder is not None:
+            make_folder(folder)
     sized = arguments.quick or arguments.full or arguments.tiny
     if arguments.name in EXPERIMENTS and (sized or arguments.name not in MEASUREMENTS):
         return run_experiment(arguments)

@@ -19,8 +19,7 @@ from outgrid.testing.device import stand_in
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_runs_from_end_to_end(name, tmp_path, capsys):
     record, figure = tmp_path / "record.json", tmp_path / "figure.png"
-    folder = tmp_path / "scratch"
-    folder.mkdir()
+    folder = tmp_path / "made" / "scratch"
     options = ["--tiny", "--scratch", str(folder), "--json", str(record), "--figure", str(figure)]
     assert main(["bench", name, *options]) == 0
     outcome = Outcome.from_dict(json.loads(record.read_text()))
