@@ -23,6 +23,7 @@ from outgrid.bench.experiments.beyond import (
     agree,
     kind_of,
 )
+from outgrid.bench.experiments.figure import spoken
 from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
 from outgrid.bench.workloads import noise
 from outgrid.machine import describe_machine
@@ -188,7 +189,7 @@ def draw(outcome: Outcome, figure: Any) -> None:
                 bottom=1,
                 label=f"threads: {count}",
             )
-            axes.bar_label(bars, [f"{time:.2g}" for time in times], fontsize="x-small")
+            axes.bar_label(bars, [spoken(time, 2) for time in times], fontsize="x-small")
         axes.set_xticks(
             [index + 0.2 for index in range(len(methods))],
             [method.replace(" on ", "\n") for method in methods],

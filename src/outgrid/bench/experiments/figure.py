@@ -8,7 +8,7 @@ from typing import Any
 from outgrid.bench.experiments.outcome import Experiment, Outcome
 from outgrid.errors import UsageError
 
-__all__ = ["FORMATS", "draw_outcome"]
+__all__ = ["FORMATS", "draw_outcome", "spoken"]
 
 FORMATS = (".png", ".svg")
 INCHES = (11, 7.5)
@@ -40,14 +40,20 @@ def _plain_numbers(axis: Any) -> None:
 
     if axis.get_scale() != "log" or not isinstance(axis.get_major_formatter(), LogFormatter):
         return
-    axis.set_major_formatter(FuncFormatter(_spoken))
+    axis.set_major_formatter(FuncFormatter(_tick))
     low, high = axis.get_view_interval()
     if axis.get_transform().base == 10 and high < NARROW * low:
         axis.set_minor_locator(LogLocator(10, (2, 5)))
-        axis.set_minor_formatter(FuncFormatter(_spoken))
+        axis.set_minor_formatter(FuncFormatter(_tick))
     else:
         axis.set_minor_formatter(NullFormatter())
 
 
-def _spoken(value: float, place: int | None = None) -> str:
-    return f"{value:,.0f}".replace(",", " ") if value >= 1000 else f"{value:g}"
+def spoken(value: float, digits: int = 6) -> str:
+    """A positive number with as many significant digits and never with an exponent above."""
+    short = float(f"{value:.{digits}g}")
+    return f"{short:,.0f}".replace(",", " ") if short >= 1000 else f"{short:g}"
+
+
+def _tick(value: float, place: int | None = None) -> str:
+    return spoken(value)

@@ -6,6 +6,7 @@ Without a GPU it says what was looked for. Shares are of what was measured in th
 from __future__ import annotations
 
 import tempfile
+import textwrap
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ IDENTICAL: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("wave:4", "float64", {"x": "odd"}),
     ("heat5", "float32", {"y": "periodic"}),
 )
+NOTE_COLUMNS = 90  # of a note in a figure
 TIERS = ("memory", "swap", "direct")
 BARS = {"pinned": 1.2, "plain": 0.85, "beyond": 0.8}
 
@@ -236,13 +238,16 @@ def draw(outcome: Outcome, figure: Any) -> None:
     """Rates as bars, with what they are measured against."""
     axes = figure.subplots()
     rows: Sequence[dict[str, Any]] = outcome.rows
+    if not any(row["unit"] for row in rows):
+        axes.set_axis_off()
+        told = textwrap.fill("\n".join(("No GPU was found:", *outcome.notes)), NOTE_COLUMNS)
+        axes.text(0.5, 0.5, told, ha="center", va="center", transform=axes.transAxes)
+        return
     names = [f"{row['what']}\n{row['value']:.3g} {row['unit']}" for row in rows]
     colors = ["C0" if row["agrees"] else "C3" for row in rows]
     axes.barh(names, [row["share"] for row in rows], color=colors)
     axes.invert_yaxis()
     axes.set_xlabel("share of what it is measured against")
-    if len(rows) == 1 and outcome.notes:
-        axes.text(0.02, 0.5, outcome.notes[0], transform=axes.transAxes, wrap=True)
     for index, row in enumerate(rows):
         if row["against"]:
             axes.text(row["share"], index, f" {row['share']:.2f} of {row['against']}", va="center")

@@ -22,6 +22,7 @@ from outgrid.bench.experiments.beyond import (
     Task,
     agree,
 )
+from outgrid.bench.experiments.figure import spoken
 from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
 from outgrid.bench.workloads import power_of_two
 
@@ -154,7 +155,7 @@ def draw(outcome: Outcome, figure: Any) -> None:
     bars = left.bar(names, [time - 1 for time in times], bottom=1, color=colours)
     left.axhline(1, color="0.4", linewidth=1)
     left.margins(y=0.15)
-    left.bar_label(bars, [f"{time:.3g}" for time in times], fontsize="x-small", padding=2)
+    left.bar_label(bars, [spoken(time, 3) for time in times], fontsize="x-small", padding=2)
     left.set_yscale("log")
     left.set_ylabel("time over plain in memory")
     left.tick_params(axis="x", labelsize="x-small")
