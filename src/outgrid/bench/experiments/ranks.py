@@ -159,9 +159,10 @@ def draw(outcome: Outcome, figure: Any) -> None:
     """Measured and expected seconds beside each other."""
     axes = figure.add_subplot()
     places = np.arange(len(outcome.rows))
-    for shift, name in ((-0.2, "seconds"), (0.2, "expected_seconds")):
-        axes.bar(places + shift, [row[name] for row in outcome.rows], 0.4, label=name)
-    names = [f"{row['case']}\n{row['ranks']} ranks {row['cut']}" for row in outcome.rows]
+    bars = ((-0.2, "seconds", "measured"), (0.2, "expected_seconds", "expected by the simulator"))
+    for shift, name, label in bars:
+        axes.bar(places + shift, [row[name] for row in outcome.rows], 0.4, label=label)
+    names = [f"{row['case']}\nranks: {row['ranks']}, cut {row['cut']}" for row in outcome.rows]
     axes.set_xticks(places, names, fontsize="small")
     axes.set_ylabel("seconds of the sweeps")
     axes.legend()
