@@ -12,11 +12,13 @@ from outgrid.units import format_bytes
 
 BLOCK_BYTES = 4096
 LINE_BYTES = 64
+# What direct transfers ask of an address in memory. Where a disk asks for more, the queue stages.
+SECTOR_BYTES = 512
 # Whole vectors are read around a row, up to the radius beyond it: what they find before the first
 # row of a ring and after the last is thrown away, but it must be there.
 GUARD_BYTES = 4096
-# Planes smaller than this keep their natural pitch: a spare page would be felt as lost memory.
-PADDED_PLANE_BYTES = 256 << 10
+# Planes smaller than this keep their natural pitch: spare bytes would be felt as lost memory.
+PADDED_PLANE_BYTES = 16 << 10
 
 ITEM_BYTES = {dtype: np.dtype(dtype).itemsize for dtype in STORED}
 
@@ -27,7 +29,7 @@ def layout(
     window_rows: int | None = None,
     apart: Mapping[str, str] | None = None,
 ) -> Layout:
-    """Rows on whole cache lines, planes on whole pages where the file allows both.
+    """Rows on whole cache lines, planes on whole sectors where the file allows both.
 
     A plane that fills whole 4 KiB blocks, with rows on whole cache lines, is moved by direct I/O
     straight between file and window. Any other shape is staged: its rows are padded in the window
@@ -47,9 +49,10 @@ def layout(
         row_bytes, stride = shape[-1] * item, columns * item
         moved_bytes = rows * row_bytes if held == rows else row_bytes
         staged = row_bytes != stride or moved_bytes % BLOCK_BYTES != 0
-        unit = LINE_BYTES if staged else BLOCK_BYTES
+        unit = LINE_BYTES if staged else SECTOR_BYTES
         pitch = -(-held * stride // unit) * unit
-        # Planes an even number of pages apart compete for the same sets of the caches.
+        # A first-level cache tells addresses apart by what they are within a page: planes whole
+        # pages apart compete for the same few of its lines, those an odd number of sectors do not.
         if pitch >= PADDED_PLANE_BYTES and (pitch // unit) % 2 == 0:
             pitch += unit
         return row_bytes, stride, pitch, staged

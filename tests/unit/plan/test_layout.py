@@ -1,6 +1,6 @@
 import pytest
 
-from outgrid.plan.layout import BLOCK_BYTES, LINE_BYTES, describe, layout
+from outgrid.plan.layout import LINE_BYTES, SECTOR_BYTES, describe, layout
 
 
 @pytest.mark.parametrize(
@@ -14,8 +14,10 @@ from outgrid.plan.layout import BLOCK_BYTES, LINE_BYTES, describe, layout
         ((9, 512), "float64", 4096, 4096, False),  # 2-D: a plane is a row
         ((9, 500), "float64", 4032, 4032, True),
         ((9, 1, 1), "float32", 64, 64, True),
-        ((9, 512, 512), "float64", 4096, 512 * 4096 + 4096, False),  # an odd number of pages
-        ((9, 513, 512), "float64", 4096, 513 * 4096, False),
+        ((9, 512, 512), "float64", 4096, 512 * 4096 + 512, False),  # an odd number of sectors
+        ((9, 513, 512), "float64", 4096, 513 * 4096 + 512, False),
+        ((9, 16384), "float32", 65536, 65536 + 512, False),
+        ((9, 32, 63), "float64", 512, 32 * 512 + 64, True),  # an odd number of lines
     ],
 )
 def test_rows_fill_lines_and_planes_fill_blocks_where_the_file_does(
@@ -24,7 +26,7 @@ def test_rows_fill_lines_and_planes_fill_blocks_where_the_file_does(
     found = layout(shape, dtype)
     assert (found.row_stride_bytes, found.pitch_bytes, found.staged) == (stride, pitch, staged)
     assert found.row_stride_bytes % LINE_BYTES == 0
-    assert staged or found.pitch_bytes % BLOCK_BYTES == 0
+    assert staged or found.pitch_bytes % SECTOR_BYTES == 0
 
 
 def test_the_way_of_the_bytes_is_told():
