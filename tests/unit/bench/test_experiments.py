@@ -10,7 +10,7 @@ import pytest
 from outgrid.bench.experiments import EXPERIMENTS, Outcome, applications, beyond, watched
 from outgrid.bench.experiments.outcome import Finding, Settings
 from outgrid.bench.experiments.page import write_page
-from outgrid.bench.experiments.watched import Sample, Watcher
+from outgrid.bench.experiments.watched import MOST_KEPT, Sample, Watched, Watcher
 from outgrid.bench.measure import in_memory
 from outgrid.cli import main
 from outgrid.testing.device import stand_in
@@ -192,3 +192,12 @@ def test_paths_are_measured_whole_and_striped(tmp_path):
     hardware = next(each for each in outcome.findings if "hardware" in each.figure)
     assert re.fullmatch(r"a GB/s costs [\d.e+]+ and takes [\d.e+]+ W", hardware.here)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_long_series_is_kept_in_few_samples_with_its_ends():
+    for count in (1, 2, 299, 300, 301, 4532):
+        samples = tuple(Sample(t, 10 * t, 5 * t, t / 2, 0.0) for t in range(count))
+        kept = Watched(None, samples).series()
+        assert len(kept) <= MOST_KEPT + 1
+        assert (kept[0]["seconds"], kept[-1]["seconds"]) == (0, count - 1)
+        assert [each["seconds"] for each in kept] == sorted({each["seconds"] for each in kept})

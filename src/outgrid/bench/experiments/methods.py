@@ -149,7 +149,7 @@ def draw(outcome: Outcome, figure: Any) -> None:
     shown = [row for row in outcome.rows if not row["method"].startswith("plain")]
     upper, lower = figure.subfigures(2, 1, height_ratios=(1, 1.3))
     left, right = upper.subplots(1, 2)
-    names = [row["method"].replace(" on ", "\n") for row in outcome.rows]
+    names = [row["method"].replace(" on ", "\n").replace(", ", ",\n") for row in outcome.rows]
     times = [1 / row["over_memory"] for row in outcome.rows]
     colours = [_colour(row) for row in outcome.rows]
     bars = left.bar(names, [time - 1 for time in times], bottom=1, color=colours)
@@ -158,7 +158,7 @@ def draw(outcome: Outcome, figure: Any) -> None:
     left.bar_label(bars, [spoken(time, 3) for time in times], fontsize="x-small", padding=2)
     left.set_yscale("log")
     left.set_ylabel("time over plain in memory")
-    left.tick_params(axis="x", labelsize="x-small")
+    left.tick_params(axis="x", labelsize="xx-small")
     places = range(len(shown))
     for offset, key in ((-0.2, "disk_read_bytes"), (0.2, "disk_written_bytes")):
         right.bar(

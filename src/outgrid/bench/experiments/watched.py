@@ -31,6 +31,7 @@ __all__ = ["Killed", "Sample", "Watched", "Watcher", "watch_run"]
 ACCOUNTING = Path("/proc/self/io")
 TICKS = os.sysconf("SC_CLK_TCK")
 SECONDS_BETWEEN = 0.2
+MOST_KEPT = 300  # samples of a run in a record
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,13 @@ class Watched:
         """What the sweeps took altogether."""
         return self.samples[-1]
 
+    def _thinned(self) -> tuple[Sample, ...]:
+        every = -(-len(self.samples) // MOST_KEPT)
+        return (*self.samples[:-1:every], self.samples[-1])
+
     def series(self) -> list[dict[str, float]]:
-        """JSON-able form of the samples."""
-        return [asdict(sample) for sample in self.samples]
+        """JSON-able form of the samples, every n-th of a long run: their values only grow."""
+        return [asdict(sample) for sample in self._thinned()]
 
 
 class Watcher:
