@@ -42,7 +42,16 @@ N = TypeVar("N")
 D = TypeVar("D")
 _SIGNS = {"low": "-", "high": "+"}
 BoundaryKind = Literal[
-    "dirichlet", "frozen", "neumann", "mirror", "odd", "odd-mirror", "zero", "periodic"
+    "dirichlet",
+    "frozen",
+    "neumann",
+    "mirror",
+    "odd",
+    "odd-mirror",
+    "zero",
+    "periodic",
+    "sponge",
+    "matched",
 ]
 
 DIRECT_IO_BLOCK_BYTES = 4096
@@ -68,10 +77,14 @@ PASSING_TIERS = ("swap", "remote")
 
 
 class FaceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What holds at a face: a kind and, for "dirichlet", the fixed value."""
+    """What holds at a face: a kind and its numbers, such as the fixed value of "dirichlet"."""
 
     kind: BoundaryKind
     value: float | None = None
+    width: int | None = None
+    strength: float | None = None
+    courant: float | None = None
+    frequency: float | None = None
 
 
 Face = BoundaryKind | float | FaceTable | None
@@ -85,6 +98,10 @@ class BoundaryTable(
 
     kind: BoundaryKind | None = None
     value: float | None = None
+    width: int | None = None
+    strength: float | None = None
+    courant: float | None = None
+    frequency: float | None = None
     z: Face = None
     z_low: Face = None
     z_high: Face = None

@@ -21,10 +21,11 @@ from outgrid.stencil.symbol import AXES
 __all__ = ["matched_layer", "matched_layers", "sponge"]
 
 SIDES = ("-", "+")
+SPONGE_CELLS, MATCHED_CELLS = 20, 10  # widths unless given
 
 
 def sponge(
-    extent: int, width: int = 20, strength: float = 0.3, sides: str = "-+"
+    extent: int, width: int = SPONGE_CELLS, strength: float = 0.3, sides: str = "-+"
 ) -> NDArray[np.float64]:
     """Factors for every step, 1 inside and less in `width` cells at the sides of an axis.
 
@@ -38,7 +39,7 @@ def sponge(
 
 def matched_layer(
     extent: int,
-    width: int = 10,
+    width: int = MATCHED_CELLS,
     *,
     courant: float,
     frequency: float,
@@ -68,7 +69,11 @@ def matched_layer(
 
 
 def matched_layers(
-    shape: Sequence[int], width: int = 10, *, faces: Mapping[str, str] | None = None, **wave: float
+    shape: Sequence[int],
+    width: int = MATCHED_CELLS,
+    *,
+    faces: Mapping[str, str] | None = None,
+    **wave: float,
 ) -> dict[str, NDArray[np.float64]]:
     """The parameters of a stencil with a C-PML along all axes of a grid.
 

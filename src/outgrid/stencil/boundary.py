@@ -2,6 +2,8 @@
 
 A face is fixed for a field if the grid holds a layer of cells there that never change. Beyond a
 face that is not fixed there is nothing: what a stencil reads there is the value of another cell.
+Faces that absorb are turned into fixed ones and a part of the stencil before anyone else sees them
+(`outgrid.stencil.absorbing`).
 """
 
 import math
@@ -15,12 +17,16 @@ from outgrid.stencil.model import Stencil
 from outgrid.stencil.symbol import AXES, is_number
 from outgrid.units import suggest
 
-__all__ = ["KINDS", "STORED", "Boundary", "Edges", "boundary_of", "edges_of"]
+__all__ = ["ABSORBING", "KINDS", "SIDES", "STORED", "Boundary", "Edges", "boundary_of", "edges_of"]
 
 FIXED = ("dirichlet", "frozen")
 EVEN = {"odd": "neumann", "odd-mirror": "mirror", "zero": "neumann"}
 """What is left of a rule that turns the sign, without that: how coefficients are continued."""
-KINDS = (*FIXED, "neumann", "mirror", *EVEN, "periodic")
+ABSORBING = {"sponge": ("value", "width", "strength"), "matched": ("width", "courant", "frequency")}
+"""Kinds of faces that swallow waves, and what each may be given."""
+KINDS = (*FIXED, "neumann", "mirror", *EVEN, "periodic", *ABSORBING)
+OWN = {"dirichlet": ("value",), **ABSORBING}
+NUMBERS = ("value", "width", "strength", "courant", "frequency")
 STORED = "stored"
 """The rule of a face whose cells are there to be read."""
 SIDES = ("-", "+")
@@ -37,6 +43,10 @@ class Boundary:
     fields are 0 on the face, or in the outermost cell; with "zero" they are 0 in the first cell
     beyond, and odd about it. "periodic" goes on at the opposite face.
 
+    "sponge" damps waves in the last `width` cells (20) with `strength` (0.3) towards `value` (0),
+    which a fixed layer behind them keeps. "matched" fills in the parameters of a stencil with a
+    C-PML: `width` cells (10) for waves of `courant` and `frequency`, as in `matched_layer`.
+
     `faces` are pairs of a name, an axis ("x") or one side of it ("x-", "x+"), and a Boundary;
     `fields` pairs of the name of a field and what holds for it alone. The narrower one counts.
     """
@@ -45,20 +55,35 @@ class Boundary:
     value: float | None = None
     faces: tuple[tuple[str, "Boundary"], ...] = ()
     fields: tuple[tuple[str, "Boundary"], ...] = ()
+    width: int | None = None
+    strength: float | None = None
+    courant: float | None = None
+    frequency: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind is not None and self.kind not in KINDS:
             raise DefinitionError(f"unknown boundary {self.kind!r}{suggest(self.kind, KINDS)}")
-        if self.value is None:
-            return
-        if self.kind != "dirichlet":
-            raise DefinitionError(
-                f"a {self.kind} boundary takes no value {self.value!r}; use kind"
-                ' "dirichlet", or give the values of a fixed layer by the initial values'
+        for name in NUMBERS:
+            number = getattr(self, name)
+            if number is not None:
+                self._check_number(name, number)
+
+    def _check_number(self, name: str, number: object) -> None:
+        taken = OWN.get(self.kind or "", ())
+        if name not in taken:
+            fix = (
+                'use kind "dirichlet", or give the values of a fixed layer by the initial values'
+                if name == "value"
+                else f"{name} is for " + " or ".join(k for k, names in OWN.items() if name in names)
             )
-        if not is_number(self.value) or not math.isfinite(self.value):
-            raise DefinitionError(f"the boundary value {self.value!r} is not a finite number")
-        object.__setattr__(self, "value", float(self.value))
+            subject = f"a {self.kind} boundary" if self.kind else "a boundary without a kind"
+            raise DefinitionError(f"{subject} takes no {name} {number!r}; {fix}")
+        if not is_number(number) or not math.isfinite(number):
+            raise DefinitionError(f"the boundary {name} {number!r} is not a finite number")
+        value = float(number)
+        if name == "width" and not value.is_integer():
+            raise DefinitionError(f"the boundary width {number!r} is not a number of cells")
+        object.__setattr__(self, name, int(value) if name == "width" else value)
 
     def face(self, field: str, axis: str, side: str) -> "Boundary":
         """What holds for a field at the face of an axis, `side` being "-" or "+"."""
@@ -78,6 +103,8 @@ class Boundary:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, which `boundary_of` reads."""
         found: dict[str, Any] = {"kind": self.kind, "value": self.value}
+        apart = {name: getattr(self, name) for name in NUMBERS[1:]}
+        found |= {name: number for name, number in apart.items() if number is not None}
         found |= {name: face.to_dict() for name, face in self.faces}
         if self.fields:
             found["fields"] = {name: each.to_dict() for name, each in self.fields}
@@ -87,8 +114,9 @@ class Boundary:
 def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
     """The boundary that a text, a number, a mapping or a Boundary means.
 
-    A mapping has "kind" and "value", entries for faces ("z", "y-", "x+"), each a kind, a number
-    (dirichlet) or a mapping again, and "fields" with a mapping by name. Raises DefinitionError.
+    A mapping has "kind" and its numbers ("value", "width", ...), entries for faces ("z", "y-",
+    "x+"), each a kind, a number (dirichlet) or a mapping again, and "fields" with a mapping by
+    name. Raises DefinitionError.
     """
     if isinstance(given, Boundary):
         return given
@@ -102,7 +130,7 @@ def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
         )
     entries = cast("Mapping[str, Any]", given)
     names = [axis + side for axis in AXES for side in ("", *SIDES)]
-    known = ("kind", "value", "fields", *names)
+    known = ("kind", *NUMBERS, "fields", *names)
     for key in entries:
         if key not in known:
             raise DefinitionError(f"a boundary has no entry {key!r}{suggest(key, known)}")
@@ -110,12 +138,23 @@ def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
     return Boundary(
         kind,
         entries.get("value"),
-        tuple((name, boundary_of(entries[name], None)) for name in names if name in entries),
+        tuple((name, _face_of(name, entries[name])) for name in names if name in entries),
         tuple(
             (name, boundary_of(entries["fields"][name], None))
             for name in sorted(entries.get("fields", {}))
         ),
+        **{name: entries.get(name) for name in NUMBERS[1:]},
     )
+
+
+def _face_of(name: str, given: object) -> Boundary:
+    """The boundary of a face, or of both faces of an axis."""
+    found = boundary_of(given, None)
+    if found.kind is None:
+        raise DefinitionError(
+            f"the boundary of {name} lacks a kind: {given!r}; give one of {', '.join(KINDS)}"
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
+from outgrid.stencil.absorbing import absorbing
 from outgrid.stencil.boundary import STORED, Boundary, Edges, boundary_of, edges_of
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.components import components_of
@@ -52,7 +53,8 @@ class Problem:
     `initial` has an entry for every array that is read at the first step: each field (a vector or
     tensor has one for all of its components, or one for each), and "u.previous" for a field u of
     second order in time, which begins as u does unless given (zero velocity). The boundary layer of
-    u.previous is that of u. `edges` is what `boundary` means for the stencil.
+    u.previous is that of u. `edges` is what `boundary` means for the stencil; where it absorbs,
+    faces have become fixed ones, and the rest a part of `stencil` and `profiles`.
     `parameters` are numbers, or sequences of one number per step; of a parameter that is used along
     an axis, `profiles` has what was given: a number, a formula of that axis, or a sequence of one
     number per index. Steps are counted from
@@ -104,10 +106,11 @@ class Problem:
         an array of `shape`, which is copied. Raises DefinitionError.
         """
         extents = _checked_shape(shape)
-        rule = _checked_stencil(stencil, len(extents))
+        traced = _checked_stencil(stencil, len(extents))
+        rule, around, numbers = absorbing(traced, boundary_of(boundary), extents, parameters or {})
         apart = fields_apart(dtypes or {}, rule, _checked_dtype(dtype, rule))
         narrow = any(apart.get(field.name) == "float32" for field in rule.evolving)
-        around = _checked_boundary(boundary, "float32" if narrow else dtype)
+        _check_boundary(around, "float32" if narrow else dtype)
         edges = edges_of(rule, around)
         _check_extents(extents, rule, edges)
         for attribute, value in {
@@ -117,8 +120,8 @@ class Problem:
             "dtypes": apart,
             "steps": _checked_steps("steps", steps),
             "first_step": _checked_steps("first_step", first_step),
-            "parameters": _checked_parameters(parameters or {}, rule, dtype, steps),
-            "profiles": _checked_profiles(parameters or {}, rule, extents, dtype),
+            "parameters": _checked_parameters(numbers, rule, dtype, steps),
+            "profiles": _checked_profiles(numbers, rule, extents, dtype),
             "boundary": around,
             "edges": edges,
             "sources": tuple(value_of(Source, each) for each in sources),
@@ -542,14 +545,12 @@ def _checked_number(name: str, value: object, dtype: str) -> float:
     return float(value)
 
 
-def _checked_boundary(given: object, dtype: str) -> Boundary:
-    boundary = boundary_of(given)
+def _check_boundary(boundary: Boundary, dtype: str) -> None:
     parts = [boundary, *(each for _, each in boundary.fields)]
     parts += [face for part in parts for _, face in part.faces]
     for part in parts:
         if part.value is not None:
             check_range("the boundary value", part.value, dtype)
-    return boundary
 
 
 def _checked_initial(

@@ -238,13 +238,16 @@ def boundaries(draw: st.DrawFn, stencil: Stencil) -> str | dict[str, Any]:
     """Fixed layers on all sides, or any rule at each face, some of them for one field only."""
     if draw(st.booleans()):
         return draw(st.sampled_from(["dirichlet", "frozen", {"kind": "dirichlet", "value": 0.5}]))
-    kinds = st.sampled_from(["dirichlet", "neumann", "mirror", "odd", "odd-mirror", "zero", 0.5])
+    fixed = ["dirichlet", 0.5, {"kind": "sponge", "width": 1, "strength": 0.5}]
+    images = ["neumann", "mirror", "odd", "odd-mirror", "zero"]
     found: dict[str, Any] = {}
     own: dict[str, Any] = {}
-    for axis in AXES[-stencil.ndim :]:
+    for axis, radius in zip(AXES[-stencil.ndim :], stencil.radius, strict=True):
         if draw(st.integers(0, 3)) == 0:
             found[axis] = "periodic"
             continue
+        # Where nothing is read along an axis, it may be a single cell.
+        kinds = st.sampled_from([*images, *(fixed if radius else fixed[:-1])])
         found |= {f"{axis}{side}": draw(kinds) for side in "-+"}
         own[f"{axis}-"] = draw(kinds)
     if own and draw(st.booleans()):
@@ -322,7 +325,7 @@ def run_options(
     if single and stored and streams and draw(st.integers(0, 4)) == 0:
         given |= draw(_overlapped(problem))
         return RunOptions.of(**(given | fixed))
-    can_cut = problem.ndim == 3 and single
+    can_cut = Sizing(problem).can_cut and (streamed or not problem.edges.periodic(0))
     if can_cut and streams and draw(st.integers(0, 2)) == 0:
         deepest = max(1, min(depth or 1, problem.deepest))
         strips = Sizing(problem).strips(deepest, 1)

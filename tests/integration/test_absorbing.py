@@ -1,0 +1,147 @@
+"""Faces that absorb: how much comes back of a wave, and the same bytes however it is run."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import outgrid as og
+from outgrid import pipeline
+from outgrid.cli import main
+from outgrid.config import RunOptions
+from outgrid.execute.reference import reference_with_bound
+from outgrid.job import load_job
+from outgrid.stencil.problem import Problem
+
+SHAPE = (30, 28, 37)
+
+
+@og.stencil
+def sound(p, v: og.Vector, *, s):
+    """Pressure and velocity, each in place."""
+    return [
+        {"v": {axis: v[axis] - s * og.forward(p, axis) for axis in v}},
+        {"p": p - s * sum(og.backward(v[axis], axis) for axis in v)},
+    ]
+
+
+def wave_in(boundary: Any, **changes: Any) -> Problem:
+    given: dict[str, Any] = {
+        "initial": {
+            "u": "1 + exp(-((x - 15)**2 + (y - 12)**2 + (z - 14)**2) / 6)",
+            "c": "0.1 + 0.05 * sin(0.2 * z)",
+        },
+        "sources": [og.Source("u", (14, 12.5, 16), 0.1)],
+        "receivers": [og.Receiver("u", (20, 20, 20))],
+        "snapshots": [og.Snapshot("u", every=3, y=9)],
+    }
+    return Problem("wave:4", SHAPE, "float64", 12, {}, boundary, **(given | changes))
+
+
+SPONGES = {"kind": "sponge", "width": 8, "strength": 0.4, "value": 1.0}
+AROUND = {"open": SPONGES, "under a mirror": SPONGES | {"z-": "mirror"}}
+WAYS = [
+    {"tier": "direct", "scheme": "plain"},
+    {"tier": "direct", "depth": 5, "tile_rows": 6},
+    {"tier": "direct", "depth": 4, "strip_rows": 9},
+    {"tier": "mmap", "in_place": True, "depth": 6},
+    {"scheme": "overlapped", "block": (9, 8, SHAPE[2] - 4), "depth": 3},
+]
+
+
+def run(problem: Problem, out: Any, **options: Any) -> og.Result:
+    return pipeline.run(problem, RunOptions.of(memory="1GiB", threads=2, out=out, **options))
+
+
+@pytest.fixture(scope="module")
+def resident(tmp_path_factory):
+    """Problems, and what they leave in memory."""
+    folder = tmp_path_factory.mktemp("memory")
+    return {
+        name: (wave_in(each), run(wave_in(each), folder / name, tier="memory"))
+        for name, each in AROUND.items()
+    }
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_every_way_to_run_a_sponge_leaves_the_same_bytes(way, resident, tmp_path):
+    problem, wanted = resident["open" if way.get("scheme") == "overlapped" else "under a mirror"]
+    found = run(problem, tmp_path / "run", **way)
+    for name in ("u", "u.previous"):
+        assert found[name].tobytes() == wanted[name].tobytes()
+    assert found.traces.tobytes() == wanted.traces.tobytes()
+    assert np.array_equal(found.snapshots[0], wanted.snapshots[0])
+
+
+def test_a_sponge_is_within_the_bound_of_the_reference(resident):
+    problem, result = resident["under a mirror"]
+    reference, bounds = reference_with_bound(problem)
+    error = np.abs(result["u"] - reference["u"])
+    assert bounds["u"].max() < 1e-7
+    assert (error <= 2 * bounds["u"]).all()
+
+
+@pytest.mark.parametrize("kind", ["second order", "staggered"])
+def test_as_much_comes_back_as_the_factors_say(kind, tmp_path):
+    """A packet falls on a sponge at a right angle and goes through all of it twice."""
+    courant, columns, width, strength = 0.5, 700, 160, 0.1
+    sponge = {"kind": "sponge", "width": width, "strength": strength}
+    around = {"y": "periodic", "x-": 0.0, "x+": sponge}
+
+    def packet(at: float) -> str:
+        return f"exp(-((x - {at}) / 30)**2) * cos(0.2 * (x - {at}))"
+
+    def shape_after(steps: int) -> np.ndarray:
+        common = ((4, columns), "float64", steps)
+        if kind == "second order":
+            initial = {"u": packet(300), "u.previous": packet(300 - courant), "c": courant**2}
+            rule: Any = Problem("wave:8", *common, {}, around, initial)
+        else:  # velocities lie half a cell on and half a step back
+            initial = {"p": packet(300), "v_y": 0.0, "v_x": packet(299.5 - courant / 2)}
+            rule = Problem(sound, *common, {"s": courant}, around, initial)
+        name = rule.stencil.fields[0].name
+        return run(rule, tmp_path / f"{kind} {steps}", tier="memory")[name][2]
+
+    before = shape_after(20)
+    after = shape_after(int((2 * (columns - 300)) / courant))
+    returned = np.linalg.norm(after) / np.linalg.norm(before)
+    factors = og.sponge(columns, width, strength, "+")
+    wanted = np.prod(factors) ** (2 / courant)
+    assert 0.1 < wanted < 0.2
+    assert returned == pytest.approx(wanted, rel=0.03)
+
+
+JOB = """
+[problem]
+stencil = "wave:4"
+shape = [60, 70]
+steps = 40
+initial = {u = "exp(-((x - 30)**2 + (y - 20)**2) / 8)", c = 0.2}
+
+[problem.boundary]
+kind = "sponge"
+width = 10
+"y-" = "odd-mirror"
+"x+" = {kind = "sponge", width = 16, strength = 0.5}
+
+[run]
+memory = "256MiB"
+"""
+
+
+def test_a_job_says_it_in_the_same_words(tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text(JOB)
+    boundary = {
+        "kind": "sponge",
+        "width": 10,
+        "y-": "odd-mirror",
+        "x+": {"kind": "sponge", "width": 16, "strength": 0.5},
+    }
+    initial = {"u": "exp(-((x - 30)**2 + (y - 20)**2) / 8)", "c": 0.2}
+    wanted = Problem("wave:4", (60, 70), "float64", 40, {}, boundary, initial)
+    assert load_job(path).problem == wanted
+    assert main(["run", str(path), "--quiet"]) == 0
+    found = np.load(tmp_path / "job.run/u.npy")
+    assert 0 < np.abs(found).max() < 0.5
+    assert main(["verify", str(tmp_path / "job.run")]) == 0
