@@ -1,6 +1,7 @@
 """Applications against answers from elsewhere, in memory and through a small window."""
 
 import importlib.util
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from outgrid import pipeline
 from outgrid.config import RunOptions
+from outgrid.errors import DefinitionError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -66,6 +68,26 @@ def test_a_new_stencil_takes_few_lines_and_loses_no_sound(tmp_path):
     result = pipeline.run(duct.problem, RunOptions.of(memory="256MiB", out=tmp_path / "duct"))
     assert result["p"].sum() == pytest.approx(duct.hum.sum(), rel=1e-12)
     assert abs(result["p"]).max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "words"),
+    [
+        ("(p[0, 1] - p)", "(p[0, 0, 1] - p)", "p[0, 0, 1] has 3 offsets"),
+        ("(p[0, 1] - p)", "(p.next - p)", "the future of 'p' cannot be read"),
+        ("s * (u - u[0, -1]", "s * ((u if u else 0.0) - u[0, -1]", "cannot branch"),
+    ],
+)
+def test_a_mistake_in_it_is_told_with_file_and_line(written, instead, words, tmp_path):
+    text = (EXAMPLES / "staggered.py").read_text()
+    assert text.count(written) == 1
+    path = tmp_path / "duct.py"
+    path.write_text(text.replace(written, instead))
+    line = text[: text.index(written)].count("\n") + 1
+    with pytest.raises(DefinitionError) as caught:
+        runpy.run_path(str(path))
+    assert str(caught.value).startswith(f"{path}:{line}: stencil 'duct': ")
+    assert words in str(caught.value)
 
 
 def test_a_box_rings_as_its_mode_does(tmp_path):

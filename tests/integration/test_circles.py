@@ -1,12 +1,16 @@
 """What looks at cells, on grids whose rows pass in strips that go round a circle."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import outgrid as og
 from outgrid import pipeline
 from outgrid.config import RunOptions
-from outgrid.errors import ExecutionError
+from outgrid.errors import ExecutionError, Stopped
+from outgrid.execute.stop import Stop
+from outgrid.stencil.model import Stage
 from outgrid.stencil.problem import Problem
 
 SHAPE = (20, 26, 17)
@@ -34,6 +38,18 @@ def problem(**given):
     )
 
 
+def unreduced(**given):
+    """The same without reductions, so that it may go on within a sweep."""
+    rule = dataclasses.replace(
+        driven.trace(), stages=tuple(Stage(each.assignments) for each in driven.trace().stages)
+    )
+    data = problem(**given)
+    return Problem(
+        rule, SHAPE, "float64", STEPS, {**data.parameters, **data.profiles}, data.boundary,
+        {"u": data.initial["u"], "c": 0.1}, **given,
+    )  # fmt: skip
+
+
 def run(of, out, **options):
     return pipeline.run(
         of, RunOptions.of(out=out, **({"memory": "512MiB", "threads": 2} | options))
@@ -41,15 +57,20 @@ def run(of, out, **options):
 
 
 CUT = {"tier": "direct", "slab_planes": 3}
+NARROW = {"u": "float32", "c": "float32"}
 
 
+@pytest.mark.parametrize("dtypes", [{}, NARROW], ids=["of one type", "of several"])
 @pytest.mark.parametrize(
     "cut", [{"depth": 4, "strip_rows": 7}, {"depth": 3, "strip_rows": 25, "tile_rows": 4}]
 )
-def test_sources_receivers_snapshots_and_reductions_are_those_of_plain_sweeps(cut, tmp_path):
+def test_sources_receivers_snapshots_and_reductions_are_those_of_plain_sweeps(
+    cut, dtypes, tmp_path
+):
     values = np.random.default_rng(2).standard_normal(STEPS)
     corners = [(5, 0, 3), (9, 25, 4), (10, 12.5, 8), (7, 24.25, 8)]
     given = {
+        "dtypes": dtypes,
         "sources": [og.Source("u", at, values) for at in corners[:3]],
         "receivers": [og.Receiver("u", at) for at in corners],
         "snapshots": [
@@ -59,6 +80,7 @@ def test_sources_receivers_snapshots_and_reductions_are_those_of_plain_sweeps(cu
     }
     plain = run(problem(**given), tmp_path / "plain", scheme="plain", tier="memory")
     found = run(problem(**given), tmp_path / "strips", **CUT, **cut)
+    assert found["u"].dtype == dtypes.get("u", "float64")
     assert found["u"].tobytes() == plain["u"].tobytes()
     assert found.traces.tobytes() == plain.traces.tobytes()
     for name in ("energy", "peak"):
@@ -66,6 +88,21 @@ def test_sources_receivers_snapshots_and_reductions_are_those_of_plain_sweeps(cu
     assert len(found.snapshots) == len(plain.snapshots) == 2
     for one, other in zip(found.snapshots, plain.snapshots, strict=True):
         assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def test_a_run_with_narrow_fields_goes_on_in_a_strip_that_closes(tmp_path, monkeypatch):
+    monkeypatch.setattr("outgrid.execute.streaming.PROGRESS_SECONDS", 0)
+    wanted = run(problem(dtypes=NARROW), tmp_path / "plain", scheme="plain", tier="memory")
+    stop, cut = Stop(), {**CUT, "depth": 4, "strip_rows": 7, "commit_every": 1e-6}
+
+    def in_the_second_sweep(progress):
+        if progress.sweep == 1:
+            stop.request("the test")
+
+    options = RunOptions.of(memory="512MiB", threads=2, out=tmp_path / "run", **cut)
+    with pytest.raises(Stopped):
+        pipeline.run(unreduced(dtypes=NARROW), options, in_the_second_sweep, stop)
+    assert og.resume(tmp_path / "run", memory="512MiB")["u"].tobytes() == wanted["u"].tobytes()
 
 
 @pytest.mark.parametrize("row", [0, 3, 25])

@@ -94,6 +94,8 @@ MIXED = st.one_of(
             (resolve("wave:8").trace(3), "frozen", {"c": "int8"}),
             (coupled.trace(), 0.5, {"v": "float32", "c": "uint8"}),
             (coupled.trace(), {"z": "periodic"}, {"u": "float32", "v": "float32", "c": "int32"}),
+            (coupled.trace(), {"y": "periodic"}, {"u": "float32", "c": "int16"}),
+            (resolve("wave:4").trace(3), {"y": "periodic", "z-": "odd"}, {"u": "float32"}),
             (one_sided.trace(), {"y-": "odd"}, {"u": "float32"}),
             (leaning.trace(), {"y": "periodic"}, {"u": "float32"}),
             (staggered.trace(), {"y+": "mirror", "x": "zero"}, {"h": "float32", "c": "int16"}),
