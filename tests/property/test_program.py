@@ -189,6 +189,52 @@ def test_a_seam_that_lacks_a_plane_is_noticed(drawn, seed, data):
         check(wrong, problem.stencil, random.Random(seed), closed=True)
 
 
+@given(closed_plans(), SEEDS, st.data())
+def test_a_front_goes_over_a_closed_grid_in_memory(drawn, seed, data):
+    problem, _ = drawn
+    commits = {"commit_every": data.draw(st.sampled_from([None, 1e-9]))}
+    slab = data.draw(st.integers(1, min(9, problem.shape[0])))
+    given = {"depth": data.draw(st.integers(1, 7)), "slab_planes": slab}
+    options = RunOptions.of(memory="1GiB", tier="memory", **given, **commits)
+    found = plan(problem, options, MACHINE, FIXED_BYTES)
+    assert found.depth > 1 or not found.wraps
+    assert not found.seams
+    total = check(found, problem.stencil, random.Random(seed), closed=True)
+    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert found.redundancy == 0
+
+
+@st.composite
+def closed_strips(draw, **given):
+    """A plan in strips of a grid that is periodic along the stream, with few planes to spare."""
+    rule = draw(stencils(ndim=3))
+    assume(len(rule.stages) == 1 and rule.radius[0] > 0)
+    depth, slab, steps = (draw(st.integers(1, most)) for most in (5, 4, 11))
+    rows = 2 * rule.radius[1] + draw(st.integers(2, 20))
+    around = draw(st.sampled_from(["dirichlet", "neumann"]))
+
+    def of(planes):
+        shape = (planes, rows, 2 * rule.radius[2] + 1)
+        return blank(rule, shape, steps, boundary={"kind": around, "z": "periodic"})
+
+    least = Sizing(of(1000)).least_planes(given_steps(steps, min(depth, steps)), slab)
+    problem = of(max(least, slab, 2 * rule.radius[0] + 2) + draw(st.integers(0, 12)))
+    cut = {"depth": depth, "slab_planes": slab, "strip_rows": draw(st.integers(1, rows - 1))}
+    options = RunOptions.of(memory="1GiB", tier="direct", **cut, **given)
+    return problem, plan(problem, options, MACHINE, FIXED_BYTES)
+
+
+@given(closed_strips(commit_every=0), SEEDS)
+def test_strips_come_round_one_by_one(drawn, seed):
+    problem, found = drawn
+    assert found.strips.count(found.depth) > 1
+    total = check(found, problem.stencil, random.Random(seed), closed=True)
+    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert total == count(found)
+    assert found.redundancy == 0
+    assert not points_within(found)  # it goes on from whole states
+
+
 @st.composite
 def circles(draw, **given):
     """A plan whose strips go round a circle, with rows just enough or more."""

@@ -117,6 +117,7 @@ CLOSED = st.one_of(
             (resolve("heat7").trace(3), {"z": "periodic", "y": "periodic"}),
             (coupled.trace(), {"z": "periodic", "x": "periodic"}),
             (staggered.trace(), {"z": "periodic", "y+": "mirror"}),
+            (resolve("wave:2").trace(3), {"z": "periodic", "y+": "neumann"}),
         )
     )
 )

@@ -152,11 +152,12 @@ def opposes(plan: Plan, peer: int) -> bool:
 def place_rows(plan: Plan, move: Move) -> range:
     """Rows of ``move`` in its place: those of the grid in a file.
 
-    A record of a seam begins with the row that lies farthest below the border. Rows of the grid
-    beyond the last one are the first ones again, as are those of the seam that comes round.
+    A record of a seam begins with the row that lies farthest below the border, or with the first
+    one that a trip leaves to its own end. Rows of the grid beyond the last one are the first ones
+    again, as are those of the seam that comes round.
     """
-    if plan.wraps:
-        return move.rows
+    if plan.wraps and move.border == 0:
+        return range(len(move.rows))
     turn = plan.turn(move.trip.depth)
     low = plan.layout.rows if turn is not None and move.rows.start >= plan.layout.rows else 0
     if turn is not None and move.border == 0:
@@ -171,9 +172,12 @@ def seam_place(plan: Plan, move: Move) -> tuple[str, int, int, int]:
     """The key in ``plan.seams`` of where the rows of a seam lie.
 
     The seams below and above a strip lie in two places that take turns where a restart may need
-    the one while the other is written. What comes round a circle has a place of its own.
+    the one while the other is written. What comes round a circle has a place of its own, and so has
+    what comes round along the stream.
     """
     border = move.border or 0
+    if plan.wraps:
+        return move.field, move.ring, move.trip.depth, min(border, 1)
     place = plan.seam_places if plan.turns and border == 0 else border % plan.seam_places
     return move.field, move.ring, move.trip.depth, place
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from typing import Any
@@ -187,7 +188,8 @@ class Plan:
     then leans by ``face`` planes per step, with ``face_shifts`` for the stages: what it
     needs of state 0 begins so much lower. Every sweep begins so where there are ``wraps``, one for
     each depth: the grid is periodic along the streamed axis, and the first planes come round again
-    at the end. Where strips go round a circle, ``turns`` are the same for rows.
+    at the end, by way of a seam unless they are resident. Where strips go round a circle, ``turns``
+    are the same for rows.
 
     With a ``device`` the window lies in its memory, and nothing of it in that of the process.
 
@@ -540,6 +542,15 @@ class Plan:
         }
         return self.strips.seam(depth, leads, self.ring_count(ring.field), ring.index)
 
+    def left(self, trip: Trip) -> Iterator[tuple[Ring, range, range]]:
+        """(ring, planes, rows) of what a trip leaves to its own end, where planes come round."""
+        wrap = self.wrap(trip.depth)
+        if wrap is None or self.resident:
+            return
+        seams = {(ring.field, ring.index): self.seam(ring, trip.depth) for ring in self.rings}
+        for stair, planes, rows in wrap.left(trip, self.strips, seams):
+            yield self.ring(stair.field, stair.index), planes, rows
+
     @property
     def seam_places(self) -> int:
         """Places of the seams of strips: one, or two where a restart may need the one before."""
@@ -553,14 +564,17 @@ class Plan:
         for each row of plane z that a strip leaves to the next.
         """
         found: dict[tuple[str, int, int, int], tuple[int, ...]] = {}
-        for wrap in self.wraps:
+        for wrap in () if self.resident else self.wraps:
+            cut = self.strips.count(wrap.depth) > 1
             for stair in wrap.seams:
-                shape = (stair.high, self.layout.rows, self.shape[-1])
+                rows = self.layout.window_rows if cut else self.layout.rows
+                shape = (stair.high, rows, self.shape[-1])
                 found[stair.field, stair.index, wrap.depth, 0] = shape
         for depth in sorted({each for each in self.depths if self.strips.count(each) > 1}):
             for ring in self.rings:
                 most, least = self.seam(ring, depth)
-                for place in range(self.seam_places if most > least else 0):
+                places = (1,) if self.wraps else range(self.seam_places)
+                for place in places if most > least else ():
                     shape = (self.planes, most - least, self.shape[-1])
                     found[ring.field, ring.index, depth, place] = shape
         for turn in self.turns:

@@ -253,8 +253,8 @@ class _Choice:
             raise UsageError("strip_rows cuts planes of several rows; a plane in 2-D is one row")
         if not self.sizing.can_cut:
             raise UsageError(
-                "strip_rows is for stencils of one stage on grids that are not periodic along z; "
-                f"{self.problem.stencil.name!r} has {len(self.problem.stencil.stages)}: leave "
+                "strip_rows is for stencils of one stage on grids that are not periodic along z and"
+                f" y; {self.problem.stencil.name!r} has {len(self.problem.stencil.stages)}: leave "
                 "it out"
             )
         if height < 1:
@@ -295,7 +295,8 @@ class _Choice:
             return None
         if options.strip_rows is not None and (options.strip_rows,) != begin.cut:
             return None
-        if begin.cut and not (self.sizing.can_cut and begin.cut[0] > 0):
+        can_cut = self.sizing.can_cut and not self.sizing.closed
+        if begin.cut and not (can_cut and begin.cut[0] > 0):
             return None
         seams = bool(begin.cut) or self.sizing.closed
         strips = self.sizing.strips(begin.depth, self._height_begun)
@@ -444,8 +445,6 @@ class _Choice:
         Slabs let these two overlap with the transfers; between them a slab only costs a start and
         an end of the threads' work. So either one slab, or a few.
         """
-        if self.sizing.closed:
-            return [self.sizing.whole_planes(max(self._depths(1, resident=True), default=0))]
         if self.options.slab_planes is not None:
             return [self.options.slab_planes]
         if self.options.in_place:
@@ -515,6 +514,10 @@ class _Choice:
         deepest = max(depths, default=0)
         strips = sizing.strips(deepest, height)
         layout = sizing.layout(strips, deepest)
+        # Without a front over a closed grid each sweep is one slab, in which all planes make every
+        # step together.
+        together = resident and sizing.closed and not sizing.wraps(depths, resident)
+        slab = sizing.whole_planes(deepest) if together else slab
         rings = sizing.rings(depths, slab, resident, seams=strips.count(deepest) > 1)
         tile = choose_tile(
             self.problem,
@@ -523,7 +526,7 @@ class _Choice:
             self.threads,
             depth if self.accelerator is None else 1,  # a device goes level by level
             self.calibration,
-            resident=resident,
+            together,
         )
         rate = self._rate(tile, depth, slab)
         trips = min(1, len(depths)) if resident else len(depths)
@@ -549,7 +552,7 @@ class _Choice:
         window_bytes = self._window_bytes(rings, layout)
         held_bytes = window_bytes
         if self.options.in_place:  # in use at a time is what the window of a streamed grid holds
-            held = sizing.rings((1,) if sizing.closed else depths, slab, resident=False)
+            held = sizing.rings((1,) if together else depths, slab, resident=False)
             held_bytes = min(window_bytes, self._window_bytes(held, layout))
         return _Candidate(
             depths,
@@ -749,12 +752,13 @@ class _Choice:
                 "rows; their seams are written and read again"
                 + (", and close the circle" if sizing.circle else "")
             )
-        wraps = () if chosen.resident else sizing.wraps(chosen.depths)
+        wraps = sizing.wraps(chosen.depths, chosen.resident, chosen.strips)
         if wraps:
             again = format_count(wraps[-1].planes, "plane")
+            seam = "" if chosen.resident else "leave a seam in each sweep, and "
             notes.append(
-                f"periodic along {self.streamed}: the first {again} leave a seam in each sweep, and"
-                " come round again at its end"
+                f"periodic along {self.streamed}: the first {again} {seam}come round again at"
+                f" {'the end of each sweep' if chosen.resident else 'its end'}"
             )
         elif sizing.closed:
             notes.append(f"periodic along {self.streamed}: every step is made over the whole grid")
@@ -851,6 +855,8 @@ class _Choice:
         if chosen.resident or not chosen.depths or not self._can_roll() or self.part is not None:
             return 0
         cut, planes = chosen.parts > 1, chosen.parts * self.problem.shape[0]
+        if cut and self.sizing.closed:  # what strips leave to each other, first planes last
+            return 0
         seams = cut or self.sizing.closed
         every = commit_planes(self.options, self._sweep_seconds(chosen), planes, seams)
         # Strips need a flush each and a second place for seams: not where a sweep is over sooner.

@@ -224,7 +224,8 @@ class _Lowering:
         for arrival in plan.arrivals:
             ring = self._ring(arrival.field, trip, arrival.level)
             rows = plan.arriving(arrival, trip)
-            again = wrap.again(arrival.field) if wrap is not None else 0
+            # What is resident is still there when it comes round.
+            again = wrap.again(arrival.field) if wrap is not None and not plan.resident else 0
             for part in plan.strips.pieces(rows):
                 yield _Flow(
                     arrival.field,
@@ -241,11 +242,9 @@ class _Lowering:
         if trip.part == plan.strips.count(trip.depth) - 1:
             for ring, rows in self._turned(trip, plan.layout.rows):
                 yield _Flow(ring.field, 0, ring.index, ring.low, entering, rows, 0)
-        for stair in wrap.seams if wrap is not None else ():
-            ring = self.rings[stair.field, stair.index]
-            planes = range(plan.planes + stair.low, plan.planes + stair.high)
-            rows = range(plan.layout.rows)
-            yield _Flow(ring.field, 0, ring.index, ring.low, planes, rows, 0)
+        for ring, planes, rows in plan.left(trip):
+            again = range(plan.planes + planes.start, plan.planes + planes.stop)
+            yield _Flow(ring.field, 0, ring.index, ring.low, again, rows, 0)
 
     def _leaving(self, trip: Trip) -> tuple[_Flow, ...]:
         """What a trip writes: its rows of the last levels, and the seams for the next strip."""
@@ -268,20 +267,20 @@ class _Lowering:
             for each in self._exchanged(trip.sweep + 1):
                 sent = plan.streamed(each.sent.planes)
                 yield _Flow(*where, sent, each.sent.rows, peer=each.peer)
+        wrap = plan.wrap(trip.depth)
         if trip.part < plan.strips.count(trip.depth) - 1:
             for ring, rows in self._seams(trip, trip.rows.high):
-                planes = range(plan.put_from(trip), plan.planes)
+                # The first ones get their last steps when they come round.
+                turn = wrap.turn(ring.field, ring.index) if wrap is not None else 0
+                planes = range(max(turn, plan.put_from(trip)), turn + plan.planes)
                 yield _Flow(ring.field, 0, ring.index, ring.high, planes, rows, trip.part + 1)
         if trip.part == 0:
             for ring, rows in self._turned(trip, 0):
                 planes = range(plan.put_from(trip), plan.planes)
                 yield _Flow(ring.field, 0, ring.index, ring.high, planes, rows, 0)
-        wrap = plan.wrap(trip.depth)
-        for stair in wrap.seams if wrap is not None else ():
-            ring = self.rings[stair.field, stair.index]
-            planes = range(max(stair.low, plan.put_from(trip)), stair.high)
-            rows = range(plan.layout.rows)
-            yield _Flow(ring.field, 0, ring.index, ring.high, planes, rows, 0)
+        for ring, planes, rows in plan.left(trip):
+            left = range(max(planes.start, plan.put_from(trip)), planes.stop)
+            yield _Flow(ring.field, 0, ring.index, ring.high, left, rows, 0)
 
     def _exchanged(self, sweep: int) -> tuple[Exchanged, ...]:
         """What goes between ranks before ``sweep``; nothing after the last one."""
@@ -328,9 +327,13 @@ class _Lowering:
 
     def _sources(self, flow: _Flow, trip: Trip, planes: range) -> Iterator[tuple[int, int, int]]:
         """Trips that write what is read of ``planes``: (index, their first plane, the last end)."""
-        plan, last = self.plan, planes.stop
-        if flow.seam and plan.wraps:
+        plan, last, wrap = self.plan, planes.stop, self.plan.wrap(trip.depth)
+        if wrap is not None and flow.seam and not flow.border:
             yield trip.index, plan.put_from(trip), last - plan.planes
+        elif wrap is not None and flow.seam:
+            turn = wrap.turn(flow.field, flow.ring)
+            again = plan.planes + min(last, turn) if planes.start < turn else last
+            yield trip.index - 1, turn, again
         elif flow.seam:
             source = trip.index - (1 if flow.border else trip.part)
             if source >= 0:

@@ -117,13 +117,29 @@ class Sizing:
         """Whether the first plane is the neighbour of the last one."""
         return self.problem.edges.periodic(0)
 
-    def wraps(self, depths: tuple[int, ...]) -> tuple[Wrap, ...]:
-        """What comes round again in streamed sweeps, one for each depth; none for open grids."""
-        if not self.closed:
+    def wraps(
+        self, depths: tuple[int, ...], resident: bool = False, strips: Strips | None = None
+    ) -> tuple[Wrap, ...]:
+        """What comes round again in sweeps, one for each depth; none for open grids.
+
+        In whole planes, unless there are ``strips``.
+        None either where a ``resident`` grid has too few planes for a front that goes over it, or
+        one step at a time to make: all planes then make each step together.
+        """
+        if not self.closed or (resident and max(depths, default=0) < 2):
             return ()
-        return tuple(
-            wrap(self.found, self.face, self._levels, depth) for depth in sorted({*depths} - {0})
+        found = tuple(
+            wrap(
+                self.found,
+                self.face,
+                self._levels,
+                depth,
+                strips is not None and strips.count(depth) > 1,
+            )
+            for depth in sorted({*depths} - {0})
         )
+        few = any(each.planes > self.problem.shape[0] for each in found)
+        return () if resident and few else found
 
     def least_planes(self, depths: tuple[int, ...], slab: int) -> int:
         """Planes that a grid must have for streamed sweeps.
@@ -143,11 +159,14 @@ class Sizing:
 
     @property
     def can_cut(self) -> bool:
-        """Whether planes may pass in strips: in 3-D, for stencils of one stage, with ends in z."""
+        """Whether planes may pass in strips: in 3-D, for stencils of one stage.
+
+        Not of a grid that is periodic along both, planes and rows.
+        """
         problem = self.problem
         whole = self.subgrid is None
         single = problem.ndim == 3 and len(problem.stencil.stages) == 1
-        return single and whole and not self.closed
+        return single and whole and not (self.closed and problem.edges.periodic(1))
 
     @property
     def circle(self) -> bool:
@@ -258,19 +277,30 @@ class Sizing:
         read, written = (sum(each[depth][way] for depth in depths) * planes for way in (0, 1))
         if resident:
             return read, written
-        again_read, again_written = self._round_bytes(depths)
+        again_read, again_written = self._round_bytes(depths, strips)
         return read + again_read, written + again_written
 
-    def _round_bytes(self, depths: tuple[int, ...]) -> tuple[int, int]:
+    def _round_bytes(self, depths: tuple[int, ...], strips: Strips) -> tuple[int, int]:
         """Bytes that streamed sweeps (read, write) besides, for the planes that come round."""
-        wraps = {wrap.depth: wrap for wrap in self.wraps(depths)}
         read = written = 0
-        for found in (wraps[depth] for depth in depths if wraps):
-            seams = sum((each.high - each.low) * self.row_bytes[each.field] for each in found.seams)
-            again = (each.high * self.row_bytes[each.field] for each in found.coefficients)
-            read += seams + sum(again)
-            written += seams
-        return read * self.rows, written * self.rows
+        for found in self.wraps(depths, strips=strips):
+            seams, again, times = self.seams(found.depth, strips), 0, depths.count(found.depth)
+            left = 0
+            for trip in strips.trips(found.depth, self.problem.shape[0]):
+                left += sum(
+                    len(planes) * len(rows) * self.row_bytes[stair.field]
+                    for stair, planes, rows in found.left(trip, strips, seams)
+                )
+                again += sum(
+                    found.again(each.field)
+                    * len(strips.constant(trip, each.row_lead))
+                    * self.row_bytes[each.field]
+                    for each in self.arrivals
+                    if each.constant
+                )
+            read += times * (left + again)
+            written += times * left
+        return read, written
 
     def exchanged(self, depths: tuple[int, ...]) -> tuple[int, int]:
         """Bytes (sent, received) between sweeps of ``depths`` steps."""
@@ -379,8 +409,10 @@ class Sizing:
         deepest = max(depths, default=0)
         fields = files * self.held(deepest).count + mapped_bytes
         if self.closed and not resident:
-            stairs = (stair for wrap in self.wraps(depths) for stair in wrap.seams)
-            return fields + sum(each.high * self.row_bytes[each.field] for each in stairs) * rows
+            for found in self.wraps(depths, strips=strips):
+                cut = strips.count(found.depth) > 1
+                held = strips.window_rows(deepest) if cut else rows
+                fields += held * sum(each.high * self.row_bytes[each.field] for each in found.seams)
         seams = sum(
             max(0, most - least) * self.row_bytes[field]
             for depth in set(depths)
@@ -417,9 +449,11 @@ class Sizing:
         apart = planes + max(again, *ahead)
         if self.closed:  # the first planes are the last ones that a sweep writes
             reach += planes
-        least = (
-            self.whole_planes(depth) if resident else max(apart, reach + TURNAROUND_SLABS * slab)
-        )
+        least = max(apart, reach + TURNAROUND_SLABS * slab)
+        if resident:
+            least = self.whole_planes(depth)
+            # Planes that come round leave at the end of a sweep, before the next one touches them.
+            least += min(slab, self.lean(depth)) if self.wraps(depths or (depth,), resident) else 0
         return -(-least // slab) * slab
 
     def _seams_ahead(self, lags: dict[int, list[int]], seams: bool) -> list[int]:

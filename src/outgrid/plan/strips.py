@@ -150,6 +150,16 @@ class Strips:
         most = min(self.skew * (versions[-1] + rings), self.skew * (depth + 1))
         return max(most, least), least
 
+    def beneath(self, trip: Trip, seam: tuple[int, int]) -> range:
+        """Rows of a ring that the strip before left to a trip, ``seam`` being (most, least)."""
+        most, least = seam
+        return self.clip(trip.rows.low - most, trip.rows.low - least) if trip.part else range(0)
+
+    def filled(self, trip: Trip, seam: tuple[int, int]) -> range:
+        """Rows of a ring in which there is something once a trip has been at its first version."""
+        most, least = seam
+        return self.clip(trip.rows.low - most if trip.part else 0, trip.rows.high - least)
+
     def clip(self, low: int, high: int) -> range:
         """Rows [low, high) that lie in the grid."""
         return clip(low, high, self.rows)

@@ -42,7 +42,7 @@ def choose_tile(
     threads: int,
     depth: int,
     calibration: Calibration | None = None,
-    resident: bool = False,
+    together: bool = False,
 ) -> Tile:
     """Diamonds for deep sweeps, level order for one step.
 
@@ -50,13 +50,11 @@ def choose_tile(
 
     A diamond of H levels and slope b is D = 2*b*H wide. Its levels stand r planes apart, so it
     keeps about ``arrays * (D/2 * (2*H*r + planes) + 2*D)`` cells across, in 3-D each a row.
-    Round a circle there are as many as threads, if it is long enough.
+    Round a circle there are as many as threads, if it is long enough. Where all planes make each
+    step ``together`` there is no front to go through tiles.
     """
     stencil = problem.stencil
-    if depth < 2:
-        return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
-    if resident and problem.edges.periodic(0):
-        # A front over a grid that is whole in memory would have to close round.
+    if depth < 2 or together:
         return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
     slope = tile_slope(stencil, problem.dtype, problem.edges).per_step
     arrays = sum(

@@ -7,17 +7,24 @@ below it keeps the version that it has reached, in its ring, a staircase that ri
 these first planes retire they are written, as they are, to a *seam*. At the end of the sweep they
 come round again, behind the last plane, and get their missing steps. Nothing is computed twice.
 
+Where such planes pass in strips, each strip is a trip of its own and comes round at its own end. It
+leaves a plane to the next strip when it has made all of its steps, so the first ones last. The next
+strip finds all of that when it comes to a plane first. So what it leaves to itself are, beside its
+own rows, those that it has got, on all planes that come round.
+
 The same holds of rows that pass in strips round a circle; what is said of planes is then said of
 them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from outgrid.plan.lifetime import Dependences
 from outgrid.plan.skew import Skew
+from outgrid.plan.strips import Strips
+from outgrid.plan.trip import Trip
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +49,44 @@ class Wrap:
     seams: tuple[Staircase, ...]
     coefficients: tuple[Staircase, ...]
 
+    def turn(self, field: str, index: int) -> int:
+        """The planes that have something in their ring when they come round."""
+        found = (each.high for each in self.seams if (each.field, each.index) == (field, index))
+        return next(found, 0)
+
+    def left(
+        self, trip: Trip, strips: Strips, seams: Mapping[tuple[str, int], tuple[int, int]]
+    ) -> Iterator[tuple[Staircase, range, range]]:
+        """(stair, planes, rows) of what a trip leaves to its own end.
+
+        ``seams`` are (most, least) rows of a ring between one strip and the next.
+        """
+        for stair in self.seams:
+            seam = seams[stair.field, stair.index]
+            for planes, rows in (
+                (range(stair.low), strips.beneath(trip, seam)),
+                (range(stair.low, stair.high), strips.filled(trip, seam)),
+            ):
+                if planes and rows:
+                    yield stair, planes, rows
+
     def again(self, coefficient: str) -> int:
         """The number of planes of a coefficient that are read twice."""
         return next((each.high for each in self.coefficients if each.field == coefficient), 0)
 
 
 def wrap(
-    found: Dependences, face: Skew, levels: Sequence[tuple[str, int, int]], depth: int
+    found: Dependences,
+    face: Skew,
+    levels: Sequence[tuple[str, int, int]],
+    depth: int,
+    cut: bool = False,
 ) -> Wrap:
     """The wrap of a sweep; ``levels`` are (field, time levels, rings) of each evolving field.
 
     Version v of a field is there from plane ``face*v + g`` on, that of its arrival from the first
-    plane on. A reader at step t needs it ahead of the planes of its own step that come round.
+    plane on. A reader at step t needs it ahead of the planes of its own step that come round. Where
+    planes are ``cut`` into strips, all that come round may hold something in every ring.
     """
     reach = {
         (number, step): face.per_step * step + face.shifts[read.reader] + read.high
@@ -66,6 +99,7 @@ def wrap(
         for index in range(rings):
             lows: list[int] = []
             highs: list[int] = []
+            begun: list[int] = []
             for version in range(1 - count, depth + 1):
                 if version % rings != index:
                     continue
@@ -75,11 +109,15 @@ def wrap(
                     for number, read in enumerate(found.readings)
                     if read.field == field and 1 <= version - read.version <= depth
                 ]
-                if ends and max(ends) > begin:
+                if version < depth:
+                    begun.append(begin)
+                # Where planes are cut, a strip also finds there what the one before it left.
+                if ends and max(ends) > (0 if cut else begin):
                     lows.append(begin)
                     highs.append(max(ends))
-            if lows:
-                seams.append(Staircase(field, index, min(lows), max(highs)))
+            if highs:
+                low, high = min(begun if cut else lows), max(highs)
+                seams.append(Staircase(field, index, min(low, high), high))
     evolving = {field for field, _, _ in levels}
     twice: dict[str, int] = {}
     for (number, _), end in reach.items():

@@ -224,12 +224,30 @@ def closed(shape=(64, 64, 64)):
 def test_a_grid_that_is_closed_along_the_stream_stays_in_memory_only_where_it_fits():
     found = planned(closed())
     assert found.resident
-    assert found.slab_planes >= 64 + found.depth
-    assert "periodic along z: every step is made over the whole grid" in found.explain()
+    assert (found.tile.order, found.depth > 1) == ("diamond", True)
+    assert "come round again at the end of each sweep" in found.explain()
+    plain = planned(closed(), scheme="plain")
+    few = planned(closed((5, 64, 64)), depth=10)
+    for each in (plain, few):
+        assert each.resident
+        assert not each.wraps
+        assert each.slab_planes == each.shape[0] + each.depth
+        assert "periodic along z: every step is made over the whole grid" in each.explain()
     found = planned(closed((1024, 1024, 1024)))
     assert (found.resident, found.tile.order, found.redundancy) == (False, "diamond", 0)
     assert "come round again" in found.explain()
     assert found.disk_bytes > 2 * 1024**3 * 8
+
+
+def test_large_planes_of_a_closed_grid_pass_in_strips():
+    found = planned(closed((512, 4096, 2048)), memory="256MiB", tier="direct")
+    assert found.strips.count(found.depth) > 1
+    assert [wrap.depth for wrap in found.wraps] == sorted(set(found.depths))
+    assert (found.redundancy, found.commit_planes) == (0, 0)
+    around = {"boundary": {"z": "periodic", "y": "periodic"}, "initial": {"u": 0.0}}
+    torus = Problem("heat7", (512, 4096, 2048), "float64", 64, **around)
+    with pytest.raises(UsageError, match="not periodic along z and y"):
+        planned(torus, strip_rows=64)
 
 
 def test_a_closed_grid_of_few_planes_is_not_streamed():
