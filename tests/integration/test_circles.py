@@ -1,4 +1,4 @@
-"""What looks at cells, on grids whose rows pass in strips that go round a circle."""
+"""What looks at cells, on grids whose strips, or planes, go round a circle."""
 
 import dataclasses
 
@@ -103,6 +103,39 @@ def test_a_run_with_narrow_fields_goes_on_in_a_strip_that_closes(tmp_path, monke
     with pytest.raises(Stopped):
         pipeline.run(unreduced(dtypes=NARROW), options, in_the_second_sweep, stop)
     assert og.resume(tmp_path / "run", memory="512MiB")["u"].tobytes() == wanted["u"].tobytes()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_strips_of_a_grid_that_closes_along_the_stream(stopped, tmp_path, monkeypatch):
+    monkeypatch.setattr("outgrid.execute.streaming.PROGRESS_SECONDS", 0)
+    shape, stop = (44, 26, 17), Stop()
+    given = {
+        "sources": [og.Source("u", (0, 12.5, 8), 0.25), og.Source("u", (42.5, 7, 8), 0.5)],
+        "receivers": [og.Receiver("u", (0, 9.5, 8)), og.Receiver("u", (21, 24, 8))],
+        "snapshots": [og.Snapshot("u", every=3, y=9)],
+    }
+    initial = {"u": np.random.default_rng(5).random(shape), "c": 0.1}
+    around = {"z": "periodic", "y+": "mirror"}
+    of = Problem("wave:4", shape, "float64", STEPS, {}, around, initial, **given)
+    wanted = run(of, tmp_path / "plain", scheme="plain", tier="memory")
+    front = run(of, tmp_path / "front", tier="memory", depth=4, tile_rows=8)
+    assert front["u"].tobytes() == wanted["u"].tobytes()
+
+    def in_the_second_sweep(progress):
+        if stopped and progress.sweep == 1:
+            stop.request("the test")
+
+    cut = {**CUT, "depth": 4, "strip_rows": 7, "commit_every": 1e-6, "out": tmp_path / "run"}
+    options = RunOptions.of(memory="512MiB", threads=2, **cut)
+    if stopped:
+        with pytest.raises(Stopped):
+            pipeline.run(of, options, in_the_second_sweep, stop)
+        found = og.resume(tmp_path / "run", memory="512MiB")
+    else:
+        found = pipeline.run(of, options)
+    assert found.traces.tobytes() == wanted.traces.tobytes() == front.traces.tobytes()
+    assert np.array_equal(found.snapshots[0], wanted.snapshots[0])
+    assert found["u"].tobytes() == wanted["u"].tobytes()
 
 
 @pytest.mark.parametrize("row", [0, 3, 25])
