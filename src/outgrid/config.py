@@ -34,6 +34,7 @@ Advice = Literal["normal", "sequential", "random", "willneed", "dontneed"]
 Msync = Literal["none", "async", "sync"]
 Placement = Literal["cyclic", "contiguous"]
 Keep = Literal["none", "disk"]
+Exchange = Literal["auto", "halos", "seams"]
 Engine = Literal["auto", "io_uring", "aio", "threads"]
 DeviceKind = Literal["cpu", "gpu"]
 Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -209,6 +210,7 @@ class RunTable(AsWritten, frozen=True, forbid_unknown_fields=True, kw_only=True)
     endurance: str | int | None = None
     out: str | None = None
     scheme: Scheme = "auto"
+    exchange: Exchange = "auto"
     madvise: Advice | tuple[Advice, ...] | None = None
     lend: str | int | None = None
     device_memory: str | int | None = None
@@ -237,8 +239,9 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
     of the frames kept after each sweep, 0 for none. With `in_place` sweeps work right in the memory
     of tier "mmap" or "swap", of which the system is told what `madvise` says (None: what keeps the
     limit); `msync` is what follows a write to a mapped file. `cuts` are the planes, and
-    `row_cuts` the rows, at which several ranks cut the grid. On tier "remote" no rank lends more
-    than `lend_bytes` (None: most of what its host has free), `placement` says how the grid is
+    `row_cuts` the rows, at which several ranks cut the grid; `exchange` is what goes over cuts of
+    planes: "halos", some of which are computed twice, or "seams". On tier "remote" no rank lends
+    more than `lend_bytes` (None: most of what its host has free), `placement` says how the grid is
     spread over them, and `keep` "disk" keeps what is put in files as well. A run stops,
     resumable, before `stop_after_seconds` are over, and makes about every `commit_seconds`
     durable what it has. With `device` "gpu" the window lies on a GPU, of whose memory no more than
@@ -256,6 +259,7 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
     scheme: Literal["skewed", "plain", "overlapped"] | None = None
     madvise: tuple[str, ...] | None = None
     lend_bytes: int | None = None
+    exchange: Literal["halos", "seams"] | None = None
     device_memory_bytes: int | None = None
     require: tuple[str, ...] = ()
     request_bytes: int = DEFAULT_REQUEST_BYTES
@@ -307,6 +311,7 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
             "endurance_bytes": _read(parse_endurance, table.endurance, 0),
             "out": None if table.out is None else base / table.out,
             "scheme": None if table.scheme == "auto" else table.scheme,
+            "exchange": None if table.exchange == "auto" else table.exchange,
             "madvise": None if table.madvise is None else _listed(table.madvise),
             "lend_bytes": _read(parse_bytes, table.lend, None),
             "device_memory_bytes": _read(parse_bytes, table.device_memory, None),
@@ -389,6 +394,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "tier": get_args(Tier),
     "placement": get_args(Placement),
     "keep": get_args(Keep),
+    "exchange": get_args(Exchange),
     "engine": get_args(Engine),
     "device": get_args(DeviceKind),
     "madvise": get_args(Advice),

@@ -275,12 +275,15 @@ class _Together:
             return None
         if options.cuts or options.row_cuts:
             return None
+        if options.exchange is not None and (options.exchange == "seams") != group.seams:
+            return None
         depths = group.rest(found.steps)
         if depths is None or (options.depth and depths and options.depth != max(depths)):
             return None
         sizing, machine = Sizing(rest), self._machine()
         bounds = group.plane_bounds, group.row_bounds
-        mine = Subgrid(self.comm.rank, *bounds, sizing.halo, sizing.row_halo)
+        beyond = sizing.halo, sizing.row_halo
+        mine = Subgrid(self.comm.rank, *bounds, *beyond, seams=group.seams)
         mine = mine.turned(max(depths, default=0))
         part = PlanPart(mine, Network(), depths=depths)
         try:
@@ -309,6 +312,7 @@ class _Together:
             folders=names,
             depths=chosen.depths,
             done=done,
+            seams=subgrid.seams,
         )
         if found is None and comm.rank == 0:
             write_group(out, group)
@@ -331,7 +335,9 @@ class _Together:
                 sampled = np.asarray(kernel.points.sampled)
                 seen = found.samples(sampled[:, 1], sampled[:, 2])
                 if seen is not None:
-                    folder.write_samples(seen)
+                    mine = subgrid.owned.holds(sampled[:, 1], sampled[:, 2])
+                    made = np.arange(len(seen))[:, None] < found.steps
+                    folder.write_samples(np.where(mine & made, seen, 0.0))
             execution.fill(stores, found.fields(chosen.arrivals) if found is not None else None)
             comm.share(None)
             if found is not None:
@@ -390,7 +396,8 @@ class _Together:
         mine, seen = Box(chosen.owned, chosen.owned_rows), None
         if points is not None and self.problem.receivers:
             held = mine.holds(points.sampled[:, 1], points.sampled[:, 2])
-            seen = np.where(held, execution.observed(), 0.0)
+            counts = held | (chosen.subgrid is not None and chosen.subgrid.seams)
+            seen = np.where(counts, execution.observed(), 0.0)
         told: dict[str, Any] = {
             "rank": RankPart(
                 rank=comm.rank,

@@ -431,21 +431,37 @@ class Execution:
             # What is repeated writes to the seams that a restart within the sweep would read.
             self.manifest = at_start_of_sweep(self.manifest)
             self.folder.write_manifest(self.manifest)
-        first = first_of(
-            found, self.plan, self.problem, kernel, site, stores, seams, self.transfers
-        )
-        if first is None:
-            how = (
-                f"a value became NaN or infinite in sweep {found.sweep}, but not when that was "
-                "repeated: memory or processor of this machine are at fault"
-            )
-        else:
-            how = first.words(self.done, self.manifest.problem["steps"])
+        how = self._where(found, kernel, site, stores, seams)
         if not self._note_end(how):
             return self._nothing_left(how)
         return ExecutionError(
             f"{how}; {self._what_is_durable}, all of them finite, in {self.folder.scratch}; "
             f"outgrid resume {self.out} --set watch=false goes on regardless"
+        )
+
+    def _where(
+        self,
+        found: NotFinite,
+        kernel: Kernel | DeviceKernel,
+        site: Site[Any],
+        stores: dict[StoreKey, Store],
+        seams: dict[SeamKey, Store],
+    ) -> str:
+        """Where a value became NaN or infinite, in words."""
+        if self.plan.borders:  # what other ranks left to this one in that sweep is gone
+            begin, end = (sum(self.plan.depths[: found.sweep + each]) for each in (0, 1))
+            return (
+                f"a value became NaN or infinite in steps {self.done + begin + 1} to "
+                f"{self.done + end}; a run with exchange = 'halos', or on one rank, finds the step"
+            )
+        first = first_of(
+            found, self.plan, self.problem, kernel, site, stores, seams, self.transfers
+        )
+        if first is not None:
+            return first.words(self.done, self.manifest.problem["steps"])
+        return (
+            f"a value became NaN or infinite in sweep {found.sweep}, but not when that was "
+            "repeated: memory or processor of this machine are at fault"
         )
 
     def _part(self, steps: int, share: Fraction, ended: str) -> Part:

@@ -76,6 +76,8 @@ def main(folder: Path) -> None:
     """Run all of them."""
     for number, (problem, options) in enumerate(problems()):
         cuts = row_cuts(problem, launched_ranks(), number)
+        seams = not cuts and number in (0, 1, 3, 5, 9)
+        options["exchange"] = "seams" if seams else "halos"
         where = folder / str(number)
         og.run(problem, memory="1GiB", threads=1, out=where, **options, row_cuts=cuts)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import runpy
 import shutil
 import subprocess
@@ -82,6 +83,9 @@ def test_ranks_leave_the_bytes_of_one(ranks, alone, tmp_path):
             measured = rank.measured
             for name in ("read_bytes", "written_bytes", "sent_bytes", "received_bytes"):
                 assert getattr(measured, name) == rank.plan[name], (number, name)
+            seams = rank.plan["subgrid"]["seams"]
+            assert seams == (ranks > 1 and rank.low_row == 0 and number in (0, 1, 3, 5, 9))
+            assert not (seams and rank.plan["redundancy"])
         total = sum(rank.measured.updates for rank in found.record.ranks)
         assert ranks == 1 or total == problems()[number][0].updates
     if ranks > 1:  # rows are cut in every way that goes
@@ -133,7 +137,7 @@ def launch_resume(ranks, out, *more):
 
 def wait_for_state(out, ranks, least):
     """Wait until all manifests speak of so many steps; their steps."""
-    for _ in range(3000):
+    for _ in range(12000):
         try:
             texts = [(out / f"rank.{rank}" / "manifest.json").read_text() for rank in range(ranks)]
             steps = [json.loads(text)["steps_done"] for text in texts]
@@ -157,7 +161,16 @@ def ranks_of(launcher):
 
 
 KILLS = int(os.environ.get("OUTGRID_KILLS", "4"))
-WAYS = ((2, ()), (4, (20,)), (3, ()), (2, (13,)), (4, (9, 20, 31)), (4, (20,)))  # ranks, row cuts
+WAYS = (  # ranks, row cuts, and what goes over the cuts
+    (2, (), "seams"),
+    (4, (20,), "halos"),
+    (3, (), "seams"),
+    (3, (), "seams"),
+    (3, (), "halos"),
+    (2, (13,), "halos"),
+    (4, (9, 20, 31), "halos"),
+    (4, (20,), "auto"),
+)
 
 
 def test_a_run_goes_on_however_often_one_of_its_ranks_is_killed(job, tmp_path):
@@ -165,8 +178,9 @@ def test_a_run_goes_on_however_often_one_of_its_ranks_is_killed(job, tmp_path):
     out = tmp_path / "out"
     draw = random.Random(KILLS)
     for kill in range(KILLS):
-        ranks, cuts = WAYS[kill % len(WAYS)]
-        more = ("--set", f"row_cuts={list(cuts)}") if cuts else ()
+        ranks, cuts, exchange = WAYS[kill % len(WAYS)]
+        more = ("--set", f"exchange={exchange}")
+        more += ("--set", f"row_cuts={list(cuts)}") if cuts else ()
         if kill == 0:
             process = run_ranks(ranks, path, out, *more)
             wait_for_state(out, ranks, 0)
@@ -223,3 +237,30 @@ def test_ranks_write_over_no_snapshot(job, tmp_path):
     _, error = finish(run_ranks(2, job[0], tmp_path), code=2)
     assert "snapshot.0.npy exists and is not overwritten; choose another folder" in error
     assert (tmp_path / "snapshot.0.npy").read_bytes() == b"kept"
+
+
+def test_a_value_that_is_not_finite_ends_ranks_with_the_steps_or_the_step(tmp_path):
+    path, out = tmp_path / "job.toml", tmp_path / "out"
+    path.write_text(
+        """
+[problem]
+stencil = "heat7"
+shape = [60, 12, 16]
+steps = 400
+parameters = {k = 9.0}
+initial = {u = "exp(-((z - 33)**2 + (y - 6)**2 + (x - 8)**2) / 9)"}
+[run]
+memory = "256MiB"
+depth = 4
+threads = 1
+exchange = "seams"
+"""
+    )
+    _, error = finish(run_ranks(2, path, out), code=4)
+    begin, end = map(
+        int, re.search(r"NaN or infinite in steps (\d+) to (\d+); a run", error).groups()
+    )
+    assert end == begin + 3
+    _, error = finish(launch_resume(2, out, "--set", "exchange=halos"), code=4)
+    step = int(re.search(r"u became (?:NaN|infinite) in step (\d+) of 400, first", error)[1])
+    assert begin <= step <= end

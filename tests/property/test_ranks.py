@@ -2,17 +2,22 @@
 
 import random
 import threading
+from dataclasses import replace
 from functools import cache
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import UnsatisfiedAssumption
 
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.comm.threads import Aborted, Threads
-from outgrid.errors import InfeasiblePlan
+from outgrid.config import RunOptions
+from outgrid.errors import ExecutionError, InfeasiblePlan
+from outgrid.execute import counting
 from outgrid.execute.counting import check_ranks, count
 from outgrid.execute.fill import fill
 from outgrid.execute.kernel import Kernel
@@ -21,11 +26,12 @@ from outgrid.execute.state import level_name
 from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
 from outgrid.machine import Machine, Network
-from outgrid.plan.instruction import Point
+from outgrid.plan.program import Advance, Commit, Get, Point, Put, Receive, Send, program
 from outgrid.plan.ranks import Ranks, plan_rank
 from outgrid.stencil.boundary import boundary_of
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import stencil
+from outgrid.stencil.problem import Problem
 from outgrid.storage import MemoryStore
 from outgrid.testing.stores import Shuffled
 from outgrid.testing.strategies import problems, run_options, stencils
@@ -56,6 +62,13 @@ KNOWN = problems(
     around=st.sampled_from(AROUND).map(lambda each: boundary_of(each, None)),
 )
 ANY = problems(with_arrays=False, rules=stencils(largest_radius=2))
+LONG = problems(with_arrays=False, rules=stencils(largest_radius=2), most_planes=90)
+LONG_KNOWN = problems(
+    st.sampled_from([resolve("heat5").trace(2), staggered.trace(3), resolve("wave:4").trace(2)]),
+    around=st.sampled_from(AROUND).map(lambda each: boundary_of(each, None)),
+    most_planes=90,
+    most_cells=8,
+)
 
 
 @cache
@@ -87,21 +100,47 @@ def cut_problems(draw, drawn=ANY):
     assume(along <= problem.shape[0])
     cuts = draw(cuts_of(problem.shape[0], along)) if draw(st.booleans()) else ()
     row_cuts = draw(cuts_of(rows, across)) if across > 1 or cuts else ()
-    named = {"cuts": cuts, "row_cuts": row_cuts}
+    exchange = draw(st.sampled_from(["auto", "halos"]))
+    named = {"cuts": cuts, "row_cuts": row_cuts, "exchange": exchange}
     options = draw(run_options(problem, tier="direct", strip_rows=None, **named))
     assume(options.scheme != "overlapped")
-    count = along * across
+    return problem, options, plans_of(problem, options, along * across)
+
+
+@st.composite
+def seam_problems(draw, drawn=LONG):
+    """The same where nothing is to be computed twice; cuts are uneven where that goes."""
+    problem = draw(drawn)
+    assume(not problem.edges.periodic(0))
+    count = draw(st.integers(2, 6))
+    assume(count < problem.shape[0])
+    options = draw(run_options(problem, tier="direct", strip_rows=None, exchange="seams"))
+    assume(options.scheme != "overlapped")
+    depth = draw(st.none() | st.integers(1, 6))
+    if draw(st.booleans()):
+        cuts = draw(cuts_of(problem.shape[0], count))
+        cut = msgspec.structs.replace(options, depth=depth, cuts=cuts)
+        try:
+            return problem, cut, plans_of(problem, cut, count)
+        except UnsatisfiedAssumption:
+            depth = draw(st.none() | st.just(1))
+    options = msgspec.structs.replace(options, depth=depth)
+    return problem, options, plans_of(problem, options, count)
+
+
+def plans_of(problem, options, count):
+    """The plans of all ranks."""
     try:
-        plans = [
+        return [
             plan_rank(problem, options, MACHINE, FIXED_BYTES, Ranks(rank, count, NETWORK))
             for rank in range(count)
         ]
     except InfeasiblePlan:
         assume(False)
-    return problem, options, plans
+        raise
 
 
-@given(cut_problems(), SEEDS)
+@given(st.one_of(cut_problems(), seam_problems()), SEEDS)
 def test_ranks_in_any_order_keep_every_rule(drawn, seed):
     problem, _, plans = drawn
     totals = check_ranks(plans, problem.stencil, random.Random(seed))
@@ -112,6 +151,8 @@ def test_ranks_in_any_order_keep_every_rule(drawn, seed):
     assert sum(plan.updates for plan in plans) == problem.updates
     assert len({plan.depths for plan in plans}) == 1
     rows = problem.shape[1] if problem.ndim == 3 else 1
+    if plans[0].subgrid.seams:
+        assert sum(total.row_updates for total in totals) == problem.shape[0] * rows * problem.steps
     owned = np.zeros((problem.shape[0], rows), int)
     for plan in plans:
         owned[place(plan.subgrid.owned)] += 1
@@ -167,6 +208,10 @@ def one_rank(problem, options, kernel, comm, seed):
             for parity in (0, 1)
         }
         fill(problem, plan.arrivals, lambda a: stores[a.field, a.level, 0], transfers, held=held)
+        seams = {
+            key: MemoryStore.create(key[0], shape, problem.dtype_of(key[0]), transfers)
+            for key, shape in plan.seams.items()
+        }
         window, states = Window(plan), []
         tally = stream(
             plan,
@@ -176,6 +221,7 @@ def one_rank(problem, options, kernel, comm, seed):
             transfers,
             states.append,
             comm=comm,
+            seams=seams,
         )
         window.release()
     assert states == [Point(state) for state in range(1, plan.sweeps + 1)]
@@ -191,7 +237,7 @@ def one_rank(problem, options, kernel, comm, seed):
 
 
 @settings(max_examples=settings.default.max_examples // 4)
-@given(cut_problems(KNOWN), SEEDS)
+@given(st.one_of(cut_problems(KNOWN), seam_problems(LONG_KNOWN)), SEEDS)
 def test_threads_as_ranks_give_the_bytes_of_one(drawn, seed):
     problem, options, plans = drawn
     found = in_threads(problem, options, len(plans), seed)
@@ -200,3 +246,70 @@ def test_threads_as_ranks_give_the_bytes_of_one(drawn, seed):
     for name, values in alone.items():
         bits = f"u{values.itemsize}"
         assert (found[name].view(bits) == values.view(bits)).all(), name
+
+
+def seamed(name, depth):
+    """A problem, and the plans of four ranks that leave seams."""
+    rule = resolve(name).trace(2)
+    initial = {field.name: 0.0 for field in rule.fields}
+    parameters = dict.fromkeys(rule.parameters, 0.1)
+    problem = Problem(rule, (72, 5), "float64", 4 * depth, parameters, initial=initial)
+    given = {"depth": depth, "slab_planes": 2, "exchange": "seams"}
+    return problem, plans_of(problem, RunOptions.of(memory="1GiB", tier="direct", **given), 4)
+
+
+def is_caught(problem, plans):
+    """How often the check stops, of some orders."""
+    caught = 0
+    for seed in range(6):
+        try:
+            check_ranks(plans, problem.stencil, random.Random(seed))
+        except ExecutionError:
+            caught += 1
+    return caught
+
+
+@pytest.mark.parametrize(
+    ("kind", "mark", "case"),
+    [
+        (Get, "received", ("heat5", 2)),
+        (Receive, "got", ("heat5", 2)),
+        (Receive, "committed", ("heat5", 2)),
+        (Commit, "received", ("heat5", 2)),
+        (Send, "advanced", ("heat5", 2)),
+        (Advance, "sent", ("heat5", 3)),
+        (Put, "committed", ("wave:2", 2)),
+        (None, "", ("heat5", 2)),
+        (None, "", ("heat5", 3)),
+        (None, "", ("wave:2", 2)),
+    ],
+)
+def test_a_gate_between_ranks_that_is_removed_is_noticed(kind, mark, case, monkeypatch):
+    problem, plans = seamed(*case)
+
+    def without(plan):
+        for each in program(plan):
+            removed = kind is not None and isinstance(each, kind)
+            yield replace(each, gate=replace(each.gate, **{mark: 0})) if removed else each
+
+    monkeypatch.setattr(counting, "program", without)
+    assert bool(is_caught(problem, plans)) == (kind is not None)
+
+
+@pytest.mark.parametrize("end", ["low", "high"])
+def test_a_seam_that_lacks_a_plane_is_noticed(end):
+    problem, plans = seamed("heat5", 2)
+    short = {"low": 1} if end == "low" else {"high": -1}
+
+    def without(border):
+        stairs = (
+            replace(stair, **{key: getattr(stair, key) + by for key, by in short.items()})
+            for stair in border.seams
+        )
+        return replace(border, seams=tuple(stairs))
+
+    spoilt = [
+        replace(each, borders=tuple(without(border) for border in each.borders)) for each in plans
+    ]
+    # The other end of the same planes is the near one of those that stream the other way.
+    assert is_caught(problem, spoilt)

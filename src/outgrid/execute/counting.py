@@ -112,16 +112,32 @@ def check_ranks(
 
 
 class _Post:
-    """What is on its way between ranks, and how far each of them says it has come."""
+    """What is on its way between ranks, and how far each of them says it has come.
+
+    ``done`` are the updates made, where no two ranks make the same.
+    """
 
     def __init__(self, ranks: int) -> None:
-        self.messages: dict[tuple[int, int, str, int], deque[tuple[int, range, int]]] = {}
+        self.messages: dict[tuple[int, int, str, int, bool], deque[_Message]] = {}
+        self.done: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
         self.states = [0] * ranks  # durable as a whole, by rank
         self.commits = [0] * ranks
 
-    def queue(self, source: int, target: int, move: Move) -> deque[tuple[int, range, int]]:
-        """(plane, rows, state) of one level from one rank to another, in order."""
-        return self.messages.setdefault((source, target, move.field, move.level), deque())
+    def queue(self, source: int, target: int, move: Move) -> deque[_Message]:
+        """Planes of one level, or of one ring, from one rank to another, in order."""
+        number = move.ring if move.seam else move.level
+        key = source, target, move.field, number, move.seam
+        return self.messages.setdefault(key, deque())
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """Rows of a plane of the grid, and what they hold."""
+
+    plane: int
+    rows: range
+    state: int
+    tags: Tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +181,8 @@ class _Check:
             for parity in (0, 1):
                 state = 0 if parity == 0 else -1
                 held = np.full((plan.planes, self.rows), VOID, np.int64)
-                stored, rows = plan.stored, plan.stored_rows
+                of = plan.held(plan.depth) if arrival.constant else plan.evolving(plan.depth)
+                stored, rows = of.planes, of.rows
                 held[stored.start : stored.stop, rows.start : rows.stop] = state
                 self.files[arrival.field, arrival.level, parity] = held
         self.seams: dict[tuple[str, int, int, int], Tags] = {
@@ -179,7 +196,8 @@ class _Check:
             kind: deque() for kind in (Get, Advance, Put, Commit, Send, Receive, Mark)
         }
         self.flying: list[tuple[Move, list[Tags]]] = []
-        self.done: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
+        seams = plan.subgrid is not None and plan.subgrid.seams
+        self.done: dict[tuple[int, int, int], NDArray[np.bool_]] = post.done if seams else {}
         self.said: deque[Commit] = deque()  # which other ranks have not all said yet
         self._pull()
 
@@ -350,9 +368,14 @@ class _Check:
                 self._check_source(instruction)
                 self.flying.append((instruction, [h.copy() for h in self._held(instruction)]))
                 queue = self.post.queue(self.rank, instruction.peer, instruction)
+                where = instruction.rows, instruction.state
                 queue.extend(
-                    (plane, instruction.rows, instruction.state)
-                    for plane in place_planes(self.plan, instruction)
+                    _Message(self._of_grid(plane), *where, held.copy())
+                    for plane, held in zip(
+                        range(instruction.first, instruction.last),
+                        self._held(instruction),
+                        strict=True,
+                    )
                 )
             case Receive():
                 self._check_overwritten(instruction)
@@ -374,6 +397,10 @@ class _Check:
         if rows.start < origin or rows.stop > origin + len(slot):
             raise ExecutionError(f"rows {rows} of plane {plane} are outside the window in {trip}")
         return slot[rows.start - origin : rows.stop - origin]
+
+    def _of_grid(self, plane: int) -> int:
+        """A plane of the stream as the grid counts it."""
+        return self.plan.planes - 1 - plane if self.plan.downward else plane
 
     def _place(self, move: Move) -> list[Tags]:
         """The rows of a move in their file or seam, plane by plane."""
@@ -471,13 +498,14 @@ class _Check:
 
     def _end_receive(self, move: Receive, moved: int) -> None:
         queue = self.post.queue(move.peer, self.rank, move)
-        wanted = list(zip(place_planes(self.plan, move), self._place(move), strict=True))
-        for plane, place in reversed(wanted) if opposes(self.plan, move.peer) else wanted:
-            if (came := queue.popleft()) != (plane, move.rows, move.state):
-                raise ExecutionError(f"{move} finds (plane, rows, state) {came}")
+        wanted = list(zip(range(move.first, move.last), self._place(move), strict=True))
+        for at, place in reversed(wanted) if opposes(self.plan, move.peer) else wanted:
+            came, plane = queue.popleft(), self._of_grid(at)
+            if (came.plane, came.rows, came.state) != (plane, move.rows, move.state):
+                raise ExecutionError(f"{move} finds {came}")
             if (place != VOID).any():
                 raise ExecutionError(f"plane {plane} was written during {move}")
-            place[:] = move.state
+            place[:] = came.tags if move.seam else move.state
         self.total.received_bytes += moved
         self.total.written_bytes += moved
         self.marks.received.complete(move.index)
@@ -509,7 +537,7 @@ class _Check:
         if begun == point.state:
             # A restart needs halos, too.
             last = Box(plan.owned, plan.owned_rows)
-            needed = plan.held(plan.depths[begun]) if begun < plan.sweeps else last
+            needed = plan.evolving(plan.depths[begun]) if begun < plan.sweeps else last
             planes, rows = needed.planes, needed.rows
             there[planes.start : planes.stop, rows.start : rows.stop] = True
             return there
@@ -540,7 +568,7 @@ class _Check:
         if done is None:
             done = np.zeros((self.plan.planes, self.rows), bool)
             self.done[trip.sweep, step, stage] = done
-        at = plane % self.plan.planes
+        at = self._of_grid(plane % self.plan.planes)
         there = np.arange(rows.start, rows.stop) % self.rows
         if self.plan.blocks is None and done[at, there].any():
             raise ExecutionError(f"plane {at} of sweep {trip.sweep} is updated twice to {step}")
@@ -597,7 +625,7 @@ class _Check:
             version = version + sum(self.plan.depths[:sweep]) if evolving else version
             sweep = 0
         tall = sum(self.plan.depths) + 3
-        plane %= self.plan.planes
+        plane = self._of_grid(plane % self.plan.planes)
         first = (sweep * self.plan.planes + plane) * self.rows * tall + version + 1
         return first + tall * (np.arange(rows.start, rows.stop, dtype=np.int64) % self.rows)
 

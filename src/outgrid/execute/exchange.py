@@ -11,20 +11,19 @@ from numpy.typing import NDArray
 from outgrid.comm.base import Comm, Rows
 from outgrid.execute.gates import Watermarks
 from outgrid.native import Buffer
+from outgrid.plan.border import Channel, channels
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import RECEIVE_BUFFERS
 from outgrid.plan.program import Move, Receive, Send, opposes
 from outgrid.storage import Planes
 
-ChannelKey = tuple[int, str, int]  # peer, field, level
-
 
 class Exchange:
-    """The sends and receives of a program. One message is one plane of one level.
+    """The sends and receives of a program. One message is one plane of one level, or of one ring.
 
     ``addresses`` says where the rows of a move lie in the window. Planes of a level from one
-    neighbour come through buffers of their own, so that a neighbour who is early never waits for
-    one who is late.
+    neighbour come through buffers of their own, and so do those of a ring, so that a neighbour who
+    is early never waits for one who is late.
     """
 
     def __init__(
@@ -32,24 +31,19 @@ class Exchange:
     ) -> None:
         self._plan, self._addresses, self._comm = plan, addresses, comm
         self._sends: deque[Send] = deque()
-        self._receives: dict[ChannelKey, deque[Receive]] = {}
-        self._numbers = {
-            (each.field, each.level): number for number, each in enumerate(plan.departures)
-        }
+        self._receives: dict[Channel, deque[Receive]] = {}
+        named = [(each.field, each.level, False) for each in plan.departures]
+        named += [(ring.field, ring.index, True) for ring in plan.rings]
+        self._numbers = {each: number for number, each in enumerate(named)}
         self._moves: dict[int, Send | Receive] = {}  # by ticket of a message
         self._left: dict[Send | Receive, int] = {}  # messages under way
         self._agreeing: int | None = None
-        self._free: dict[ChannelKey, deque[Buffer]] = {}
+        self._free: dict[Channel, deque[Buffer]] = {}
         self._filled: dict[Receive, Buffer] = {}
         self.sent_bytes = self.received_bytes = 0
-        others = plan.subgrid.exchanged(plan.depth) if plan.subgrid is not None else ()
-        for other in others:
-            rows = plan.slab_planes * len(other.received.rows)
-            for each in plan.departures if rows else ():
-                nbytes = rows * plan.layout.of(each.field).row_bytes
-                self._free[other.peer, each.field, each.level] = deque(
-                    Buffer(nbytes) for _ in range(RECEIVE_BUFFERS)
-                )
+        for key, rows in _incoming(plan).items():
+            nbytes = plan.slab_planes * rows * plan.layout.of(key[1]).row_bytes
+            self._free[key] = deque(Buffer(nbytes) for _ in range(RECEIVE_BUFFERS))
 
     def queue(self, move: Send | Receive) -> None:
         """Carry out ``move`` as soon as its gate is open."""
@@ -131,7 +125,7 @@ class Exchange:
 
     def _post(self, move: Send | Receive, addresses: np.ndarray, stride: int) -> None:
         act = self._comm.send if isinstance(move, Send) else self._comm.receive
-        channel = self._numbers[move.field, move.level]
+        channel = self._numbers[_channel(move)[1:]]
         row_bytes = self._plan.layout.of(move.field).row_bytes
         self._left[move] = len(addresses)
         for address in addresses.tolist():
@@ -139,5 +133,21 @@ class Exchange:
             self._moves[act(move.peer, channel, rows)] = move
 
 
-def _channel(receive: Receive) -> ChannelKey:
-    return receive.peer, receive.field, receive.level
+def _channel(move: Send | Receive) -> Channel:
+    return move.peer, move.field, move.ring if move.seam else move.level, move.seam
+
+
+def _incoming(plan: Plan) -> dict[Channel, int]:
+    """What comes from other ranks, and how many rows of each plane."""
+    levels = [(each.field, each.level) for each in plan.departures]
+    if plan.subgrid is None:
+        return {}
+    if plan.subgrid.seams:
+        found = channels(plan.borders, levels, seams=not plan.upright)
+        return dict.fromkeys(found, len(plan.owned_rows))
+    return {
+        (each.peer, *level, False): len(each.received.rows)
+        for each in plan.subgrid.exchanged(plan.depth)
+        for level in levels
+        if each.received.count
+    }

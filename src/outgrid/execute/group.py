@@ -45,7 +45,8 @@ NOTHING = Box(range(0), range(0))
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The ranks of a run, numbered along the rows first, and where planes and rows are cut.
 
-    ``depths`` are the steps of the sweeps after ``done`` steps.
+    ``depths`` are the steps of the sweeps after ``done`` steps. With ``seams`` nobody holds a halo
+    of planes, and what ranks have seen of a step is to be added up.
     """
 
     version: str
@@ -55,6 +56,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     folders: tuple[str, ...]
     depths: tuple[int, ...]
     done: int = 0
+    seams: bool = False
 
     @property
     def parts(self) -> list[Box]:
@@ -141,12 +143,13 @@ class Durable:
     def samples(
         self, planes: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> NDArray[np.float64] | None:
-        """What receivers in ``rows`` of ``planes`` saw, each as its owner did."""
+        """What receivers in ``rows`` of ``planes`` saw, each as the rank did that counts."""
         found: NDArray[np.float64] | None = None
+        seams = self.group is not None and self.group.seams
         for share in self.shares:
             seen = share.folder.read_samples()
             if seen is not None:
-                mine = np.where(share.owned.holds(planes, rows), seen, 0.0)
+                mine = seen if seams else np.where(share.owned.holds(planes, rows), seen, 0.0)
                 found = mine if found is None else found + mine
         return found
 

@@ -281,9 +281,12 @@ class Kernel:
 
 
 def _own(plan: Plan, trip: Trip) -> dict[str, int]:
-    """The planes and rows whose cells count in ``trip``: halos do where they are no halos."""
+    """The planes and rows whose cells count in ``trip``: halos do where they are no halos.
+
+    Where ranks leave seams nothing is computed twice, and all cells count.
+    """
     planes, rows = range(plan.extent(trip)), range(plan.row_extent(trip))
-    if plan.subgrid is not None:
+    if plan.subgrid is not None and not plan.subgrid.seams:
         planes, rows = plan.owned, plan.owned_rows
     elif plan.blocks is not None:
         planes = trip.planes.at(trip.depth, plan.planes)

@@ -375,7 +375,7 @@ class _Run(Generic[W]):
             memory = replace(memory, addresses=memory.addresses[::-1])
         planes, rows = (
             range(cells.start - origin, cells.stop - origin)
-            for cells, origin in zip(where, self.origin, strict=True)
+            for cells, origin in zip(where, (0, 0) if move.seam else self.origin, strict=True)
         )
         self.flying[act(planes, rows, memory)] = (move, store)
 

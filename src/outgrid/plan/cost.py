@@ -111,6 +111,7 @@ def predict(
     fill_share: float,
     exchange_seconds: float = 0.0,
     copy_seconds: float = 0.0,
+    wait_seconds: float = 0.0,
 ) -> Prediction:
     """Time of ``sweeps`` sweeps that make so many cell updates.
 
@@ -118,7 +119,8 @@ def predict(
     last one goes. The other transfers run beside the computing; at the end of each slab the device
     has less than its fill of requests, by one of them. ``fill_share`` is the share of a sweep in
     which the window fills and computing is not at its rate. Messages between ranks take
-    ``exchange_seconds`` beside all that, copies to and from a device ``copy_seconds``.
+    ``exchange_seconds`` beside all that, copies to and from a device ``copy_seconds``. For other
+    ranks it waits ``wait_seconds``, with nothing beside.
     """
     compute = updates / rate + sweeps / moved.slab_share * SLAB_SECONDS
     ends = moved.trips / moved.slab_share * moved.request_bytes / machine.mixed_bandwidth
@@ -138,6 +140,7 @@ def predict(
         seconds=alone
         + max(compute, beside, exchange_seconds, copy_seconds)
         + lead
+        + wait_seconds
         + machine.flush_seconds,
         compute_seconds=compute,
         transfer_seconds=transfer,
@@ -145,4 +148,5 @@ def predict(
         bound_by=max(bounds, key=lambda name: bounds[name]),
         exchange_seconds=exchange_seconds,
         copy_seconds=copy_seconds,
+        wait_seconds=wait_seconds,
     )

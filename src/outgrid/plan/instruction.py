@@ -27,7 +27,8 @@ class Move:
 
     Planes are those of the trip, ``place_planes`` and ``place_rows`` where they lie in the place.
     The place is the file of ``state``, or the seam at a ``border``: that below strip 1, 2... of a
-    sweep, or 0 where planes or strips come round again.
+    sweep, or 0 where planes or strips come round again. At cuts between ranks it is 0 below the
+    planes of a rank and 1 above them.
     """
 
     index: int
@@ -76,7 +77,7 @@ class Send(Move):
 
 @dataclass(frozen=True, slots=True)
 class Receive(Move):
-    """Take planes of ``state`` from the rank ``peer`` and write them to the halo of its file."""
+    """Take planes of ``state``, or of a seam, from the rank ``peer`` and write them in place."""
 
     peer: int
 
@@ -135,8 +136,14 @@ Instruction = Get | Advance | Put | Commit | Send | Receive | Mark
 def place_planes(plan: Plan, move: Move) -> range:
     """Planes of ``move`` in its place, in their order: those beyond the last are the first again.
 
-    They fall where the stream goes downwards.
+    They fall where the stream goes downwards. Those of a seam that comes over a border are counted
+    from its first one.
     """
+    if plan.borders and move.border is not None:
+        sides = (each for each in plan.cuts(move.trip.depth) if each.above == bool(move.border))
+        stairs = (stair for each in sides for stair in each.seams)
+        low = next(s.low for s in stairs if (s.field, s.index) == (move.field, move.ring))
+        return range(move.first - low, move.last - low)
     if plan.downward:
         return plan.streamed(range(move.first, move.last))[::-1]
     beyond = plan.planes if move.first >= plan.planes else 0
@@ -156,6 +163,8 @@ def place_rows(plan: Plan, move: Move) -> range:
     one that a trip leaves to its own end. Rows of the grid beyond the last one are the first ones
     again, as are those of the seam that comes round.
     """
+    if plan.borders:
+        return move.rows
     if plan.wraps and move.border == 0:
         return range(len(move.rows))
     turn = plan.turn(move.trip.depth)
@@ -173,9 +182,11 @@ def seam_place(plan: Plan, move: Move) -> tuple[str, int, int, int]:
 
     The seams below and above a strip lie in two places that take turns where a restart may need
     the one while the other is written. What comes round a circle has a place of its own, and so has
-    what comes round along the stream.
+    what comes round along the stream, and each border between ranks.
     """
     border = move.border or 0
+    if plan.borders:
+        return move.field, move.ring, move.trip.depth, border
     if plan.wraps:
         return move.field, move.ring, move.trip.depth, min(border, 1)
     place = plan.seam_places if plan.turns and border == 0 else border % plan.seam_places

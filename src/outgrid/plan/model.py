@@ -14,11 +14,17 @@ import numpy as np
 
 from outgrid.config import PASSING_TIERS
 from outgrid.plan.blocks import Blocks
+from outgrid.plan.border import Border, span
 from outgrid.plan.explain import explain
+from outgrid.plan.skew import Skew
 from outgrid.plan.strips import Strips
 from outgrid.plan.subgrid import Box, Subgrid
 from outgrid.plan.trip import Point, Span, Trip, Trips, mirrored
 from outgrid.plan.wrap import Wrap
+
+# A disk that is busy for minutes, beside cores that are, moves less than in a probe of seconds:
+# plans are chosen as if transfers took so much longer.
+SUSTAINED = 1.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +172,17 @@ class Prediction:
     bound_by: str
     exchange_seconds: float = 0.0
     copy_seconds: float = 0.0
+    wait_seconds: float = 0.0
+
+    @property
+    def sustained_seconds(self) -> float:
+        """What plans are chosen by: with a disk that moves less when it is busy for minutes.
+
+        Ranks that wait do so for what goes through the disk, too.
+        """
+        moving = self.transfer_seconds + self.wait_seconds
+        waiting = (SUSTAINED - 1) * self.wait_seconds
+        return max(self.seconds + waiting, SUSTAINED * moving)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +213,8 @@ class Plan:
     The plan of one rank of several is about its ``subgrid``: planes and rows keep their numbers in
     the whole grid, the rank's files hold those that it owns and a halo. A ``downward`` stream comes
     to the last plane first and counts planes from there: so do trips, and all that is said of the
-    front.
+    front. Where its subgrid has ``seams``, ``borders`` are its cuts, one for each of them and each
+    depth.
     """
 
     problem_digest: str
@@ -249,6 +267,7 @@ class Plan:
     received_bytes: int = 0
     exchange_bytes: int = 0
     device: DeviceLevel | None = None
+    borders: tuple[Border, ...] = ()
 
     @property
     def depth(self) -> int:
@@ -399,8 +418,33 @@ class Plan:
 
     def held(self, depth: int) -> Box:
         """What a sweep of ``depth`` steps begins with."""
-        whole = Box(range(self.planes), range(self.layout.rows))
-        return whole if self.subgrid is None else self.subgrid.held(depth)
+        if self.subgrid is None:
+            return Box(range(self.planes), range(self.layout.rows))
+        if not self.subgrid.seams:
+            return self.subgrid.held(depth)
+        constant = any(arrival.constant for arrival in self.arrivals)
+        planes = self.streamed(self._reached(depth)) if constant else self.owned
+        return Box(planes, self.owned_rows)
+
+    def evolving(self, depth: int) -> Box:
+        """What a sweep of ``depth`` steps reads of the levels that evolve, from their files."""
+        seams = self.subgrid is not None and self.subgrid.seams
+        return Box(self.owned, self.owned_rows) if seams else self.held(depth)
+
+    def _reached(self, depth: int) -> range:
+        """The planes of the stream that a sweep touches of a rank that has seams."""
+        owned = self.streamed(self.owned)
+        ends = [owned, *(range(*each.touched) for each in self.cuts(depth))]
+        return range(min(each.start for each in ends), max(each.stop for each in ends))
+
+    def cuts(self, depth: int) -> tuple[Border, ...]:
+        """The cuts at which a sweep of ``depth`` steps leaves or takes seams."""
+        return tuple(each for each in self.borders if each.depth == depth)
+
+    @property
+    def upright(self) -> bool:
+        """Whether seams are left at cuts, and not taken there."""
+        return self.subgrid is None or self.subgrid.upright
 
     @property
     def stored(self) -> range:
@@ -420,9 +464,17 @@ class Plan:
 
     def entering(self, trip: Trip) -> range:
         """The planes that a trip reads."""
-        if self.subgrid is not None:
-            return self.streamed(self.subgrid.held(trip.depth).planes)
-        return range(max(0, trip.planes.low), self.planes)
+        if self.subgrid is None:
+            return range(max(0, trip.planes.low), self.planes)
+        if self.subgrid.seams:
+            return self._reached(trip.depth)
+        return self.streamed(self.subgrid.held(trip.depth).planes)
+
+    def arriving_planes(self, arrival: Arrival, trip: Trip) -> range:
+        """Planes of a level that come from its file in ``trip``, before any of them come again."""
+        if self.subgrid is None or arrival.constant:
+            return self.entering(trip)
+        return self.streamed(self.evolving(trip.depth).planes)
 
     def touched(self, trip: Trip) -> range:
         """The planes that a trip may touch, those that come round again included."""
@@ -441,7 +493,11 @@ class Plan:
         begin = self.put_from(trip)
         if not self.wraps:
             owned = self.streamed(self.owned)
-            return range(max(begin, owned.start), owned.stop)
+            low, high = max(begin, owned.start), owned.stop
+            for each in self.cuts(trip.depth) if self.upright else ():
+                first, last = each.returned[self.departures.index(departure)]
+                low, high = (low, min(high, first)) if each.above else (max(low, last), high)
+            return range(low, high)
         first = departure.first(trip.depth, self.face)
         return range(max(begin, first), first + self.planes)
 
@@ -561,9 +617,14 @@ class Plan:
         """Shapes of the places of all seams; none for whole planes.
 
         By field, ring, depth of the sweep and number of the place. Record z of a place has a row
-        for each row of plane z that a strip leaves to the next.
+        for each row of plane z that a strip leaves to the next, or that comes over a border: place
+        0 is for the one below, 1 for the one above.
         """
         found: dict[tuple[str, int, int, int], tuple[int, ...]] = {}
+        for each in self.borders if not self.upright else ():
+            for stair in each.seams:
+                shape = (stair.high - stair.low, len(self.owned_rows), self.shape[-1])
+                found[stair.field, stair.index, each.depth, int(each.above)] = shape
         for wrap in () if self.resident else self.wraps:
             cut = self.strips.count(wrap.depth) > 1
             for stair in wrap.seams:
@@ -604,6 +665,9 @@ class Plan:
         if self.subgrid is not None:
             planes, rows = self.subgrid.planes, self.subgrid.rows
             planes = planes.mirrored() if self.downward else planes
+            if self.subgrid.seams:
+                faces = Skew(self.skew, self.shifts), Skew(self.face, self.face_shifts)
+                return span(planes, self.upright, *faces), rows.span(depth)
             return planes.span(depth), rows.span(depth)
         if self.blocks is not None:
             return self.blocks.spans(depth, part)
@@ -630,6 +694,8 @@ class Plan:
     @property
     def redundancy(self) -> float:
         """Updates that are made more than once, as a share of those that are needed."""
+        if self.subgrid is not None and self.subgrid.seams:
+            return 0.0  # what an inverted rank makes beyond its planes nobody else does
         needed = len(self.owned) * len(self.owned_rows) * sum(self.depths)
         return max(0.0, self.row_updates / needed - 1) if needed else 0.0
 

@@ -59,9 +59,6 @@ SCHEMES = ("skewed", "plain", "overlapped")
 SLAB_BYTES = (1 << 20, 1 << 29)
 RESIDENT_SLAB_PLANES = 64
 WORTH_CUTTING = 1.05
-# A disk that is busy for minutes, beside cores that are, moves less than in a probe of seconds:
-# plans are chosen as if transfers took so much longer.
-SUSTAINED = 1.7
 CUT_SLAB_PLANES = 64  # of strips: beyond, memory is better spent on their height
 RESIDENT_SLABS = 8
 WORTH_STREAMING = 1.1  # times faster than the same grid in memory
@@ -102,8 +99,11 @@ class _Candidate:
         """
         if self.resident:
             return self.prediction.seconds
-        seconds = max(self.prediction.seconds, SUSTAINED * self.prediction.transfer_seconds)
-        return seconds * WORTH_STREAMING * (WORTH_CUTTING if self.parts > 1 else 1.0)
+        return (
+            self.prediction.sustained_seconds
+            * WORTH_STREAMING
+            * (WORTH_CUTTING if self.parts > 1 else 1.0)
+        )
 
     @property
     def needed_bytes(self) -> int:
@@ -330,6 +330,8 @@ class _Choice:
             return False
         if not (candidate.resident or self._goes_round(candidate)):
             return False
+        if self.sizing.least_owned(candidate.depths) > len(self.sizing.owned.planes):
+            return False
         disk = self.part.disk_bytes if self.part is not None else None
         if disk is None:
             return True
@@ -548,6 +550,7 @@ class _Choice:
             lead,
             self._exchange(depths),
             copying,
+            self._waiting(depths, slab, updated / rate),
         )
         window_bytes = self._window_bytes(rings, layout)
         held_bytes = window_bytes
@@ -565,7 +568,7 @@ class _Choice:
             window_bytes,
             held_bytes,
             self._transfer_bytes(layout),
-            self._exchange_bytes(slab, deepest),
+            self._exchange_bytes(slab, depths),
             moved,
             prediction,
         )
@@ -577,12 +580,28 @@ class _Choice:
         network, nbytes = self.part.network, max(self.sizing.exchanged(depths))
         return nbytes / network.bandwidth + len(depths) * network.latency_seconds
 
-    def _exchange_bytes(self, slab: int, deepest: int) -> int:
+    def _waiting(self, depths: tuple[int, ...], slab: int, compute_seconds: float) -> float:
+        """Seconds in which ranks that leave seams wait for each other.
+
+        An inverted rank begins when the seam at its first cut is complete. Then it is as far behind
+        as the last level of an upright one is behind its front, so that in each sweep they meet:
+        the upright one has results to write when the inverted one has done with the sweep before.
+        A slab, the seam's way through the disk, a flush and two messages are between them then;
+        the slab that a window has to spare for results hides one of its own.
+        """
+        if self.part is None or not self.sizing.borders(depths):
+            return 0.0
+        machine, deepest = self.machine, max(depths)
+        planes = max(1, len(self.sizing.owned.planes))
+        plane_seconds = compute_seconds / len(depths) / planes
+        begin = (self.sizing.skew.per_step * deepest + 2 * slab) * plane_seconds
+        each = self.sizing.seam_read_bytes(deepest) / machine.read_bandwidth
+        each += machine.flush_seconds + 2 * self.part.network.latency_seconds
+        return begin + len(depths) * each
+
+    def _exchange_bytes(self, slab: int, depths: tuple[int, ...]) -> int:
         """Buffers in which planes of neighbours wait for the disk."""
-        if self.part is None:
-            return 0
-        rows = sum(len(each.received.rows) for each in self.part.subgrid.exchanged(deepest))
-        return RECEIVE_BUFFERS * slab * rows * self.sizing.leaving_bytes
+        return RECEIVE_BUFFERS * self.sizing.buffered_bytes(depths, slab)
 
     def _split(self, depth: int) -> tuple[int, ...]:
         """Steps per sweep: a depth that was asked for is kept, one of our own is balanced."""
@@ -636,6 +655,9 @@ class _Choice:
         if not candidates:
             return self._cannot_go_round()
         smallest = min(candidates, key=lambda c: c.needed_bytes)
+        least, owned = self.sizing.least_owned(smallest.depths), len(self.sizing.owned.planes)
+        if least > owned:
+            return self._too_thin(smallest.depths, least, owned)
         disk = self.part.disk_bytes if self.part is not None else None
         if disk is not None and smallest.needed_bytes <= self.room:
             wanted = self.sizing.disk_bytes(smallest.depths, smallest.strips)
@@ -663,6 +685,19 @@ class _Choice:
             message += f"depth {fits} fits, or "
         # Rounded up, and in whole units: what is said here is going to be typed.
         return InfeasiblePlan(message + f"a limit of {-(-needed // (1 << 20))} MiB fits")
+
+    def _too_thin(self, depths: tuple[int, ...], least: int, owned: int) -> InfeasiblePlan:
+        """Why a rank has no room for the seams at its cuts, and what would do."""
+        fits = [depth for depth in range(1, max(depths)) if self._thick_enough(depth)]
+        ways = [f"depth {fits[-1]}"] if fits else []
+        ways += ["fewer ranks", "exchange = 'halos'"]
+        return InfeasiblePlan(
+            f"a rank that leaves seams owns at least {least} planes in sweeps of {max(depths)} "
+            f"steps, and one of {owned} was to do so; {' or '.join(ways)} fits"
+        )
+
+    def _thick_enough(self, depth: int) -> bool:
+        return self.sizing.least_owned((depth,)) <= len(self.sizing.owned.planes)
 
     def _device_infeasible(self, smallest: _Candidate, of: Accelerator) -> InfeasiblePlan:
         """What is missing on a device, or in the memory of the process beside it."""
@@ -746,6 +781,9 @@ class _Choice:
             way = "downward" if sizing.subgrid.downward else "upward"
             other = "against" if sizing.subgrid.opposite else "like"
             notes.append(f"planes pass {way}, {other} those of the neighbours along z")
+            if sizing.with_seams:
+                does = "leaves seams at its cuts" if sizing.subgrid.upright else "takes seams"
+                notes.append(f"nothing is computed twice: this rank {does}")
         if chosen.parts > 1:
             notes.append(
                 f"planes pass in {chosen.parts} strips of {chosen.strips.height} "
@@ -840,6 +878,7 @@ class _Choice:
             held_bytes=0 if self.accelerator is not None else chosen.held_bytes,
             device=self._device_level(chosen),
             subgrid=sizing.subgrid,
+            borders=sizing.borders(chosen.depths),
             sent_bytes=sent_bytes,
             received_bytes=received_bytes,
         )

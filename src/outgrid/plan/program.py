@@ -13,7 +13,9 @@ which the later ones finish. Four rules make the gates:
 
 One of several ranks gives the planes that its neighbours need of a state to them when they leave
 the window, and takes theirs into the halo of its files: a put by another rank. A state is durable
-when it is so at all ranks.
+when it is so at all ranks. Where ranks leave seams at their cuts, an upright one sends them as
+planes retire, and takes what is returned into its files; an inverted one takes seams into places of
+their own, when those of the sweep before were read, and reads them from there.
 
 The stream is a sequence of trips: of the whole grid, sweep after sweep, or of its strips. Seams are
 moved by gets and puts like any rows.
@@ -39,6 +41,7 @@ from typing import Any
 
 from outgrid.errors import InfeasiblePlan
 from outgrid.plan import overlapped
+from outgrid.plan.border import Border
 from outgrid.plan.instruction import (
     Advance,
     Commit,
@@ -100,7 +103,8 @@ _Place = tuple[str, int, int | None]
 class _Flow:
     """What enters or leaves the window with one trip: ``planes`` Z, with ``Z + lag`` in a slab.
 
-    What leaves goes to its place, or to the rank ``peer``.
+    What leaves goes to its place, or to the rank ``peer``; by front position ``until`` at the
+    latest, where nothing of the trip is left to be done.
     """
 
     field: str
@@ -112,6 +116,7 @@ class _Flow:
     border: int | None = None
     constant: bool = False
     peer: int | None = None
+    until: int | None = None
 
     @property
     def seam(self) -> bool:
@@ -124,6 +129,17 @@ class _Flow:
         return self.field, self.ring if self.seam else self.level, self.border
 
 
+@dataclass(frozen=True, slots=True)
+class _Incoming:
+    """Planes of a (field, level) that come from ``peer``, before plane ``due`` is read."""
+
+    due: int
+    peer: int
+    level: tuple[str, int]
+    planes: range
+    rows: range
+
+
 class _Lowering:
     """State of the lowering: what was emitted so far, and who used each slot and place last."""
 
@@ -133,7 +149,7 @@ class _Lowering:
         self.rings = {(ring.field, ring.index): ring for ring in plan.rings}
         self.counts = {field: plan.ring_count(field) for field, _ in self.rings}
         self.advanced = self.got = self.put = self.committed = self.sent = self.received = 0
-        self.first_slab, self.first_stored = plan.first_slab, plan.streamed(plan.stored).start
+        self.first_slab = plan.first_slab
         # Watermarks of the gets that slabs need which are still to be computed, and the next slab.
         self.got_by_slab: dict[int, int] = {}
         self.arrived = self.first_slab
@@ -145,9 +161,15 @@ class _Lowering:
         # and trip, how far its planes were written, as pairs of last plane and watermark (rule 3).
         self.slot_put = {key: [0] * ring.planes for key, ring in self.rings.items()}
         self.slot_sent = {key: [0] * ring.planes for key, ring in self.rings.items()}
-        # By state: pairs of first plane and watermark of what is received of it, planes rising.
-        self.halos: dict[int, list[tuple[int, int]]] = {}
+        # By sweep, and border where seams are taken: pairs of first plane and watermark of what is
+        # received before it, planes rising.
+        self.halos: dict[tuple[int, int | None], list[tuple[int, int]]] = {}
         self.expected = 1  # the next state to be received
+        self.landed = 0  # watermark of what is received of states
+        # How many seams were asked for, sweep after sweep, and the watermarks of the gets that read
+        # those at each border last.
+        self.asked = 0
+        self.seam_got: dict[tuple[int, int], int] = {}
         self.written: dict[tuple[_Place, int], list[tuple[int, int]]] = {}
         self.entering: dict[int, tuple[_Flow, ...]] = {}
         self.leaving: dict[int, tuple[_Flow, ...]] = {}
@@ -155,6 +177,8 @@ class _Lowering:
         reach = plan.skew * plan.depth + max(plan.shifts)
         firsts = {depth: plan.depths.index(depth) for depth in set(plan.depths)}
         each = [self.trips[max(0, self.trips.number(sweep, 0))] for sweep in firsts.values()]
+        entered = [plan.entering(trip).start for trip in each]
+        self.first_entered = min(plan.streamed(plan.stored).start, *entered)
         extent = max(plan.touched(trip).stop for trip in each)
         self.longest = extent + max(reach, *(ring.high for ring in plan.rings)) + 1
 
@@ -183,18 +207,24 @@ class _Lowering:
         plan = self.plan
         start, stop = slab * plan.slab_planes, (slab + 1) * plan.slab_planes
         first = max(0, (start - self.longest) // plan.pitch_planes)
-        last = -(-(stop - self.first_stored) // plan.pitch_planes)
+        last = -(-(stop - self.first_entered) // plan.pitch_planes)
         return self.trips[first : max(first, last)]
 
-    def _planes(self, slab: int, trip: Trip, lag: int, planes: range) -> range:
-        """The ``planes`` Z of a trip with ``Z + lag`` in ``slab``."""
+    def _planes(
+        self, slab: int, trip: Trip, lag: int, planes: range, until: int | None = None
+    ) -> range:
+        """The ``planes`` Z of a trip with ``Z + lag`` in ``slab``, or ``until`` if that is less."""
         plan = self.plan
-        start = slab * plan.slab_planes - lag - trip.index * plan.pitch_planes
-        return range(max(planes.start, start), min(planes.stop, start + plan.slab_planes))
+        front = slab * plan.slab_planes - trip.index * plan.pitch_planes
+        low, high = max(planes.start, front - lag), min(planes.stop, front + plan.slab_planes - lag)
+        if until is not None and until < front + plan.slab_planes:
+            high = planes.stop if until >= front else low
+        return range(low, high)
 
     def _moved(self, slab: int, trip: Trip, flow: _Flow) -> Iterator[range]:
         """The planes of a flow in ``slab``, cut where the first planes come round again."""
-        planes, end = self._planes(slab, trip, flow.lag, flow.planes), self.plan.planes
+        planes = self._planes(slab, trip, flow.lag, flow.planes, flow.until)
+        end = self.plan.planes
         for part in (
             range(planes.start, min(planes.stop, end)),
             range(max(planes.start, end), planes.stop),
@@ -223,7 +253,7 @@ class _Lowering:
         entering, wrap = plan.entering(trip), plan.wrap(trip.depth)
         for arrival in plan.arrivals:
             ring = self._ring(arrival.field, trip, arrival.level)
-            rows = plan.arriving(arrival, trip)
+            rows, arriving = plan.arriving(arrival, trip), plan.arriving_planes(arrival, trip)
             # What is resident is still there when it comes round.
             again = wrap.again(arrival.field) if wrap is not None and not plan.resident else 0
             for part in plan.strips.pieces(rows):
@@ -232,7 +262,7 @@ class _Lowering:
                     arrival.level,
                     ring.index,
                     arrival.lead,
-                    range(entering.start, entering.stop + again),
+                    range(arriving.start, arriving.stop + again),
                     part,
                     constant=arrival.constant,
                 )
@@ -245,6 +275,15 @@ class _Lowering:
         for ring, planes, rows in plan.left(trip):
             again = range(plan.planes + planes.start, plan.planes + planes.stop)
             yield _Flow(ring.field, 0, ring.index, ring.low, again, rows, 0)
+        for border in plan.cuts(trip.depth) if not plan.upright else ():
+            for ring, planes in self._stairs(border):
+                rows, side = plan.owned_rows, int(border.above)
+                yield _Flow(ring.field, 0, ring.index, ring.low, planes, rows, side)
+
+    def _stairs(self, border: Border) -> Iterator[tuple[Ring, range]]:
+        """What lies at a border, by ring."""
+        for stair in border.seams:
+            yield self.rings[stair.field, stair.index], range(stair.low, stair.high)
 
     def _leaving(self, trip: Trip) -> tuple[_Flow, ...]:
         """What a trip writes: its rows of the last levels, and the seams for the next strip."""
@@ -257,7 +296,8 @@ class _Lowering:
         plan = self.plan
         if plan.state_after(trip.sweep + 1) is None:
             return
-        for departure in plan.departures:
+        cuts = plan.cuts(trip.depth)
+        for number, departure in enumerate(plan.departures):
             ring = self._ring(departure.field, trip, trip.depth + departure.level)
             lag = departure.lag(trip.depth, plan.skew)
             planes = plan.put_planes(departure, trip)
@@ -267,6 +307,14 @@ class _Lowering:
             for each in self._exchanged(trip.sweep + 1):
                 sent = plan.streamed(each.sent.planes)
                 yield _Flow(*where, sent, each.sent.rows, peer=each.peer)
+            for border in cuts if not plan.upright else ():
+                returned = range(*border.returned[number])
+                yield _Flow(*where, returned, plan.owned_rows, peer=border.peer)
+        for border in cuts if plan.upright else ():
+            until = plan.front_end(trip) - 1
+            for ring, planes in self._stairs(border):
+                where = (ring.field, 0, ring.index, ring.high, planes, plan.owned_rows)
+                yield _Flow(*where, int(border.above), peer=border.peer, until=until)
         wrap = plan.wrap(trip.depth)
         if trip.part < plan.strips.count(trip.depth) - 1:
             for ring, rows in self._seams(trip, trip.rows.high):
@@ -285,7 +333,7 @@ class _Lowering:
     def _exchanged(self, sweep: int) -> tuple[Exchanged, ...]:
         """What goes between ranks before ``sweep``; nothing after the last one."""
         subgrid = self.plan.subgrid
-        if subgrid is None or sweep >= self.plan.sweeps:
+        if subgrid is None or subgrid.seams or sweep >= self.plan.sweeps:
             return ()
         return tuple(subgrid.exchanged(self.plan.depths[sweep]))
 
@@ -328,6 +376,8 @@ class _Lowering:
     def _sources(self, flow: _Flow, trip: Trip, planes: range) -> Iterator[tuple[int, int, int]]:
         """Trips that write what is read of ``planes``: (index, their first plane, the last end)."""
         plan, last, wrap = self.plan, planes.stop, self.plan.wrap(trip.depth)
+        if flow.seam and plan.borders:
+            return  # these are received
         if wrap is not None and flow.seam and not flow.border:
             yield trip.index, plan.put_from(trip), last - plan.planes
         elif wrap is not None and flow.seam:
@@ -349,7 +399,8 @@ class _Lowering:
                 index = self.trips.number(trip.sweep - 1, owner)
                 if index >= 0:
                     source = self.trips[index]
-                    yield source.index, plan.put_planes(departure, source).start, last
+                    left = plan.put_planes(departure, source)
+                    yield source.index, left.start, min(last, left.stop)
 
     def _arriving(self, slab: int) -> Iterator[tuple[_Flow, Trip, range]]:
         for trip in self._active(slab):
@@ -375,54 +426,115 @@ class _Lowering:
 
         None where they were not emitted yet.
         """
-        if self.plan.subgrid is None or flow.constant or trip.sweep == 0:
+        first = trip.sweep == 0 and not flow.seam
+        if self.plan.subgrid is None or flow.constant or first:
             return 0
-        taken = self.halos.get(trip.sweep)
+        taken = self.halos.get((trip.sweep, flow.border))
         if taken is None:
             return None
         index = bisect_left(taken, (planes.stop, 0))
         return taken[index - 1][1] if index else 0
 
     def _receives(self) -> Iterator[Receive]:
+        """What neighbours send, as early as there is room for it in its place."""
+        yield from self._receive_seams()
+        yield from self._receive_state()
+
+    def _receive_state(self) -> Iterator[Receive]:
         """What neighbours send of the next state, as early as its files may be written to.
 
         The state before the last one is in them: it was read, and is not needed by a restart.
         """
         plan, state = self.plan, self.expected
-        if state >= plan.sweeps or not self._is_read(state - 2):
+        last = plan.sweeps if plan.borders else plan.sweeps - 1  # which none goes on from
+        if state > last or not self._is_read(state - 2):
             return
         committed = self._durable(state - 1)
         if committed is None:
             return
         self.expected += 1
-        self.halos.pop(state - 2, None)
-        taken = self.halos.setdefault(state, [])
+        self.halos.pop((state - 2, None), None)
+        taken = self.halos.setdefault((state, None), [])
         trip, gate = self.trips[state - 1], Gate(committed=committed, got=self.got)
-        for due, planes, rows, peer in self._incoming(state):
-            for departure in plan.departures:
-                self.received += 1
-                where = (departure.field, departure.level, state, -1, planes.start, planes.stop)
-                yield Receive(self.received - 1, trip, *where, rows, None, gate, peer)
-            taken.append((due, self.received))
+        for each in self._incoming(state):
+            self.received += 1
+            where = (*each.level, state, -1, each.planes.start, each.planes.stop, each.rows, None)
+            yield Receive(self.received - 1, trip, *where, gate, each.peer)
+            taken.append((each.due, self.received))
+            self.landed = self.received
 
-    def _incoming(self, state: int) -> list[tuple[int, range, range, int]]:
-        """(due, planes, rows, peer) of what is received of a state, in the order of its planes.
+    def _receive_seams(self) -> Iterator[Receive]:
+        """The seams of a sweep, in the order in which they are read.
+
+        Each goes to where that of the sweep before was, and waits until that was read.
+        """
+        while taken := self._taken(self.asked):
+            trip, border, before = taken
+            got = 0
+            if before is not None:
+                if self._last_slab(before, border) >= self.arrived:
+                    return
+                got = self.seam_got.pop((before.sweep, int(border.above)))
+            self.asked += 1
+            for ring, planes in self._stairs(border):
+                for part in reversed(self._in_slabs(planes)):
+                    self.received += 1
+                    side, rows = int(border.above), self.plan.owned_rows
+                    where = (ring.field, 0, trip.sweep + 1, ring.index, part.start, part.stop)
+                    gate, number = Gate(got=got), self.received - 1
+                    yield Receive(number, trip, *where, rows, side, gate, border.peer)
+            due = min(planes.start for _, planes in self._stairs(border))
+            self.halos.pop((trip.sweep - 2, int(border.above)), None)
+            self.halos[trip.sweep, int(border.above)] = [(due, self.received)]
+
+    def _taken(self, number: int) -> tuple[Trip, Border, Trip | None] | None:
+        """The trip and the border of a seam that is taken, and the trip before.
+
+        None where no more are.
+        """
+        plan = self.plan
+        sides = [each for each in plan.cuts(plan.depths[0]) if each.seams and not plan.upright]
+        sweep = number // len(sides) if sides else plan.sweeps
+        if sweep >= plan.sweeps:
+            return None
+        trip, above = self.trips[sweep], sides[number % len(sides)].above
+        border = next(each for each in plan.cuts(trip.depth) if each.above == above)
+        return trip, border, self.trips[sweep - 1] if sweep else None
+
+    def _last_slab(self, trip: Trip, at: Border) -> int:
+        """The slab whose gets are the last ones of the seam of a trip, at the side of ``at``."""
+        border = next(each for each in self.plan.cuts(trip.depth) if each.above == at.above)
+        last = max(planes.stop - 1 + ring.low for ring, planes in self._stairs(border))
+        return (trip.index * self.plan.pitch_planes + last) // self.plan.slab_planes
+
+    def _in_slabs(self, planes: range) -> list[range]:
+        """Planes in pieces of the size of a slab."""
+        slab = self.plan.slab_planes
+        starts = range(planes.start, planes.stop, slab)
+        return [range(first, min(first + slab, planes.stop)) for first in starts]
+
+    def _incoming(self, state: int) -> list[_Incoming]:
+        """What is received of a state, in the order of its planes.
 
         Those of a neighbour come in the order in which it streams. Where that is the opposite one,
         all of them are there when the last one is: the first plane that is needed.
         """
-        found: list[tuple[int, range, range, int]] = []
+        plan, found = self.plan, list[_Incoming]()
         for each in self._exchanged(state):
-            planes, slab = self.plan.streamed(each.received.planes), self.plan.slab_planes
-            parts = [
-                range(first, min(first + slab, planes.stop))
-                for first in range(planes.start, planes.stop, slab)
-            ]
-            opposite = opposes(self.plan, each.peer)
+            planes = plan.streamed(each.received.planes)
+            opposite = opposes(plan, each.peer)
+            parts = self._in_slabs(planes)
             for part in reversed(parts) if opposite else parts:
                 due = planes.start if opposite else part.start
-                found.append((due, part, each.received.rows, each.peer))
-        return sorted(found, key=lambda one: (one[0], one[3]))
+                for departure in plan.departures:
+                    level = departure.field, departure.level
+                    found.append(_Incoming(due, each.peer, level, part, each.received.rows))
+        for border in plan.cuts(plan.depths[state - 1]) if plan.upright else ():
+            for departure, ends in zip(plan.departures, border.returned, strict=True):
+                for part in reversed(self._in_slabs(range(*ends))):
+                    level, rows = (departure.field, departure.level), plan.owned_rows
+                    found.append(_Incoming(ends[0], border.peer, level, part, rows))
+        return sorted(found, key=lambda one: (one.due, one.peer))
 
     def _durable(self, state: int) -> int | None:
         """Commits after which all of a state is durable; None while there are none."""
@@ -454,6 +566,8 @@ class _Lowering:
                 received=self._received_after(flow, trip, planes) or 0,
             )
             self.got += 1
+            if flow.border is not None and self.plan.borders:
+                self.seam_got[trip.sweep, flow.border] = self.got
             state = 0 if flow.constant else trip.sweep
             yield Get(*self._move(self.got - 1, flow, trip, state, planes), gate=gate)
 
@@ -506,7 +620,7 @@ class _Lowering:
         if not (plan.commit_planes or point.state == state):
             return
         self.reached = point
-        gate = Gate(put=self.put, received=self.received)
+        gate = Gate(advanced=self.advanced, put=self.put, received=self.landed)
         if point.planes:
             every = plan.commit_planes
             if self._passed(point) // every == self._passed(self.kept) // every:
@@ -534,7 +648,12 @@ class _Lowering:
         ends = [
             (plan.put_planes(d, trip).stop, d.lag(trip.depth, plan.skew)) for d in plan.departures
         ]
-        ends += [(flow.planes.stop, flow.lag) for flow in self._leaving(trip) if flow.seam]
+        # Seams that other ranks take are of no use to a restart, what is returned to them is.
+        ends += [
+            (flow.planes.stop, flow.lag)
+            for flow in self._leaving(trip)
+            if flow.seam != (flow.peer is not None)
+        ]
         under_way = [front - lag for end, lag in ends if front - lag < end]
         if under_way:
             planes = min(under_way)

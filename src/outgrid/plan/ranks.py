@@ -1,7 +1,7 @@
 """Plans of several ranks: where the grid is cut, and sweeps that all of them make alike.
 
-Every way to cut planes and rows is planned for the rank with the most to hold, and the cheapest is
-taken.
+Every way to cut planes and rows is planned for the rank with the most to hold, with halos and,
+where planes alone are cut, with seams; and the cheapest is taken.
 
 All ranks decide the same from the same inputs, those of the slowest machine among them, so that no
 plan has to be sent around. The rank with the most to hold, one with neighbours on all sides,
@@ -23,9 +23,9 @@ from outgrid.lines import format_count
 from outgrid.machine import Machine, Network
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.model import Plan
-from outgrid.plan.planner import SUSTAINED, WORTH_CUTTING, Part, plan
+from outgrid.plan.planner import WORTH_CUTTING, Part, plan
 from outgrid.plan.sizing import Sizing
-from outgrid.plan.subgrid import Subgrid, balanced
+from outgrid.plan.subgrid import Subgrid, balanced, balanced_seams
 from outgrid.stencil.problem import Problem
 
 ALIKE = 1.01  # prices that are taken for equal: then the rows are cut into fewer parts
@@ -59,26 +59,26 @@ def plan_rank(
     """
     _check(problem, options)
     inputs = (problem, options, machine, fixed_bytes, calibration)
-    found: list[tuple[Plan, Part]] = []
-    refused: list[InfeasiblePlan] = []
+    choose, found, guess = partial(plan, *inputs), list[_Way](), options.depth or 1
+    refused: dict[tuple[tuple[int, int], bool], InfeasiblePlan] = {}
     for cut in _cuts(problem, options, ranks.count):
-        parts = [
-            Part(each, ranks.network, ranks.disk_bytes) for each in _fullest(problem, options, cut)
-        ]
-        try:
-            found.append(_alike(parts, partial(plan, *inputs)))
-        except InfeasiblePlan as error:
-            refused.append(error)
+        for seams in _exchanges(options, cut):
+            try:
+                way = _way(problem, options, cut, seams, guess, ranks, choose)
+            except InfeasiblePlan as error:
+                refused[cut, seams] = error
+            else:
+                found.append(way)
+                guess = options.depth or max(1, way.common.depth)
     if not found:
-        raise refused[0]
-    least = min(_price(chosen) for chosen, _ in found)
-    common, part = next(each for each in found if _price(each[0]) <= ALIKE * least)
-    bounds = _bounds(problem, options, part.subgrid.cut, common.depth)
-    mine = replace(part.subgrid, rank=ranks.rank, plane_bounds=bounds[0], row_bounds=bounds[1])
-    mine = mine.turned(common.depth)
+        raise next(iter(refused.values()))
+    least = min(way.price for way in found)
+    way = next(way for way in found if way.price <= ALIKE * least)
+    common, part = way.common, way.part
+    mine = replace(part.subgrid, rank=ranks.rank).turned(common.depth)
     settled = replace(part, subgrid=mine, depths=common.depths, slab=common.slab_planes)
-    chosen = plan(*inputs, part=settled)
-    why = _why(common, [each for each, _ in found if each is not common], refused)
+    chosen = choose(part=settled)
+    why = _why(way, [each for each in found if each is not way], refused)
     if common.sweeps > 1 and options.depth is None:
         depth = -(-problem.steps // (common.sweeps - 1))
         deeper = msgspec.structs.replace(options, depth=depth)
@@ -88,6 +88,74 @@ def plan_rank(
         except InfeasiblePlan as error:
             why += (f"depth {deeper.depth} does not fit: {error}",)
     return replace(chosen, notes=(*chosen.notes, *why))
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One way to cut the grid, and what goes over the cuts: what the slowest rank plans, where that
+    depth is cut for, and the ``part`` that had to choose it."""
+
+    common: Plan
+    part: Part
+
+    @property
+    def price(self) -> float:
+        return _price(self.common)
+
+    @property
+    def seams(self) -> bool:
+        """Whether ranks leave seams."""
+        return self.part.subgrid.seams
+
+
+def _way(
+    problem: Problem,
+    options: RunOptions,
+    cut: tuple[int, int],
+    seams: bool,
+    guess: int,
+    ranks: Ranks,
+    choose: Callable[..., Plan],
+) -> _Way:
+    """The depth and slab that suit all ranks. Raises InfeasiblePlan.
+
+    Where seams are left, cuts depend on the depth: they are made for the depth ``guess``, and once
+    more for the depth that is found then.
+    """
+
+    def parts(depth: int) -> list[Part]:
+        fullest = _fullest(problem, options, cut, depth, seams=seams)
+        return [Part(each, ranks.network, ranks.disk_bytes) for each in fullest]
+
+    def settle(depth: int) -> _Way:
+        first, _ = _alike(parts(depth), choose)
+        settled = parts(max(1, first.depth))
+        if seams:
+            _check_thickness(problem, settled[0].subgrid, first)
+        given = {"depths": first.depths, "slab": first.slab_planes}
+        plans = [choose(part=replace(each, **given)) for each in settled]
+        found = (_Way(*each) for each in zip(plans, settled, strict=True))
+        return max(found, key=lambda way: way.price)
+
+    way = settle(guess if seams else 1)
+    if not seams or way.common.depth in (0, guess):
+        return way
+    try:
+        return min(way, settle(way.common.depth), key=lambda way: way.price)
+    except InfeasiblePlan:
+        return way
+
+
+def _check_thickness(problem: Problem, subgrid: Subgrid, chosen: Plan) -> None:
+    """Raise InfeasiblePlan where what a rank leaves at its cuts is not apart."""
+    for rank in range(subgrid.ranks):
+        sizing = Sizing(problem, subgrid.of(rank))
+        least, owned = sizing.least_owned(chosen.depths), len(sizing.owned.planes)
+        if least > owned:
+            raise InfeasiblePlan(
+                f"rank {rank} owns {owned} planes, and to leave seams in sweeps of {chosen.depth} "
+                f"steps it needs {least}; other cuts, a lower depth or exchange = 'halos' fit"
+            )
 
 
 def _alike(parts: list[Part], choose: Callable[..., Plan]) -> tuple[Plan, Part]:
@@ -106,12 +174,19 @@ def _alike(parts: list[Part], choose: Callable[..., Plan]) -> tuple[Plan, Part]:
     raise refused[0]
 
 
+def _exchanges(options: RunOptions, cut: tuple[int, int]) -> tuple[bool, ...]:
+    """Whether seams go over the cuts, in every way that is possible."""
+    if cut[0] == 1 or cut[1] > 1 or options.exchange == "halos":
+        return (False,)
+    return (True,) if options.exchange == "seams" else (False, True)
+
+
 def _price(chosen: Plan) -> float:
     """Expected seconds; a message of rows is many small pieces, so cuts of rows must be worth it.
 
     A disk that is busy for long is slower, as for one rank.
     """
-    seconds = max(chosen.predicted_seconds, SUSTAINED * chosen.prediction.transfer_seconds)
+    seconds = chosen.prediction.sustained_seconds
     return seconds * (WORTH_CUTTING if _cut_of(chosen)[1] > 1 else 1.0)
 
 
@@ -119,18 +194,34 @@ def _cut_of(chosen: Plan) -> tuple[int, int]:
     return chosen.subgrid.cut if chosen.subgrid is not None else (1, 1)
 
 
-def _why(chosen: Plan, others: list[Plan], refused: list[InfeasiblePlan]) -> tuple[str, ...]:
+def _why(
+    way: _Way,
+    others: list[_Way],
+    refused: dict[tuple[tuple[int, int], bool], InfeasiblePlan],
+) -> tuple[str, ...]:
     """Why the grid is cut as it is; nothing where there was no choice."""
-    found: list[str] = []
-    if others:
-        other = min(others, key=_price)
-        found.append(
-            f"{_words(chosen)}: {_words(other)} takes {_ratio(other, chosen)} times as long, "
-            f"bound by {other.prediction.bound_by}"
-        )
-    if refused:
-        found.append(f"{format_count(len(refused), 'other cut')} did not fit: {refused[0]}")
+    chosen, found = way.common, list[str]()
+    cut, exchange = _cut_of(chosen), ("halos", "seams")[not way.seams]
+    alike = [each for each in others if _cut_of(each.common) == cut]
+    if alike:
+        found.append(f"{_words(chosen)}: {_beside(alike[0].common, chosen)}")
+    elif (cut, not way.seams) in refused:
+        found.append(f"{exchange} do not fit: {refused[cut, not way.seams]}")
+    apart = [each for each in others if _cut_of(each.common) != cut]
+    if apart:
+        other = min(apart, key=lambda each: each.price).common
+        found.append(f"{_words(chosen)}: {_beside(other, chosen)}")
+    cuts = {each for each, _ in refused} - {_cut_of(each.common) for each in (way, *others)}
+    if cuts:
+        error = next(each for (at, _), each in refused.items() if at in cuts)
+        found.append(f"{format_count(len(cuts), 'other cut')} did not fit: {error}")
     return tuple(found)
+
+
+def _beside(other: Plan, chosen: Plan) -> str:
+    """What another plan would cost."""
+    ratio, bound = _ratio(other, chosen), other.prediction.bound_by
+    return f"{_words(other)} takes {ratio} times as long, bound by {bound}"
 
 
 def _ratio(other: Plan, chosen: Plan) -> str:
@@ -139,7 +230,9 @@ def _ratio(other: Plan, chosen: Plan) -> str:
 
 def _words(chosen: Plan) -> str:
     along, across = _cut_of(chosen)
-    return f"cut into {along} x {across} parts (planes x rows) with depth {chosen.depth}"
+    seams = chosen.subgrid is not None and chosen.subgrid.seams
+    exchange = f" and {'seams' if seams else 'halos'}" if along * across > 1 else ""
+    return f"cut into {along} x {across} parts (planes x rows) with depth {chosen.depth}{exchange}"
 
 
 def _cuts(problem: Problem, options: RunOptions, count: int) -> list[tuple[int, int]]:
@@ -170,6 +263,13 @@ def _cuts(problem: Problem, options: RunOptions, count: int) -> list[tuple[int, 
             f"{along} x {across} parts, of which {count} ranks are no multiple; start "
             f"{along * across} ranks"
         )
+    if options.exchange == "seams":
+        found = [(z, y) for z, y in found if y == 1]
+        if not found:
+            raise UsageError(
+                "exchange = 'seams' is for planes that are cut, and not their rows as well; leave "
+                "row_cuts out, or choose exchange = 'halos'"
+            )
     cut_rows = problem.ndim == 3 and not problem.edges.periodic(1)
     found = [(z, y) for z, y in found if z <= planes and y <= rows and (cut_rows or y == 1)]
     if not found:
@@ -182,11 +282,14 @@ def _cuts(problem: Problem, options: RunOptions, count: int) -> list[tuple[int, 
 
 
 def _bounds(
-    problem: Problem, options: RunOptions, cut: tuple[int, int], depth: int
+    problem: Problem, options: RunOptions, cut: tuple[int, int], depth: int, *, seams: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Where planes and rows are cut: as ``options`` say, or so that all have as much to do."""
     sizing = Sizing(problem)
     planes = balanced(problem.shape[0], cut[0], sizing.halo, depth)
+    if seams:
+        lean = (sizing.skew.per_step + sizing.face.per_step) / 2
+        planes = balanced_seams(problem.shape[0], cut[0], lean, depth)
     rows = balanced(sizing.rows, cut[1], sizing.row_halo, depth)
     return (
         (0, *options.cuts, planes[-1]) if options.cuts else planes,
@@ -194,25 +297,33 @@ def _bounds(
     )
 
 
-def _fullest(problem: Problem, options: RunOptions, cut: tuple[int, int]) -> list[Subgrid]:
+def _fullest(
+    problem: Problem, options: RunOptions, cut: tuple[int, int], depth: int, *, seams: bool
+) -> list[Subgrid]:
     """The parts that have most to hold: those amid others, if there are any, where cuts are even.
 
-    One of each direction where these differ, as they do for stencils that reach farther one way.
+    One of each direction where these differ, as they do for stencils that reach farther one way,
+    and where seams are left; of those that leave them also the thinnest, which bounds the depth.
     """
-    bounds, sizing = _bounds(problem, options, cut, 1), Sizing(problem)
+    bounds, sizing = _bounds(problem, options, cut, depth, seams=seams), Sizing(problem)
     rows, planes = _widest(bounds[1]), [_widest(bounds[0])]
-    if cut[0] > 1 and sizing.found != sizing.found.mirrored():
+    if cut[0] > 1 and (seams or sizing.found != sizing.found.mirrored()):
         planes = [_widest(bounds[0], range(first, cut[0], 2)) for first in (0, 1)]
+    if seams:
+        planes.insert(0, _widest(bounds[0], range(0, cut[0], 2), least=True))
+    beyond = sizing.halo, sizing.row_halo
     return [
-        Subgrid(each * cut[1] + rows, *bounds, sizing.halo, sizing.row_halo, opposite=True)
-        for each in planes
+        Subgrid(each * cut[1] + rows, *bounds, *beyond, opposite=True, seams=seams)
+        for each in dict.fromkeys(planes)
     ]
 
 
-def _widest(bounds: tuple[int, ...], among: range | None = None) -> int:
+def _widest(bounds: tuple[int, ...], among: range | None = None, *, least: bool = False) -> int:
+    """The widest part, or the one with the ``least``, of those amid others if there are any."""
     parts = [*(among or range(len(bounds) - 1))]
     inner = [part for part in parts if 0 < part < len(bounds) - 2]
-    return max(inner or parts, key=lambda part: bounds[part + 1] - bounds[part])
+    best = min if least else max
+    return best(inner or parts, key=lambda part: bounds[part + 1] - bounds[part])
 
 
 def _check(problem: Problem, options: RunOptions) -> None:

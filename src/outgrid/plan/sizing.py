@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from outgrid.config import PASSING_TIERS
+from outgrid.plan.border import Border, border, channels, leans_up, span, thickness
 from outgrid.plan.layout import layout
 from outgrid.plan.lifetime import (
     Dependences,
@@ -23,7 +24,8 @@ from outgrid.plan.lifetime import (
 from outgrid.plan.model import Arrival, Departure, Layout, Ring
 from outgrid.plan.skew import Halo, Skew
 from outgrid.plan.strips import Strips
-from outgrid.plan.subgrid import Box, Subgrid
+from outgrid.plan.subgrid import Box, Interval, Subgrid
+from outgrid.plan.trip import Span, mirrored
 from outgrid.plan.wrap import Wrap, wrap
 from outgrid.stencil.model import Field
 from outgrid.stencil.problem import Problem
@@ -55,13 +57,83 @@ class Sizing:
 
     def held(self, depth: int) -> Box:
         """What a sweep of ``depth`` steps begins with."""
-        whole = Box(range(self.problem.shape[0]), range(self.rows))
-        return whole if self.subgrid is None else self.subgrid.held(depth)
+        if self.subgrid is None:
+            return Box(range(self.problem.shape[0]), range(self.rows))
+        if not self.subgrid.seams:
+            return self.subgrid.held(depth)
+        constant = any(each.constant for each in self.arrivals)
+        planes = self._of_grid(self._reached(depth)) if constant else self.subgrid.owned.planes
+        return Box(planes, self.subgrid.owned.rows)
 
     @property
     def owned(self) -> Box:
         """What is carried from state to state."""
         return self.held(0) if self.subgrid is None else self.subgrid.owned
+
+    @property
+    def with_seams(self) -> bool:
+        """Whether it is of a rank that leaves seams at its cuts, or takes them."""
+        return self.subgrid is not None and self.subgrid.seams
+
+    @property
+    def _streamed(self) -> Interval:
+        """The planes of a rank as its stream counts them."""
+        assert self.subgrid is not None
+        planes = self.subgrid.planes
+        return planes.mirrored() if self.subgrid.downward else planes
+
+    def _reached(self, depth: int) -> range:
+        """The planes of the stream that a sweep touches of a rank that leaves or takes seams."""
+        ends = [self._streamed.owned]
+        ends += [range(*each.touched) for each in self.borders((depth,))]
+        return range(min(each.start for each in ends), max(each.stop for each in ends))
+
+    def _of_grid(self, planes: range) -> range:
+        """Planes of the stream as the grid counts them."""
+        downward = self.subgrid is not None and self.subgrid.downward
+        return mirrored(planes, self.problem.shape[0]) if downward else planes
+
+    def borders(self, depths: tuple[int, ...]) -> tuple[Border, ...]:
+        """The cuts of a rank at which seams are left or taken, for each depth."""
+        if self.subgrid is None or not self.subgrid.seams:
+            return ()
+        for depth in {*depths} - {0, *self._known_borders}:
+            peers = ((above, self.subgrid.beside(above)) for above in (False, True))
+            self._known_borders[depth] = tuple(
+                self._border(depth, peer, above) for above, peer in peers if peer is not None
+            )
+        return tuple(
+            each for depth in sorted({*depths} - {0}) for each in self._known_borders[depth]
+        )
+
+    @cached_property
+    def _known_borders(self) -> dict[int, tuple[Border, ...]]:
+        return {}
+
+    def _border(self, depth: int, peer: int, above: bool) -> Border:
+        upright = self.subgrid is None or self.subgrid.upright
+        up = leans_up(upright, above)
+        found, face = (self.found, self.face) if up else (self.found.mirrored(), self.skew)
+        returned: list[int] = []
+        for each in self.departures:
+            version = depth + each.level
+            shift = write_shift(each.field, found, face)
+            returned.append(face.per_step * version + shift if version > 0 else 0)
+        cut = self._streamed.high if above else self._streamed.low
+        left = wrap(found, face, self._levels, depth)
+        return border(cut, peer, above, upright, left, returned)
+
+    def least_owned(self, depths: tuple[int, ...]) -> int:
+        """Planes that a rank must own for sweeps of ``depths`` steps if it leaves seams."""
+        upright = self.subgrid is None or self.subgrid.upright
+        return thickness(self.borders(depths)) if upright else 1
+
+    def span(self, depth: int) -> Span:
+        """The planes of each step of a sweep, of a rank."""
+        assert self.subgrid is not None
+        if self.subgrid.seams:
+            return span(self._streamed, self.subgrid.upright, self.skew, self.face)
+        return self._streamed.span(depth)
 
     @property
     def updates(self) -> int:
@@ -76,10 +148,10 @@ class Sizing:
         """Rows of planes that the steps of a sweep update, those of halos included."""
         if self.subgrid is None:
             return depth * self.problem.shape[0] * self.rows
-        planes, rows = self.subgrid.planes, self.subgrid.rows
-        along, across = planes.span(depth), rows.span(depth)
+        rows = self.subgrid.rows
+        along, across = self.span(depth), rows.span(depth)
         return sum(
-            len(along.at(step, planes.extent)) * len(across.at(step, rows.extent))
+            len(along.at(step, self.problem.shape[0])) * len(across.at(step, rows.extent))
             for step in range(1, depth + 1)
         )
 
@@ -268,10 +340,14 @@ class Sizing:
     ) -> tuple[int, int]:
         """Bytes that sweeps of ``depths`` steps (read, write), seams and halos included."""
         if self.subgrid is not None:
-            read = self.arriving_bytes * sum(self.held(depth).count for depth in depths)
+            read = sum(self._arriving_bytes(depth) for depth in depths)
             _, received = self.exchanged(depths)
             written = self.leaving_bytes * self.owned.count * len(depths)
-            return read, written + received
+            if not self.subgrid.seams:
+                return read, written + received
+            if self.subgrid.upright:  # what is returned is part of what is owned
+                return read, written
+            return read + received, written + received
         each = {depth: self._plane_bytes(depth, strips) for depth in set(depths)}
         planes = self.problem.shape[0]
         read, written = (sum(each[depth][way] for depth in depths) * planes for way in (0, 1))
@@ -279,6 +355,15 @@ class Sizing:
             return read, written
         again_read, again_written = self._round_bytes(depths, strips)
         return read + again_read, written + again_written
+
+    def _arriving_bytes(self, depth: int) -> int:
+        """Bytes that a sweep of a rank reads from files of fields."""
+        held = self.held(depth).count
+        evolving = self.owned.count if self.with_seams else held
+        return sum(
+            self.row_bytes[each.field] * (held if each.constant else evolving)
+            for each in self.arrivals
+        )
 
     def _round_bytes(self, depths: tuple[int, ...], strips: Strips) -> tuple[int, int]:
         """Bytes that streamed sweeps (read, write) besides, for the planes that come round."""
@@ -303,14 +388,48 @@ class Sizing:
         return read, written
 
     def exchanged(self, depths: tuple[int, ...]) -> tuple[int, int]:
-        """Bytes (sent, received) between sweeps of ``depths`` steps."""
+        """Bytes (sent, received) between sweeps of ``depths`` steps, and of seams within them."""
         sent = received = 0
+        if self.subgrid is not None and self.subgrid.seams:
+            left = returned = 0
+            for depth, times in Counter(depths).items():
+                for each in self.borders((depth,)):
+                    left += times * self._seam_bytes(each)
+                    returned += times * self._returned_bytes(each)
+            return (left, returned) if self.subgrid.upright else (returned, left)
         if self.subgrid is not None:
             for depth, times in Counter(depths[1:]).items():
                 for each in self.subgrid.exchanged(depth):
                     sent += times * each.sent.count
                     received += times * each.received.count
         return sent * self.leaving_bytes, received * self.leaving_bytes
+
+    def _seam_bytes(self, at: Border) -> int:
+        """Bytes of what is left at a border."""
+        each = ((stair.high - stair.low) * self.row_bytes[stair.field] for stair in at.seams)
+        return sum(each) * self.rows
+
+    def _returned_bytes(self, at: Border) -> int:
+        """Bytes of what is given back over it."""
+        levels = zip(self.departures, at.returned, strict=True)
+        each = ((high - low) * self.row_bytes[level.field] for level, (low, high) in levels)
+        return sum(each) * self.rows
+
+    def seam_read_bytes(self, depth: int) -> int:
+        """Bytes that have to be there when the first plane beyond a cut is updated."""
+        return max((self._seam_bytes(each) for each in self.borders((depth,))), default=0)
+
+    def buffered_bytes(self, depths: tuple[int, ...], slab: int) -> int:
+        """Bytes of a slab of all that comes from other ranks, each level and ring for itself."""
+        if self.subgrid is None:
+            return 0
+        if not self.subgrid.seams:
+            deepest = max(depths, default=0)
+            rows = sum(len(each.received.rows) for each in self.subgrid.exchanged(deepest))
+            return slab * rows * self.leaving_bytes
+        levels = [(each.field, each.level) for each in self.departures]
+        found = channels(self.borders(depths), levels, seams=not self.subgrid.upright)
+        return slab * self.rows * sum(self.row_bytes[field] for _, field, _, _ in found)
 
     def _plane_bytes(self, depth: int, strips: Strips) -> tuple[int, int]:
         """Bytes of each plane that a sweep (reads, writes)."""
@@ -408,6 +527,9 @@ class Sizing:
         files += sum(self.row_bytes[each.field] for each in self.arrivals if each.constant)
         deepest = max(depths, default=0)
         fields = files * self.held(deepest).count + mapped_bytes
+        if self.subgrid is not None and self.subgrid.seams:
+            taken = self.borders(depths) if not self.subgrid.upright else ()
+            return fields + sum(map(self._seam_bytes, taken))
         if self.closed and not resident:
             for found in self.wraps(depths, strips=strips):
                 cut = strips.count(found.depth) > 1
@@ -447,6 +569,8 @@ class Sizing:
             ahead += self._seams_ahead(lags, seams)
         again = max((wrap.planes for wrap in self.wraps((depth,))), default=0)
         apart = planes + max(again, *ahead)
+        if self.borders((depth,)):
+            apart = max(apart, self._pitch_of_borders({depth, *depths} - {0}, slab))
         if self.closed:  # the first planes are the last ones that a sweep writes
             reach += planes
         least = max(apart, reach + TURNAROUND_SLABS * slab)
@@ -455,6 +579,63 @@ class Sizing:
             # Planes that come round leave at the end of a sweep, before the next one touches them.
             least += min(slab, self.lean(depth)) if self.wraps(depths or (depth,), resident) else 0
         return -(-least // slab) * slab
+
+    def _pitch_of_borders(self, depths: set[int], slab: int) -> int:
+        """Planes between sweeps of a rank so that none waits for what comes after the one before.
+
+        All that a sweep leaves, seams and what is returned included, leaves before the next one
+        writes: that waits until all ranks have done with the sweep. An inverted rank has left all
+        of a sweep before it needs the first seam of the next, and an upright one what leads to a
+        plane that is returned before it needs that plane.
+        """
+        begins, ends, least = list[int](), list[int](), list[int]()
+        for depth in depths:
+            highs = {
+                (field.name, index): life
+                for field in self.problem.stencil.evolving
+                for index, life in enumerate(
+                    self._lives(field.name, sweeps_by_base(tuple(depths), resident=False))
+                )
+            }
+            owned, sides = self._streamed.owned, self.borders((depth,))
+            upright = self.subgrid is None or self.subgrid.upright
+            last = [self._front_end(depth) - 1]
+            for number, each in enumerate(self.departures):
+                lag = each.lag(depth, self.skew.per_step)
+                low, high = owned.start, owned.stop
+                for side in sides:
+                    first, end = side.returned[number]
+                    if upright:
+                        low, high = (low, first) if side.above else (end, high)
+                    else:
+                        low, high = min(low, first), max(high, end)
+                begins.append(low + lag)
+                last.append(high - 1 + lag)
+            for side in sides:
+                for stair in side.seams:
+                    life = highs[stair.field, stair.index]
+                    if not upright:
+                        begins.append(stair.low + life.low - slab)
+                        continue
+                    left = min(stair.high - 1 + life.high, max(last))
+                    wanted = min(low for low, _ in side.returned)
+                    least.append(left - wanted + slab + 1)
+            ends.append(max(last))
+            least.append(len(self._reached(depth)))
+        return max(max(ends) - min(begins) + 1, *least)
+
+    def _front_end(self, depth: int) -> int:
+        """The front position at which a sweep of a rank with borders has made all updates."""
+        along, extent = self.span(depth), self.problem.shape[0]
+        lead = max(arrival.lead for arrival in self.arrivals)
+        return max(
+            self._reached(depth).stop + lead,
+            *(
+                along.at(step, extent, stage).stop + self.skew.per_step * step + shift
+                for step in range(1, depth + 1)
+                for stage, shift in enumerate(self.skew.shifts)
+            ),
+        )
 
     def _seams_ahead(self, lags: dict[int, list[int]], seams: bool) -> list[int]:
         """Planes by which the first of what a trip leaves would overtake the last seam before.
@@ -497,7 +678,7 @@ class Sizing:
         """
         if not depths:
             return ()
-        seams = seams or (self.closed and not resident)
+        seams = seams or (self.closed and not resident) or bool(self.borders(depths))
         sweeps = sweeps_by_base(depths, resident)
         return tuple(
             Ring(

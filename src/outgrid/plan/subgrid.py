@@ -114,7 +114,9 @@ class Subgrid:
 
     Both begin with 0 and end with the extent of their axis. Ranks are numbered along the rows
     first. ``beyond`` and ``row_beyond`` say what a rank holds where the grid goes on. Neighbours
-    along the planes stream in ``opposite`` directions, or all of them upward.
+    along the planes stream in ``opposite`` directions, or all of them upward. With ``seams`` no
+    rank holds a halo of planes: those with an even number along the planes are upright, the others
+    inverted; see `plan.border`.
     """
 
     rank: int
@@ -123,6 +125,7 @@ class Subgrid:
     beyond: Halo
     row_beyond: Halo
     opposite: bool = False
+    seams: bool = False
 
     @property
     def cut(self) -> tuple[int, int]:
@@ -140,10 +143,21 @@ class Subgrid:
         """Whether its planes are streamed from the last one to the first."""
         return self.opposite and self.rank // self.cut[1] % 2 == 1
 
+    @property
+    def upright(self) -> bool:
+        """Whether its faces at cuts lean inwards, where ranks leave seams."""
+        return self.rank // self.cut[1] % 2 == 0
+
+    def beside(self, above: bool) -> int | None:
+        """The rank whose planes come after its own in its stream, or before them."""
+        after = above != self.downward
+        other = self.rank + (self.cut[1] if after else -self.cut[1])
+        return other if 0 <= other < self.ranks else None
+
     def turned(self, depth: int) -> Subgrid:
         """With neighbours in opposite directions, if parts are thick enough for ``depth`` steps."""
         thinnest = min(high - low for low, high in pairwise(self.plane_bounds))
-        return replace(self, opposite=thinnest >= self.planes.halo(depth))
+        return replace(self, opposite=self.seams or thinnest >= self.planes.halo(depth))
 
     @property
     def planes(self) -> Interval:
@@ -191,6 +205,19 @@ def _within(bounds: Sequence[int], cells: range) -> Iterator[int]:
     for index, (low, high) in enumerate(pairwise(bounds)):
         if low < cells.stop and high > cells.start:
             yield index
+
+
+def balanced_seams(extent: int, parts: int, lean: float, depth: int) -> tuple[int, ...]:
+    """Bounds of ``parts`` intervals of planes, upright and inverted ones, with as much to do.
+
+    Faces lean by ``lean`` planes per step, so that of a sweep of ``depth`` steps an upright part
+    leaves a triangle at each cut to the inverted one.
+    """
+    every = extent / parts
+    left = min(lean * (depth + 1) / 2, max(0.0, (every - 1) / 2))
+    ends = [(part > 0) + (part + 1 < parts) for part in range(parts)]
+    shares = [every + (left if part % 2 == 0 else -left) * ends[part] for part in range(parts)]
+    return (0, *(int(total + 0.5) for total in accumulate(shares[:-1])), extent)
 
 
 def balanced(extent: int, parts: int, halo: Halo, depth: int = 1) -> tuple[int, ...]:

@@ -1,6 +1,8 @@
 """Cuts and depths of ranks that stream, on the nodes of a cluster with 153 GiB of flash each."""
 
+import itertools
 from collections import deque
+from dataclasses import replace
 
 import pytest
 
@@ -13,17 +15,20 @@ from outgrid.stencil.problem import Problem
 
 GIB = 1 << 30
 NODE = Machine(16, 96 * 10**9, 1 << 20, 1 << 25, 1e11, 0.3e9, 0.26e9, False, "", "", "", "")
+FAST = replace(NODE, read_bandwidth=2e10, write_bandwidth=2e10, mixed_bandwidth=2e10)
 RANKS = Ranks(3, 8, Network(3e9, 5e-6), disk_bytes=153 * GIB)
 
 
-def planned(shape, ranks=RANKS, memory="88GiB", **options):
-    problem = Problem("heat7", shape, "float64", 256, {"k": 0.1}, initial={"u": 0.0})
+def planned(
+    shape, ranks=RANKS, memory="88GiB", node=NODE, around="dirichlet", steps=256, **options
+):
+    problem = Problem("heat7", shape, "float64", steps, {"k": 0.1}, around, {"u": 0.0})
     asked = RunOptions.of(memory=memory, tier="direct", **options)
-    return plan_rank(problem, asked, NODE, 64 << 20, ranks)
+    return plan_rank(problem, asked, node, 64 << 20, ranks)
 
 
 def test_a_cuboid_is_cut_and_swept_as_was_published():
-    found = planned((16386, 2050, 2048))
+    found = planned((16386, 2050, 2048), exchange="halos")
     assert (found.subgrid.cut, found.depth) == ((8, 1), 128)
     assert found.disk_bytes <= 153 * GIB
     assert "4 x 2 parts" in found.notes[-2]
@@ -33,7 +38,7 @@ def test_a_cuboid_is_cut_and_swept_as_was_published():
 
 def test_a_cube_is_cut_as_was_published_and_swept_deeper_since_ends_of_the_grid_need_no_halo():
     """With halos at both ends of an axis that is cut, 64 steps would take 153.4 GiB."""
-    found = planned((4098, 4098, 4096))
+    found = planned((4098, 4098, 4096), exchange="halos")
     assert (found.subgrid.cut, found.depth) == ((4, 2), 64)
     assert "depth 86 does not fit" in found.notes[-1]
 
@@ -60,7 +65,8 @@ def test_more_ranks_than_planes_share_the_rows():
 def test_neighbours_stream_in_opposite_directions_so_that_messages_have_a_sweep_to_arrive_in():
     shape, count = (240, 8, 16), 4
     ranks = [Ranks(rank, count, Network()) for rank in range(count)]
-    plans = [planned(shape, each, depth=8, slab_planes=4, cuts=[66, 120, 174]) for each in ranks]
+    given = {"depth": 8, "slab_planes": 4, "cuts": [66, 120, 174], "exchange": "halos"}
+    plans = [planned(shape, each, **given) for each in ranks]
     assert [each.downward for each in plans] == [False, True, False, True]
     made, needed = {}, {}  # planes of the front to the end of a sweep, and into the next one
     for rank, plan in enumerate(plans):
@@ -90,8 +96,72 @@ def test_neighbours_stream_in_opposite_directions_so_that_messages_have_a_sweep_
 
 def test_parts_thinner_than_a_halo_are_all_streamed_upward():
     plans = [
-        planned((40, 8, 16), Ranks(rank, 4, Network()), depth=depth, cuts=[10, 20, 30]).downward
+        planned(
+            (40, 8, 16),
+            Ranks(rank, 4, Network()),
+            depth=depth,
+            cuts=[10, 20, 30],
+            exchange="halos",
+        ).downward
         for depth in (10, 11)
         for rank in range(4)
     ]
     assert plans == [False, True, False, True, False, False, False, False]
+
+
+def seamed(shape, count, **options):
+    """The plans of ranks that leave seams."""
+    ranks = (Ranks(rank, count, Network()) for rank in range(count))
+    return [planned(shape, each, exchange="seams", **options) for each in ranks]
+
+
+def test_seams_are_left_where_halos_would_cost_more_and_the_plan_says_what():
+    given = {"depth": 32, "node": FAST, "around": {"y": "periodic"}, "steps": 2048}
+    found = planned((800, 2048, 2048), Ranks(1, 4, Network(1e11, 1e-6)), **given)
+    assert found.subgrid.seams
+    assert found.redundancy == 0
+    assert any("and seams: cut into 4 x 1 parts" in note for note in found.notes)
+    assert "nothing is computed twice" in found.explain()
+    flat = planned((4000, 64, 64), Ranks(1, 2, Network()), depth=1)
+    assert not flat.subgrid.seams
+    other = planned((4000, 64, 64), Ranks(1, 2, Network()), depth=1, exchange="seams")
+    assert other.subgrid.seams
+    assert other.prediction.wait_seconds > flat.prediction.wait_seconds == 0
+
+
+def test_ranks_that_leave_seams_own_more_and_compute_as_much_as_those_that_take_them():
+    plans = seamed((480, 40, 32), 4, depth=8)
+    bounds = plans[0].subgrid.plane_bounds
+    owned = [high - low for low, high in itertools.pairwise(bounds)]
+    assert owned == [120 + 5, 120 - 9, 120 + 9, 120 - 5]  # 4.5 planes at each cut
+    every = 480 * 40 * 8 / 4
+    for plan in plans:
+        assert plan.row_updates / plan.sweeps == pytest.approx(every, rel=0.01)
+    assert sum(plan.row_updates for plan in plans) == 480 * 40 * 256
+    seam, back = (8 + 8) * 40 * 32 * 8, 8 * 40 * 32 * 8  # planes of two rings, and of a level
+    assert [plan.sent_bytes // plan.sweeps for plan in plans] == [seam, 2 * back, 2 * seam, back]
+    assert [plan.received_bytes // plan.sweeps for plan in plans] == [
+        back,
+        2 * seam,
+        2 * back,
+        seam,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "options", "words"),
+    [
+        (UsageError, {"row_cuts": [20]}, "leave row_cuts out, or choose exchange = 'halos'"),
+        (InfeasiblePlan, {"depth": 30}, r"depth \d+ or fewer ranks or exchange = 'halos' fits"),
+        (InfeasiblePlan, {"cuts": [3, 20, 60], "depth": 4}, "rank 0 owns 3 planes, and to leave"),
+    ],
+)
+def test_seams_that_cannot_be_are_refused(error, options, words):
+    with pytest.raises(error, match=words):
+        seamed((80, 40, 32), 4, **options)
+
+
+def test_halos_are_taken_where_parts_are_too_thin_for_seams():
+    found = planned((80, 40, 32), Ranks(0, 4, Network()), depth=30, cuts=[20, 40, 60])
+    assert not found.subgrid.seams
+    assert any("seams do not fit: " in note for note in found.notes)

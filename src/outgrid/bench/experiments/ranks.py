@@ -1,7 +1,7 @@
 """One and two ranks of MPI on this host, measured, and what the simulator of clusters expected.
 
 The run of one rank gives the rate at which a node updates, and the probe what its disk does; two
-ranks halve both. Nothing is fitted to the runs of two ranks.
+ranks halve both. Nothing is fitted to the runs of two ranks. They exchange halos, as simulated.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ memory = "{memory}MiB"
 tier = "direct"
 depth = {depth}
 threads = {threads}
+exchange = "halos"
 """
 
 
