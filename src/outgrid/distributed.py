@@ -297,7 +297,7 @@ class _Together:
     ) -> Result:
         """Make new files, from initial values or from what is durable, and run all steps."""
         comm, out = self.comm, self.out
-        names = new_folders(out, comm.size)
+        names = comm.share(new_folders(out, comm.size))[0]  # before any of them is made
         name = names[comm.rank]
         folder = RunFolder(out / name, self._scratch(comm.rank, name))
         check_space(chosen, folder)
