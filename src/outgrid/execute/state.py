@@ -381,6 +381,7 @@ class RunFolder:
         only the mark that is being written.
         """
         beside = [MANIFEST_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, SAMPLES_NAME]
+        beside.append(self._samples_so_far().name)  # that file is replaced as well
         beside += manifest.results
         found = [self.out / f"{name}.new" for name in beside]
         if self.spread is not None:
