@@ -18,6 +18,7 @@ from outgrid.errors import Error, InfeasiblePlan
 from outgrid.execute.counting import count
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import plan
+from outgrid.plan.tables import steps_bytes
 from outgrid.testing.strategies import machines, problems, run_options
 from outgrid.units import format_bytes, parse_bytes
 
@@ -41,7 +42,7 @@ def test_memory_stays_below_the_limit(drawn):
     problem, options, found = drawn
     if isinstance(found, InfeasiblePlan):
         return
-    assert found.fixed_bytes == FIXED_BYTES
+    assert found.fixed_bytes == FIXED_BYTES + steps_bytes(problem)
     assert found.memory_bytes == options.memory_bytes
     assert found.held_bytes + found.fixed_bytes + found.transfer_bytes <= options.memory_bytes
     assert found.held_bytes <= found.window_bytes

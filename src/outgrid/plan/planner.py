@@ -618,16 +618,20 @@ class _Choice:
 
     def _check_sweeps(self, depth: int) -> None:
         """Raise InfeasiblePlan where not even a list of all sweeps has room."""
-        steps, room = self.problem.steps, max(0, self.host_room)
+        steps = self.problem.steps
         sweeps = -(-steps // depth)
         listed = SWEEP_BYTES * sweeps
-        if sweeps > MOST_LISTED and listed > room:
+        if sweeps > MOST_LISTED and listed > self.host_room:
             needed = listed + self.fixed_bytes
+            # What grows with the steps is among the fixed bytes, and would be less for fewer.
+            growing = steps_bytes(self.problem)
+            each = SWEEP_BYTES + -(-growing * depth // steps)
+            fitting = max(0, self.host_room + growing) // each * depth
             raise InfeasiblePlan(
                 f"{steps} steps, {depth} in each sweep, are {sweeps} sweeps, and the list of them "
                 f"takes {format_bytes(listed)}, with the program itself above the "
                 f"memory limit of {format_bytes(self.options.memory_bytes)}; run at most "
-                f"{room // SWEEP_BYTES * depth} steps at a time, or a limit of "
+                f"{fitting} steps at a time, or a limit of "
                 f"{-(-needed // (1 << 20))} MiB fits"
             )
 

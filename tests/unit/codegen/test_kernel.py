@@ -33,9 +33,10 @@ ODD = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 3.5, -1e-30, 1e30]
 
 
 def move(window, each, whole):
-    """Carry out a get or a put over an array that is the whole field."""
+    """Carry out a get or a put over an array that is the whole field, maybe a circle of planes."""
     rows = window.views(each)
-    for plane, view in enumerate(rows, start=each.first):
+    for place, view in enumerate(rows, start=each.first):
+        plane = place % len(whole)
         if isinstance(each, Get):
             view[...] = whole[plane]
         else:
