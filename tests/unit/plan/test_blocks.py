@@ -1,3 +1,4 @@
+import dataclasses
 import re
 
 import pytest
@@ -5,26 +6,13 @@ import pytest
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.execute.counting import count
-from outgrid.machine import Machine
 from outgrid.plan.blocks import Blocks, paper_block, paper_block_bytes
 from outgrid.plan.planner import plan
 from outgrid.stencil.problem import Problem
+from outgrid.testing import machine
 
 GIB = 1 << 30
-MACHINE = Machine(
-    cores=2,
-    memory_bytes=32 * GIB,
-    l2_bytes=1 << 20,
-    l3_bytes=1 << 25,
-    memory_bandwidth=2e10,
-    read_bandwidth=1.5e9,
-    write_bandwidth=1.5e9,
-    measured=False,
-    cpu="",
-    kernel="",
-    compiler="",
-    python="",
-)
+MACHINE = dataclasses.replace(machine.MACHINE, memory_bytes=32 * GIB)
 
 # GiB of the problem, interior cells (x, y, z), of one block buffer, of one buffer, of all four:
 # Table 2 of Midorikawa and Tan (2014), 32 GiB of memory, 256 steps, depth 128.

@@ -7,28 +7,14 @@ import pytest
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
-from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.planner import WORTH_CUTTING, plan
 from outgrid.stencil.problem import Problem
+from outgrid.testing.machine import MACHINE
 from outgrid.units import parse_bytes
 
 GIB, MIB = 1 << 30, 1 << 20
 FIXED_BYTES = 80 * MIB
-MACHINE = Machine(
-    cores=2,
-    memory_bytes=16 * GIB,
-    l2_bytes=MIB,
-    l3_bytes=32 * MIB,
-    memory_bandwidth=2e10,
-    read_bandwidth=1.5e9,
-    write_bandwidth=1.5e9,
-    measured=False,
-    cpu="",
-    kernel="",
-    compiler="",
-    python="",
-)
 
 
 def problem(shape=(1024, 1024, 1024), steps=64, name="heat7", dtype="float64"):

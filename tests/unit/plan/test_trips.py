@@ -8,28 +8,14 @@ import pytest
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan
-from outgrid.machine import Machine
 from outgrid.plan.planner import plan
 from outgrid.plan.program import program
 from outgrid.plan.tables import SWEEP_BYTES, steps_bytes
 from outgrid.plan.trip import Span, Trips
 from outgrid.stencil.problem import Problem
+from outgrid.testing.machine import MACHINE
 from outgrid.units import parse_bytes
 
-MACHINE = Machine(
-    cores=2,
-    memory_bytes=16 << 30,
-    l2_bytes=1 << 20,
-    l3_bytes=32 << 20,
-    memory_bandwidth=2e10,
-    read_bandwidth=1.5e9,
-    write_bandwidth=1.5e9,
-    measured=False,
-    cpu="",
-    kernel="",
-    compiler="",
-    python="",
-)
 FIXED_BYTES = 80 << 20
 MANY = 16_000
 
