@@ -10,12 +10,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Memory of a message: ``rows`` pieces of ``row_bytes``, ``stride_bytes`` apart."""
+    """Memory of a message: ``rows`` of ``row_bytes``, one behind the other."""
 
     address: int
     rows: int
     row_bytes: int
-    stride_bytes: int
 
     @property
     def nbytes(self) -> int:

@@ -33,7 +33,7 @@ class Mpi:
         self._tickets: list[int] = []
         self._requests: list[MPI.Request] = []
         self._last = 0
-        self._kinds: dict[tuple[int, int], MPI.Datatype] = {}
+        self._kinds: dict[int, MPI.Datatype] = {}
         _end_all_on_error()
         if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             threading.Thread(target=self._look_in, daemon=True).start()
@@ -75,17 +75,14 @@ class Mpi:
         return self._last
 
     def _message(self, rows: Rows) -> tuple[MPI.buffer, int, MPI.Datatype]:
-        span = (rows.rows - 1) * rows.stride_bytes + rows.row_bytes
-        memory = MPI.buffer.fromaddress(rows.address, span)
-        return memory, rows.rows, self._kind(rows)
+        memory = MPI.buffer.fromaddress(rows.address, rows.nbytes)
+        return memory, rows.rows, self._kind(rows.row_bytes)
 
-    def _kind(self, rows: Rows) -> MPI.Datatype:
-        """One row, so far from the next; counts of rows stay small however large a plane is."""
-        key = (rows.row_bytes, rows.stride_bytes)
-        if key not in self._kinds:
-            row = MPI.BYTE.Create_contiguous(rows.row_bytes)
-            self._kinds[key] = row.Create_resized(0, rows.stride_bytes).Commit()
-        return self._kinds[key]
+    def _kind(self, row_bytes: int) -> MPI.Datatype:
+        """One row; counts of rows stay small however large a message is."""
+        if row_bytes not in self._kinds:
+            self._kinds[row_bytes] = MPI.BYTE.Create_contiguous(row_bytes).Commit()
+        return self._kinds[row_bytes]
 
     def _look_in(self) -> None:
         while not MPI.Is_finalized():

@@ -1,7 +1,8 @@
-"""Planes on their way between ranks: out of the window, and through a buffer into the files."""
+"""Planes on their way between ranks: from a window into a message, and from one into files."""
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -13,90 +14,90 @@ from outgrid.execute.gates import Watermarks
 from outgrid.native import Buffer
 from outgrid.plan.border import Channel, channels
 from outgrid.plan.model import Plan
-from outgrid.plan.planner import RECEIVE_BUFFERS
+from outgrid.plan.planner import EXCHANGE_BUFFERS
 from outgrid.plan.program import Move, Receive, Send, opposes
 from outgrid.storage import Planes
 
 
 class Exchange:
-    """The sends and receives of a program. One message is one plane of one level, or of one ring.
+    """The sends and receives of a program. One message is a slab of planes of a level, or a ring.
 
-    ``addresses`` says where the rows of a move lie in the window. Planes of a level from one
-    neighbour come through buffers of their own, and so do those of a ring, so that a neighbour who
-    is early never waits for one who is late.
+    ``addresses`` says where the rows of a move lie in the window. What is sent is copied into the
+    buffer of its message, which goes when all of its planes are there. Each level has buffers of
+    its own for each neighbour and way, and so has each ring, so that a neighbour who is early never
+    waits for one who is late.
     """
 
     def __init__(
         self, plan: Plan, addresses: Callable[[Move], NDArray[np.int64]], comm: Comm
     ) -> None:
         self._plan, self._addresses, self._comm = plan, addresses, comm
-        self._sends: deque[Send] = deque()
+        self._sends: dict[Channel, deque[Send]] = {}
         self._receives: dict[Channel, deque[Receive]] = {}
         named = [(each.field, each.level, False) for each in plan.departures]
         named += [(ring.field, ring.index, True) for ring in plan.rings]
         self._numbers = {each: number for number, each in enumerate(named)}
-        self._moves: dict[int, Send | Receive] = {}  # by ticket of a message
-        self._left: dict[Send | Receive, int] = {}  # messages under way
+        self._moves: dict[int, Send | Receive] = {}  # by ticket of a message under way
         self._agreeing: int | None = None
-        self._free: dict[Channel, deque[Buffer]] = {}
+        self._spare = _buffers(plan, arriving=False)
+        self._packed: dict[Channel, Buffer] = {}  # what the next message is gathered in
+        self._leaving: dict[int, Buffer] = {}  # by ticket
+        self._free = _buffers(plan, arriving=True)
         self._filled: dict[Receive, Buffer] = {}
         self.sent_bytes = self.received_bytes = 0
-        for key, rows in _incoming(plan).items():
-            nbytes = plan.slab_planes * rows * plan.layout.of(key[1]).row_bytes
-            self._free[key] = deque(Buffer(nbytes) for _ in range(RECEIVE_BUFFERS))
 
     def queue(self, move: Send | Receive) -> None:
         """Carry out ``move`` as soon as its gate is open."""
         if isinstance(move, Send):
-            self._sends.append(move)
+            self._sends.setdefault(_channel(move), deque()).append(move)
         else:
             self._receives.setdefault(_channel(move), deque()).append(move)
 
     @property
     def pending(self) -> bool:
         """Whether anything is queued or under way."""
-        return bool(self._sends or self._left or any(self._receives.values()) or self._filled)
+        queues = (*self._sends.values(), *self._receives.values())
+        return bool(self._moves or self._filled or any(queues))
 
     @property
     def moving(self) -> bool:
         """Whether another rank is waited for."""
-        return bool(self._left or self._agreeing is not None)
+        return bool(self._moves or self._agreeing is not None)
 
     def start(self, marks: Watermarks) -> None:
-        """Start the messages whose gates are open and, to receive, that have a buffer."""
-        while self._sends and marks.open(self._sends[0].gate):
-            send = self._sends.popleft()
-            stride = self._plan.layout.of(send.field).row_stride_bytes
-            self._post(send, self._addresses(send), stride)
+        """Start what has its gate open and a buffer; what is in a message has left the window."""
+        for key, queue in self._sends.items():
+            while queue and marks.open(queue[0].gate) and self._pack(key, queue[0]):
+                marks.sent.complete(queue.popleft().index)
         for key, queue in self._receives.items():
             while queue and self._free[key] and marks.open(queue[0].gate):
                 receive = queue.popleft()
                 self._filled[receive] = self._free[key].popleft()
-                planes = self._planes(receive)
-                reverse = opposes(self._plan, receive.peer)
-                into = planes.addresses[::-1] if reverse else planes.addresses
-                self._post(receive, into, planes.row_stride_bytes)
+                rows = self._rows(receive, self._filled[receive], receive.count)
+                ticket = self._comm.receive(receive.peer, self._number(receive), rows)
+                self._moves[ticket] = receive
 
-    def ended(self) -> Iterator[Send | Receive]:
-        """What has been sent, or has come and is to be written from ``source``."""
+    def ended(self) -> Iterator[Receive]:
+        """What has come and is to be written from ``source``."""
         for ticket in self._comm.ended():
             if ticket == self._agreeing:
                 self._agreeing = None
                 continue
             move = self._moves.pop(ticket)
-            self._left[move] -= 1
-            if not self._left[move]:
-                del self._left[move]
-                nbytes = move.nbytes(self._plan)
-                if isinstance(move, Send):
-                    self.sent_bytes += nbytes
-                else:
-                    self.received_bytes += nbytes
+            if isinstance(move, Receive):
+                self.received_bytes += move.nbytes(self._plan)
                 yield move
+            else:
+                self._spare[_channel(move)].append(self._leaving.pop(ticket))
 
     def source(self, receive: Receive) -> Planes:
         """The memory in which received planes are."""
-        return self._planes(receive)
+        buffer, count = self._filled[receive], receive.last - receive.first
+        row_bytes = self._plan.layout.of(receive.field).row_bytes
+        addresses = buffer.address + len(receive.rows) * row_bytes * np.arange(count)
+        if opposes(self._plan, receive.peer):
+            addresses = addresses[::-1]
+        return Planes(addresses.astype(np.int64), row_bytes, buffer)
 
     def written(self, receive: Receive) -> None:
         """The planes are in their file: their buffer is free."""
@@ -113,41 +114,74 @@ class Exchange:
 
     def release(self) -> None:
         """Give the buffers back."""
-        for buffers in self._free.values():
+        for buffers in (*self._spare.values(), *self._free.values()):
             for buffer in buffers:
                 buffer.release()
 
-    def _planes(self, receive: Receive) -> Planes:
-        row_bytes = self._plan.layout.of(receive.field).row_bytes
-        steps = len(receive.rows) * row_bytes * np.arange(receive.last - receive.first)
-        buffer = self._filled[receive]
-        return Planes(buffer.address + steps.astype(np.int64), row_bytes, buffer)
+    def _pack(self, key: Channel, send: Send) -> bool:
+        """Copy planes into their message, which goes when they are the last; if it has a buffer."""
+        if key not in self._packed:
+            if not self._spare[key]:
+                return False
+            self._packed[key] = self._spare[key].popleft()
+        buffer, layout = self._packed[key], self._plan.layout.of(send.field)
+        nbytes = len(send.rows) * layout.row_bytes
+        to = buffer.address + (send.first - send.piece.start) * nbytes
+        for address in self._addresses(send).tolist():
+            _gather(address, len(send.rows), layout.row_bytes, layout.row_stride_bytes, to)
+            to += nbytes
+        self.sent_bytes += send.nbytes(self._plan)
+        if send.last == send.piece.stop:
+            rows = self._rows(send, buffer, len(send.piece) * len(send.rows))
+            ticket = self._comm.send(send.peer, self._number(send), rows)
+            self._moves[ticket], self._leaving[ticket] = send, self._packed.pop(key)
+        return True
 
-    def _post(self, move: Send | Receive, addresses: np.ndarray, stride: int) -> None:
-        act = self._comm.send if isinstance(move, Send) else self._comm.receive
-        channel = self._numbers[_channel(move)[1:]]
-        row_bytes = self._plan.layout.of(move.field).row_bytes
-        self._left[move] = len(addresses)
-        for address in addresses.tolist():
-            rows = Rows(address, len(move.rows), row_bytes, stride)
-            self._moves[act(move.peer, channel, rows)] = move
+    def _rows(self, move: Send | Receive, buffer: Buffer, count: int) -> Rows:
+        return Rows(buffer.address, count, self._plan.layout.of(move.field).row_bytes)
+
+    def _number(self, move: Send | Receive) -> int:
+        return self._numbers[_channel(move)[1:]]
 
 
 def _channel(move: Send | Receive) -> Channel:
     return move.peer, move.field, move.ring if move.seam else move.level, move.seam
 
 
-def _incoming(plan: Plan) -> dict[Channel, int]:
-    """What comes from other ranks, and how many rows of each plane."""
+def _buffers(plan: Plan, *, arriving: bool) -> dict[Channel, deque[Buffer]]:
+    """Two buffers of a slab for all that comes from other ranks, or goes to them."""
+    each = {
+        key: plan.slab_planes * rows * plan.layout.of(key[1]).row_bytes
+        for key, rows in _exchanged(plan, arriving).items()
+    }
+    return {
+        key: deque(Buffer(nbytes) for _ in range(EXCHANGE_BUFFERS)) for key, nbytes in each.items()
+    }
+
+
+def _exchanged(plan: Plan, arriving: bool) -> dict[Channel, int]:
+    """What comes from other ranks or goes to them, and how many rows of each plane."""
     levels = [(each.field, each.level) for each in plan.departures]
     if plan.subgrid is None:
         return {}
     if plan.subgrid.seams:
-        found = channels(plan.borders, levels, seams=not plan.upright)
+        found = channels(plan.borders, levels, seams=plan.upright != arriving)
         return dict.fromkeys(found, len(plan.owned_rows))
-    return {
-        (each.peer, *level, False): len(each.received.rows)
+    boxes = [
+        (each.peer, each.received if arriving else each.sent)
         for each in plan.subgrid.exchanged(plan.depth)
-        for level in levels
-        if each.received.count
+    ]
+    return {
+        (peer, *level, False): len(box.rows) for peer, box in boxes for level in levels if box.count
     }
+
+
+def _gather(address: int, rows: int, row_bytes: int, stride: int, to: int) -> None:
+    """Copy rows that are ``stride`` bytes apart to where they lie one behind the other."""
+    if stride == row_bytes or rows == 1:
+        ctypes.memmove(to, address, rows * row_bytes)
+        return
+    source = (ctypes.c_uint8 * ((rows - 1) * stride + row_bytes)).from_address(address)
+    into = (ctypes.c_uint8 * (rows * row_bytes)).from_address(to)
+    apart = np.ndarray((rows, row_bytes), np.uint8, memoryview(source), 0, (stride, 1))
+    np.copyto(np.ndarray((rows, row_bytes), np.uint8, memoryview(into)), apart)

@@ -313,11 +313,8 @@ class _Run(Generic[W]):
         self._start_all()
 
     def _settle_messages(self) -> None:
-        for move in self.exchange.ended():
-            if isinstance(move, Send):
-                self.marks.sent.complete(move.index)
-            else:
-                self._start(move)
+        for receive in self.exchange.ended():
+            self._start(receive)
         if self.agreeing is not None and self.exchange.agreed:
             self.marks.committed.complete(self.agreeing.index)
             self.agreeing = None

@@ -70,14 +70,15 @@ class Put(Move):
 
 @dataclass(frozen=True, slots=True)
 class Send(Move):
-    """Give planes of ``state`` from a ring to the rank ``peer``."""
+    """Give planes of ``state`` from a ring to ``peer``, as a part of the message of ``piece``."""
 
     peer: int
+    piece: range
 
 
 @dataclass(frozen=True, slots=True)
 class Receive(Move):
-    """Take planes of ``state``, or of a seam, from the rank ``peer`` and write them in place."""
+    """Take a message of planes of ``state``, or a seam, from ``peer``, and write them in place."""
 
     peer: int
 

@@ -63,7 +63,8 @@ CUT_SLAB_PLANES = 64  # of strips: beyond, memory is better spent on their heigh
 RESIDENT_SLABS = 8
 WORTH_STREAMING = 1.1  # times faster than the same grid in memory
 RESIDENT_SLAB_BYTES = 4 << 30
-RECEIVE_BUFFERS = 2  # of a slab, for each level and neighbour: one fills while one is written
+# Of a slab, for each level and neighbour, and way: one fills while one is on its way.
+EXCHANGE_BUFFERS = 2
 MOST_LISTED = 1 << 14  # sweeps; beyond them their list is looked at before it is made
 WORTH_KEEPING = 50  # times the time that it takes to keep a resident grid in mid-run
 
@@ -600,8 +601,8 @@ class _Choice:
         return begin + len(depths) * each
 
     def _exchange_bytes(self, slab: int, depths: tuple[int, ...]) -> int:
-        """Buffers in which planes of neighbours wait for the disk."""
-        return RECEIVE_BUFFERS * self.sizing.buffered_bytes(depths, slab)
+        """Buffers in which planes of neighbours wait for the disk, and planes for neighbours."""
+        return EXCHANGE_BUFFERS * self.sizing.buffered_bytes(depths, slab)
 
     def _split(self, depth: int) -> tuple[int, ...]:
         """Steps per sweep: a depth that was asked for is kept, one of our own is balanced."""

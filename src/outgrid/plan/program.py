@@ -477,7 +477,7 @@ class _Lowering:
                 got = self.seam_got.pop((before.sweep, int(border.above)))
             self.asked += 1
             for ring, planes in self._stairs(border):
-                for part in reversed(self._in_slabs(planes)):
+                for part in self._in_slabs(planes, opposite=True):
                     self.received += 1
                     side, rows = int(border.above), self.plan.owned_rows
                     where = (ring.field, 0, trip.sweep + 1, ring.index, part.start, part.stop)
@@ -507,9 +507,12 @@ class _Lowering:
         last = max(planes.stop - 1 + ring.low for ring, planes in self._stairs(border))
         return (trip.index * self.plan.pitch_planes + last) // self.plan.slab_planes
 
-    def _in_slabs(self, planes: range) -> list[range]:
-        """Planes in pieces of the size of a slab."""
+    def _in_slabs(self, planes: range, *, opposite: bool = False) -> list[range]:
+        """Planes in messages of a slab, as they are sent: from the first on, or from the last."""
         slab = self.plan.slab_planes
+        if opposite:
+            ends = range(planes.stop, planes.start, -slab)
+            return [range(max(planes.start, end - slab), end) for end in ends]
         starts = range(planes.start, planes.stop, slab)
         return [range(first, min(first + slab, planes.stop)) for first in starts]
 
@@ -523,15 +526,14 @@ class _Lowering:
         for each in self._exchanged(state):
             planes = plan.streamed(each.received.planes)
             opposite = opposes(plan, each.peer)
-            parts = self._in_slabs(planes)
-            for part in reversed(parts) if opposite else parts:
+            for part in self._in_slabs(planes, opposite=opposite):
                 due = planes.start if opposite else part.start
                 for departure in plan.departures:
                     level = departure.field, departure.level
                     found.append(_Incoming(due, each.peer, level, part, each.received.rows))
         for border in plan.cuts(plan.depths[state - 1]) if plan.upright else ():
             for departure, ends in zip(plan.departures, border.returned, strict=True):
-                for part in reversed(self._in_slabs(range(*ends))):
+                for part in self._in_slabs(range(*ends), opposite=True):
                     level, rows = (departure.field, departure.level), plan.owned_rows
                     found.append(_Incoming(ends[0], border.peer, level, part, rows))
         return sorted(found, key=lambda one: (one.due, one.peer))
@@ -606,7 +608,7 @@ class _Lowering:
                     if flow.peer is None:
                         yield self._put(flow, trip, planes)
                     else:
-                        yield self._send(flow, trip, planes, flow.peer)
+                        yield from self._sends(flow, trip, planes, flow.peer)
             yield from self._commits(slab, trip)
 
     def _commits(self, slab: int, trip: Trip) -> Iterator[Commit | Mark]:
@@ -662,14 +664,25 @@ class _Lowering:
             return Point(state - 1, trip.part + 1)
         return Point(state)
 
-    def _send(self, flow: _Flow, trip: Trip, planes: range, peer: int) -> Send:
+    def _sends(self, flow: _Flow, trip: Trip, planes: range, peer: int) -> Iterator[Send]:
+        """The planes, cut where one message ends and the next begins."""
+        begin, slab, first = flow.planes.start, self.plan.slab_planes, planes.start
+        while first < planes.stop:
+            low = first - (first - begin) % slab
+            piece = range(low, min(low + slab, flow.planes.stop))
+            part = range(first, min(planes.stop, piece.stop))
+            yield self._send(flow, trip, part, peer, piece)
+            first = part.stop
+
+    def _send(self, flow: _Flow, trip: Trip, planes: range, peer: int, piece: range) -> Send:
         ring = self.rings[flow.field, flow.ring]
         self.sent += 1
         busy = self.slot_sent[flow.field, flow.ring]
         for slot in self._slots(trip, planes.start, planes.stop):
             busy[slot % ring.planes] = self.sent
         state, gate = self.plan.states_in(trip.sweep + 1), Gate(advanced=self.advanced)
-        return Send(*self._move(self.sent - 1, flow, trip, state, planes), gate=gate, peer=peer)
+        move = self._move(self.sent - 1, flow, trip, state, planes)
+        return Send(*move, gate=gate, peer=peer, piece=piece)
 
     def _put(self, flow: _Flow, trip: Trip, planes: range) -> Put:
         ring = self.rings[flow.field, flow.ring]

@@ -420,16 +420,25 @@ class Sizing:
         return max((self._seam_bytes(each) for each in self.borders((depth,))), default=0)
 
     def buffered_bytes(self, depths: tuple[int, ...], slab: int) -> int:
-        """Bytes of a slab of all that comes from other ranks, each level and ring for itself."""
+        """Bytes of a slab of all that goes between ranks, each way, level and ring for itself."""
         if self.subgrid is None:
             return 0
         if not self.subgrid.seams:
             deepest = max(depths, default=0)
-            rows = sum(len(each.received.rows) for each in self.subgrid.exchanged(deepest))
+            rows = sum(
+                len(box.rows)
+                for each in self.subgrid.exchanged(deepest)
+                for box in (each.sent, each.received)
+                if box.count
+            )
             return slab * rows * self.leaving_bytes
         levels = [(each.field, each.level) for each in self.departures]
-        found = channels(self.borders(depths), levels, seams=not self.subgrid.upright)
-        return slab * self.rows * sum(self.row_bytes[field] for _, field, _, _ in found)
+        found = [
+            field
+            for seams in (False, True)
+            for _, field, _, _ in channels(self.borders(depths), levels, seams=seams)
+        ]
+        return slab * self.rows * sum(self.row_bytes[field] for field in found)
 
     def _plane_bytes(self, depth: int, strips: Strips) -> tuple[int, int]:
         """Bytes of each plane that a sweep (reads, writes)."""
