@@ -192,6 +192,7 @@ class AsWritten(msgspec.Struct, frozen=True, kw_only=True):
     row_cuts: tuple[int, ...] = ()
     tile_rows: int | None = None
     tile_planes: int | None = None
+    tile_columns: int | None = None
     threads: int | None = None
     pin: bool = False
     device: DeviceKind = "cpu"
@@ -468,6 +469,7 @@ def _check_ranges(options: RunOptions) -> None:
         "strip_rows",
         "tile_rows",
         "tile_planes",
+        "tile_columns",
         "threads",
         "queue_depth",
     ):

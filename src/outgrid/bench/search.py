@@ -29,7 +29,7 @@ from outgrid.execute.streaming import SeamKey, stream
 from outgrid.execute.window import Window
 from outgrid.plan.model import Arrival, Plan
 from outgrid.plan.program import Advance, Instruction, program, row_updates
-from outgrid.plan.tiling import tile_slope
+from outgrid.plan.tiling import columns_cut, tile_slope
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore, Store, Transfers
 
@@ -92,26 +92,35 @@ def _wanted(problem: Problem, options: RunOptions, choice: Plan) -> Iterator[Run
     fronts = {*FRONTS}
     if choice.tile.order == "diamond":
         rows, fronts = rows | {choice.tile.rows}, fronts | {choice.tile.planes}
+    whole = None if columns_cut(problem) else problem.shape[-1]
+    lengths = {whole, choice.tile.columns or whole}  # of the parts of long rows
     strips: list[int] = []
     if problem.ndim == 3 and choice.tile.order == "diamond" and len(problem.stencil.stages) == 1:
         heights = {problem.shape[1] // n for n in STRIPS} | {choice.strips.height}
         strips = sorted(height for height in heights if 0 < height < problem.shape[1])
     threads = sorted({max(1, choice.threads // 2), choice.threads})
     for depth, count in product(depths, threads):
-        shapes = product(sorted(rows), sorted(fronts)) if depth > 1 else [(None, None)]
-        if depth == 1 and problem.ndim == 3:
-            shapes = [(None, None), (BLOCK_ROWS, None)]
-        for height, front in shapes:
+        shapes = product(sorted(rows), sorted(fronts), lengths)
+        if depth == 1:
+            shapes = product({None, BLOCK_ROWS if problem.ndim == 3 else None}, [None], [None])
+        for height, front, length in shapes:
             # A diamond is twice as high as it has levels: one that no sweep fills is no candidate.
             if height and depth > 1 and height // width > depth:
                 continue
             common = replace(
-                options, depth=depth, threads=count, tile_rows=height, tile_planes=front
+                options,
+                depth=depth,
+                threads=count,
+                tile_rows=height,
+                tile_planes=front,
+                tile_columns=length,
             )
             yield replace(common, tier="memory")
             for slab in slabs:
                 yield replace(common, tier="direct", slab_planes=slab)
-            if (height, front, count) == (choice.tile.rows, choice.tile.planes, choice.threads):
+            tile = (height, front, 0 if length == whole else length, count)
+            chosen = choice.tile
+            if tile == (chosen.rows, chosen.planes, chosen.columns, choice.threads):
                 for slab, strip in product(slabs, strips):
                     yield replace(common, tier="direct", slab_planes=slab, strip_rows=strip)
 

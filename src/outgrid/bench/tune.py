@@ -46,6 +46,7 @@ class Settings:
     tile: str
     tile_rows: int
     tile_planes: int
+    tile_columns: int  # 0: whole rows
     threads: int
     predicted_seconds: float
     first_seconds: float | None
@@ -63,6 +64,7 @@ class Settings:
             plan.tile.order,
             plan.tile.rows,
             plan.tile.planes,
+            plan.tile.columns,
             plan.threads,
             plan.predicted_seconds,
             first if math.isfinite(first) else None,
@@ -81,6 +83,7 @@ class Settings:
         if self.strip_rows:
             where += f", strips of {self.strip_rows} rows"
         tile = f"{self.tile} {self.tile_rows}x{self.tile_planes}" if self.tile_rows else self.tile
+        tile += f" of {self.tile_columns} columns" if self.tile_columns else ""
         return f"depth {self.depth}, {where}, {tile}, {self.threads} threads"
 
 

@@ -19,7 +19,7 @@ from outgrid.codegen.vector import CELLS, CONVERTED, NEAR, PRELUDE
 from outgrid.errors import DefinitionError
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.plan.lifetime import dependences
-from outgrid.plan.tiling import tile_slope
+from outgrid.plan.tiling import column_slope, tile_slope
 from outgrid.stencil.boundary import Edges
 from outgrid.stencil.dtypes import COMPUTED
 from outgrid.stencil.expression import Expression, accesses
@@ -150,7 +150,11 @@ class _RowKernel(Reductions):
         shifts = (", ".join(map(str, each.skew().shifts)) for each in (found, found.mirrored()))
         listed = ", ".join(f"{{{each}}}" for each in shifts)
         lines.append(f"constexpr int64_t kShift[2][kStages] = {{{listed}}};  // upward, downward")
-        for name, values in {"Fall": slope.falls, "Rise": slope.rises}.items():
+        aside = column_slope(self.stencil, self.dtype, self.edges)
+        lines.append(f"constexpr int64_t kColumnSlope = {aside.per_step};")
+        lines.append(f"constexpr int64_t kColumnUnit = {aside.unit};")
+        edges = {"Fall": slope.falls, "Rise": slope.rises, "ColumnFall": aside.falls}
+        for name, values in edges.items():
             listed = ", ".join(map(str, values))
             lines.append(f"constexpr int64_t k{name}[kStages] = {{{listed}}};")
         return "\n".join(lines)

@@ -394,6 +394,11 @@ Cuts cuts_of(const Slab& s, int64_t width) {
   return {length, ceil_div(length, width), true};
 }
 
+// How far an edge of columns in three dimensions has fallen for a stage, `levels` after it began.
+OG_INLINE int64_t fallen(int64_t levels, int stage) {
+  return kColumnSlope * levels + kColumnFall[stage];
+}
+
 // A row of diamonds: those of one sum p + q.
 struct Row {
   int64_t sum, t0, t1;   // levels [t0, t1]
@@ -405,34 +410,44 @@ struct Row {
 // each level reads cells beside those of the level before, which other diamonds made long ago. Rows
 // of columns are too short for the processor to see them coming, so they are fetched one step of
 // the front ahead.
+//
+// Long rows of a plane are cut as well, by edges that fall a line or more from level to level: part
+// after part, all levels of one fit the caches, and what it leans on is in those before it.
 void diamond(const Slab& s, const Uniform* u, const Cuts& cuts, const Row& row, int64_t p) {
   const int64_t q = row.sum - p;
   const int64_t p_low = cuts.at(p), p_high = cuts.at(p + 1);
   const int64_t q_low = cuts.at(q), q_high = cuts.at(q + 1);
-  for (int64_t front = s.first; front < s.last; front += s.tile_planes) {
-    const int64_t stop = least(front + s.tile_planes, s.last);
-    const int64_t next = least(stop + s.tile_planes, s.last);
-    for (int64_t t = row.t0; t <= row.t1; ++t) {
-      for (int j = 0; j < kStages; ++j) {
-        const int64_t falls = kSlope * t + kFall[j], rises = kSlope * t + kRise[j];
-        const int64_t low = most(p_low - falls, rises - q_high);
-        const int64_t high = least(p_high - falls, rises - q_low);
-        const int64_t back = behind(s, t, j);
-        // On a circle cells are counted from 0 again behind its end.
-        for (int64_t a = low, b = high; a < high; a = b, b = high) {
-          int64_t begin = a, end = high;
-          if (cuts.circle) {
-            const int64_t turn = floor_div(a, cuts.length) * cuts.length;
-            b = least(high, turn + cuts.length);
-            begin = a - turn;
-            end = b - turn < cuts.length ? b - turn : kAcrossColumns ? s.columns : s.rows;
-          }
-          if constexpr (kAcrossColumns) {
-            if (a == p_low - falls) fetch_ahead<-1>(s, t, j, stop - back, next - back, begin);
-            if (b == rises - q_low) fetch_ahead<1>(s, t, j, stop - back, next - back, end);
-            level(s, u, t, j, front - back, stop - back, Tile{0, s.rows, begin, end});
-          } else {
-            level(s, u, t, j, front - back, stop - back, Tile{begin, end, 0, s.columns});
+  int64_t end_x = s.columns;
+  for (int j = 0; j < kStages; ++j) end_x = most(end_x, s.columns + fallen(row.t1 - row.t0, j));
+  const int64_t parts = s.tile_columns > 0 ? ceil_div(end_x, s.tile_columns) : 1;
+  const int64_t length = ceil_div(ceil_div(end_x, parts), kColumnUnit) * kColumnUnit;
+  for (int64_t x = 0; x < end_x; x += length) {
+    for (int64_t front = s.first; front < s.last; front += s.tile_planes) {
+      const int64_t stop = least(front + s.tile_planes, s.last);
+      const int64_t next = least(stop + s.tile_planes, s.last);
+      for (int64_t t = row.t0; t <= row.t1; ++t) {
+        for (int j = 0; j < kStages; ++j) {
+          const int64_t falls = kSlope * t + kFall[j], rises = kSlope * t + kRise[j];
+          const int64_t low = most(p_low - falls, rises - q_high);
+          const int64_t high = least(p_high - falls, rises - q_low);
+          const int64_t back = behind(s, t, j), past = fallen(t - row.t0, j);
+          // On a circle cells are counted from 0 again behind its end.
+          for (int64_t a = low, b = high; a < high; a = b, b = high) {
+            int64_t begin = a, end = high;
+            if (cuts.circle) {
+              const int64_t turn = floor_div(a, cuts.length) * cuts.length;
+              b = least(high, turn + cuts.length);
+              begin = a - turn;
+              end = b - turn < cuts.length ? b - turn : kAcrossColumns ? s.columns : s.rows;
+            }
+            if constexpr (kAcrossColumns) {
+              if (a == p_low - falls) fetch_ahead<-1>(s, t, j, stop - back, next - back, begin);
+              if (b == rises - q_low) fetch_ahead<1>(s, t, j, stop - back, next - back, end);
+              level(s, u, t, j, front - back, stop - back, Tile{0, s.rows, begin, end});
+            } else {
+              const Tile tile{begin, end, x - past, x + length - past};
+              level(s, u, t, j, front - back, stop - back, tile);
+            }
           }
         }
       }

@@ -26,12 +26,12 @@ from outgrid.execute.kernel import Kernel
 from outgrid.execute.window import Window
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration, Sample
-from outgrid.plan.layout import GUARD_BYTES, layout
+from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES, layout
 from outgrid.plan.lifetime import ring_count
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, program
-from outgrid.plan.tiling import FRONT_PLANES, choose_tile, tile_slope
+from outgrid.plan.tiling import FRONT_PLANES, choose_tile, columns_cut, tile_slope
 from outgrid.stencil.problem import Problem
 
 LEVELS = {2: (8, 16, 24, 32, 48, 64), 3: (2, 4, 6, 8, 12, 16, 24, 32)}  # by dimensions
@@ -40,11 +40,13 @@ MOST_ROWS = 512
 MOST_PLANES = {2: 512, 3: 128}
 LEAST_PLANES, LEAST_ROWS = 32, 128  # on which a slow kernel is measured
 STEP_SECONDS = 0.03  # that one step of a trial may take
+PARTS = (512, 256)  # columns that rows at least twice as long are cut into
+PART_LEVELS = 8  # with fewer, what parts of rows read beside them is more than they spare
 THIN_SLAB = {2: 32, 3: 8}  # planes between borders, where what a border costs is measured
 REPETITIONS = 2
 CLOSE = 0.8  # of the best rate: worth measuring again
 FALLEN = 0.8
-FORM = "3"  # changes with what is measured: older calibrations are not found again
+FORM = "4"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -69,18 +71,25 @@ def calibrate(
         middle = FRONTS[len(FRONTS) // 2]
         reach = small.shape[0] // (2 * max(1, problem.stencil.radius[0]))
         levels = [n for n in LEVELS[problem.ndim] if n <= reach] or [1]
-        for count in levels:
-            trials.run([Trial(count, middle)])
-            if trials.falling():
-                break
+        for length in (0, *_parts(small)):
+            # Parts of rows are there for tiles of more levels than whole ones can be.
+            least = max(PART_LEVELS, trials.best().levels) if length else 0
+            for count in (each for each in levels if each >= least):
+                trials.run([Trial(count, middle, length)])
+                if trials.falling():
+                    break
         trials.run([*trials.close(), plain])
         best = trials.best()
-        trials.run([Trial(best.levels, planes) for planes in FRONTS] * REPETITIONS)
+        trials.run([replace(best, planes=planes) for planes in FRONTS] * REPETITIONS)
         best = trials.best()
-        thin = Trial(best.levels, best.planes, THIN_SLAB[problem.ndim])
+        thin = replace(best, slab=THIN_SLAB[problem.ndim])
         trials.run([best, thin] * REPETITIONS)
         border = (1 / trials.rates[thin] - 1 / trials.rates[best]) * thin.slab
-        samples = [Sample(t.levels, t.planes, r) for t, r in trials.rates.items() if not t.slab]
+        samples = [
+            Sample(t.levels, t.planes, rate, t.columns)
+            for t, rate in trials.rates.items()
+            if not t.slab
+        ]
     return Calibration(tuple(samples), max(0.0, border))
 
 
@@ -90,6 +99,7 @@ class Trial:
 
     levels: int
     planes: int
+    columns: int = 0
     slab: int = 0
 
 
@@ -170,17 +180,20 @@ def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> 
     """
     stencil = problem.stencil
     rings = sum(ring_count(field, stencil) for field in stencil.fields)
-    rows = (min(problem.shape[1], MOST_ROWS),) if problem.ndim == 3 else ()
-    if rows and most_cells is not None:
-        plane_cells = most_cells // (LEAST_PLANES * problem.shape[-1])
-        rows = (min(rows[0], max(LEAST_ROWS, plane_cells)),)
+    room = (room_bytes - 2 * rings * GUARD_BYTES) // rings
+    least = max(LEAST_PLANES, 8 * stencil.radius[0] + 8)
+    rows = ()
+    if problem.ndim == 3:
+        held = room // ITEM_BYTES[problem.dtype]
+        cells = held if most_cells is None else min(held, most_cells)
+        fitting = max(LEAST_ROWS, cells // (least * problem.shape[-1]))
+        rows = (min(problem.shape[1], MOST_ROWS, fitting),)
     shape = (*rows, problem.shape[-1])
     pitch = layout((1, *shape), problem.dtype).pitch_bytes
-    planes = (room_bytes - 2 * rings * GUARD_BYTES) // (rings * pitch)
+    planes = room // pitch
     most = max(MOST_PLANES[problem.ndim], 16 * stencil.radius[0])
     planes = min(planes, most, max(problem.shape[0], 2 * stencil.radius[0] + 1))
     if most_cells is not None:
-        least = max(LEAST_PLANES, 8 * stencil.radius[0] + 8)
         planes = min(planes, max(least, most_cells // math.prod(shape)))
     if planes < 8 * stencil.radius[0] + 8:
         return None
@@ -194,6 +207,13 @@ def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> 
     )
 
 
+def _parts(small: Problem) -> tuple[int, ...]:
+    """Lengths that rows are cut into for a trial."""
+    if columns_cut(small):
+        return ()
+    return tuple(length for length in PARTS if 2 * length <= small.shape[-1])
+
+
 def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -> Plan:
     """A resident plan of one sweep, two diamonds deep."""
     slope = tile_slope(small.stencil, small.dtype, small.edges).per_step
@@ -205,6 +225,7 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
         scheme="plain" if depth == 1 else "skewed",
         tile_rows=2 * slope * trial.levels if depth > 1 else None,
         tile_planes=trial.planes,
+        tile_columns=trial.columns or (small.shape[-1] if not columns_cut(small) else None),
         threads=options.threads,
         pin=options.pin,
     )

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 class Sample:
     """Updates per second of diamonds of ``levels`` levels, ``planes`` per step of the front.
 
-    Measured with a front that is not broken by slabs. ``levels`` 1 stands for the plain sweep.
+    Measured with a front that is not broken by slabs. ``levels`` 1 stands for the plain sweep,
+    ``columns`` 0 for whole rows.
     """
 
     levels: int
     planes: int
     updates_per_second: float
+    columns: int = 0
 
     def rate(self, depth: int) -> float:
         """Updates per second in sweeps of ``depth`` steps.
@@ -46,6 +48,7 @@ class Calibration:
         fitting = [s for s in self.samples if s.levels == 1 or depth >= 2]
         return max(fitting, key=lambda sample: sample.rate(depth), default=None)
 
-    def of(self, levels: int, planes: int) -> Sample | None:
+    def of(self, levels: int, planes: int, columns: int = 0) -> Sample | None:
         """The sample of one tile, if it was measured."""
-        return next((s for s in self.samples if (s.levels, s.planes) == (levels, planes)), None)
+        wanted = levels, planes, columns
+        return next((s for s in self.samples if (s.levels, s.planes, s.columns) == wanted), None)

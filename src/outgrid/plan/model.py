@@ -133,7 +133,7 @@ class Tile:
     ``level``: level after level over the whole slab. ``diamond``: within diamonds of rows (of
     columns in two dimensions) and levels, through which the front moves ``planes`` planes at a
     time. ``rows`` is the height of a block (level; 0: the whole plane) or the width of a diamond.
-    ``columns`` is the length of a block (0: whole rows), in level order only.
+    ``columns`` is the length of a block, or of the parts of a diamond in 3-D (0: whole rows).
     """
 
     order: str

@@ -642,7 +642,9 @@ class _Choice:
             return device_rate(self.problem, self.accelerator, self.sizing.cells_per_plane, slab)
         skew = self.sizing.skew.per_step
         levels = tile_levels(tile, self.problem)
-        sample = self.calibration.of(levels, tile.planes) if self.calibration else None
+        sample = None
+        if self.calibration:
+            sample = self.calibration.of(levels, tile.planes, tile.columns)
         if self.calibration and sample is not None:
             if levels == 1:
                 return sample.rate(depth)
@@ -816,6 +818,7 @@ class _Choice:
             notes.append(
                 f"diamond tiles of {chosen.tile.rows} {across} "
                 f"carry {levels} levels through the cache"
+                + (f", {chosen.tile.columns} columns at a time" if chosen.tile.columns else "")
             )
         begin = self.begin or Begin(0, 0)
         # A face that reaches below the grid spares nothing.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from outgrid.config import RunOptions
+from outgrid.errors import UsageError
 from outgrid.machine import Machine
-from outgrid.plan.calibration import Calibration
+from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
 from outgrid.plan.lifetime import dependences
 from outgrid.plan.model import Tile
@@ -14,6 +15,7 @@ from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import Problem
 
 FRONT_PLANES = 4  # planes per step of the front: rows of one column are shared between them
+TILE_COLUMNS = 512  # that rows at least twice as long are cut into
 MOST_LEVELS = 64  # beyond, a diamond gains little and the pipeline through it gets long
 
 
@@ -25,6 +27,27 @@ def tile_slope(stencil: Stencil, dtype: str, edges: Edges | None = None) -> Slop
     found = dependences(stencil, edges, axis=1)
     unit = 1 if stencil.ndim == 3 else LINE_BYTES // ITEM_BYTES[dtype]
     return solve_both_ways(found.stages, found.readings, found.writings, unit)
+
+
+def column_slope(stencil: Stencil, dtype: str, edges: Edges | None = None) -> Slope:
+    """How edges between columns of a 3-D diamond fall, in whole lines; they never rise."""
+    if stencil.ndim == 2:
+        none = (0,) * len(stencil.stages)
+        return Slope(1, 0, none, none)
+    found = dependences(stencil, edges, axis=2)
+    unit = LINE_BYTES // ITEM_BYTES[dtype]
+    return solve_both_ways(found.stages, found.readings, found.writings, unit)
+
+
+def columns_cut(problem: Problem) -> str:
+    """Why diamonds of a problem may not cut rows; empty where they may."""
+    if problem.ndim == 2:
+        return "in two dimensions diamonds lie across the columns: run.tile_rows is their width"
+    if problem.edges.periodic(2):
+        return "rows that close round a circle are not cut"
+    if problem.stencil.reductions:
+        return "rows of which something is reduced are not cut"
+    return ""
 
 
 def tile_levels(tile: Tile, problem: Problem) -> int:
@@ -61,7 +84,8 @@ def choose_tile(
         (2 if field.evolving else 1) * ITEM_BYTES[problem.dtype_of(field.name)]
         for field in stencil.fields
     )
-    across = problem.shape[-1] if stencil.ndim == 3 else 1
+    length = _length(problem, options, calibration.best(depth) if calibration else None)
+    across = (length or problem.shape[-1]) if stencil.ndim == 3 else 1
     cache = machine.l2_bytes
     planes = FRONT_PLANES
     if stencil.ndim == 3:
@@ -84,4 +108,17 @@ def choose_tile(
         levels = max(1, min(levels, problem.shape[1] // (2 * slope * threads)))
     if options.tile_rows:
         levels = max(1, options.tile_rows // (2 * slope))
-    return Tile("diamond", 2 * slope * levels, options.tile_planes or planes)
+    return Tile("diamond", 2 * slope * levels, options.tile_planes or planes, length)
+
+
+def _length(problem: Problem, options: RunOptions, sample: Sample | None) -> int:
+    """Columns of a part of a diamond, 0 for whole rows: as wanted, measured, or estimated."""
+    columns, reason = problem.shape[-1], columns_cut(problem)
+    if options.tile_columns is not None and reason:
+        raise UsageError(f"run.tile_columns = {options.tile_columns}: {reason}; leave it out")
+    wanted = options.tile_columns
+    if wanted is None and sample is not None:
+        wanted = sample.columns
+    elif wanted is None and not reason and columns >= 2 * TILE_COLUMNS:
+        wanted = TILE_COLUMNS
+    return wanted if wanted is not None and wanted < columns else 0

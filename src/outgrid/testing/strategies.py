@@ -18,6 +18,7 @@ from outgrid.config import MAPPED_TIERS, RunOptions
 from outgrid.machine import Machine
 from outgrid.native import engines
 from outgrid.plan.sizing import Sizing, sweep_steps
+from outgrid.plan.tiling import columns_cut
 from outgrid.stencil.dtypes import COMPUTED, STORED
 from outgrid.stencil.expression import (
     STEP,
@@ -319,6 +320,8 @@ def run_options(
         "request_bytes": draw(st.sampled_from([1 << 12, 1 << 16, 1 << 21])),
         "commit_every": draw(st.sampled_from([None, 0, 1e-6])),
     }
+    if not columns_cut(problem):
+        given["tile_columns"] = draw(st.none() | st.integers(1, problem.shape[-1] + 8))
     single = len(problem.stencil.stages) == 1 and not problem.edges.periodic(0)
     stored = all(problem.edges.stored(axis) for axis in range(problem.ndim - 1))
     streams = tier != "memory" and not in_place

@@ -260,6 +260,11 @@ ORDERS = [
 ]
 # More threads than diamonds in a row, and than processors: each waits for others that do not run.
 ORDERS += [{"depth": 6, "slab_planes": 2, "tile_rows": 1, "threads": n} for n in (7, 64)]
+# Rows that are cut, into lines and into unequal parts.
+PARTS = [
+    {"depth": 6, "slab_planes": slab, "tile_rows": 6, "tile_columns": columns, "threads": 2}
+    for slab, columns in itertools.product((1, 9), (1, 20, 34))
+]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -277,7 +282,7 @@ def test_every_order_gives_the_same_bytes(name, dtype):
     problem = problem_of(rule, shape, dtype, 6, **given.get(name, {}))
     arrays = random_arrays(problem)
     wanted = baseline(problem, arrays)
-    for options in ORDERS:
+    for options in ORDERS + (PARTS if len(shape) == 3 else []):
         found = advance(problem, arrays, **options)
         for field, values in wanted.items():
             assert found[field].tobytes() == values.tobytes(), (field, options)

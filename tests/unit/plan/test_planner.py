@@ -203,8 +203,9 @@ def test_a_grid_larger_than_the_machine_is_planned():
     assert wave.skew == 4
 
 
-def closed(shape=(64, 64, 64)):
-    return Problem("heat7", shape, "float64", 100, boundary={"z": "periodic"}, initial={"u": 0.0})
+def closed(shape=(64, 64, 64), axis="z"):
+    boundary = {axis: "periodic"}
+    return Problem("heat7", shape, "float64", 100, boundary=boundary, initial={"u": 0.0})
 
 
 def test_a_grid_that_is_closed_along_the_stream_stays_in_memory_only_where_it_fits():
@@ -255,6 +256,30 @@ def test_tiles_close_round_a_periodic_axis_as_many_as_threads():
     assert planned(small, threads=4, depth=40).tile.rows == 40 // 4 < wide
     assert planned(small, threads=64, depth=40).tile.rows == 2
     assert planned(small, threads=4, depth=40, tile_rows=30).tile.rows == 30
+
+
+def test_diamonds_of_long_rows_take_some_columns_at_a_time():
+    long = Problem("heat7", (512, 512, 4096), "float64", 64, initial={"u": 0.0})
+    whole = planned(long, depth=32, tile_columns=4096)
+    assert (whole.tile.order, whole.tile.columns) == ("diamond", 0)
+    cut = planned(long, depth=32)
+    assert (cut.tile.columns, cut.tile.rows > whole.tile.rows) == (512, True)
+    assert any("512 columns at a time" in note for note in cut.notes)
+    short = Problem("heat7", (512, 512, 512), "float64", 64, initial={"u": 0.0})
+    assert planned(short, depth=32).tile.columns == 0
+    assert planned(short, depth=32, tile_columns=100).tile.columns == 100
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (Problem("heat5", (512, 512), "float64", 64, initial={"u": 0.0}), "is their width"),
+        (closed(axis="x"), "rows that close round a circle are not cut; leave it out"),
+    ],
+)
+def test_rows_that_are_not_cut_are_named(problem, words):
+    with pytest.raises(UsageError, match=rf"run.tile_columns = 64: .*{words}"):
+        planned(problem, depth=8, tile_columns=64)
 
 
 def test_planes_of_a_periodic_axis_pass_in_strips_that_close_the_circle():

@@ -116,7 +116,7 @@ def seamed(shape, count, **options):
 
 
 def test_seams_are_left_where_halos_would_cost_more_and_the_plan_says_what():
-    given = {"depth": 32, "node": FAST, "around": {"y": "periodic"}, "steps": 2048}
+    given = {"depth": 48, "node": FAST, "around": {"y": "periodic"}, "steps": 2048}
     found = planned((800, 2048, 2048), Ranks(1, 4, Network(1e11, 1e-6)), **given)
     assert found.subgrid.seams
     assert found.redundancy == 0
