@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -35,6 +36,8 @@ from outgrid.probe.profile import known_machine
 from outgrid.probe.wear import device_endurance
 from outgrid.record import RECORD_NAME, read_record
 from outgrid.result import Result
+from outgrid.stencil.boundary import Edges
+from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage import is_device
@@ -167,7 +170,7 @@ def calibration(
 
 
 def _calibration_path(problem: Problem, options: RunOptions, machine: Machine) -> Path:
-    source = generate(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
+    source = _source(problem.stencil, problem.dtype, problem.edges, tuple(problem.dtypes.items()))
     threads = options.threads or machine.cores
     return calibration_path(problem, threads, source, f"{machine.cpu} {machine.compiler}")
 
@@ -311,10 +314,15 @@ def _taken_over(manifest: Manifest, folder: RunFolder, chosen: Plan) -> Manifest
 
 def load_kernel(problem: Problem) -> Kernel:
     """The compiled kernel of a problem with its parameters; from the cache if it is there."""
-    library = build(
-        generate(problem.stencil, problem.dtype, problem.edges, problem.dtypes), find_compiler()
-    )
+    source = _source(problem.stencil, problem.dtype, problem.edges, tuple(problem.dtypes.items()))
+    library = build(source, find_compiler())
     return Kernel.of(library, problem, points=Points.of(problem))
+
+
+@lru_cache(maxsize=4)
+def _source(stencil: Stencil, dtype: str, edges: Edges, apart: tuple[tuple[str, str], ...]) -> str:
+    """The source of a kernel: a run asks for it to plan, and again to compile it."""
+    return generate(stencil, dtype, edges, dict(apart))
 
 
 def _kernel(problem: Problem, options: RunOptions) -> Kernel | DeviceKernel:

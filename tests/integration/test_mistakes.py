@@ -163,7 +163,12 @@ def test_steps_too_many_to_be_listed_name_how_many_are_not(steps, folder, capsys
     assert "memory limit of 256 MiB" in said
     fits = said.split("run at most ")[1].split(" steps")[0]
     assert 10**5 < int(fits) < steps
-    changes = (("steps = 6", f"steps = {int(fits) // 2}"), ("depth = 3", "depth = 1"))
+
+
+def test_as_many_steps_as_a_message_says_fit(folder, capsys):
+    changes = (("steps = 6", "steps = 10000000"), ("depth = 3", "depth = 1"))
+    fits = run(capsys, *changes, verb="plan")[1].split("run at most ")[1].split(" steps")[0]
+    changes = (("steps = 6", f"steps = {fits}"), ("depth = 3", "depth = 1"))
     assert run(capsys, *changes, verb="plan")[0] == 0
     deeper = (("steps = 6", f"steps = {10**6}"), ("depth = 3\n", ""), ("slab_planes = 4\n", ""))
     assert run(capsys, *deeper, verb="plan")[0] == 0

@@ -16,13 +16,15 @@ import subprocess
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from outgrid.errors import BuildError
 
+OPTIMISATION = "-O3"
 FLAGS = (
     "-std=c++20",
-    "-O3",
+    OPTIMISATION,
     "-march=native",
     "-ffp-contract=off",  # the generator writes every fused multiply-add itself
     "-fno-math-errno",
@@ -44,8 +46,9 @@ class Compiler:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Flags for kernels."""
-        return FLAGS + GCC_FLAGS
+        """Flags for kernels. A level of optimisation that the command names itself stands."""
+        named = any(word.startswith("-O") for word in self.command)
+        return tuple(flag for flag in FLAGS + GCC_FLAGS if flag != OPTIMISATION or not named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +66,21 @@ def find_compiler() -> Compiler:
     wanted = os.environ.get("CXX")
     candidates = [shlex.split(wanted)] if wanted else [["g++"], ["clang++"]]
     for command in candidates:
-        if command and shutil.which(command[0]):
-            found = subprocess.run([*command, "--version"], capture_output=True, text=True)
-            if found.returncode == 0:
-                return Compiler(tuple(command), found.stdout.splitlines()[0])
+        path = shutil.which(command[0]) if command else None
+        if path is not None and (version := _version(tuple(command), path)) is not None:
+            return Compiler(tuple(command), version)
     looked = " or ".join(shlex.join(command) for command in candidates)
     raise BuildError(
         f"no C++ compiler: looked for {looked}. Install one (Debian, Ubuntu: apt-get install g++) "
         "or name it in $CXX"
     )
+
+
+@cache
+def _version(command: tuple[str, ...], path: str) -> str | None:
+    """What the compiler at ``path`` says of itself, None where it fails."""
+    found = subprocess.run([path, *command[1:], "--version"], capture_output=True, text=True)
+    return found.stdout.splitlines()[0] if found.returncode == 0 else None
 
 
 def cache_folder() -> Path:

@@ -68,6 +68,7 @@ class _RowKernel(Reductions):
         radius = self.radius if self.stencil.ndim == 3 else (self.radius[0], 0, self.radius[1])
         prelude = PRELUDE.replace("REAL", self.real).replace("INTEGER", self.integer)
         prelude = prelude.replace("SUFFIX", self.suffix).replace("WORD", self.word)
+        prelude = prelude.replace(" FLOAT", self.ending)
         prelude = prelude.replace("FARTHEST", str(self._farthest()))
         return "\n".join(
             [

@@ -49,7 +49,7 @@ class Names:
         self, stencil: Stencil, dtype: str, edges: Edges, apart: Mapping[str, str]
     ) -> None:
         self.stencil, self.dtype, self.edges, self.apart = stencil, dtype, edges, apart
-        self.real, self.integer, self.suffix, self.word = TYPES[dtype]
+        self.real, self.integer, self.suffix, self.word, self.ending = TYPES[dtype]
         self.stages = tuple(
             tuple(Assignment(a.field, contract(a.expression)) for a in stage.assignments)
             for stage in stencil.stages

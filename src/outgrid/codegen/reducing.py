@@ -24,7 +24,7 @@ constexpr int kDigits = DIGITS, kCells = kDigits + 3;
 
 struct Total {
   int64_t digit[kDigits] = {}, beyond[3] = {};
-  double part[16] = {}, top = -HUGE_VAL;
+  double part[16] = {}, top = -__builtin_huge_val();
   bool broken = false;
 
   inline void sum(V v, int64_t x) {
@@ -46,13 +46,13 @@ struct Total {
   }
   void add(double a) {
     if (a == 0) return;
-    if (!(std::fabs(a) < HUGE_VAL)) {
+    if (!(__builtin_fabs(a) < __builtin_huge_val())) {
       ++beyond[a != a ? 2 : a < 0];
       return;
     }
     int exponent;
-    const double fraction = std::frexp(a, &exponent);
-    const int64_t whole = static_cast<int64_t>(std::ldexp(fraction, 53));
+    const double fraction = __builtin_frexp(a, &exponent);
+    const int64_t whole = static_cast<int64_t>(__builtin_ldexp(fraction, 53));
     const int at = exponent - 53 + LOWEST;  // digit 0 counts 2^-LOWEST: below all numbers
     const __int128 shifted = static_cast<__int128>(whole) << (at % 32);
     digit[at / 32] += static_cast<int64_t>(shifted & 0xffffffff);
@@ -185,5 +185,8 @@ class Reductions(Faces):
             if kind == "sum":
                 yield f"    totals[{index}].sum(in ? V({value}) : V{{}}, x);"
             else:
-                sign, least = "-" if kind == "min" else "", f"all(-{self.real}(HUGE_VAL))"
+                sign, least = (
+                    "-" if kind == "min" else "",
+                    f"all(-{self.real}(__builtin_huge_val()))",
+                )
                 yield f"    totals[{index}].most_of(in ? V({sign}{value}) : {least});"

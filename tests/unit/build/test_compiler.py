@@ -93,6 +93,13 @@ def test_words_of_the_compiler_command_are_kept_apart(monkeypatch):
     assert find_compiler().command == ("g++", "-fno-plt")
 
 
+def test_a_level_of_optimisation_in_the_command_stands(monkeypatch):
+    monkeypatch.setenv("CXX", "g++ -O1")
+    assert "-O3" not in find_compiler().flags
+    monkeypatch.setenv("CXX", "g++ -fno-plt")
+    assert "-O3" in find_compiler().flags
+
+
 def test_the_cache_has_its_place(monkeypatch):
     monkeypatch.setenv("OUTGRID_CACHE", "/a")
     monkeypatch.setenv("XDG_CACHE_HOME", "/b")

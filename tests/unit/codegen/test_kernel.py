@@ -70,23 +70,31 @@ def problem_of(rule, shape, dtype, steps=1, dtypes=None, **parameters):
     return Problem(traced, shape, dtype, steps, parameters, initial=initial, dtypes=dtypes)
 
 
-def pointwise(name: str, arity: int) -> Stencil:
-    """u becomes one operation on v, w and q of the same cell."""
-    fields = "vwq"[:arity]
-    operands = tuple(Access(field, 0, (0, 0)) for field in fields)
+def pointwise(**operations: str) -> Stencil:
+    """Fields become operations on others of the same cell: ``u="add v w"``."""
+    read: dict[str, Access] = {}
     one, zero = Constant(1.0), Constant(0.0)
-    if OPERATIONS[name].conditions:
-        operands = tuple(Operation("lt", (zero, operand)) for operand in operands)
-    result = Operation(name, operands[: OPERATIONS[name].arity])
-    if OPERATIONS[name].condition:
-        result = Operation("where", (result, one, zero))
-    return Stencil(
-        "pointwise",
-        2,
-        (Field("u", True), *(Field(field, False) for field in fields)),
-        (),
-        (Stage((Assignment("u", result),)),),
-    )
+    made = []
+    for target, text in operations.items():
+        name, *fields = text.split()
+        operands = tuple(read.setdefault(field, Access(field, 0, (0, 0))) for field in fields)
+        if OPERATIONS[name].conditions:
+            operands = tuple(Operation("lt", (zero, operand)) for operand in operands)
+        result = Operation(name, operands)
+        if OPERATIONS[name].condition:
+            result = Operation("where", (result, one, zero))
+        made.append(Assignment(target, result))
+    fields = (*(Field(name, True) for name in operations), *(Field(name, False) for name in read))
+    return Stencil("pointwise", 2, fields, (), (Stage(tuple(made)),))
+
+
+def assert_same_bits(found, wanted):
+    """The same numbers, and NaN in the same places."""
+    number = ~np.isnan(wanted)
+    assert found.dtype == wanted.dtype
+    assert (np.isnan(found) == ~number).all()
+    bits = f"u{wanted.itemsize}"
+    assert (found.view(bits) == wanted.view(bits))[number].all()
 
 
 def pairs(dtype):
@@ -97,71 +105,78 @@ def pairs(dtype):
     return np.vstack([v, random[0]]), np.vstack([w, random[1]])
 
 
+@pytest.fixture
+def shipped(monkeypatch):
+    """Kernels are compiled as for users."""
+    monkeypatch.delenv("CXX", raising=False)
+
+
+BINARY = ("add", "sub", "mul", "div", "min", "max", "lt", "le", "eq", "ne", "and", "or")
+UNARY = ("neg", "abs", "sqrt", "not")
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(
-    ("name", "arity"),
-    [
-        *((name, 2) for name in ("add", "sub", "mul", "div", "min", "max")),
-        *((name, 1) for name in ("neg", "abs", "sqrt")),
-        *((name, 2) for name in ("lt", "le", "eq", "ne", "and", "or", "not")),
-    ],
-)
-def test_operations_are_those_of_numpy_to_the_bit(name, arity, dtype):
+def test_operations_are_those_of_numpy_to_the_bit(dtype, shipped):
     v, w = pairs(dtype)
-    problem = problem_of(pointwise(name, arity), v.shape, dtype)
-    arrays = {"u": np.zeros_like(v), "v": v, "w": w}
-    found = advance(problem, arrays)["u"]
-    wanted = run_reference(problem, {key: arrays[key] for key in problem.initial})["u"]
-    assert (np.isnan(found) == np.isnan(wanted)).all()
-    number = ~np.isnan(wanted)
-    bits = f"u{v.itemsize}"
-    assert (found.view(bits) == wanted.view(bits))[number].all()
+    binary = {f"u_{name}": f"{name} v w" for name in BINARY}
+    rule = pointwise(**binary, **{f"u_{name}": f"{name} v" for name in UNARY})
+    problem = problem_of(rule, v.shape, dtype)
+    arrays = {name: np.zeros_like(v) for name in problem.initial} | {"v": v, "w": w}
+    found, wanted = advance(problem, arrays), run_reference(problem, arrays)
+    assert len(found) == len(BINARY + UNARY)
+    for name, values in found.items():
+        assert_same_bits(values, wanted[name])
 
 
 def test_what_is_kept_in_less_is_rounded_as_numpy_does():
     v, w = pairs("float64")
     ties = 1 + np.arange(-3, v.shape[1] - 3) * 2.0**-25  # halfway between numbers, and not
     v, w = np.vstack([v, ties, [1e-40] * v.shape[1]]), np.vstack([w, 0 * ties, 1e-45 * ties])
-    rule = pointwise("add", 2)
+    rule = pointwise(u="add v w")
     problem = Problem(
         rule, v.shape, "float64", 1, initial=dict.fromkeys("uvw", 0), dtypes={"u": "float32"}
     )
     arrays = {"u": np.zeros(v.shape, np.float32), "v": v, "w": w}
     found, wanted = advance(problem, arrays)["u"], run_reference(problem, arrays)["u"]
-    assert found.dtype == wanted.dtype == np.float32
-    number = ~np.isnan(wanted)
+    assert found.dtype == np.float32
     assert np.isinf(wanted).any()
     assert (abs(wanted[wanted != 0]) < np.finfo(np.float32).tiny).any()
-    assert (np.isnan(found) == ~number).all()
-    assert (found.view("u4") == wanted.view("u4"))[number].all()
+    assert_same_bits(found, wanted)
+
+
+def values_of(kept, shape):
+    """Values of a type, among them those at the ends of what it holds."""
+    if kept == "float32":
+        return np.resize(pairs(kept)[0], shape)
+    limits = np.iinfo(kept)
+    values = np.random.default_rng(0).integers(limits.min, limits.max, shape, kept)
+    values[-1] = np.resize(
+        np.array([limits.min, limits.min + 1, 0, limits.max - 1, limits.max], kept), shape[1]
+    )
+    return values
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("kept", [each for each in STORED if each != "float64"])
-def test_what_is_read_is_converted_as_numpy_does(kept, dtype):
-    if kept == "float32":
-        v = pairs(kept)[0]
-    else:
-        limits = np.iinfo(kept)
-        ends = [limits.min, limits.min + 1, 0, limits.max - 1, limits.max]
-        random = np.random.default_rng(0).integers(limits.min, limits.max, (7, 40), kept)
-        v = np.vstack([random, np.resize(np.array(ends, kept), 40)])
-    shape = v.shape
-    problem = Problem(
-        pointwise("neg", 1), shape, dtype, 1, initial={"u": 0, "v": 0}, dtypes={"v": kept}
-    )
-    found = advance(problem, {"u": np.zeros(shape, dtype), "v": v})["u"]
-    wanted = -v.astype(dtype)
-    number = ~np.isnan(wanted)
-    assert (np.isnan(found) == ~number).all()
-    bits = f"u{wanted.itemsize}"
-    assert (found.view(bits) == wanted.view(bits))[number].all()
+def test_what_is_read_is_converted_as_numpy_does(dtype):
+    shape = (42, 40)
+    given = {
+        f"v_{kept}": values_of(kept, shape) for kept in STORED if kept not in ("float64", dtype)
+    }
+    rule = pointwise(**{name.replace("v", "u"): f"neg {name}" for name in given})
+    initial = dict.fromkeys([field.name for field in rule.fields], 0)
+    kept = {name: values.dtype.name for name, values in given.items()}
+    problem = Problem(rule, shape, dtype, 1, initial=initial, dtypes=kept)
+    begin = {name: np.zeros(shape, dtype) for name in initial} | given
+    found = advance(problem, begin)
+    assert len(found) == len(given) >= 5
+    for name, values in given.items():
+        assert_same_bits(found[name.replace("v", "u")], -values.astype(dtype))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_product_and_a_sum_are_rounded_once(dtype):
     v, w, q = np.random.default_rng(1).standard_normal((3, 9, 37)).astype(dtype)
-    problem = problem_of(pointwise("fma", 3), v.shape, dtype)
+    problem = problem_of(pointwise(u="fma v w q"), v.shape, dtype)
     found = advance(problem, {"u": np.zeros_like(v), "v": v, "w": w, "q": q})["u"]
     exact = [
         Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
@@ -255,8 +270,8 @@ def test_cells_of_the_boundary_layer_keep_their_bits(columns, dtype):
 
 
 ORDERS = [
-    {"depth": 6, "slab_planes": slab, "tile_rows": rows, "threads": threads}
-    for slab, rows, threads in itertools.product((1, 4, 9), (1, 6, 40), (1, 2))
+    {"depth": 6, "slab_planes": slab, "tile_rows": rows, "threads": 1 + number % 2}
+    for number, (slab, rows) in enumerate(itertools.product((1, 4, 9), (1, 6, 40)))
 ]
 # More threads than diamonds in a row, and than processors: each waits for others that do not run.
 ORDERS += [{"depth": 6, "slab_planes": 2, "tile_rows": 1, "threads": n} for n in (7, 64)]
@@ -269,7 +284,7 @@ PARTS = [
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["heat5", "shallow_water", "heat7", "box27", "wave:8", *RULES])
-def test_every_order_gives_the_same_bytes(name, dtype):
+def test_every_order_gives_the_same_bytes(name, dtype, shipped):
     rule = RULES.get(name) or resolve(name)
     shape = (30, 80) if name in ("heat5", "shallow_water", "staggered") else (20, 21, 35)
     given = {
@@ -311,7 +326,7 @@ def innermost_loops(library):
     ("name", "dtype", "operations"),
     [("heat5", "float32", 20), ("heat7", "float64", 28), ("box27", "float64", 50)],
 )
-def test_the_loop_over_four_rows_is_nothing_but_whole_vectors(name, dtype, operations):
+def test_the_loop_over_four_rows_is_nothing_but_whole_vectors(name, dtype, operations, shipped):
     processor = Path("/proc/cpuinfo").read_text()
     register = "%zmm" if " avx512f " in processor else "%ymm" if " avx2 " in processor else ""
     if not register or " fma " not in processor:
@@ -406,7 +421,7 @@ def test_what_lies_beyond_a_face_is_the_same_in_every_order(name, faces, dtype):
     for field, found in wanted.items():
         error = np.abs(found.astype(float) - reference[field].astype(float))
         assert (error <= 2 * bounds[field]).all(), field
-    for options in ORDERS[::2]:
+    for options in ORDERS:
         found = advance(problem, arrays, **options)
         for field, values in wanted.items():
             assert found[field].tobytes() == values.tobytes(), (field, options)
@@ -428,7 +443,7 @@ def build_for(source, monkeypatch, command, *flags):
         ("g++", ["-march=x86-64"], "float64"),
         ("g++", ["-march=x86-64-v3"], "float32"),
         ("g++", ["-march=x86-64-v4"], "float32"),
-        ("g++", ["-march=native", "-O1"], "float64"),
+        ("g++", ["-march=native"], "float64"),
         ("clang++", ["-march=native"], "float32"),
         ("clang++", ["-march=x86-64-v3"], "float64"),
     ],
