@@ -78,7 +78,7 @@ class Execution:
             run=uuid.uuid4().hex,
             problem=(whole or problem).to_dict(),
             folder=folder.relative_scratch(),
-            files=folder.working_names(chosen.arrivals, chosen.seams),
+            files=folder.working_names(chosen.arrivals, chosen.seams, chosen.stored_apart),
             results=(
                 *folder.result_names(chosen.arrivals),
                 *(snapshot_names(len(problem.snapshots)) if chosen.subgrid is None else ()),
@@ -89,7 +89,7 @@ class Execution:
             exported=chosen.outlives and folder.spread is None,
             spread=folder.spread,
             first=chosen.stored.start,
-            first_row=chosen.stored_rows.start,
+            first_row=chosen.owned_rows.start,
         )
         self.remote = remote
         if remote is not None:

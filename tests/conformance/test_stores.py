@@ -11,6 +11,7 @@ from outgrid import native
 from outgrid.errors import StoreError
 from outgrid.plan.lending import cut, shares, spread
 from outgrid.storage import (
+    BesideStore,
     DirectStore,
     Habits,
     MemoryStore,
@@ -36,6 +37,7 @@ LENT_BYTES = 1 << 12  # at a time, so that rows lie on two nodes
 KINDS = ["memory", *(f"direct-{engine}" for engine in native.engines()), "buffered-threads"]
 KINDS += ["memory-shuffled", "direct-shuffled", "mmap-shuffled"]
 KINDS += [f"mmap-{order}-{sync}" for order, sync in MAPPED] + ["swap-threads", "swap-dontneed"]
+KINDS += [f"beside-{engine}" for engine in (*native.engines(), "shuffled")]
 KINDS += [f"spread-{engine}" for engine in (*native.engines(), "shuffled")]
 if "OUTGRID_LENDERS" in os.environ:  # ranks that lend are there: see the tests of remote memory
     KINDS = ["remote-cyclic-threads", "remote-contiguous-shuffled"]
@@ -62,6 +64,18 @@ def make(request, tmp_path):
             return store, transfers
         if tier == "buffered":
             store = DirectStore.create(path, shape, values.dtype, transfers, direct=False)
+        elif tier == "beside":
+            rows = store_rows(shape)
+            main = len(rows) // 2
+            names = [tmp_path / str(number) / "u.npy" for number in range(len(rows))]
+            for name in names:
+                name.parent.mkdir()
+            shapes = [(shape[0], *(() if len(shape) == 2 else (each,)), shape[-1]) for each in rows]
+            stores = [
+                DirectStore.create(name, each, values.dtype, transfers, sums=True)
+                for name, each in zip(names, shapes, strict=True)
+            ]
+            store = BesideStore(stores, main, transfers) if len(rows) > 1 else stores[0]
         elif tier == "spread":
             places = [(tmp_path / f"u.{part}", 4096 * part) for part in range(3)]
             parts = Parts(tuple(places), 8192)
@@ -75,6 +89,13 @@ def make(request, tmp_path):
 
     yield make
     transfers.close()
+
+
+def store_rows(shape):
+    """Rows of a plane in three parts, where there are so many."""
+    rows = shape[1] if len(shape) == 3 else 1
+    first, last = rows // 4, rows - rows // 3
+    return (first, last - first, rows - last) if first else (shape[-2],)
 
 
 def remote_store(lenders, placement, values, transfers):

@@ -44,7 +44,7 @@ def launch(ranks, *command, **options):
     )
 
 
-def finish(process, code=0, seconds=120):
+def finish(process, code=0, seconds=400):
     out, error = process.communicate(timeout=seconds)
     assert process.returncode == code, error
     return out, error

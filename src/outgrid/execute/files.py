@@ -16,6 +16,7 @@ from outgrid.native import Buffer
 from outgrid.plan.model import Plan, Ring
 from outgrid.plan.tiers import madvise
 from outgrid.storage import (
+    BesideStore,
     DirectStore,
     Habits,
     SpreadStore,
@@ -27,6 +28,8 @@ from outgrid.storage import (
 from outgrid.storage.sums import SUMS_SUFFIX, sums_path
 
 __all__ = ["Files"]
+
+Opener = Callable[[Path, str, tuple[int, ...]], Store]
 
 
 class Files:
@@ -147,6 +150,19 @@ class Files:
             raise StoreError(f"{what}, but the run requires {wanted}", path=self.folder.scratch)
         self.fallbacks.append(what)
 
+    def _apart(self, opener: Opener, path: Path, field: str) -> Store:
+        """The store of a level: with its halos, where there are any, in files of their own."""
+        apart = self.plan.stored_apart
+        if len(apart) == 1:
+            self._opened.append(opener(path, field, self.shape))
+            return self._opened[-1]
+        parts: list[Store] = []
+        for name, rows in apart.items():
+            shape = (self.shape[0], len(rows), self.shape[-1])
+            parts.append(opener(self.folder.beside(path, name), field, shape))
+            self._opened.append(parts[-1])
+        return BesideStore(parts, [*apart].index(""), self.transfers)
+
     def _make_results(self) -> None:
         for level in self.plan.arrivals:
             if not level.constant:
@@ -155,8 +171,8 @@ class Files:
                 self._opened.append(store)
                 self.leaving[level.field, level.level] = store
 
-    def _create(self, path: Path, field: str) -> Store:
-        shape, dtype = self.shape, self.plan.dtype_of(field)
+    def _create(self, path: Path, field: str, shape: tuple[int, ...]) -> Store:
+        dtype = self.plan.dtype_of(field)
         parts = self.folder.parts(path)
         if parts is not None:
             return SpreadStore.make(path, shape, dtype, self.transfers, parts, sums=True)
@@ -165,8 +181,8 @@ class Files:
             return self.remote.create(path, shape, dtype, self.transfers)
         return create_store(tier, path, shape, dtype, self.transfers, self.habits, sums=True)
 
-    def _open(self, path: Path, field: str, shape: tuple[int, ...] | None = None) -> Store:
-        shape, dtype = shape or self.shape, self.plan.dtype_of(field)
+    def _open(self, path: Path, field: str, shape: tuple[int, ...]) -> Store:
+        dtype = self.plan.dtype_of(field)
         if self.remote is not None:
             return self.remote.open(path, self.transfers)
         parts = self.folder.parts(path)
@@ -184,15 +200,14 @@ class Files:
             )
         return store
 
-    def _stores(self, opener: Callable[[Path, str], Store], parity: int) -> dict[StoreKey, Store]:
+    def _stores(self, opener: Opener, parity: int) -> dict[StoreKey, Store]:
         found: dict[StoreKey, Store] = {}
         for level in self.plan.arrivals:
             for state in (0, 1):
                 if level.constant and state:
                     continue
-                store = opener(self.folder.working(level, (state + parity) % 2), level.field)
-                self._opened.append(store)
-                found[level.field, level.level, state] = store
+                path = self.folder.working(level, (state + parity) % 2)
+                found[level.field, level.level, state] = self._apart(opener, path, level.field)
         files = [store for store in self._opened if isinstance(store, DirectStore)]
         if self.plan.store_tier == "direct" and not all(store.direct for store in files):
             self.fall_back("direct", "the file system refused O_DIRECT: the page cache is used")

@@ -50,6 +50,7 @@ from outgrid.storage import Parts
 from outgrid.storage.sums import sums_path
 
 MANIFEST_NAME = "manifest.json"
+HALO = ".halo."
 TRACES_NAME = "receivers.npy"
 REDUCTIONS_NAME = "reductions.npy"
 SAMPLES_NAME = "samples.npy"
@@ -196,6 +197,11 @@ class RunFolder:
         """The working file of a level; a constant field has one for both parities."""
         return self.scratch / f"{level_name(arrival)}{'' if arrival.constant else f'.{parity}'}.npy"
 
+    @staticmethod
+    def beside(path: Path, halo: str) -> Path:
+        """The working file of those rows of a level that others own, "below" or "above"."""
+        return path.with_suffix(f"{HALO}{halo}{path.suffix}") if halo else path
+
     def seam(self, field: str, ring: int, depth: int, place: int) -> Path:
         """The working file of the seams of a ring in sweeps of ``depth`` steps."""
         return self.scratch / f"{field}.seam.{ring}.{depth}.{place}.npy"
@@ -283,10 +289,21 @@ class RunFolder:
         return (self.out / MANIFEST_NAME).exists()
 
     def working_names(
-        self, levels: tuple[Arrival, ...], seams: Iterable[Seam] = ()
+        self,
+        levels: tuple[Arrival, ...],
+        seams: Iterable[Seam] = (),
+        apart: Iterable[str] = ("",),
     ) -> tuple[str, ...]:
-        """Names of all files that a process makes in scratch, those of its ``seams`` included."""
-        files = dict.fromkeys(self.path(level, parity) for level in levels for parity in (0, 1))
+        """Names of all files that a process makes in scratch, those of its ``seams`` included.
+
+        Rows that are kept ``apart`` are in files beside those of a level.
+        """
+        files = dict.fromkeys(
+            self.beside(self.path(level, parity), halo)
+            for level in levels
+            for parity in (0, 1)
+            for halo in apart
+        )
         files |= {self.seam(*key): None for key in seams}
         files |= {self.working(level, parity): None for level in levels for parity in (0, 1)}
         rings = dict.fromkeys(
@@ -408,6 +425,11 @@ def _check_names(path: Path, names: tuple[str, ...]) -> None:
     for name in names:
         if Path(name).name != name or name in ("", ".", "..") or "\0" in name:
             raise UsageError(f"{path} names a file {name!r} outside of the run's folders")
+
+
+def is_halo(name: str) -> bool:
+    """Whether a working file holds rows that another rank owns."""
+    return HALO in name
 
 
 def is_seam(name: str) -> bool:

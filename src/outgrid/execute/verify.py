@@ -12,7 +12,7 @@ from outgrid.errors import Error, StoreError, UsageError
 from outgrid.execute.group import Durable, durable
 from outgrid.execute.lock import RunLock
 from outgrid.execute.places import SPREAD_SUFFIX
-from outgrid.execute.state import MANIFEST_NAME, is_seam
+from outgrid.execute.state import MANIFEST_NAME, is_halo, is_seam
 from outgrid.native import Buffer
 from outgrid.plan.subgrid import Box
 from outgrid.record import RECORD_NAME, read_record
@@ -110,7 +110,8 @@ def _working_files(found: Durable) -> Iterator[_Field]:
         kept = SPREAD_SUFFIX if folder.spread is not None else ".npy"
         for name in manifest.files:
             path = folder.scratch / name
-            whole = not (is_seam(name) or path.stem.endswith(f".{1 - found.parity(share)}"))
+            other = path.stem.endswith(f".{1 - found.parity(share)}")
+            whole = not (is_seam(name) or is_halo(name) or other)
             if whole and path.suffix == kept and (folder.spread is None or folder.parts(path)):
                 yield _Field(path, folder.parts(path), owned)
 

@@ -49,7 +49,9 @@ def layout(
         row_bytes, stride = shape[-1] * item, columns * item
         moved_bytes = rows * row_bytes if held == rows else row_bytes
         staged = row_bytes != stride or moved_bytes % BLOCK_BYTES != 0
-        unit = LINE_BYTES if staged else SECTOR_BYTES
+        # Of staged rows most go straight if they are whole sectors, in the file and in memory.
+        straight = not staged or (row_bytes == stride and row_bytes % SECTOR_BYTES == 0)
+        unit = SECTOR_BYTES if straight else LINE_BYTES
         pitch = -(-held * stride // unit) * unit
         # A first-level cache tells addresses apart by what they are within a page: planes whole
         # pages apart compete for the same few of its lines, those an odd number of sectors do not.

@@ -457,6 +457,17 @@ class Plan:
         return self.held(self.depth).rows
 
     @property
+    def stored_apart(self) -> dict[str, range]:
+        """The rows that lie in files of their own: what is owned, and halos on both sides of it.
+
+        By what is added to the name of the file; "" are those that are owned.
+        """
+        held, owned = self.stored_rows, self.owned_rows
+        halos = range(held.start, owned.start), range(owned.stop, held.stop)
+        found = {"below": halos[0], "": owned, "above": halos[1]}
+        return {name: rows for name, rows in found.items() if rows}
+
+    @property
     def stored_shape(self) -> tuple[int, ...]:
         """The shape of the files of a level."""
         held = len(self.stored), len(self.stored_rows)

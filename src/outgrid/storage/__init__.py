@@ -6,6 +6,7 @@ from numpy.typing import DTypeLike
 
 from outgrid.errors import UsageError
 from outgrid.storage.base import Layout, Planes, Store
+from outgrid.storage.beside import BesideStore
 from outgrid.storage.direct import DirectStore
 from outgrid.storage.joined import Joined, Piece
 from outgrid.storage.mapped import Habits, MappedStore, SwapStore
@@ -18,6 +19,7 @@ from outgrid.units import suggest
 
 __all__ = [
     "TIERS",
+    "BesideStore",
     "Completion",
     "DirectStore",
     "Habits",

@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from errno import ENODATA
 from types import TracebackType
@@ -85,9 +85,10 @@ class Transfers:
         self._waited_seconds = 0.0  # since something ended
         self._failures: dict[int, StoreError] = {}
         self._moved: dict[int, Moved] = {}
-        # Several transfers under one ticket: whose part a ticket is, and parts under way.
+        # Several transfers under one ticket: whose part a ticket is, and parts under way, with the
+        # bytes of those that have ended.
         self._followers: dict[int, int] = {}
-        self._awaited: dict[int, int] = {}
+        self._awaited: dict[int, tuple[int, int]] = {}
 
     @property
     def engine(self) -> str:
@@ -149,14 +150,21 @@ class Transfers:
         tickets = [self._queue.submit_flush(file) for file in files]
         for ticket, file in zip(tickets, files, strict=True):
             self._under_way[ticket] = "flushing", file, _NOTHING, None
-        return self.join(*tickets)
+        return self._join(tickets)
 
     def join(self, *tickets: int) -> int:
         """One ticket, the last of those given, which ends when all of them have ended."""
-        for ticket in tickets[:-1]:
-            self._followers[ticket] = tickets[-1]
-        self._awaited[tickets[-1]] = len(tickets)
-        return tickets[-1]
+        return self._join(tickets)
+
+    def _join(self, tickets: Sequence[int]) -> int:
+        last, parts = tickets[-1], 0
+        for ticket in tickets:
+            parts += self._awaited.pop(ticket, (1, 0))[0]  # it may be joined of others itself
+            if ticket != last:
+                members = [each for each, leader in self._followers.items() if leader == ticket]
+                self._followers |= dict.fromkeys((*members, ticket), last)
+        self._awaited[last] = parts, 0
+        return last
 
     def call(self, action: Callable[[], int]) -> int:
         """Carry out `action`, which moves bytes in memory and returns how many."""
@@ -275,13 +283,12 @@ class Transfers:
             error = moved(np.frombuffer(ended.sums, np.uint64))
         if error is not None:
             self._failures.setdefault(ticket, error)
-        if ticket in self._awaited:
-            self._awaited[ticket] -= 1
-            if self._awaited[ticket]:
-                return None
-            del self._awaited[ticket]
-        error = self._failures.pop(ticket, None)
-        return Completion(ticket, ended.nbytes, ended.seconds, error)
+        parts, nbytes = self._awaited.pop(ticket, (1, 0))
+        nbytes += ended.nbytes
+        if parts > 1:
+            self._awaited[ticket] = parts - 1, nbytes
+            return None
+        return Completion(ticket, nbytes, ended.seconds, self._failures.pop(ticket, None))
 
 
 def _failure(ended: native.Completion) -> StoreError:

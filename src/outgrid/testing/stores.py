@@ -74,6 +74,10 @@ class Shuffled(Transfers):
     def fail(self, error: StoreError) -> int:
         return self._defer(lambda: super(Shuffled, self).fail(error))
 
+    def join(self, *tickets: int) -> int:
+        parts = [self._waiting.pop(ticket) for ticket in tickets]
+        return self._defer(lambda: super(Shuffled, self).join(*(part() for part in parts)))
+
     def poll(self) -> list[Completion]:
         chosen = [ticket for ticket in self._waiting if self._random.random() < self._haste]
         self._random.shuffle(chosen)
