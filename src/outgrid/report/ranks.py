@@ -12,7 +12,17 @@ from outgrid.record import Measured, RankPart
 __all__ = ["ACTIVITIES", "draw_ranks", "rank_seconds"]
 
 ACTIVITIES = ("compute", "get", "put", "exchange", "agree")
+# What they are called in the picture, and their colours: what is waited for stands out.
+SHOWN = {
+    "compute": ("computing", "#4c78a8"),
+    "get": ("waiting for reads", "#f2cf5b"),
+    "put": ("waiting for writes", "#f58518"),
+    "exchange": ("waiting for planes of others", "#e45756"),
+    "agree": ("waiting for all to be durable", "#b279a2"),
+    "other": ("other", "#d0d0d0"),
+}
 INCHES_PER_RANK = 0.35
+MOST_TOLD = 32  # ranks with a share in their bar
 
 
 def rank_seconds(measured: Measured) -> dict[str, float]:
@@ -31,19 +41,26 @@ def draw_ranks(ranks: Sequence[RankPart], picture: Path) -> None:
         raise UsageError("a run of one process has no ranks to draw; start it with mpiexec")
     every = [rank_seconds(each.measured) for each in ranks]
     # matplotlib's own types are incomplete.
-    width = min(20.0, 6 + INCHES_PER_RANK * len(ranks))
+    width = min(20.0, 6.5 + INCHES_PER_RANK * len(ranks))
     figure: Any = Figure(figsize=(width, 5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     base = [0.0] * len(ranks)
     for name in every[0]:
         heights = [seconds[name] for seconds in every]
-        axes.bar(range(len(ranks)), heights, bottom=base, label=name)
+        label, colour = SHOWN[name]
+        axes.bar(range(len(ranks)), heights, bottom=base, label=label, color=colour)
         base = [low + height for low, height in zip(base, heights, strict=True)]
+    if len(ranks) <= MOST_TOLD:
+        for at, (seconds, whole) in enumerate(zip(every, base, strict=True)):
+            told = f"{seconds['compute'] / whole:.0%}" if whole else ""
+            axes.text(at, seconds["compute"] / 2, told, ha="center", va="center", color="white")
     step = -(-len(ranks) // 32)
     shown = ranks[::step]
     axes.set_xticks(range(0, len(ranks), step), [str(each.rank) for each in shown])
     axes.set_xlabel("rank")
     axes.set_ylabel("seconds of the sweeps")
-    figure.legend(loc="outside upper center", ncols=len(every[0]), fontsize="small")
+    axes.margins(x=0.02)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper center", ncols=3, fontsize="small", frameon=False)
     figure.savefig(picture, dpi=100)
