@@ -72,9 +72,12 @@ def parse_bytes(text: str | int) -> int:
 def parse_endurance(text: str | int) -> int:
     """Bytes that a device may be written in its life: "600TBW" is 600e12, other texts are sizes.
 
-    Raises UsageError for what is no size, and for 0.
+    Raises UsageError for what is no size, has no unit, or is 0.
     """
-    found = parse_bytes(text[:-1] if isinstance(text, str) and text[-1:] in "wW" else text)
+    size = text.strip() if isinstance(text, str) else str(text)
+    if size.isdigit():
+        raise UsageError(f'the endurance {size} has no unit; did you mean "{size}TBW"?')
+    found = parse_bytes(size.removesuffix("W").removesuffix("w"))
     if found == 0:
         raise UsageError(f'{text!r} is no endurance; give what the device promises, as "600TBW"')
     return found

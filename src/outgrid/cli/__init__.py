@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from outgrid.cli.parser import Parser, examples
 from outgrid.comm import leave, spoken_by
 from outgrid.errors import Error
 from outgrid.version import __version__
@@ -32,6 +33,18 @@ VERBS = {
     "bench": "measure rates beside their references",
     "demo": "a tsunami over a real sea floor, ten times larger than its memory",
 }
+EPILOG = f"""\
+{
+    examples(
+        ("outgrid plan job.toml", "bytes, seconds, disk space, before anything runs"),
+        ("outgrid run job.toml --out heat.run", "leaves heat.run/u.npy, heat.run/record.json"),
+        ("outgrid resume heat.run", "after Ctrl-C, a time limit or a crash"),
+        ("outgrid VERB --help", "what a verb takes"),
+    )
+}
+
+exit codes: 0 done, 1 wrong result, 2 a mistake in the job or the command, 3 no plan fits,
+4 failed I/O or compilation, 75 stopped and ready to be resumed, 130 interrupted"""
 IO_EXIT_CODE = 4
 INTERRUPTED_EXIT_CODE = 130
 
@@ -39,7 +52,9 @@ INTERRUPTED_EXIT_CODE = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    parsed = _parser(given).parse_args(given)
+    parsed, unknown = _parser(given).parse_known_args(given)
+    if unknown:
+        parsed.parser.refuse(unknown)  # under the usage of the verb
     if parsed.debug:
         logging.basicConfig(level=logging.DEBUG)
     code = _code(parsed)
@@ -66,9 +81,11 @@ def _code(parsed: argparse.Namespace) -> int:
         return getattr(interrupt, "exit_code", INTERRUPTED_EXIT_CODE)
 
 
-def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="outgrid", description="Stencil computations on grids that outgrow memory."
+def _parser(given: Sequence[str]) -> Parser:
+    parser = Parser(
+        prog="outgrid",
+        description="Stencil computations on grids that outgrow memory.",
+        epilog=EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"outgrid {__version__}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
@@ -79,5 +96,5 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
         if verb == wanted:
             module = importlib.import_module(f"outgrid.cli.{verb}")
             module.configure(verb_parser)
-            verb_parser.set_defaults(run=module.run)
+            verb_parser.set_defaults(run=module.run, parser=verb_parser)
     return parser

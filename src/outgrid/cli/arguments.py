@@ -26,21 +26,30 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         action="append",
         metavar="DIR",
-        help="folder on flash for the grid, or block device; several are used together",
+        help="folder on flash for the grid, or block device; several are used together "
+        "(scratch inside the folder of results)",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for results and record")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for results and record (JOB.run)"
+    )
     add_run_arguments(parser)
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Entries of a [run] table."""
-    parser.add_argument("--memory", metavar="SIZE", help='memory limit, for example "1GiB"')
-    parser.add_argument("--tier", metavar="NAME", help=f"where the grid lives: {', '.join(TIERS)}")
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help='limit on the memory of the process, for example "1GiB" (half of what it may use)',
+    )
+    parser.add_argument(
+        "--tier", metavar="NAME", help=f"where the grid lives: {', '.join(TIERS)} (auto)"
+    )
     parser.add_argument(
         "--endurance",
         metavar="TBW",
         help='what the flash may be written in its life, for example "600TBW"; plan and record '
-        "then tell the share of it",
+        "then tell the share of it (asked of the device)",
     )
     parser.add_argument(
         "--stop-after",
@@ -52,7 +61,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="replace any entry of the [run] table; may be repeated",
+        help="replace any entry of the [run] table, for example depth=8; may be repeated",
     )
 
 

@@ -15,6 +15,7 @@ from outgrid.cli.bench_experiment import declare_experiments, run_all, run_exper
 from outgrid.cli.bench_io import run_io
 from outgrid.cli.bench_peers import declare_peers, run_peers
 from outgrid.cli.bench_tune import run_tune
+from outgrid.cli.parser import examples, named
 from outgrid.durable import make_folder
 from outgrid.errors import UsageError
 
@@ -22,8 +23,17 @@ from outgrid.errors import UsageError
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     purposes = {each.name: each.purpose for each in EXPERIMENTS.values()} | BENCHES
-    names = "; ".join(f"{name}: {purpose}" for name, purpose in purposes.items())
-    parser.add_argument("name", choices=list(purposes), help=names.replace("%", "%%"))
+    parser.epilog = "\n\n".join(
+        [
+            named("measurements", purposes),
+            examples(
+                ("outgrid bench core --memory 512MiB --factor 8", "one stencil beyond memory"),
+                ("outgrid bench io --scratch /nvme", ""),
+                ("outgrid bench all --quick --scratch /nvme", "the papers' experiments"),
+            ),
+        ]
+    )
+    parser.add_argument("name", choices=list(purposes), metavar="NAME", help="one of those below")
     parser.add_argument("--memory", metavar="SIZE", help="limit of the out-of-core run (1GiB)")
     parser.add_argument(
         "--factor",
@@ -40,8 +50,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="the rows of a whole record")
     parser.add_argument("--plane", metavar="ROWSxCOLUMNS", help="extents of a plane of the grid")
-    parser.add_argument("--steps", type=int, help="time steps of the out-of-core run")
-    parser.add_argument("--scratch", type=Path, help="folder on the disk that is measured")
+    parser.add_argument("--steps", type=int, metavar="N", help="time steps of the out-of-core run")
+    parser.add_argument(
+        "--scratch", type=Path, metavar="DIR", help="folder on the disk that is measured"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
     parser.add_argument(
         "--resume", action="store_true", help="keep the rows that FILE holds, measure the others"

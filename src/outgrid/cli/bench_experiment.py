@@ -48,9 +48,14 @@ def declare_experiments(parser: argparse.ArgumentParser) -> None:
         "share of it that an experiment took is told",
     )
     parser.add_argument(
-        "--price", type=float, help="io: of all folders' disks, for the price of a GB/s"
+        "--price",
+        type=float,
+        metavar="SUM",
+        help="io: of all folders' disks, for the price of a GB/s",
     )
-    parser.add_argument("--watts", type=float, help="io: what they draw, for the watts of a GB/s")
+    parser.add_argument(
+        "--watts", type=float, metavar="W", help="io: what they draw, for the watts of a GB/s"
+    )
     parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
         "--figure", type=Path, metavar="FILE", help="experiments: draw into FILE (.png or .svg)"

@@ -16,7 +16,10 @@ QUICK_SECONDS, SECONDS = 30.0, 300.0
 def declare_peers(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that only this measurement takes."""
     parser.add_argument(
-        "--python", type=Path, help="peers: the interpreter that has them (this one)"
+        "--python",
+        type=Path,
+        metavar="FILE",
+        help="peers: the interpreter that has them (this one)",
     )
     parser.add_argument("--with-swap", action="store_true", help="peers: C on swap space as well")
 

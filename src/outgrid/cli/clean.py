@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from outgrid.cli.arguments import add_json_argument, print_json
+from outgrid.cli.parser import examples
 from outgrid.execute.leftovers import Leftovers, leftovers
 from outgrid.execute.state import how_far
 from outgrid.units import format_bytes
@@ -11,6 +12,10 @@ from outgrid.units import format_bytes
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
+    parser.epilog = examples(
+        ("outgrid clean heat.run", "what is there"),
+        ("outgrid clean heat.run --delete", ""),
+    )
     parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of the run")
     parser.add_argument(
         "--delete", action="store_true", help="delete what is listed: the run cannot be resumed"

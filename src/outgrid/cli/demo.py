@@ -6,19 +6,38 @@ from dataclasses import replace
 from pathlib import Path
 
 from outgrid.cli.arguments import add_json_argument, print_json
+from outgrid.cli.parser import examples
 from outgrid.demo import tsunami
 from outgrid.demo.scene import DEFAULT_SCENE
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
-    scene = DEFAULT_SCENE
-    parser.add_argument("--out", type=Path, default=Path("outgrid-demo"), metavar="DIR")
-    parser.add_argument(
-        "--columns", type=int, default=scene.columns, help="cells from west to east"
+    parser.epilog = examples(
+        ("outgrid demo", ""),
+        ("outgrid demo --columns 6144 --out small", "a quarter of the cells"),
     )
-    parser.add_argument("--steps", type=int, default=scene.steps)
-    parser.add_argument("--memory", default=scene.memory, metavar="SIZE")
+    scene = DEFAULT_SCENE
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("outgrid-demo"),
+        metavar="DIR",
+        help="folder for everything (outgrid-demo)",
+    )
+    parser.add_argument(
+        "--columns",
+        type=int,
+        default=scene.columns,
+        metavar="N",
+        help=f"cells from west to east ({scene.columns})",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=scene.steps, metavar="N", help=f"time steps ({scene.steps})"
+    )
+    parser.add_argument(
+        "--memory", default=scene.memory, metavar="SIZE", help=f"memory limit ({scene.memory})"
+    )
     add_json_argument(parser)
 
 

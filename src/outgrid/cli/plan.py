@@ -1,15 +1,24 @@
 """`outgrid plan JOB.toml`: what a job will move, keep and take, without running it."""
 
 import argparse
+import sys
 
 from outgrid import distributed, pipeline
 from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from, print_json
+from outgrid.cli.parser import examples
+from outgrid.errors import UsageError
 from outgrid.execute.borrowed import borrowed, lend
 from outgrid.plan.explain import explain
+from outgrid.stencil.problem import Problem
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
+    parser.epilog = examples(
+        ("outgrid plan job.toml --memory 4GiB", ""),
+        ("outgrid plan job.toml --set depth=16 --json", ""),
+        ("outgrid plan job.toml --ranks 8", "one of eight machines"),
+    )
     add_job_arguments(parser)
     add_json_argument(parser)
     parser.add_argument(
@@ -23,6 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan the job and print the plan."""
+    if arguments.ranks < 1:
+        raise UsageError(f"--ranks {arguments.ranks} plans for nobody; give 1 or more")
     job = job_from(arguments)
     if arguments.ranks > 1:
         plan = distributed.plan(job.problem, job.options, arguments.ranks).to_dict()
@@ -36,4 +47,13 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(plan)
     else:
         print(explain(plan))
+    _warn_of_inputs(job.problem)
     return 0
+
+
+def _warn_of_inputs(problem: Problem) -> None:
+    """Say which input the run would refuse; a plan needs none, and it may be elsewhere."""
+    try:
+        pipeline.check_inputs(problem)
+    except UsageError as error:
+        print(f"outgrid: a run would be refused: {error}", file=sys.stderr)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from outgrid.cli.arguments import add_json_argument, print_json
+from outgrid.cli.parser import examples
 from outgrid.lines import align, format_signed_share
 from outgrid.machine import Machine, describe_machine
 from outgrid.probe.measure import measure_machine
@@ -30,6 +31,10 @@ BUSY_LOAD = 0.5
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
+    parser.epilog = examples(
+        ("outgrid probe --scratch /nvme", "once; plans on this machine then count on it"),
+        ("outgrid probe --scratch /nvme --again", ""),
+    )
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="folder on the disk of runs")
     parser.add_argument("--again", action="store_true", help="measure even if that was done before")
     add_json_argument(parser)

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from outgrid.cli.arguments import add_json_argument, print_json
+from outgrid.cli.parser import examples
 from outgrid.record import read_record
 from outgrid.report.picture import draw_field
 from outgrid.report.ranks import draw_ranks
@@ -12,6 +13,9 @@ from outgrid.report.summary import summarise
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
+    parser.epilog = examples(
+        ("outgrid report heat.run", "summary.txt and a picture of every field"),
+    )
     parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of a run")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: RUN/report")
     add_json_argument(parser)

@@ -11,6 +11,7 @@ from outgrid.cli.outcome import (
     progress_to_stderr,
     stopping_on_signals,
 )
+from outgrid.cli.parser import examples
 from outgrid.comm import world
 from outgrid.execute.group import read_group
 from outgrid.job import run_options
@@ -18,6 +19,10 @@ from outgrid.job import run_options
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
+    parser.epilog = examples(
+        ("outgrid resume heat.run", ""),
+        ("outgrid resume heat.run --memory 8GiB", "the answer stays the same"),
+    )
     parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of the run")
     add_run_arguments(parser)
     add_json_argument(parser)

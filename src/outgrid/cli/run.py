@@ -10,11 +10,17 @@ from outgrid.cli.outcome import (
     progress_to_stderr,
     stopping_on_signals,
 )
+from outgrid.cli.parser import examples
 from outgrid.comm import world
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
+    parser.epilog = examples(
+        ("outgrid run job.toml --memory 2GiB --scratch /nvme --out heat.run", ""),
+        ("outgrid run job.toml --stop-after 2h", "outgrid resume continues"),
+        ("mpiexec -n 8 outgrid run job.toml", "on eight ranks of MPI"),
+    )
     add_job_arguments(parser)
     add_json_argument(parser)
     add_quiet_argument(parser)

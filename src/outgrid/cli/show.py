@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from outgrid.cli.arguments import add_json_argument, print_json
+from outgrid.cli.parser import examples
 from outgrid.errors import UsageError
 
 KINDS = ("plan", "kernel", "record", "field")
@@ -11,6 +12,11 @@ KINDS = ("plan", "kernel", "record", "field")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
+    parser.epilog = examples(
+        ("outgrid show heat.run", "what was measured"),
+        ("outgrid show job.toml --as kernel", "the C++ that will be compiled"),
+        ("outgrid show heat.run/u.npy --plane 3 --picture u.png", ""),
+    )
     parser.add_argument("target", type=Path, help="a job file, the folder of a run, or a .npy file")
     parser.add_argument("--as", dest="kind", choices=KINDS, help="default: what fits the target")
     parser.add_argument("--plane", type=int, metavar="N", help="of a 3-D field (default: middle)")

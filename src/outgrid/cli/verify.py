@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from outgrid.cli.arguments import add_json_argument, print_json
+from outgrid.cli.parser import examples
 from outgrid.errors import VerificationError
 from outgrid.execute.verify import verify
 from outgrid.units import format_bytes
@@ -16,6 +17,9 @@ WHAT = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
+    parser.epilog = examples(
+        ("outgrid verify heat.run", ""),
+    )
     parser.add_argument("run_folder", type=Path, metavar="RUN", help=WHAT)
     add_json_argument(parser)
 

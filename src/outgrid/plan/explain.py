@@ -64,7 +64,7 @@ def _tier(plan: Mapping[str, Any]) -> str:
 def _wear(plan: Mapping[str, Any]) -> str:
     most = " at most" if plan["tier"] in ("mmap", "swap") else ""
     nbytes = plan["flash_written_terabytes"] * 1e12
-    return f"{nbytes / 1e12:.3g} TB{most}{format_wear(nbytes, plan.get('endurance_bytes', 0))}"
+    return f"{format_bytes(nbytes)}{most}{format_wear(nbytes, plan.get('endurance_bytes', 0))}"
 
 
 def _window(plan: Mapping[str, Any]) -> str:

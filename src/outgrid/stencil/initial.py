@@ -67,7 +67,7 @@ class InitialExpression:
     def __post_init__(self) -> None:
         if len(self.text) > _LONGEST_TEXT:
             raise DefinitionError(
-                f"an initial expression of {len(self.text)} characters is too long; at most"
+                f"a formula of {len(self.text)} characters is too long; at most"
                 f" {_LONGEST_TEXT} are read; store the field as a .npy file instead"
             )
         try:
@@ -75,9 +75,10 @@ class InitialExpression:
             _check(tree, self.text, _DEEPEST_NESTING)
             canonical = ast.unparse(tree)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            reason = error.msg if isinstance(error, SyntaxError) else error
             raise DefinitionError(
-                f"the initial expression {self.text!r} cannot be read: {error}; a file's name must"
-                " end in .npy"
+                f"the formula {self.text!r} cannot be read: {reason}; a file's name must end in"
+                " .npy"
             ) from error
         object.__setattr__(self, "text", canonical)
 
@@ -194,11 +195,10 @@ def _keep(
     if into.dtype.kind != "f":
         given = np.broadcast_to(values, into.shape)[inside]
         raise DefinitionError(
-            f"the initial expression {expression.text!r} is {given} {where};"
-            f" {in_words(into.dtype.name)}"
+            f"the formula {expression.text!r} is {given} {where}; {in_words(into.dtype.name)}"
         )
     raise DefinitionError(
-        f"the initial expression {expression.text!r} is {into[inside]} in {into.dtype} {where};"
+        f"the formula {expression.text!r} is {into[inside]} in {into.dtype} {where};"
         " initial values must be finite"
     )
 
@@ -268,4 +268,4 @@ def _check(node: ast.expr, text: str, depth: int) -> None:
 
 
 def _refuse(text: str, reason: str) -> None:
-    raise DefinitionError(f"initial expression {text!r}: {reason}")
+    raise DefinitionError(f"the formula {text!r}: {reason}")

@@ -94,12 +94,12 @@ def _checked_formula(
     absent = AXES[: -len(shape)]
     if "step" in formula.names:
         raise DefinitionError(
-            f"the initial expression {formula.text!r} of {name!r} uses step, which has not begun"
+            f"the formula {formula.text!r} of {name!r} uses step, which has not begun"
         )
     for axis in absent:
         if formula.names & {axis, f"n{axis}"}:
             raise DefinitionError(
-                f"the initial expression {formula.text!r} of {name!r} uses {axis}, which shape"
+                f"the formula {formula.text!r} of {name!r} uses {axis}, which shape"
                 f" {shape} does not have; its axes are {', '.join(AXES[-len(shape) :])}"
             )
     return formula

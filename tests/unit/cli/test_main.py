@@ -46,6 +46,42 @@ def test_wrong_usage_ends_with_2(arguments, capsys):
     assert "usage: outgrid" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rum"], "did you mean 'run'?"),
+        (
+            ["plan", "a.toml", "--memroy", "1GiB"],
+            "unknown option --memroy; did you mean '--memory'",
+        ),
+        (["plan", "a.toml", "--memroy=1GiB"], "unknown option --memroy; did you mean '--memory'"),
+        (["plan", "a.toml", "b.toml"], "'b.toml' is one argument too many"),
+        (["bench", "cor"], "did you mean 'core'?"),
+    ],
+)
+def test_what_is_not_known_is_refused_with_what_is_near(arguments, words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_plan_needs_no_input_and_says_which_the_run_would_refuse(job, capsys):
+    job.write_text(JOB.replace('"exp(-((x - 30)**2 + (y - 20)**2) / 30)"', '"start.npy"'))
+    assert main(["plan", str(job), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["depth"] == 3
+    assert "a run would be refused: the initial values of 'u'" in captured.err
+    np.save(job.parent / "start.npy", np.zeros((4, 6)))
+    assert main(["plan", str(job)]) == 0
+    assert "has shape (4, 6); the field has (40, 64)" in capsys.readouterr().err
+
+
+def test_a_plan_is_for_one_rank_at_least(job, capsys):
+    assert main(["plan", str(job), "--ranks", "0"]) == 2
+    assert "--ranks 0" in capsys.readouterr().err
+
+
 def test_plan_prints_text_or_json(job, capsys):
     assert main(["plan", str(job)]) == 0
     assert "heat5 on 40 x 64 float64, 6 steps" in capsys.readouterr().out

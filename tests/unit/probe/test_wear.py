@@ -28,7 +28,7 @@ def options(folder, **given):
 def test_endurance_is_written_as_makers_write_it():
     assert parse_endurance("600TBW") == parse_endurance("600 TB") == 600 * 10**12
     assert parse_endurance("1.2pbw") == 12 * 10**14
-    for wrong in ("0TBW", "many", "-1TBW"):
+    for wrong in ("0TBW", "many", "-1TBW", "600", 600):
         with pytest.raises(UsageError):
             parse_endurance(wrong)
     assert format_wear(6e12, 600 * 10**12) == ", 0.01 of 600 TBW: 100 such runs wear it out"
