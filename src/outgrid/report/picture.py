@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.errors import UsageError
+from outgrid.errors import StoreError, UsageError
+from outgrid.storage.npy import read_header
 
 if TYPE_CHECKING:
     from matplotlib.colors import Normalize
@@ -33,11 +34,10 @@ def sample_plane(
     or an index outside it.
     """
     try:
-        field = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        raise UsageError(f"cannot read the field {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is not a .npy file: {error}") from error
+        read_header(path)
+    except StoreError as error:
+        raise UsageError(f"no picture of {path}: {error}") from error
+    field = np.load(path, mmap_mode="r", allow_pickle=False)
     if field.ndim not in (2, 3) or 0 in field.shape:
         raise UsageError(f"{path} has shape {field.shape}; a picture needs 2 or 3 filled axes")
     if field.ndim == 3:
@@ -54,10 +54,13 @@ def sample_plane(
 
 def draw_field(field: Path, picture: Path, index: int | None = None, longest: int = 1024) -> None:
     """Draw `field` (see `sample_plane`) into the PNG file `picture`, its axes in cells."""
-    draw_plane(sample_plane(field, index, longest), picture, field.stem, _edges(field))
+    plane, shape = sample_plane(field, index, longest), read_header(field).shape
+    middle = shape[0] // 2 if index is None else index
+    which = f", plane z = {middle} of {shape[0]}" if len(shape) == 3 else ""
+    draw_plane(plane, picture, f"{field.stem}{which}", shape[-2:])
 
 
-def draw_plane(plane: Floats, picture: Path, title: str, edges: tuple[int, int]) -> None:
+def draw_plane(plane: Floats, picture: Path, title: str, edges: Sequence[int]) -> None:
     """Draw an array (rows, columns) with its colour bar into the PNG file `picture`.
 
     `edges` are the extents (rows, columns) that the axes show. Values of both signs get a diverging
@@ -75,7 +78,7 @@ def draw_plane(plane: Floats, picture: Path, title: str, edges: tuple[int, int])
     norm, colours = _scale(plane)
     extent = (0, edges[1], edges[0], 0)
     image = axes.imshow(plane, norm=norm, cmap=colours, extent=extent, interpolation="nearest")
-    axes.set_title(title)
+    axes.set(title=title, xlabel="x (cells)", ylabel="y (cells)")
     figure.colorbar(image, ax=axes, shrink=0.8)
     figure.savefig(picture, dpi=100)
 
@@ -100,11 +103,6 @@ def write_animation(frames: Sequence[Pixels], path: Path, seconds_per_frame: flo
         duration=round(1000 * seconds_per_frame),
         loop=0,
     )
-
-
-def _edges(field: Path) -> tuple[int, int]:
-    rows, columns = np.load(field, mmap_mode="r", allow_pickle=False).shape[-2:]
-    return rows, columns
 
 
 def _scale(plane: Floats) -> "tuple[Normalize, str]":

@@ -31,7 +31,7 @@ def test_what_is_no_field_is_refused_by_name(tmp_path):
     (tmp_path / "text.npy").write_text("hello")
     for name, words in [
         ("line.npy", r"shape \(3,\)"),
-        ("pickled.npy", "Array can't be memory-mapped"),
+        ("pickled.npy", "fields are plain numbers"),
         ("text.npy", "not a .npy file"),
         ("none.npy", "No such file"),
     ]:
