@@ -59,7 +59,12 @@ def run(
     ``out`` is the folder of the results (left out: ``outgrid.run``), ``scratch`` that of the
     working files (left out: inside ``out``); neither may hold results already. No option changes
     the answer, not by one bit. Started on several ranks of MPI, each of which calls this alike,
-    they share the grid.
+    they share the grid. ``progress`` is called a few times a second while the sweeps go on.
+
+    Raises UsageError for an unknown option, an input of another shape or type, and a folder that
+    holds results; InfeasiblePlan where nothing fits the limit or the disk; BuildError where the
+    kernel does not compile; StoreError where bytes cannot be moved; ExecutionError for a value that
+    becomes NaN or infinite; Stopped where ``stop_after`` ends the run, for ``resume`` to go on.
     """
     comm, chosen = world(), _options(memory, scratch, out, options)
     if comm.size > 1 and chosen.tier != "remote":
@@ -74,7 +79,11 @@ def resume(
     progress: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Result:
-    """Go on with the unfinished run in ``out`` from its last durable state, to the same bytes."""
+    """Go on with the unfinished run in ``out`` from its last durable state, to the same bytes.
+
+    ``memory`` and ``options`` are as in `run`, and need not be what they were. Raises UsageError
+    where no unfinished run is in that folder, else what `run` raises.
+    """
     comm, chosen = world(), _options(memory, None, out, options)
     shared = comm.size > 1 or read_group(Path(out)) is not None
     if shared and chosen.tier != "remote":
@@ -84,7 +93,10 @@ def resume(
 
 
 def open_run(out: str | os.PathLike[str]) -> Result:
-    """A finished run: ``open_run("run")["u"]`` is its field u, read from disk slice by slice."""
+    """A finished run: ``open_run("run")["u"]`` is its field u, read from disk slice by slice.
+
+    Raises UsageError where the folder holds no record of one.
+    """
     return Result(Path(out), read_record(Path(out)))
 
 

@@ -12,17 +12,17 @@ from outgrid.execute.state import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.record import Record
 from outgrid.stencil.components import components_of
 from outgrid.stencil.snapshot import Snapshot, snapshot_names
-from outgrid.storage import (
-    Joined,
-    Piece,
-)
+from outgrid.storage import Joined, Piece
 
 __all__ = ["Result"]
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A finished run: its record, and its fields as files that open lazily."""
+    """A finished run: its record, and its fields as files that open lazily.
+
+    ``out`` is its folder; ``record`` has the problem, the plan, the machine and what was measured.
+    """
 
     out: Path
     record: Record
@@ -36,7 +36,10 @@ class Result:
 
     @property
     def traces(self) -> np.ndarray:
-        """What each receiver saw after each step made: float64 of shape (steps, receivers)."""
+        """What each receiver saw after each step made: float64 of shape (steps, receivers).
+
+        Raises UsageError where the problem has no receivers.
+        """
         path = self.out / TRACES_NAME
         if not path.exists():
             raise UsageError(f"the run in {self.out} had no receivers")
@@ -65,7 +68,9 @@ class Result:
         ]
 
     def __getitem__(self, field: str) -> np.ndarray | Joined:
-        """The field as a read-only array on disk: slices are read when they are used.
+        """The field as a read-only array on disk, of the problem's shape and the field's dtype.
+
+        Slices are read when they are used. Raises UsageError as `path` does.
 
         One that several ranks left in pieces is read like an array; `numpy.asarray` reads it all.
         """
