@@ -222,7 +222,7 @@ class Execution:
         except NotFinite as found:
             stop.listening = False
             kernel = replace(kernel, snapshots=None)  # what is repeated is only looked at
-            raise self._not_finite(found, kernel, site, stores, seams) from None
+            raise self._not_finite(self._where(found, kernel, site, stores, seams)) from None
         finally:
             self.close()
             stop.listening = False
@@ -417,21 +417,8 @@ class Execution:
         within = f" and {', '.join(words)} of the next sweep" if words else ""
         return f"{found.steps_done} of {found.problem['steps']} steps{within} are durable"
 
-    def _not_finite(
-        self,
-        found: NotFinite,
-        kernel: Kernel | DeviceKernel,
-        site: Site[Any],
-        stores: dict[StoreKey, Store],
-        seams: dict[SeamKey, Store],
-    ) -> ExecutionError:
-        """Find the first value that is not finite, and say where it was and what is left."""
-        site.transfers.drain()
-        if self.plan.seams and (self.manifest.part or self.manifest.planes):
-            # What is repeated writes to the seams that a restart within the sweep would read.
-            self.manifest = at_start_of_sweep(self.manifest)
-            self.folder.write_manifest(self.manifest)
-        how = self._where(found, kernel, site, stores, seams)
+    def _not_finite(self, how: str) -> ExecutionError:
+        """What is left of a run that was ended by a value, and how to go on regardless."""
         if not self._note_end(how):
             return self._nothing_left(how)
         return ExecutionError(
@@ -447,7 +434,12 @@ class Execution:
         stores: dict[StoreKey, Store],
         seams: dict[SeamKey, Store],
     ) -> str:
-        """Where a value became NaN or infinite, in words."""
+        """Where a value became NaN or infinite, in words: the sweep is repeated to find it."""
+        site.transfers.drain()
+        if self.plan.seams and (self.manifest.part or self.manifest.planes):
+            # What is repeated writes to the seams that a restart within the sweep would read.
+            self.manifest = at_start_of_sweep(self.manifest)
+            self.folder.write_manifest(self.manifest)
         if self.plan.borders:  # what other ranks left to this one in that sweep is gone
             begin, end = (sum(self.plan.depths[: found.sweep + each]) for each in (0, 1))
             return (

@@ -24,7 +24,7 @@ from outgrid.execute.lock import RunLock
 from outgrid.execute.places import SPREAD_SUFFIX, Spread, claimed, prepare_devices
 from outgrid.execute.points import Points
 from outgrid.execute.space import check_space
-from outgrid.execute.state import Manifest, RunFolder, at_start_of_sweep
+from outgrid.execute.state import Manifest, RunFolder, at_start_of_sweep, check_begun
 from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execution import Execution, Observer, open_transfers
 from outgrid.machine import Accelerator, Machine
@@ -267,11 +267,7 @@ def _resume(
                 f"a run is resumed from its files, and tier {options.tier} keeps none: choose "
                 "direct, mmap, memory, or remote with keep = 'disk'"
             )
-        if manifest.steps_done < 0:
-            raise UsageError(
-                f"the run in {out} stopped before its initial values were complete; clear it with "
-                f"outgrid clean {out} --delete and run it again"
-            )
+        check_begun(manifest, out)
         if folder.spread is not None and options.tier in COPIED_TIERS and not options.in_place:
             raise UsageError(
                 f"the fields of the run in {out} are spread over several places, which tier "

@@ -176,11 +176,10 @@ def test_a_digest_is_the_same_in_every_process():
     program = (
         "from outgrid.stencil.problem import Problem\n"
         "from outgrid.config import RunOptions\n"
-        "from outgrid.machine import Machine\n"
         "from outgrid.plan.planner import plan\n"
-        "machine = Machine(2, 1 << 34, 1 << 20, 1 << 25, 2e10, 1e9, 1e9, False, '', '', '', '')\n"
+        "from outgrid.testing.machine import MACHINE\n"
         "problem = Problem('wave:4', (400, 300, 200), steps=40, initial={'u': 0, 'c': 0.1})\n"
-        "print(plan(problem, RunOptions.of(memory='1GiB'), machine, 1 << 20).digest)\n"
+        "print(plan(problem, RunOptions.of(memory='1GiB'), MACHINE, 1 << 20).digest)\n"
     )
     digests = {
         subprocess.run(

@@ -3,6 +3,7 @@
 import random
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import pytest
@@ -13,7 +14,6 @@ from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError, InfeasiblePlan
 from outgrid.execute import counting
 from outgrid.execute.counting import check, count
-from outgrid.machine import Machine
 from outgrid.plan.commits import Begin
 from outgrid.plan.lifetime import dependences
 from outgrid.plan.model import Plan
@@ -22,10 +22,11 @@ from outgrid.plan.program import Advance, Commit, Get, Mark, Put, place_planes, 
 from outgrid.plan.sizing import Sizing, given_steps
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.problem import Problem
+from outgrid.testing.machine import MACHINE
+from outgrid.testing.orders import orders_caught
 from outgrid.testing.strategies import machines, problems, run_options, stencils
 
 FIXED_BYTES = 1 << 20
-MACHINE = Machine(2, 1 << 34, 1 << 20, 1 << 25, 2e10, 1e9, 1e9, False, "", "", "", "")
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -384,13 +385,7 @@ def streamed(name="heat7", depth=4, steps=16, **options):
 def caught(problem, found, monkeypatch, instructions) -> int:
     """In how many of 40 random orders the check finds that a rule was broken."""
     monkeypatch.setattr(counting, "program", lambda plan: iter(instructions))
-    broken = 0
-    for seed in range(40):
-        try:
-            check(found, problem.stencil, random.Random(seed))
-        except ExecutionError:
-            broken += 1
-    return broken
+    return orders_caught(partial(check, found, problem.stencil), 40)
 
 
 EVERYWHERE = [("heat7", 4), ("heat7", 5), ("wave:4", 4), ("wave:4", 5)]

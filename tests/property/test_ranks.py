@@ -3,7 +3,7 @@
 import random
 import threading
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.comm.threads import Aborted, Threads
 from outgrid.config import RunOptions
-from outgrid.errors import ExecutionError, InfeasiblePlan
+from outgrid.errors import InfeasiblePlan
 from outgrid.execute import counting
 from outgrid.execute.counting import check_ranks, count
 from outgrid.execute.fill import fill
@@ -25,7 +25,7 @@ from outgrid.execute.points import Points
 from outgrid.execute.state import level_name
 from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
-from outgrid.machine import Machine, Network
+from outgrid.machine import Network
 from outgrid.plan.program import Advance, Commit, Get, Point, Put, Receive, Send, program
 from outgrid.plan.ranks import Ranks, plan_rank
 from outgrid.stencil.boundary import boundary_of
@@ -33,11 +33,12 @@ from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
 from outgrid.storage import MemoryStore
+from outgrid.testing.machine import MACHINE
+from outgrid.testing.orders import orders_caught
 from outgrid.testing.stores import Shuffled
 from outgrid.testing.strategies import problems, run_options, stencils
 
 FIXED_BYTES = 1 << 20
-MACHINE = Machine(2, 1 << 34, 1 << 20, 1 << 25, 2e10, 1e9, 1e9, False, "", "", "", "")
 NETWORK = Network(1e9, 1e-5)
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -258,15 +259,9 @@ def seamed(name, depth):
     return problem, plans_of(problem, RunOptions.of(memory="1GiB", tier="direct", **given), 4)
 
 
-def is_caught(problem, plans):
-    """How often the check stops, of some orders."""
-    caught = 0
-    for seed in range(6):
-        try:
-            check_ranks(plans, problem.stencil, random.Random(seed))
-        except ExecutionError:
-            caught += 1
-    return caught
+def caught(problem, plans) -> int:
+    """In how many of 6 random orders the check finds that a rule was broken."""
+    return orders_caught(partial(check_ranks, plans, problem.stencil), 6)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +288,7 @@ def test_a_gate_between_ranks_that_is_removed_is_noticed(kind, mark, case, monke
             yield replace(each, gate=replace(each.gate, **{mark: 0})) if removed else each
 
     monkeypatch.setattr(counting, "program", without)
-    assert bool(is_caught(problem, plans)) == (kind is not None)
+    assert bool(caught(problem, plans)) == (kind is not None)
 
 
 @pytest.mark.parametrize("end", ["low", "high"])
@@ -312,4 +307,4 @@ def test_a_seam_that_lacks_a_plane_is_noticed(end):
         replace(each, borders=tuple(without(border) for border in each.borders)) for each in plans
     ]
     # The other end of the same planes is the near one of those that stream the other way.
-    assert is_caught(problem, spoilt)
+    assert caught(problem, spoilt)

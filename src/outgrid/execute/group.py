@@ -29,6 +29,7 @@ from outgrid.execute.state import (
     TRACES_NAME,
     Manifest,
     RunFolder,
+    check_begun,
     level_name,
 )
 from outgrid.plan.model import Arrival
@@ -159,12 +160,8 @@ def durable(out: Path) -> Durable:
     found = on_disk(out)
     if found.group is None and not found.shares:
         RunFolder.of_manifest(out)
-    if found.manifest.steps_done < 0:
-        raise UsageError(
-            f"the run in {out} stopped before its initial values were complete; clear it with "
-            f"outgrid clean {out} --delete and run it again"
-        )
     manifest = found.manifest
+    check_begun(manifest, out)
     return Durable(found.group, manifest.problem, manifest.steps_done, found.shares)
 
 

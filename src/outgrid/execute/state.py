@@ -442,6 +442,15 @@ def at_start_of_sweep(manifest: Manifest) -> Manifest:
     return msgspec.structs.replace(manifest, depth=0, part=0, planes=0, cut=())
 
 
+def check_begun(manifest: Manifest, out: Path) -> None:
+    """Raise UsageError for a run that has no state to go on from."""
+    if manifest.steps_done < 0:
+        raise UsageError(
+            f"the run in {out} stopped before its initial values were complete; clear it with "
+            f"outgrid clean {out} --delete and run it again"
+        )
+
+
 def how_far(manifest: Manifest) -> str:
     """How many steps of an unfinished run are durable."""
     if manifest.steps_done < 0:

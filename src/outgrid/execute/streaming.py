@@ -141,10 +141,21 @@ def stream(
     transfer failed, ExecutionError where the program cannot go on, and Stopped where ``stop`` asks
     for it between two slabs.
     """
-    run = _Run(plan, kernel, window, stores, transfers, committed, progress, leaving, seams or {})
-    run.tally, run.stop = tally or run.tally, stop or run.stop
-    run.until = until
-    run.exchange = Exchange(plan, window.addresses, comm or Serial())
+    run = _Run(
+        plan,
+        kernel,
+        window,
+        stores,
+        transfers,
+        committed,
+        progress,
+        leaving,
+        seams or {},
+        tally or Tally(),
+        stop or Stop(),
+        until,
+        comm or Serial(),
+    )
     try:
         return run.obey(program(plan) if instructions is None else instructions)
     finally:
@@ -163,23 +174,26 @@ class _Run(Generic[W]):
         progress: Callable[[Progress], None] | None,
         leaving: Callable[[Put, W], None] | None,
         seams: Mapping[SeamKey, Store],
+        tally: Tally,
+        stop: Stop,
+        until: Callable[[int], Plan | None] | None,
+        comm: Comm,
     ) -> None:
         self.plan, self.kernel, self.window = plan, kernel, window
         self.stores, self.seams, self.transfers = stores, seams, transfers
         self.committed, self.progress, self.leaving = committed, progress, leaving
         self.marks = Watermarks()
-        self.tally, self.stop = Tally(), Stop()
+        self.tally, self.stop, self.until = tally, stop, until
         self.slabs = plan.slabs  # counted once: it goes through all trips
         self.slowest_seconds = 0.0  # of a slab, with waiting
         self.stopping = False
-        self.until: Callable[[int], Plan | None] | None = None
         self.computed = 0  # sweeps
         # How far everything is written, and how far that is known durably.
         self.reached = self.kept = plan.begin
         self.ahead: deque[Mark] = deque()
         self.unflushed: set[SeamKey] = set()
         self.origin = plan.stored.start, plan.stored_rows.start
-        self.exchange = Exchange(plan, window.addresses, Serial())
+        self.exchange = Exchange(plan, window.addresses, comm)
         self.agreeing: Commit | None = None  # other ranks have not all come as far
         self.gets: deque[Get] = deque()
         self.puts: deque[Put] = deque()
@@ -407,13 +421,12 @@ class _Run(Generic[W]):
                 self._settle_move(completion, move, store)
 
     def _settle_move(self, completion: Completion, move: Move, store: Store) -> None:
+        _check(completion, store, _words(move))
         moved = move.nbytes(self.plan)
         if isinstance(move, Get):
-            _check(completion, store, _words(move))
             self.tally.read_bytes += moved
             self.marks.got.complete(move.index)
             return
-        _check(completion, store, _words(move))
         self.tally.written_bytes += moved
         if isinstance(move, Receive):
             self.exchange.written(move)

@@ -9,12 +9,11 @@ from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError
 from outgrid.execute import counting
 from outgrid.execute.counting import check, count
-from outgrid.machine import Machine
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, Commit, Get, Point, Put, program
 from outgrid.stencil.problem import Problem
+from outgrid.testing.machine import MACHINE
 
-MACHINE = Machine(2, 1 << 34, 1 << 20, 1 << 25, 2e10, 1e9, 1e9, False, "", "", "", "")
 PROBLEM = Problem("heat7", (20, 5, 5), "float64", 9, initial={"u": 0.0})
 OPTIONS = RunOptions.of(memory="1GiB", tier="direct", depth=3, slab_planes=2)
 PLAN = plan(PROBLEM, OPTIONS, MACHINE, 0)
