@@ -29,10 +29,12 @@ from outgrid.execute.group import (
 )
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.lock import LOCK_NAME, RunLock
+from outgrid.execute.reductions import nothing, numbers
 from outgrid.execute.snapshots import place, reserve
 from outgrid.execute.space import check_space, free_bytes
 from outgrid.execute.state import MANIFEST_NAME, Manifest, RunFolder
 from outgrid.execute.stop import Stop, stop_in_time
+from outgrid.execute.totals import Totals, joined
 from outgrid.execution import Execution, Observer, open_transfers
 from outgrid.machine import Machine, Network
 from outgrid.pipeline import (
@@ -338,6 +340,8 @@ class _Together:
                     mine = subgrid.owned.holds(sampled[:, 1], sampled[:, 2])
                     made = np.arange(len(seen))[:, None] < found.steps
                     folder.write_samples(np.where(mine & made, seen, 0.0))
+            if found is not None and kernel.reductions is not None:
+                self._go_on_adding(folder, kernel.reductions.kinds, found)
             execution.fill(stores, found.fields(chosen.arrivals) if found is not None else None)
             comm.share(None)
             if found is not None:
@@ -348,6 +352,18 @@ class _Together:
                 comm.share(None)
             execution.carry(stores, kernel, self.progress, self.stop)
             return self._finish(execution)
+
+    def _go_on_adding(self, folder: RunFolder, kinds: tuple[str, ...], found: Durable) -> None:
+        """Rank 0 takes over what all reductions have come to, the others begin with nothing."""
+        totals, done = Totals(folder.totals, kinds), 0
+        try:
+            for table in found.totals(kinds):
+                mine = table if self.comm.rank == 0 else nothing(kinds, len(table))
+                totals.write(done, mine)
+                done += len(table)
+            totals.sync()
+        finally:
+            totals.close()
 
     def go_on(self, rest: Problem, chosen: Plan, kernel: Kernel, found: Durable) -> Result:
         """Run the steps that are left in the files that are there."""
@@ -409,6 +425,7 @@ class _Together:
                 measured=combine(parts),
                 plan=chosen.to_dict(),
             ),
+            "folder": folder.name,
             "files": {name: f"{folder.name}/{file}" for name, file in fields.items()},
             "sums": {name: sums_digest(folder / file) for name, file in fields.items()},
             "first": (manifest.first, manifest.first_row),
@@ -421,6 +438,7 @@ class _Together:
             if seen is not None and points is not None:
                 traces = np.sum([each["seen"] for each in every], axis=0) @ points.weights
                 RunFolder(out, out).place_traces(traces)
+            self._place_reductions([out / each["folder"] for each in every])
             place(out, execution.whole)
             write_record(record, out)
         comm.share(None)
@@ -429,6 +447,18 @@ class _Together:
         if comm.rank == 0:
             (out / GROUP_NAME).unlink()
         return Result(out, record)
+
+    def _place_reductions(self, folders: list[Path]) -> None:
+        """Leave what all ranks together have found of the reductions."""
+        reductions = self.problem.stencil.reductions
+        if not reductions:
+            return
+        kinds = tuple(each.kind for each in reductions)
+        paths = [RunFolder(folder, folder).totals for folder in folders]
+        tables = joined(paths, kinds, self.problem.steps)
+        values = [np.zeros((0, len(kinds))), *(numbers(kinds, table) for table in tables)]
+        names = [each.name for each in reductions]
+        RunFolder(self.out, self.out).place_reductions(names, np.vstack(values))
 
     def _record(
         self, execution: Execution, every: list[dict[str, Any]], parts: Any, manifest: Manifest

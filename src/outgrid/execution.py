@@ -26,12 +26,14 @@ from outgrid.execute.kernel import Kernel
 from outgrid.execute.origin import first_of
 from outgrid.execute.places import describe
 from outgrid.execute.preview import PREVIEW_NAME, Preview
+from outgrid.execute.reductions import Table
 from outgrid.execute.site import Site
 from outgrid.execute.snapshots import Snapshots, place, reserve
 from outgrid.execute.space import reserve_results
 from outgrid.execute.state import Manifest, RunFolder, at_start_of_sweep
 from outgrid.execute.stop import Stop
 from outgrid.execute.streaming import Progress, SeamKey, StoreKey, stream
+from outgrid.execute.totals import Totals
 from outgrid.execute.watch import NotFinite, Watch
 from outgrid.machine import Machine
 from outgrid.plan.ending import ended
@@ -105,6 +107,7 @@ class Execution:
         self.finite = self.before.finite
         self.watch: Watch | None = None
         self.snapshots: Snapshots | None = None
+        self.totals: Totals | None = None  # of one of several ranks
         self.earlier: np.ndarray | None = None  # seen in the steps before this process
         self.ended = self.before.ended
 
@@ -179,6 +182,9 @@ class Execution:
             self.snapshots = Snapshots.open(self.out, self.whole, self.done)
             kernel = replace(kernel, snapshots=self.snapshots)
         self.kernel = kernel
+        if kernel.reductions is not None and self.plan.subgrid is not None:
+            self.totals = Totals(self.folder.totals, kernel.reductions.kinds)
+            kernel.reductions.keep = self._keep_totals
         seen = self.folder.read_samples() if self._observes else None
         if seen is not None:
             self.earlier = seen[: self.done]
@@ -319,8 +325,9 @@ class Execution:
 
     @property
     def _observes(self) -> bool:
-        """Whether steps leave anything beside fields: traces, or reductions."""
-        return bool(self.problem.receivers or self.problem.stencil.reductions)
+        """Whether steps leave anything beside fields: traces, or reductions of the whole grid."""
+        reduces = self.problem.stencil.reductions and self.plan.subgrid is None
+        return bool(self.problem.receivers or reduces)
 
     @property
     def _tables(self) -> list[tuple[np.ndarray, int]]:
@@ -328,7 +335,7 @@ class Execution:
         kernel, found = self.kernel, list[tuple[np.ndarray, int]]()
         if kernel is not None and kernel.points is not None:
             found.append((kernel.points.samples, 0))
-        if kernel is not None and kernel.reductions is not None:
+        if kernel is not None and kernel.reductions is not None and self.totals is None:
             found.append((kernel.reductions.values, sum(table.shape[1] for table, _ in found)))
         return found
 
@@ -345,8 +352,15 @@ class Execution:
         """
         if self.kernel is not None and self.kernel.reductions is not None:
             self.kernel.reductions.settle(sweeps)
+        if self.totals is not None:
+            self.totals.sync()
         if self.kernel is not None and self._observes:
             self.folder.write_samples(self.observed())
+
+    def _keep_totals(self, done: int, table: Table) -> None:
+        """Write the totals of a sweep that begins after ``done`` steps of this process."""
+        if self.totals is not None:
+            self.totals.write(self.done + done, table)
 
     def _place_observed(self) -> None:
         """Leave traces and reductions in files of their own."""
@@ -359,17 +373,15 @@ class Execution:
             self.folder.place_traces(seen[:, : len(points.sampled)] @ points.weights)
         names = [each.name for each in self.problem.stencil.reductions]
         if names:
-            found = np.zeros(len(seen), [(name, np.float64) for name in names])
-            for name, column in zip(names, seen[:, -len(names) :].T, strict=True):
-                found[name] = column
-            self.folder.place_reductions(found)
+            self.folder.place_reductions(names, seen[:, -len(names) :])
 
     def close(self) -> None:
         """Let go of all files, after the transfers under way have ended."""
         (self.transfers if self.site is None else self.site).close()
         self.files.close()
-        if self.snapshots is not None:
-            self.snapshots.close()
+        for each in (self.snapshots, self.totals):
+            if each is not None:
+                each.close()
 
     def _note_end(self, how: str) -> bool:
         """Note in the manifest how this process ended; False where nothing is left of the run."""

@@ -1,13 +1,16 @@
 """Faces that absorb: how much comes back of a wave, and the same bytes however it is run."""
 
+import random
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import outgrid as og
-from outgrid import pipeline
+from outgrid import distributed, pipeline
 from outgrid.cli import main
+from outgrid.comm.threads import in_threads
 from outgrid.config import RunOptions
 from outgrid.execute.reference import reference_with_bound
 from outgrid.job import load_job
@@ -71,6 +74,35 @@ def test_every_way_to_run_a_sponge_leaves_the_same_bytes(way, resident, tmp_path
         assert found[name].tobytes() == wanted[name].tobytes()
     assert found.traces.tobytes() == wanted.traces.tobytes()
     assert np.array_equal(found.snapshots[0], wanted.snapshots[0])
+
+
+def layers_of(kind):
+    """Waves that leave a grid through absorbing faces, with sources on both sides of a cut."""
+    if kind == "matched":
+        given = {"kind": "matched", "width": 6, "courant": 0.4, "frequency": 0.03}
+        initial = {"p": "exp(-((x - 15)**2 + (y - 12)**2 + (z - 14)**2) / 6)", "c": 0.16}
+        initial |= {"slope": 0.0, "bend": 0.0}
+        return Problem("acoustic_pml:4", SHAPE, "float64", 9, {}, given, initial)
+    return wave_in(AROUND[kind])
+
+
+@pytest.mark.parametrize("kind", [*AROUND, "matched"])
+@pytest.mark.parametrize(
+    ("count", "given"),
+    [(2, {"exchange": "seams", "depth": 2}), (4, {"row_cuts": [6], "depth": 3})],
+    ids=["seams", "halos"],
+)
+def test_ranks_absorb_as_one_does(kind, count, given, tmp_path):
+    problem = layers_of(kind)
+    alone = run(problem, tmp_path / "alone", tier="memory")
+    options = RunOptions.of(memory="1GiB", threads=1, out=tmp_path / "ranks", **given)
+    found = in_threads(partial(distributed.run, problem, options), count, random.Random(1))[0]
+    assert len(found.record.ranks) == count
+    for name in alone.record.fields:
+        assert np.asarray(found[name]).tobytes() == alone[name].tobytes(), name
+    if problem.receivers:
+        assert found.traces.tobytes() == alone.traces.tobytes()
+        assert np.array_equal(found.snapshots[0], alone.snapshots[0])
 
 
 def test_a_sponge_is_within_the_bound_of_the_reference(resident):

@@ -1,15 +1,21 @@
 """Sums and extremes over the grid: in each step, the same for all ways to run a problem."""
 
 import math
+import random
+from functools import partial
 
 import numpy as np
 import pytest
 
 import outgrid as og
-from outgrid import pipeline
+from outgrid import distributed, pipeline
+from outgrid.comm.threads import in_threads
 from outgrid.config import RunOptions
-from outgrid.errors import DefinitionError
+from outgrid.errors import DefinitionError, StoreError
+from outgrid.execute.reductions import added, nothing, numbers, totals_of
 from outgrid.execute.reference import run_reference
+from outgrid.execute.state import RunFolder
+from outgrid.execute.totals import Totals, joined
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import Problem
 
@@ -110,6 +116,81 @@ def test_sums_go_on_where_a_run_was_cut_off(tmp_path, cut_off):
     found = pipeline.resume(out, RunOptions.of(memory="512MiB", depth=2, tier="direct"))
     same(found.reductions, wanted.reductions)
     assert not list(out.glob("*.new"))
+
+
+RANKS = {
+    "seams": (2, {"exchange": "seams"}),
+    "halos": (3, {"exchange": "halos"}),
+    "rows": (4, {"row_cuts": [7]}),
+}
+
+
+def run_ranks(problem, out, count, **given):
+    options = RunOptions.of(memory="512MiB", threads=1, out=out, depth=3, slab_planes=2, **given)
+    act = partial(distributed.run, problem, options)
+    return in_threads(act, count, random.Random(count))[0]
+
+
+def resume_ranks(out, count, **given):
+    options = RunOptions.of(memory="512MiB", threads=1, **given)
+    act = partial(distributed.resume, out, options)
+    return in_threads(act, count, random.Random(count))[0]
+
+
+@pytest.mark.parametrize("way", RANKS)
+def test_ranks_add_up_to_the_sums_of_one(way, tmp_path):
+    count, given = RANKS[way]
+    for problem in (relaxing(), flowing(boundary={"x": "periodic"})):
+        if problem.ndim == 2 and way == "rows":
+            continue
+        name = problem.stencil.name
+        wanted = run(problem, tmp_path / f"{name} alone", tier="memory")
+        found = run_ranks(problem, tmp_path / name, count, **given)
+        same(found.reductions, wanted.reductions)
+        assert not list((tmp_path / name).rglob("*.new"))
+
+
+def test_ranks_go_on_with_the_sums_of_others(tmp_path, cut_off):
+    problem = relaxing(
+        steps=17, receivers=[og.Receiver("u", (20, 8, 21))], boundary={"y": "neumann"}
+    )
+    wanted = run(problem, tmp_path / "whole", tier="memory")
+    out = tmp_path / "cut"
+    cut_off(40, lambda: run(problem, out, tier="direct", depth=3, slab_planes=2))
+    cut_off(30, lambda: resume_ranks(out, 2, depth=2))
+    done = [RunFolder.of_manifest(out / f"rank.{rank}")[1].steps_done for rank in (0, 1)]
+    assert min(done) > 0
+    cut_off(5, lambda: resume_ranks(out, 2))
+    cut_off(25, lambda: resume_ranks(out, 3, depth=2, row_cuts=[5, 9]))
+    found = resume_ranks(out, 1, depth=3)
+    same(found.reductions, wanted.reductions)
+    assert found.traces.tobytes() == wanted.traces.tobytes()
+    assert np.asarray(found["u"]).tobytes() == wanted["u"].tobytes()
+    assert not list(out.rglob("*.new"))
+
+
+def test_totals_stand_for_numbers_and_their_file_is_checked(tmp_path):
+    kinds = ("sum", "max", "min")
+    values = np.array([[0.1, -2.5, 3.0], [-1e300, 5e-324, -0.0], [0.0, math.inf, -math.inf]])
+    values = np.vstack([values, [[-math.inf, math.nan, 1.0], [math.nan, -math.inf, 1e-310]]])
+    table = totals_of(kinds, values)
+    np.testing.assert_array_equal(numbers(kinds, table), values)
+    np.testing.assert_array_equal(numbers(kinds, added(kinds, table, nothing(kinds, 5))), values)
+    both = added(kinds, table, totals_of(kinds, values[::-1]))
+    sums = [math.nan, -math.inf, 0.0, -math.inf, math.nan]
+    np.testing.assert_array_equal(numbers(kinds, both)[:, 0], sums)
+    path = tmp_path / "totals"
+    file = Totals(path, kinds)
+    file.write(0, table)
+    assert (file.read(range(1, 4)) == table[1:4]).all()
+    file.close()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="the reductions of step 3 did not come back as written"):
+        list(joined([path], kinds, 5))
+    with pytest.raises(StoreError, match="reductions of some steps are missing"):
+        list(joined([path], kinds, 6))
 
 
 def test_a_sum_is_exact_where_rows_cancel_and_says_where_it_is_none(tmp_path):

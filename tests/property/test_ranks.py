@@ -1,7 +1,6 @@
 """Programs of several ranks, obeyed side by side in random orders with messages that take time."""
 
 import random
-import threading
 from dataclasses import replace
 from functools import cache, partial
 
@@ -14,7 +13,7 @@ from hypothesis.errors import UnsatisfiedAssumption
 
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
-from outgrid.comm.threads import Aborted, Threads
+from outgrid.comm.threads import in_threads
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan
 from outgrid.execute import counting
@@ -168,27 +167,12 @@ def place(box, origin=(0, 0)):
     )
 
 
-def in_threads(problem, options, count, seed):
+def across_ranks(problem, options, count, seed):
     """The final fields of a run whose ranks are threads of this process."""
-    comms = Threads.group(count, random.Random(seed))
-    found = [None] * count
-    errors: list[BaseException] = []
     kernel = kernel_of(problem)
-
-    def work(comm):
-        try:
-            found[comm.rank] = one_rank(problem, options, kernel, comm, seed)
-        except BaseException as error:
-            errors.append(error)
-            comm.abort(1)
-
-    threads = [threading.Thread(target=work, args=(comm,)) for comm in comms]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise next((each for each in errors if not isinstance(each, Aborted)), errors[0])
+    found = in_threads(
+        lambda comm: one_rank(problem, options, kernel, comm, seed), count, random.Random(seed)
+    )
     whole = {name: np.empty(problem.shape, part.dtype) for name, part in found[0][1].items()}
     for owned, parts in found:
         for name, values in parts.items():
@@ -241,9 +225,9 @@ def one_rank(problem, options, kernel, comm, seed):
 @given(st.one_of(cut_problems(KNOWN), seam_problems(LONG_KNOWN)), SEEDS)
 def test_threads_as_ranks_give_the_bytes_of_one(drawn, seed):
     problem, options, plans = drawn
-    found = in_threads(problem, options, len(plans), seed)
+    found = across_ranks(problem, options, len(plans), seed)
     uncut = msgspec.structs.replace(options, cuts=(), row_cuts=())
-    alone = in_threads(problem, uncut, 1, seed)
+    alone = across_ranks(problem, uncut, 1, seed)
     for name, values in alone.items():
         bits = f"u{values.itemsize}"
         assert (found[name].view(bits) == values.view(bits)).all(), name

@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -38,6 +39,35 @@ class _Group:
 
 class Aborted(BaseException):
     """Another rank has ended the group."""
+
+
+R = TypeVar("R")
+
+
+def in_threads(act: Callable[[Threads], R], count: int, choose: random.Random) -> list[R]:
+    """What ``act`` returns for each of ``count`` ranks, each in a thread of its own.
+
+    Raises the first error of one of them, which ends all others.
+    """
+    comms = Threads.group(count, choose)
+    found: dict[int, R] = {}
+    errors: list[BaseException] = []
+
+    def work(comm: Threads) -> None:
+        try:
+            found[comm.rank] = act(comm)
+        except BaseException as error:
+            errors.append(error)
+            comm.abort(1)
+
+    threads = [threading.Thread(target=work, args=(comm,)) for comm in comms]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise next((each for each in errors if not isinstance(each, Aborted)), errors[0])
+    return [found[rank] for rank in range(count)]
 
 
 class Threads:

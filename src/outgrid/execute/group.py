@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
@@ -24,14 +25,17 @@ from numpy.typing import NDArray
 
 from outgrid.durable import replace_file
 from outgrid.errors import StoreError, UsageError
+from outgrid.execute.reductions import Table, totals_of
 from outgrid.execute.state import (
     MANIFEST_NAME,
+    REDUCTIONS_NAME,
     TRACES_NAME,
     Manifest,
     RunFolder,
     check_begun,
     level_name,
 )
+from outgrid.execute.totals import joined
 from outgrid.plan.model import Arrival
 from outgrid.plan.subgrid import Box
 from outgrid.record import RECORD_NAME
@@ -150,9 +154,21 @@ class Durable:
         for share in self.shares:
             seen = share.folder.read_samples()
             if seen is not None:
+                seen = seen[:, : len(planes)]  # behind these are the reductions of one process
                 mine = seen if seams else np.where(share.owned.holds(planes, rows), seen, 0.0)
                 found = mine if found is None else found + mine
         return found
+
+    def totals(self, kinds: tuple[str, ...]) -> Iterator[Table]:
+        """The totals of the reductions in all steps, some at once."""
+        if self.group is not None:
+            paths = [share.folder.totals for share in self.shares]
+            yield from joined(paths, kinds, self.steps)
+            return
+        for share in self.shares:
+            seen = share.folder.read_samples()
+            if seen is not None and self.steps:
+                yield totals_of(kinds, seen[: self.steps, -len(kinds) :])
 
 
 def durable(out: Path) -> Durable:
@@ -209,7 +225,9 @@ class OnDisk:
     @property
     def partial(self) -> tuple[Path, ...]:
         """Files that would have been renamed when they were whole, beside those of shares."""
-        names = (self.out / name for name in (GROUP_NAME, RECORD_NAME, TRACES_NAME))
+        names = (
+            self.out / name for name in (GROUP_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME)
+        )
         found = (*names, *(folder / MANIFEST_NAME for folder in self.bare))
         paths = (path.with_name(f"{path.name}.new") for path in found)
         return tuple(path for path in paths if path.exists() or path.is_symlink())

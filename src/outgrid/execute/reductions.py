@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +21,14 @@ Table = NDArray[np.int64]
 class Reductions:
     """The reductions of a problem: ``values`` has a row per step and a column for each.
 
-    While a sweep is under way its totals are whole numbers, to which tiles add in any order.
+    While a sweep is under way its totals are whole numbers, to which tiles add in any order. One of
+    several ranks has only its part of them: ``keep(done, table)`` takes them instead of ``values``.
     """
 
     def __init__(self, kinds: tuple[str, ...], steps: int) -> None:
         self.kinds = kinds
         self.values = np.zeros((steps, len(kinds)))
+        self.keep: Callable[[int, Table], None] | None = None
         self._open: dict[int, tuple[int, Table]] = {}
 
     @classmethod
@@ -38,20 +41,67 @@ class Reductions:
         """Where a sweep of ``depth`` steps, after ``done`` steps, keeps its totals."""
         if sweep not in self._open:
             self.settle(sweep - ACTIVE_SWEEPS)
-            table = np.zeros((depth, len(self.kinds), CELLS), np.int64)
-            table[:, [kind != "sum" for kind in self.kinds], 0] = LEAST_KEY
-            self._open[sweep] = done, table
+            self._open[sweep] = done, nothing(self.kinds, depth)
         return self._open[sweep][1].ctypes.data
 
     def settle(self, sweeps: int) -> None:
         """Turn the totals of the first ``sweeps`` sweeps, which are complete, into numbers."""
         for sweep in [each for each in self._open if each < sweeps]:
             done, table = self._open.pop(sweep)
-            for step, totals in enumerate(table, start=done):
-                self.values[step] = [
-                    _sum(total) if kind == "sum" else _extreme(total, kind)
-                    for kind, total in zip(self.kinds, totals, strict=True)
-                ]
+            if self.keep is not None:
+                self.keep(done, table)
+            else:
+                self.values[done : done + len(table)] = numbers(self.kinds, table)
+
+
+def nothing(kinds: tuple[str, ...], steps: int) -> Table:
+    """Totals to which nothing was added yet: (steps, reductions, cells)."""
+    found: Table = np.zeros((steps, len(kinds), CELLS), np.int64)
+    found[:, [kind != "sum" for kind in kinds], 0] = LEAST_KEY
+    return found
+
+
+def added(kinds: tuple[str, ...], one: Table, other: Table) -> Table:
+    """The totals of two parts of a grid together."""
+    extreme = [kind != "sum" for kind in kinds]
+    found = one + other
+    found[:, extreme, 0] = np.maximum(one, other)[:, extreme, 0]
+    return found
+
+
+def numbers(kinds: tuple[str, ...], table: Table) -> NDArray[np.float64]:
+    """The numbers that totals stand for: (steps, reductions)."""
+    return np.array(
+        [
+            [
+                _sum(total) if kind == "sum" else _extreme(total, kind)
+                for kind, total in zip(kinds, totals, strict=True)
+            ]
+            for totals in table
+        ]
+    ).reshape(len(table), len(kinds))
+
+
+def totals_of(kinds: tuple[str, ...], values: NDArray[np.float64]) -> Table:
+    """Totals that stand for these numbers, (steps, reductions): the inverse of `numbers`."""
+    found = nothing(kinds, len(values))
+    for step, row in enumerate(values.tolist()):
+        for column, (kind, value) in enumerate(zip(kinds, row, strict=True)):
+            total = found[step, column]
+            if math.isnan(value):
+                total[DIGITS + 2] = 1
+            elif kind != "sum":
+                key = np.array([-value if kind == "min" else value]).view(np.int64)
+                total[:1] = key ^ ((key >> 63) & np.iinfo(np.int64).max)
+            elif math.isinf(value):
+                total[DIGITS + (value < 0)] = 1
+            else:
+                above, below = value.as_integer_ratio()
+                whole = above * ((1 << LOWEST) // below)
+                for place in range(DIGITS - 1):
+                    total[place] = (whole >> (32 * place)) & 0xFFFFFFFF
+                total[DIGITS - 1] = whole >> (32 * (DIGITS - 1))
+    return found
 
 
 def _sum(total: Table) -> float:

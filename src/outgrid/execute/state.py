@@ -9,6 +9,7 @@
     SCRATCH/u.seam.0.8.1.npy    what a strip leaves to the next one, of ring 0 in sweeps of 8 steps,
                                 in the second of two places
     SCRATCH/u.ring.0            ring 0 of a window in mapped files
+    OUT/totals.new              what one of several ranks has found of the reductions
     OUT/u.npy                   the result, renamed from scratch at the end
 
 The manifest is replaced by write, fsync, rename, fsync of the folder: after a crash it is the old
@@ -21,7 +22,7 @@ import io
 import os
 import shutil
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ HALO = ".halo."
 TRACES_NAME = "receivers.npy"
 REDUCTIONS_NAME = "reductions.npy"
 SAMPLES_NAME = "samples.npy"
+TOTALS_NAME = "totals"
 FORMAT = 3
 READABLE = (2, 3)  # 2: of a sweep that is cut into strips or blocks only the beginning was known
 COPY_BYTES = 4 << 20
@@ -358,9 +360,17 @@ class RunFolder:
         """Leave the traces of a finished run."""
         self._replace(self.out / TRACES_NAME, _npy_bytes(traces))
 
-    def place_reductions(self, reductions: NDArray[np.void]) -> None:
-        """Leave the reductions of a finished run: a structured array, a named column for each."""
-        self._replace(self.out / REDUCTIONS_NAME, _npy_bytes(reductions))
+    def place_reductions(self, names: Sequence[str], values: NDArray[np.float64]) -> None:
+        """Leave the reductions of a finished run: (steps, reductions), as named columns."""
+        found = np.zeros(len(values), [(name, np.float64) for name in names])
+        for name, column in zip(names, values.T, strict=True):
+            found[name] = column
+        self._replace(self.out / REDUCTIONS_NAME, _npy_bytes(found))
+
+    @property
+    def totals(self) -> Path:
+        """What one of several ranks has found of the reductions so far."""
+        return self.out / f"{TOTALS_NAME}.new"
 
     def _replace(self, path: Path, content: bytes) -> None:
         try:
@@ -398,6 +408,7 @@ class RunFolder:
         only the mark that is being written.
         """
         beside = [MANIFEST_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, SAMPLES_NAME]
+        beside.append(TOTALS_NAME)
         beside.append(self._samples_so_far().name)  # that file is replaced as well
         beside += manifest.results
         found = [self.out / f"{name}.new" for name in beside]

@@ -340,9 +340,10 @@ def _check(problem: Problem, options: RunOptions) -> None:
     for name in ("block", "inner", "inner_depth", "strip_rows", "in_place", "preview"):
         if getattr(options, name):
             raise UsageError(f"{name} is for a run of one rank; leave it out, or start one rank")
-    if problem.stencil.reductions:
+    if problem.until is not None:
         raise UsageError(
-            "reductions are for a run of one rank; leave them out of the stencil, or start one rank"
+            f"several ranks make all of their steps, so a run until {problem.until.reduction} has "
+            "come far enough is for one of them; leave until out, or start one rank"
         )
     if len(options.places) > 1:
         raise UsageError(
