@@ -14,7 +14,7 @@ import msgspec
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from outgrid.errors import Error, InfeasiblePlan
+from outgrid.errors import Error, InfeasiblePlan, UsageError
 from outgrid.execute.counting import count
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import plan
@@ -103,20 +103,43 @@ def refusals(draw):
     problem = draw(problems(with_arrays=False))
     limit = draw(st.integers(FIXED_BYTES // 2, FIXED_BYTES + (1 << 17)))
     options, machine = draw(run_options(problem, memory=limit)), draw(machines())
+    if options.scheme == "overlapped" and draw(st.booleans()):
+        options = msgspec.structs.replace(options, block=None)  # chosen by the rule
     try:
         plan(problem, options, machine, FIXED_BYTES)
     except InfeasiblePlan as refusal:
         return problem, options, machine, str(refusal)
+    except UsageError as error:  # no room for the blocks of the rule, whatever the limit
+        if "no room for blocks" not in str(error):
+            raise
     return reject()
 
 
 @given(refusals())
-def test_what_a_refusal_says_fits_does(drawn):
+def test_a_refusal_names_the_smallest_limit_that_fits(drawn):
     problem, options, machine, words = drawn
+
+    def refusal(limit):
+        """The words of a refusal under a limit in bytes, None where there is a plan."""
+        given = msgspec.structs.replace(options, memory_bytes=limit)
+        try:
+            found = plan(problem, given, machine, FIXED_BYTES)
+        except InfeasiblePlan as error:
+            return str(error)
+        assert found.depth <= (options.depth or problem.steps)
+        return None
+
     assert f"memory limit of {format_bytes(options.memory_bytes)}" in words
-    (limit,) = re.findall(r"a limit of ([\d.]+ \w+) fits", words)
-    larger = msgspec.structs.replace(options, memory_bytes=parse_bytes(limit))
-    assert plan(problem, larger, machine, FIXED_BYTES).depth <= (options.depth or problem.steps)
+    (named,) = re.findall(r"a limit of (\d+ MiB) fits", words)
+    least = parse_bytes(named)
+    assert refusal(least) is None
+    # One byte below what is needed, somewhere in the last MiB, is refused for the same limit.
+    low, high = least - (1 << 20), least
+    assert refusal(low) is not None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if refusal(middle) is None else (middle, high)
+    assert f"a limit of {named} fits" in refusal(low)
     for depth in re.findall(r"depth (\d+) fits", words):
         assert int(depth) < options.depth
         plan(problem, msgspec.structs.replace(options, depth=int(depth)), machine, FIXED_BYTES)

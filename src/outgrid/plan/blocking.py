@@ -10,7 +10,7 @@ import msgspec
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Machine
-from outgrid.plan.blocks import Blocks, paper_block
+from outgrid.plan.blocks import LEAST_EDGE, Blocks, paper_block
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.commits import Begin, commit_planes
 from outgrid.plan.cost import rates, transfer_seconds, updates_per_second
@@ -109,11 +109,18 @@ class _Blocking:
         cube = (interior[0], *interior) if flat else interior
 
         def fits(block: tuple[int, int, int], depth: int) -> bool:
-            return self._fits((block[0], 1 if flat else block[1]), depth)
+            wanted = min(options.depth or depth, steps)
+            return self._fits((block[0], 1 if flat else block[1]), wanted)
 
         chosen = paper_block((cube[0], cube[1], cube[2]), steps, fits)
         if chosen is None:
-            raise self._refusal((1, 1), 1)
+            least, depth = (LEAST_EDGE, 1 if flat else LEAST_EDGE), min(options.depth or 1, steps)
+            if not self._fits(least, depth):
+                raise self._refusal(least, depth)
+            raise UsageError(
+                f"a grid with {' x '.join(map(str, interior))} interior cells has no room for "
+                f"blocks of {LEAST_EDGE} cells along each axis that is cut; name a block"
+            )
         (planes, rows, _), depth = chosen
         return (planes, 1 if flat else rows), min(options.depth or depth, steps)
 

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 from outgrid.plan.trip import Span
 
+LEAST_EDGE = 2
+"""Interior cells of the smallest block that is chosen, along each axis that is cut."""
+
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
@@ -107,7 +110,7 @@ def paper_block(
     steps: int,
     fits: Callable[[tuple[int, int, int], int], bool],
 ) -> tuple[tuple[int, int, int], int] | None:
-    """Block (z, y, x) and depth by their rule, None where not even an edge of 2 ``fits``.
+    """Block (z, y, x) and depth by their rule, None where not even the least edge ``fits``.
 
     The block's edge is the largest power of two, below the grid's extents, that fits with the least
     halo; then the depth is the largest power of two that still fits, is at most half an edge and
@@ -117,7 +120,7 @@ def paper_block(
     edge = 1
     while 2 * edge < min(z, y) and fits((2 * edge, 2 * edge, x), 1):
         edge *= 2
-    if edge < 2:
+    if edge < LEAST_EDGE:
         return None
     block, depth = (edge, edge, x), 1
     while 2 * depth <= min(steps // 2, edge // 2) and fits(block, 2 * depth):

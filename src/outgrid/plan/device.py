@@ -18,6 +18,9 @@ __all__ = ["check_offered", "device_level", "device_rate", "ring_tables_bytes", 
 PART_BYTES = 64 << 20
 PARTS = 4
 LEAST_PARTS = 2
+SEEN_BYTES = 8
+"""What a device notes of each trip: the first value there that is not finite. The process has it
+twice while it is brought there."""
 
 
 def check_offered(problem: Problem) -> None:

@@ -28,6 +28,7 @@ from outgrid.plan.cost import (
 )
 from outgrid.plan.device import (
     LEAST_PARTS,
+    SEEN_BYTES,
     check_offered,
     device_level,
     device_rate,
@@ -58,6 +59,7 @@ SCHEMES = ("skewed", "plain", "overlapped")
 # depth.
 SLAB_BYTES = (1 << 20, 1 << 29)
 RESIDENT_SLAB_PLANES = 64
+RESIDENT_DEPTH = 64  # steps of the deepest sweeps of a grid in memory
 WORTH_CUTTING = 1.05
 CUT_SLAB_PLANES = 64  # of strips: beyond, memory is better spent on their height
 RESIDENT_SLABS = 8
@@ -84,6 +86,7 @@ class _Candidate:
     held_bytes: int
     transfer_bytes: int
     exchange_bytes: int
+    table_bytes: int
     moved_bytes: tuple[int, int]
     prediction: Prediction
 
@@ -108,13 +111,8 @@ class _Candidate:
 
     @property
     def needed_bytes(self) -> int:
-        """Memory beside what the process needs in any case."""
+        """Memory where the window is, beside what is needed there in any case."""
         return self.held_bytes + self.transfer_bytes + self.exchange_bytes + self.table_bytes
-
-    @property
-    def table_bytes(self) -> int:
-        """Memory for the list of all sweeps."""
-        return SWEEP_BYTES * len(self.depths)
 
 
 def plan(
@@ -206,12 +204,23 @@ class _Choice:
         """What transfers take of the memory that the window is in."""
         return 0 if self.accelerator is not None else self._staging_bytes(layout)
 
+    def _table_bytes(self, depths: tuple[int, ...], parts: int) -> int:
+        """What grows with sweeps of so many ``parts``, in the memory that the window is in."""
+        if self.accelerator is not None:
+            return SEEN_BYTES * len(depths) * parts
+        return SWEEP_BYTES * len(depths)
+
+    def _beside_device(self, chosen: _Candidate) -> int:
+        """Memory of the process that a window on a device takes beside what copies pass through."""
+        tables = SWEEP_BYTES * len(chosen.depths) + 2 * chosen.table_bytes
+        return self._staging_bytes(chosen.layout) + tables
+
     def _device_level(self, chosen: _Candidate) -> DeviceLevel | None:
         """The level of a device, if there is one that the process has memory enough to feed."""
         if self.accelerator is None:
             return None
-        used = self.accelerator.memory_bytes - self.room + chosen.window_bytes
-        room = self.host_room - self._staging_bytes(chosen.layout)
+        used = self.accelerator.memory_bytes - self.room + chosen.needed_bytes
+        room = self.host_room - self._beside_device(chosen)
         return device_level(self.accelerator, used, chosen.layout, chosen.slab, room)
 
     @property
@@ -407,13 +416,14 @@ class _Choice:
         sizing = self.sizing
         rings = sizing.rings((depth,), slab, resident=False, seams=True)
         thinnest = sizing.layout(sizing.strips(depth, 1), depth)
-        room = self.room - self._transfer_bytes(thinnest)
+        depths, room = self._split(depth), self.room - self._transfer_bytes(thinnest)
         each = sum(ring.planes * thinnest.of(ring.field).row_stride_bytes for ring in rings)
-        height = room // each - sizing.row_skew * (depth + 1)
-        # A pitch is rounded up to whole pages, and an odd number of them.
+        height = (room - self._table_bytes(depths, 1)) // each - sizing.row_skew * (depth + 1)
+        # A pitch is rounded up to whole sectors, and an odd number of them.
         while height > 0:
-            layout = sizing.layout(sizing.strips(depth, height), depth)
-            if self._window_bytes(rings, layout) <= room:
+            strips = sizing.strips(depth, height)
+            window = self._window_bytes(rings, sizing.layout(strips, depth))
+            if window + self._table_bytes(depths, strips.count(depth)) <= room:
                 break
             height -= 1
         least = self._least_height(depth)
@@ -491,7 +501,7 @@ class _Choice:
     def _deepest(self, slab: int, resident: bool) -> int:
         """Largest depth whose window fits, by bisection; memory grows with depth."""
         if resident and not self.options.in_place:
-            return 64
+            return RESIDENT_DEPTH
         room = self.room - self._transfer_bytes(self.whole)
         planes = self.problem.shape[0] // max(1, self.sizing.skew.per_step)
         low, high = 1, max(1, min(planes, self.problem.deepest))
@@ -570,6 +580,7 @@ class _Choice:
             held_bytes,
             self._transfer_bytes(layout),
             self._exchange_bytes(slab, depths),
+            self._table_bytes(depths, strips.count(deepest)),
             moved,
             prediction,
         )
@@ -718,7 +729,7 @@ class _Choice:
                 " of device_memory fit"
             )
         layout = smallest.layout
-        least = LEAST_PARTS * layout.window_rows * layout.row_bytes + self._staging_bytes(layout)
+        least = LEAST_PARTS * layout.window_rows * layout.row_bytes + self._beside_device(smallest)
         return InfeasiblePlan(
             f"copies to the device pass through {format_bytes(least)} of memory at least, beside"
             f" {format_bytes(self.fixed_bytes)} for the program itself, together above the memory"
@@ -742,18 +753,25 @@ class _Choice:
         )
 
     def _candidates_at_least(self) -> Iterator[_Candidate]:
-        depth = self.options.depth or 1
-        for resident in self._residencies()[::-1]:
+        """Candidates among which is the one that needs least."""
+        for resident in self._residencies():
             slabs = self._resident_slabs() if resident else [1, *self._slabs()[:1]]
-            found = [
-                self._candidate(min(depth, self.problem.deepest), slab, resident, height)
-                for slab in (slabs[-1:] if self.options.slab_planes else slabs)
-                for height in self._heights_at_least(min(depth, self.problem.deepest))
-            ]
-            found = [each for each in found if resident or self._goes_round(each)]
-            if found:
-                yield from found
-                return
+            for slab in slabs[-1:] if self.options.slab_planes else slabs:
+                for depth in self._depths_at_least():
+                    for height in (None,) if resident else self._heights_at_least(depth):
+                        found = self._candidate(depth, slab, resident, height)
+                        if resident or self._goes_round(found):
+                            yield found
+
+    def _depths_at_least(self) -> list[int]:
+        """The shallowest sweeps, whose window is the smallest, and deeper ones, whose list is."""
+        steps = self.problem.deepest
+        fixed = self.options.scheme == "plain" or self.options.depth is not None
+        if fixed or self.part is not None:
+            return [min(self.options.depth or 1, steps)]
+        found = {deepest_of_split(steps, depth) for depth in range(1, RESIDENT_DEPTH + 1)}
+        listed = [each for each in found if self.problem.steps <= each * MOST_LISTED]
+        return sorted(listed) or [max(found)]
 
     def _heights_at_least(self, depth: int) -> tuple[int | None, ...]:
         if self.options.strip_rows is not None:

@@ -7,8 +7,11 @@ import pytest
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.machine import Accelerator
 from outgrid.plan.calibration import Calibration, Sample
+from outgrid.plan.device import tables_bytes
 from outgrid.plan.planner import WORTH_CUTTING, plan
+from outgrid.plan.tables import steps_bytes
 from outgrid.stencil.problem import Problem
 from outgrid.testing.machine import MACHINE
 from outgrid.units import parse_bytes
@@ -48,6 +51,39 @@ def test_a_grid_that_does_not_fit_is_streamed_several_steps_at_a_time():
     assert found.read_bytes >= found.sweeps * 8 * GIB
     whole = planned(strip_rows=2048)
     assert whole.read_bytes == whole.sweeps * 8 * GIB
+
+
+@pytest.mark.parametrize("cells", [66, 6])
+def test_a_block_that_is_chosen_is_one_for_the_depth_that_was_asked_for(cells):
+    asked = problem((cells, cells, cells), steps=32)
+    given = {"scheme": "overlapped", "depth": 16}
+    with pytest.raises(InfeasiblePlan) as refused:
+        planned(asked, memory="64MiB", **given)
+    (limit,) = re.findall(r"a limit of (\d+) MiB fits", str(refused.value))
+    assert planned(asked, memory=f"{limit}MiB", **given).depth == 16
+
+
+def test_grids_too_small_for_blocks_of_the_rule_need_one_that_is_named():
+    given = {"scheme": "overlapped", "memory": "1GiB"}
+    with pytest.raises(UsageError, match="2 x 2 x 64 interior cells has no room for blocks of 2"):
+        planned(problem((4, 4, 66)), **given)
+    assert planned(problem((4, 4, 66)), block=[2, 2, 64], **given).blocks.core == (2, 2)
+
+
+def test_what_a_device_sees_of_each_trip_is_counted_there_and_in_the_process():
+    asked, accelerator = problem((16, 16, 16), steps=200_000), Accelerator(64 * MIB)
+
+    def on_device(memory):
+        options = RunOptions.of(memory=memory, depth=1, tier="direct")
+        return plan(asked, options, MACHINE, FIXED_BYTES, accelerator=accelerator)
+
+    with pytest.raises(InfeasiblePlan) as refused:
+        on_device(FIXED_BYTES + steps_bytes(asked) + 22 * MIB)  # above the list of sweeps alone
+    (limit,) = re.findall(r"a limit of (\d+) MiB fits", str(refused.value))
+    with pytest.raises(InfeasiblePlan):
+        on_device(f"{int(limit) - 1}MiB")
+    found = on_device(f"{limit}MiB")
+    assert found.device.used_bytes == found.window_bytes + tables_bytes(asked) + 8 * 200_000
 
 
 def test_planes_are_cut_into_strips_where_that_is_faster():
