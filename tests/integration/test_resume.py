@@ -22,6 +22,7 @@ from outgrid.errors import Stopped, StoreError, UsageError
 from outgrid.execute import preview, state, streaming
 from outgrid.execute.lock import LOCK_NAME
 from outgrid.execute.state import MANIFEST_NAME, RunFolder
+from outgrid.execute.stop import SCHEDULER_MARGIN_SECONDS
 from outgrid.execution import Execution
 from outgrid.record import CUT_OFF, FINISHED
 from outgrid.stencil.definition import stencil
@@ -472,6 +473,18 @@ def test_a_signal_stops_a_run_that_is_resumed_to_the_same_bytes(sign, tmp_path):
     record = json.loads((out / "record.json").read_text())
     assert [part["ended"] for part in record["parts"]] == [f"stopped by {sign.name}", "finished"]
     assert record["derived"]["glups"] > 0
+
+
+def test_a_run_ends_before_its_slurm_job_and_goes_on_in_the_next(tmp_path, monkeypatch, answer):
+    out = tmp_path / "run"
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + SCHEDULER_MARGIN_SECONDS)))
+    with pytest.raises(Stopped, match="stopped by the end of its Slurm job") as caught:
+        pipeline.run(problem(), options(out, depth=1))
+    assert caught.value.exit_code == 75
+    assert steps_done(out) < problem().steps
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 86400))
+    pipeline.resume(out, options(out))
+    assert fields(out) == answer
 
 
 def test_a_time_limit_stops_a_run_again_and_again_until_it_is_done(tmp_path, answer):

@@ -1,4 +1,5 @@
 import itertools
+import json
 import platform
 import re
 import shutil
@@ -237,6 +238,20 @@ RULES = {
     "staggered": staggered,
     "unequal": unequal,
 }
+
+
+@pytest.mark.parametrize(("name", "shape"), [("conditional", (9, 9, 9)), ("staggered", (9, 9))])
+def test_no_name_reaches_a_kernel(name, shape):
+    """Names of C++, or none of any language, give the same text: all but its digest is numbers."""
+    found = RULES[name].trace(len(shape))
+    text = json.dumps(found.to_dict(), ensure_ascii=False)
+    given = [field.name for field in found.fields] + list(found.parameters)
+    for old, new in zip(given, ("int", "kLanes", "s", "abort", "größe"), strict=False):
+        text = text.replace(f'"{old}"', f'"{new}"')
+    renamed = Stencil.from_dict(json.loads(text))
+    assert [field.name for field in renamed.fields][:2] == ["int", "kLanes"]
+    sources = [generate(each, "float64").splitlines() for each in (found, renamed)]
+    assert sources[0][1:] == sources[1][1:]
 
 
 def random_arrays(problem):

@@ -56,6 +56,8 @@ U = Access("u", 0, (0, 0))
     [
         (lambda: one_stage(U, ndim=4), ["4 dimensions"]),
         (lambda: one_stage(U, name="a b"), ["'a b'", "identifier"]),
+        (lambda: one_stage(U, name="u\n#include"), [r"'u\n#include'", "identifier"]),
+        (lambda: one_stage(U, parameters=('";abort();//',)), ["abort", "identifier"]),
         (lambda: one_stage(U, fields=()), ["0 fields"]),
         (lambda: one_stage(U, fields=(Field("u", True), Field("u", True))), ["2", "'u'"]),
         (lambda: one_stage(U, parameters=("u",)), ["2", "'u'"]),
