@@ -1,9 +1,9 @@
 """One and two ranks of MPI on this host, measured, and what the simulator of clusters expected.
 
 Runs of one rank give the rate at which a node updates and, where the disk bounds them, the rate at
-which that moves bytes; two ranks halve both. Nothing is fitted to runs of two ranks. Beside halos,
-which are what is simulated, seams are measured where the cores bound a run, and what the planner
-said of each run is shown.
+which that moves bytes; two ranks halve both. All have slabs of as many planes, on which the rate of
+updates depends. Nothing is fitted to runs of two ranks. Beside halos, which are what is simulated,
+seams are measured where the cores bound a run, and what the planner said of each run is shown.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ memory = "{memory}MiB"
 tier = "direct"
 depth = {depth}
 threads = {threads}
+slab_planes = {slab}
 """
 
 
@@ -137,7 +138,14 @@ def _run(settings: Settings, grid: GridSize, case: _Case, out: Path) -> Record:
     threads = max(1, describe_machine().cores // count)
     memory = _memory(settings) // count >> 20
     job.write_text(
-        JOB.format(shape=shape, steps=grid.steps, memory=memory, depth=case.depth, threads=threads)
+        JOB.format(
+            shape=shape,
+            steps=grid.steps,
+            memory=memory,
+            depth=case.depth,
+            threads=threads,
+            slab=settings.by_size(4, 12, 12),
+        )
     )
     command = [sys.executable, "-m", "outgrid", "run", str(job), "--out", str(out), "--quiet"]
     if count > 1:
@@ -155,7 +163,7 @@ def _run(settings: Settings, grid: GridSize, case: _Case, out: Path) -> Record:
 
 def _memory(settings: Settings) -> int:
     """Of all ranks together: less than a state, so that windows are small."""
-    return settings.memory or settings.by_size(512 << 20, 512 << 20, 1 << 30)
+    return settings.memory or settings.by_size(512 << 20, 512 << 20, 2 << 30)
 
 
 def _digest(field: Any) -> str:
