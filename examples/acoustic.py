@@ -3,8 +3,6 @@
 Checked: in three dimensions p(r, t) = f(t - r/c) / (4 pi r) for p_tt = c^2 lap p + f(t) delta
 (L. D. Landau and E. M. Lifshitz, Fluid Mechanics, section 74), within 0.7 % of the largest value.
 The run goes on when the sound has gone; what then comes back from the faces is below 0.1 % of it.
-A grid of 192^3 cells, 4 times a limit of 122 MiB, gives after 50 steps the bytes that it gives in
-memory.
 """
 
 import math
@@ -109,7 +107,7 @@ if __name__ == "__main__":
     result = run(problem(shape, given.steps, 60 if given.movie else 0), given)
     wanted = exact(shape, given.steps)
     error = abs(result.traces - wanted).max(axis=0) / wanted.max(axis=0)
-    print("largest difference, of the largest value at the receiver:", error.round(4))
+    print(f"largest difference at a receiver {error.max():.4f}, of the largest value there")
     if given.picture:
         draw(result, given.picture)
     if given.movie:

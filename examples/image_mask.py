@@ -9,6 +9,8 @@ Checked: the values are those of scipy.ndimage.correlate with the same weights.
 """
 
 import contextlib
+import multiprocessing
+from concurrent import futures
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +130,12 @@ def mosaic(path, edge):
     write_tiles(path, (edge, edge), values)
 
 
+def apart(act, *given):
+    """Call something in a process of its own: what libraries for pictures take is not the run's."""
+    with futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(act, *given).result()
+
+
 def peer(pixels, width=3, steps=2):
     """The same by SciPy."""
     from scipy import ndimage
@@ -163,9 +171,9 @@ if __name__ == "__main__":
     )
     start = Path("image_mask.npy")
     if given.size:
-        mosaic(given.input, given.size)
+        apart(mosaic, given.input, given.size)
     if given.input:
-        shape = read(given.input, start)
+        shape = apart(read, given.input, start)
     else:
         pixels = portrait().astype(np.float32)
         np.save(start, pixels)

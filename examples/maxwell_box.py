@@ -5,8 +5,7 @@ the other two. The walls are symmetries: E along a wall is odd about it, H along
 
 Checked: a mode stays that mode and oscillates at the frequency of the scheme, sin(w dt/2) = c dt
 |(sin(kx/2), sin(ky/2), sin(kz/2))| in units of a cell (A. Taflove and S. C. Hagness, Computational
-Electrodynamics, 3rd ed., section 4.3), to 1e-12. A grid of 224^3 cells, 4 times a limit of
-128 MiB, gives after 40 steps the bytes that it gives in memory.
+Electrodynamics, 3rd ed., section 4.3), to 1e-12.
 """
 
 import math

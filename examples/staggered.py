@@ -19,16 +19,29 @@ def duct(p, u, v, *, s):
     ]
 
 
-hum = np.sin(0.2 * np.arange(300))
-problem = og.Problem(
-    duct,
-    shape=(120, 200),
-    steps=300,
-    parameters={"s": 0.5},
-    boundary={"y": "periodic", "x": "neumann", "fields": {"u": {"x-": "zero", "x+": "odd-mirror"}}},
-    initial={"p": 0.0, "u": 0.0, "v": 0.0},
-    sources=[og.Source("p", (60, 50), hum)],
-)
+WALLS = {"y": "periodic", "x": "neumann", "fields": {"u": {"x-": "zero", "x+": "odd-mirror"}}}
+
+
+def problem(finer=1, steps=300):
+    return og.Problem(
+        duct,
+        shape=(120 * finer, 200 * finer),
+        steps=steps,
+        parameters={"s": 0.5},
+        boundary=WALLS,
+        initial={"p": 0.0, "u": 0.0, "v": 0.0},
+        sources=[og.Source("p", (60, 50), np.sin(0.2 * np.arange(steps)))],
+    )
+
+
 if __name__ == "__main__":
-    result = og.run(problem, memory="256MiB", out="duct")
-    print(f"pressure {result['p'].sum():.6f}, put in {hum.sum():.6f}")
+    from command import arguments, run
+
+    given = arguments(
+        __doc__,
+        finer={"type": int, "default": 1, "help": "cells along each axis for each one"},
+        steps={"type": int, "default": 300, "help": "time steps"},
+    )
+    result = run(problem(given.finer, given.steps), given)
+    hum = np.sin(0.2 * np.arange(given.steps)).sum()
+    print(f"pressure {result['p'].sum():.6f}, put in {hum:.6f}")

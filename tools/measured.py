@@ -319,6 +319,30 @@ def memory_table() -> str:
     return markdown(heading, lines)
 
 
+def applications_table() -> str:
+    """Every application beyond memory, and how far its answer is from one from elsewhere."""
+    found = json.loads((RECORDS / "applications.json").read_text())
+    heading = ("", "grid", "limit", "state over limit", "peak over limit", "steps per sweep")
+    lines = [
+        (
+            f"{row['name']} {row['checked']}".strip(),
+            f"{extents(row['shape'])}, {row['dtype']}, {row['steps']} steps",
+            f"{row['limit_bytes'] / 2**20:.0f} MiB",
+            number(row["state_bytes"] / row["limit_bytes"], 1),
+            number(row["peak_bytes"] / row["limit_bytes"]),
+            str(row["depth"]),
+            f"**{row['failure'].upper()}**" if row["failure"] else "the same",
+            "; ".join(row["said"]) or f"checked as {row['against']}",
+        )
+        for row in found["rows"]
+    ]
+    return markdown((*heading, "bytes", "what it says of a small grid"), lines) + (
+        f"`tools/applications.py` on {found['started'][:10]}, outgrid {found['commit']}, "
+        f"{found['cores']} cores of {found['cpu']}. The record has rates and how busy the machine "
+        "was; for rates see `outgrid bench core`.\n\n"
+    )
+
+
 PARTS = {
     "summary": table,
     "rows": rows_table,
@@ -328,10 +352,12 @@ PARTS = {
     "soak": soak_table,
     "memory": memory_table,
     "findings": findings_table,
+    "applications": applications_table,
 }
 DESIGN = ROOT / "docs" / "design"
 TEXTS = (
     ROOT / "README.md",
+    ROOT / "examples" / "README.md",
     ROOT / "docs" / "experiments.md",
     DESIGN / "performance.md",
     DESIGN / "reliability.md",

@@ -1,5 +1,7 @@
 """The README's figures are those of the committed records."""
 
+import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -15,3 +17,20 @@ def test_the_table_of_the_readme_is_drawn_from_the_records():
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_every_application_runs_beyond_memory_with_the_bytes_of_memory(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    found = runpy.run_path(str(ROOT / "tools" / "applications.py"))
+    programs = {
+        path.stem
+        for path in (ROOT / "examples").glob("*.py")
+        if "from command import" in path.read_text()
+    }
+    assert programs == {case.name for case in found["CASES"]} - {found["DEMO"]}
+    rows = json.loads((ROOT / "benchmarks" / "records" / "applications.json").read_text())["rows"]
+    assert {row["name"] for row in rows} <= {case.name for case in found["CASES"]}
+    for row in rows:
+        assert row["identical"], row["name"]
+        assert not row["failure"], row["name"]
+        assert row["peak_bytes"] <= row["limit_bytes"] <= row["state_bytes"] / 4, row["name"]
