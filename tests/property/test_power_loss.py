@@ -18,6 +18,7 @@ from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
 from outgrid.plan.commits import Begin
 from outgrid.stencil.catalog import resolve
+from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
 from outgrid.storage import MemoryStore
 from outgrid.testing.stores import Shuffled, Volatile
@@ -25,7 +26,21 @@ from outgrid.testing.strategies import problems, run_options
 
 SEEDS = st.integers(0, 2**32 - 1)
 SHARE = settings.default.max_examples
-RULES = [resolve("heat7").trace(3), resolve("wave:4").trace(3), resolve("wave:4").trace(2)]
+
+
+@stencil
+def staggered(e, h):
+    """Two stages, each field in place."""
+    return [
+        {"h": h + 0.2 * (e[1, 0, 0] - e[0, 1, 0])},
+        {"e": e + 0.2 * (h - h[-1, 0, 0] + h[0, -2, 0])},
+    ]
+
+
+RULES = [
+    *(resolve("heat7").trace(3), resolve("wave:4").trace(3), resolve("wave:4").trace(2)),
+    staggered.trace(),
+]
 
 
 @dataclass(frozen=True)
@@ -169,6 +184,7 @@ def test_every_prefix_of_the_operations_of_a_run_is_enough_to_go_on_from():
 CIRCLE = {"y": "periodic"}
 CUT = {
     "strips": {"depth": 3, "slab_planes": 2, "strip_rows": 4},
+    "strips of two stages": {"depth": 3, "slab_planes": 2, "strip_rows": 4},
     "strips of a circle": {"depth": 3, "slab_planes": 2, "strip_rows": 4},
     "blocks": {"depth": 3, "scheme": "overlapped", "block": [6, 4, 5]},
     "planes that come round": {"depth": 2, "slab_planes": 2},
@@ -180,13 +196,17 @@ def test_so_is_every_prefix_of_one_in_parts(way):
     closed = way == "planes that come round"
     shape = (34, 4, 7) if closed else (18, 11, 7)
     values = np.random.default_rng(3).random(shape)
-    rule = "heat7" if closed else "wave:2"
+    rule, initial = "wave:2", {"u": values, "c": 0.1}
+    if closed:
+        rule, initial = "heat7", {"u": values}
+    if way == "strips of two stages":
+        rule, initial = staggered.trace(), {"e": values, "h": 0.1}
     problem = Problem(
         rule,
         shape,
         "float64",
         6,
-        initial={"u": values} if closed else {"u": values, "c": 0.1},
+        initial=initial,
         boundary={"planes that come round": {"z": "periodic"}, "strips of a circle": CIRCLE}.get(
             way, "dirichlet"
         ),

@@ -70,10 +70,20 @@ def staggered(e, h, c, *, k):
     ]
 
 
+@stencil
+def chained(u, v, w, c, *, k):
+    """Three stages of unequal reach, each to another side: some fields in place, one not."""
+    return [
+        {"u": u + k * c * (w[0, 1, 0] - w + u[1, -1, 0] - u)},
+        {"v": v + k * c[0, -1, 0] * (u[0, -2, 1] - u)},
+        {"w": w + k * (v[-1, 1, 0] - v[0, 3, 0])},
+    ]
+
+
 RULES = [
     *(resolve(name).trace(2) for name in ("heat5", "wave:4", "shallow_water")),
     *(resolve(name).trace(3) for name in ("heat7", "box27", "wave:2", "wave:8")),
-    *(rule.trace() for rule in (coupled, one_sided, leaning, staggered)),
+    *(rule.trace() for rule in (coupled, one_sided, leaning, staggered, chained)),
     pointwise.trace(3),
 ]
 # Few boundaries, since each of them is compiled for each rule.
@@ -117,6 +127,7 @@ CLOSED = st.one_of(
             (resolve("heat7").trace(3), {"z": "periodic", "y": "periodic"}),
             (coupled.trace(), {"z": "periodic", "x": "periodic"}),
             (staggered.trace(), {"z": "periodic", "y+": "mirror"}),
+            (chained.trace(), {"z": "periodic", "y-": "neumann"}),
             (resolve("wave:2").trace(3), {"z": "periodic", "y+": "neumann"}),
         )
     )
@@ -133,6 +144,7 @@ CIRCLES = st.one_of(
             (resolve("wave:4").trace(3), {"y": "periodic", "x": "periodic", "z+": "mirror"}, 30),
             (coupled.trace(), {"y": "periodic", "z": "periodic"}, 30),
             (staggered.trace(), {"y": "periodic", "x-": "neumann"}, 30),
+            (chained.trace(), {"y": "periodic"}, 40),
             (resolve("heat5").trace(2), {"x": "periodic"}, 200),
             (resolve("wave:8").trace(2), {"x": "periodic", "y-": "neumann"}, 200),
             (resolve("shallow_water").trace(2), {"x": "periodic", "y": "periodic"}, 200),
@@ -276,6 +288,20 @@ def test_so_do_tiles_that_close_round_a_circle(problem, data, seed):
 @given(MIXED, st.data(), SEEDS)
 def test_so_do_fields_of_different_types(problem, data, seed):
     assert_right(problem, data.draw(run_options(problem)), seed)
+
+
+@stencil
+def behind(u):
+    """Reads rows before its own; the image of the first ones at a mirror lies behind them."""
+    return 0.5 * (u + u[1, -2, 0])
+
+
+@pytest.mark.parametrize("height", [1, 2, 3])
+def test_images_arrive_with_the_strip_that_reads_them(height):
+    around, values = {"y-": "mirror"}, np.random.default_rng(2).random((12, 9, 7))
+    problem = Problem(behind.trace(), values.shape, "float64", 4, {}, around, {"u": values})
+    options = RunOptions.of(memory="1GiB", tier="direct", depth=2, strip_rows=height)
+    assert_right(problem, options, seed=height)
 
 
 @settings(max_examples=SHARE // 8)

@@ -317,7 +317,9 @@ class _Check:
             most, least = (0, 0) if last else plan.seam(ring, trip.depth)
             held = plan.strips.clip(border - most, border - least)
             leads = {a.level: a.row_lead for a in plan.arrivals if a.field == ring.field}
-            ends = [border - leads.get(v, plan.strips.skew * v) for v in versions]
+            shift = next(d.row_shift for d in plan.departures if d.field == ring.field)
+            fall = plan.strips.fall.per_step
+            ends = [border - leads.get(v, fall * v + shift) for v in versions]
             for end, then, version in zip(ends, [*ends[1:], 0], versions, strict=True):
                 rows = range(max(held.start, then), min(held.stop, end))
                 key = (ring.field, ring.index, trip.depth, (trip.part + 1) % plan.seam_places)
@@ -332,9 +334,11 @@ class _Check:
         for stair in turn.seams if turn is not None else ():
             count = plan.ring_count(stair.field)
             versions = [v for v in range(-1, trip.depth + 1) if v % count == stair.index]
-            place = self.seams[stair.field, stair.index, trip.depth, plan.seam_places]
+            place = self.seams[stair.field, stair.index, trip.depth, plan.turn_place]
+            up = plan.strips.rise.per_step
+            rise = next(d.row_rise for d in plan.departures if d.field == stair.field)
             for row in range(stair.low, stair.high):
-                made = [v for v in versions if v <= 0 or row >= plan.strips.skew * v]
+                made = [v for v in versions if v <= 0 or row >= up * v + rise]
                 for plane in range(planes):
                     tags = self._tags(trip, plane, range(row, row + 1), made[-1])
                     first = row - stair.low
@@ -441,7 +445,7 @@ class _Check:
             borders.append(point.part + 1)
         needed = {border % self.plan.seam_places for border in borders}
         if self.plan.turns and point > Point(point.state) and put.trip.sweep > point.state:
-            needed.add(self.plan.seam_places)
+            needed.add(self.plan.turn_place)
         if (
             put.trip.depth == self.plan.depths[point.state]
             and seam_place(self.plan, put)[-1] in needed

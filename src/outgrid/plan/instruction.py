@@ -27,7 +27,8 @@ class Move:
 
     Planes are those of the trip, ``place_planes`` and ``place_rows`` where they lie in the place.
     The place is the file of ``state``, or the seam at a ``border``: that below strip 1, 2... of a
-    sweep, or 0 where planes or strips come round again. At cuts between ranks it is 0 below the
+    sweep, that beyond the last one where strips go round a circle, or 0 where planes come round
+    again. At cuts between ranks it is 0 below the
     planes of a rank and 1 above them.
     """
 
@@ -160,17 +161,18 @@ def opposes(plan: Plan, peer: int) -> bool:
 def place_rows(plan: Plan, move: Move) -> range:
     """Rows of ``move`` in its place: those of the grid in a file.
 
-    A record of a seam begins with the row that lies farthest below the border, or with the first
-    one that a trip leaves to its own end. Rows of the grid beyond the last one are the first ones
-    again, as are those of the seam that comes round.
+    A record of a seam begins with the row that lies farthest below the border, or where a trip
+    leaves it to its own end, with the first one in the window. Rows of the grid beyond the last one
+    are the first ones again, as are those of the seam that comes round.
     """
     if plan.borders:
         return move.rows
     if plan.wraps and move.border == 0:
-        return range(len(move.rows))
+        origin = plan.row_origin(move.trip)
+        return range(move.rows.start - origin, move.rows.stop - origin)
     turn = plan.turn(move.trip.depth)
     low = plan.layout.rows if turn is not None and move.rows.start >= plan.layout.rows else 0
-    if turn is not None and move.border == 0:
+    if turn is not None and move.border == plan.strips.count(move.trip.depth):
         low += next(s.low for s in turn.seams if (s.field, s.index) == (move.field, move.ring))
     elif move.border is not None:
         most, _ = plan.seam(plan.ring(move.field, move.ring), move.trip.depth)
@@ -188,9 +190,10 @@ def seam_place(plan: Plan, move: Move) -> tuple[str, int, int, int]:
     border = move.border or 0
     if plan.borders:
         return move.field, move.ring, move.trip.depth, border
-    if plan.wraps:
-        return move.field, move.ring, move.trip.depth, min(border, 1)
-    place = plan.seam_places if plan.turns and border == 0 else border % plan.seam_places
+    if plan.turns and border == plan.strips.count(move.trip.depth):
+        place = plan.turn_place
+    else:
+        place = min(border, 1) if plan.wraps else border % plan.seam_places
     return move.field, move.ring, move.trip.depth, place
 
 

@@ -61,7 +61,8 @@ class Departure:
     """A time level of a field that leaves: version ``depth + level`` of the sweep.
 
     ``shift`` is that of the stage that writes the field, ``rise`` its shift along an inward face;
-    ``lead`` and ``row_lead`` are those of the field's arrival.
+    ``row_shift`` and ``row_rise`` are the same along the rows. ``lead`` and ``row_lead`` are those
+    of the field's arrival.
     """
 
     field: str
@@ -70,6 +71,8 @@ class Departure:
     lead: int
     row_lead: int = 0
     rise: int = 0
+    row_shift: int = 0
+    row_rise: int = 0
 
     def lag(self, depth: int, skew: int) -> int:
         """Planes with ``Z + lag < F1`` are final once the slab that ends at F1 is done.
@@ -83,9 +86,15 @@ class Departure:
         version = depth + self.level
         return face * version + self.rise if version > 0 else 0
 
-    def row_lag(self, depth: int, row_skew: int) -> int:
-        """The same along the rows: those of a strip that leave lie so much lower."""
-        return max(self.row_lead, row_skew * (depth + self.level))
+    def row_lag(self, depth: int, fall: Skew) -> int:
+        """Rows by which those of a strip that leave lie below its own, where its ends fall."""
+        version = depth + self.level
+        return fall.per_step * version + self.row_shift if version > 0 else self.row_lead
+
+    def row_first(self, depth: int, rise: Skew) -> int:
+        """Rows by which they lie above an end of a strip that rises."""
+        version = depth + self.level
+        return rise.per_step * version + self.row_rise if version > 0 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +215,8 @@ class Plan:
     needs of state 0 begins so much lower. Every sweep begins so where there are ``wraps``, one for
     each depth: the grid is periodic along the streamed axis, and the first planes come round again
     at the end, by way of a seam unless they are resident. Where strips go round a circle, ``turns``
-    are the same for rows.
+    are the same for rows; ``stairs`` are what each strip leaves to the next one, in rows that are
+    counted downwards from their border.
 
     With a ``device`` the window lies in its memory, and nothing of it in that of the process.
 
@@ -254,6 +264,7 @@ class Plan:
     begin: Point = field(default_factory=Point)
     wraps: tuple[Wrap, ...] = ()
     turns: tuple[Wrap, ...] = ()
+    stairs: tuple[Wrap, ...] = ()
     pin: bool = False
     tier: str = "direct"
     keep: str = "none"
@@ -597,17 +608,14 @@ class Plan:
         """Rows of a level that go to its file in ``trip``."""
         if self.subgrid is not None:
             return self.owned_rows
-        lag, step = departure.row_lag(trip.depth, self.strips.skew), trip.depth + departure.level
-        return self.strips.owned(trip, lag, step)
+        lag = departure.row_lag(trip.depth, self.strips.fall)
+        return self.strips.owned(trip, lag, departure.row_first(trip.depth, self.strips.rise))
 
     def seam(self, ring: Ring, depth: int) -> tuple[int, int]:
         """(most, least) rows below a border of strips between which ``ring`` holds a seam."""
-        leads = {
-            arrival.level: arrival.row_lead
-            for arrival in self.arrivals
-            if arrival.field == ring.field and not arrival.constant
-        }
-        return self.strips.seam(depth, leads, self.ring_count(ring.field), ring.index)
+        left = (stair for each in self.stairs if each.depth == depth for stair in each.seams)
+        found = ((s.high, s.low) for s in left if (s.field, s.index) == (ring.field, ring.index))
+        return next(found, (0, 0))
 
     def left(self, trip: Trip) -> Iterator[tuple[Ring, range, range]]:
         """(ring, planes, rows) of what a trip leaves to its own end, where planes come round."""
@@ -615,13 +623,18 @@ class Plan:
         if wrap is None or self.resident:
             return
         seams = {(ring.field, ring.index): self.seam(ring, trip.depth) for ring in self.rings}
-        for stair, planes, rows in wrap.left(trip, self.strips, seams):
+        for stair, planes, rows in wrap.left(trip, self.strips, seams, self.turn(trip.depth)):
             yield self.ring(stair.field, stair.index), planes, rows
 
     @property
     def seam_places(self) -> int:
         """Places of the seams of strips: one, or two where a restart may need the one before."""
         return 2 if self.commit_planes and not self.wraps else 1
+
+    @property
+    def turn_place(self) -> int:
+        """The place of what closes a circle of strips."""
+        return 2 if self.wraps else self.seam_places
 
     @property
     def seams(self) -> dict[tuple[str, int, int, int], tuple[int, ...]]:
@@ -652,7 +665,7 @@ class Plan:
         for turn in self.turns:
             for stair in turn.seams:
                 shape = (self.planes, stair.high - stair.low, self.shape[-1])
-                found[stair.field, stair.index, turn.depth, self.seam_places] = shape
+                found[stair.field, stair.index, turn.depth, self.turn_place] = shape
         return found
 
     def base(self, trip: Trip) -> int:

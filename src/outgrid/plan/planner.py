@@ -261,12 +261,6 @@ class _Choice:
     def _check_strips(self, height: int) -> None:
         if self.problem.ndim == 2:
             raise UsageError("strip_rows cuts planes of several rows; a plane in 2-D is one row")
-        if not self.sizing.can_cut:
-            raise UsageError(
-                "strip_rows is for stencils of one stage on grids that are not periodic along z and"
-                f" y; {self.problem.stencil.name!r} has {len(self.problem.stencil.stages)}: leave "
-                "it out"
-            )
         if height < 1:
             raise UsageError(f"strip_rows {height} is below 1 row per strip")
         if self.accelerator is not None and self.sizing.circle:
@@ -418,7 +412,8 @@ class _Choice:
         thinnest = sizing.layout(sizing.strips(depth, 1), depth)
         depths, room = self._split(depth), self.room - self._transfer_bytes(thinnest)
         each = sum(ring.planes * thinnest.of(ring.field).row_stride_bytes for ring in rings)
-        height = (room - self._table_bytes(depths, 1)) // each - sizing.row_skew * (depth + 1)
+        beside = sizing.strips(depth, 1).beside(depth)
+        height = (room - self._table_bytes(depths, 1)) // each - beside
         # A pitch is rounded up to whole sectors, and an odd number of them.
         while height > 0:
             strips = sizing.strips(depth, height)
@@ -429,7 +424,8 @@ class _Choice:
         least = self._least_height(depth)
         if height < least:
             return None
-        total = self.problem.shape[1] + (0 if sizing.circle else sizing.row_skew * depth)
+        total = self.problem.shape[1]
+        total += 0 if sizing.circle else sizing.strips(depth, height).lean(depth)
         return max(least, -(-total // -(-total // height)))
 
     def _least_height(self, depth: int) -> int:
@@ -878,6 +874,7 @@ class _Choice:
             face_shifts=sizing.face.shifts,
             wraps=wraps,
             turns=sizing.turns(chosen.depths, chosen.strips),
+            stairs=sizing.stairs(chosen.depths, chosen.strips),
             begin=Point(0, begin.part, planes),
             rings=chosen.rings,
             arrivals=sizing.arrivals,

@@ -269,9 +269,10 @@ class _Lowering:
         if trip.part > 0:
             for ring, rows in self._seams(trip, trip.rows.low):
                 yield _Flow(ring.field, 0, ring.index, ring.low, entering, rows, trip.part)
-        if trip.part == plan.strips.count(trip.depth) - 1:
+        last = plan.strips.count(trip.depth) - 1
+        if trip.part == last:
             for ring, rows in self._turned(trip, plan.layout.rows):
-                yield _Flow(ring.field, 0, ring.index, ring.low, entering, rows, 0)
+                yield _Flow(ring.field, 0, ring.index, ring.low, entering, rows, last + 1)
         for ring, planes, rows in plan.left(trip):
             again = range(plan.planes + planes.start, plan.planes + planes.stop)
             yield _Flow(ring.field, 0, ring.index, ring.low, again, rows, 0)
@@ -315,17 +316,15 @@ class _Lowering:
             for ring, planes in self._stairs(border):
                 where = (ring.field, 0, ring.index, ring.high, planes, plan.owned_rows)
                 yield _Flow(*where, int(border.above), peer=border.peer, until=until)
-        wrap = plan.wrap(trip.depth)
-        if trip.part < plan.strips.count(trip.depth) - 1:
-            for ring, rows in self._seams(trip, trip.rows.high):
+        wrap, last = plan.wrap(trip.depth), plan.strips.count(trip.depth) - 1
+        borders = [(trip.part + 1, self._seams(trip, trip.rows.high))] if trip.part < last else []
+        borders += [(last + 1, self._turned(trip, 0))] if trip.part == 0 else []
+        for border, left in borders:
+            for ring, rows in left:
                 # The first ones get their last steps when they come round.
                 turn = wrap.turn(ring.field, ring.index) if wrap is not None else 0
                 planes = range(max(turn, plan.put_from(trip)), turn + plan.planes)
-                yield _Flow(ring.field, 0, ring.index, ring.high, planes, rows, trip.part + 1)
-        if trip.part == 0:
-            for ring, rows in self._turned(trip, 0):
-                planes = range(plan.put_from(trip), plan.planes)
-                yield _Flow(ring.field, 0, ring.index, ring.high, planes, rows, 0)
+                yield _Flow(ring.field, 0, ring.index, ring.high, planes, rows, border)
         for ring, planes, rows in plan.left(trip):
             left = range(max(planes.start, plan.put_from(trip)), planes.stop)
             yield _Flow(ring.field, 0, ring.index, ring.high, left, rows, 0)
@@ -348,8 +347,8 @@ class _Lowering:
         """What comes round in strips, with the first row at ``origin``."""
         turn = self.plan.turn(trip.depth)
         for stair in turn.seams if turn is not None else ():
-            rows = range(origin + stair.low, origin + stair.high)
-            yield self.rings[stair.field, stair.index], rows
+            if rows := range(origin + stair.low, origin + stair.high):
+                yield self.rings[stair.field, stair.index], rows
 
     def _free_after(self, ring: Ring, stream: int) -> int:
         """Advances after which the slot for plane ``stream`` of the stream is out of use."""
@@ -378,14 +377,16 @@ class _Lowering:
         plan, last, wrap = self.plan, planes.stop, self.plan.wrap(trip.depth)
         if flow.seam and plan.borders:
             return  # these are received
+        # What closes a circle is of the first strip.
+        apart = trip.part if flow.border == plan.strips.count(trip.depth) else 1
         if wrap is not None and flow.seam and not flow.border:
             yield trip.index, plan.put_from(trip), last - plan.planes
         elif wrap is not None and flow.seam:
             turn = wrap.turn(flow.field, flow.ring)
             again = plan.planes + min(last, turn) if planes.start < turn else last
-            yield trip.index - 1, turn, again
+            yield trip.index - apart, turn, again
         elif flow.seam:
-            source = trip.index - (1 if flow.border else trip.part)
+            source = trip.index - apart
             if source >= 0:
                 yield source, plan.put_from(self.trips[source]), last
         elif not flow.constant and trip.sweep > 0:
@@ -394,8 +395,9 @@ class _Lowering:
             turn = departure.first(depth, plan.face) if plan.wraps else 0
             if planes.start < turn:  # these leave last
                 last = plan.planes + min(last, turn)
-            lag, step = departure.row_lag(depth, plan.strips.skew), depth + departure.level
-            for owner in plan.strips.owners(depth, lag, step, flow.rows):
+            lag = departure.row_lag(depth, plan.strips.fall)
+            rise = departure.row_first(depth, plan.strips.rise)
+            for owner in plan.strips.owners(depth, lag, rise, flow.rows):
                 index = self.trips.number(trip.sweep - 1, owner)
                 if index >= 0:
                     source = self.trips[index]
@@ -696,7 +698,7 @@ class _Lowering:
             for stale in [found for found in self.written if found[1] < oldest]:
                 del self.written[stale]
             self.written[key] = []
-        if self.written[key] and self.written[key][-1][0] == planes.stop:
+        while self.written[key] and self.written[key][-1][0] >= planes.stop:
             self.written[key].pop()  # other rows of the same planes
         self.written[key].append((planes.stop, self.put))
         state = trip.sweep + 1 if flow.seam else self.plan.states_in(trip.sweep + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -27,7 +27,6 @@ from outgrid.plan.strips import Strips
 from outgrid.plan.subgrid import Box, Interval, Subgrid
 from outgrid.plan.trip import Span, mirrored
 from outgrid.plan.wrap import Wrap, wrap
-from outgrid.stencil.model import Field
 from outgrid.stencil.problem import Problem
 
 # Planes of slack, in slabs, between the write of a place and its next read: one slab under the
@@ -225,20 +224,28 @@ class Sizing:
         return max(longest + TURNAROUND_SLABS * slab, most)
 
     @cached_property
-    def row_skew(self) -> int:
-        """Rows by which a step of a strip leans; 0 where planes are not cut."""
-        return self.problem.stencil.radius[1] if self.can_cut else 0
+    def across(self) -> Dependences:
+        """Readings and writings along the rows."""
+        return dependences(self.problem.stencil, self.problem.edges, axis=1)
+
+    @cached_property
+    def fall(self) -> Skew:
+        """How borders of strips fall, step by step; not at all where planes are not cut."""
+        return self.across.skew() if self.can_cut else self._upright
+
+    @cached_property
+    def row_face(self) -> Skew:
+        """How the first updated row rises where strips go round a circle."""
+        return self.across.face() if self.circle else self._upright
+
+    @property
+    def _upright(self) -> Skew:
+        return Skew(0, (0,) * len(self.problem.stencil.stages))
 
     @property
     def can_cut(self) -> bool:
-        """Whether planes may pass in strips: in 3-D, for stencils of one stage.
-
-        Not of a grid that is periodic along both, planes and rows.
-        """
-        problem = self.problem
-        whole = self.subgrid is None
-        single = problem.ndim == 3 and len(problem.stencil.stages) == 1
-        return single and whole and not (self.closed and problem.edges.periodic(1))
+        """Whether planes may pass in strips: those of a whole grid, in 3-D."""
+        return self.problem.ndim == 3 and self.subgrid is None
 
     @property
     def circle(self) -> bool:
@@ -247,16 +254,45 @@ class Sizing:
 
     def strips(self, depth: int, height: int | None = None) -> Strips:
         """Strips of ``height`` rows, or whole planes, for sweeps of up to ``depth`` steps."""
+        edges = self.fall, self.row_face, self._row_reach
         if height is None:
-            return Strips.whole(self.rows, self.row_skew, depth)
-        return Strips(self.rows, height, self.row_skew, self.circle)
+            whole = Strips(self.rows, self.rows, *edges)
+            return replace(whole, height=self.rows + whole.lean(depth))
+        return Strips(self.rows, height, *edges, self.circle)
+
+    @cached_property
+    def _row_reach(self) -> int:
+        """Rows that steps reach beyond those of a strip and the skew of its ends."""
+        if not self.can_cut:
+            return 0
+        found = [(self.across, self.fall)]
+        if self.circle:
+            found.append((self.across.mirrored(), self.row_face))
+        return max(
+            skew.shifts[read.reader] - read.low for each, skew in found for read in each.readings
+        )
 
     def turns(self, depths: tuple[int, ...], strips: Strips) -> tuple[Wrap, ...]:
         """What the first strip of a circle leaves to the last, in rows, one for each depth."""
-        cut = {depth for depth in depths if depth and strips.circle and strips.count(depth) > 1}
-        found = dependences(self.problem.stencil, self.problem.edges, axis=1) if cut else None
-        face = Skew(self.row_skew, (0,))
-        return tuple(wrap(found, face, self._levels, depth) for depth in sorted(cut) if found)
+        if not strips.circle:
+            return ()
+        return tuple(
+            wrap(self.across, strips.rise, self._levels, depth, self.closed)
+            for depth in self._cut_depths(depths, strips)
+        )
+
+    def stairs(self, depths: tuple[int, ...], strips: Strips) -> tuple[Wrap, ...]:
+        """What strips leave to the next ones, in rows below their border, one for each depth."""
+        leads = {(a.field, a.level): a.row_lead for a in self.arrivals if not a.constant}
+        return tuple(
+            wrap(self.across.mirrored(), strips.fall, self._levels, depth, True, leads)
+            for depth in self._cut_depths(depths, strips)
+        )
+
+    @staticmethod
+    def _cut_depths(depths: tuple[int, ...], strips: Strips) -> list[int]:
+        """The depths of sweeps that pass in more than one strip."""
+        return sorted({depth for depth in depths if depth and strips.count(depth) > 1})
 
     @property
     def _levels(self) -> list[tuple[str, int, int]]:
@@ -279,7 +315,7 @@ class Sizing:
                 level,
                 self._lead(field.name, level),
                 not field.evolving,
-                self._row_lead(field, level),
+                self._row_lead(field.name, level),
             )
             for field in self.problem.stencil.fields
             for level in ((0, -1) if field.levels > 1 else (0,))
@@ -288,20 +324,9 @@ class Sizing:
     def _lead(self, field: str, level: int) -> int:
         return needed_from(field, level, self.found, self.skew)
 
-    def _row_lead(self, field: Field, level: int) -> int:
-        """Rows by which the first step that reads ``level`` (0 or -1) trails what it needs.
-
-        A fixed cell reads its own level one step back, whatever the rule reads.
-        """
-        if not self.row_skew:
-            return 0
-        found = [self.row_skew]
-        for read in range(1 - field.levels, 1):
-            reach = self.problem.stencil.reach(field.name, read)
-            step = level + 1 - read
-            if reach is not None and step >= 1:
-                found.append(self.row_skew * step - reach[1][1])
-        return min(found)
+    def _row_lead(self, field: str, level: int) -> int:
+        """Rows by which the first step that reads ``level`` (0 or -1) trails what it needs."""
+        return needed_from(field, level, self.across, self.fall) if self.can_cut else 0
 
     @cached_property
     def departures(self) -> tuple[Departure, ...]:
@@ -312,8 +337,10 @@ class Sizing:
                 level,
                 write_shift(field.name, self.found, self.skew),
                 self._lead(field.name, 0),
-                self._row_lead(field, 0),
+                self._row_lead(field.name, 0),
                 write_shift(field.name, self.found, self.face),
+                write_shift(field.name, self.found, self.fall),
+                write_shift(field.name, self.found, self.row_face),
             )
             for field in self.problem.stencil.evolving
             for level in ((0, -1) if field.levels > 1 else (0,))
@@ -370,11 +397,11 @@ class Sizing:
         read = written = 0
         for found in self.wraps(depths, strips=strips):
             seams, again, times = self.seams(found.depth, strips), 0, depths.count(found.depth)
-            left = 0
+            left, turn = 0, next(iter(self.turns((found.depth,), strips)), None)
             for trip in strips.trips(found.depth, self.problem.shape[0]):
                 left += sum(
                     len(planes) * len(rows) * self.row_bytes[stair.field]
-                    for stair, planes, rows in found.left(trip, strips, seams)
+                    for stair, planes, rows in found.left(trip, strips, seams, turn)
                 )
                 again += sum(
                     found.again(each.field)
@@ -460,8 +487,8 @@ class Sizing:
                 rows = strips.constant if arrival.constant else strips.owned
                 read += len(rows(trip, arrival.row_lead)) * self.row_bytes[arrival.field]
             for departure in self.departures:
-                lag, step = departure.row_lag(depth, strips.skew), depth + departure.level
-                left = strips.owned(trip, lag, step)
+                lag = departure.row_lag(depth, strips.fall)
+                left = strips.owned(trip, lag, departure.row_first(depth, strips.rise))
                 written += len(left) * self.row_bytes[departure.field]
             for (field, _), (most, least) in seams:
                 below, above = (
@@ -505,14 +532,9 @@ class Sizing:
         return read, left * self.rows
 
     def seams(self, depth: int, strips: Strips) -> dict[tuple[str, int], tuple[int, int]]:
-        """For each ring of an evolving field, (most, least) rows of its seam below a border."""
-        found: dict[tuple[str, int], tuple[int, int]] = {}
-        for field in self.problem.stencil.evolving:
-            rings = ring_count(field, self.problem.stencil)
-            leads = {a.level: a.row_lead for a in self.arrivals if a.field == field.name}
-            for index in range(rings):
-                found[field.name, index] = strips.seam(depth, leads, rings, index)
-        return found
+        """For rings of evolving fields, (most, least) rows of their seams below a border."""
+        found = (stair for each in self.stairs((depth,), strips) for stair in each.seams)
+        return {(stair.field, stair.index): (stair.high, stair.low) for stair in found}
 
     def disk_bytes(
         self,
@@ -545,9 +567,8 @@ class Sizing:
                 held = strips.window_rows(deepest) if cut else rows
                 fields += held * sum(each.high * self.row_bytes[each.field] for each in found.seams)
         seams = sum(
-            max(0, most - least) * self.row_bytes[field]
+            (most - least) * self.row_bytes[field]
             for depth in set(depths)
-            if strips.count(depth) > 1
             for (field, _), (most, least) in self.seams(depth, strips).items()
         )
         return fields + (seam_places * seams + self._turned_bytes(depths, strips)) * planes

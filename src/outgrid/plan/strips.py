@@ -1,13 +1,15 @@
 """Strips: planes too large for the window pass through it in several trips, some rows at a time.
 
-Strip k of a sweep owns the rows ``[Y_k, Y_k+1) - skew*t`` of level t, a parallelogram that leans
-towards lower rows by ``skew`` per step, as the stream leans along the planes. What it reads on
-lower rows was computed by strip k - 1: when a plane retires, the rows that the next strip still
-needs stand in the rings as a staircase, one contiguous block of rows per ring. They are written as
-they are to a *seam* and come back, to the same rows, in the trip of the next strip. Nothing is
-computed twice; a sweep writes and reads about ``2*skew*depth`` rows per plane and border more.
+Stage j of step t of strip k owns the rows ``[Y_k, Y_k+1) - (S*t + f_j)``, a parallelogram that
+leans towards lower rows as the stream leans along the planes: ``S`` and the shifts ``f_j`` are skew
+and shifts of the stencil along the rows. What it reads on lower rows was computed by strip k - 1:
+when a plane retires, the rows that the next strip still needs stand in the rings as a staircase,
+one contiguous block of rows per ring. They are written as they are to a *seam* and come back, to
+the same rows, in the trip of the next strip. Nothing is computed twice; for one symmetric stage a
+sweep writes and reads ``2*S*depth`` rows per plane and border more. What is left is what
+`plan.wrap` finds, with rows that are counted from the border downwards.
 
-A grid that passes in one piece is one strip of ``rows + skew*depth`` rows.
+A grid that passes in one piece is one strip of so many rows that it ends beyond the last.
 
 Where the rows close to a circle, the first strip leans inwards at both ends and the last one
 outwards: row ``rows + y`` is row y again. What the first one leaves at its lower end, a staircase
@@ -16,9 +18,10 @@ that rises inwards, is a seam too, and comes round in the trip of the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from outgrid.plan.skew import Skew
 from outgrid.plan.trip import Span, Trip, Trips, clip
 
 
@@ -26,29 +29,32 @@ from outgrid.plan.trip import Span, Trip, Trips, clip
 class Strips:
     """How the ``rows`` of a plane are cut into strips of ``height`` rows.
 
-    ``skew`` is the number of rows by which a step leans, the radius along the rows: so nothing is
-    read at rows that come later, and nothing is overwritten that is still read. On a ``circle`` the
-    strips are as many as their height goes into the rows; the first reaches farther and the last
-    less, by the rows that lie in the window beside what a strip owns.
+    ``fall`` says how their borders move: so nothing is read at rows that come later, and nothing is
+    overwritten that is still read. Steps read and write no more than ``reach`` rows beyond those of
+    a strip and their own skew. On a ``circle`` the strips are as many as their height goes into the
+    rows; the first begins, and the last ends, with an edge that moves as ``rise`` says. The first
+    reaches farther and the last less, by the rows that lie in the window beside what a strip owns.
     """
 
     rows: int
     height: int
-    skew: int
+    fall: Skew
+    rise: Skew
+    reach: int
     circle: bool = False
 
-    @classmethod
-    def whole(cls, rows: int, skew: int, depth: int) -> Strips:
-        """One strip, for sweeps of up to ``depth`` steps."""
-        return cls(rows, rows + skew * depth, skew)
+    def lean(self, depth: int) -> int:
+        """Rows by which the last stage of a sweep of ``depth`` steps trails the border."""
+        return self.fall.per_step * depth + max(self.fall.shifts)
 
     def count(self, depth: int) -> int:
         """Strips of a sweep of ``depth`` steps; the first and the last of them do less."""
-        return -(-(self.rows + (0 if self.circle else self.skew * depth)) // self.height)
+        return -(-(self.rows + (0 if self.circle else self.lean(depth))) // self.height)
 
     def beside(self, depth: int) -> int:
-        """Rows below those of a strip that its steps reach."""
-        return self.skew * (depth + 1)
+        """Rows below those of a strip that its steps reach, or beyond the last one of a circle."""
+        steepest = max(self.fall.per_step, self.rise.per_step if self.circle else 0)
+        return steepest * depth + self.reach
 
     def closes(self, depth: int) -> bool:
         """Whether strips go round a circle: what lies beside two borders has to be apart."""
@@ -63,21 +69,20 @@ class Strips:
 
     def span(self, depth: int, strip: int) -> Span:
         """The rows of a strip, level by level."""
-        low, count, down = strip * self.height, self.count(depth), -self.skew
+        low, count = strip * self.height, self.count(depth)
+        high = low + self.height
+        down = Skew(-self.fall.per_step, tuple(-shift for shift in self.fall.shifts))
+        below = above = down
         if self.circle and count == 1:
-            return Span(0, self.rows + self.skew * depth, down, down)
-        if not self.circle:
-            return Span(low, low + self.height, down, down)
-        first, last = strip == 0, strip == count - 1
-        low, high = (
-            min(low + part * self.height + self.beside(depth), self.rows) for part in (0, 1)
-        )
-        return Span(
-            0 if first else low,
-            self.rows if last else high,
-            self.skew if first else down,
-            self.skew if last else down,
-        )
+            low, high = 0, self.rows + self.lean(depth)
+        elif self.circle:
+            first, last = strip == 0, strip == count - 1
+            low, high = (min(each + self.beside(depth), self.rows) for each in (low, high))
+            if first:
+                low, below = 0, self.rise
+            if last:
+                high, above = self.rows, self.rise
+        return Span(low, high, below.per_step, above.per_step, below.shifts, above.shifts)
 
     def trips(self, depth: int, planes: int) -> Trips:
         """The trips of one sweep over ``planes`` planes, in order."""
@@ -93,16 +98,16 @@ class Strips:
         lowest = trip.rows.low - self.beside(trip.depth)
         return max(0, min(lowest, self.extent(trip.depth) - window_rows))
 
-    def owned(self, trip: Trip, lag: int, step: int = 0) -> range:
-        """The rows of a trip for what trails it by ``lag`` rows, such as those of level ``step``.
+    def owned(self, trip: Trip, lag: int, rise: int = 0) -> range:
+        """The rows of a trip for what trails it by ``lag`` rows, such as those of one level.
 
-        An end that leans the other way has come as far as that level.
+        An end that leans the other way has come up by ``rise``.
         """
-        return self._owned(trip.rows, trip.depth, lag, step)
+        return self._owned(trip.rows, trip.depth, lag, rise)
 
-    def _owned(self, rows: Span, depth: int, lag: int, step: int) -> range:
-        low = rows.low + (rows.rise * step if rows.rise > 0 else -lag)
-        high = rows.high + (rows.fall * step if rows.fall > 0 else -lag)
+    def _owned(self, rows: Span, depth: int, lag: int, rise: int) -> range:
+        low = rows.low + (rise if rows.rise > 0 else -lag)
+        high = rows.high + (rise if rows.fall > 0 else -lag)
         return clip(low, high, self.extent(depth))
 
     def constant(self, trip: Trip, lag: int) -> range:
@@ -112,14 +117,14 @@ class Strips:
             high = self.extent(trip.depth)
         return clip(low, high, self.extent(trip.depth))
 
-    def owners(self, depth: int, lag: int, step: int, rows: range) -> Iterator[int]:
+    def owners(self, depth: int, lag: int, rise: int, rows: range) -> Iterator[int]:
         """Strips of a sweep of ``depth`` steps that own some of ``rows``; see `owned`."""
         first, last = 0, self.count(depth)
         if not self.circle:
             first = (rows.start + lag) // self.height
             last = min((rows.stop - 1 + lag) // self.height + 1, last)
         for strip in range(first, last if rows else first):
-            owned = self._owned(self.span(depth, strip), depth, lag, step)
+            owned = self._owned(self.span(depth, strip), depth, lag, rise)
             for part in self.pieces(owned):
                 beyond = part.start - part.start % self.rows
                 low, high = part.start - beyond, part.stop - beyond
@@ -136,29 +141,23 @@ class Strips:
             if part:
                 yield part
 
-    def seam(self, depth: int, leads: Mapping[int, int], rings: int, index: int) -> tuple[int, int]:
-        """(most, least) rows below the border of two strips between which a ring holds a seam.
-
-        Version v of a field stays in the rows below the border until version ``v + rings``
-        overwrites it ``skew*rings`` rows lower; the strip above the border reads it there.
-        ``leads`` are the lags of the versions that arrive, 0 and -1.
-        """
-        versions = [v for v in range(min(leads, default=depth), depth) if v % rings == index]
-        if not versions:
-            return 0, 0
-        least = leads.get(versions[0], self.skew * versions[0])
-        most = min(self.skew * (versions[-1] + rings), self.skew * (depth + 1))
-        return max(most, least), least
-
     def beneath(self, trip: Trip, seam: tuple[int, int]) -> range:
         """Rows of a ring that the strip before left to a trip, ``seam`` being (most, least)."""
         most, least = seam
         return self.clip(trip.rows.low - most, trip.rows.low - least) if trip.part else range(0)
 
-    def filled(self, trip: Trip, seam: tuple[int, int]) -> range:
+    def beyond(self, trip: Trip, turn: tuple[int, int]) -> range:
+        """Rows of a ring that the first strip of a circle left to the last, from ``turn`` on."""
+        low, high = turn
+        return range(self.rows + low, self.rows + high) if trip.rows.fall > 0 else range(0)
+
+    def filled(self, trip: Trip, seam: tuple[int, int], turn: tuple[int, int]) -> range:
         """Rows of a ring in which there is something once a trip has been at its first version."""
         most, least = seam
-        return self.clip(trip.rows.low - most if trip.part else 0, trip.rows.high - least)
+        first, last = turn
+        low = trip.rows.low - most if trip.part else first
+        high = self.rows + last if trip.rows.fall > 0 else trip.rows.high - least
+        return clip(low, high, self.extent(trip.depth))
 
     def clip(self, low: int, high: int) -> range:
         """Rows [low, high) that lie in the grid."""

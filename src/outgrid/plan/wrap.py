@@ -13,7 +13,8 @@ strip finds all of that when it comes to a plane first. So what it leaves to its
 own rows, those that it has got, on all planes that come round.
 
 The same holds of rows that pass in strips round a circle; what is said of planes is then said of
-them.
+them. And what any strip leaves to the next one below their border is such a staircase, too, with
+rows that are counted downwards: its face is the front of the stencil as it is.
 """
 
 from __future__ import annotations
@@ -55,17 +56,26 @@ class Wrap:
         return next(found, 0)
 
     def left(
-        self, trip: Trip, strips: Strips, seams: Mapping[tuple[str, int], tuple[int, int]]
+        self,
+        trip: Trip,
+        strips: Strips,
+        seams: Mapping[tuple[str, int], tuple[int, int]],
+        turn: Wrap | None,
     ) -> Iterator[tuple[Staircase, range, range]]:
         """(stair, planes, rows) of what a trip leaves to its own end.
 
-        ``seams`` are (most, least) rows of a ring between one strip and the next.
+        ``seams`` are (most, least) rows of a ring between one strip and the next, and ``turn`` is
+        what the first strip of a circle leaves to the last.
         """
         for stair in self.seams:
-            seam = seams[stair.field, stair.index]
+            key = stair.field, stair.index
+            stairs = turn.seams if turn is not None else ()
+            ends = ((each.low, each.high) for each in stairs if (each.field, each.index) == key)
+            seam, round_ = seams.get(key, (0, 0)), next(ends, (0, 0))
+            got = strips.beneath(trip, seam), strips.beyond(trip, round_)
             for planes, rows in (
-                (range(stair.low), strips.beneath(trip, seam)),
-                (range(stair.low, stair.high), strips.filled(trip, seam)),
+                *((range(stair.low), each) for each in got),
+                (range(stair.low, stair.high), strips.filled(trip, seam, round_)),
             ):
                 if planes and rows:
                     yield stair, planes, rows
@@ -81,12 +91,14 @@ def wrap(
     levels: Sequence[tuple[str, int, int]],
     depth: int,
     cut: bool = False,
+    leads: Mapping[tuple[str, int], int] | None = None,
 ) -> Wrap:
     """The wrap of a sweep; ``levels`` are (field, time levels, rings) of each evolving field.
 
-    Version v of a field is there from plane ``face*v + g`` on, that of its arrival from the first
-    plane on. A reader at step t needs it ahead of the planes of its own step that come round. Where
-    planes are ``cut`` into strips, all that come round may hold something in every ring.
+    Version v of a field is there from plane ``face*v + g`` on; one that arrives from the first
+    plane on, or the one that ``leads`` name for its field and level. A reader at step t needs it
+    ahead of the planes of its own step that come round. Where planes are ``cut`` into strips, all
+    that come round may hold something in every ring.
     """
     reach = {
         (number, step): face.per_step * step + face.shifts[read.reader] + read.high
@@ -103,13 +115,15 @@ def wrap(
             for version in range(1 - count, depth + 1):
                 if version % rings != index:
                     continue
-                begin = face.per_step * version + face.shifts[writer] if version > 0 else 0
+                begin = face.per_step * version + face.shifts[writer]
+                if version <= 0:
+                    begin = leads.get((field, version), 0) if leads is not None else 0
                 ends = [
                     reach[number, version - read.version]
                     for number, read in enumerate(found.readings)
                     if read.field == field and 1 <= version - read.version <= depth
                 ]
-                if version < depth:
+                if version < depth or ends:
                     begun.append(begin)
                 # Where planes are cut, a strip also finds there what the one before it left.
                 if ends and max(ends) > (0 if cut else begin):

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import outgrid as og
 from outgrid.plan.sizing import Sizing, given_steps, split_steps, sweeps_by_base
 from outgrid.stencil.problem import Problem
 
@@ -85,6 +86,27 @@ def test_a_seam_moves_twice_the_skew_for_each_level_and_border():
     assert sizing.moved_bytes((4,), strips) == (row * (160 + 3 * 8), row * (160 + 3 * 8))
     assert sizing.disk_bytes((4,), strips) == row * (2 * 160 + 8)
     assert sizing.layout(strips, 4).window_rows == 41 + 5
+
+
+@pytest.mark.parametrize(("order", "skew"), [(2, 1), (4, 3), (6, 5)])
+def test_strips_of_staggered_fields_save_as_many_rows_of_each_as_they_lean(order, skew):
+    """Two stages in place, half a cell apart: ring by ring no more than what the skew moves."""
+    half = order // 2
+
+    @og.stencil(ndim=3)
+    def pair(e, h):
+        return [
+            {"h": h + 0.1 * (e[0, half, 0] - e[0, 1 - half, 0])},
+            {"e": e + 0.1 * (h[0, half - 1, 0] - h[0, -half, 0])},
+        ]
+
+    given = Problem(pair, (40, 160, 64), "float64", 12, initial={"e": 0.0, "h": 0.0})
+    sizing = Sizing(given)
+    for depth in (1, 4, 5):
+        strips = sizing.strips(depth, 60)
+        assert strips.fall.per_step == skew
+        rows = {key: most - least for key, (most, least) in sizing.seams(depth, strips).items()}
+        assert rows == {("e", 0): skew * depth, ("h", 0): skew * depth}
 
 
 def test_sweeps_are_told_apart_by_the_ring_they_begin_in():
