@@ -109,6 +109,10 @@ threads = 1
 """
 
 
+# Shallow sweeps take long enough to be cut off; what is left after that need not.
+DEEPER = ("--set", "depth=12")
+
+
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
     folder = tmp_path_factory.mktemp("job")
@@ -209,7 +213,7 @@ def test_a_run_goes_on_however_often_one_of_its_ranks_is_killed(job, tmp_path):
     assert checked.steps == listed.manifest.steps_done
     assert checked.files
     assert not checked.errors
-    resume_ranks(1, out)
+    resume_ranks(1, out, *DEEPER)
     result = og.open(out)
     assert np.asarray(result["u"]).tobytes() == wanted.tobytes()
     assert np.array_equal(result.snapshots[0], kept)
@@ -225,7 +229,7 @@ def test_ranks_go_on_with_the_snapshots_of_one_process(job, tmp_path):
     stopped = subprocess.run([*command, "--set", "stop_after=1ms"], capture_output=True, text=True)
     assert "stopped by the time limit" in stopped.stderr
     assert (out / "snapshot.0.npy.new").exists()
-    resume_ranks(2, out)
+    resume_ranks(2, out, *DEEPER)
     result = og.open(out)
     assert len(result.record.ranks) == 2
     assert np.asarray(result["u"]).tobytes() == wanted.tobytes()
