@@ -42,15 +42,20 @@ mkdir -p "$folder"
 build address address,undefined &
 build thread thread
 wait $!
+g++ -std=c++20 -O1 -g -fsanitize=thread -shared -fPIC tools/sanitize/team.cpp \
+    -o "$folder/team.so"
 export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:report_signal_unsafe=0
+
+# Both passes at once: each keeps one processor busy.
 pass address address,undefined "$(library libasan.so) $(library libstdc++.so.6)" \
     tests/property/test_queue.py tests/unit/test_native.py tests/unit/test_remote.py \
     tests/unit/storage/test_sums.py \
-    tests/conformance/test_stores.py tools/sanitize/test_streams.py
-
-g++ -std=c++20 -O1 -g -fsanitize=thread -shared -fPIC tools/sanitize/team.cpp \
-    -o "$folder/team.so"
-export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:report_signal_unsafe=0
+    tests/conformance/test_stores.py tools/sanitize/test_streams.py >"$folder/address.log" 2>&1 &
+status=0
 pass thread thread "$(library libtsan.so) $folder/team.so" \
-    tests/unit/test_native.py tests/unit/test_remote.py tools/sanitize/test_streams.py
+    tests/unit/test_native.py tests/unit/test_remote.py tools/sanitize/test_streams.py || status=$?
+wait $! || status=$?
+cat "$folder/address.log"
+exit $status
