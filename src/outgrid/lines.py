@@ -30,9 +30,10 @@ def format_count(count: int, what: str) -> str:
 
 
 def format_wear(written_bytes: float, endurance_bytes: int) -> str:
-    """What a run takes of a device's life: ", 0.1 % of 600 TBW: 1000 such runs wear it out"."""
+    """What a run takes of a device's life: ", 0.1 % of 600 TBW: 1,000 such runs wear it out"."""
     if not endurance_bytes or not written_bytes:
         return ""
     share = written_bytes / endurance_bytes
-    runs = f"{1 / share:,.0f}" if share < 0.1 else f"{1 / share:.2g}"
-    return f", {share:.3g} of {endurance_bytes / 1e12:.4g} TBW: {runs} such runs wear it out"
+    percent, runs = (float(f"{value:.2g}") for value in (100 * share, 1 / share))
+    life = f"{endurance_bytes / 1e12:.4g} TBW"
+    return f", {percent:.10g} % of {life}: {runs:,.10g} such runs wear it out"

@@ -31,8 +31,8 @@ def test_endurance_is_written_as_makers_write_it():
     for wrong in ("0TBW", "many", "-1TBW", "600", 600):
         with pytest.raises(UsageError):
             parse_endurance(wrong)
-    assert format_wear(6e12, 600 * 10**12) == ", 0.01 of 600 TBW: 100 such runs wear it out"
-    assert format_wear(3e10, 600 * 10**12) == ", 5e-05 of 600 TBW: 20,000 such runs wear it out"
+    assert format_wear(6e12, 600 * 10**12) == ", 1 % of 600 TBW: 100 such runs wear it out"
+    assert format_wear(3e10, 600 * 10**12) == ", 0.005 % of 600 TBW: 20,000 such runs wear it out"
     assert format_wear(6e12, 0) == ""
 
 
