@@ -6,9 +6,18 @@ import re
 
 import numpy
 import pytest
+from matplotlib.figure import Figure
 
-from outgrid.bench.experiments import EXPERIMENTS, Outcome, applications, beyond, watched
-from outgrid.bench.experiments.outcome import Finding, Settings
+from outgrid.bench.experiments import EXPERIMENTS, Outcome, applications, beyond, moving, watched
+from outgrid.bench.experiments import requests as requests_bench
+from outgrid.bench.experiments.outcome import (
+    OUTGRID,
+    PAPERS,
+    QUICK_SECONDS,
+    Finding,
+    Settings,
+    Timed,
+)
 from outgrid.bench.experiments.page import write_page
 from outgrid.bench.experiments.watched import MOST_KEPT, Sample, Watched, Watcher
 from outgrid.bench.measure import in_memory
@@ -28,6 +37,7 @@ def test_an_experiment_runs_from_end_to_end(name, tmp_path, capsys):
     assert outcome.agrees
     assert outcome.findings or outcome.notes
     assert all(each.holds is None for each in outcome.findings)
+    assert all(each.figure.startswith((*PAPERS, OUTGRID)) for each in outcome.findings)
     assert figure.stat().st_size > 10_000
     assert not list(folder.iterdir())
     assert "answers agree" in capsys.readouterr().out
@@ -45,6 +55,7 @@ def test_all_of_them_make_a_page_and_what_is_there_is_kept(tmp_path, capsys):
     page = (results / "index.html").read_text()
     assert page.count("data:image/png;base64,") == 2
     assert "not judged" in page
+    assert set(re.findall(r"href='#(\w+)'", page)) <= set(re.findall(r"id='(\w+)'", page))
     assert "http" not in page  # nothing outside of it is needed
     assert main(["bench", "all", *options, "--only", "matvect"]) == 2
     assert "did you mean 'matvec'" in capsys.readouterr().err
@@ -192,6 +203,39 @@ def test_paths_are_measured_whole_and_striped(tmp_path):
     hardware = next(each for each in outcome.findings if "hardware" in each.figure)
     assert re.fullmatch(r"a GB/s costs [\d.e+]+ and takes [\d.e+]+ W", hardware.here)
     assert not list(tmp_path.iterdir())
+
+
+def test_bytes_that_are_not_where_they_belong_are_seen(tmp_path, monkeypatch):
+    def spoilt(path, offset, nbytes):
+        return bytes_at(path, offset + 1, nbytes)
+
+    bytes_at = moving.bytes_at
+    for module in (moving, requests_bench):
+        monkeypatch.setattr(module, "bytes_at", spoilt)
+        outcome = EXPERIMENTS["io"].measure(Settings("tiny", (tmp_path,), say=lambda text: None))
+        wrong = {row["series"] for row in outcome.rows if not row["agrees"]}
+        assert not outcome.agrees
+        assert wrong >= ({"below"} if module is moving else {"queue", "paths", "application"})
+        monkeypatch.undo()
+
+
+def test_a_quick_experiment_makes_fewer_rounds_when_its_time_is_gone(tmp_path):
+    for size, most, expected in (("quick", 5, 1), ("full", 5, 5), ("quick", 1, 1)):
+        timed = Timed("io", Settings(size, (tmp_path,)))
+        timed._begin -= QUICK_SECONDS
+        assert list(timed.rounds(most)) == list(range(expected))
+    assert list(Timed("io", Settings("quick", (tmp_path,))).rounds(3)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["methods", "scaling", "mask"])
+def test_what_a_quick_experiment_has_no_time_for_is_noted(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(Timed, "left", -1.0)
+    settings = Settings("tiny", (tmp_path,), say=lambda text: None)
+    outcome = EXPERIMENTS[name].measure(settings)
+    assert len(outcome.rows) == 1
+    assert outcome.agrees
+    assert any("90 seconds are not enough" in note for note in outcome.notes)
+    EXPERIMENTS[name].draw(outcome, Figure())
 
 
 def test_a_long_series_is_kept_in_few_samples_with_its_ends():

@@ -24,7 +24,14 @@ from outgrid.bench.experiments.beyond import (
     kind_of,
 )
 from outgrid.bench.experiments.figure import spoken
-from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
+from outgrid.bench.experiments.outcome import (
+    OUTGRID,
+    Experiment,
+    Finding,
+    Outcome,
+    Settings,
+    Timed,
+)
 from outgrid.bench.workloads import noise
 from outgrid.machine import describe_machine
 
@@ -55,7 +62,7 @@ def _measure(
 ) -> tuple[Timed, list[BeyondRow], list[str], dict[str, Any]]:
     timed = Timed(bench, settings)
     notes: list[str] = []
-    runs = Runs(settings, notes)
+    runs = Runs(settings, timed, notes)
     cores = describe_machine().cores
     tasks: list[Task] = []
     rates: dict[str, float] = {}
@@ -97,11 +104,11 @@ def _common(rows: Sequence[BeyondRow], stencil: str, swap: str) -> list[Finding]
                 "beyond memory mapped files are faster than swap",
                 swap,
                 f"times slower than in memory: mmap {_told(mapped)}; swap {_told(swapped)}",
-                all(swapped[threads] > mapped[threads] for threads in swapped),
+                all(swapped[threads] > mapped[threads] for threads in swapped if threads in mapped),
             )
         )
     most = max(mapped, default=1)
-    if most > 1:
+    if most > 1 and 1 in mapped:
         found.append(
             Finding(
                 f"{PAPER}, {stencil}",
@@ -124,6 +131,7 @@ def measure_mask(settings: Settings) -> Outcome:
         MASK_STEPS,
     )
     small, large = _slower(rows, "plain on mmap", "mask3"), _slower(rows, "plain on mmap", "mask15")
+    both = small.keys() & large.keys()
     findings = [
         *_common(rows, "mask3", "one core: mmap 1.6 times slower than in memory, swap up to 5.8"),
         Finding(
@@ -131,7 +139,7 @@ def measure_mask(settings: Settings) -> Outcome:
             "how much is computed for each page decides: 15 x 15 suffers far less than 3 x 3",
             "16 cores: 15 x 15 about 3 times, 3 x 3 30-50 times; one core: 1.0 and 1.6",
             f"mmap: 15 x 15 {_told(large)}; 3 x 3 {_told(small)}",
-            all(small[threads] > large[threads] for threads in large) if large else None,
+            all(small[threads] > large[threads] for threads in both) if both else None,
         ),
     ]
     return timed.outcome(
@@ -153,7 +161,7 @@ def measure_himeno(settings: Settings) -> Outcome:
     findings = [
         *_common(rows, "himeno", "mmap faster than swap"),
         Finding(
-            "outgrid",
+            OUTGRID,
             "skewed sweeps on direct come near the rate in memory",
             "not there",
             f"times slower than in memory: {_told(ours)}",

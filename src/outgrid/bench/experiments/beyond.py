@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from outgrid import pipeline
-from outgrid.bench.experiments.outcome import Settings
+from outgrid.bench.experiments.outcome import QUICK_SECONDS, Settings, Timed
 from outgrid.bench.experiments.watched import Killed, Watched, watch_run
 from outgrid.bench.kept import Kept
 from outgrid.bench.limit import Limited, limited
@@ -62,6 +62,7 @@ CENTRES = (0.4, 1.0)  # of the grid, where answers are compared
 KEY = ("stencil", "method", "threads", "factor", "grid_bytes", "limit_bytes", "steps")
 # Of the disk's bandwidth: what the system makes of it by faults. Only expected times go by it.
 FAULT_SHARE = 0.4
+START_SECONDS = 3.0  # of a process that runs, and of looking at its answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +290,8 @@ class Runs:
     Rows go to the file of ``settings`` as they are made; those that it has are not made again.
     """
 
-    def __init__(self, settings: Settings, notes: list[str]) -> None:
-        self.settings, self.notes = settings, notes
+    def __init__(self, settings: Settings, timed: Timed, notes: list[str]) -> None:
+        self.settings, self.timed, self.notes = settings, timed, notes
         self.folder = settings.folders[0].absolute()
         self.series: dict[str, list[dict[str, float]]] = {}
         self._kept = Kept(settings.kept, KEY, settings.resume)
@@ -307,7 +308,10 @@ class Runs:
             }
 
     def measure(self, tasks: Sequence[Task]) -> list[BeyondRow]:
-        """A row for each task that can be done here, in their order; why one cannot is noted."""
+        """A row for each task that can be done here, in their order; why one cannot is noted.
+
+        A quick experiment leaves out what is not expected to end in time, but for the first.
+        """
         if self.settings.with_swap:
             wanted = list(tasks)
         else:
@@ -315,11 +319,17 @@ class Runs:
             if len(wanted) < len(tasks):
                 self._note("tier swap was left out: --with-swap allows a swap file to be made")
         missing = [task for task in wanted if self._found(task) is None]
-        left = {task.name: self._expected(task) for task in missing}
+        left = {task.name: START_SECONDS + self._expected(task) for task in missing}
         expected, taken = 0.0, 0.0
+        paces: dict[str, float] = {}  # of the last run of each method
+        late: list[str] = []
         for task in missing:
             # What is left is told as the expectations before it turned out.
             pace = taken / expected if expected else 1.0
+            if expected and paces.get(task.method.name, 1.0) * left[task.name] > self.timed.left:
+                late.append(f"{task.method.name} at {task.grid.factor:g} times the limit")
+                del left[task.name]
+                continue
             about = format_seconds(pace * left[task.name])
             total = format_seconds(pace * sum(left.values()))
             self.settings.say(f"{task.name}: about {about}, all that is left {total}")
@@ -327,7 +337,13 @@ class Runs:
             if self._measure(task):
                 expected += left[task.name]
                 taken += time.perf_counter() - begin
+                paces[task.method.name] = (time.perf_counter() - begin) / left[task.name]
             del left[task.name]
+        if late:
+            self._note(
+                f"left out, since {QUICK_SECONDS} seconds are not enough for them here (--full has "
+                f"no limit of time): {'; '.join(dict.fromkeys(late))}"
+            )
         found = ((task, self._found(task)) for task in wanted)
         return [self._row(task, kept) for task, kept in found if kept is not None]
 

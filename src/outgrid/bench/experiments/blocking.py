@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from outgrid import pipeline
+from outgrid.bench.experiments.figure import look
 from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
 from outgrid.bench.measure import in_memory, update_rate
 from outgrid.bench.workloads import noise
@@ -246,7 +247,7 @@ def _findings(rows: Sequence[BlockingRow]) -> list[Finding]:
     if outer is not None and ours and ours[0].glups and outer.glups:
         found.append(
             Finding(
-                "redundancy as future work",
+                f"{PAPER}, future work",
                 "computing nothing twice should pay: skewed over the best block",
                 "named as future work",
                 f"{ours[0].glups / outer.glups:.2f} times as fast",
@@ -270,10 +271,13 @@ def draw(outcome: Outcome, figure: Any) -> None:
     _draw_map(panels[1], inner, "inner", "inner_depth")
     panels[1].set_title("in memory: blocks of the second level", fontsize="small")
     levels = [row for row in outcome.rows if row["series"] == "levels" and row["glups"]]
-    for name, two in (("one level", False), ("two levels", True)):
+    for number, (name, two) in enumerate((("one level", False), ("two levels", True))):
         mine = [row for row in levels if bool(row["inner"]) == two]
         panels[2].plot(
-            [row["threads"] for row in mine], [row["glups"] for row in mine], "o-", label=name
+            [row["threads"] for row in mine],
+            [row["glups"] for row in mine],
+            label=name,
+            **look(number),
         )
     panels[2].set_xlabel("threads")
     panels[2].set_ylabel("needed GLUP/s")

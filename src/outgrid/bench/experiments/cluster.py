@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from outgrid.bench.cluster import ACTIVITIES, Direction, Simulated, simulate
+from outgrid.bench.experiments.figure import look
 from outgrid.bench.experiments.fitted import (
     RATES,
     SPREADS,
@@ -26,7 +27,14 @@ from outgrid.bench.experiments.fitted import (
     priced,
     studies,
 )
-from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
+from outgrid.bench.experiments.outcome import (
+    OUTGRID,
+    Experiment,
+    Finding,
+    Outcome,
+    Settings,
+    Timed,
+)
 from outgrid.errors import InfeasiblePlan
 from outgrid.machine import Network
 from outgrid.plan.cluster import Choice, Cluster, Cut, GridSize, Node, Scheme, choose
@@ -259,14 +267,18 @@ def _scaling_findings(rows: Sequence[ClusterRow], ends: dict[str, str]) -> list[
             if not mine:
                 continue
             last = mine[-1]
-            end = f"; ends {ends[named]}" if named in ends else ""
+            end = f", ends {ends[named]}" if named in ends else ""
             told.append(
                 f"{way.scheme} {way.name}: {1 / last.relative:.0%} at {last.nodes} nodes, "
                 f"{last.seconds:.0f} s, bound by {last.bound_by}{end}"
             )
         found.append(
             Finding(
-                f"{study} scaling, {kind}", "where it ends and why", "-", " | ".join(told), None
+                f"{OUTGRID}, {study} scaling, {kind}",
+                "where it ends and why",
+                "8 to 32 nodes",
+                "; ".join(told),
+                None,
             )
         )
     return found
@@ -283,17 +295,19 @@ def draw(outcome: Outcome, figure: Any) -> None:
         strict=True,
     ):
         mine = [row for row in outcome.rows if (row["study"], row["node"]) == (study, kind)]
-        for way in WAYS:
+        for number, way in enumerate(WAYS):
             line = [
                 row for row in mine if (row["scheme"], row["direction"]) == (way.scheme, way.name)
             ]
             axes.plot(
                 [row["nodes"] for row in line],
                 [1 / row["relative"] for row in line],
-                "s--" if way.scheme == "blocks" else "o-",
+                linestyle="--" if way.scheme == "blocks" else "-",
                 label=f"{way.scheme}, {way.name}",
+                **look(number),
             )
-        axes.axhline(ENDS_BELOW, color="0.4", linewidth=1, linestyle=":")
+        bar = {"color": "0.4", "linewidth": 1, "linestyle": ":"}
+        axes.axhline(ENDS_BELOW, label="where scaling ends", **bar)
         axes.set_xscale("log", base=2)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("nodes")

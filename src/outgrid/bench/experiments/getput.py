@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from outgrid.bench.experiments.figure import look
 from outgrid.bench.experiments.getput_ranks import WAYS, Task, main
 from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
 from outgrid.errors import ExecutionError, UsageError
@@ -293,7 +294,7 @@ def _draw_ratios(axes: Any, rows: Sequence[dict[str, Any]]) -> None:
         ]
         if mine:
             shares = [row["share"] for row in mine]
-            axes.plot(shares, [row["over_paging"] for row in mine], "o-", label=program)
+            axes.plot(shares, [row["over_paging"] for row in mine], label=program, **look(number))
         bar = {"vector sum": SUM_BAR, "heat7": 1 / STENCIL_BAR}[program]
         axes.axhline(bar, color=f"C{number}", linestyle=":", linewidth=1)
     axes.set_xlabel("local memory over data")
@@ -305,13 +306,14 @@ def _draw_ratios(axes: Any, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _draw_rates(axes: Any, moving: Sequence[dict[str, Any]]) -> None:
-    for how in dict.fromkeys(each["how"] for each in moving):
+    for number, how in enumerate(dict.fromkeys(each["how"] for each in moving)):
         mine = [each for each in moving if each["how"] == how]
         axes.plot(
             [each["bytes"] / (1 << 20) for each in mine],
             [each["bytes_per_second"] / 1e9 for each in mine],
-            "o--" if how.startswith("MPI") else "o-",
+            linestyle="--" if how.startswith("MPI") else "-",
             label=how,
+            **look(number),
         )
     axes.set_xscale("log", base=2)
     axes.set_xlabel("MiB of a region")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from outgrid import pipeline
-from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
+from outgrid.bench.experiments.outcome import OUTGRID, Experiment, Finding, Outcome, Settings, Timed
 from outgrid.codegen.cuda import generate_cuda
 from outgrid.config import RunOptions
 from outgrid.device import Device, Rectangle
@@ -120,19 +120,19 @@ def _findings(shares: dict[str, float]) -> list[Finding]:
     return [
         judged(
             "pinned",
-            "from flash to GPU, host memory",
+            "flash to GPU, host memory",
             "copies from pinned memory are faster than from pageable memory",
             "1.21 to 2.28 times",
         ),
         judged(
             "plain",
-            "a kernel on a GPU",
+            f"{OUTGRID}, a kernel on a GPU",
             f"the plain sweep reaches {BARS['plain']:.0%} of what copies allow",
             "a bar of this project",
         ),
         judged(
             "beyond",
-            "GPGPU acceleration, left to the future",
+            "memory and storage of a cluster, future work",
             f"a grid of {LIMITED} times GPU memory runs at {BARS['beyond']:.0%} of the plain rate",
             "a bar of this project",
         ),

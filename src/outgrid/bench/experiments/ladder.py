@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from outgrid.bench.experiments.figure import look
 from outgrid.bench.experiments.moving import Moving, chase_seconds, move, read_rate
 from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
 from outgrid.machine import describe_machine
@@ -154,17 +155,18 @@ def draw(outcome: Outcome, figure: Any) -> None:
         axes.plot(
             [row["set_bytes"] for row in memory],
             [row[key] * scale for row in memory],
-            "o-",
             label="one core, working set in memory",
+            **look(0),
         )
         others = [row for row in outcome.rows if row["place"] != "memory"]
         for number, row in enumerate(others):
             axes.plot(
                 [row["set_bytes"]],
                 [row[key] * scale],
-                "sD^v<>"[number % 6],
+                linestyle="",
                 markersize=9,
-                label=row["rung"] if row["rung"] != "disk" else f"disk {number}",
+                label=row["rung"] if row["rung"] != "disk" else f"disk at {row['place']}",
+                **look(1 + number),
             )
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid import pipeline
+from outgrid.bench.experiments.figure import look
 from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
 from outgrid.codegen.cuda import generate_cuda
 from outgrid.device import Device
@@ -92,7 +93,7 @@ def measure(settings: Settings) -> Outcome:
     usual = USUAL_CHUNK // scale
     rounds = settings.by_size(1, 2, 5)
     disk = _disk_rate(settings)
-    bench = _Bench(settings, columns, disk, rounds)
+    bench = _Bench(settings, timed, columns, disk, rounds)
     gpu = (True, False) if bench.device is not None else ()
     rows: list[MatvecRow] = []
     for size in sizes:
@@ -103,7 +104,7 @@ def measure(settings: Settings) -> Outcome:
                 _Case("chunk", method, chunk, overlap)
                 for method in SOURCES
                 for chunk in chunks
-                for overlap in (True, False)
+                for overlap in ((True, False) if method == "direct" else (True,))
             ]
             cases += [
                 _Case("chunk", "direct", chunk, overlap, pinned)
@@ -131,8 +132,11 @@ def measure(settings: Settings) -> Outcome:
 class _Bench:
     """Matrices that are written when they are needed and removed afterwards."""
 
-    def __init__(self, settings: Settings, columns: int, disk: float, rounds: int) -> None:
-        self.settings, self.columns, self.disk, self.rounds = settings, columns, disk, rounds
+    def __init__(
+        self, settings: Settings, timed: Timed, columns: int, disk: float, rounds: int
+    ) -> None:
+        self.settings, self.timed, self.columns = settings, timed, columns
+        self.disk, self.rounds = disk, rounds
         random = np.random.default_rng(1)
         self.pattern = random.standard_normal((DISTINCT_ROWS, columns))
         self.vector = random.standard_normal(columns)
@@ -149,7 +153,7 @@ class _Bench:
             samples: dict[_Case, list[float]] = {case: [] for case in cases}
             shares: dict[_Case, list[float]] = {case: [] for case in cases}
             agrees = dict.fromkeys(cases, True)
-            for turn in range(self.rounds):
+            for turn in self.timed.rounds(self.rounds):
                 for case in cases[:: -1 if turn % 2 else 1]:
                     result, seconds, events = self._product(paths, case)
                     samples[case].append(len(expected) * self.columns * 8 / seconds)
@@ -396,7 +400,7 @@ def draw(outcome: Outcome, figure: Any) -> None:
     ):
         rows = [row for row in outcome.rows if row["series"] == series]
         for number, method in enumerate(dict.fromkeys(row["method"] for row in rows)):
-            for overlap, style in ((True, "o-"), (False, "x--")):
+            for overlap, style in ((True, "-"), (False, ":")):
                 mine = [r for r in rows if r["method"] == method and r["overlap"] == overlap]
                 if not mine:
                     continue
@@ -404,9 +408,9 @@ def draw(outcome: Outcome, figure: Any) -> None:
                 axes.plot(
                     [row[key] / scale for row in mine],
                     [row["bytes_per_second"] / 1e9 for row in mine],
-                    style,
-                    color=f"C{number}",
+                    linestyle=style,
                     label=name,
+                    **look(number),
                 )
         axes.axhline(disk, color="0.4", linewidth=1, linestyle=":", label="disk alone")
         axes.set_xscale("log", base=2)

@@ -50,7 +50,7 @@ def measure(settings: Settings) -> Outcome:
     """Plain, overlapped and skewed sweeps on every tier: first the rows that claims are about."""
     timed = Timed("methods", settings)
     notes: list[str] = []
-    runs = Runs(settings, notes)
+    runs = Runs(settings, timed, notes)
     factor = settings.factor or {"tiny": 4.0, "quick": 4.0, "full": 16.0}[settings.size]
     grid = grid_of(settings, factor)
     blocks = grid.blocks(settings.by_size(4, 256, 256))
@@ -133,7 +133,7 @@ def _findings(rows: Sequence[BeyondRow], memory: dict[str, float]) -> list[Findi
         faster = ours.glups / direct.glups
         findings.append(
             Finding(
-                "redundancy as future work",
+                f"{PAPER}, future work",
                 "computing nothing twice should pay: skewed over overlapped, both on direct",
                 "named as future work",
                 f"{faster:.2f} times as fast; wanted {FASTER_BAR:g}",

@@ -19,7 +19,16 @@ from outgrid.errors import StoreError
 from outgrid.native import Buffer
 from outgrid.probe.scratch import fill_with_noise
 
-__all__ = ["METHODS", "Moved", "Moving", "chase_seconds", "command", "move", "read_rate"]
+__all__ = [
+    "METHODS",
+    "Moved",
+    "Moving",
+    "bytes_at",
+    "chase_seconds",
+    "command",
+    "move",
+    "read_rate",
+]
 
 METHODS = ("rw", "m_sync", "m_async", "direct")
 
@@ -41,10 +50,11 @@ double since(Clock::time_point begin) {
 }  // namespace
 
 // One request after the other for `seconds`, at least one; 0 or the first failure's number. What
-// was written is made durable before the clock stops.
+// was written is made durable before the clock stops. `last` is where the last request went.
 extern "C" int outgrid_move(const char* path, int method, int writes, int random,
                             std::int64_t request, std::int64_t file_bytes, double seconds,
-                            char* memory, double* taken, std::int64_t* requests) {
+                            char* memory, double* taken, std::int64_t* requests,
+                            std::int64_t* last) {
   enum { rw, m_sync, m_async, direct };
   const int flags = (method == direct ? O_DIRECT : 0) | O_RDWR | O_CLOEXEC;
   const int file = open(path, flags);
@@ -66,7 +76,7 @@ extern "C" int outgrid_move(const char* path, int method, int writes, int random
     state ^= state >> 7;
     state ^= state << 17;
     const std::int64_t place = random ? std::int64_t(state % std::uint64_t(places)) : turn % places;
-    const std::int64_t offset = place * request;
+    const std::int64_t offset = *last = place * request;
     if (map && writes) {
       std::memcpy(map + offset, memory, request);
       if (msync(map + offset, request, method == m_sync ? MS_SYNC : MS_ASYNC)) failure = errno;
@@ -147,10 +157,12 @@ class Moving:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """``bytes_per_second``, and how long one request took on average."""
+    """``bytes_per_second``, how long one request took on average, and whether what the last one
+    moved is what lies in the file."""
 
     bytes_per_second: float
     request_seconds: float
+    agrees: bool
 
 
 @cache
@@ -162,7 +174,7 @@ def _library() -> ctypes.CDLL:
         *[ctypes.c_int] * 3,
         *[whole] * 2,
         real,
-        *[pointer] * 3,
+        *[pointer] * 4,
     ]
     library.outgrid_chase.argtypes = [pointer, whole, whole]
     library.outgrid_chase.restype = real
@@ -175,7 +187,7 @@ def move(moving: Moving) -> Moved:
     """Carry them out in this process. Raises StoreError with the first failure."""
     memory = Buffer(moving.request_bytes)
     fill_with_noise(memory)
-    taken, requests = ctypes.c_double(), ctypes.c_int64()
+    taken, requests, last = ctypes.c_double(), ctypes.c_int64(), ctypes.c_int64()
     failure = _library().outgrid_move(
         os.fsencode(moving.path),
         METHODS.index(moving.method),
@@ -187,10 +199,21 @@ def move(moving: Moving) -> Moved:
         memory.address,
         ctypes.byref(taken),
         ctypes.byref(requests),
+        ctypes.byref(last),
     )
     if failure:
         raise StoreError("a plain request failed", path=Path(moving.path), errno=failure)
-    return Moved(requests.value * moving.request_bytes / taken.value, taken.value / requests.value)
+    return Moved(
+        requests.value * moving.request_bytes / taken.value,
+        taken.value / requests.value,
+        bytes_at(Path(moving.path), last.value, memory.nbytes) == bytes(memoryview(memory)),
+    )
+
+
+def bytes_at(path: Path, offset: int, nbytes: int) -> bytes:
+    """What the file holds there, by a plain system call."""
+    with path.open("rb", buffering=0) as file:
+        return os.pread(file.fileno(), nbytes, offset)
 
 
 def command(movings: Sequence[Moving]) -> list[str]:

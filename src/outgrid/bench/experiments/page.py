@@ -10,30 +10,54 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outgrid.bench.experiments import EXPERIMENTS
-from outgrid.bench.experiments.outcome import Finding, Outcome, disk_lines, row_lines
+from outgrid.bench.experiments.outcome import (
+    PAPERS,
+    Finding,
+    Outcome,
+    disk_lines,
+    row_lines,
+)
 from outgrid.errors import UsageError
+from outgrid.lines import format_wear
 from outgrid.units import format_bytes, format_seconds
 
 __all__ = ["PAGE_NAME", "read_outcomes", "write_page"]
 
 PAGE_NAME = "index.html"
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem;
-       color: #1c1c1c; background: #fff; }
-h1 { font-size: 1.7rem; } h2 { margin-top: 3rem; border-bottom: 1px solid #ccc; }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; margin: 1rem 0; }
+:root { color-scheme: light dark; --ink: #1c1c1c; --paper: #fff; --line: #d4d4d4; --soft: #f4f4f2;
+        --dim: #5a5a5a; --yes: #0a6b2d; --no: #a32020; --link: #0b57a4; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e6e3; --paper: #161718; --line: #3c3d3f; --soft: #222325; --dim: #a8a8a4;
+          --yes: #6fd08c; --no: #ff8d85; --link: #8ab8f5; } }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem;
+       color: var(--ink); background: var(--paper); }
+h1 { font-size: 1.7rem; } h2 { margin-top: 3rem; border-bottom: 1px solid var(--line); }
+a { color: var(--link); }
+nav a { display: inline-block; margin: 0 .9rem .3rem 0; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; margin: 1rem 0;
+        table-layout: fixed; }
+th.experiment, th.today { width: 6.8rem; } th.where { width: 16%; } th.claim { width: 24%; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem;
-         border-bottom: 1px solid #ddd; }
-img { max-width: 100%; height: auto; border: 1px solid #eee; }
-.yes { color: #0a6b2d; font-weight: 600; white-space: nowrap; }
-.no { color: #a32020; font-weight: 600; white-space: nowrap; }
-.open { color: #666; white-space: nowrap; }
-.small { color: #555; font-size: .85rem; }
-pre { overflow-x: auto; font-size: .75rem; background: #f6f6f6; padding: .6rem; }
+         border-bottom: 1px solid var(--line); overflow-wrap: break-word; }
+th { background: var(--soft); }
+figure { margin: 1rem 0; overflow-x: auto; }
+figure img { display: block; width: 100%; height: auto; min-width: 44rem; background: #fff;
+             border: 1px solid var(--line); }
+.yes, .no, .open { white-space: nowrap; font-weight: 600; }
+.yes { color: var(--yes); } .no { color: var(--no); } .open { color: var(--dim); }
+.small { color: var(--dim); font-size: .85rem; overflow-wrap: anywhere; }
+code { background: var(--soft); padding: .1rem .3rem; }
+pre { overflow-x: auto; font-size: .75rem; background: var(--soft); padding: .6rem; }
+@media (max-width: 48rem) {  /* a claim is a card: its cells below each other, with their names */
+  table, tbody, tr, td { display: block; } tr:first-child { display: none; }
+  tr { border: 1px solid var(--line); margin-bottom: .8rem; }
+  td { border: 0; padding: .2rem .6rem; white-space: normal; }
+  td::before { content: attr(data-name) ": "; color: var(--dim); font-weight: 400; } }
 """
 VERDICTS = {
-    True: ("yes", "still holds"),
-    False: ("no", "no longer"),
+    True: ("yes", "holds"),
+    False: ("no", "does not hold"),
     None: ("open", "not judged"),
 }
 
@@ -58,7 +82,7 @@ def write_page(outcomes: Sequence[Outcome], folder: Path) -> Path:
     machine = outcomes[0].machine
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
-        "<meta name='viewport' content='width=device-width'>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         "<title>Papers and here</title>",
         f"<style>{STYLE}</style></head><body>",
         "<h1>Papers and here</h1>",
@@ -68,14 +92,49 @@ def write_page(outcomes: Sequence[Outcome], folder: Path) -> Path:
         f"<p>{_text(machine.get('cpu', ''))}, {machine.get('cores')} cores, "
         f"{_text(format_bytes(machine.get('memory_bytes', 0)))} of memory, Linux "
         f"{_text(machine.get('kernel', ''))}, {_text(machine.get('compiler', ''))}.</p>",
-        "<h2>All claims</h2>",
+        f"<p>{_answers(outcomes)} {_written(outcomes)}</p>",
+        f"<nav>{''.join(_link(outcome.bench) for outcome in outcomes)}</nav>",
+        "<h2 id='claims'>All claims</h2>",
         f"<p>{_counted([each for outcome in outcomes for each in outcome.findings])}</p>",
         _table([(outcome.bench, each) for outcome in outcomes for each in outcome.findings]),
+        "<h2 id='papers'>The papers</h2>",
+        f"<ul>{''.join(f'<li>{_text(k)}: {_text(v)}</li>' for k, v in PAPERS.items())}</ul>",
         *(_section(outcome, folder) for outcome in outcomes),
         "</body></html>",
     ]
     path.write_text("\n".join(parts))
     return path
+
+
+def _load(outcome: Outcome) -> str:
+    cores = outcome.machine.get("cores") or 1
+    busy = f", <b class='no'>busy with other work on {cores} cores</b>"
+    return f"load {outcome.load:.1f} at the beginning{busy if outcome.load > cores / 2 else ''}"
+
+
+def _link(bench: str) -> str:
+    return f"<a href='#{bench}'>{bench}</a>"
+
+
+def _answers(outcomes: Sequence[Outcome]) -> str:
+    wrong = [outcome.bench for outcome in outcomes if not outcome.agrees]
+    if wrong:
+        return f"<b class='no'>Answers differ in {', '.join(wrong)}.</b>"
+    return "All answers agree."
+
+
+def _written(outcomes: Sequence[Outcome]) -> str:
+    """What all experiments wrote to each disk, and what that is of its life where that is known."""
+    totals: dict[str, int] = {}
+    for outcome in outcomes:
+        for disk in outcome.disks:
+            totals[disk.device] = totals.get(disk.device, 0) + disk.written_bytes
+    endurance = max(outcome.endurance_bytes for outcome in outcomes)
+    told = [
+        f"{device or 'no disk'} {format_bytes(nbytes)}{format_wear(nbytes, endurance)}"
+        for device, nbytes in totals.items()
+    ]
+    return f"Written meanwhile, by others too: {_text('; '.join(told))}." if told else ""
 
 
 def _counted(findings: Sequence[Finding]) -> str:
@@ -93,12 +152,13 @@ def _section(outcome: Outcome, folder: Path) -> str:
     if picture.exists():
         data = base64.b64encode(picture.read_bytes()).decode()
         alt = html.escape(f"figure of the experiment {outcome.bench}", quote=True)
-        figure = f"<img alt='{alt}' src='data:image/png;base64,{data}'>"
-    answers = "All answers agree." if outcome.agrees else "<b class='no'>Answers differ.</b>"
+        image = f"<img alt='{alt}' src='data:image/png;base64,{data}'>"
+        figure = f"<figure tabindex='0'>{image}</figure>"
     facts = (
         f"<p class='small'>{outcome.size}, {_text(outcome.started)}, "
-        f"{_text(format_seconds(outcome.seconds))}, load {outcome.load:.1f} at the beginning, "
-        f"outgrid {_text(outcome.version)}. Reference: {_text(outcome.reference)}. {answers}</p>"
+        f"{_text(format_seconds(outcome.seconds))}, {_load(outcome)}, "
+        f"outgrid {_text(outcome.version)}. Reference: {_text(outcome.reference)}. "
+        f"{_answers([outcome])}</p>"
     )
     purpose = EXPERIMENTS[outcome.bench].purpose
     notes = "".join(
@@ -120,16 +180,20 @@ def _section(outcome: Outcome, folder: Path) -> str:
 
 
 def _table(findings: Sequence[tuple[str, Finding]]) -> str:
+    """One row for each claim, with its experiment where that is told; none without claims."""
+    if not findings:
+        return ""
     named = any(name for name, _ in findings)
-    head = "<th>experiment</th>" if named else ""
-    rows = [f"<tr>{head}<th>where</th><th>claim</th><th>paper</th><th>here</th><th>today</th></tr>"]
-    for name, each in findings:
+    names = ["experiment", "where", "claim", "paper", "here", "today"][0 if named else 1 :]
+    head = "".join(f"<th class='{name}'>{name}</th>" for name in names)
+    rows = [f"<tr>{head}</tr>"]
+    for bench, each in findings:
         kind, word = VERDICTS[each.holds]
-        first = f"<td><a href='#{name}'>{name}</a></td>" if named else ""
-        cells = "".join(
-            f"<td>{_text(text)}</td>" for text in (each.figure, each.claim, each.paper, each.here)
-        )
-        rows.append(f"<tr>{first}{cells}<td class='{kind}'>{word}</td></tr>")
+        texts = [_text(text) for text in (each.figure, each.claim, each.paper, each.here)]
+        cells = [*([_link(bench)] if named else []), *texts, f"<span class='{kind}'>{word}</span>"]
+        pairs = zip(names, cells, strict=True)
+        row = "".join(f"<td data-name='{name}'>{cell}</td>" for name, cell in pairs)
+        rows.append(f"<tr>{row}</tr>")
     return f"<table>{''.join(rows)}</table>"
 
 

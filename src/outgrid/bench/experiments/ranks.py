@@ -23,7 +23,7 @@ import numpy as np
 
 from outgrid.bench.cluster import simulate
 from outgrid.bench.experiments.getput import launcher
-from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
+from outgrid.bench.experiments.outcome import OUTGRID, Experiment, Finding, Outcome, Settings, Timed
 from outgrid.errors import ExecutionError
 from outgrid.machine import Network, describe_machine
 from outgrid.plan.cluster import Cluster, Cut, GridSize, Node, price
@@ -230,7 +230,7 @@ def _findings(rows: Sequence[RanksRow]) -> list[Finding]:
     two = [row for row in rows if row.ranks > 1]
     found = [
         Finding(
-            "simulator",
+            f"{OUTGRID}, simulator",
             f"the time of two ranks, {name}, is foreseen within {WITHIN:.0%}",
             "",
             ", ".join(f"cut {row.cut}: {row.expected_over_measured:.2f}" for row in mine),
@@ -246,7 +246,7 @@ def _findings(rows: Sequence[RanksRow]) -> list[Finding]:
     return [
         *found,
         Finding(
-            "planner",
+            f"{OUTGRID}, planner",
             f"what seams take over what halos take, cores bound, is foreseen within {WITHIN:.0%}",
             "",
             f"{measured:.2f}, planned {planned:.2f}",

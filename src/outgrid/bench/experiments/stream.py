@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outgrid.bench.experiments.figure import look
 from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
 from outgrid.bench.limit import limited
 from outgrid.build.compiler import build, find_compiler
@@ -126,6 +127,10 @@ def measure(settings: Settings) -> Outcome:
             for way in WAYS:
                 if way == "swap" and not settings.with_swap:
                     text = "swap was left out: --with-swap allows a swap file to be made"
+                    notes += [] if text in notes else [text]
+                    continue
+                if timed.left < 0:
+                    text = "no time was left for all ways, factors and threads; --full has it"
                     notes += [] if text in notes else [text]
                     continue
                 settings.say(f"STREAM by {way}, {factor:g} times the limit, threads: {threads}")
@@ -414,9 +419,9 @@ def draw(outcome: Outcome, figure: Any) -> None:
                     axes.plot(
                         [row["factor"] for row in mine],
                         [row["slower"] for row in mine],
-                        f"o{style}",
-                        color=f"C{number}",
+                        linestyle=style,
                         label=f"{way}, threads: {threads}",
+                        **look(number),
                     )
         axes.set_yscale("log")
         axes.set_xscale("log", base=2)
