@@ -630,11 +630,15 @@ class _Choice:
         sweeps = -(-steps // depth)
         listed = SWEEP_BYTES * sweeps
         if sweeps > MOST_LISTED and listed > self.host_room:
-            needed = listed + self.fixed_bytes
+            slab = self.options.slab_planes or 1
+            layout = self.sizing.layout(self.sizing.strips(depth), depth)
+            rings = self.sizing.rings((depth,), slab, resident=False)
+            beside = self._window_bytes(rings, layout) + self._staging_bytes(layout)
+            needed = listed + self.fixed_bytes + beside
             # What grows with the steps is among the fixed bytes, and would be less for fewer.
             growing = steps_bytes(self.problem)
             each = SWEEP_BYTES + -(-growing * depth // steps)
-            fitting = max(0, self.host_room + growing) // each * depth
+            fitting = max(0, self.host_room + growing - beside) // each * depth
             raise InfeasiblePlan(
                 f"{steps} steps, {depth} in each sweep, are {sweeps} sweeps, and the list of them "
                 f"takes {format_bytes(listed)}, with the program itself above the "

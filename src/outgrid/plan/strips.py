@@ -76,13 +76,19 @@ class Strips:
         if self.circle and count == 1:
             low, high = 0, self.rows + self.lean(depth)
         elif self.circle:
-            first, last = strip == 0, strip == count - 1
+            first, last = self._rising(depth, strip)
             low, high = (min(each + self.beside(depth), self.rows) for each in (low, high))
             if first:
                 low, below = 0, self.rise
             if last:
                 high, above = self.rows, self.rise
         return Span(low, high, below.per_step, above.per_step, below.shifts, above.shifts)
+
+    def _rising(self, depth: int, strip: int) -> tuple[bool, bool]:
+        """Whether the lower and the upper end of a strip move upwards: where a circle was cut."""
+        count = self.count(depth)
+        several = self.circle and count > 1
+        return several and strip == 0, several and strip == count - 1
 
     def trips(self, depth: int, planes: int) -> Trips:
         """The trips of one sweep over ``planes`` planes, in order."""
@@ -103,17 +109,22 @@ class Strips:
 
         An end that leans the other way has come up by ``rise``.
         """
-        return self._owned(trip.rows, trip.depth, lag, rise)
+        return self._owned(trip.depth, trip.part, lag, rise)
 
-    def _owned(self, rows: Span, depth: int, lag: int, rise: int) -> range:
-        low = rows.low + (rise if rows.rise > 0 else -lag)
-        high = rows.high + (rise if rows.fall > 0 else -lag)
+    def _owned(self, depth: int, strip: int, lag: int, rise: int) -> range:
+        rows, (first, last) = self.span(depth, strip), self._rising(depth, strip)
+        low = rows.low + (rise if first else -lag)
+        high = rows.high + (rise if last else -lag)
         return clip(low, high, self.extent(depth))
+
+    def _comes_round(self, trip: Trip) -> bool:
+        """Whether a trip ends where the first rows come again."""
+        return self._rising(trip.depth, trip.part)[1]
 
     def constant(self, trip: Trip, lag: int) -> range:
         """Rows of a coefficient that all steps of a trip read; those of two strips overlap."""
         low, high = trip.rows.low - self.beside(trip.depth), trip.rows.high - lag
-        if trip.rows.fall > 0:
+        if self._comes_round(trip):
             high = self.extent(trip.depth)
         return clip(low, high, self.extent(trip.depth))
 
@@ -124,7 +135,7 @@ class Strips:
             first = (rows.start + lag) // self.height
             last = min((rows.stop - 1 + lag) // self.height + 1, last)
         for strip in range(first, last if rows else first):
-            owned = self._owned(self.span(depth, strip), depth, lag, rise)
+            owned = self._owned(depth, strip, lag, rise)
             for part in self.pieces(owned):
                 beyond = part.start - part.start % self.rows
                 low, high = part.start - beyond, part.stop - beyond
@@ -149,14 +160,14 @@ class Strips:
     def beyond(self, trip: Trip, turn: tuple[int, int]) -> range:
         """Rows of a ring that the first strip of a circle left to the last, from ``turn`` on."""
         low, high = turn
-        return range(self.rows + low, self.rows + high) if trip.rows.fall > 0 else range(0)
+        return range(self.rows + low, self.rows + high) if self._comes_round(trip) else range(0)
 
     def filled(self, trip: Trip, seam: tuple[int, int], turn: tuple[int, int]) -> range:
         """Rows of a ring in which there is something once a trip has been at its first version."""
         most, least = seam
         first, last = turn
         low = trip.rows.low - most if trip.part else first
-        high = self.rows + last if trip.rows.fall > 0 else trip.rows.high - least
+        high = self.rows + last if self._comes_round(trip) else trip.rows.high - least
         return clip(low, high, self.extent(trip.depth))
 
     def clip(self, low: int, high: int) -> range:
