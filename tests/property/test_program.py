@@ -21,8 +21,8 @@ from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, Commit, Get, Mark, Put, place_planes, place_rows, program
 from outgrid.plan.sizing import Sizing, given_steps
 from outgrid.stencil.catalog import resolve
-from outgrid.stencil.problem import Problem
 from outgrid.stencil.definition import stencil
+from outgrid.stencil.problem import Problem
 from outgrid.testing.machine import MACHINE
 from outgrid.testing.orders import orders_caught
 from outgrid.testing.strategies import machines, problems, run_options, stencils
