@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+from collections.abc import Callable
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,12 @@ def arguments(purpose: str | None, **others: dict[str, Any]) -> argparse.Namespa
     parser.add_argument("--out", type=Path, help="folder of the results (outgrid.run)")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the result")
     return parser.parse_args()
+
+
+def apart(act: Callable[..., Any], *given: Any) -> Any:
+    """Call something in a process of its own: what it holds in memory is not the run's."""
+    with futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(act, *given).result()
 
 
 def run(problem: og.Problem, given: argparse.Namespace) -> og.Result:

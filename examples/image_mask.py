@@ -9,8 +9,6 @@ Checked: the values are those of scipy.ndimage.correlate with the same weights.
 """
 
 import contextlib
-import multiprocessing
-from concurrent import futures
 from pathlib import Path
 
 import numpy as np
@@ -130,12 +128,6 @@ def mosaic(path, edge):
     write_tiles(path, (edge, edge), values)
 
 
-def apart(act, *given):
-    """Call something in a process of its own: what libraries for pictures take is not the run's."""
-    with futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(act, *given).result()
-
-
 def peer(pixels, width=3, steps=2):
     """The same by SciPy."""
     from scipy import ndimage
@@ -159,7 +151,7 @@ def draw(before, after, path):
 
 
 if __name__ == "__main__":
-    from command import arguments, run
+    from command import apart, arguments, run
 
     given = arguments(
         __doc__,

@@ -77,6 +77,12 @@ def finer(values, times, path):
     return shape
 
 
+def refined(times, path):
+    """What `finer` writes of the volume: its shape, and the mean gradient."""
+    values = volume()
+    return finer(values, times, path), mean_gradient(values) / times
+
+
 def linear(places, count):
     """Matrix of linear interpolation from `count` values at 0, 1, 2... to `places`."""
     return np.maximum(0, 1 - abs(places[:, None] - np.arange(count)))
@@ -129,7 +135,7 @@ def draw(before, after, path):
 
 
 if __name__ == "__main__":
-    from command import arguments, run
+    from command import apart, arguments, run
 
     given = arguments(
         __doc__,
@@ -137,18 +143,17 @@ if __name__ == "__main__":
         steps={"type": int, "default": 5, "help": "time steps"},
         conductance={"type": float, "default": 1.0, "help": "K over the mean gradient"},
     )
-    values = volume()
     if given.finer > 1:
         start = Path("perona_malik.npy")
-        shape = finer(values, given.finer, start)
-        k = given.conductance * mean_gradient(values) / given.finer
+        shape, gradient = apart(refined, given.finer, start)
+        k = given.conductance * gradient
         posed = problem(start, given.steps, shape=shape, dtype="float32", k=k)
     else:
-        posed = problem(values, given.steps, given.conductance)
+        posed = problem(volume(), given.steps, given.conductance)
     result = run(posed, given)
     if given.finer == 1 and importlib.util.find_spec("SimpleITK"):
-        difference = abs(result["u"] - peer(values, given.steps, given.conductance)).max()
+        difference = abs(result["u"] - peer(volume(), given.steps, given.conductance)).max()
         print(f"largest difference from SimpleITK {difference:.1e}, of values up to 255")
     if given.picture:
         every = slice(None, None, given.finer)
-        draw(values, result["u"][every, every, every], given.picture)
+        draw(volume(), result["u"][every, every, every], given.picture)
