@@ -162,6 +162,8 @@ if __name__ == "__main__":
         steps={"type": int, "default": 2, "help": "how often"},
     )
     start = Path("image_mask.npy")
+    if given.size and not given.input:
+        raise SystemExit("--size writes a mosaic: say where to, --input mosaic.tif")
     if given.size:
         apart(mosaic, given.input, given.size)
     if given.input:
