@@ -58,7 +58,7 @@ def test_a_record_says_what_the_run_has_worn(tmp_path):
     measured = record.measured
     written = measured.written_bytes + measured.fill_written_bytes
     assert record.flash_written_bytes == written == record.plan["flash_written_terabytes"] * 1e12
-    assert f"{written / 1e9:.3g} of 0.001 TBW" in summarise(record)
+    assert format_wear(written, 10**9) in summarise(record)
     assert measured.system_written_bytes >= 0
 
 
