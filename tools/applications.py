@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from origin import origin
+from origin import keep
 
 from outgrid.demo.scene import DEFAULT_SCENE
 from outgrid.demo.tsunami import JOB, prepare
@@ -271,12 +271,8 @@ def main() -> int:
         shutil.rmtree(place)
         if given.record is not None:
             found[key(asdict(rows[-1]))] = asdict(rows[-1])
-            told = {
-                **origin(started),
-                "rows": [found[key(asdict(each))] for each in CASES if key(asdict(each)) in found],
-            }
-            given.record.parent.mkdir(parents=True, exist_ok=True)
-            given.record.write_text(json.dumps(told, indent=2) + "\n")
+            kept = [found[key(asdict(each))] for each in CASES if key(asdict(each)) in found]
+            keep(given.record, started, {"rows": kept})
     failed = [row.name for row in rows if row.failure]
     print(
         f"not as they have to be: {', '.join(failed)}"

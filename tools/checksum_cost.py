@@ -8,11 +8,12 @@ that of the thread of checksums with that of the kernel, so that others on the m
 little. Where both cores compute, it is the share of both.
 """
 
-import resource
 import shutil
 import sys
 import tempfile
 from pathlib import Path
+
+from kernel_time import KernelTime
 
 from outgrid import pipeline
 from outgrid.config import RunOptions
@@ -73,27 +74,6 @@ def main(memory: str = "512MiB") -> None:
             )
             print(f"| {' | '.join(columns)} |", flush=True)
             shutil.rmtree(out)
-
-
-class KernelTime:
-    """While it is entered, the processor's time of the kernel's thread is counted."""
-
-    seconds = 0.0
-
-    def __enter__(self) -> "KernelTime":
-        self.advance = pipeline.Kernel.advance
-
-        def advance(kernel: pipeline.Kernel, *given: object) -> None:
-            begin = resource.getrusage(resource.RUSAGE_THREAD)
-            self.advance(kernel, *given)  # type: ignore[arg-type]
-            end = resource.getrusage(resource.RUSAGE_THREAD)
-            self.seconds += end.ru_utime - begin.ru_utime + end.ru_stime - begin.ru_stime
-
-        pipeline.Kernel.advance = advance  # type: ignore[method-assign]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pipeline.Kernel.advance = self.advance  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import collections
 import datetime
 import importlib.util
 import itertools
-import json
 import os
 import shutil
 import sys
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import settings
-from origin import origin
+from origin import keep
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests" / "property" / "test_hostile.py"
@@ -88,14 +87,8 @@ def main() -> int:
     seconds = round(time.monotonic() - begin, 1)
     print(f"{sum(counts.values())} files in {seconds} s, {len(failures)} failures")
     if given.record is not None:
-        given.record.parent.mkdir(parents=True, exist_ok=True)
-        record = {
-            **origin(started),
-            "seconds": seconds,
-            "files": dict(counts),
-            "failures": failures,
-        }
-        given.record.write_text(json.dumps(record, indent=2) + "\n")
+        found = {"seconds": seconds, "files": dict(counts), "failures": failures}
+        keep(given.record, started, found)
     return 1 if failures else 0
 
 

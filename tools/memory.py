@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from origin import origin
+from origin import keep
 
 from outgrid.bench.limit import Limited, limited
 from outgrid.units import parse_bytes
@@ -249,9 +249,7 @@ def main() -> int:
     shutil.rmtree(given.folder)
     held = all(row.outcome == HELD and row.refused_below for row in rows)
     if given.record is not None:
-        told = {**origin(started), "rows": [asdict(row) for row in rows]}
-        given.record.parent.mkdir(parents=True, exist_ok=True)
-        given.record.write_text(json.dumps(told, indent=2) + "\n")
+        keep(given.record, started, {"rows": [asdict(row) for row in rows]})
     print(f"{len(rows)} under their limits" if held else "NOT ALL HELD")
     return 0 if held else 1
 

@@ -1,8 +1,11 @@
 """What a record says of where and of what it was made."""
 
 import datetime
+import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from outgrid.machine import describe_machine
 from outgrid.version import __version__
@@ -23,3 +26,9 @@ def origin(started: datetime.datetime) -> dict[str, str | int]:
         "cores": machine.cores,
         "kernel": machine.kernel,
     }
+
+
+def keep(path: Path, started: datetime.datetime, told: Mapping[str, Any]) -> None:
+    """Write a record of what was found, behind where it comes from; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**origin(started), **told}, indent=2) + "\n")

@@ -34,7 +34,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-from origin import origin
+from origin import keep
 
 from outgrid.build.compiler import find_compiler
 from outgrid.cli import main as outgrid
@@ -556,9 +556,7 @@ def main() -> int:
             return
         seconds = round(time.monotonic() - begin, 1)
         told = {"seconds": seconds, "seed": given.seed, "kills": counts.kills, **vars(counts)}
-        given.record.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(origin(started) | told | {"bits": flips} | more, indent=2)
-        given.record.write_text(text + "\n")
+        keep(given.record, started, told | {"bits": flips} | more)
 
     try:
         soak.until(begin + 60 * given.minutes, record)

@@ -7,10 +7,11 @@ processor's time of that thread, so that others on the machine disturb little, a
 repetitions counts. A run of depth T looks once in T steps.
 """
 
-import resource
 import sys
 import tempfile
 from pathlib import Path
+
+from kernel_time import KernelTime
 
 from outgrid import pipeline
 from outgrid.config import RunOptions
@@ -47,26 +48,18 @@ def main(repetitions: int = 7) -> None:
             print(f"{name} {tier}: a look takes {share:.1%} of a step, {deep}", flush=True)
 
 
-class EveryStep:
+class EveryStep(KernelTime):
     """While it is entered, watched runs look at every step, and processor time is counted."""
 
-    seconds = 0.0
-
     def __enter__(self) -> "EveryStep":
-        self.advance, self.level = pipeline.Kernel.advance, Watch.level
-
-        def advance(kernel: pipeline.Kernel, *given: object) -> None:
-            begin = resource.getrusage(resource.RUSAGE_THREAD)
-            self.advance(kernel, *given)  # type: ignore[arg-type]
-            end = resource.getrusage(resource.RUSAGE_THREAD)
-            self.seconds += end.ru_utime - begin.ru_utime + end.ru_stime - begin.ru_stime
-
-        pipeline.Kernel.advance = advance  # type: ignore[method-assign]
+        super().__enter__()
+        self.level = Watch.level
         Watch.level = lambda *_: 1  # type: ignore[method-assign]
         return self
 
-    def __exit__(self, *_: object) -> None:
-        pipeline.Kernel.advance, Watch.level = self.advance, self.level  # type: ignore[method-assign]
+    def __exit__(self, *given: object) -> None:
+        Watch.level = self.level  # type: ignore[method-assign]
+        super().__exit__(*given)
 
 
 if __name__ == "__main__":

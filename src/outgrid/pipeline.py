@@ -170,9 +170,8 @@ def calibration(
 
 
 def _calibration_path(problem: Problem, options: RunOptions, machine: Machine) -> Path:
-    source = _source(problem.stencil, problem.dtype, problem.edges, tuple(problem.dtypes.items()))
     threads = options.threads or machine.cores
-    return calibration_path(problem, threads, source, f"{machine.cpu} {machine.compiler}")
+    return calibration_path(problem, threads, _source(problem), f"{machine.cpu} {machine.compiler}")
 
 
 def run(
@@ -310,14 +309,20 @@ def _taken_over(manifest: Manifest, folder: RunFolder, chosen: Plan) -> Manifest
 
 def load_kernel(problem: Problem) -> Kernel:
     """The compiled kernel of a problem with its parameters; from the cache if it is there."""
-    source = _source(problem.stencil, problem.dtype, problem.edges, tuple(problem.dtypes.items()))
-    library = build(source, find_compiler())
+    library = build(_source(problem), find_compiler())
     return Kernel.of(library, problem, points=Points.of(problem))
 
 
-@lru_cache(maxsize=4)
-def _source(stencil: Stencil, dtype: str, edges: Edges, apart: tuple[tuple[str, str], ...]) -> str:
+def _source(problem: Problem) -> str:
     """The source of a kernel: a run asks for it to plan, and again to compile it."""
+    apart = tuple(problem.dtypes.items())
+    return _generated(problem.stencil, problem.dtype, problem.edges, apart)
+
+
+@lru_cache(maxsize=4)
+def _generated(
+    stencil: Stencil, dtype: str, edges: Edges, apart: tuple[tuple[str, str], ...]
+) -> str:
     return generate(stencil, dtype, edges, dict(apart))
 
 

@@ -633,7 +633,8 @@ class _Choice:
             slab = self.options.slab_planes or 1
             layout = self.sizing.layout(self.sizing.strips(depth), depth)
             rings = self.sizing.rings((depth,), slab, resident=False)
-            beside = self._window_bytes(rings, layout) + self._staging_bytes(layout)
+            window = 0 if self.accelerator is not None else self._window_bytes(rings, layout)
+            beside = window + self._staging_bytes(layout)
             needed = listed + self.fixed_bytes + beside
             # What grows with the steps is among the fixed bytes, and would be less for fewer.
             growing = steps_bytes(self.problem)

@@ -84,7 +84,8 @@ def choose_tile(
         (2 if field.evolving else 1) * ITEM_BYTES[problem.dtype_of(field.name)]
         for field in stencil.fields
     )
-    length = _length(problem, options, calibration.best(depth) if calibration else None)
+    sample = calibration.best(depth) if calibration else None
+    length = _length(problem, options, sample)
     across = (length or problem.shape[-1]) if stencil.ndim == 3 else 1
     cache = machine.l2_bytes
     planes = FRONT_PLANES
@@ -99,7 +100,6 @@ def choose_tile(
     levels = 1
     while levels < min(MOST_LEVELS, max(1, depth // 2)) and kept_bytes(levels + 1) <= cache:
         levels += 1
-    sample = calibration.best(depth) if calibration else None
     if sample is not None:
         levels, planes = sample.levels, sample.planes
         if levels == 1 and not options.tile_rows:
