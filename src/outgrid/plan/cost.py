@@ -23,6 +23,8 @@ VECTOR_FLOPS_PER_CORE = 25e9
 CACHE_BANDWIDTH_PER_CORE = 48e9
 # What a slab costs beside its updates: its instructions, and the threads that start and end.
 SLAB_SECONDS = 2e-4
+# Bytes per second of which one core makes checksums within a run: it waits for memory.
+CHECKSUM_BANDWIDTH = 10e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,17 @@ def transfer_seconds(machine: Machine, read_bytes: float, written_bytes: float) 
     )
 
 
+def with_checksums(
+    machine: Machine, threads: int, compute_seconds: float, nbytes: float
+) -> float:
+    """Time to compute with ``threads`` while ``nbytes`` are summed, by a core left over or by none.
+
+    Where all cores compute, they share the work of the checksums.
+    """
+    work = compute_seconds * threads + nbytes / CHECKSUM_BANDWIDTH
+    return max(compute_seconds, work / machine.cores)
+
+
 @dataclass(frozen=True, slots=True)
 class Movement:
     """What a plan moves: bytes in ``trips`` of the grid through the window.
@@ -109,6 +122,8 @@ def predict(
     sweeps: int,
     moved: Movement,
     fill_share: float,
+    threads: int = 0,
+    summed_bytes: int = 0,
     exchange_seconds: float = 0.0,
     copy_seconds: float = 0.0,
     wait_seconds: float = 0.0,
@@ -118,11 +133,13 @@ def predict(
     Nothing is computed before the first slab has come, and nothing is left to compute when the
     last one goes. The other transfers run beside the computing; at the end of each slab the device
     has less than its fill of requests, by one of them. ``fill_share`` is the share of a sweep in
-    which the window fills and computing is not at its rate. Messages between ranks take
+    which the window fills and computing is not at its rate. Of the bytes moved ``summed_bytes`` are
+    summed, beside ``threads`` that compute. Messages between ranks take
     ``exchange_seconds`` beside all that, copies to and from a device ``copy_seconds``. For other
     ranks it waits ``wait_seconds``, with nothing beside.
     """
-    compute = updates / rate + sweeps / moved.slab_share * SLAB_SECONDS
+    advancing = updates / rate + sweeps / moved.slab_share * SLAB_SECONDS
+    compute = with_checksums(machine, threads, advancing, summed_bytes)
     ends = moved.trips / moved.slab_share * moved.request_bytes / machine.mixed_bandwidth
     transfer = transfer_seconds(machine, moved.read_bytes, moved.written_bytes) + ends
     share = moved.slab_share / max(1, moved.trips)

@@ -555,6 +555,8 @@ class _Choice:
             len(depths),
             movement,
             lead,
+            self.threads if self.accelerator is None else 0,
+            sum(moved) if disk_tier(self.options) == "direct" else 0,
             self._exchange(depths),
             copying,
             self._waiting(depths, slab, updated / rate),
