@@ -59,7 +59,8 @@ def run(
     ``out`` is the folder of the results (left out: ``outgrid.run``), ``scratch`` that of the
     working files (left out: inside ``out``); neither may hold results already. No option changes
     the answer, not by one bit. Started on several ranks of MPI, each of which calls this alike,
-    they share the grid. ``progress`` is called a few times a second while the sweeps go on.
+    they share the grid. ``progress`` is called a few times a second while initial values are
+    written (``filled`` below 1) and while the sweeps go on.
 
     Raises UsageError for an unknown option, an input of another shape or type, and a folder that
     holds results; InfeasiblePlan where nothing fits the limit or the disk; BuildError where the

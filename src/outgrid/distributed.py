@@ -342,7 +342,8 @@ class _Together:
                     folder.write_samples(np.where(mine & made, seen, 0.0))
             if found is not None and kernel.reductions is not None:
                 self._go_on_adding(folder, kernel.reductions.kinds, found)
-            execution.fill(stores, found.fields(chosen.arrivals) if found is not None else None)
+            fields = found.fields(chosen.arrivals) if found is not None else None
+            execution.fill(stores, self.progress, fields)
             comm.share(None)
             if found is not None:
                 if comm.rank == 0:

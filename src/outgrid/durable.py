@@ -5,7 +5,7 @@ from pathlib import Path
 
 from outgrid.errors import StoreError
 
-__all__ = ["make_folder", "replace_file", "sync_folder"]
+__all__ = ["existing", "make_folder", "replace_file", "sync_folder"]
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -44,3 +44,11 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError("cannot make the folder", path=folder, errno=error.errno) from error
+
+
+def existing(folder: Path) -> Path:
+    """`folder`, or the nearest of its parents that exists."""
+    place = folder.absolute()
+    while not os.path.isdir(place):  # also one that may not be looked at is none
+        place = place.parent
+    return place

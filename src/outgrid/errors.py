@@ -5,6 +5,8 @@ Each class carries the exit code that the command line ends with.
 """
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,6 +21,7 @@ __all__ = [
     "StoreError",
     "UsageError",
     "VerificationError",
+    "meaning",
 ]
 
 
@@ -32,6 +35,15 @@ class DefinitionError(Error):
     """A stencil or a problem that means nothing: the question is wrong."""
 
     exit_code = 2
+
+
+@contextmanager
+def meaning(what: str) -> Generator[None]:
+    """Begin the message of a DefinitionError with ``what`` was given and means nothing."""
+    try:
+        yield
+    except DefinitionError as error:
+        raise DefinitionError(f"{what}: {error}") from error
 
 
 class UsageError(Error):

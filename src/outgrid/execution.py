@@ -21,7 +21,7 @@ from outgrid.execute.borrowed import Borrowed
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.export import export
 from outgrid.execute.files import Files
-from outgrid.execute.fill import fill
+from outgrid.execute.fill import Filled, fill
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.origin import first_of
 from outgrid.execute.places import describe
@@ -32,7 +32,7 @@ from outgrid.execute.snapshots import Snapshots, place, reserve
 from outgrid.execute.space import reserve_results
 from outgrid.execute.state import Manifest, RunFolder, at_start_of_sweep
 from outgrid.execute.stop import Stop
-from outgrid.execute.streaming import Progress, SeamKey, StoreKey, stream
+from outgrid.execute.streaming import PROGRESS_SECONDS, Progress, SeamKey, StoreKey, stream
 from outgrid.execute.totals import Totals
 from outgrid.execute.watch import NotFinite, Watch
 from outgrid.machine import Machine
@@ -127,10 +127,11 @@ class Execution:
     def fill(
         self,
         stores: dict[StoreKey, Store],
+        progress: Observer | None,
         given: dict[str, Joined] | None = None,
     ) -> None:
         """Bring in the initial values, or those ``given`` in files, and commit state 0."""
-        begin = time.perf_counter()
+        begin = reported = time.perf_counter()
         if self.options.preview and self.plan.departures:
             path = self.folder.out / PREVIEW_NAME
             self.preview = Preview(self.plan, path, self.options.preview)
@@ -138,15 +139,40 @@ class Execution:
         def store_of(arrival: Arrival) -> Store:
             return stores[arrival.field, arrival.level, 0]
 
+        def told(filled: Filled) -> None:
+            nonlocal reported
+            now = time.perf_counter()
+            if progress is not None and now - reported > PROGRESS_SECONDS:
+                reported = now
+                progress(self._filling(filled, now - begin))
+
         seen = self.preview.initial if self.preview else None
         held = self.plan.held(self.plan.depth)
-        filled = fill(self.problem, self.plan.arrivals, store_of, self.transfers, seen, held, given)
+        filled = fill(
+            self.problem, self.plan.arrivals, store_of, self.transfers, seen, held, given, told
+        )
         for store in {id(store): store for store in stores.values()}.values():
             store.flush()
         self.transfers.drain()
         self.finite = all(self.comm.share(filled.finite))
         self.account.fill_ended(filled, time.perf_counter() - begin)
         self._commit(Point(0))
+
+    def _filling(self, filled: Filled, seconds: float) -> Progress:
+        """How far the initial values are in place."""
+        return Progress(
+            sweep=0,
+            sweeps=self.plan.sweeps,
+            slab=0,
+            slabs=self.plan.slabs,
+            updates_done=0,
+            updates_total=self.plan.updates,
+            seconds=seconds,
+            read_bytes=filled.read_bytes,
+            written_bytes=filled.written_bytes,
+            wait_seconds=0.0,
+            filled=min(1.0, filled.written_bytes / max(1, self.plan.fill_bytes)),
+        )
 
     def sweep(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from outgrid.config import BoundaryTable, ProblemTable, RunOptions, RunTable, read_job_file
+from outgrid.errors import meaning
 from outgrid.machine import memory_limit_bytes
 from outgrid.stencil.boundary import Boundary, boundary_of
 from outgrid.stencil.catalog import resolve
@@ -52,10 +53,12 @@ def _problem(table: ProblemTable, base: Path) -> Problem:
         dtype=table.dtype,
         dtypes=table.dtypes,
         steps=table.steps,
-        parameters={name: _numbers(given, table.steps) for name, given in table.parameters.items()},
+        parameters={
+            name: _numbers(name, given, table.steps) for name, given in table.parameters.items()
+        },
         sources=[
-            Source(each.field, tuple(each.position), _values(each.values, table.steps))
-            for each in table.sources
+            Source(each.field, tuple(each.position), _values(number, each.values, table.steps))
+            for number, each in enumerate(table.sources, 1)
         ],
         receivers=[Receiver(each.field, tuple(each.position)) for each in table.receivers],
         snapshots=[msgspec.to_builtins(each) for each in table.snapshots],
@@ -65,18 +68,22 @@ def _problem(table: ProblemTable, base: Path) -> Problem:
     )
 
 
-def _numbers(given: float | list[float] | str, steps: int) -> Any:
+def _numbers(name: str, given: float | list[float] | str, steps: int) -> Any:
     """A formula of step as one number per step; anything else as it is."""
     if isinstance(given, str):
-        formula = InitialExpression(given)
-        if "step" in formula.names:
-            return evaluate_steps(formula, steps)
+        with meaning(f"the parameter {name}"):
+            formula = InitialExpression(given)
+            if "step" in formula.names:
+                return evaluate_steps(formula, steps)
     return given
 
 
-def _values(given: float | list[float] | str, steps: int) -> Any:
+def _values(number: int, given: float | list[float] | str, steps: int) -> Any:
     """What a source adds; its text is a formula of step, also one that does not change."""
-    return evaluate_steps(InitialExpression(given), steps) if isinstance(given, str) else given
+    if not isinstance(given, str):
+        return given
+    with meaning(f"the values of source {number}"):
+        return evaluate_steps(InitialExpression(given), steps)
 
 
 def _boundary(written: str | BoundaryTable) -> Boundary:

@@ -219,7 +219,7 @@ def _run(
             )
             try:
                 stores = execution.begin()
-                execution.fill(stores)
+                execution.fill(stores, progress)
             except BaseException:
                 execution.close()
                 if execution.manifest.steps_done < 0:  # else it can be resumed

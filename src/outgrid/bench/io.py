@@ -20,10 +20,11 @@ from typing import Any
 
 from outgrid.bench.rawio import Fio, Loop, find_fio
 from outgrid.bench.starved import DEPTH, starved_run
+from outgrid.durable import existing
 from outgrid.errors import StoreError
 from outgrid.native import engines
 from outgrid.probe.effort import Effort
-from outgrid.probe.profile import existing, known_machine
+from outgrid.probe.profile import known_machine
 from outgrid.probe.scratch import KINDS, Flow, Kind, NoiseFile, noise_file
 from outgrid.storage.transfers import Transfers
 from outgrid.version import __version__

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
+from outgrid.durable import existing
 from outgrid.lines import align, format_signed_share
 from outgrid.machine import Machine, describe_machine
 from outgrid.probe.measure import measure_machine
-from outgrid.probe.profile import MEASURED, Profile, existing, keep_profile, known_profile
+from outgrid.probe.profile import MEASURED, Profile, keep_profile, known_profile
 from outgrid.units import format_bytes, format_seconds
 
 NAMES = {
@@ -43,7 +44,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure unless that was done, keep the profile, and print it."""
     described = describe_machine()
-    place = existing(arguments.scratch or Path())
+    wanted = arguments.scratch or Path()
+    place = existing(wanted)
+    if place != wanted.absolute():
+        print(f"{wanted} is no folder yet; taken is {place}", file=sys.stderr)
     profile = None if arguments.again else known_profile(described, place)
     if profile is None:
         print(f"measuring memory and {place}: about 15 seconds", file=sys.stderr)

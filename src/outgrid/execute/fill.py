@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.errors import DefinitionError
+from outgrid.errors import DefinitionError, meaning
 from outgrid.native import Buffer, as_array
 from outgrid.plan.model import Arrival
 from outgrid.plan.subgrid import Box
@@ -51,21 +51,22 @@ def fill(
     seen: Seen | None = None,
     held: Box | None = None,
     given: Mapping[str, Joined] | None = None,
+    told: Callable[[Filled], None] | None = None,
 ) -> Filled:
     """Write state 0 of every level: all of it, or what the stores hold of it.
 
     ``given`` replaces initial values by those of files.
 
     ``seen(arrival, planes, rows, cells)`` looks at every block on its way, cells of shape
-    (planes, rows, x). Warns of values that are not
-    finite. Raises UsageError for inputs of the wrong shape or type, StoreError where bytes cannot
-    be moved.
+    (planes, rows, x). ``told(filled)`` hears of each block how much is filled by then. Warns of
+    values that are not finite. Raises UsageError for inputs of the wrong shape or type, StoreError
+    where bytes cannot be moved.
     """
     filled = Filled()
     whole = Box(range(problem.shape[0]), range(problem.shape[1] if problem.ndim == 3 else 1))
     values = _Values(problem, held or whole, given or {})
     for arrival in arrivals:
-        _fill_level(values, arrival, stores(arrival), transfers, filled, seen)
+        _fill_level(values, arrival, stores(arrival), transfers, filled, seen, told)
     return filled
 
 
@@ -113,6 +114,7 @@ def _fill_level(
     transfers: Transfers,
     filled: Filled,
     seen: Seen | None,
+    told: Callable[[Filled], None] | None,
 ) -> None:
     name, problem, held = initial_name(arrival), wanted.problem, wanted.held
     source, dtype = wanted.source(name), problem.dtype_of(arrival.field)
@@ -147,6 +149,8 @@ def _fill_level(
         tickets[turn] = store.put(planes, rows, memory)
         filled.written_bytes += cells.nbytes
         filled.read_bytes += cells.size * stored_bytes
+        if told is not None:
+            told(filled)
         turn = (turn + 1) % BUFFERS
         del cells
     transfers.drain()
@@ -189,7 +193,8 @@ def _values(
             case Joined():
                 yield source.read(planes, rows).reshape(shape)
             case InitialExpression():
-                cells = evaluate(source, planes, problem.shape, dtype, rows)
+                with meaning(f"the initial values of {name!r}"):
+                    cells = evaluate(source, planes, problem.shape, dtype, rows)
                 yield cells.reshape(shape)
             case float():
                 yield np.full(shape, source, dtype=dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from outgrid.durable import existing
 from outgrid.errors import InfeasiblePlan, StoreError
 from outgrid.execute.state import RunFolder
 from outgrid.machine import anonymous_bytes
@@ -43,7 +44,7 @@ def check_space(chosen: Plan, folder: RunFolder) -> None:
 
 def free_bytes(folder: Path) -> int:
     """Bytes that may still be written where ``folder`` is, or is going to be."""
-    status = os.statvfs(_existing(folder))
+    status = os.statvfs(existing(folder))
     return status.f_bavail * status.f_frsize
 
 
@@ -108,12 +109,5 @@ def _bytes_at_end(chosen: Plan) -> int:
     return sum(results) + len(chosen.departures) * _sums_bytes(chosen)
 
 
-def _existing(path: Path) -> Path:
-    path = path.resolve()
-    while not path.exists():
-        path = path.parent
-    return path
-
-
 def _device(path: Path) -> int:
-    return _existing(path).stat().st_dev
+    return existing(path).stat().st_dev

@@ -76,7 +76,11 @@ W = TypeVar("W", bound=Places)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run has come. Seconds and bytes are those of the sweeps so far."""
+    """How far a run has come. Seconds and bytes are those of the sweeps so far.
+
+    Before them the initial values are written: while ``filled``, the share of them that is in
+    place, is below 1, seconds and bytes are those of that.
+    """
 
     sweep: int
     sweeps: int
@@ -88,6 +92,7 @@ class Progress:
     read_bytes: int
     written_bytes: int
     wait_seconds: float
+    filled: float = 1.0
 
 
 # What a run may wait for: data that is read, data that is written, planes of other ranks, and other

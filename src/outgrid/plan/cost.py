@@ -90,9 +90,7 @@ def transfer_seconds(machine: Machine, read_bytes: float, written_bytes: float) 
     )
 
 
-def with_checksums(
-    machine: Machine, threads: int, compute_seconds: float, nbytes: float
-) -> float:
+def with_checksums(machine: Machine, threads: int, compute_seconds: float, nbytes: float) -> float:
     """Time to compute with ``threads`` while ``nbytes`` are summed, by a core left over or by none.
 
     Where all cores compute, they share the work of the checksums.

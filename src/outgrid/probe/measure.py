@@ -7,11 +7,12 @@ import os
 import time
 from pathlib import Path
 
+from outgrid.durable import existing
 from outgrid.machine import describe_machine
 from outgrid.probe.caches import find_caches
 from outgrid.probe.effort import Effort
 from outgrid.probe.memory import measure_memory
-from outgrid.probe.profile import Key, Profile, existing
+from outgrid.probe.profile import Key, Profile
 from outgrid.probe.scratch import measure_scratch
 
 

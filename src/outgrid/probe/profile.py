@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from outgrid.build.compiler import cache_folder
+from outgrid.durable import existing
 from outgrid.errors import StoreError
 from outgrid.machine import Machine, describe_machine
 from outgrid.version import __version__
@@ -138,14 +139,6 @@ def keep_profile(profile: Profile) -> Path:
             errno=error.errno,
         ) from error
     return path
-
-
-def existing(folder: Path) -> Path:
-    """`folder`, or the nearest of its parents that exists."""
-    place = folder.absolute()
-    while not os.path.isdir(place):  # also one that may not be looked at is none
-        place = place.parent
-    return place
 
 
 def _path(key: Key) -> Path:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from outgrid.probe.profile import existing
+from outgrid.durable import existing
 
 __all__ = ["device_endurance"]
 

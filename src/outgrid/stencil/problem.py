@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.errors import DefinitionError
+from outgrid.errors import DefinitionError, meaning
 from outgrid.stencil import expression as ex
 from outgrid.stencil.absorbing import absorbing
 from outgrid.stencil.boundary import STORED, Boundary, Edges, boundary_of, edges_of
@@ -500,8 +500,9 @@ def _checked_profile(
     """A number, a formula that is finite everywhere, or one number per index."""
     name, extent = profile.name, shape[profile.axis]
     if isinstance(value, str):
-        formula = InitialExpression(value)
-        evaluate_along(formula, profile.axis, shape, dtype)
+        with meaning(f"the parameter {name}"):
+            formula = InitialExpression(value)
+            evaluate_along(formula, profile.axis, shape, dtype)
         return formula
     if not isinstance(value, Iterable):
         return _checked_number(name, value, dtype)

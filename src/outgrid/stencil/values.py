@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.errors import DefinitionError
+from outgrid.errors import DefinitionError, meaning
 from outgrid.stencil.dtypes import COMPUTED, casting, in_words, number_fits
 from outgrid.stencil.initial import InitialExpression
 from outgrid.stencil.symbol import AXES, is_number
@@ -62,7 +62,9 @@ def classify(name: str, value: object, shape: tuple[int, ...], dtype: str) -> In
         case str() if value.endswith(".npy"):
             return Path(value)
         case str():
-            return _checked_formula(name, InitialExpression(value), shape)
+            with meaning(f"the initial values of {name!r}"):
+                formula = InitialExpression(value)
+            return _checked_formula(name, formula, shape)
         case InitialExpression():
             return _checked_formula(name, value, shape)
         case np.ndarray():

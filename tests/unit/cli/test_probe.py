@@ -46,10 +46,13 @@ def test_a_machine_is_measured_once_until_asked_again(measured, tmp_path, capsys
     assert main(arguments) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out) == first
-    assert captured.err == ""
+    assert captured.err == f"{tmp_path / 'later'} is no folder yet; taken is {tmp_path}\n"
     assert measured == [tmp_path]
     assert main([*arguments, "--again"]) == 0
     assert measured == [tmp_path, tmp_path]
+    capsys.readouterr()
+    assert main(["probe", "--scratch", str(tmp_path), "--json"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_rates_stand_beside_what_was_assumed(measured, tmp_path, capsys):

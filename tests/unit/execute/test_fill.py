@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 
+from outgrid import pipeline
+from outgrid.config import RunOptions
 from outgrid.errors import StoreError, UsageError
 from outgrid.execute import fill as filling
 from outgrid.execute.fill import fill, initial_name
@@ -134,3 +136,16 @@ def test_a_file_that_changed_its_shape_is_refused(transfers, tmp_path):
     np.save(tmp_path / "u.npy", values()[:-1])
     with pytest.raises(UsageError, match=r"\(22, 6, 9\).*\(23, 6, 9\)"):
         filled(problem_of(u=tmp_path / "u.npy"), transfers)
+
+
+def test_a_run_tells_how_much_of_its_initial_values_is_in_place(tmp_path, monkeypatch):
+    monkeypatch.setattr("outgrid.execution.PROGRESS_SECONDS", 0.0)
+    told, given = [], {"u": "x + 10 * y + 100 * z", "c": 0.25}
+    problem = Problem("wave:4", SHAPE, "float64", 2, initial=given)
+    options = RunOptions.of(memory="1GiB", tier="direct", out=tmp_path / "run")
+    result = pipeline.run(problem, options, told.append)
+    seen = [event for event in told if event.filled < 1]
+    assert [event.filled for event in seen] == sorted(event.filled for event in seen)
+    assert all(event.updates_done == 0 for event in seen)
+    assert seen[-1].written_bytes < result.record.measured.fill_written_bytes
+    assert len(seen) > 2

@@ -159,6 +159,7 @@ class Step:
     wait_seconds: float = 0.0
     sweep: int = 0
     sweeps: int = 4
+    filled: float = 1.0
 
 
 def steady(seconds: float) -> Step:
@@ -206,6 +207,18 @@ def test_without_a_terminal_a_line_now_and_then():
     assert len(lines) == 2
     assert lines[0].startswith("sweep 2/4, 1.0 %, 2.00 GLUP/s, read 0.50 GB/s, write 0.40 GB/s")
     assert "waiting 1.0 %, 8 min 15 s left" in lines[0]
+
+
+def test_writing_the_initial_values_is_told_and_then_the_sweeps():
+    stream = io.StringIO()
+    with follow(stream) as show:
+        for second in range(9):
+            show(Step(seconds=second, written_bytes=int(second * 1e9), filled=second / 10))
+        for second in range(6):
+            show(steady(second))
+    first, then = stream.getvalue().splitlines()
+    assert first == "initial values, 50 %, write 1.00 GB/s, 5.00 s left"
+    assert then.startswith("sweep 1/4, 1.0 %, 2.00 GLUP/s")
 
 
 class Terminal(io.StringIO):

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from outgrid.probe.profile import existing
+from outgrid.durable import existing
 
 __all__ = ["Disk", "disk_bytes", "disk_of"]
 

@@ -16,9 +16,10 @@ import msgspec
 
 from outgrid.bench.experiments.disks import Disk, disk_bytes, disk_of
 from outgrid.bench.tables import columns
+from outgrid.durable import existing
 from outgrid.lines import format_wear
 from outgrid.machine import describe_machine
-from outgrid.probe.profile import existing, known_machine
+from outgrid.probe.profile import known_machine
 from outgrid.units import format_bytes
 from outgrid.version import __version__
 
