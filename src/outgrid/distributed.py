@@ -118,7 +118,7 @@ def resume(
         found = durable(out)
         whole = Problem.from_dict(found.problem)
         _check_supported(whole, options)
-        rest = whole.after(found.steps)
+        rest = (whole.ending(found.steps) if found.ended else whole).after(found.steps)
         options = msgspec.structs.replace(options, out=out)
         ranks = _Together(whole, options, comm, out, _stopping(stop, options), progress)
         kernel = ranks.kernel(rest)
@@ -279,8 +279,10 @@ class _Together:
             return None
         if options.exchange is not None and (options.exchange == "seams") != group.seams:
             return None
-        depths = group.rest(found.steps)
-        if depths is None or (options.depth and depths and options.depth != max(depths)):
+        depths = group.rest(found.steps) if rest.steps else ()
+        if depths is None or (depths and max(depths) != max(group.depths)):
+            return None  # files are for the deepest sweep
+        if options.depth and depths and options.depth != max(depths):
             return None
         sizing, machine = Sizing(rest), self._machine()
         bounds = group.plane_bounds, group.row_bounds
@@ -331,6 +333,7 @@ class _Together:
                 comm=comm,
                 done=done,
                 whole=self.problem,
+                ended=found.ended if found is not None else "",
             )
             stores = execution.begin()
             if found is not None and kernel.points is not None:
@@ -375,7 +378,7 @@ class _Together:
         if manifest.steps_done != found.steps:
             # Other ranks do not have this state yet; from now on it is not counted on.
             manifest = msgspec.structs.replace(
-                manifest, steps_done=found.steps, parity=found.parity(share)
+                manifest, steps_done=found.steps, parity=found.parity(share), ended=""
             )
             share.folder.write_manifest(manifest)
         comm.share(None)
@@ -414,7 +417,7 @@ class _Together:
         if points is not None and self.problem.receivers:
             held = mine.holds(points.sampled[:, 1], points.sampled[:, 2])
             counts = held | (chosen.subgrid is not None and chosen.subgrid.seams)
-            seen = np.where(counts, execution.observed(), 0.0)
+            seen = np.where(counts, execution.observed()[: execution.whole.steps], 0.0)
         told: dict[str, Any] = {
             "rank": RankPart(
                 rank=comm.rank,
@@ -434,13 +437,19 @@ class _Together:
             "warnings": execution.account.filled.warnings,
         }
         every = comm.share(told)
-        record = self._record(execution, every, parts, manifest)
+        whole = execution.whole
+        ended, names = "", [each.name for each in whole.stencil.reductions]
+        if names and comm.rank == 0:
+            reductions = self._reductions([out / each["folder"] for each in every], whole.steps)
+            RunFolder(out, out).place_reductions(names, reductions)
+            ended = execution.how_it_ended(reductions)
+        ended = comm.share(ended)[0]
+        record = self._record(execution, every, parts, manifest, ended)
         if comm.rank == 0:
             if seen is not None and points is not None:
                 traces = np.sum([each["seen"] for each in every], axis=0) @ points.weights
                 RunFolder(out, out).place_traces(traces)
-            self._place_reductions([out / each["folder"] for each in every])
-            place(out, execution.whole)
+            place(out, whole)
             write_record(record, out)
         comm.share(None)
         abandon(out, Share(execution.folder, execution.manifest, mine))
@@ -449,20 +458,20 @@ class _Together:
             (out / GROUP_NAME).unlink()
         return Result(out, record)
 
-    def _place_reductions(self, folders: list[Path]) -> None:
-        """Leave what all ranks together have found of the reductions."""
-        reductions = self.problem.stencil.reductions
-        if not reductions:
-            return
-        kinds = tuple(each.kind for each in reductions)
+    def _reductions(self, folders: list[Path], steps: int) -> np.ndarray:
+        """What all ranks together have found of the reductions: a row for each step."""
+        kinds = tuple(each.kind for each in self.problem.stencil.reductions)
         paths = [RunFolder(folder, folder).totals for folder in folders]
-        tables = joined(paths, kinds, self.problem.steps)
-        values = [np.zeros((0, len(kinds))), *(numbers(kinds, table) for table in tables)]
-        names = [each.name for each in reductions]
-        RunFolder(self.out, self.out).place_reductions(names, np.vstack(values))
+        tables = joined(paths, kinds, steps)
+        return np.vstack([np.zeros((0, len(kinds))), *(numbers(kinds, each) for each in tables)])
 
     def _record(
-        self, execution: Execution, every: list[dict[str, Any]], parts: Any, manifest: Manifest
+        self,
+        execution: Execution,
+        every: list[dict[str, Any]],
+        parts: Any,
+        manifest: Manifest,
+        ended: str,
     ) -> Record:
         ranks: list[RankPart] = [each["rank"] for each in every]
         pieces = {
@@ -495,6 +504,7 @@ class _Together:
             fields={name: file for name, file, _ in files},
             warnings=tuple(dict.fromkeys(text for each in every for text in each["warnings"])),
             parts=parts,
+            ended=ended,
             checksums={name: digest for name, _, digest in files},
             ranks=tuple(ranks),
             pieces=pieces,

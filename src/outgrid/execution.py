@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from outgrid.execute.kernel import Kernel
 from outgrid.execute.origin import first_of
 from outgrid.execute.places import describe
 from outgrid.execute.preview import PREVIEW_NAME, Preview
-from outgrid.execute.reductions import Table
+from outgrid.execute.reductions import CELLS, Table, added, numbers, totals_of
 from outgrid.execute.site import Site
 from outgrid.execute.snapshots import Snapshots, place, reserve
 from outgrid.execute.space import reserve_results
@@ -55,7 +56,8 @@ Observer = Callable[[Progress], None]
 class Execution:
     """One run, or what one of its ranks does, from filled stores to a record.
 
-    ``done`` are steps made before the first state of this process.
+    ``done`` are steps made before the first state of this process; ``ended`` says why no others
+    are to be made, where the run has come to its end early.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Execution:
         done: int | None = None,
         whole: Problem | None = None,
         remote: Borrowed | None = None,
+        ended: str = "",
     ) -> None:
         self.problem, self.comm = problem, comm or Serial()
         self.options, self.machine, self.plan = options, machine, chosen
@@ -109,7 +112,7 @@ class Execution:
         self.snapshots: Snapshots | None = None
         self.totals: Totals | None = None  # of one of several ranks
         self.earlier: np.ndarray | None = None  # seen in the steps before this process
-        self.ended = self.before.ended
+        self.ended = ended or self.before.ended
 
     def begin(self) -> dict[StoreKey, Store]:
         """Say what is going to be made, and make and reserve the files of all levels."""
@@ -242,7 +245,7 @@ class Execution:
                 stop=stop,
                 seams=site.reach(seams),
                 comm=self.comm,
-                until=self._ending if until is not None else None,
+                until=self if until is not None else None,
             )
             site.settle()
             site.release()  # after an error, frames of its traceback may still look at it
@@ -265,12 +268,21 @@ class Execution:
         whole = Problem.from_dict(self.manifest.problem)
         return whole.ending(self.done + self.problem.steps) if self.ended else whole
 
-    def _ending(self, sweeps: int) -> Plan | None:
-        """The plan to end with if the run ends after so many sweeps, which are computed."""
+    def seen(self, sweeps: int) -> bytes | None:
+        """What the run may end by after so many sweeps, as far as this rank has added it up."""
         until, steps = self.problem.until, sum(self.plan.depths[:sweeps])
         if until is None or not until.looks(steps):
             return None
-        value = self._reduced(until.reduction, sweeps)[self.done + steps - 1]
+        return self._total(sweeps, self.done + steps).tobytes()
+
+    def ending(self, sweeps: int, seen: Sequence[bytes]) -> Plan | None:
+        """The plan to end with if the run ends after so many sweeps."""
+        until, steps = self.problem.until, sum(self.plan.depths[:sweeps])
+        if until is None:
+            return None
+        kinds = (self._reduction[1],)
+        totals = [np.frombuffer(each, np.int64).reshape(1, 1, CELLS) for each in seen]
+        value = float(numbers(kinds, reduce(partial(added, kinds), totals))[0, 0])
         if not until.holds(value):
             return None
         self.ended = until.words(self.done + steps, value)
@@ -282,22 +294,33 @@ class Execution:
                 observer.end(self.plan)
         return self.plan
 
-    def _reduced(self, name: str, sweeps: int) -> np.ndarray:
-        """A reduction in all steps of the run, once so many sweeps are computed."""
+    @property
+    def _reduction(self) -> tuple[int, str]:
+        """Which reduction, from the last one, the run may end by, and its kind."""
+        until, reductions = self.problem.until, self.problem.stencil.reductions
+        name = until.reduction if until is not None else ""
+        number = [each.name for each in reductions].index(name)
+        return number - len(reductions), reductions[number].kind
+
+    def _total(self, sweeps: int, step: int) -> Table:
+        """The total of that reduction in a step of the run, once so many sweeps are computed."""
         if self.kernel is not None and self.kernel.reductions is not None:
             self.kernel.reductions.settle(sweeps)
-        names = [each.name for each in self.problem.stencil.reductions]
-        return self.observed()[:, names.index(name) - len(names)]
+        column, kind = self._reduction
+        if self.totals is not None:
+            return self.totals.read(range(step - 1, step))[:, [column]]
+        return totals_of((kind,), self.observed()[step - 1 : step, [column]])
 
-    @property
-    def _how_it_ended(self) -> str:
-        """What was seen last of a condition to end by, early or after all steps."""
+    def how_it_ended(self, reductions: np.ndarray) -> str:
+        """What was seen last of a condition to end by, early or after all steps.
+
+        ``reductions`` has a row for each step of the run.
+        """
         until, steps = self.whole.until, self.done + self.problem.steps
         if self.ended or until is None or steps < until.begin:
             return self.ended
         last = steps - (steps - until.begin) % until.every
-        value = self._reduced(until.reduction, self.plan.sweeps)[last - 1]
-        return until.words(last, value)
+        return until.words(last, reductions[last - 1, self._reduction[0]])
 
     def _place(self, kernel: Kernel | DeviceKernel) -> Site[Any]:
         """Where the kernel updates planes."""
@@ -519,7 +542,7 @@ class Execution:
                 *self.account.beyond(self.options.memory_bytes),
             ),
             parts=parts,
-            ended=self._how_it_ended,
+            ended=self.how_it_ended(self.observed()) if self._observes else "",
             spread=describe(self.folder.spread) if self.folder.spread is not None else "",
             checksums={name: sums_digest(self.folder.out / file) for name, file in fields.items()},
         )

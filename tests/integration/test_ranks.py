@@ -222,6 +222,50 @@ def test_a_run_goes_on_however_often_one_of_its_ranks_is_killed(job, tmp_path):
     assert not list(out.glob("*.json.new"))
 
 
+COOLING = """
+import outgrid as og
+
+@og.stencil(ndim=3)
+def cooling(u):
+    change = 0.1 * og.laplacian(u)
+    return {"u": u + change, "largest": og.max(og.absolute(change)), "heat": og.sum(u)}
+"""
+
+
+def test_ranks_end_a_run_together_also_after_one_was_killed(tmp_path):
+    (tmp_path / "rule.py").write_text(COOLING)
+    path, out = tmp_path / "job.toml", tmp_path / "out"
+    path.write_text(
+        """
+[problem]
+stencil = "rule.py:cooling"
+shape = [160, 48, 64]
+steps = 2000
+initial = {u = "exp(-((z - 80)**2 + (y - 24)**2 + (x - 32)**2) / 50)"}
+until = {reduction = "largest", every = 10, below = 0.00019}
+[run]
+memory = "512MiB"
+depth = 3
+threads = 1
+"""
+    )
+    alone = [BIN / "outgrid", "run", path, "--out", tmp_path / "alone", "--quiet"]
+    subprocess.run([*alone, "--set", "tier=memory"], check=True, capture_output=True)
+    wanted = og.open(tmp_path / "alone")
+    assert 100 < wanted.record.steps < 2000
+    process = run_ranks(3, path, out, "--set", "exchange=seams")
+    wait_for_state(out, 3, 20)
+    ranks_of(process)[1].kill()
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    resume_ranks(4, out, "--set", "row_cuts=[20]")
+    found = og.open(out)
+    assert (found.record.steps, found.record.ended) == (wanted.record.steps, wanted.record.ended)
+    assert np.asarray(found["u"]).tobytes() == wanted["u"].tobytes()
+    for name, values in wanted.reductions.items():
+        assert found.reductions[name].tobytes() == values.tobytes()
+
+
 def test_ranks_go_on_with_the_snapshots_of_one_process(job, tmp_path):
     path, wanted, kept = job
     out = tmp_path / "out"

@@ -25,11 +25,13 @@ from outgrid.execute.state import level_name
 from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
 from outgrid.machine import Network
+from outgrid.plan.ending import ended
 from outgrid.plan.program import Advance, Commit, Get, Point, Put, Receive, Send, program
 from outgrid.plan.ranks import Ranks, plan_rank
 from outgrid.stencil.boundary import boundary_of
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import stencil
+from outgrid.stencil.model import Reduction
 from outgrid.stencil.problem import Problem
 from outgrid.storage import MemoryStore
 from outgrid.testing.machine import MACHINE
@@ -71,6 +73,41 @@ LONG_KNOWN = problems(
 )
 
 
+def watched(rule):
+    """A rule with a number over the grid that a run may end by."""
+    first, *others = rule.stages
+    most = Reduction("most", "max", first.assignments[0].expression)
+    return replace(rule, stages=(replace(first, reductions=(most,)), *others))
+
+
+@st.composite
+def ending(draw, most_planes):
+    """Problems that may end every few steps."""
+    rules = [resolve("heat5").trace(2), staggered.trace(3), resolve("wave:4").trace(2)]
+    around = st.sampled_from(AROUND).map(lambda each: boundary_of(each, None))
+    found = draw(
+        problems(
+            st.sampled_from([watched(rule) for rule in rules]),
+            around=around,
+            most_planes=most_planes,
+            most_cells=8,
+            dtypes={},
+        )
+    )
+    until = {"reduction": "most", "every": draw(st.integers(1, 5)), "above": 1e300}
+    return with_steps(found, found.steps, until)
+
+
+def with_steps(problem, steps, until=None):
+    """The first steps of a problem, and when they may end."""
+    parameters = {
+        name: value[:steps] if isinstance(value, tuple) else value
+        for name, value in problem.parameters.items()
+    }
+    given = (problem.stencil, problem.shape, problem.dtype, steps, parameters, problem.boundary)
+    return Problem(*given, problem.initial, until=until)
+
+
 @cache
 def library_of(rule, dtype, edges, apart):
     return build(generate(rule, dtype, edges, dict(apart)), find_compiler())
@@ -79,7 +116,7 @@ def library_of(rule, dtype, edges, apart):
 def kernel_of(problem):
     apart = tuple(problem.dtypes.items())
     library = library_of(problem.stencil, problem.dtype, problem.edges, apart)
-    return Kernel(library, problem.parameter_table(), Points.of(problem))
+    return Kernel.of(library, problem, points=Points.of(problem))
 
 
 def cuts_of(extent, parts):
@@ -167,11 +204,27 @@ def place(box, origin=(0, 0)):
     )
 
 
-def across_ranks(problem, options, count, seed):
-    """The final fields of a run whose ranks are threads of this process."""
+class EndsAfter:
+    """Ends a run on several ranks after some sweeps, once all have said that they are there."""
+
+    def __init__(self, problem, plan, comm, sweeps):
+        self.problem, self.plan, self.comm, self.sweeps = problem, plan, comm, sweeps
+
+    def seen(self, sweeps):
+        return bytes([sweeps, self.comm.rank])
+
+    def ending(self, sweeps, seen):
+        assert seen == [bytes([sweeps, rank]) for rank in range(self.comm.size)]
+        return ended(self.plan, self.problem, sweeps) if sweeps == self.sweeps else None
+
+
+def across_ranks(problem, options, count, seed, sweeps=None):
+    """The final fields of a run whose ranks are threads of this process, after all ``sweeps``."""
     kernel = kernel_of(problem)
     found = in_threads(
-        lambda comm: one_rank(problem, options, kernel, comm, seed), count, random.Random(seed)
+        lambda comm: one_rank(problem, options, kernel.after(problem), comm, seed, sweeps),
+        count,
+        random.Random(seed),
     )
     whole = {name: np.empty(problem.shape, part.dtype) for name, part in found[0][1].items()}
     for owned, parts in found:
@@ -180,7 +233,7 @@ def across_ranks(problem, options, count, seed):
     return whole
 
 
-def one_rank(problem, options, kernel, comm, seed):
+def one_rank(problem, options, kernel, comm, seed, sweeps=None):
     ranks = Ranks(comm.rank, comm.size, NETWORK)
     plan = plan_rank(problem, options, MACHINE, FIXED_BYTES, ranks)
     held = plan.held(plan.depth)
@@ -207,12 +260,16 @@ def one_rank(problem, options, kernel, comm, seed):
             states.append,
             comm=comm,
             seams=seams,
+            until=EndsAfter(problem, plan, comm, sweeps) if sweeps is not None else None,
         )
         window.release()
+    if sweeps is not None and sweeps < plan.sweeps:
+        plan = ended(plan, problem, sweeps)
     assert states == [Point(state) for state in range(1, plan.sweeps + 1)]
-    moved = (tally.read_bytes, tally.written_bytes, tally.sent_bytes, tally.received_bytes)
-    assert moved == (plan.read_bytes, plan.written_bytes, plan.sent_bytes, plan.received_bytes)
-    assert tally.row_updates == plan.row_updates
+    moved = (tally.written_bytes, tally.sent_bytes, tally.received_bytes)
+    assert moved == (plan.written_bytes, plan.sent_bytes, plan.received_bytes)
+    if sweeps is None:
+        assert (tally.read_bytes, tally.row_updates) == (plan.read_bytes, plan.row_updates)
     owned = plan.subgrid.owned
     mine = place(owned, (held.planes.start, held.rows.start))[: problem.ndim - 1]
     return owned, {
@@ -231,6 +288,34 @@ def test_threads_as_ranks_give_the_bytes_of_one(drawn, seed):
     for name, values in alone.items():
         bits = f"u{values.itemsize}"
         assert (found[name].view(bits) == values.view(bits)).all(), name
+
+
+@settings(max_examples=settings.default.max_examples // 4)
+@given(st.one_of(cut_problems(ending(48)), seam_problems(ending(90))), SEEDS, st.data())
+def test_threads_as_ranks_end_together(drawn, seed, data):
+    problem, options, plans = drawn
+    depths = plans[0].depths
+    assume(depths)
+    sweeps = data.draw(st.integers(1, len(depths)))
+    found = across_ranks(problem, options, len(plans), seed, sweeps)
+    uncut = msgspec.structs.replace(options, cuts=(), row_cuts=(), depth=None)
+    alone = across_ranks(with_steps(problem, sum(depths[:sweeps])), uncut, 1, seed)
+    for name, values in alone.items():
+        bits = f"u{values.itemsize}"
+        assert (found[name].view(bits) == values.view(bits)).all(), name
+
+
+@given(st.one_of(cut_problems(ending(48)), seam_problems(ending(90))))
+def test_nothing_leaves_for_other_ranks_before_the_sweep_before_is_computed(drawn):
+    """So that a rank may wait with it until it is known that the run goes on."""
+    for plan in drawn[2]:
+        sent = 0
+        for each in program(plan):
+            if isinstance(each, Advance):
+                assert all(part.trip.sweep >= sent for part in each.parts)
+            elif isinstance(each, Send):
+                assert each.trip.sweep >= sent
+                sent = each.trip.sweep
 
 
 def seamed(name, depth):

@@ -45,6 +45,8 @@ class Exchange:
         self._free = _buffers(plan, arriving=True)
         self._filled: dict[Receive, Buffer] = {}
         self.sent_bytes = self.received_bytes = 0
+        self._told = np.zeros((comm.size, 0), np.uint8)  # by all ranks
+        self._telling: set[int] = set()  # by ticket
 
     def queue(self, move: Send | Receive) -> None:
         """Carry out ``move`` as soon as its gate is open."""
@@ -62,15 +64,22 @@ class Exchange:
     @property
     def moving(self) -> bool:
         """Whether another rank is waited for."""
-        return bool(self._moves or self._agreeing is not None)
+        return bool(self._moves or self._telling or self._agreeing is not None)
 
-    def start(self, marks: Watermarks) -> None:
-        """Start what has its gate open and a buffer; what is in a message has left the window."""
+    def start(self, marks: Watermarks, sweep: int) -> None:
+        """Start what has its gate open and a buffer; what is in a message has left the window.
+
+        Only what comes of sweeps up to ``sweep``: later ones may not take place.
+        """
+
+        def due(queue: deque[Send] | deque[Receive]) -> bool:
+            return bool(queue) and queue[0].trip.sweep <= sweep and marks.open(queue[0].gate)
+
         for key, queue in self._sends.items():
-            while queue and marks.open(queue[0].gate) and self._pack(key, queue[0]):
+            while due(queue) and self._pack(key, queue[0]):
                 marks.sent.complete(queue.popleft().index)
         for key, queue in self._receives.items():
-            while queue and self._free[key] and marks.open(queue[0].gate):
+            while self._free[key] and due(queue):
                 receive = queue.popleft()
                 self._filled[receive] = self._free[key].popleft()
                 rows = self._rows(receive, self._filled[receive], receive.count)
@@ -82,6 +91,9 @@ class Exchange:
         for ticket in self._comm.ended():
             if ticket == self._agreeing:
                 self._agreeing = None
+                continue
+            if ticket in self._telling:
+                self._telling.remove(ticket)
                 continue
             move = self._moves.pop(ticket)
             if isinstance(move, Receive):
@@ -111,6 +123,33 @@ class Exchange:
     def agreed(self) -> bool:
         """Whether all have."""
         return self._agreeing is None
+
+    def tell(self, what: bytes) -> None:
+        """Begin to tell all ranks something, of as many bytes as they tell."""
+        comm, channel = self._comm, len(self._numbers)
+        self._told = np.zeros((comm.size, len(what)), np.uint8)
+        self._told[comm.rank] = np.frombuffer(what, np.uint8)
+        rows = [Rows(each.ctypes.data, 1, len(what)) for each in self._told]
+        for peer in range(comm.size):
+            if peer != comm.rank:
+                self._telling.add(comm.receive(peer, channel, rows[peer]))
+                self._telling.add(comm.send(peer, channel, rows[comm.rank]))
+
+    @property
+    def telling(self) -> bool:
+        """Whether some have not said it yet, or not heard it."""
+        return bool(self._telling)
+
+    @property
+    def told(self) -> list[bytes]:
+        """What all ranks said, in their order."""
+        return [each.tobytes() for each in self._told]
+
+    def end(self, sweeps: int) -> None:
+        """Let go of what is not under way and comes of later sweeps than these."""
+        for queue in (*self._sends.values(), *self._receives.values()):
+            while queue and queue[-1].trip.sweep >= sweeps:
+                queue.pop()
 
     def release(self) -> None:
         """Give the buffers back."""

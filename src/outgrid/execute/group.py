@@ -116,12 +116,16 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """An unfinished run: ``steps`` steps are made in all of its ``shares``."""
+    """An unfinished run: ``steps`` steps are made in all of its ``shares``.
+
+    ``ended`` says why these are all, where a condition has ended the run.
+    """
 
     group: Group | None
     problem: dict[str, Any]
     steps: int
     shares: tuple[Share, ...]
+    ended: str = ""
 
     def parity(self, share: Share) -> int:
         """The files of a share that hold the state of ``steps`` steps."""
@@ -178,7 +182,8 @@ def durable(out: Path) -> Durable:
         RunFolder.of_manifest(out)
     manifest = found.manifest
     check_begun(manifest, out)
-    return Durable(found.group, manifest.problem, manifest.steps_done, found.shares)
+    steps, ended = manifest.steps_done, manifest.ended
+    return Durable(found.group, manifest.problem, steps, found.shares, ended)
 
 
 def new_folders(out: Path, count: int) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -71,6 +71,21 @@ class Tickets(Protocol):
     def abandon(self) -> None: ...
 
 
+class Ending(Protocol):
+    """Whoever knows whether a run ends early; sweeps are counted from the first one."""
+
+    def seen(self, sweeps: int) -> bytes | None:
+        """What this rank says of the end after so many sweeps, which it has computed.
+
+        As many bytes on all ranks, or None on all of them: the run goes on in any case.
+        """
+        ...
+
+    def ending(self, sweeps: int, seen: Sequence[bytes]) -> Plan | None:
+        """The plan to end with, of these sweeps and no others, by what all ranks have seen."""
+        ...
+
+
 W = TypeVar("W", bound=Places)
 
 
@@ -130,7 +145,7 @@ def stream(
     stop: Stop | None = None,
     seams: Mapping[SeamKey, Store] | None = None,
     comm: Comm | None = None,
-    until: Callable[[int], Plan | None] | None = None,
+    until: Ending | None = None,
 ) -> Tally:
     """Run the whole program, counting into ``tally`` (which ``committed`` may look at).
 
@@ -138,8 +153,8 @@ def stream(
 
     ``seams`` are the stores of the seams where there are strips.
 
-    ``until(sweeps)`` is asked when so many sweeps are computed, unless they are all. The plan that
-    it gives back is the one to end with: of these sweeps, and no others.
+    ``until`` is asked when sweeps are computed, on all ranks, unless they are all that there are.
+    Nothing that comes of the next sweep leaves this rank before that.
 
     ``committed(point)`` is called when everything up to a point is durable in its stores and has to
     make that known durably; ``leaving`` sees each put before it starts. Raises StoreError where a
@@ -181,7 +196,7 @@ class _Run(Generic[W]):
         seams: Mapping[SeamKey, Store],
         tally: Tally,
         stop: Stop,
-        until: Callable[[int], Plan | None] | None,
+        until: Ending | None,
         comm: Comm,
     ) -> None:
         self.plan, self.kernel, self.window = plan, kernel, window
@@ -192,7 +207,7 @@ class _Run(Generic[W]):
         self.slabs = plan.slabs  # counted once: it goes through all trips
         self.slowest_seconds = 0.0  # of a slab, with waiting
         self.stopping = False
-        self.computed = 0  # sweeps
+        self.settled = 0 if until is not None else plan.sweeps  # a sweep known to come
         # How far everything is written, and how far that is known durably.
         self.reached = self.kept = plan.begin
         self.ahead: deque[Mark] = deque()
@@ -227,6 +242,8 @@ class _Run(Generic[W]):
                         self._end(ending)
                         break
                     self._advance(instruction)
+        else:
+            self.settled = self.plan.sweeps
         while self._unfinished:
             self._wait_for("put" if self.flying or self.flushing else "agree")
         self.tally.sent_bytes = self.exchange.sent_bytes
@@ -237,12 +254,21 @@ class _Run(Generic[W]):
     def _ending(self, advance: Advance) -> Plan | None:
         """The plan to end with before an advance, if it is the first one behind some sweep."""
         begun = min((part.trip.sweep for part in advance.parts), default=0)
-        while self.until is not None and self.computed < begun:
-            self.computed += 1
-            ending = self.until(self.computed)
+        while self.until is not None and self.settled < begun:
+            sweeps = self.settled + 1
+            seen = self.until.seen(sweeps)
+            ending = self.until.ending(sweeps, self._tell(seen)) if seen is not None else None
             if ending is not None:
                 return ending
+            self.settled = sweeps
         return None
+
+    def _tell(self, seen: bytes) -> list[bytes]:
+        """Tell all ranks what was seen; what they have seen, when all have come as far."""
+        self.exchange.tell(seen)
+        while self.exchange.telling:
+            self._wait_for("agree")
+        return self.exchange.told
 
     def _end(self, ending: Plan) -> None:
         """Let go of what belongs to later sweeps, and take the last state out of the window.
@@ -250,8 +276,9 @@ class _Run(Generic[W]):
         Sweeps of a grid that is streamed overlap: of later ones planes are on their way in and
         out. Their files are those that the state before the last one was in.
         """
-        last = ending.states
+        last, self.settled = ending.states, ending.sweeps
         self.gets.clear()
+        self.exchange.end(ending.sweeps)
         self.puts = deque(put for put in self.puts if put.state <= last and not put.seam)
         self.commits = deque(each for each in self.commits if each.point.state <= last)
         if ending.resident and self.plan.state_after(ending.sweeps) is None:
@@ -367,10 +394,11 @@ class _Run(Generic[W]):
             self._start(put)
         while self.ahead and self.marks.open(self.ahead[0].gate):
             self.reached = self.ahead.popleft().point
-        self.exchange.start(self.marks)
+        self.exchange.start(self.marks, self.settled)
         if not self.commits or self.flushing or self.agreeing:
             return
-        if self.marks.open(self.commits[0].gate):
+        known = self.plan.sweeps_until(self.commits[0].point.state) <= self.settled
+        if known and self.marks.open(self.commits[0].gate):
             self._flush(self.commits[0])
 
     def _start(self, move: Move) -> None:

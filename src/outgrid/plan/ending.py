@@ -6,29 +6,34 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from outgrid.plan.model import Plan
-from outgrid.plan.program import Commit, Get, Put, program
+from outgrid.plan.program import Advance, Commit, Get, Put, Receive, Send, program
 from outgrid.stencil.problem import Problem
 
 
 def ended(plan: Plan, problem: Problem, sweeps: int) -> Plan:
     """The plan of the first sweeps: what they move and compute, in the same window.
 
-    ``problem`` is that of the steps that are left. The time that was expected shrinks alike.
+    ``problem`` is that of the steps that are made. The time that was expected shrinks alike.
     """
     found = replace(plan, depths=plan.depths[:sweeps])
-    moved = {Get: 0, Put: 0}
+    moved = {Get: 0, Put: 0, Send: 0, Receive: 0}
     for each in program(found):
         if isinstance(each, Get | Put):
             moved[type(each)] += each.nbytes(plan)
-    share = sum(found.depths) / sum(plan.depths)
+    for each in _exchanged(plan, sweeps):
+        moved[type(each)] += each.nbytes(plan)
+    made, planned = sum(found.depths), sum(plan.depths)
+    share = made / planned
     guess = plan.prediction
     return replace(
         found,
         read_bytes=moved[Get],
-        written_bytes=moved[Put],
-        updates=problem.updates,
-        flops=problem.flops,
-        snapshot_bytes=problem.snapshot_bytes,
+        written_bytes=moved[Put] + moved[Receive],
+        sent_bytes=moved[Send],
+        received_bytes=moved[Receive],
+        updates=plan.updates * made // planned,
+        flops=plan.flops * made // planned,
+        snapshot_bytes=problem.kept_bytes(made, plan.part),
         prediction=replace(
             guess,
             seconds=guess.seconds * share,
@@ -36,6 +41,18 @@ def ended(plan: Plan, problem: Problem, sweeps: int) -> Plan:
             transfer_seconds=guess.transfer_seconds * share,
         ),
     )
+
+
+def _exchanged(plan: Plan, sweeps: int) -> Iterator[Send | Receive]:
+    """What goes between ranks in the first sweeps of a plan, of which they are not all.
+
+    Halos of the next one are on their way before it is known that none follows.
+    """
+    for each in program(plan) if plan.subgrid is not None else ():
+        if isinstance(each, Send | Receive) and each.trip.sweep < sweeps:
+            yield each
+        if isinstance(each, Advance) and any(part.trip.sweep > sweeps for part in each.parts):
+            return
 
 
 def last_moves(plan: Plan) -> Iterator[Put | Commit]:

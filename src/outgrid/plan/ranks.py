@@ -340,11 +340,6 @@ def _check(problem: Problem, options: RunOptions) -> None:
     for name in ("block", "inner", "inner_depth", "strip_rows", "in_place", "preview"):
         if getattr(options, name):
             raise UsageError(f"{name} is for a run of one rank; leave it out, or start one rank")
-    if problem.until is not None:
-        raise UsageError(
-            f"several ranks make all of their steps, so a run until {problem.until.reduction} has "
-            "come far enough is for one of them; leave until out, or start one rank"
-        )
     if len(options.places) > 1:
         raise UsageError(
             "a rank keeps its fields in one folder; give one scratch, or start one rank"
