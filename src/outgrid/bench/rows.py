@@ -2,6 +2,10 @@
 
 For each stencil the rates in memory (plain, in blocks, temporally tiled, by hand) come from one
 grid of a few planes, the ceilings from grids in cache, and one row out of core from each factor.
+
+Memory that a machine shares with others gives half as much in one minute as in the next. So the
+plain and the tiled sweep are measured once more before and after each row out of core, and the
+ratios of the row are those to what was measured around it.
 """
 
 from __future__ import annotations
@@ -10,8 +14,8 @@ import datetime
 import shutil
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,14 @@ import numpy as np
 from outgrid.bench.ceiling import ceiling
 from outgrid.bench.hand import HAND_WRITTEN, HandLoop, memory_bandwidth, peak_flops
 from outgrid.bench.kept import Kept
-from outgrid.bench.measure import in_memory, out_of_core, same_bytes, same_planes, update_rate
+from outgrid.bench.measure import (
+    OutOfCore,
+    in_memory,
+    out_of_core,
+    same_bytes,
+    same_planes,
+    update_rate,
+)
 from outgrid.bench.workloads import Case, Workload
 from outgrid.machine import Machine, describe_machine
 from outgrid.record import Record
@@ -35,6 +46,7 @@ Say = Callable[[str], None]
 MACHINE_MODES = ("bandwidth", "peak")  # rows of the machine, without a stencil
 KEY = ("stencil", "dtype", "mode", "factor", "shape")  # what tells a row from all others
 PLAIN_STEPS = 4
+BESIDE = ("plain", "tiled")  # measured around each row out of core
 TILED_STEPS = {2: 96, 3: 48}
 TILED_SECONDS = 6
 CACHE_LEVELS = (1, 2, 3)
@@ -49,11 +61,12 @@ class Row:
 
     ``over_ceiling`` is over the fastest of the ceilings, ``over_tiled`` over the temporally blocked
     sweep in memory, ``over_hand`` over the loop by hand, ``over_peak`` operations over the peak of
-    multiply-adds of that type. ``samples`` are the rates behind
-    ``glups``, their median. ``identical`` compares to the byte, except
-    for ``hand``, whose sums are grouped by the compiler: there it is None and ``difference`` is the
-    largest difference from the plain sweep, over the largest value. ``factor`` is the state of the
-    problem over the memory limit, 0 in memory. ``ended`` (UTC), ``version`` and ``machine`` are
+    multiply-adds of that type. ``samples`` are the rates behind ``glups``, their median; out of
+    core, where there is one, ``plain_beside`` and ``tiled_beside`` are the rates before and after
+    it, over whose mean its ratios are. ``identical`` compares to the byte, except for ``hand``,
+    whose sums are grouped by the compiler: there it is None and ``difference`` is the largest
+    difference from the plain sweep, over the largest value. ``factor`` is the state of the problem
+    over the memory limit, 0 in memory. ``ended`` (UTC), ``version`` and ``machine`` are
     of the row: a record that is gone on with may hold rows of several days and machines.
     """
 
@@ -82,13 +95,15 @@ class Row:
     over_hand: float | None = None
     over_peak: float | None = None
     samples: tuple[float, ...] = ()
+    plain_beside: tuple[float, ...] = ()
+    tiled_beside: tuple[float, ...] = ()
     ended: str = ""
     version: str = __version__
     machine: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
-        return asdict(self) | {"shape": list(self.shape), "samples": list(self.samples)}
+        return msgspec.to_builtins(self)
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Row:
@@ -168,9 +183,21 @@ class _CaseRows:
         """The references, then what goes out of core; rows that are kept already are left out."""
         if not self._have_references():
             self._references()
-        for workload in self.workloads:
-            if self._kept_row(workload) is None:
-                self._keep(self._out_of_core(workload))
+        wanted = [workload for workload in self.workloads if self._kept_row(workload) is None]
+        before = self._beside() if wanted else {}
+        for workload in wanted:
+            self._say(
+                f"out of core, {format_bytes(workload.problem().field_bytes * self.case.levels)} "
+                f"under {format_bytes(workload.memory_bytes)}"
+            )
+            streamed = out_of_core(workload, self.place)
+            after = self._beside()
+            row = self._out_of_core(workload, streamed)
+            beside = {mode: (before[mode], after[mode]) for mode in BESIDE}
+            self._keep(
+                replace(row, plain_beside=beside["plain"], tiled_beside=beside["tiled"]), beside
+            )
+            before = after
 
     def _have_references(self) -> bool:
         """Take the rates in memory from the kept rows, if they are there."""
@@ -208,9 +235,14 @@ class _CaseRows:
         self.templates.setdefault(row.mode, row)
         self.samples.setdefault(row.mode, []).append(glups)
 
-    def _keep(self, row: Row) -> None:
-        """Add a row with its ratios; of the references the rate is the median of the samples."""
-        rates = {mode: statistics.median(found) for mode, found in self.samples.items()}
+    def _beside(self) -> dict[str, float]:
+        """The rates that are set beside rows out of core, now."""
+        return {"plain": self._plain_rate(), "tiled": self._tiled_rate()[0]}
+
+    def _keep(self, row: Row, beside: Mapping[str, tuple[float, ...]] | None = None) -> None:
+        """Add a row with its ratios, of medians of samples or of what was measured ``beside``."""
+        found = self.samples | {mode: list(rates) for mode, rates in (beside or {}).items()}
+        rates = {mode: statistics.median(each) for mode, each in found.items()}
         samples = row.samples or tuple(self.samples[row.mode])
         glups = statistics.median(samples)
         ceilings = [rate for mode, rate in rates.items() if mode.startswith("ceiling")]
@@ -265,29 +297,38 @@ class _CaseRows:
         for glups in rates:
             self._add(row, glups)
 
-    def _tiled(self, answer: np.ndarray) -> None:
-        """The rate over many steps; the answer over as few as the other references make."""
+    def _plain_rate(self) -> float:
+        self._say("plain, in memory")
+        problem = self.workloads[0].reference(PLAIN_STEPS)
+        record, _ = in_memory(problem, "plain", self.place, slice(0, 1))
+        return update_rate(record)
+
+    def _tiled_rate(self) -> tuple[float, Record]:
+        """The rate over many steps, of which a run of few shows little."""
         self._say("temporally blocked, in memory")
         workload = self.workloads[0]
-        few = workload.reference(PLAIN_STEPS)
-        affordable = round(TILED_SECONDS * self.case.expected_glups * 1e9 / few.cells)
+        cells = workload.reference(PLAIN_STEPS).cells
+        affordable = round(TILED_SECONDS * self.case.expected_glups * 1e9 / cells)
         steps = min(TILED_STEPS[self.case.stencil.ndim], max(8, affordable))
         record, _ = in_memory(workload.reference(steps), "tiled", self.place, slice(0, 1))
+        return update_rate(record), record
+
+    def _tiled(self, answer: np.ndarray) -> None:
+        """The rate over many steps; the answer over as few as the other references make."""
+        rate, record = self._tiled_rate()
+        few = self.workloads[0].reference(PLAIN_STEPS)
         _, values = in_memory(few, "tiled", self.place)
         row = self._row(
             "tiled",
             few.shape,
-            steps,
+            sum(record.plan["depths"]),
             identical=same_bytes(values, answer),
             depth=max(record.plan["depths"]),
         )
-        self._add(row, update_rate(record))
+        self._add(row, rate)
 
-    def _out_of_core(self, workload: Workload) -> Row:
-        state = workload.problem().field_bytes * self.case.levels
-        limit = workload.memory_bytes
-        self._say(f"out of core, {format_bytes(state)} under {format_bytes(limit)}")
-        streamed = out_of_core(workload, self.place)
+    def _out_of_core(self, workload: Workload, streamed: OutOfCore) -> Row:
+        """What a run gave, and whether its answer is that of the plain sweep."""
         identical = all(self._agrees(workload, streamed.result, centre) for centre in CENTRES)
         shutil.rmtree(streamed.result.parent)
         record: Record = streamed.record
@@ -299,7 +340,7 @@ class _CaseRows:
             identical=identical,
             wait_share=measured.wait_seconds / measured.seconds,
             io_over_ideal=measured.io_over_ideal,
-            memory_limit_bytes=limit,
+            memory_limit_bytes=workload.memory_bytes,
             peak_memory_over_limit=measured.peak_memory_over_limit,
             depth=max(record.plan["depths"]),
             slab_planes=record.plan["slab_planes"],

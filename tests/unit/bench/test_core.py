@@ -52,7 +52,8 @@ def test_rows_hold_every_mode_and_ratio(tmp_path, capsys):
     streamed = modes["outofcore"]
     assert streamed["identical"] is modes["tiled"]["identical"] is True
     assert streamed["factor"] == 0.05
-    assert streamed["over_plain"] == pytest.approx(streamed["glups"] / modes["plain"]["glups"])
+    beside = sum(streamed["plain_beside"]) / 2
+    assert streamed["over_plain"] == pytest.approx(streamed["glups"] / beside)
     assert streamed["gflops"] == pytest.approx(9 * streamed["glups"])
     peak = next(r["gflops"] for r in found if (r["mode"], r["dtype"]) == ("peak", "float64"))
     assert streamed["over_peak"] == pytest.approx(streamed["gflops"] / peak)
@@ -124,9 +125,11 @@ def test_an_interrupted_record_goes_on_after_its_last_row(tmp_path, monkeypatch)
     assert bench(tmp_path, *arguments, *both) == 0
     found = json.loads(target.read_text())
     assert found[:-1] == first
-    plain = next(row for row in found if row["mode"] == "plain")
-    assert found[-1]["factor"] == 0.07
-    assert found[-1]["over_plain"] == pytest.approx(found[-1]["glups"] / plain["glups"])
+    row = found[-1]
+    assert row["factor"] == 0.07
+    assert len(row["plain_beside"]) == len(row["tiled_beside"]) == 2
+    for beside, over in (("plain_beside", "over_plain"), ("tiled_beside", "over_tiled")):
+        assert row[over] == pytest.approx(2 * row["glups"] / sum(row[beside]))
     assert bench(tmp_path, *arguments, *both) == 0
     assert json.loads(target.read_text()) == found
 
