@@ -84,6 +84,18 @@ def test_anybody_can_check_a_field_with_numpy_and_xxhash(written):
         assert sums[plane, row] == xxhash.xxh3_64_intdigest(values[plane, row].tobytes())
 
 
+@pytest.mark.parametrize("row_bytes", [1, 239, 4095, 4096, 4097, 8191, 8192, 8193, 40_000])
+def test_rows_of_any_length_have_the_sums_that_anybody_computes(tmp_path, row_bytes):
+    values = np.random.default_rng(2).integers(0, 256, (3, 2, row_bytes), np.uint8)
+    path = tmp_path / "u.npy"
+    with Transfers("threads") as transfers:
+        store = DirectStore.create(path, values.shape, "u1", transfers, sums=True)
+        put(store, transfers, range(3), range(2), values)
+        store.close()
+    expected = [[xxhash.xxh3_64_intdigest(row.tobytes()) for row in plane] for plane in values]
+    assert np.load(sums_path(path)).tolist() == expected
+
+
 @given(st.data(), st.integers(0, 2**32 - 1))
 @settings(max_examples=40, deadline=None)
 def test_regions_written_and_read_in_any_order_are_found_right(tmp_path_factory, data, seed):
