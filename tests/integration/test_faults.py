@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from outgrid.build.compiler import find_compiler
+from outgrid.cli import main
 
 JOB = """
 [problem]
@@ -84,6 +85,19 @@ def job(tmp_path) -> Path:
     return path
 
 
+@pytest.fixture
+def resume(job, answer, capsys):
+    """A function that goes on with the run, which then has the same result."""
+
+    def call() -> None:
+        out = job.parent / "run"
+        assert main(["resume", str(out), "--memory", "256MiB", "--quiet"]) == 0
+        assert capsys.readouterr().err == ""
+        assert fields(out) == answer
+
+    return call
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -116,7 +130,7 @@ def test_a_call_that_only_falls_short_or_is_late_changes_nothing(fault, job, shi
     ],
 )
 def test_a_call_that_fails_ends_in_words_and_the_run_is_resumed(
-    call, code, start, job, shim, answer
+    call, code, start, job, shim, resume
 ):
     out = job.parent / "run"
     start = start // 2 if call == "read" else start
@@ -126,31 +140,27 @@ def test_a_call_that_fails_ends_in_words_and_the_run_is_resumed(
     assert f"{'reading' if call == 'read' else 'writing'} planes " in words
     assert f"file {out}/scratch/" in words
     assert "offset " in words
-    assert outgrid(["resume", str(out), "--memory", "256MiB"]) == (0, "")
-    assert fields(out) == answer
+    resume()
 
 
 @pytest.mark.parametrize("index", [10, 11, 15])
-def test_a_flush_that_fails_is_not_tried_again(index, job, shim, answer):
+def test_a_flush_that_fails_is_not_tried_again(index, job, shim, resume):
     """After a failed fsync the kernel has forgotten what is not on disk: a second one lies."""
-    out = job.parent / "run"
     status, words = outgrid(["run", str(job)], shim, f"sync:{errno.EIO}:{index}:1")
     assert status == 4
     assert "flush: the transfer failed" in words
-    assert outgrid(["resume", str(out), "--memory", "256MiB"]) == (0, "")
-    assert fields(out) == answer
+    resume()
 
 
 @pytest.mark.parametrize("call", ["read", "write"])
-def test_a_call_that_never_ends_is_named_and_the_process_ends(call, job, shim, answer):
+def test_a_call_that_never_ends_is_named_and_the_process_ends(call, job, shim, resume):
     out = job.parent / "run"
     status, words = outgrid(["run", str(job)], shim, f"{call}:stuck:700:1")
     assert status == 4
     assert "no transfer ended for 0.5 s; under way: " in words
     assert f"(file {out}/scratch/" in words
     assert "reading " in words or "writing " in words
-    assert outgrid(["resume", str(out), "--memory", "256MiB"]) == (0, "")
-    assert fields(out) == answer
+    resume()
 
 
 def test_so_is_one_under_the_initial_values(job, shim):
@@ -160,13 +170,11 @@ def test_so_is_one_under_the_initial_values(job, shim):
     assert not (job.parent / "run").exists()
 
 
-def test_a_thread_that_throws_ends_the_run_in_words(job, shim, answer):
-    out = job.parent / "run"
+def test_a_thread_that_throws_ends_the_run_in_words(job, shim, resume):
     status, words = outgrid(["run", str(job)], shim, "wake:throw:600:1")
     assert status == 4
     assert "the thread of the transfers failed: thrown on purpose" in words
-    assert outgrid(["resume", str(out), "--memory", "256MiB"]) == (0, "")
-    assert fields(out) == answer
+    resume()
 
 
 def test_a_compiler_that_is_killed_is_named(job, monkeypatch):
