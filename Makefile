@@ -31,7 +31,7 @@ $(STAMP): $(BIN)/python pyproject.toml CMakeLists.txt $(CORE)
 	touch $@
 
 test: setup
-	$(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
+	$(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist worksteal
 
 check: setup
 	$(BIN)/ruff format --check .
