@@ -150,6 +150,29 @@ class _Reading:
     rows: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """How planes and rows of one trip are counted: in slots, and up to which one."""
+
+    slot_origin: int
+    row_origin: int
+    planes: int
+    rows: int
+    base: int
+    turns: bool
+
+    @classmethod
+    def of(cls, plan: Plan, trip: Trip) -> _Frame:
+        return cls(
+            plan.slot_origin(trip),
+            plan.row_origin(trip),
+            plan.extent(trip),
+            plan.row_extent(trip),
+            plan.base(trip),
+            plan.turn(trip.depth) is not None,
+        )
+
+
 class _Check:
     def __init__(
         self,
@@ -169,7 +192,11 @@ class _Check:
         ]
         self.marks = Watermarks()
         self.total = Count()
-        self.rows = plan.layout.rows
+        self.planes, self.rows = plan.planes, plan.layout.rows
+        self.tall = sum(plan.depths) + 3  # versions that a row may have
+        self.counts = {ring.field: plan.ring_count(ring.field) for ring in plan.rings}
+        self.frames: dict[int, _Frame] = {}
+        self.grid_rows: dict[range, Tags] = {}
         self.rings = {(ring.field, ring.index): ring for ring in plan.rings}
         self.slots: dict[tuple[str, int], Tags] = {
             key: np.full((ring.planes, plan.layout.window_rows), VOID, np.int64)
@@ -189,6 +216,7 @@ class _Check:
             key: np.full(shape[:2], VOID, np.int64) for key, shape in plan.seams.items()
         }
         self.whole = replace(plan, begin=Point())
+        self.trips = self.whole.trips
         self.durable = plan.begin
         self._resume()
         self.stream = program(plan)
@@ -286,13 +314,12 @@ class _Check:
 
     def _seams_of(self, point: Point) -> Iterator[tuple[Tags, Tags]]:
         """What a restart at a point reads of seams: (the rows in their place, their tags)."""
-        for trip in self.whole.trips if self.seams and point.begun > point.state else ():
-            if trip.sweep == point.state and trip.part <= point.part:
-                planes = point.planes if trip.part == point.part else self.plan.planes
-                if trip.part + 1 >= point.part:
-                    yield from self._seam_tags(trip, planes)
-                if trip.part == 0:
-                    yield from self._turn_tags(trip, planes)
+        for trip in self._begun(point) if self.seams and point.begun > point.state else ():
+            planes = point.planes if trip.part == point.part else self.planes
+            if trip.part + 1 >= point.part:
+                yield from self._seam_tags(trip, planes)
+            if trip.part == 0:
+                yield from self._turn_tags(trip, planes)
 
     def _seam_tags(self, trip: Trip, planes: int) -> Iterator[tuple[Tags, Tags]]:
         """The seams that a trip leaves below ``planes``.
@@ -395,16 +422,30 @@ class _Check:
         ]
 
     def _slot(self, field: str, index: int, trip: Trip, plane: int, rows: range) -> Tags:
-        slots = self.slots[field, index]
-        origin = self.plan.row_origin(trip)
-        slot = slots[(self.plan.slot_origin(trip) + plane) % len(slots)]
+        slots, frame = self.slots[field, index], self._frame(trip)
+        origin = frame.row_origin
+        slot = slots[(frame.slot_origin + plane) % len(slots)]
         if rows.start < origin or rows.stop > origin + len(slot):
             raise ExecutionError(f"rows {rows} of plane {plane} are outside the window in {trip}")
         return slot[rows.start - origin : rows.stop - origin]
 
+    def _frame(self, trip: Trip) -> _Frame:
+        frame = self.frames.get(trip.index)
+        if frame is None:
+            frame = self.frames[trip.index] = _Frame.of(self.plan, trip)
+        return frame
+
+    def _rows_of_grid(self, rows: range) -> Tags:
+        """Rows of a trip as the grid counts them: on a circle the first ones come again."""
+        found = self.grid_rows.get(rows)
+        if found is None:
+            found = np.arange(rows.start, rows.stop, dtype=np.int64) % self.rows
+            self.grid_rows[rows] = found
+        return found
+
     def _of_grid(self, plane: int) -> int:
         """A plane of the stream as the grid counts it."""
-        return self.plan.planes - 1 - plane if self.plan.downward else plane
+        return self.planes - 1 - plane if self.plan.downward else plane
 
     def _place(self, move: Move) -> list[Tags]:
         """The rows of a move in their file or seam, plane by plane."""
@@ -545,9 +586,7 @@ class _Check:
             planes, rows = needed.planes, needed.rows
             there[planes.start : planes.stop, rows.start : rows.stop] = True
             return there
-        for trip in plan.trips:
-            if trip.sweep != point.state or trip.part > point.part:
-                continue
+        for trip in self._begun(point):
             if plan.blocks is not None:
                 rows, planes = (
                     trip.rows.at(trip.depth, self.rows),
@@ -557,8 +596,13 @@ class _Check:
                 rows, planes = plan.leaving(each, trip), plan.put_planes(each, trip)
             end = point.planes if trip.part == point.part else planes.stop
             for plane in range(planes.start, min(planes.stop, end)):
-                there[plane % plan.planes, np.arange(rows.start, rows.stop) % self.rows] = True
+                there[plane % self.planes, self._rows_of_grid(rows)] = True
         return there
+
+    def _begun(self, point: Point) -> tuple[Trip, ...]:
+        """The trips of the sweep under way at ``point``, up to the one that it names."""
+        first = self.trips.number(point.state, 0)
+        return self.trips[first : first + point.part + 1]
 
     def _advance(self, advance: Advance) -> None:
         for trip, step, stage, planes, rows in levels(self.plan, advance):
@@ -570,10 +614,9 @@ class _Check:
     def _update(self, trip: Trip, step: int, stage: int, plane: int, rows: range) -> None:
         done = self.done.get((trip.sweep, step, stage))
         if done is None:
-            done = np.zeros((self.plan.planes, self.rows), bool)
+            done = np.zeros((self.planes, self.rows), bool)
             self.done[trip.sweep, step, stage] = done
-        at = self._of_grid(plane % self.plan.planes)
-        there = np.arange(rows.start, rows.stop) % self.rows
+        at, there = self._of_grid(plane % self.planes), self._rows_of_grid(rows)
         if self.plan.blocks is None and done[at, there].any():
             raise ExecutionError(f"plane {at} of sweep {trip.sweep} is updated twice to {step}")
         done[at, there] = True
@@ -584,24 +627,24 @@ class _Check:
         self.total.row_updates += len(rows) if stage == 0 else 0
 
     def _version(self, field: str, trip: Trip, version: int, plane: int, rows: range) -> Tags:
-        index = (self.plan.base(trip) + version) % self.plan.ring_count(field)
+        index = (self._frame(trip).base + version) % self.counts[field]
         return self._slot(field, index, trip, plane, rows)
 
     def _check_reads(self, trip: Trip, step: int, stage: int, plane: int, rows: range) -> None:
+        frame = self._frame(trip)
         for read in self.readings[stage]:
             evolving = read.field in self.evolving
             version = step + read.version if evolving else 0
             reached = range(rows.start + read.rows[0], rows.stop + read.rows[1])
-            extent = self.plan.row_extent(trip)
-            if self.plan.turn(trip.depth) and not (reached.start >= 0 and reached.stop <= extent):
+            if frame.turns and not (reached.start >= 0 and reached.stop <= frame.rows):
                 raise ExecutionError(
                     f"the update of rows {rows} to {step} in sweep {trip.sweep} reads rows "
                     f"{reached}, which do not come round"
                 )
-            reached = range(max(0, reached.start), min(extent, reached.stop))
+            reached = range(max(0, reached.start), min(frame.rows, reached.stop))
             for offset in read.planes:
                 at = plane + offset
-                if not 0 <= at < self.plan.extent(trip):
+                if not 0 <= at < frame.planes:
                     if self.plan.wraps:
                         raise ExecutionError(
                             f"the update of plane {plane} to {step} in sweep {trip.sweep} reads "
@@ -609,7 +652,7 @@ class _Check:
                         )
                     if not self.closed:
                         continue  # a mirror's image, which lies no farther off
-                    at %= self.plan.planes
+                    at %= self.planes
                 found = self._version(read.field, trip, version, at, reached)
                 wrong = found != self._tags(trip, at, reached, version, evolving=evolving)
                 if wrong.any():
@@ -628,17 +671,16 @@ class _Check:
         if self.plan.resident:
             version = version + sum(self.plan.depths[:sweep]) if evolving else version
             sweep = 0
-        tall = sum(self.plan.depths) + 3
-        plane = self._of_grid(plane % self.plan.planes)
-        first = (sweep * self.plan.planes + plane) * self.rows * tall + version + 1
-        return first + tall * (np.arange(rows.start, rows.stop, dtype=np.int64) % self.rows)
+        plane = self._of_grid(plane % self.planes)
+        first = (sweep * self.planes + plane) * self.rows * self.tall + version + 1
+        return first + self.tall * self._rows_of_grid(rows)
 
     def _name(self, tag: int) -> str:
         if tag == VOID:
             return "nothing"
-        place, version = divmod(tag, sum(self.plan.depths) + 3)
+        place, version = divmod(tag, self.tall)
         plane, row = divmod(place, self.rows)
-        sweep, plane = divmod(plane, self.plan.planes)
+        sweep, plane = divmod(plane, self.planes)
         return f"sweep {sweep} plane {plane} row {row} version {version - 1}"
 
 
