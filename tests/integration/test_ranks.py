@@ -96,8 +96,8 @@ JOB = """
 [problem]
 stencil = "wave:4"
 shape = [160, 48, 64]
-steps = 3000
-initial = {u = "exp(-((z - 80)**2 + (y - 24)**2 + (x - 32)**2) / 50)", c = 0.2}
+steps = {steps}
+initial = {{u = "exp(-((z - 80)**2 + (y - 24)**2 + (x - 32)**2) / 50)", c = 0.2}}
 [[problem.snapshots]]
 field = "u"
 every = 50
@@ -113,14 +113,19 @@ threads = 1
 DEEPER = ("--set", "depth=12")
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("job")
+def job_of(steps, folder):
+    """The job of so many steps, and what one process makes of it in memory."""
     path = folder / "job.toml"
-    path.write_text(JOB)
+    path.write_text(JOB.format(steps=steps))
     og_run = [BIN / "outgrid", "run", path, "--out", folder / "alone", "--quiet"]
     subprocess.run([*og_run, "--set", "tier=memory"], check=True, capture_output=True)
     return path, np.load(folder / "alone" / "u.npy"), og.open(folder / "alone").snapshots[0]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """One that takes long enough to be cut off again and again."""
+    return job_of(3000, tmp_path_factory.mktemp("job"))
 
 
 def run_ranks(ranks, path, out, *more):
@@ -266,14 +271,14 @@ threads = 1
         assert found.reductions[name].tobytes() == values.tobytes()
 
 
-def test_ranks_go_on_with_the_snapshots_of_one_process(job, tmp_path):
-    path, wanted, kept = job
+def test_ranks_go_on_with_the_snapshots_of_one_process(tmp_path):
+    path, wanted, kept = job_of(300, tmp_path)
     out = tmp_path / "out"
     command = [BIN / "outgrid", "run", path, "--out", out, "--quiet", "--set", "tier=direct"]
     stopped = subprocess.run([*command, "--set", "stop_after=1ms"], capture_output=True, text=True)
     assert "stopped by the time limit" in stopped.stderr
     assert (out / "snapshot.0.npy.new").exists()
-    resume_ranks(2, out, *DEEPER)
+    resume_ranks(2, out)
     result = og.open(out)
     assert len(result.record.ranks) == 2
     assert np.asarray(result["u"]).tobytes() == wanted.tobytes()
