@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import outgrid as og
 from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError
+from outgrid.execute.state import RunFolder
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -235,3 +237,79 @@ def test_a_lid_drives_a_cavity_as_published(tmp_path):
     assert max(cavity.from_table(result)) < 0.01
     assert (np.log2(errors[0] / errors[1]) > 2).all()
     run_both_ways(cavity.problem(94, width=2, steps=10), tmp_path, depth=2, slab_planes=1)
+
+
+def beltrami(size, viscosity=0.05, reynolds=24):
+    """A flow along its own curl, of Arnold, Beltrami and Childress, and what is left at its end.
+
+    It is all over a periodic cube, keeps its shape and fades by exp(-viscosity k**2 t), with the
+    pressure -speed**2 / 2: an exact solution, in which the pressure holds what the flow carries.
+    """
+    cavity, k = example("lid_cavity"), 2 * np.pi / size
+    steps, speed = round(0.5 / (viscosity * k * k)), reynolds * viscosity / size
+    z, y, x = k * np.indices((size, size, size))
+    flow = speed * np.array([
+        np.sin(y) + np.cos(x), np.sin(x) + np.cos(z), np.sin(z) + np.cos(y)
+    ])  # fmt: skip
+    rising = speed * k * np.array([
+        [0 * z, np.cos(y), -np.sin(x)],
+        [-np.sin(z), 0 * z, np.cos(x)],
+        [np.cos(z), -np.sin(y), 0 * z],
+    ])  # fmt: skip
+    rest = 3 * (3 * speed**2 - (flow**2).sum(axis=0)) / 2 - 1.5 * (flow**2).sum(axis=0)
+    initial = {"kind": 0.0}
+    for name, e, weight in zip(cavity.NAMES, cavity.VELOCITIES, cavity.WEIGHTS, strict=True):
+        along = np.tensordot(e, flow, 1)
+        strain = np.einsum("a,b,abzyx->zyx", e, e, rising)
+        late = 3 * (3 * viscosity - 0.5) * strain  # as it is behind a collision
+        initial[name] = weight * (rest + 3 * along + 4.5 * along**2 - late)
+    even, odd = 3 * viscosity + 0.5, cavity.MAGIC / (3 * viscosity) + 0.5
+    problem = og.Problem(
+        cavity.lattice, flow.shape[1:], "float64", steps,
+        {"even": 1 / even, "odd": 1 / odd, "lid": 0.0},
+        dict.fromkeys("zyx", "periodic"), initial,
+    )  # fmt: skip
+    return problem, flow / speed * np.exp(-viscosity * k * k * steps), speed
+
+
+def test_vortices_in_three_dimensions_fade_as_the_exact_solution_with_second_order(tmp_path):
+    cavity, errors = example("lid_cavity"), []
+    for size in (12, 24):
+        problem, wanted, speed = beltrami(size)
+        options = RunOptions.of(memory="512MiB", out=tmp_path / str(size), threads=1)
+        found = cavity.velocity(pipeline.run(problem, options), ..., speed=speed)
+        errors.append(abs(found - wanted).max() / abs(wanted).max())
+    assert errors[1] < 0.01
+    assert np.log2(errors[0] / errors[1]) > 1.8
+
+
+STRIPS = {  # what is run, steps per sweep, rows of a strip, and the advance at which it is cut off
+    "elastic": (
+        lambda: example("elastic").problem((14, 30, 26), 5, ((3, 2, 1),), layer=4), 2, 7, 40
+    ),
+    "elastic, matched": (
+        lambda: example("elastic").problem(
+            (12, 27, 12), 4, ((1, 2, 1),), layer=3, between="matched"
+        ), 2, 9, 30,
+    ),
+    "cube": (lambda: example("lid_cavity").problem(12, steps=4), 2, 6, 40),
+    "round a circle": (lambda: example("lid_cavity").problem(8, width=25, steps=3), 2, 8, 30),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STRIPS)
+def test_many_fields_pass_in_strips_also_after_they_were_cut_off(name, tmp_path, cut_off):
+    make, depth, rows, stop = STRIPS[name]
+    problem, given = make(), {"memory": "512MiB", "threads": 1}
+    wanted = pipeline.run(problem, RunOptions.of(out=tmp_path / "memory", tier="memory", **given))
+    strips = given | {"tier": "direct", "slab_planes": 2, "depth": depth, "strip_rows": rows}
+    often = strips | {"out": tmp_path / "cut", "commit_every": 1e-6}
+    assert pipeline.plan(problem, RunOptions.of(**strips)).strips.count(depth) > 2
+    whole = pipeline.run(problem, RunOptions.of(out=tmp_path / "whole", **strips))
+    cut_off(stop, lambda: pipeline.run(problem, RunOptions.of(**often)))
+    assert pipeline.plan(problem, RunOptions.of(**often)).commit_planes  # also within a sweep
+    assert RunFolder.of_manifest(tmp_path / "cut")[1].steps_done < problem.steps
+    for result in (whole, pipeline.resume(tmp_path / "cut", RunOptions.of(**strips))):
+        for field in wanted.record.fields:
+            assert result[field].tobytes() == wanted[field].tobytes(), field
+        assert not problem.receivers or result.traces.tobytes() == wanted.traces.tobytes()
