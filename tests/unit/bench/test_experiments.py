@@ -8,7 +8,15 @@ import numpy
 import pytest
 from matplotlib.figure import Figure
 
-from outgrid.bench.experiments import EXPERIMENTS, Outcome, applications, beyond, moving, watched
+from outgrid.bench.experiments import (
+    EXPERIMENTS,
+    Outcome,
+    applications,
+    beyond,
+    methods,
+    moving,
+    watched,
+)
 from outgrid.bench.experiments import requests as requests_bench
 from outgrid.bench.experiments.outcome import (
     OUTGRID,
@@ -225,6 +233,16 @@ def test_a_quick_experiment_makes_fewer_rounds_when_its_time_is_gone(tmp_path):
         timed._begin -= QUICK_SECONDS
         assert list(timed.rounds(most)) == list(range(expected))
     assert list(Timed("io", Settings("quick", (tmp_path,))).rounds(3)) == [0, 1, 2]
+
+
+def test_a_quick_experiment_has_smaller_grids_and_fewer_passes_but_blocks_that_pay(tmp_path):
+    quick, full = (Settings(size, (tmp_path,)) for size in ("quick", "full"))
+    small, large = methods.grid_of(quick, 4.0), methods.grid_of(full, 16.0)
+    assert small.blocks(256)["depth"] == 16
+    assert methods.passes(quick) * small.nbytes * 20 < methods.passes(full) * large.nbytes
+    _, cut = methods.how(quick, small, small.blocks(256), 16.0)
+    assert "384 x 384" in cut
+    assert len(list(methods.how(full, large, {"depth": 1, "block": []}, 16.0))) == 1
 
 
 @pytest.mark.parametrize("name", ["methods", "scaling", "mask"])

@@ -59,7 +59,7 @@ def _grid(settings: Settings, kind: Kind, factor: float) -> Grid:
 
 def _measure(
     settings: Settings, bench: str, kinds: Sequence[Kind], factor: float, steps: int
-) -> tuple[Timed, list[BeyondRow], list[str], dict[str, Any]]:
+) -> tuple[Timed, list[BeyondRow], list[str], str, dict[str, Any]]:
     timed = Timed(bench, settings)
     notes: list[str] = []
     runs = Runs(settings, timed, notes)
@@ -70,13 +70,14 @@ def _measure(
         grid = _grid(settings, kind, settings.factor or factor)
         for threads in dict.fromkeys((1, cores)):
             settings.say(f"{kind.name} in memory, threads: {threads}")
-            plain = runs.in_memory(grid, steps, threads)["plain"]
+            plain = runs.in_memory(grid, steps, threads=threads)
             rates[f"{kind.name} {threads}"] = plain
             methods = [replace(each, threads=threads) for each in (*PLAIN, *OURS)]
             if settings.size == "tiny":
                 methods = methods[1::2]
             tasks += [Task(grid, method, steps, {}, plain) for method in methods]
-    return timed, runs.measure(tasks), notes, {"in_memory": rates}
+    reference = f"plain sweeps in memory with as many threads, {runs.reference}"
+    return timed, runs.measure(tasks), notes, reference, {"in_memory": rates}
 
 
 def _slower(rows: Sequence[BeyondRow], method: str, stencil: str) -> dict[int, float]:
@@ -123,7 +124,7 @@ def _common(rows: Sequence[BeyondRow], stencil: str, swap: str) -> list[Finding]
 
 def measure_mask(settings: Settings) -> Outcome:
     """Masks of 3 x 3 and 15 x 15, two steps, memory for half of the image."""
-    timed, rows, notes, details = _measure(
+    timed, rows, notes, reference, details = _measure(
         settings,
         "mask",
         MASKS[: settings.by_size(1, 2, 2)],  # the large one takes long to compile
@@ -145,7 +146,7 @@ def measure_mask(settings: Settings) -> Outcome:
     return timed.outcome(
         rows,
         findings,
-        reference="plain sweeps in memory with as many threads, of a grid of at most 1 GiB",
+        reference=reference,
         agrees=agree(rows),
         notes=notes,
         details=details,
@@ -154,7 +155,7 @@ def measure_mask(settings: Settings) -> Outcome:
 
 def measure_himeno(settings: Settings) -> Outcome:
     """14 arrays of which memory holds 29 %."""
-    timed, rows, notes, details = _measure(
+    timed, rows, notes, reference, details = _measure(
         settings, "himeno", (PRESSURE,), HIMENO_FACTOR, HIMENO_STEPS
     )
     ours = _slower(rows, "skewed on direct", "himeno")
@@ -171,7 +172,7 @@ def measure_himeno(settings: Settings) -> Outcome:
     return timed.outcome(
         rows,
         findings,
-        reference="plain sweeps in memory with as many threads, of a grid of at most 1 GiB",
+        reference=reference,
         agrees=agree(rows),
         notes=[*notes, f"MFLOPS are updates per second times {himeno.FLOPS}"],
         details=details,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from outgrid.bench.experiments.beyond import (
@@ -24,26 +24,46 @@ from outgrid.bench.experiments.beyond import (
 )
 from outgrid.bench.experiments.figure import spoken
 from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
-from outgrid.bench.workloads import power_of_two
+from outgrid.units import format_bytes
 
-__all__ = ["METHODS", "grid_of"]
+__all__ = ["METHODS", "grid_of", "how", "passes"]
 
 PLAIN_STEPS = 2
-PASSES = 2  # of the blocked methods over the whole grid
+FULL_FACTOR = 16.0
 SLOWER_BAR, FASTER_BAR = 20.0, 1.5
 PAPER = "temporal blocking on flash"
 GIB = 1 << 30
-
-
-PLANES_PER_LIMIT = 128  # of a plane as large as the block buffers of the papers have them
+EDGE_STEP = 128  # rows of planes are whole vectors
 
 
 def grid_of(settings: Settings, factor: float) -> Grid:
     """A grid of ``factor`` times the limit that goes with the size of the experiment."""
     if settings.size == "tiny":
         return Grid(256 << 20, factor / 100, (64, 64))
-    edge = power_of_two(math.isqrt(settings.limit_bytes // PLANES_PER_LIMIT // 8))
+    # Planes as large as the block buffers of the papers have them; where time is short, such that
+    # a part of the limit as small as that has blocks as deep.
+    planes = settings.by_size(0, 227, 128)
+    edge = math.isqrt(settings.limit_bytes // planes // 8)
+    edge = max(EDGE_STEP, edge - edge % EDGE_STEP)
     return Grid(settings.limit_bytes, factor, (edge, edge))
+
+
+def passes(settings: Settings) -> int:
+    """How often the blocked methods pass over the whole grid."""
+    return settings.by_size(2, 1, 2)
+
+
+def how(
+    settings: Settings, grid: Grid, blocks: dict[str, Any], full_factor: float
+) -> Iterator[str]:
+    """Notes: what blocks there are, and what a quick experiment has less of than a full one."""
+    yield f"overlapped: depth {blocks['depth']}, blocks of {blocks['block']} cells"
+    if settings.size == "quick":
+        yield (
+            f"--quick: planes of {' x '.join(map(str, grid.plane))}, blocked methods pass once over"
+            f" the grid, at most {grid.factor:g} times {format_bytes(grid.limit_bytes)}; with"
+            f" --full twice, {full_factor:g} times {format_bytes(settings.memory_bytes)}"
+        )
 
 
 def measure(settings: Settings) -> Outcome:
@@ -51,12 +71,12 @@ def measure(settings: Settings) -> Outcome:
     timed = Timed("methods", settings)
     notes: list[str] = []
     runs = Runs(settings, timed, notes)
-    factor = settings.factor or {"tiny": 4.0, "quick": 4.0, "full": 16.0}[settings.size]
+    factor = settings.factor or {"tiny": 4.0, "quick": 4.0, "full": FULL_FACTOR}[settings.size]
     grid = grid_of(settings, factor)
     blocks = grid.blocks(settings.by_size(4, 256, 256))
-    steps = settings.steps or PASSES * int(blocks["depth"])
+    steps = settings.steps or passes(settings) * int(blocks["depth"])
     settings.say("in memory")
-    memory = runs.in_memory(grid, min(steps, 16))
+    memory = {kind: runs.in_memory(grid, min(steps, 16), kind) for kind in ("plain", "tiled")}
     swap, mapped, direct = BLOCKED
     order = (*OURS, direct, PLAIN[0], mapped, swap, ADVISED, *PLAIN[1:])
     tasks = [
@@ -65,14 +85,13 @@ def measure(settings: Settings) -> Outcome:
     ]
     shown = [method.name for method in (swap, mapped, ADVISED, direct, *OURS, *PLAIN)]
     rows = sorted(runs.measure(tasks), key=lambda row: shown.index(row.method))
-    notes.append(f"overlapped: depth {blocks['depth']}, blocks of {blocks['block']} cells")
+    notes += how(settings, grid, blocks, FULL_FACTOR)
     return timed.outcome(
         rows,
         _findings(rows, memory),
         reference=(
             f"in memory {memory['plain']:.2f} GLUP/s plain and {memory['tiled']:.2f} temporally "
-            "blocked, of a grid of at most 1 GiB; some planes of every answer are compared with "
-            "plain sweeps"
+            f"blocked, {runs.reference}; some planes of every answer are compared with plain sweeps"
         ),
         agrees=agree(rows),
         notes=notes,

@@ -7,7 +7,7 @@ from typing import Any
 
 from outgrid.bench.experiments.beyond import BLOCKED, OURS, BeyondRow, Runs, Task, agree
 from outgrid.bench.experiments.figure import look
-from outgrid.bench.experiments.methods import PASSES, grid_of
+from outgrid.bench.experiments.methods import grid_of, how, passes
 from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
 
 __all__ = ["SCALING"]
@@ -29,26 +29,26 @@ def measure(settings: Settings) -> Outcome:
     factors = (*(each for each in FACTORS[settings.size] if each < most), most)
     largest = grid_of(settings, factors[-1])
     blocks = largest.blocks(settings.by_size(4, 256, 256))
-    steps = settings.steps or PASSES * int(blocks["depth"])
+    steps = settings.steps or passes(settings) * int(blocks["depth"])
     settings.say("in memory")
-    memory = runs.in_memory(largest, min(steps, 16))
+    plain = runs.in_memory(largest, min(steps, 16))
     methods = BLOCKED if settings.size != "tiny" else BLOCKED[1:]
     order = (*OURS, *reversed(methods))  # those that take longest come last
     rows = runs.measure(
         [
-            Task(grid_of(settings, factor), method, steps, blocks, memory["plain"])
+            Task(grid_of(settings, factor), method, steps, blocks, plain)
             for factor in factors
             for method in order
         ]
     )
-    notes.append(f"overlapped: depth {blocks['depth']}, blocks of {blocks['block']} cells")
+    notes += how(settings, largest, blocks, FACTORS["full"][-1])
     return timed.outcome(
         rows,
         _findings(rows),
-        reference=f"plain in memory {memory['plain']:.2f} GLUP/s, a grid of at most 1 GiB",
+        reference=f"plain in memory {plain:.2f} GLUP/s, {runs.reference}",
         agrees=agree(rows),
         notes=notes,
-        details={"in_memory": memory},
+        details={"in_memory": {"plain": plain}},
     )
 
 
