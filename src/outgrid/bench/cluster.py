@@ -2,7 +2,8 @@
 
 Every node is a few processes that wait for each other, for their flash and for messages, with the
 counts of `outgrid.plan.cluster`. What takes time: updates, bytes from and to flash (one at a time),
-bytes of messages (one at a time from each node, then a latency). What is left out: switches between
+bytes of messages (one at a time from each node, then a latency), and in a stream what bytes take of
+the cores beside the updates. What is left out: switches between
 nodes, the initial fill and the export of results.
 
 ``spread`` is the only thing left to chance: the relative standard deviation of how fast a node
@@ -256,7 +257,7 @@ class _Stream:
         inner = node.part.z.cells + 2 * depth
         self.pieces = max(1, min(2, depth * MOST_CHUNKS // inner))
         self.chunks = max(4 * self.pieces, min(MOST_CHUNKS, inner * self.pieces // depth))
-        self.compute = node.part.updates(depth) / machine.updates_per_second / self.chunks
+        self.compute = machine.busy_seconds(node.part, depth) / self.chunks
         self.read = node.part.read_bytes(depth) / machine.read_bandwidth / self.chunks
         self.write = node.part.written_bytes / machine.write_bandwidth / self.chunks
         along_z, along_y = node.part.sent_bytes(depth)

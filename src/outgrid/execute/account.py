@@ -79,6 +79,8 @@ class Account:
             wait_seconds=self.tally.wait_seconds,
             fill_seconds=self.fill_seconds,
             window_seconds=self.window_seconds,
+            processor_seconds=self.tally.processor_seconds,
+            compute_processor_seconds=self.tally.compute_processor_seconds,
             checksum_seconds=statistics.sum_seconds - before.sum_seconds,
             read_bytes=statistics.read_bytes - before.read_bytes - self.exported_bytes,
             written_bytes=statistics.written_bytes - before.written_bytes - self.exported_bytes,

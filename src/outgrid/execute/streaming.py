@@ -122,6 +122,8 @@ class Tally:
     seconds: float = 0.0
     compute_seconds: float = 0.0
     wait_seconds: float = 0.0
+    processor_seconds: float = 0.0
+    compute_processor_seconds: float = 0.0
     read_bytes: int = 0
     written_bytes: int = 0
     row_updates: int = 0
@@ -221,6 +223,7 @@ class _Run(Generic[W]):
         self.flying: dict[int, tuple[Move, Store]] = {}
         self.flushing: dict[int, Store] = {}
         self.started = self.reported = time.perf_counter()
+        self.busy_before = time.process_time()
 
     def obey(self, instructions: Iterable[Instruction]) -> Tally:
         """Queue transfers as they come; advance as soon as the gate of an advance is open."""
@@ -248,8 +251,12 @@ class _Run(Generic[W]):
             self._wait_for("put" if self.flying or self.flushing else "agree")
         self.tally.sent_bytes = self.exchange.sent_bytes
         self.tally.received_bytes = self.exchange.received_bytes
-        self.tally.seconds = time.perf_counter() - self.started
+        self._look_at_clocks()
         return self.tally
+
+    def _look_at_clocks(self) -> None:
+        self.tally.seconds = time.perf_counter() - self.started
+        self.tally.processor_seconds = time.process_time() - self.busy_before
 
     def _ending(self, advance: Advance) -> Plan | None:
         """The plan to end with before an advance, if it is the first one behind some sweep."""
@@ -321,9 +328,11 @@ class _Run(Generic[W]):
         waiting = time.perf_counter()
         while not self.marks.open(advance.gate):
             self._wait_for(self._cause(advance.gate))
-        begin = time.perf_counter()
+        begin, busy = time.perf_counter(), time.thread_time()
         self.kernel.advance(self.plan, self.window, advance)
         end = time.perf_counter()
+        # Updates are dealt out evenly, so this thread makes as many as any other.
+        self.tally.compute_processor_seconds += self.plan.threads * (time.thread_time() - busy)
         self.slowest_seconds = max(self.slowest_seconds, end - waiting)
         self.tally.wait_seconds += begin - waiting
         self.tally.compute_seconds += end - begin
@@ -443,7 +452,7 @@ class _Run(Generic[W]):
                 _check(completion, store, "flush")
                 if not self.flushing:
                     commit = self.commits.popleft()
-                    self.tally.seconds = time.perf_counter() - self.started
+                    self._look_at_clocks()
                     self.committed(commit.point)
                     self.kept = commit.point
                     self.agreeing = commit

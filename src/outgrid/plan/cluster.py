@@ -45,7 +45,12 @@ STATES = 2  # kept of every part, the one that is read and the one that is writt
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What one node has; bandwidths of its flash and of its network in bytes per second."""
+    """What one node has; bandwidths of its flash and of its network in bytes per second.
+
+    What moves beside updates takes from the cores ``moved_seconds`` of all of them for each byte
+    from or to flash, ``sent_seconds`` for each that is sent while another one comes, and the share
+    ``attention`` of their time to look whether messages have come.
+    """
 
     updates_per_second: float
     memory_bytes: int
@@ -53,6 +58,17 @@ class Node:
     read_bandwidth: float
     write_bandwidth: float
     network: Network
+    moved_seconds: float = 0.0
+    sent_seconds: float = 0.0
+    attention: float = 0.0
+
+    def busy_seconds(self, part: Part, depth: int) -> float:
+        """Seconds that the cores work for a sweep of a stream, with what moves beside it."""
+        sent = part.exchanged_bytes(depth)
+        moved = part.read_bytes(depth) + part.written_bytes + sent  # as much comes, and is written
+        work = part.updates(depth) / self.updates_per_second
+        work += moved * self.moved_seconds + sent * self.sent_seconds
+        return work / (1 - self.attention if sent else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,8 +347,10 @@ def price(grid: GridSize, cluster: Cluster, cut: Cut, depth: int, scheme: Scheme
     # Halos lie on flash too: received ones are written, and in blocks those to send are read.
     stored = halo / node.write_bandwidth
     if scheme == "blocks":
+        computing = updates / node.updates_per_second
         exchange += stored + halo / node.read_bandwidth
     else:
+        computing = node.busy_seconds(part, depth)
         transfer += stored
     return Choice(
         scheme,
@@ -342,7 +360,7 @@ def price(grid: GridSize, cluster: Cluster, cut: Cut, depth: int, scheme: Scheme
         disk,
         memory,
         updates / (part.z.cells * part.y.cells * part.x * depth),
-        sweeps * updates / node.updates_per_second,
+        sweeps * computing,
         sweeps * transfer,
         sweeps * exchange,
     )

@@ -7,7 +7,7 @@ import pytest
 from outgrid.bench.cluster import ACTIVITIES, simulate
 from outgrid.bench.experiments.fitted import fitted, predict
 from outgrid.machine import Network
-from outgrid.plan.cluster import Cluster, Cut, GridSize, Node, choose, price
+from outgrid.plan.cluster import Cluster, Cut, GridSize, Node, choose, part_of, price
 
 NODE = Node(1e9, 1 << 36, 1 << 44, 2e9, 1e9, Network(1e10, 1e-6))
 GRID = GridSize((512, 256, 256), 64)
@@ -67,6 +67,31 @@ def test_chance_is_repeatable_and_slows_nodes_that_wait_for_each_other():
     assert uneven[0] == uneven[1] != uneven[2]
     assert uneven[0].seconds > even.seconds
     assert uneven[0].mean("agree") > even.mean("agree")
+
+
+def test_what_moves_takes_cores_from_the_updates_of_a_stream():
+    busy = replace(NODE, moved_seconds=1e-9, sent_seconds=3e-9, attention=0.1)
+    sweeps = GRID.steps / 8
+    for cut in (Cut(1, 1), Cut(1, 2), Cut(2, 1)):
+        cluster, choice = chosen("stream", cut, node=busy)
+        idle, same = (simulate(GRID, *chosen("stream", cut)), simulate(GRID, cluster, choice))
+        part = part_of(GRID, cut)
+        sent = part.exchanged_bytes(8)
+        moved = part.read_bytes(8) + part.written_bytes + sent
+        beside = sweeps * (1e-9 * moved + 3e-9 * sent)
+        share = 0.9 if sent else 1.0
+        expected = (idle.mean("compute") + beside) / share
+        assert same.mean("compute") == pytest.approx(expected)
+        assert choice.compute_seconds == pytest.approx(expected)
+        assert same.seconds >= expected
+
+
+def test_cores_that_are_busy_beside_a_slow_disk_cost_no_time():
+    slow = replace(NODE, read_bandwidth=1e8, write_bandwidth=1e8)
+    busy = replace(slow, moved_seconds=1e-10)
+    times = [simulate(GRID, *chosen("stream", Cut(1, 1), node=node)) for node in (slow, busy)]
+    assert times[1].seconds == pytest.approx(times[0].seconds, rel=0.02)
+    assert times[1].mean("compute") > times[0].mean("compute")
 
 
 def test_few_sweeps_stand_for_many():

@@ -111,6 +111,7 @@ def test_the_tally_counts_bytes_and_updates():
     assert (tally.read_bytes, tally.written_bytes) == (plan.read_bytes, plan.written_bytes)
     assert tally.row_updates == plan.planes * plan.layout.rows * 9
     assert 0 <= tally.wait_seconds <= tally.seconds
+    assert 0 < tally.compute_processor_seconds / plan.threads < tally.processor_seconds
     assert 0 <= tally.compute_seconds <= tally.seconds
     updates = [row_updates(plan, each) for each in recorder.events if isinstance(each, Advance)]
     assert sum(updates) == plan.planes * plan.layout.rows * 9

@@ -1,9 +1,11 @@
 """One and two ranks of MPI on this host, measured, and what the simulator of clusters expected.
 
-Runs of one rank give the rate at which a node updates and, where the disk bounds them, the rate at
-which that moves bytes; two ranks halve both. All have slabs of as many planes, on which the rate of
-updates depends. Nothing is fitted to runs of two ranks. Beside halos, which are what is simulated,
-seams are measured where the cores bound a run, and what the planner said of each run is shown.
+Runs of one rank give what an update takes of a processor, which part of the processors others leave
+to them and, where the disk bounds them, the rate at which that moves bytes and what a byte takes of
+a processor; two ranks halve cores and disk. What messages take is measured with messages alone. All
+have slabs of as many planes, on which the rate of updates depends. Nothing is fitted to runs of two
+ranks. Beside halos, which are what is simulated, seams are measured where the cores bound a run,
+and what the planner said of each run is shown.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,11 +25,12 @@ import numpy as np
 
 from outgrid.bench.cluster import simulate
 from outgrid.bench.experiments.getput import launcher
+from outgrid.bench.experiments.messages import Messages, measure_messages
 from outgrid.bench.experiments.outcome import OUTGRID, Experiment, Finding, Outcome, Settings, Timed
 from outgrid.errors import ExecutionError
 from outgrid.machine import Network, describe_machine
 from outgrid.plan.cluster import Cluster, Cut, GridSize, Node, price
-from outgrid.record import Record, read_record
+from outgrid.record import Measured, Record, read_record
 from outgrid.result import Result
 
 __all__ = ["RANKS"]
@@ -72,9 +75,10 @@ class _Case:
 
 @dataclass(frozen=True, slots=True)
 class RanksRow:
-    """Medians of runs of one kind. ``cut`` is (y, z); seconds are those of its sweeps, those that
-    a rank waited the mean over ranks. ``expected_seconds`` are the simulator's, 0 where it has no
-    such exchange, ``planned_seconds`` those of the plan."""
+    """Medians of runs of one kind. ``cut`` is (y, z); seconds are those of its sweeps, and means
+    over ranks those that a rank waited and those of processors: all that it took, and what updates
+    took of that. ``expected_seconds`` and ``expected_processor_seconds`` are the simulator's, 0
+    where it has no such exchange, ``planned_seconds`` those of the plan."""
 
     case: str
     ranks: int
@@ -87,10 +91,13 @@ class RanksRow:
     put_seconds: float
     exchange_seconds: float
     agree_seconds: float
+    processor_seconds: float
+    compute_processor_seconds: float
     sent_bytes: int
     planned_seconds: float
     expected_seconds: float
     expected_over_measured: float
+    expected_processor_seconds: float
     seconds_samples: tuple[float, ...]
 
 
@@ -98,7 +105,7 @@ def measure(settings: Settings) -> Outcome:
     """Every case on one rank, then on two that cut planes or rows; in turns, some times."""
     timed = Timed("ranks", settings)
     side = settings.by_size(48, 256, 512)
-    planes = settings.by_size(48, 1024, 2048)
+    planes = settings.by_size(48, 512, 2048)
     cases = [
         _Case(name, depth, cut, exchange)
         for name, depth in ((DISK, 1), (CORES, settings.by_size(8, 64, 64)))
@@ -111,8 +118,10 @@ def measure(settings: Settings) -> Outcome:
     }
     found: dict[_Case, list[Record]] = {case: [] for case in cases}
     answers: dict[str, set[str]] = {case.name: set() for case in cases}
+    settings.say("messages between two ranks")
+    messages = measure_messages()
     with TemporaryDirectory(dir=settings.folders[0], prefix="outgrid.") as folder:
-        for turn in range(settings.by_size(1, 2, 3)):
+        for turn in timed.rounds(settings.by_size(1, 3, 3)):
             for number, case in enumerate(cases):
                 settings.say(f"{case.name}: {case.ranks} ranks, cut {case.cut}, {case.exchange}")
                 with TemporaryDirectory(dir=folder, prefix=f"{turn}.{number}.") as within:
@@ -120,13 +129,24 @@ def measure(settings: Settings) -> Outcome:
                     record = _run(settings, grids[case], case, out)
                     found[case].append(record)
                     answers[case.name].add(_digest(Result(out, record)["u"]))
-    rows = [_row(case, found, grids[case], settings) for case in cases]
+    rows = [_row(case, found, grids[case], settings, messages) for case in cases]
     return timed.outcome(
         rows,
         _findings(rows),
-        reference="the simulator of clusters, with the rates of cores and disk in runs of one rank",
+        reference=(
+            "the simulator of clusters, with what cores and disk do in runs of one rank and what "
+            "messages take alone"
+        ),
         agrees=all(len(each) == 1 for each in answers.values()),
-        notes=["ranks of one host share its cores, its disk and its memory"],
+        notes=[
+            "ranks of one host share its cores, its disk and its memory; of "
+            f"{describe_machine().cores} cores others left {_processors(found):.2f} to one rank",
+            f"a rank sends {messages.bandwidth / 1e9:.2f} GB/s while as much comes; a small message"
+            f" takes {1e3 * messages.latency_seconds:.1f} ms, a GB that is sent "
+            f"{1e9 * messages.sent_seconds:.2f} s of a processor, and waiting for messages "
+            f"{messages.attention:.1%} of one",
+        ],
+        details={"messages": asdict(messages)},
     )
 
 
@@ -135,7 +155,6 @@ def _run(settings: Settings, grid: GridSize, case: _Case, out: Path) -> Record:
     cut, count = case.cut, case.ranks
     shape = [extent + 2 for extent in grid.shape]
     job = out.with_suffix(".toml")
-    threads = max(1, describe_machine().cores // count)
     memory = _memory(settings) // count >> 20
     job.write_text(
         JOB.format(
@@ -143,7 +162,7 @@ def _run(settings: Settings, grid: GridSize, case: _Case, out: Path) -> Record:
             steps=grid.steps,
             memory=memory,
             depth=case.depth,
-            threads=threads,
+            threads=_threads(case),
             slab=settings.by_size(4, 12, 12),
         )
     )
@@ -161,8 +180,13 @@ def _run(settings: Settings, grid: GridSize, case: _Case, out: Path) -> Record:
     return read_record(out)
 
 
+def _threads(case: _Case) -> int:
+    """Of a rank: its share of the cores."""
+    return max(1, describe_machine().cores // case.ranks)
+
+
 def _memory(settings: Settings) -> int:
-    """Of all ranks together: less than a state, so that windows are small."""
+    """Of all ranks together: what windows of the depth need."""
     return settings.memory or settings.by_size(512 << 20, 512 << 20, 2 << 30)
 
 
@@ -175,16 +199,21 @@ def _digest(field: Any) -> str:
 
 
 def _row(
-    case: _Case, found: dict[_Case, list[Record]], grid: GridSize, settings: Settings
+    case: _Case,
+    found: dict[_Case, list[Record]],
+    grid: GridSize,
+    settings: Settings,
+    messages: Messages,
 ) -> RanksRow:
     def median(name: str) -> float:
         return statistics.median(getattr(each.measured, name) for each in found[case])
 
-    names = ("compute", "get", "put", "exchange", "agree")
+    names = ("compute", "get", "put", "exchange", "agree", "processor", "compute_processor")
     every = {f"{name}_seconds": median(f"{name}_seconds") for name in names}
-    seconds, expected = median("seconds"), 0.0
+    seconds, expected, busy = median("seconds"), 0.0, 0.0
     if case.exchange == "halos":
-        expected = _expected(grid, case, _node(case, found, settings))
+        expected, busy = _expected(grid, case, _node(case, found, settings, messages))
+        busy *= _processors(found) / case.ranks
     planned = found[case][-1].plan["prediction"]["seconds"]
     return RanksRow(
         case.name,
@@ -198,46 +227,88 @@ def _row(
         planned_seconds=planned,
         expected_seconds=expected,
         expected_over_measured=expected / seconds,
+        expected_processor_seconds=busy,
         seconds_samples=tuple(each.measured.seconds for each in found[case]),
     )
 
 
-def _node(case: _Case, found: dict[_Case, list[Record]], settings: Settings) -> Node:
-    """What a rank has, from the runs of one: its share of the cores and of the disk."""
-    alone = {each.name: found[each] for each in found if each.ranks == 1}
-    rate = statistics.median(
-        each.measured.updates / each.measured.compute_seconds for each in alone[case.name]
+def _node(
+    case: _Case, found: dict[_Case, list[Record]], settings: Settings, messages: Messages
+) -> Node:
+    """What a rank has, from the runs of one and from messages: its share of cores and disk."""
+    update = statistics.median(
+        each.compute_processor_seconds / each.updates for each in _alone(found, case.name)
     )
-    bandwidth = statistics.median(
-        (each.measured.read_bytes + each.measured.written_bytes) / each.measured.seconds
-        for each in alone[DISK]
+    disk = _alone(found, DISK)
+    bandwidth = statistics.median(_moved_bytes(each) / each.seconds for each in disk)
+    moved = statistics.median(
+        (each.processor_seconds - each.compute_processor_seconds) / _moved_bytes(each)
+        for each in disk
     )
-    count, memory = case.ranks, _memory(settings)
-    shared = bandwidth / count
-    return Node(rate / count, memory // count, 1 << 62, shared, shared, Network())
+    processors = _processors(found) / case.ranks
+    return Node(
+        processors / update,
+        _memory(settings) // case.ranks,
+        1 << 62,
+        bandwidth / case.ranks,
+        bandwidth / case.ranks,
+        Network(messages.bandwidth, messages.latency_seconds),
+        moved / processors,
+        messages.sent_seconds / processors,
+        messages.attention / _threads(case),
+    )
 
 
-def _expected(grid: GridSize, case: _Case, node: Node) -> float:
-    """Seconds that the simulator says."""
+def _processors(found: dict[_Case, list[Record]]) -> float:
+    """How many of the processors one rank had while all were to make updates."""
+    return statistics.median(
+        each.compute_processor_seconds / each.compute_seconds for each in _alone(found, CORES)
+    )
+
+
+def _alone(found: dict[_Case, list[Record]], name: str) -> list[Measured]:
+    """The runs of one rank."""
+    mine = (each for each in found if each.name == name and each.ranks == 1)
+    return [record.measured for each in mine for record in found[each]]
+
+
+def _moved_bytes(measured: Measured) -> int:
+    return measured.read_bytes + measured.written_bytes
+
+
+def _expected(grid: GridSize, case: _Case, node: Node) -> tuple[float, float]:
+    """Seconds that the simulator says, and those for which cores of a node are busy."""
     cluster = Cluster(case.ranks, node)
     chosen = price(grid, cluster, case.cut, case.depth, "stream")
     if isinstance(chosen, str):
         raise ExecutionError(f"the simulator does not take this run: {chosen}")
-    return simulate(grid, cluster, chosen).seconds
+    run = simulate(grid, cluster, chosen)
+    return run.seconds, run.mean("compute")
 
 
 def _findings(rows: Sequence[RanksRow]) -> list[Finding]:
     two = [row for row in rows if row.ranks > 1]
+    ratios = {
+        (name, what): {
+            row.cut: getattr(row, f"expected_{seconds}") / getattr(row, seconds)
+            for row in two
+            if row.case == name and row.exchange == "halos"
+        }
+        for name, what, seconds in (
+            (DISK, "time", "seconds"),
+            (CORES, "time", "seconds"),
+            (CORES, "processor time", "processor_seconds"),
+        )
+    }
     found = [
         Finding(
             f"{OUTGRID}, simulator",
-            f"the time of two ranks, {name}, is foreseen within {WITHIN:.0%}",
+            f"the {what} of two ranks, {name}, is foreseen within {WITHIN:.0%}",
             "",
-            ", ".join(f"cut {row.cut}: {row.expected_over_measured:.2f}" for row in mine),
-            all(abs(row.expected_over_measured - 1) <= WITHIN for row in mine),
+            ", ".join(f"cut {cut}: {ratio:.2f}" for cut, ratio in mine.items()),
+            all(abs(ratio - 1) <= WITHIN for ratio in mine.values()),
         )
-        for name in (DISK, CORES)
-        if (mine := [row for row in two if row.case == name and row.exchange == "halos"])
+        for (name, what), mine in ratios.items()
     ]
     each = {row.exchange: row for row in two if row.case == CORES and row.cut == str(Cut(1, 2))}
     halos, seams = each["halos"], each["seams"]
