@@ -44,7 +44,8 @@ MASKS = tuple(
 PRESSURE = kind_of(
     "himeno", f"{Path(himeno.__file__)}:himeno", himeno.himeno.trace(3), "float32", himeno.INITIAL
 )
-MASK_STEPS, HIMENO_STEPS = 2, 4
+MASK_STEPS = 2
+QUICK_LIMIT_BYTES = 160 << 20  # what a process takes, and as much for its data
 MASK_FACTOR, HIMENO_FACTOR = 2.0, 3.4  # memory holds 50 % and 29 %
 PAPER = "bus flash beyond memory"
 
@@ -54,6 +55,8 @@ def _grid(settings: Settings, kind: Kind, factor: float) -> Grid:
     edge = settings.by_size(32, 256, 1024)
     plane = (side,) if side else (edge, edge)
     limit = settings.limit_bytes
+    if settings.size == "quick" and not settings.memory:
+        limit = QUICK_LIMIT_BYTES
     return Grid(limit, factor / settings.by_size(100, 1, 1), plane, kind)
 
 
@@ -156,7 +159,7 @@ def measure_mask(settings: Settings) -> Outcome:
 def measure_himeno(settings: Settings) -> Outcome:
     """14 arrays of which memory holds 29 %."""
     timed, rows, notes, reference, details = _measure(
-        settings, "himeno", (PRESSURE,), HIMENO_FACTOR, HIMENO_STEPS
+        settings, "himeno", (PRESSURE,), HIMENO_FACTOR, settings.by_size(4, 2, 4)
     )
     ours = _slower(rows, "skewed on direct", "himeno")
     findings = [

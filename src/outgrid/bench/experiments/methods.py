@@ -71,7 +71,7 @@ def measure(settings: Settings) -> Outcome:
     timed = Timed("methods", settings)
     notes: list[str] = []
     runs = Runs(settings, timed, notes)
-    factor = settings.factor or {"tiny": 4.0, "quick": 4.0, "full": FULL_FACTOR}[settings.size]
+    factor = settings.factor or {"tiny": 4.0, "quick": 2.0, "full": FULL_FACTOR}[settings.size]
     grid = grid_of(settings, factor)
     blocks = grid.blocks(settings.by_size(4, 256, 256))
     steps = settings.steps or passes(settings) * int(blocks["depth"])

@@ -76,7 +76,7 @@ class RequestRow:
 def measure(settings: Settings) -> Outcome:
     """Plain methods below and above memory, the queue's engines, sizes and depths, all folders."""
     timed = Timed("io", settings)
-    seconds = settings.by_size(1, 10, 100) / 100
+    seconds = settings.by_size(1, 6, 100) / 100
     rounds = settings.by_size(1, 2, 5)
     effort = Effort(file_bytes=settings.by_size(8 * MIB, 512 * MIB, 4096 * MIB))
     notes: list[str] = []
