@@ -142,7 +142,7 @@ def measure_mask(settings: Settings) -> Outcome:
             f"{PAPER}, masks",
             "how much is computed for each page decides: 15 x 15 suffers far less than 3 x 3",
             "16 cores: 15 x 15 about 3 times, 3 x 3 30-50 times; one core: 1.0 and 1.6",
-            f"mmap: 15 x 15 {_told(large)}; 3 x 3 {_told(small)}",
+            f"mmap: 15 x 15 {_told(large) or 'not measured'}; 3 x 3 {_told(small)}",
             all(small[threads] > large[threads] for threads in both) if both else None,
         ),
     ]

@@ -38,6 +38,7 @@ nav a { display: inline-block; margin: 0 .9rem .3rem 0; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; margin: 1rem 0;
         table-layout: fixed; }
 th.experiment, th.today { width: 6.8rem; } th.where { width: 16%; } th.claim { width: 24%; }
+th.paper { width: 18%; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem;
          border-bottom: 1px solid var(--line); overflow-wrap: break-word; }
 th { background: var(--soft); }
