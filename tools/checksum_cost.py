@@ -33,8 +33,10 @@ CASES = (  # rule, shape, type, initial values
     ("wave:8", (256, 384, 384), "float32", WAVE),
     ("heat5", (3072, 8192), "float64", HEAT),
     ("wave:4", (3072, 8192), "float32", WAVE),
-    (f"{ROOT}/examples/gray_scott.py:gray_scott", (3072, 8192), "float32", {"u": 1.0, "v": 0.25}),
+    (f"{ROOT}/examples/gray_scott.py:gray_scott", (3072, 8192), "float32", {"u": 0.4, "v": 0.3}),
 )
+# With these the fields of the last case stay as they are: numbers that fade away are slow.
+STEADY = {"gray_scott": {"feed": 0.06, "kill": 0.06}}
 
 
 def main(memory: str = "512MiB") -> None:
@@ -43,7 +45,8 @@ def main(memory: str = "512MiB") -> None:
     print("|---|---|---|---|---|---|---|---|")
     with KernelTime() as spent, tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         for rule, shape, dtype, initial in CASES:
-            posed = Problem(rule, shape, dtype, STEPS, initial=initial)
+            parameters = STEADY.get(rule.rpartition(":")[2], {})
+            posed = Problem(rule, shape, dtype, STEPS, parameters, initial=initial)
             options = RunOptions.of(memory=memory, tier="direct")
             plan = pipeline.plan(posed, options, MACHINE)
             steps = SWEEPS * plan.depth
@@ -57,7 +60,7 @@ def main(memory: str = "512MiB") -> None:
             out = Path(folder) / "run"
             spent.seconds = 0.0
             found = pipeline.run(
-                Problem(rule, shape, dtype, steps, initial=initial),
+                Problem(rule, shape, dtype, steps, parameters, initial=initial),
                 RunOptions.of(memory=memory, tier="direct", out=out, **given),
             )
             measured, stencil = found.record.measured, posed.stencil
