@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-import outgrid as og
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Machine, Network
@@ -55,17 +54,6 @@ def test_a_cube_is_cut_as_was_published_and_swept_deeper_since_ends_of_the_grid_
 def test_cuts_that_cannot_be_are_refused(options, words):
     with pytest.raises(UsageError, match=words):
         planned((20, 10, 16), Ranks(0, 3, Network()), **options)
-
-
-def test_an_end_by_a_reduction_is_refused_in_words():
-    @og.stencil(ndim=3)
-    def fading(u):
-        return {"u": 0.5 * u, "largest": og.max(u)}
-
-    until = og.Until("largest", every=5, below=1e-6)
-    given = Problem(fading, (20, 10, 16), steps=50, initial={"u": 1.0}, until=until)
-    with pytest.raises(UsageError, match="until largest has come far enough is for one of them"):
-        plan_rank(given, RunOptions.of(memory="1GiB"), NODE, 64 << 20, Ranks(0, 2, Network()))
 
 
 def test_more_ranks_than_planes_share_the_rows():
