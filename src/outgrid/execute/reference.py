@@ -6,6 +6,7 @@ bound is derived in docs/design/language.md.
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -126,18 +127,26 @@ def _values_and_bounds(
 def _read(problem: Problem, arrays: Arrays, access: Access) -> NDArray[Any]:
     """The values read by all interior cells: the interior, moved by the offset."""
     name = access.field if access.level == 0 else f"{access.field}{PREVIOUS}"
-    places = (
-        [_place(index + offset, inside, problem.edges.rule(access.field, axis)) for index in inside]
+    along = [
+        _moved(inside, offset, problem.edges.rule(access.field, axis))
         for axis, (inside, offset) in enumerate(zip(problem.interior, access.offset, strict=True))
-    )
-    values = arrays[name][np.ix_(*places)]
-    for axis, (inside, offset) in enumerate(zip(problem.interior, access.offset, strict=True)):
-        rules = problem.edges.rule(access.field, axis)
-        signs = np.array([_sign(index + offset, inside, rules) for index in inside])
+    ]
+    values = arrays[name][np.ix_(*(places for places, _ in along))]
+    for axis, (_, signs) in enumerate(along):
         if (signs != 1).any():
             shape = (-1, *(1,) * (problem.ndim - 1 - axis))
             values = values * signs.astype(values.dtype).reshape(shape)
     return values
+
+
+@lru_cache(maxsize=256)  # every step reads the same
+def _moved(
+    inside: range, offset: int, rules: tuple[str, str]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where cells `inside` an axis read at an offset, and by what they multiply what they read."""
+    read = [index + offset for index in inside]
+    places = np.array([_place(index, inside, rules) for index in read], np.int64)
+    return places, np.array([_sign(index, inside, rules) for index in read], np.int64)
 
 
 def _sign(index: int, inside: range, rules: tuple[str, str]) -> int:

@@ -44,19 +44,18 @@ def bounded(
     unit = float(limits.eps) / 2
     underflow = 8 * float(limits.smallest_subnormal)
     values: dict[Expression, Any] = {}
+    sizes: dict[Expression, Bound] = {}
     errors: dict[Expression, Any] = {}
     with np.errstate(all="ignore"):
         for node in nodes(expression):
             if not isinstance(node, Operation):
                 values[node], errors[node] = leaf(node)
+                sizes[node] = np.abs(np.asarray(values[node], np.float64))
                 continue
             operator = OPERATIONS[node.name]
             value = operator.function(*(values[each] for each in node.operands))
             size = np.abs(np.asarray(value, np.float64))
-            operands = [
-                (np.abs(np.asarray(values[each], np.float64)), errors[each])
-                for each in node.operands
-            ]
+            operands = [(sizes[each], errors[each]) for each in node.operands]
             if node.name == "where":
                 error = _choice(*((values[each], errors[each]) for each in node.operands))
             elif operator.conditions:
@@ -79,7 +78,7 @@ def bounded(
                 raise UsageError(
                     f"bounds exist for expressions as written, not for the operation {node.name!r}"
                 )
-            values[node] = value
+            values[node], sizes[node] = value, size
             errors[node] = np.where(np.isfinite(size) & np.isfinite(error), error, np.inf)
     return values[expression], errors[expression]
 
