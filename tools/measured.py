@@ -173,7 +173,7 @@ def bounds_table() -> str:
                 f"{stencil} {dtype}",
                 number(ceiling),
                 number(rates["tiled"] / ceiling),
-                number(farthest["glups"] / rates["tiled"]) if farthest else "",
+                number(farthest["over_tiled"]) if farthest else "",
                 share(farthest["wait_share"]) if farthest else "",
                 number(hand),
             )
