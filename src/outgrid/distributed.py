@@ -32,7 +32,7 @@ from outgrid.execute.lock import LOCK_NAME, RunLock
 from outgrid.execute.reductions import nothing, numbers
 from outgrid.execute.snapshots import place, reserve
 from outgrid.execute.space import check_space, free_bytes
-from outgrid.execute.state import MANIFEST_NAME, Manifest, RunFolder
+from outgrid.execute.state import MANIFEST_NAME, RunFolder
 from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execute.totals import Totals, joined
 from outgrid.execution import Execution, Observer, open_transfers
@@ -54,6 +54,7 @@ from outgrid.plan.subgrid import Box, Subgrid
 from outgrid.probe.profile import known_machine
 from outgrid.record import (
     RECORD_NAME,
+    Part,
     PieceFile,
     RankPart,
     Record,
@@ -123,8 +124,8 @@ def resume(
         ranks = _Together(whole, options, comm, out, _stopping(stop, options), progress)
         kernel = ranks.kernel(rest)
         chosen = ranks.plan_as_before(rest, found)
-        if chosen is not None:
-            return ranks.go_on(rest, chosen, kernel, found)
+        if chosen is not None and found.group is not None:
+            return ranks.go_on(rest, chosen, kernel, found, found.group)
         for share in found.shares:
             share.folder.check_owner(share.manifest)
         return ranks.begin(rest, ranks.decide(rest, kernel), kernel, found.steps, found)
@@ -317,6 +318,7 @@ class _Together:
             depths=chosen.depths,
             done=done,
             seams=subgrid.seams,
+            parts=found.parts if found is not None else (),
         )
         if found is None and comm.rank == 0:
             write_group(out, group)
@@ -355,7 +357,7 @@ class _Together:
                         abandon(out, share)
                 comm.share(None)
             execution.carry(stores, kernel, self.progress, self.stop)
-            return self._finish(execution)
+            return self._finish(execution, group)
 
     def _go_on_adding(self, folder: RunFolder, kinds: tuple[str, ...], found: Durable) -> None:
         """Rank 0 takes over what all reductions have come to, the others begin with nothing."""
@@ -369,7 +371,9 @@ class _Together:
         finally:
             totals.close()
 
-    def go_on(self, rest: Problem, chosen: Plan, kernel: Kernel, found: Durable) -> Result:
+    def go_on(
+        self, rest: Problem, chosen: Plan, kernel: Kernel, found: Durable, group: Group
+    ) -> Result:
         """Run the steps that are left in the files that are there."""
         comm, share = self.comm, found.shares[self.comm.rank]
         manifest = share.manifest
@@ -395,7 +399,7 @@ class _Together:
             )
             stores = execution.open_stores() if rest.steps else {}
             execution.carry(stores, kernel, self.progress, self.stop)
-            return self._finish(execution)
+            return self._finish(execution, group)
 
     def _scratch(self, rank: int, name: str | None = None) -> Path:
         """The folder of a rank's working files."""
@@ -405,7 +409,7 @@ class _Together:
             return Path(str(scratch).replace(RANK, str(rank))) / name
         return scratch / name
 
-    def _finish(self, execution: Execution) -> Result:
+    def _finish(self, execution: Execution, group: Group) -> Result:
         """Put the results in place, everywhere, then say so in one record."""
         comm, out, manifest = self.comm, self.out, execution.manifest
         chosen, kernel = execution.plan, execution.kernel
@@ -444,7 +448,7 @@ class _Together:
             RunFolder(out, out).place_reductions(names, reductions)
             ended = execution.how_it_ended(reductions)
         ended = comm.share(ended)[0]
-        record = self._record(execution, every, parts, manifest, ended)
+        record = self._record(execution, every, group.parts, parts, ended)
         if comm.rank == 0:
             if seen is not None and points is not None:
                 traces = np.sum([each["seen"] for each in every], axis=0) @ points.weights
@@ -469,11 +473,12 @@ class _Together:
         self,
         execution: Execution,
         every: list[dict[str, Any]],
-        parts: Any,
-        manifest: Manifest,
+        before: tuple[Part, ...],
+        parts: tuple[Part, ...],
         ended: str,
     ) -> Record:
         ranks: list[RankPart] = [each["rank"] for each in every]
+        together = combine_ranks([rank.measured for rank in ranks])
         pieces = {
             name: tuple(
                 PieceFile(
@@ -496,14 +501,14 @@ class _Together:
         ]
         return Record(
             version=__version__,
-            started=parts[0].started,
-            problem=manifest.problem,
+            started=(*before, *parts)[0].started,
+            problem=execution.manifest.problem,
             plan=execution.plan.to_dict(),
             machine=execution.machine.to_dict(),
-            measured=combine_ranks([rank.measured for rank in ranks]),
+            measured=combine((*before, msgspec.structs.replace(parts[-1], measured=together))),
             fields={name: file for name, file, _ in files},
             warnings=tuple(dict.fromkeys(text for each in every for text in each["warnings"])),
-            parts=parts,
+            parts=(*before, *parts),
             ended=ended,
             checksums={name: digest for name, _, digest in files},
             ranks=tuple(ranks),

@@ -210,8 +210,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     Where the problem has a condition to end by, `ended` tells what was seen of it last.
 
-    A run of several `ranks` leaves each field in `pieces`, whose files are in `fields`; `plan` is
-    that of rank 0.
+    A run of several `ranks` leaves each field in `pieces`, whose files are in `fields`; `plan` and
+    `parts` are those of rank 0, and where it has gone on from other ranks the first parts tell what
+    these did together.
     """
 
     version: str

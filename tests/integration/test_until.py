@@ -3,6 +3,7 @@
 import random
 import threading
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from outgrid.execute.reductions import CELLS
 from outgrid.execute.reference import run_reference
 from outgrid.execute.state import RunFolder
 from outgrid.job import load_job
+from outgrid.record import combine_ranks
 from outgrid.stencil.problem import Problem
 from outgrid.testing.strategies import run_options
 
@@ -50,7 +52,7 @@ def run(problem, out, **options):
     return pipeline.run(problem, RunOptions.of(out=out, **given))
 
 
-def check(result, problem, wanted, *, updates=True):
+def check(result, problem, wanted):
     """That it ended like ``wanted``, a run of as many steps and no more."""
     steps = wanted.record.steps
     value = wanted.reductions["largest"][steps - 1]
@@ -60,7 +62,7 @@ def check(result, problem, wanted, *, updates=True):
     assert np.asarray(result["u"]).tobytes() == wanted["u"].tobytes()
     for name, values in wanted.reductions.items():
         assert result.reductions[name].tobytes() == values.tobytes()
-    assert result.record.measured.updates == wanted.record.measured.updates or not updates
+    assert result.record.measured.updates == wanted.record.measured.updates
     assert result.record.measured.io_over_ideal >= 1
     assert Problem.from_dict(result.record.problem) == Problem.from_dict(problem.to_dict())
     assert not list(result.out.rglob("*.new"))
@@ -281,13 +283,32 @@ def test_ranks_end_alike_after_they_were_cut_off(way, stop, others, wanted, tmp_
     if others:
         cut_off(20, lambda: resume_ranks(out, 3))
         count = 1
-    check(resume_ranks(out, count), problem, wanted)
+    found = resume_ranks(out, count)
+    check(found, problem, wanted)
+    if others:
+        check_all_is_told(found.record)
+
+
+def check_all_is_told(record):
+    """That it has what was done before the ranks that ended the run, and what these did."""
+    parts = record.parts
+    assert parts[0].first_step == 0
+    assert all(part.last_step == later.first_step for part, later in pairwise(parts))
+    last = combine_ranks([rank.measured for rank in record.ranks])
+    before = sum(part.measured.seconds for part in parts[:-1])
+    assert before > 0
+    assert record.measured.seconds == pytest.approx(before + last.seconds)
+    for name in ("updates", "flops", "read_bytes", "written_bytes"):
+        before = sum(getattr(part.measured, name) for part in parts[:-1])
+        assert getattr(record.measured, name) == before + getattr(last, name), name
 
 
 def test_ranks_end_alike_where_one_process_was_cut_off(wanted, tmp_path, cut_off):
     problem, out = relaxing(), tmp_path / "cut"
     cut_off(60, lambda: run(problem, out, tier="direct", depth=3, slab_planes=2))
-    check(resume_ranks(out, 2, depth=3), problem, wanted)
+    found = resume_ranks(out, 2, depth=3)
+    check(found, problem, wanted)
+    check_all_is_told(found.record)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -323,7 +344,7 @@ def test_ranks_cut_off_when_they_had_ended_only_put_their_results_in_place(
     with monkeypatch.context() as patch:
         patch.setattr(Kernel, "advance", failing)
         found = resume_ranks(out, count)
-    check(found, problem, wanted, updates=count == 2)  # others count what they do themselves
+    check(found, problem, wanted)
     assert found.traces.shape == (END, 1)
     assert found.snapshots[0].shape == (4, 17, 43)
 

@@ -144,7 +144,8 @@ class Account:
         return steps + depth * parts / plan.parts(depth)
 
     def _whole_updates(self) -> int:
-        """Updates of all steps of the run, of the planes that this process owns."""
+        """Updates of what this process owns, in all steps since files of its own hold it."""
         if not self.problem.updates:
             return sum(part.measured.updates for part in self.before.parts)
-        return self.plan.updates // self.problem.steps * (self.done + self.problem.steps)
+        first = self.before.parts[0].first_step if self.before.parts else self.done
+        return self.plan.updates // self.problem.steps * (self.done + self.problem.steps - first)

@@ -38,7 +38,8 @@ from outgrid.execute.state import (
 from outgrid.execute.totals import joined
 from outgrid.plan.model import Arrival
 from outgrid.plan.subgrid import Box
-from outgrid.record import RECORD_NAME
+from outgrid.record import RECORD_NAME, Part, combine, combine_ranks
+from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage import Joined, Piece
 
@@ -50,8 +51,9 @@ NOTHING = Box(range(0), range(0))
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The ranks of a run, numbered along the rows first, and where planes and rows are cut.
 
-    ``depths`` are the steps of the sweeps after ``done`` steps. With ``seams`` nobody holds a halo
-    of planes, and what ranks have seen of a step is to be added up.
+    ``depths`` are the steps of the sweeps after ``done`` steps, for which others did ``parts``.
+    With ``seams`` nobody holds a halo of planes, and what ranks have seen of a step is to be added
+    up.
     """
 
     version: str
@@ -62,9 +64,10 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     depths: tuple[int, ...]
     done: int = 0
     seams: bool = False
+    parts: tuple[Part, ...] = ()
 
     @property
-    def parts(self) -> list[Box]:
+    def owned(self) -> list[Box]:
         """What each rank owns."""
         bounds = (pairwise(self.plane_bounds), pairwise(self.row_bounds))
         return [Box(range(*planes), range(*rows)) for planes, rows in product(*bounds)]
@@ -100,7 +103,7 @@ def read_group(out: Path) -> Group | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} does not say which ranks a run has: {error}") from None
     names = (Path(name) for name in found.folders)
-    if len(found.parts) != len(found.folders) or any(p.name != str(p) for p in names):
+    if len(found.owned) != len(found.folders) or any(p.name != str(p) for p in names):
         raise UsageError(f"{path} names folders outside of the run's, or not one for each rank")
     return found
 
@@ -131,6 +134,30 @@ class Durable:
         """The files of a share that hold the state of ``steps`` steps."""
         later = share.manifest.steps_done != self.steps
         return share.manifest.parity ^ later
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What was done for these steps: by ranks before those of the shares, and by them together.
+
+        One of them may have counted a sweep that not all have made.
+        """
+        before = self.group.parts if self.group is not None else ()
+        every = [share.manifest.parts for share in self.shares]
+        problem = Problem.from_dict(self.problem)
+        updates = problem.ending(self.steps).updates
+        updates -= sum(part.measured.updates for part in before)
+        together = msgspec.structs.replace(
+            every[0][-1],
+            started=every[0][0].started,
+            first_step=every[0][0].first_step,
+            last_step=self.steps,
+            measured=msgspec.structs.replace(
+                combine_ranks([combine(parts) for parts in every]),
+                updates=updates,
+                flops=updates * problem.stencil.flops,
+            ),
+        )
+        return (*before, together)
 
     def fields(self, arrivals: tuple[Arrival, ...]) -> dict[str, Joined]:
         """All levels of that state, by name."""
@@ -260,7 +287,7 @@ def on_disk(out: Path) -> OnDisk:
     owned: dict[Path, Box | None] = {out: None}
     if group is not None:
         names = (out / name for name in group.folders)
-        owned = dict(zip(names, group.parts, strict=True))
+        owned = dict(zip(names, group.owned, strict=True))
     ranks = [path for path in sorted(out.glob("rank.*")) if _RANK.fullmatch(path.name)]
     shares: list[Share] = []
     strays: list[Share] = []
