@@ -82,12 +82,16 @@ def _joined(roots: tuple[Expression, ...], found: Iterable[Family]) -> tuple[Fam
     waiting = {node for f in families if set(f.cuts.values()) == {0} for node in f.cuts}
     left: dict[Expression, None] = {}
     joined: dict[Expression, Family] = {}
+    seen: set[Expression] = set()
     pending = list(reversed(roots))
     while pending:
         node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
         if node in cuts:
             left[node] = None
-        elif isinstance(node, Operation) and node not in joined:
+        elif isinstance(node, Operation):
             leaves = _leaves(node, cuts)
             if len(leaves) > 1 and leaves <= waiting and not is_condition(node):
                 joined[node] = Family(node, {node: 0})
@@ -100,9 +104,13 @@ def _joined(roots: tuple[Expression, ...], found: Iterable[Family]) -> tuple[Fam
 def _leaves(expression: Expression, cuts: set[Expression]) -> set[Expression]:
     """What differs from cell to cell in ``expression``, where nothing below ``cuts`` counts."""
     found: set[Expression] = set()
+    seen: set[Expression] = set()
     pending = [expression]
     while pending:
         node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
         if node in cuts or isinstance(node, Access | Profile):
             found.add(node)
         elif isinstance(node, Operation):

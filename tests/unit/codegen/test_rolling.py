@@ -60,3 +60,14 @@ def test_the_same_part_in_two_fields_is_two_values():
         return (u[0, -1] + u[1, -1] * u[0, -1]) - (v[0, 1] + v[1, 1] * v[0, 1]), v
 
     assert families(roots(rule.trace(2))) == ()
+
+
+def test_a_value_that_is_used_again_and_again_is_looked_at_once():
+    @stencil
+    def rule(u):
+        value = u[0, 1] - u[0, -1]
+        for _ in range(60):  # written out, the last one would have 2**60 parts
+            value = value * value + 0.5 * value
+        return value
+
+    assert families(roots(rule.trace(2))) == ()
