@@ -1,7 +1,11 @@
 """Applications against answers from elsewhere, in memory and through a small window."""
 
 import importlib.util
+import os
 import runpy
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -283,7 +287,7 @@ def test_vortices_in_three_dimensions_fade_as_the_exact_solution_with_second_ord
     assert np.log2(errors[0] / errors[1]) > 1.8
 
 
-STRIPS = {  # what is run, steps per sweep, rows of a strip, and the advance at which it is cut off
+STRIPS = {  # what is run, steps per sweep, rows of a strip, and the advance that is its last one
     "elastic": (
         lambda: example("elastic").problem((14, 30, 26), 5, ((3, 2, 1),), layer=4), 2, 7, 40
     ),
@@ -295,21 +299,47 @@ STRIPS = {  # what is run, steps per sweep, rows of a strip, and the advance at 
     "cube": (lambda: example("lid_cavity").problem(12, steps=4), 2, 6, 40),
     "round a circle": (lambda: example("lid_cavity").problem(8, width=25, steps=3), 2, 8, 30),
 }  # fmt: skip
+IN_STRIPS = {"memory": "512MiB", "threads": 1, "tier": "direct", "slab_planes": 2}
+KILLED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import test_applications
+test_applications.killed(*sys.argv[2:])
+"""
+
+
+def killed(name, out):
+    """Begin a run in a process that kills itself within."""
+    make, depth, rows, last = STRIPS[name]
+    advance, count = pipeline.Kernel.advance, []
+
+    def killing(self, *given):
+        count.append(1)
+        if len(count) == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return advance(self, *given)
+
+    pipeline.Kernel.advance = killing
+    given = IN_STRIPS | {"out": out, "depth": depth, "strip_rows": rows, "commit_every": 1e-6}
+    pipeline.run(make(), RunOptions.of(**given))
 
 
 @pytest.mark.parametrize("name", STRIPS)
-def test_many_fields_pass_in_strips_also_after_they_were_cut_off(name, tmp_path, cut_off):
-    make, depth, rows, stop = STRIPS[name]
-    problem, given = make(), {"memory": "512MiB", "threads": 1}
-    wanted = pipeline.run(problem, RunOptions.of(out=tmp_path / "memory", tier="memory", **given))
-    strips = given | {"tier": "direct", "slab_planes": 2, "depth": depth, "strip_rows": rows}
-    often = strips | {"out": tmp_path / "cut", "commit_every": 1e-6}
-    assert pipeline.plan(problem, RunOptions.of(**strips)).strips.count(depth) > 2
+def test_many_fields_pass_in_strips_also_after_kill_9(name, tmp_path):
+    make, depth, rows, _ = STRIPS[name]
+    problem, out = make(), tmp_path / "killed"
+    in_memory = RunOptions.of(memory="512MiB", threads=1, out=tmp_path / "memory", tier="memory")
+    wanted = pipeline.run(problem, in_memory)
+    strips = IN_STRIPS | {"depth": depth, "strip_rows": rows}
+    plan = pipeline.plan(problem, RunOptions.of(**strips, commit_every=1e-6))
+    assert plan.strips.count(depth) > 2
+    assert plan.commit_planes  # also within a sweep
     whole = pipeline.run(problem, RunOptions.of(out=tmp_path / "whole", **strips))
-    cut_off(stop, lambda: pipeline.run(problem, RunOptions.of(**often)))
-    assert pipeline.plan(problem, RunOptions.of(**often)).commit_planes  # also within a sweep
-    assert RunFolder.of_manifest(tmp_path / "cut")[1].steps_done < problem.steps
-    for result in (whole, pipeline.resume(tmp_path / "cut", RunOptions.of(**strips))):
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), name, str(out)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert RunFolder.of_manifest(out)[1].steps_done < problem.steps
+    for result in (whole, pipeline.resume(out, RunOptions.of(**strips))):
         for field in wanted.record.fields:
             assert result[field].tobytes() == wanted[field].tobytes(), field
         assert not problem.receivers or result.traces.tobytes() == wanted.traces.tobytes()
