@@ -10,8 +10,9 @@
 set -euo pipefail
 
 out=$SLURM_SUBMIT_DIR/wave.run
+disks='scratch="/local/outgrid/{rank}"'
 if [ "${RESUME:-}" ]; then
-    srun outgrid resume "$out"
+    srun outgrid resume "$out" --set "$disks"
 else
-    srun outgrid run wave.toml --out "$out" --set 'scratch="/local/outgrid/{rank}"'
+    srun outgrid run wave.toml --out "$out" --set "$disks"
 fi

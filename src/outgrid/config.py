@@ -64,6 +64,9 @@ MOST_THREADS = 1024
 PREVIEW_EDGE = 512
 """Longest edge, in pixels, of the frames that `preview = true` asks for."""
 
+RANK = "{rank}"
+"""Stands in the name of a folder of working files for the number of the rank."""
+
 REQUIREMENTS = ("io_uring", "aio", "threads", "direct", "mlock")
 """What `require` may name: an I/O engine, O_DIRECT on every file, a window locked in memory."""
 
@@ -235,6 +238,7 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
     `memory_bytes` bounds the resident memory of the whole process. None leaves a choice to the
     plan. `places` are all folders or devices that fields are spread over, `scratch` the first one,
     striped where there are `stripe_bytes`; what is on devices that `erase` names as well may go.
+    "{rank}" in them stands for the number of the rank, which is 0 where there is one process.
     `endurance_bytes` may be written to the device of `scratch` in its life, 0 if unknown.
     `require` names what must not be fallen back from. `preview` is the longest edge in pixels
     of the frames kept after each sweep, 0 for none. With `in_place` sweeps work right in the memory
@@ -272,6 +276,17 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
     def in_flight_bytes(self) -> int:
         """Bytes of all requests that may be under way at once."""
         return self.queue_depth * self.request_bytes
+
+    def of_rank(self, rank: int) -> "RunOptions":
+        """The same for one of several ranks: with its own folders of working files."""
+
+        def own(place: Path) -> Path:
+            return Path(str(place).replace(RANK, str(rank)))
+
+        scratch = None if self.scratch is None else own(self.scratch)
+        return msgspec.structs.replace(
+            self, scratch=scratch, places=tuple(own(place) for place in self.places)
+        )
 
     @classmethod
     def of(

@@ -69,7 +69,6 @@ from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage.sums import sums_digest
 from outgrid.version import __version__
 
-RANK = "{rank}"
 SUM_BYTES = 8  # of each row
 
 
@@ -87,7 +86,7 @@ def run(
     """
     _check_supported(problem, options)
     out = options.out or Path("outgrid.run")
-    options = msgspec.structs.replace(options, out=out)
+    options = msgspec.structs.replace(options.of_rank(comm.rank), out=out)
     with _meeting(out, comm, new=True, names=snapshot_names(len(problem.snapshots))):
         ranks = _Together(problem, options, comm, out, _stopping(stop, options), progress)
         check_inputs(problem)
@@ -98,9 +97,10 @@ def run(
 
 def plan(problem: Problem, options: RunOptions, count: int) -> Plan:
     """The plan of one of ``count`` ranks, if there is one with two neighbours, on such machines."""
+    ranks = Ranks(min(1, count - 1), count, Network())
+    options = options.of_rank(ranks.rank)
     machine = known_machine(options.scratch or options.out)
     _check_supported(problem, options)
-    ranks = Ranks(min(1, count - 1), count, Network())
     measured = known_calibration(problem, options, machine)
     return plan_rank(problem, options, machine, FIXED_BYTES + MPI_BYTES, ranks, measured)
 
@@ -120,7 +120,7 @@ def resume(
         whole = Problem.from_dict(found.problem)
         _check_supported(whole, options)
         rest = (whole.ending(found.steps) if found.ended else whole).after(found.steps)
-        options = msgspec.structs.replace(options, out=out)
+        options = msgspec.structs.replace(options.of_rank(comm.rank), out=out)
         ranks = _Together(whole, options, comm, out, _stopping(stop, options), progress)
         kernel = ranks.kernel(rest)
         chosen = ranks.plan_as_before(rest, found)
@@ -237,7 +237,7 @@ class _Together:
 
     def _disk_bytes(self, problem: Problem) -> int:
         """The least that any rank can fill with working files, beside their checksums."""
-        mine = free_bytes(self._scratch(self.comm.rank)) // self.comm.local
+        mine = free_bytes(self._scratch) // self.comm.local
         row_bytes = min(problem.row_bytes(field.name) for field in problem.stencil.fields)
         return min(self.comm.share(mine)) * row_bytes // (row_bytes + SUM_BYTES)
 
@@ -247,7 +247,7 @@ class _Together:
 
     def _machine(self) -> Machine:
         """The least of what the ranks' machines offer, shared by those that are on one host."""
-        found = known_machine(self._scratch(0).parent)
+        found = known_machine(self._scratch)
         mine = replace(
             found,
             cores=max(1, found.cores // self.comm.local),
@@ -304,7 +304,7 @@ class _Together:
         comm, out = self.comm, self.out
         names = comm.share(new_folders(out, comm.size))[0]  # before any of them is made
         name = names[comm.rank]
-        folder = RunFolder(out / name, self._scratch(comm.rank, name))
+        folder = RunFolder(out / name, self._scratch / name)
         check_space(chosen, folder)
         folder.check_free(chosen.arrivals)
         subgrid = chosen.subgrid
@@ -401,13 +401,10 @@ class _Together:
             execution.carry(stores, kernel, self.progress, self.stop)
             return self._finish(execution, group)
 
-    def _scratch(self, rank: int, name: str | None = None) -> Path:
-        """The folder of a rank's working files."""
-        name = name or f"rank.{rank}"
-        scratch = self.options.scratch or self.out / "scratch"
-        if RANK in str(scratch):
-            return Path(str(scratch).replace(RANK, str(rank))) / name
-        return scratch / name
+    @property
+    def _scratch(self) -> Path:
+        """The folder in which this rank makes that of its working files."""
+        return self.options.scratch or self.out / "scratch"
 
     def _finish(self, execution: Execution, group: Group) -> Result:
         """Put the results in place, everywhere, then say so in one record."""

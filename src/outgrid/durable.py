@@ -1,11 +1,22 @@
 """Files that are replaced whole or not at all, and stay replaced after a power loss."""
 
+import errno
 import os
 from pathlib import Path
 
 from outgrid.errors import StoreError
 
-__all__ = ["existing", "make_folder", "replace_file", "sync_folder"]
+__all__ = ["existing", "make_folder", "remove_folder", "replace_file", "sync_folder"]
+
+# Something is in a folder, it is in use as a mount point is, or the one above it is not ours.
+STAYS = (
+    errno.ENOTEMPTY,
+    errno.EEXIST,
+    errno.ENOTDIR,
+    errno.EBUSY,
+    errno.EACCES,
+    errno.EPERM,
+)
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -44,6 +55,22 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError("cannot make the folder", path=folder, errno=error.errno) from error
+
+
+def remove_folder(folder: Path) -> bool:
+    """Remove a folder that is empty, if it may be removed; whether it is gone. Raises StoreError.
+
+    Other processes may do so at once.
+    """
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno in STAYS:
+            return False
+        raise StoreError("cannot remove", path=folder, errno=error.errno) from error
+    return True
 
 
 def existing(folder: Path) -> Path:

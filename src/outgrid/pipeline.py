@@ -66,6 +66,7 @@ def plan(
 
     Compiles and measures nothing; the first long run of a kernel measures it for later plans.
     """
+    options = options.of_rank(0)
     machine = machine or known_machine(_folder(options).scratch)
     if options.device != "cpu":
         return _plan_on_device(problem, options, machine, begin)
@@ -186,6 +187,7 @@ def run(
     """
     if lend(options):
         return _left(_folder(options).out)
+    options = options.of_rank(0)
     with borrowed(options) as remote:
         return _run(problem, options, progress, stop, remote)
 

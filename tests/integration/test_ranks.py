@@ -285,6 +285,41 @@ def test_ranks_go_on_with_the_snapshots_of_one_process(tmp_path):
     assert np.array_equal(result.snapshots[0], kept)
 
 
+def test_each_rank_has_its_own_disk_until_its_files_are_not_needed(tmp_path):
+    path, wanted, _ = job_of(60, tmp_path)
+    out, stop = tmp_path / "out", ("--set", "stop_after=1ms")
+
+    def on(disk):
+        return "--set", f'scratch="{tmp_path}/{disk}/{{rank}}"'
+
+    def folders():
+        found = tmp_path.glob("disk*/*/rank.*")
+        return sorted(str(each.relative_to(tmp_path)) for each in found if any(each.glob("u.*")))
+
+    finish(run_ranks(3, path, out, *on("disk"), *stop), code=75)
+    assert folders() == ["disk/0/rank.0", "disk/1/rank.1", "disk/2/rank.2"]
+    finish(launch_resume(3, out, *on("disk"), *stop), code=75)  # in the files that are there
+    assert folders() == ["disk/0/rank.0", "disk/1/rank.1", "disk/2/rank.2"]
+    finish(launch_resume(2, out, *on("disk.new"), *stop), code=75)
+    assert folders() == ["disk.new/0/rank.0.1", "disk.new/1/rank.1.1"]
+    assert not list((tmp_path / "disk").iterdir())
+    copy = shutil.copytree(out, tmp_path / "copy")
+    disks = shutil.copytree(tmp_path / "disk.new", tmp_path / "kept")
+    resume_ranks(2, out)
+    assert np.asarray(og.open(out)["u"]).tobytes() == wanted.tobytes()
+    assert not list((tmp_path / "disk.new").iterdir())
+    shutil.rmtree(out)
+    copy.rename(out)
+    shutil.rmtree(tmp_path / "disk.new")
+    disks.rename(tmp_path / "disk.new")
+    listed = leftovers(out, delete=True)
+    assert not listed.foreign
+    disks = {path.parent.parent for path in listed.files if path.suffix == ".npy"}
+    assert disks == {tmp_path / "disk.new" / rank for rank in "01"}
+    assert not list(out.iterdir())
+    assert not list((tmp_path / "disk.new").iterdir())
+
+
 def test_ranks_write_over_no_snapshot(job, tmp_path):
     (tmp_path / "snapshot.0.npy").write_bytes(b"kept")
     _, error = finish(run_ranks(2, job[0], tmp_path), code=2)

@@ -289,6 +289,26 @@ def test_results_go_to_another_folder_than_the_working_files(tmp_path, monkeypat
     assert not scratch.exists()
 
 
+def test_one_process_has_the_disk_of_the_first_rank(tmp_path, monkeypatch, answer):
+    out, scratch = tmp_path / "run", tmp_path / "disk.{rank}"
+    with monkeypatch.context() as patch:
+        fail_at(patch, "put", 100)
+        with pytest.raises(StoreError):
+            pipeline.run(problem(), options(out, scratch=scratch))
+    assert list((tmp_path / "disk.0").glob("u.*.npy"))
+    assert not scratch.exists()
+    pipeline.resume(out, options(out, scratch=scratch))
+    assert fields(out) == answer
+
+
+def test_a_folder_of_working_files_that_has_to_stay_does(tmp_path, answer):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "flash").symlink_to("disk")  # like a mount point, it is not removed as a folder
+    pipeline.run(problem(), options(tmp_path / "run", scratch=tmp_path / "flash"))
+    assert fields(tmp_path / "run") == answer
+    assert not list((tmp_path / "flash").iterdir())
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [

@@ -11,7 +11,6 @@ on from the earlier one, which is whole everywhere.
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.durable import replace_file
+from outgrid.durable import remove_folder, replace_file
 from outgrid.errors import StoreError, UsageError
 from outgrid.execute.reductions import Table, totals_of
 from outgrid.execute.state import (
@@ -314,25 +313,16 @@ def abandon(out: Path, share: Share) -> None:
     taken = snapshot_names(len(manifest.problem["snapshots"]))
     results = tuple(name for name in manifest.results if name not in taken)
     folder.remove_files(msgspec.structs.replace(manifest, results=results))
+    if _RANK.fullmatch(folder.scratch.name):  # in the folder that the run was given
+        remove_folder(folder.scratch.parent)
     remove_empty(folder.scratch.parent, out)
     folder.remove_manifest()
     remove_empty(folder.out, out)
 
 
 def remove_empty(folder: Path, out: Path) -> None:
-    """Remove a folder inside ``out`` if nothing is in it, and then those above it likewise.
-
-    Other ranks may do so at once.
-    """
+    """Remove a folder inside ``out`` if nothing is in it, and then those above it likewise."""
     out = out.absolute()
     for each in (folder.absolute(), *folder.absolute().parents):
-        if each == out or not each.is_relative_to(out):
+        if each == out or not each.is_relative_to(out) or not remove_folder(each):
             return
-        try:
-            each.rmdir()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                return
-            raise StoreError("cannot remove", path=each, errno=error.errno) from error

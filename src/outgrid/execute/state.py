@@ -32,7 +32,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from outgrid.durable import make_folder, replace_file, sync_folder
+from outgrid.durable import make_folder, remove_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
 from outgrid.execute.places import (
     OWNER_NAME,
@@ -393,8 +393,7 @@ class RunFolder:
         for place in self.places[1:]:
             if self._owns(place, manifest):
                 remove_mark(place)
-        if self.scratch.is_dir() and not any(self.scratch.iterdir()):
-            self.scratch.rmdir()
+        remove_folder(self.scratch)
 
     def remove_manifest(self) -> None:
         """Remove the manifest, when nothing of what it owns is left."""
