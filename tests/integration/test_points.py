@@ -138,7 +138,7 @@ def test_a_problem_with_points_is_read_back():
     [
         ({"sources": [Source("p", (0, 4, 4), 1)]}, ["(0.0, 4.0, 4.0)", "1..18"]),
         ({"sources": [Source("p", (18.5, 4, 4), 1)]}, ["18.5", "1..18"]),
-        ({"receivers": [Receiver("p", (4, 4))]}, ["(4.0, 4.0)", "0..39"]),
+        ({"receivers": [Receiver("p", (4, 4))]}, ["(4.0, 4.0)", "3 coordinates (z, y, x)"]),
         ({"sources": [Source("p", (4, 4, 4), [1, 2])]}, ["2 values for 13 steps"]),
         ({"receivers": [Receiver("q", (4, 4, 4))]}, ["no field 'q'"]),
         ({"receivers": [{"field": "p"}]}, ["Receiver lacks the entry 'position'"]),

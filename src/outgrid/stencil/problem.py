@@ -345,7 +345,12 @@ def _check_points(problem: Problem) -> None:
         if not problem.stencil.field(point.field).evolving:
             raise DefinitionError(f"a {kind} is at {point.field!r}, which is never updated")
         inside = problem.interior if isinstance(point, Source) else tuple(map(range, problem.shape))
-        if len(point.position) != problem.ndim or not all(
+        if len(point.position) != problem.ndim:
+            raise DefinitionError(
+                f"the {kind} at {point.position} needs {problem.ndim} coordinates"
+                f" ({', '.join(AXES[-problem.ndim :])})"
+            )
+        if not all(
             part.start <= place <= part.stop - 1
             for part, place in zip(inside, point.position, strict=True)
         ):

@@ -79,6 +79,9 @@ class Symbol:
     def __init__(self, expression: Expression) -> None:
         self.expression = expression
 
+    def __repr__(self) -> str:
+        return "<expression>"
+
     def __add__(self, other: "Operand") -> "Symbol":
         return _apply("add", self, other)
 
@@ -113,7 +116,7 @@ class Symbol:
         return _apply("abs", self)
 
     def __pow__(self, exponent: object) -> "Symbol":
-        if exponent == 0.5:
+        if is_number(exponent) and exponent == 0.5:
             return _apply("sqrt", self)
         if not isinstance(exponent, int) or not 1 <= exponent <= _LARGEST_POWER:
             raise DefinitionError(
@@ -183,6 +186,9 @@ class Condition:
     def __init__(self, expression: Expression) -> None:
         self.expression = expression
 
+    def __repr__(self) -> str:
+        return "<condition>"
+
     def __and__(self, other: "Condition") -> "Condition":
         return self._with("and", other)
 
@@ -228,6 +234,9 @@ class ParameterSymbol(Symbol):
         self.name = name
         self.ndim = ndim
 
+    def __repr__(self) -> str:
+        return self.name
+
     def along(self, axis: str) -> Symbol:
         """The value for the updated cell's index along `axis`: "z", "y" or "x"."""
         axes = AXES[-self.ndim :]
@@ -248,6 +257,9 @@ class FieldSymbol(Symbol):
         self.name = name
         self.ndim = ndim
         self.level = level
+
+    def __repr__(self) -> str:
+        return f"{self.name}{'.previous' if self.level else ''}"
 
     @property
     def previous(self) -> "FieldSymbol":
@@ -275,13 +287,12 @@ class FieldSymbol(Symbol):
 
     def __getitem__(self, offset: object) -> Symbol:
         offsets: tuple[object, ...] = offset if isinstance(offset, tuple) else (offset,)  # type: ignore[assignment]
-        label = f"{self.name}{'.previous' if self.level else ''}"
-        shown = f"{label}[{', '.join(map(repr, offsets))}]"
+        shown = f"{self}[{', '.join(map(repr, offsets))}]"
         for part in offsets:
             if isinstance(part, bool) or not isinstance(part, Integral):
                 raise DefinitionError(
                     f"{shown}: the offset {part!r} is not a whole number; offsets count cells from"
-                    f" the updated one, as in {label}[{', '.join(['0'] * (self.ndim - 1))}, -1]"
+                    f" the updated one, as in {self}[{', '.join(['0'] * (self.ndim - 1))}, -1]"
                 )
         if len(offsets) != self.ndim:
             axes = ", ".join(AXES[-self.ndim :])
@@ -312,6 +323,11 @@ def as_expression(value: object) -> Expression:
     if isinstance(value, Condition):
         raise DefinitionError(
             "a condition is no number to calculate with; where(condition, 1, 0) is one"
+        )
+    if isinstance(value, np.ndarray):
+        raise DefinitionError(
+            "an array in a stencil: what differs from cell to cell is a field, with the array as"
+            " its initial values"
         )
     raise DefinitionError(
         f"{value!r} ({type(value).__name__}) in a stencil is neither a number nor made of fields"

@@ -220,6 +220,10 @@ def power(u):
     return u**-1
 
 
+def power_of_a_field(u):
+    return 2.0 * u**u
+
+
 def assignment(u):
     u[0, 0] = 1
 
@@ -234,6 +238,10 @@ def foreign_method(u):
 
 def two_levels_back(u):
     return u.previous.previous
+
+
+def offset_by_a_field(u):
+    return u[u.previous, 0]
 
 
 def looped(u):
@@ -293,6 +301,7 @@ LOCATED = [
     (mixed_counts, ["u[0, 0, 1]", "3 offsets"]),
     (fractional_offset, ["0.5", "whole number", "u[0, -1]"]),
     (slice_offset, ["slice(1, 2, None)", "whole number"]),
+    (offset_by_a_field, ["u[u.previous, 0]", "whole number"]),
     (boolean_offset, ["True", "whole number"]),
     (comparison, ["a condition is no number", "where"]),
     (chained_comparison, ["(a < b) & (b < c)"]),
@@ -303,9 +312,10 @@ LOCATED = [
     (number_wanted, ["not a number yet"]),
     (unknown_ufunc, ["numpy.arctan", "sqrt"]),
     (power, ["-1", "from 1 to 8", "0.5"]),
+    (power_of_a_field, ["power u is not supported", "from 1 to 8"]),
     (assignment, ["u[...]", "return the new value of 'u'"]),
     (foreign_operand, ["'1' (str)"]),
-    (foreign_method, ["ndarray"]),
+    (foreign_method, ["an array in a stencil", "is a field"]),
     (two_levels_back, ["u.previous.previous", "2 time levels"]),
     (looped, ["a field is no sequence", "outgrid.sum"]),
     (one_offset, ["u[1] has 1 offset,", "2-D 2 are needed (y, x)"]),
