@@ -2,8 +2,8 @@
 
 Every cell is computed by the same operations in the same order as on a processor, each rounded
 once: products are fused where the tree says ``fma`` and nowhere else (``--fmad=false``), divisions
-and roots are rounded to nearest, subnormal numbers are kept. So a device gives the same bytes. Of
-the operations only the elementary functions come from another library there.
+and roots are rounded to nearest, subnormal numbers are kept. So a device gives the same bytes, also
+of elementary functions, which are made of the same operations.
 
 A level is one launch per stage. Threads of a block stand side by side along x and y and walk along
 the planes, so that neighbours in a plane are read together and those before and behind stay in the
@@ -14,18 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from outgrid.codegen.functions import elementary
 from outgrid.codegen.names import Names
-from outgrid.codegen.vector import CELLS, SPELLING
+from outgrid.codegen.vector import CELLS, SPELLING, TYPES
 from outgrid.errors import DefinitionError
 from outgrid.stencil.boundary import Edges
 from outgrid.stencil.expression import Access, Constant, Expression, Operation, Profile, nodes
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.symbol import AXES
 
-__all__ = ["generate_cuda"]
+__all__ = ["generate_cuda", "numbers"]
 
-PRELUDE = r"""
+NUMBERS = r"""
 typedef long long int64_t;
+typedef unsigned long long uint64_t;
 #define OG_INLINE static __device__ __forceinline__
 
 OG_INLINE REAL root(REAL a) { return sqrt(a); }
@@ -35,12 +37,28 @@ OG_INLINE REAL most(REAL a, REAL b) { return a > b ? a : b; }
 OG_INLINE REAL magnitude(REAL a) { return a < 0 ? -a : a + REAL(0); }
 OG_INLINE bool negated(bool a) { return !a; }
 OG_INLINE REAL choose(bool c, REAL a, REAL b) { return c ? a : b; }
-OG_INLINE REAL exp_of(REAL a) { return exp(a); }
-OG_INLINE REAL log_of(REAL a) { return log(a); }
-OG_INLINE REAL sin_of(REAL a) { return sin(a); }
-OG_INLINE REAL cos_of(REAL a) { return cos(a); }
-OG_INLINE REAL tanh_of(REAL a) { return tanh(a); }
 
+// For elementary functions: one number where the kernel of a processor has a vector.
+#define OG_CALL static inline __device__ __noinline__
+#define OG_LANE(a, i) a
+typedef REAL V;
+typedef INTEGER M;
+typedef bool Truth;
+constexpr int kLanes = 1;
+OG_INLINE V all(REAL a) { return a; }
+OG_INLINE bool any(Truth a) { return a; }
+OG_INLINE M bits_of(V a) { return BITS_OF(a); }
+OG_INLINE V real_of(M a) { return OF_BITS(a); }
+OG_INLINE int64_t bits_of_double(double a) { return __double_as_longlong(a); }
+OG_INLINE double real_of_double(int64_t a) { return __longlong_as_double(a); }
+OG_INLINE double fma_double(double a, double b, double c) { return fma(a, b, c); }
+"""
+CASTS = {
+    "float32": ("__float_as_int", "__int_as_float"),
+    "float64": ("__double_as_longlong", "__longlong_as_double"),
+}
+
+SLAB = r"""
 // One level, all in plane numbers of the sweep. Rings hold addresses of planes on the device.
 struct Slab {
   const char* const* rings[RINGS];  // [ring][plane]
@@ -146,6 +164,13 @@ def generate_cuda(
     return _CudaWriter(stencil, dtype, edges or Edges.fixed(stencil), apart or {}).text()
 
 
+def numbers(dtype: str) -> str:
+    """CUDA C++ of operations on numbers of ``dtype``."""
+    bits_of, of_bits = CASTS[dtype]
+    text = NUMBERS.replace("REAL", CELLS[dtype]).replace("INTEGER", TYPES[dtype][1])
+    return text.replace("BITS_OF", bits_of).replace("OF_BITS", of_bits)
+
+
 class _CudaWriter(Names):
     """Names and pieces of the kernels for a device."""
 
@@ -156,7 +181,9 @@ class _CudaWriter(Names):
             [
                 f"// Kernels of stencil {self.stencil.digest[:16]}, {self.dtype}.",
                 *(f"typedef {TYPES_OF_C[kind]} {CELLS[kind]};" for kind in self._whole()),
-                PRELUDE.replace("REAL", self.real).replace("RINGS", str(len(self.rings))),
+                numbers(self.dtype),
+                *([elementary(self.dtype)] if self.elementary else ()),
+                SLAB.replace("REAL", self.real).replace("RINGS", str(len(self.rings))),
                 self.layers(),
                 self.writers(),
                 f"constexpr int kStages = {count};",

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from outgrid.codegen.block import block, block_vectors, spelled
+from outgrid.codegen.functions import ELEMENTARY, elementary
 from outgrid.codegen.reducing import Reductions
 from outgrid.codegen.rolling import Family, families
 from outgrid.codegen.traversal import FETCH, KEEP, LOOPS, SLAB, VISITS
-from outgrid.codegen.vector import CELLS, CONVERTED, NEAR, PRELUDE
+from outgrid.codegen.vector import CELLS, CONVERTED, NEAR, prelude
 from outgrid.errors import DefinitionError
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.plan.lifetime import dependences
@@ -66,17 +67,14 @@ class _RowKernel(Reductions):
     def text(self) -> str:
         """The whole source."""
         radius = self.radius if self.stencil.ndim == 3 else (self.radius[0], 0, self.radius[1])
-        prelude = PRELUDE.replace("REAL", self.real).replace("INTEGER", self.integer)
-        prelude = prelude.replace("SUFFIX", self.suffix).replace("WORD", self.word)
-        prelude = prelude.replace(" FLOAT", self.ending)
-        prelude = prelude.replace("FARTHEST", str(self._farthest()))
         return "\n".join(
             [
                 f"// Kernel of stencil {self.stencil.digest[:16]}, {self.dtype}: "
                 f"{self.stencil.flops} flops per update, radius {radius},",
                 f"// {self._moved_bytes()} per update where nothing is found in a cache.",
                 *self._field_comments(),
-                prelude,
+                prelude(self.dtype, self._farthest()),
+                *self._elementary(),
                 self.layers(),
                 self._stage_constants(),
                 f"constexpr int64_t kParameters = {len(self.stencil.parameters) + 1};  // and step",
@@ -102,6 +100,18 @@ class _RowKernel(Reductions):
                 LOOPS.replace("REAL", self.real),
             ]
         )
+
+    def _elementary(self) -> Iterator[str]:
+        """Functions of vectors, and of what is the same for all cells."""
+        if not self.elementary:
+            return
+        yield "namespace {"
+        yield elementary(self.dtype)
+        for name in sorted(ELEMENTARY):
+            yield f"OG_INLINE REAL {name}_of(REAL a) {{ return {name}_of(all(a))[0]; }}".replace(
+                "REAL", self.real
+            )
+        yield "}  // namespace"
 
     def _converted(self) -> Iterator[str]:
         """What reads and keeps cells of other types than the one computed in."""

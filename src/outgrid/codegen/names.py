@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from outgrid.codegen.vector import CELLS, SPELLING, TYPES
+from outgrid.codegen.functions import ELEMENTARY
+from outgrid.codegen.vector import CELLS, SPELLING
 from outgrid.errors import DefinitionError
 from outgrid.plan.lifetime import ring_count
 from outgrid.stencil.boundary import EVEN, STORED, Edges
@@ -49,7 +50,7 @@ class Names:
         self, stencil: Stencil, dtype: str, edges: Edges, apart: Mapping[str, str]
     ) -> None:
         self.stencil, self.dtype, self.edges, self.apart = stencil, dtype, edges, apart
-        self.real, self.integer, self.suffix, self.word, self.ending = TYPES[dtype]
+        self.real = CELLS[dtype]
         self.stages = tuple(
             tuple(Assignment(a.field, contract(a.expression)) for a in stage.assignments)
             for stage in stencil.stages
@@ -63,6 +64,9 @@ class Names:
         self.profiles = tuple(profile.name for profile in stencil.profiles)
         self.radius = stencil.radius
         self.uniform = self._uniform_nodes()
+        self.elementary = any(
+            isinstance(node, Operation) and node.name in ELEMENTARY for node in self._nodes()
+        )
         # Images of columns, and whatever turns its sign, are looked up vector by vector.
         self.edged = any(self.image(field.name, "x") for field in stencil.fields) or any(
             any(edges.odd(axis)) for axis in range(stencil.ndim)
@@ -93,11 +97,16 @@ class Names:
     def _uniform_nodes(self) -> dict[Expression, str]:
         """Names of the parameters and of what is computed from them alone, once per call."""
         found: dict[Expression, str] = {}
-        for assignment in (each for stage in (*self.stages, *self.reduced) for each in stage):
-            for node in nodes(assignment.expression):
-                if node not in found and not isinstance(node, Constant) and is_uniform(node):
-                    found[node] = f"p{len(found)}"
+        for node in self._nodes():
+            if node not in found and not isinstance(node, Constant) and is_uniform(node):
+                found[node] = f"p{len(found)}"
         return found
+
+    def _nodes(self) -> Iterator[Expression]:
+        """All that stages compute and reduce."""
+        for stage in (*self.stages, *self.reduced):
+            for assignment in stage:
+                yield from nodes(assignment.expression)
 
     def uniform_struct(self) -> str:
         """Parameters, and what follows from them alone, in the precision of the fields."""

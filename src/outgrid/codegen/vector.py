@@ -56,6 +56,9 @@ PRELUDE = (
 #define OG_FMA_512 __builtin_ia32_vfmaddSUFFIX512_mask
 #define OG_FMA_256 __builtin_ia32_vfmaddSUFFIX256
 #define OG_ALIGN_512 __builtin_ia32_alignWORD512_mask
+#define OG_TEST_512 __builtin_ia32_ptestmWORD512
+#define OG_LANE(a, i) a[i]
+#define OG_CALL static inline __attribute__((noinline))
 #define OG_INLINE static inline __attribute__((always_inline))
 #define OG_VECTORS for (int n = 0; n < kWide; ++n)
 
@@ -65,6 +68,7 @@ typedef REAL V __attribute__((vector_size(OG_VECTOR_BYTES)));
 typedef REAL Unaligned
     __attribute__((vector_size(OG_VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
 typedef INTEGER M __attribute__((vector_size(OG_VECTOR_BYTES)));
+typedef M Truth;  // of a comparison, lane by lane
 constexpr int64_t kLanes = OG_VECTOR_BYTES / sizeof(REAL);
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kRegisters = 32;
@@ -133,15 +137,21 @@ OG_INLINE bool negated(bool a) { return !a; }
 OG_INLINE V choose(M c, V a, V b) { return c ? a : b; }
 OG_INLINE REAL choose(bool c, REAL a, REAL b) { return c ? a : b; }
 
-// Functions of the library, lane by lane: a value depends on its operand alone, not on its lane.
-#define OG_EACH(name)                                            \
-  OG_INLINE REAL name##_of(REAL a) { return OG_MATH(name)(a); }  \
-  OG_INLINE V name##_of(V a) {                                   \
-    V v = a;                                                     \
-    for (int64_t i = 0; i < kLanes; ++i) v[i] = name##_of(a[i]); \
-    return v;                                                    \
-  }
-OG_EACH(exp) OG_EACH(log) OG_EACH(sin) OG_EACH(cos) OG_EACH(tanh)
+// The bits of a number as a word, and back.
+OG_INLINE M bits_of(V a) { return (M)a; }
+OG_INLINE V real_of(M a) { return (V)a; }
+OG_INLINE int64_t bits_of_double(double a) { return __builtin_bit_cast(int64_t, a); }
+OG_INLINE double real_of_double(int64_t a) { return __builtin_bit_cast(double, a); }
+OG_INLINE double fma_double(double a, double b, double c) { return __builtin_fma(a, b, c); }
+OG_INLINE bool any(M a) {
+#if defined(__AVX512F__) && !defined(__clang__)
+  return OG_TEST_512(a, a, -1) != 0;
+#else
+  INTEGER found = 0;
+  for (int64_t i = 0; i < kLanes; ++i) found |= a[i];
+  return found != 0;
+#endif
+}
 
 // The vector that begins K cells after `here`, cut out of neighbours. A cut may reach beyond the
 // nearest ones where vectors are short: kReach of them are kept on either side.
@@ -239,6 +249,14 @@ CELLS = {
 # Per dtype: the type of a cell, the integer of the same size, how names of instructions end that
 # compute with such cells or move words of their size, and what ends names of functions of them.
 TYPES = {
-    "float32": ("float", "int32_t", "ps", "d", "##f"),
+    "float32": ("float", "int", "ps", "d", "##f"),
     "float64": ("double", "long long", "pd", "q", ""),
 }
+
+
+def prelude(dtype: str, farthest: int = 0) -> str:
+    """C++ that a kernel of ``dtype`` cells begins with, which reads ``farthest`` cells along x."""
+    real, integer, suffix, word, ending = TYPES[dtype]
+    text = PRELUDE.replace("REAL", real).replace("INTEGER", integer).replace("SUFFIX", suffix)
+    text = text.replace("WORD", word).replace(" FLOAT", ending)
+    return text.replace("FARTHEST", str(farthest))

@@ -159,8 +159,8 @@ def _gentle(a: tuple[Any, Any]) -> Bound:
     return a[1]
 
 
-# Libraries are not correctly rounded. Errors of glibc and NumPy are below 4 units in the last
-# place, a unit in the last place being at most twice the unit roundoff of the value.
+# Errors of NumPy's functions are below 4 units in the last place, those of kernels below 3, a unit
+# in the last place being at most twice the unit roundoff of the value.
 _ULPS = 4
 _FUNCTIONS: dict[str, Callable[..., Bound]] = {
     "exp": _exponential,

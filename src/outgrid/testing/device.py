@@ -35,14 +35,20 @@ GARBAGE = 0xFF  # floating-point numbers of these bytes are NaN
 BEFORE = r"""
 #include <math.h>
 #include <cmath>
+#include <bit>
 #define int64_t device_int64_t  // the source has its own
+#define uint64_t device_uint64_t
+#define __noinline__
 #define __global__
 #define __device__
 #define __forceinline__ inline
 struct Index { unsigned x, y, z; };
 static thread_local Index threadIdx, blockIdx, blockDim, gridDim;
-using std::fma; using std::sqrt; using std::exp; using std::log; using std::sin; using std::cos;
-using std::tanh;
+using std::fma; using std::sqrt;
+inline int __float_as_int(float a) { return std::bit_cast<int>(a); }
+inline float __int_as_float(int a) { return std::bit_cast<float>(a); }
+inline long long __double_as_longlong(double a) { return std::bit_cast<long long>(a); }
+inline double __longlong_as_double(long long a) { return std::bit_cast<double>(a); }
 inline void atomicMin(long long* at, long long value) { if (value < *at) *at = value; }
 """
 
