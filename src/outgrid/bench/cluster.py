@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,13 +38,18 @@ LEAST_SPEED = 0.2
 
 @dataclass(slots=True)
 class Times:
-    """Seconds of one node, by what it did or waited for."""
+    """Seconds of one node, by what it did or waited for.
+
+    Of those of ``get`` and ``put``, ``beside`` went to waiting within updates, for a half of a
+    block that moved while the other one was updated.
+    """
 
     compute: float = 0.0
     get: float = 0.0
     put: float = 0.0
     exchange: float = 0.0
     agree: float = 0.0
+    beside: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +137,11 @@ class _Node:
         every = [("z-", (z - 1, y)), ("z+", (z + 1, y)), ("y-", (z, y - 1)), ("y+", (z, y + 1))]
         return [(side, at) for side, at in every if 0 <= at[0] < cut.z and 0 <= at[1] < cut.y]
 
-    def timed(self, activity: str, began: float) -> None:
-        """Count what has passed since ``began``."""
+    def timed(self, activity: str, began: float, *, beside: bool = False) -> None:
+        """Count what has passed since ``began``, also as a wait ``beside`` updates."""
         passed = self.run.env.now - began
         setattr(self.times, activity, getattr(self.times, activity) + passed)
+        self.times.beside += beside * passed
 
 
 def simulate(
@@ -174,8 +180,8 @@ def simulate(
             _Stream(node, mirrored).start()
     env.run()
     scale = sweeps / made
-    scaled = [Times(*(getattr(node.times, name) * scale for name in ACTIVITIES)) for node in nodes]
-    return Simulated(env.now * scale, tuple(scaled))
+    scaled = tuple(Times(*(seconds * scale for seconds in astuple(node.times))) for node in nodes)
+    return Simulated(env.now * scale, scaled)
 
 
 def _kind(at: Where, cut: Cut) -> Where:
@@ -208,7 +214,7 @@ def _blocks(node: _Node) -> Steps:
             node.timed("compute", began)
             began = env.now
             yield rest
-            node.timed("get", began)
+            node.timed("get", began, beside=True)
             began = env.now
             yield env.timeout(slow * compute - 2 * half_step)
             first = env.process(node.transfer(slow * write / 2))
@@ -216,6 +222,8 @@ def _blocks(node: _Node) -> Steps:
             node.timed("compute", began)
             began = env.now
             yield first
+            node.timed("put", began, beside=True)
+            began = env.now
             yield env.timeout(slow * write / 2)
             node.timed("put", began)
         yield from _exchange(node, sweep)

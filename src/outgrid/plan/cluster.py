@@ -308,8 +308,18 @@ def _cuts(count: int) -> list[Cut]:
     return [Cut(count // z, z) for z in range(1, count + 1) if count % z == 0]
 
 
-def price(grid: GridSize, cluster: Cluster, cut: Cut, depth: int, scheme: Scheme) -> Choice | str:
-    """What a cut and a depth take, or why they cannot be."""
+def price(
+    grid: GridSize,
+    cluster: Cluster,
+    cut: Cut,
+    depth: int,
+    scheme: Scheme,
+    block: tuple[int, int] | None = None,
+) -> Choice | str:
+    """What a cut and a depth take, or why they cannot be.
+
+    Blocks have ``block`` cells (z, y), or as many as memory holds where it is None.
+    """
     node, part = cluster.node, part_of(grid, cut)
     told = f"cut {cut}, depth {depth}"
     for axis, count, cells in (("z", cut.z, part.z.cells), ("y", cut.y, part.y.cells)):
@@ -320,7 +330,7 @@ def price(grid: GridSize, cluster: Cluster, cut: Cut, depth: int, scheme: Scheme
         # Finer than elsewhere: a few tenths of a percent may decide.
         return f"{told}: {disk / GIB:.1f} GiB on flash, of {node.disk_bytes / GIB:.1f} GiB"
     if scheme == "blocks":
-        core = block_core(part, depth, node.memory_bytes)
+        core = block or block_core(part, depth, node.memory_bytes)
         if core is None:
             return f"{told}: no block fits {format_bytes(node.memory_bytes)} of memory"
         blocks = list(part.blocks(core))
