@@ -208,6 +208,9 @@ def test_a_device_that_is_too_small_is_refused_with_figures(devices, tmp_path):
         ({"scratch": ["a", "b"], "tier": "mmap"}, "mmap does not spread fields"),
         ({"scratch": ["a", "b"], "tier": "remote"}, "scratch names 2 places: name one"),
         ({"scratch": ["a", "a"]}, "names a place twice"),
+        ({"scratch": "/dev/no-such-disk"}, "no block device"),
+        ({"scratch": ["a", "/dev/no-such-disk"]}, "no block device"),
+        ({"scratch": "/dev/zero"}, "no block device"),
     ],
 )
 def test_places_that_make_no_sense_are_refused(given, words, tmp_path, monkeypatch):

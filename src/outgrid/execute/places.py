@@ -23,6 +23,7 @@ import msgspec
 
 from outgrid.durable import make_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
+from outgrid.lines import format_count
 from outgrid.storage import Parts, is_device
 from outgrid.storage.npy import HEADER_BYTES
 from outgrid.units import format_bytes
@@ -247,6 +248,6 @@ def _wipefs(*arguments: str) -> str:
 
 def describe(spread: Spread) -> str:
     """One line for a record."""
-    what = "devices" if spread.on_devices else "folders"
+    what = format_count(len(spread.places), "device" if spread.on_devices else "folder")
     how = f"striped by {format_bytes(spread.stripe_bytes)}" if spread.stripe_bytes else "in turn"
-    return f"fields on {len(spread.places)} {what}, {how}: {', '.join(spread.places)}"
+    return f"fields on {what}, {how}: {', '.join(spread.places)}"

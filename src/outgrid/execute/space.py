@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from outgrid.durable import existing
-from outgrid.errors import InfeasiblePlan, StoreError
+from outgrid.errors import InfeasiblePlan, StoreError, UsageError
 from outgrid.execute.state import RunFolder
 from outgrid.machine import anonymous_bytes
 from outgrid.plan.model import Plan
@@ -14,9 +14,14 @@ from outgrid.storage.npy import HEADER_BYTES
 from outgrid.storage.sums import sums_path
 from outgrid.units import format_bytes
 
+DEVICES = Path("/dev")
+
 
 def check_space(chosen: Plan, folder: RunFolder) -> None:
-    """Raise InfeasiblePlan if the disks have not the space for the working files and results."""
+    """Raise InfeasiblePlan if the disks have not the space for the working files and results.
+
+    Raises UsageError for a folder that would be among the devices, as a misspelled one would.
+    """
     _check_swap(chosen)
     files = 2 * len(chosen.departures) + sum(level.constant for level in chosen.arrivals)
     wanted = [(folder.scratch, chosen.disk_bytes + files * _sums_bytes(chosen))]
@@ -30,6 +35,7 @@ def check_space(chosen: Plan, folder: RunFolder) -> None:
     wanted.append((folder.out, chosen.snapshot_bytes))
     on_device: dict[int, list[tuple[Path, int]]] = {}
     for path, nbytes in wanted:
+        _check_apart(path)
         on_device.setdefault(_device(path), []).append((path, nbytes))
     for parts in on_device.values():
         path, nbytes = parts[0][0], sum(part for _, part in parts)
@@ -40,6 +46,16 @@ def check_space(chosen: Plan, folder: RunFolder) -> None:
                 f"{format_bytes(nbytes)}; free {format_bytes(nbytes - free)} or name another "
                 "folder with scratch"
             )
+
+
+def _check_apart(folder: Path) -> None:
+    """Raise UsageError if ``folder`` is where devices are, which is memory and no disk."""
+    place = existing(folder).resolve()
+    if DEVICES in (place, *place.parents) and place.stat().st_dev == DEVICES.stat().st_dev:
+        raise UsageError(
+            f"{folder} is no block device, and a folder there would be in memory; name a device "
+            "that is there, or a folder on a disk"
+        )
 
 
 def free_bytes(folder: Path) -> int:
