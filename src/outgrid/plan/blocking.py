@@ -9,6 +9,7 @@ import msgspec
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.lines import format_count
 from outgrid.machine import Machine
 from outgrid.plan.blocks import LEAST_EDGE, Blocks, paper_block
 from outgrid.plan.calibration import Calibration
@@ -20,7 +21,7 @@ from outgrid.plan.model import Layout, Plan, Prediction, Ring, Tile
 from outgrid.plan.sizing import Sizing, sweep_steps
 from outgrid.plan.tables import sweeps_bytes
 from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
-from outgrid.plan.tiling import FRONT_PLANES, tile_slope
+from outgrid.plan.tiling import FRONT_PLANES, columns_cut, tile_levels, tile_slope
 from outgrid.plan.trip import Point
 from outgrid.stencil.problem import Problem
 from outgrid.units import format_bytes
@@ -212,7 +213,10 @@ class _Blocking:
                 self.problem.stencil, self.problem.dtype, self.problem.edges
             ).per_step
             width = 2 * slope * min(steps, max(1, depth))
-            return Tile("diamond", width, inner[0] if inner else FRONT_PLANES)
+            if inner is None:
+                return Tile("diamond", width, FRONT_PLANES)
+            whole = columns_cut(self.problem) or inner[-1] >= len(self.problem.interior[-1])
+            return Tile("diamond", width, inner[0], 0 if whole else inner[-1])
         if inner is None:
             edge = INNER_EDGE if self.problem.ndim == 3 else 0
             return Tile("level", edge, FRONT_PLANES)
@@ -259,6 +263,7 @@ class _Blocking:
             describe(found),
             f"{blocks.count()} blocks of {blocks.core[0]} planes"
             + (f" and {blocks.core[1]} rows" if problem.ndim == 3 else ""),
+            _describe(tile, problem),
         )
         return Plan(
             problem_digest=problem.digest,
@@ -344,3 +349,16 @@ def plan_blocks_within(
     given = msgspec.structs.replace(options, block=block)
     chosen = _Blocking(problem, given, machine, fixed_bytes, calibration, begin)
     return chosen.plan() if chosen.can_go_on(begin) else None
+
+
+def _describe(tile: Tile, problem: Problem) -> str:
+    """The second level in words. Blocks that are not cut along z have all planes."""
+    columns = f" and {format_count(tile.columns, 'column')}" if tile.columns else ""
+    planes = f"{format_count(tile.planes, 'plane')}{columns}"
+    if tile.order == "diamond":
+        steps = format_count(tile_levels(tile, problem), "step")
+        width = format_count(tile.rows, "row" if problem.ndim == 3 else "column")
+        return f"second level: {steps} in diamonds of {width}, {planes} at a time"
+    rows = format_count(tile.rows, "row") if tile.rows and problem.ndim == 3 else ""
+    parts = ", ".join(filter(None, (rows, planes if tile.columns else "")))
+    return f"second level: 1 step in blocks of {parts or 'whole planes'}"

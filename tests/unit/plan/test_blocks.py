@@ -88,6 +88,20 @@ def test_traffic_is_predicted_exactly():
 
 
 @pytest.mark.parametrize(
+    ("inner", "steps", "words"),
+    [
+        (None, 1, "1 step in blocks of 32 rows"),
+        ([8, 16, 32], 1, "1 step in blocks of 16 rows, 8 planes and 32 columns"),
+        ([8, 16, 32], 3, "3 steps in diamonds of 6 rows, 8 planes and 32 columns at a time"),
+        ([1, 16, 64], 9, "4 steps in diamonds of 8 rows, 1 plane at a time"),
+    ],
+)
+def test_the_plan_tells_the_second_level(inner, steps, words):
+    found = planned(depth=4, block=[30, 40, 64], inner=inner, inner_depth=steps)
+    assert f"second level: {words}" in found.notes
+
+
+@pytest.mark.parametrize(
     ("options", "error", "words"),
     [
         ({"block": [8, 8]}, UsageError, "give 3, of z, y, x"),
