@@ -105,6 +105,15 @@ def plan(problem: Problem, options: RunOptions, count: int) -> Plan:
     return plan_rank(problem, options, machine, FIXED_BYTES + MPI_BYTES, ranks, measured)
 
 
+def plan_together(problem: Problem, options: RunOptions, comm: Comm) -> Plan:
+    """The plan of rank 1 of ``comm``, from what all ranks have; each of them calls this."""
+    _check_supported(problem, options)
+    out = options.out or Path("outgrid.run")
+    ranks = _Together(problem, options.of_rank(comm.rank), comm, out, Stop(), None)
+    every = comm.share(ranks.plan(problem))
+    return every[min(1, comm.size - 1)]
+
+
 def resume(
     out: Path,
     options: RunOptions,
@@ -223,12 +232,17 @@ class _Together:
     def decide(self, problem: Problem, kernel: Kernel) -> Plan:
         """The plan of this rank, from what all of them can count on."""
         machine = self._machine()
-        first = self._choose(problem, machine, known_calibration(problem, self.options, machine))
+        first = self.plan(problem, machine)
         measured = None
         if self.comm.rank == 0:
             measured = calibrated(first, problem, self.options, machine, kernel)
         measured = self.comm.share(measured)[0]
         return first if measured is None else self._choose(problem, machine, measured)
+
+    def plan(self, problem: Problem, machine: Machine | None = None) -> Plan:
+        """The plan of this rank, from what is known by now."""
+        machine = machine or self._machine()
+        return self._choose(problem, machine, known_calibration(problem, self.options, machine))
 
     def _choose(self, problem: Problem, machine: Machine, calibration: Any) -> Plan:
         calibration = self.comm.share(calibration)[0]

@@ -285,6 +285,25 @@ def test_ranks_go_on_with_the_snapshots_of_one_process(tmp_path):
     assert np.array_equal(result.snapshots[0], kept)
 
 
+def test_a_plan_says_what_ranks_do_and_a_report_shows_the_whole_field(tmp_path):
+    path, _, _ = job_of(20, tmp_path)
+    out, run = tmp_path / "out", [BIN / "outgrid", "plan", path, "--json"]
+    planned = json.loads(finish(launch(3, *run))[0])  # said once
+    finish(run_ranks(3, path, out))
+    found = read_record(out).ranks[1].plan
+    for name in ("subgrid", "depths", "sent_bytes", "received_bytes", "read_bytes", "updates"):
+        assert planned[name] == found[name], name
+    report = subprocess.run(
+        [BIN / "outgrid", "report", out], check=True, capture_output=True, text=True
+    )
+    assert [Path(line).name for line in report.stdout.split()] == [
+        "summary.txt",
+        "u.png",
+        "u.previous.png",
+        "ranks.png",
+    ]
+
+
 def test_each_rank_has_its_own_disk_until_its_files_are_not_needed(tmp_path):
     path, wanted, _ = job_of(60, tmp_path)
     out, stop = tmp_path / "out", ("--set", "stop_after=1ms")

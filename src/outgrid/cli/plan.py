@@ -6,6 +6,7 @@ import sys
 from outgrid import distributed, pipeline
 from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from, print_json
 from outgrid.cli.parser import examples
+from outgrid.comm import world
 from outgrid.errors import UsageError
 from outgrid.execute.borrowed import borrowed, lend
 from outgrid.plan.explain import explain
@@ -24,25 +25,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ranks",
         type=int,
-        default=1,
         metavar="N",
-        help="plan for N ranks on machines like this one; shown is one with two neighbours",
+        help="plan for N ranks on machines like this one (as many as mpiexec has started); shown "
+        "is one with two neighbours",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan the job and print the plan."""
-    if arguments.ranks < 1:
-        raise UsageError(f"--ranks {arguments.ranks} plans for nobody; give 1 or more")
-    job = job_from(arguments)
-    if arguments.ranks > 1:
-        plan = distributed.plan(job.problem, job.options, arguments.ranks).to_dict()
+    count: int | None = arguments.ranks
+    if count is not None and count < 1:
+        raise UsageError(f"--ranks {count} plans for nobody; give 1 or more")
+    comm = world()
+    job = job_from(arguments, comm.local)
+    if count is not None and count > 1:
+        plan = distributed.plan(job.problem, job.options, count).to_dict()
+    elif comm.size > 1 and job.options.tier != "remote":
+        plan = distributed.plan_together(job.problem, job.options, comm).to_dict()
     elif lend(job.options):
         return 0
     else:
         with borrowed(job.options) as remote:
             found = pipeline.plan(job.problem, job.options)
             plan = (found if remote is None else remote.spread(found)).to_dict()
+    if comm.rank:
+        return 0
     if arguments.json:
         print_json(plan)
     else:

@@ -9,6 +9,8 @@ from outgrid.record import read_record
 from outgrid.report.picture import draw_field
 from outgrid.report.ranks import draw_ranks
 from outgrid.report.summary import summarise
+from outgrid.result import Result
+from outgrid.storage import Joined
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +31,10 @@ def run(arguments: argparse.Namespace) -> int:
     summary = out / "summary.txt"
     summary.write_text(summarise(record) + "\n")
     written = [summary]
-    for name, file in record.fields.items():
-        picture = out / f"{name.replace('/', '.')}.png"  # of a rank: in its own folder
-        draw_field(arguments.run_folder / file, picture)
+    result = Result(arguments.run_folder, record)
+    for name in record.pieces or record.fields:
+        picture, field = out / f"{name}.png", result[name]
+        draw_field(field if isinstance(field, Joined) else result.path(name), picture)
         written.append(picture)
     if record.ranks:
         draw_ranks(record.ranks, out / "ranks.png")

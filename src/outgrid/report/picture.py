@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
+from outgrid.storage import Joined
 from outgrid.storage.npy import read_header
 
 if TYPE_CHECKING:
@@ -25,14 +26,33 @@ Window = tuple[slice, slice]
 
 
 def sample_plane(
-    path: Path, index: int | None = None, longest: int = 1024, window: Window | None = None
+    field: Path | Joined,
+    index: int | None = None,
+    longest: int = 1024,
+    window: Window | None = None,
 ) -> Floats:
     """Every n-th cell of a 2-D field, or of plane `index` of axis 0 of a 3-D one (default middle).
 
     n is the least that keeps both edges within `longest`; `window` cuts out (rows, columns) first.
-    Only the rows sampled are read. Raises UsageError for a file that is not a 2-D or 3-D .npy array
-    or an index outside it.
+    Of a file only the rows sampled are read. Raises UsageError for a file that is not a 2-D or 3-D
+    .npy array or an index outside it.
     """
+    array = _opened(field) if isinstance(field, Path) else field
+    plane: Any = array
+    if array.ndim == 3:
+        planes: int = array.shape[0]
+        middle = planes // 2 if index is None else index
+        if not 0 <= middle < planes:
+            of = f", those of {field}" if isinstance(field, Path) else ""
+            raise UsageError(f"plane {middle} is outside 0..{planes - 1}{of}")
+        plane = array[middle]
+    if window is not None:
+        plane = plane[window]
+    stride = -(-max(plane.shape) // longest)
+    return np.array(plane[::stride, ::stride])
+
+
+def _opened(path: Path) -> Floats:
     try:
         read_header(path)
     except StoreError as error:
@@ -40,24 +60,25 @@ def sample_plane(
     field = np.load(path, mmap_mode="r", allow_pickle=False)
     if field.ndim not in (2, 3) or 0 in field.shape:
         raise UsageError(f"{path} has shape {field.shape}; a picture needs 2 or 3 filled axes")
-    if field.ndim == 3:
-        planes: int = field.shape[0]
-        index = planes // 2 if index is None else index
-        if not 0 <= index < planes:
-            raise UsageError(f"plane {index} is outside 0..{planes - 1}, those of {path}")
-        field = field[index]
-    if window is not None:
-        field = field[window]
-    stride = -(-max(field.shape) // longest)
-    return np.array(field[::stride, ::stride])
+    return field
 
 
-def draw_field(field: Path, picture: Path, index: int | None = None, longest: int = 1024) -> None:
-    """Draw `field` (see `sample_plane`) into the PNG file `picture`, its axes in cells."""
-    plane, shape = sample_plane(field, index, longest), read_header(field).shape
+def draw_field(
+    field: Path | Joined,
+    picture: Path,
+    index: int | None = None,
+    longest: int = 1024,
+) -> None:
+    """Draw `field` (see `sample_plane`) into the PNG file `picture`, its axes in cells.
+
+    One in pieces is called as the picture.
+    """
+    plane = sample_plane(field, index, longest)
+    shape = read_header(field).shape if isinstance(field, Path) else field.shape
     middle = shape[0] // 2 if index is None else index
     which = f", plane z = {middle} of {shape[0]}" if len(shape) == 3 else ""
-    draw_plane(plane, picture, f"{field.stem}{which}", shape[-2:])
+    name = field.stem if isinstance(field, Path) else picture.stem
+    draw_plane(plane, picture, f"{name}{which}", shape[-2:])
 
 
 def draw_plane(plane: Floats, picture: Path, title: str, edges: Sequence[int]) -> None:

@@ -4,6 +4,7 @@ from PIL import Image
 
 from outgrid.errors import UsageError
 from outgrid.report.picture import draw_field, sample_plane, write_animation
+from outgrid.storage import Joined, Piece
 
 
 def test_a_field_is_sampled_within_the_longest_edge(tmp_path):
@@ -23,6 +24,18 @@ def test_a_plane_of_a_3d_field_is_chosen(tmp_path):
     np.testing.assert_array_equal(sample_plane(tmp_path / "u.npy", index=5), field[5])
     with pytest.raises(UsageError, match=r"plane 6 is outside 0\.\.5"):
         sample_plane(tmp_path / "u.npy", index=6)
+
+
+def test_a_field_in_pieces_is_sampled_as_a_whole(tmp_path):
+    field = np.arange(6 * 5 * 4, dtype=np.float64).reshape(6, 5, 4)
+    pieces = []
+    for number, rows in enumerate((range(2), range(2, 5))):
+        np.save(tmp_path / f"{number}.npy", field[:, rows.start : rows.stop])
+        pieces.append(Piece(tmp_path / f"{number}.npy", (0, rows.start), range(6), rows))
+    np.testing.assert_array_equal(sample_plane(Joined(pieces), longest=3), field[3, ::2, ::2])
+    draw_field(Joined(pieces), tmp_path / "u.png")
+    with pytest.raises(UsageError, match=r"plane 6 is outside 0\.\.5"):
+        sample_plane(Joined(pieces), index=6)
 
 
 def test_what_is_no_field_is_refused_by_name(tmp_path):
