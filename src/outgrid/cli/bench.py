@@ -19,6 +19,30 @@ from outgrid.cli.parser import examples, named
 from outgrid.durable import make_folder
 from outgrid.errors import UsageError
 
+BEYOND = ("methods", "scaling", "mask", "himeno")
+PAPERS = (*EXPERIMENTS, "all")
+TAKEN_BY = {
+    "memory": ("core", "peers", *PAPERS),
+    "factor": ("core", "peers", *BEYOND, "all"),
+    "only": ("core", "peers", "tune", "all"),
+    "all": ("core",),
+    "plane": ("core",),
+    "steps": ("core", "peers", "methods", "scaling", "all"),
+    "resume": ("core", "tune", *PAPERS),
+    "quick": ("peers", "tune", *PAPERS),
+    "python": ("peers",),
+    "with_swap": ("peers", "stream", *BEYOND, "all"),
+    "full": PAPERS,
+    "results": ("all",),
+    "device": ("matvec", "all"),
+    "endurance": PAPERS,
+    "price": ("io", "all"),
+    "watts": ("io", "all"),
+    "figure": tuple(EXPERIMENTS),
+    "also": PAPERS,
+}
+"""Options that not every measurement takes, and those that do."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
@@ -34,23 +58,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ]
     )
     parser.add_argument("name", choices=list(purposes), metavar="NAME", help="one of those below")
-    parser.add_argument("--memory", metavar="SIZE", help="limit of the out-of-core run (1GiB)")
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help="limit of a run beyond memory (core 1GiB, experiments 256MiB, mask 160MiB)",
+    )
     parser.add_argument(
         "--factor",
         type=float,
         action="append",
         metavar="N",
-        help="grid size over the limit (8; with --all 1, 4, 8 and 16); may be repeated",
+        help=f"core, peers, {', '.join(BEYOND)}: grid size over the limit (core 8, and may be "
+        "repeated; with --all 1, 4, 8 and 16)",
     )
     parser.add_argument(
         "--only",
         action="append",
-        metavar="STENCIL[:DTYPE]",
-        help=f"rows of one stencil (the first): {', '.join(case.spelling for case in CASES)}",
+        metavar="NAME",
+        help="core: rows of one stencil (the first), of "
+        f"{', '.join(case.spelling for case in CASES)}; tune: one problem; all: one experiment",
     )
-    parser.add_argument("--all", action="store_true", help="the rows of a whole record")
-    parser.add_argument("--plane", metavar="ROWSxCOLUMNS", help="extents of a plane of the grid")
-    parser.add_argument("--steps", type=int, metavar="N", help="time steps of the out-of-core run")
+    parser.add_argument("--all", action="store_true", help="core: the rows of a whole record")
+    parser.add_argument(
+        "--plane", metavar="ROWSxCOLUMNS", help="core: extents of a plane of the grid"
+    )
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help="core, peers, methods, scaling: time steps"
+    )
     parser.add_argument(
         "--scratch", type=Path, metavar="DIR", help="folder on the disk that is measured"
     )
@@ -58,13 +92,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="keep the rows that FILE holds, measure the others"
     )
-    parser.add_argument("--quick", action="store_true", help="small grids, few repetitions")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small grids, few repetitions (the default of experiments)",
+    )
     declare_peers(parser)
     declare_experiments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print, and return 1 if an answer differed. Folders that are missing are made."""
+    for option, names in TAKEN_BY.items():
+        left_out = arguments.parser.get_default(option)
+        if arguments.name not in names and getattr(arguments, option) != left_out:
+            word = option.replace("_", "-")
+            raise UsageError(f"--{word} is not for bench {arguments.name}; leave it out")
     for folder in (arguments.scratch, *arguments.also):
         if folder is not None:
             make_folder(folder)

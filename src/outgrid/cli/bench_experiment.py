@@ -75,8 +75,6 @@ def run_experiment(arguments: argparse.Namespace) -> int:
     if arguments.figure and arguments.figure.suffix not in FORMATS:
         raise UsageError(f"--figure {arguments.figure}: a name ending with {' or '.join(FORMATS)}")
     signal.signal(signal.SIGTERM, _end)
-    if arguments.device != "cpu" and arguments.name != "matvec":
-        raise UsageError(f"--device is for bench matvec, not {arguments.name}; leave it out")
     experiment = EXPERIMENTS[arguments.name]
     settings = settings_from(arguments)
     if arguments.resume and arguments.json is None:

@@ -21,7 +21,11 @@ def declare_peers(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="peers: the interpreter that has them (this one)",
     )
-    parser.add_argument("--with-swap", action="store_true", help="peers: C on swap space as well")
+    parser.add_argument(
+        "--with-swap",
+        action="store_true",
+        help="peers: C on swap space as well; experiments: tier swap, on a swap file of its own",
+    )
 
 
 def run_peers(arguments: argparse.Namespace) -> int:

@@ -108,7 +108,6 @@ def test_a_gpu_multiplies_a_streamed_matrix(tmp_path, monkeypatch):
 def test_a_gpu_that_is_not_there_is_named(tmp_path, capsys):
     assert main(["bench", "matvec", "--device", "gpu", "--tiny", "--scratch", str(tmp_path)]) == 4
     assert "pip install cupy-cuda12x" in capsys.readouterr().err
-    assert main(["bench", "ladder", "--device", "gpu", "--tiny"]) == 2
 
 
 def test_rows_are_kept_as_they_are_made_and_not_made_again(tmp_path, monkeypatch):
@@ -185,6 +184,26 @@ def test_a_disk_tells_what_it_is_and_its_wear(tmp_path, capsys):
     assert "written meanwhile" in line
     if " 0 B written" not in line:
         assert "of 1 TBW" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("methods", ["--plane", "8x8"]),
+        ("methods", ["--only", "plain"]),
+        ("ladder", ["--factor", "3"]),
+        ("ladder", ["--device", "gpu"]),
+        ("himeno", ["--steps", "3"]),
+        ("blocking", ["--with-swap"]),
+        ("core", ["--figure", "rates.png"]),
+        ("core", ["--quick"]),
+        ("tune", ["--memory", "1GiB"]),
+        ("peers", ["--also", "/tmp"]),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(name, given, capsys):
+    assert main(["bench", name, *given]) == 2
+    assert f"{given[0]} is not for bench {name}; leave it out" in capsys.readouterr().err
 
 
 def test_a_factor_and_steps_are_those_asked_for(tmp_path, capsys):
