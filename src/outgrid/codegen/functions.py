@@ -21,7 +21,8 @@ from outgrid.codegen.vector import TYPES
 
 __all__ = ["ELEMENTARY", "elementary"]
 
-ELEMENTARY = frozenset({"exp", "log", "sin", "cos", "tanh"})
+# Names and numbers of operands.
+ELEMENTARY = {"exp": 1, "log": 1, "sin": 1, "cos": 1, "tanh": 1, "pow": 2}
 
 # Lowest power first, for float64 and float32: what remains of exp(r) - 1 - r over r r, of
 # log((1 + s) / (1 - s)) - 2 s over s z, of sin(r) - r over r z and of cos(r) - 1 + z / 2 over z z,
@@ -95,38 +96,79 @@ OG_INLINE V nearest(V a) { return (a + kShift) - kShift; }
 OG_INLINE M integer(V whole) { return bits_of(whole + kShift) - kShiftBits; }
 OG_INLINE V number(M whole) { return real_of(whole + kShiftBits) - kShift; }
 
-// What is left of exp(x) but for 1 after n times ln 2 went out of x.
-OG_INLINE V exp_rest(V x, V& n) {
+// What is left of exp(x + low) but for 1 after n times ln 2 went out of x.
+OG_INLINE V exp_rest(V x, V low, V& n) {
   n = nearest(x * kPerLn2);
-  const V high = fma(n, all(-kLn2), x), low = n * -kLn2Low, r = high + low;  // high is exact
+  const V high = fma(n, all(-kLn2), x);  // exact
+  low = fma(n, all(-kLn2Low), low);
+  const V r = high + low;
   return high + fma(r * r, exp_polynomial(r), low);
 }
-OG_INLINE V exp_of(V x) {
-  V n;  // NaN stays what it is
-  const V rest = exp_rest(most(all(kExpLeast), least(all(kExpMost), x)), n);
+OG_INLINE V exp_sum(V x, V low) {
+  V n;
+  const V rest = exp_rest(x, low, n);
   const M whole = integer(n), half = whole >> 1;  // 2^n may be no number where the result is one
   return (rest + kOne) * power_of_two(half) * power_of_two(whole - half);
 }
+OG_INLINE V within_exp(V x) { return most(all(kExpLeast), least(all(kExpMost), x)); }  // or NaN
+OG_INLINE V exp_of(V x) { return exp_sum(within_exp(x), V{}); }
 OG_INLINE V tanh_of(V x) {
   V n;
-  const V size = magnitude(x), rest = exp_rest(most(all(kTanhLeast), -(size + size)), n);
+  const V size = magnitude(x), rest = exp_rest(most(all(kTanhLeast), -(size + size)), V{}, n);
   const V scale = power_of_two(integer(n)), less = fma(scale, rest, scale - kOne);
   const Truth far = less < -kFar;  // less is t - 1, t = exp(-2 |x|), the quotient 2 t / (t + 1)
   const V over = choose(far, kTwo * fma(scale, rest, scale), -less) / (less + kTwo);
   const V found = choose(far, kOne - over, over);
   return real_of((bits_of(found) & ~kSign) | (bits_of(x) & kSign));
 }
-OG_INLINE V log_of(V x) {
+// A positive number is 2^n (1 + f).
+OG_INLINE V log_fraction(V x, V& n) {
   const Truth tiny = x < kSmallest;
   const M bits = bits_of(choose(tiny, x * kLift, x)) - kRootHalf;
-  const V n = number(bits >> kStored) - choose(tiny, all(kLifted), V{});
-  const V f = real_of((bits & kFraction) + kRootHalf) - kOne;  // x = 2^n (1 + f)
-  const V s = f / (f + kTwo), z = s * s, half = f * f * kHalf;
+  n = number(bits >> kStored) - choose(tiny, all(kLifted), V{});
+  return real_of((bits & kFraction) + kRootHalf) - kOne;
+}
+OG_INLINE V log_of(V x) {
+  V n;
+  const V f = log_fraction(x, n), s = f / (f + kTwo), z = s * s, half = f * f * kHalf;
   const V rest = s * fma(z, log_polynomial(z), half);
   const V found = fma(n, all(kLn2), f - (half - fma(n, all(kLn2Low), rest)));
   const V infinite = real_of(M{} + kInfinite);
   const V below = choose(x == 0, -infinite, real_of(M{} + kNotANumber));
   return choose(x > 0, choose(x < infinite, found, x), choose(x != x, x, below));
+}
+
+// a + b is the result and what is lost (D. E. Knuth).
+OG_INLINE V two_sum(V a, V b, V& lost) {
+  const V sum = a + b, part = sum - a;
+  lost = (a - (sum - part)) + (b - part);
+  return sum;
+}
+// exp(y log x) of the size of x, the logarithm in two parts, for numbers that are not at an end.
+OG_INLINE V pow_size(V x, V y) {
+  V n, lost, sum_lost;
+  const V f = log_fraction(x, n), sum = two_sum(all(kTwo), f, sum_lost), s = f / sum, z = s * s;
+  const V s_low = fma(-s, sum_lost, fma(-s, sum, f)) / sum;
+  const V turns = n * kLn2, turns_low = fma(n, all(kLn2Low), fma(n, all(kLn2), -turns));
+  const V first = two_sum(turns, s + s, lost);
+  const V then = lost + (turns_low + fma(s * z, log_polynomial(z), s_low + s_low));
+  const V high = first + then, low = (first - high) + then;
+  const V product = y * high, least_part = fma(y, low, fma(y, high, -product));
+  const V x_log = within_exp(product);
+  return exp_sum(x_log, choose(x_log == product, least_part, V{}));
+}
+OG_INLINE V pow_of(V x, V y) {
+  const V size = magnitude(x), y_size = magnitude(y), infinite = real_of(M{} + kInfinite);
+  // What ends in whole powers and in odd ones; large numbers are even.
+  const Truth whole = (y_size >= kEven) | (nearest(y) == y);
+  const Truth odd = whole & (y_size < kEven) & (nearest(y * kHalf) != y * kHalf);
+  const Truth zero = x == 0, end = zero | (size == infinite);
+  const V at_end = choose((y > 0) == zero, V{}, infinite);
+  V found = choose(end, at_end, pow_size(size, y));
+  found = choose((x < 0) & negated(whole | end), real_of(M{} + kNotANumber), found);
+  found = choose(odd, real_of(bits_of(found) ^ (bits_of(x) & kSign)), found);
+  found = choose((x != x) | (y != y), x + y, found);
+  return choose((y == 0) | (x == kOne), all(kOne), found);
 }
 
 // An angle is n quarters of a turn, and near + rest.
@@ -137,10 +179,11 @@ struct Turned {
 OG_INLINE Turned turned(V x) {
   const V n = nearest(x * kPerQuarter), t = fma(n, all(-kQuarter0), x);  // exact
   const V product = n * -kQuarter1, left = fma(n, all(-kQuarter1), -product);
-  const V sum = t + product, part = sum - t, error = (t - (sum - part)) + (product - part);
+  V lost;
+  const V sum = two_sum(t, product, lost);
   Turned a;
   a.near = choose(n == 0, x, sum);  // -0 stays
-  a.rest = fma(n, all(-kQuarter2), error + left);
+  a.rest = fma(n, all(-kQuarter2), lost + left);
   a.n = integer(n);
   if (any(negated(magnitude(x) <= kTurned))) {
     for (int i = 0; i < kLanes; ++i) {
@@ -219,7 +262,7 @@ OG_CALL int64_t turned_far(double x, double& near, double& rest) {
 
 
 def elementary(dtype: str) -> str:
-    """C++ of exp_of, log_of, sin_of, cos_of and tanh_of for ``V`` of ``dtype`` cells.
+    """C++ of exp_of, log_of, sin_of, cos_of, tanh_of and pow_of for ``V`` of ``dtype`` cells.
 
     Asks for V and M, kLanes and OG_LANE, OG_INLINE and OG_CALL; bits_of and real_of between V and M
     and between double and its word; all, fma, fma_double, magnitude, least, most, choose, negated
@@ -297,6 +340,7 @@ def _constants(dtype: str) -> Iterator[str]:
         "kLift": (2.0 ** (stored + 2)).hex(),
         "kLifted": str(stored + 2),
         "kTurned": turned.hex(),
+        "kEven": (2.0 ** (stored - 1)).hex(),
         "kPerQuarter": _parts(2 / PI, dtype, 1)[0],
         **{f"kQuarter{n}": part for n, part in enumerate(quarters)},
         "kSine": POLYNOMIALS[dtype]["SIN"][0].hex(),

@@ -107,10 +107,10 @@ class _RowKernel(Reductions):
             return
         yield "namespace {"
         yield elementary(self.dtype)
-        for name in sorted(ELEMENTARY):
-            yield f"OG_INLINE REAL {name}_of(REAL a) {{ return {name}_of(all(a))[0]; }}".replace(
-                "REAL", self.real
-            )
+        for name, count in sorted(ELEMENTARY.items()):
+            given = ", ".join(f"{self.real} {operand}" for operand in "ab"[:count])
+            spread = ", ".join(f"all({operand})" for operand in "ab"[:count])
+            yield f"OG_INLINE {self.real} {name}_of({given}) {{ return {name}_of({spread})[0]; }}"
         yield "}  // namespace"
 
     def _converted(self) -> Iterator[str]:

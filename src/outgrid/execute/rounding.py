@@ -66,8 +66,9 @@ def bounded(
                 carried = _FUNCTIONS[node.name](
                     *((values[each], errors[each]) for each in node.operands)
                 )
-                largest = size * (1 + 2 * _ULPS * unit) + 2 * carried
-                error = (carried + 2 * _ULPS * unit * largest) * _INFLATION + underflow
+                units = 2 * unit * _places(node.name, size)
+                largest = size * (1 + units) + 2 * carried
+                error = (carried + units * largest) * _INFLATION + underflow
             elif node.name in _EXACT:
                 error = _EXACT[node.name](*operands)
             elif node.name in _ROUNDED:
@@ -154,9 +155,25 @@ def _logarithm(a: tuple[Any, Any]) -> Bound:
     return np.where(a[1] == 0, 0.0, np.where(smallest > 0, 2 * a[1] / smallest, np.inf))
 
 
+def _power(a: tuple[Any, Any], b: tuple[Any, Any]) -> Bound:
+    # a**b is exp(b log a) for a > 0; a whole b that is exact gives the same size for -a.
+    base, exponent = (np.asarray(each, np.float64) for each in (a[0], b[0]))
+    logarithm, carried = np.abs(np.log(np.abs(base))), _logarithm((np.abs(base), a[1]))
+    error = np.abs(exponent) * carried + logarithm * b[1] + 3 * carried * b[1]
+    sure = (base > 0) | (b[1] == 0)
+    moved = np.where(sure, _exponential((exponent * np.log(np.abs(base)), error)), np.inf)
+    return np.where((a[1] == 0) & (b[1] == 0), 0.0, moved)
+
+
 def _gentle(a: tuple[Any, Any]) -> Bound:
     # Slopes of sin, cos and tanh are at most 1.
     return a[1]
+
+
+def _places(name: str, size: Bound) -> Any:
+    """How many units in the last place an evaluation of the function may be off."""
+    # A logarithm that is off in its last place is so many times further off after exp.
+    return _ULPS + np.where(size > 0, np.abs(np.log(size)), 0) / 4 if name == "pow" else _ULPS
 
 
 # Errors of NumPy's functions are below 4 units in the last place, those of kernels below 3, a unit
@@ -168,6 +185,7 @@ _FUNCTIONS: dict[str, Callable[..., Bound]] = {
     "sin": _gentle,
     "cos": _gentle,
     "tanh": _gentle,
+    "pow": _power,
 }
 _EXACT: dict[str, Callable[..., Bound]] = {
     "neg": _same,

@@ -210,6 +210,7 @@ OPERATIONS: dict[str, Operator] = {
     "sin": Operator(1, 1, np.sin),
     "cos": Operator(1, 1, np.cos),
     "tanh": Operator(1, 1, np.tanh),
+    "pow": Operator(2, 1, np.power),
     "lt": Operator(2, 1, np.less, condition=True),
     "le": Operator(2, 1, np.less_equal, condition=True),
     "eq": Operator(2, 1, np.equal, condition=True),

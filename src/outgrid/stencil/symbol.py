@@ -1,5 +1,6 @@
 """What a definition's arguments are while it is traced: symbols that record arithmetic."""
 
+import math
 import operator
 from numbers import Integral, Real
 from typing import Any, NoReturn, SupportsFloat, TypeAlias, TypeGuard
@@ -115,25 +116,33 @@ class Symbol:
     def __abs__(self) -> "Symbol":
         return _apply("abs", self)
 
-    def __pow__(self, exponent: object) -> "Symbol":
-        if is_number(exponent) and exponent == 0.5:
+    def __pow__(self, exponent: "Operand") -> "Symbol":
+        """A product for whole numbers up to 8, its inverse below 0, a root for 0.5, else a power.
+
+        Powers of numbers below 0 are NaN unless the exponent is whole.
+        """
+        power = float(exponent) if is_number(exponent) else math.inf
+        if power == 0.5:
             return _apply("sqrt", self)
-        if not isinstance(exponent, int) or not 1 <= exponent <= _LARGEST_POWER:
-            raise DefinitionError(
-                f"power {exponent!r} is not supported: whole numbers from 1 to {_LARGEST_POWER}"
-                " and 0.5 are; write the product or the quotient out"
-            )
-        power: Symbol = self
-        for _ in range(exponent - 1):
-            power = power * self
-        return power
+        if not power.is_integer() or not 1 <= abs(power) <= _LARGEST_POWER:
+            return _apply("pow", self, exponent)
+        product: Symbol = self
+        for _ in range(round(abs(power)) - 1):
+            product = product * self
+        return product if power > 0 else 1 / product
+
+    def __rpow__(self, base: "Operand") -> "Symbol":
+        return _apply("pow", base, self)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> "Symbol":
+        if ufunc.__name__ == "power" and method == "__call__" and not options:
+            base, exponent = inputs
+            return Symbol(as_expression(base)) ** exponent
         name = _UFUNCS.get(ufunc.__name__)
         if name is None or method != "__call__" or options:
             raise DefinitionError(
                 f"numpy.{ufunc.__name__} has no meaning in a stencil; numpy functions that have"
-                f" one: {', '.join(_UFUNCS)}"
+                f" one: power, {', '.join(_UFUNCS)}"
             )
         return _apply(name, *inputs)
 
@@ -218,7 +227,9 @@ class Condition:
         raise AssertionError
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
-    __truediv__ = __rtruediv__ = __neg__ = __abs__ = __pow__ = __float__ = __array_ufunc__ = _refuse
+    __truediv__ = __rtruediv__ = __neg__ = __abs__ = __pow__ = __rpow__ = __float__ = (
+        __array_ufunc__
+    ) = _refuse
 
 
 Operand: TypeAlias = Symbol | float

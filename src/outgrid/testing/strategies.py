@@ -127,6 +127,7 @@ def _terms(
     draw: st.DrawFn, names: Sequence[str], evolving: Sequence[str], radius: tuple[int, ...]
 ) -> Expression:
     a, b = (draw(_accesses(names, evolving, radius)) for _ in range(2))
+    fall = operation("neg", operation("abs", a))
     size_of_b = operation("abs", b)
     kinds = ["access", "difference", "parameter", "profile", "product", "chosen", "other"]
     match draw(st.sampled_from(kinds)):
@@ -157,6 +158,7 @@ def _terms(
                         operation("sqrt", operation("add", Constant(1.0), size_of_b)),
                         operation("log", operation("add", Constant(2.0), size_of_b)),
                         operation("exp", operation("neg", size_of_b)),
+                        operation("pow", operation("add", Constant(1.0), size_of_b), fall),
                         operation("sin", a),
                         operation("mul", operation("cos", Parameter("k")), b),
                     ]

@@ -205,7 +205,8 @@ def test_one_operation_against_exact_rational_arithmetic(name: str, dtype: str) 
 
 
 def functions(a: Any, b: Any) -> Any:
-    values = (exp(a), log(a + 3), sin(5 * a), cos(5 * b), tanh(b))
+    powers = ((a + 2) ** 1.7 / 9, (b + 2) ** (a - b) / 9, (a - 3) ** 11 / 3**11)
+    values = (exp(a), log(a + 3), sin(5 * a), cos(5 * b), tanh(b), *powers)
     return (sum(values[1:], values[0]) + where((a < b) | (a == 0), a * b, a - b)) / 9
 
 
