@@ -60,6 +60,7 @@ DEFAULT_REQUEST_BYTES = 2 << 20
 DEFAULT_QUEUE_DEPTH = 16
 
 MOST_THREADS = 1024
+MOST_REQUESTS = 1024
 
 PREVIEW_EDGE = 512
 """Longest edge, in pixels, of the frames that `preview = true` asks for."""
@@ -485,6 +486,7 @@ def _check_ranges(options: RunOptions) -> None:
         "tile_rows",
         "tile_planes",
         "tile_columns",
+        "inner_depth",
         "threads",
         "queue_depth",
     ):
@@ -495,6 +497,11 @@ def _check_ranges(options: RunOptions) -> None:
         raise UsageError(
             f"run.threads = {options.threads}: at most {MOST_THREADS}; more than the processor has "
             "only wait for each other"
+        )
+    if options.queue_depth > MOST_REQUESTS:
+        raise UsageError(
+            f"run.queue_depth = {options.queue_depth}: at most {MOST_REQUESTS} requests are under "
+            "way at once"
         )
     if options.preview < 0:
         raise UsageError(f"run.preview = {options.preview}: pixels of the longest edge, or 0")
@@ -518,7 +525,7 @@ def _check_ranges(options: RunOptions) -> None:
             guess = nearest(name, REQUIREMENTS)
             hint = f"did you mean {guess!r}? " if guess else ""
             valid = ", ".join(REQUIREMENTS)
-            raise UsageError(f"run.require names {name!r}; {hint}It may name: {valid}")
+            raise UsageError(f"run.require names {name!r}; {hint}known: {valid}")
 
 
 def _check_tier(options: RunOptions) -> None:
@@ -552,11 +559,12 @@ def _check_tier(options: RunOptions) -> None:
             f"tier {options.tier} copies memory, by threads; engine {options.engine!r} moves files:"
             " leave engine out, or choose tier direct"
         )
-    if copied and "direct" in options.require:
-        raise UsageError(
-            f"run.require names 'direct', past the page cache, and tier {options.tier} goes through"
-            " memory; leave one of the two out"
-        )
+    for name in options.require:
+        if copied and name in ("direct", "io_uring", "aio"):
+            raise UsageError(
+                f"run.require names {name!r}, for files past the page cache, and tier"
+                f" {options.tier} goes through memory; leave one of the two out"
+            )
 
 
 def _check_device(options: RunOptions) -> None:
