@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -13,6 +14,7 @@ from outgrid.bench.experiments import (
     Outcome,
     applications,
     beyond,
+    blocking,
     methods,
     moving,
     watched,
@@ -282,3 +284,11 @@ def test_a_long_series_is_kept_in_few_samples_with_its_ends():
         assert len(kept) <= MOST_KEPT + 1
         assert (kept[0]["seconds"], kept[-1]["seconds"]) == (0, count - 1)
         assert [each["seconds"] for each in kept] == sorted({each["seconds"] for each in kept})
+
+
+@pytest.mark.parametrize(("steps", "words"), [(1, "32 squared"), (4, "32 planes and 8 rows")])
+def test_the_best_blocks_of_the_second_level_are_told_as_they_were_cut(steps, words):
+    row = blocking.BlockingRow("in memory", "overlapped", 8, 4, 32, 1, 2, 1.0, 0.5, 1.0, 0, "")
+    rows = [row, replace(row, inner_depth=steps, glups=1.0)]
+    (found,) = (each for each in blocking._findings(rows) if each.figure.endswith("figure 8"))
+    assert found.here == f"{words}, depth {steps}"

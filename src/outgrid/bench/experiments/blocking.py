@@ -32,8 +32,8 @@ PAPER = "temporal blocking on flash"
 @dataclass(frozen=True, slots=True)
 class BlockingRow:
     """One combination. ``block`` is the edge of a block in z and y, ``inner`` that of the second
-    level (0: none), ``inner_depth`` its steps at once; ``series`` names the map. A combination that
-    does not fit the limit has no rate."""
+    level (0: none; with more steps than one in z alone), ``inner_depth`` its steps at once;
+    ``series`` names the map. A combination that does not fit the limit has no rate."""
 
     series: str
     scheme: str
@@ -213,7 +213,7 @@ def _findings(rows: Sequence[BlockingRow]) -> list[Finding]:
                 f"{PAPER}, figure 8",
                 "between cache and memory blocks of 32 to 64 cells with 4 to 8 steps are best",
                 "32-64 cubed, depth 4-8",
-                f"{inner.inner} squared, depth {inner.inner_depth}",
+                f"{_second_level(inner)}, depth {inner.inner_depth}",
                 32 <= inner.inner <= 64 and 4 <= inner.inner_depth <= 8,
             )
         )
@@ -257,6 +257,13 @@ def _findings(rows: Sequence[BlockingRow]) -> list[Finding]:
     return found
 
 
+def _second_level(row: BlockingRow) -> str:
+    """Planes and rows of its blocks: of diamonds, two rows for each step of a radius of 1."""
+    if row.inner_depth == 1:
+        return f"{row.inner} squared"
+    return f"{row.inner} planes and {2 * row.inner_depth} rows"
+
+
 def _fastest(rows: Sequence[BlockingRow]) -> BlockingRow | None:
     return max((row for row in rows if row.glups), key=lambda row: row.glups or 0.0, default=None)
 
@@ -269,6 +276,7 @@ def draw(outcome: Outcome, figure: Any) -> None:
     panels[0].set_title("out of core: blocks of the first level", fontsize="small")
     inner = [row for row in outcome.rows if row["series"] == "in memory"]
     _draw_map(panels[1], inner, "inner", "inner_depth")
+    panels[1].set_xlabel("edge of a block in z, and in y for one step")
     panels[1].set_title("in memory: blocks of the second level", fontsize="small")
     levels = [row for row in outcome.rows if row["series"] == "levels" and row["glups"]]
     for number, (name, two) in enumerate((("one level", False), ("two levels", True))):
