@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
@@ -705,15 +706,24 @@ class Plan:
     @property
     def row_updates(self) -> int:
         """Rows of planes times steps that the program updates, redundant ones included."""
-        apart = self.sweeps if self.subgrid is not None else self.begin.begun
-        rows = sum(
-            len(self.covered(trip, step, 0)) * len(trip.rows.at(step, self.row_extent(trip)))
-            for trip in takewhile(lambda trip: trip.sweep < apart, self.trips)
-            for step in range(1, trip.depth + 1)
-        )
+        trips = self.trips
+        if self.subgrid is not None:  # a trip for each sweep, and those of a depth are alike
+            return sum(
+                times * self._trip_updates(trips[self.depths.index(depth)])
+                for depth, times in Counter(self.depths).items()
+            )
+        apart = self.begin.begun
+        begun = takewhile(lambda trip: trip.sweep < apart, trips)
+        rows = sum(self._trip_updates(trip) for trip in begun)
         if self.blocks is not None:
             return rows + sum(self.blocks.updated_rows(depth) for depth in self.depths[apart:])
         return rows + self.planes * self.layout.rows * sum(self.depths[apart:])
+
+    def _trip_updates(self, trip: Trip) -> int:
+        return sum(
+            len(self.covered(trip, step, 0)) * len(trip.rows.at(step, self.row_extent(trip)))
+            for step in range(1, trip.depth + 1)
+        )
 
     @property
     def redundancy(self) -> float:

@@ -544,7 +544,7 @@ class _Choice:
         lead = min(1.0, sizing.skew.per_step * depth / planes)
         share = min(1.0, slab / (planes * strips.count(deepest)))
         movement = Movement(trips, *moved, share, self.options.request_bytes)
-        updated = sum(map(sizing.updated_rows, depths)) * self.problem.shape[-1]
+        updated = sizing.updated_rows(depths) * self.problem.shape[-1]
         copying = 0.0
         if self.accelerator is not None:
             copying = max(moved) / self.accelerator.bandwidth

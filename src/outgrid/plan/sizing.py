@@ -143,10 +143,14 @@ class Sizing:
         inside = Box(problem.interior[0], problem.interior[1] if problem.ndim == 3 else range(1))
         return problem.updates // inside.count * self.owned.common(inside).count
 
-    def updated_rows(self, depth: int) -> int:
-        """Rows of planes that the steps of a sweep update, those of halos included."""
+    def updated_rows(self, depths: tuple[int, ...]) -> int:
+        """Rows of planes that the steps of sweeps update, those of halos included."""
         if self.subgrid is None:
-            return depth * self.problem.shape[0] * self.rows
+            return sum(depths) * self.problem.shape[0] * self.rows
+        return sum(times * self._updated_rows(depth) for depth, times in Counter(depths).items())
+
+    def _updated_rows(self, depth: int) -> int:
+        assert self.subgrid is not None
         rows = self.subgrid.rows
         along, across = self.span(depth), rows.span(depth)
         return sum(
@@ -367,7 +371,7 @@ class Sizing:
     ) -> tuple[int, int]:
         """Bytes that sweeps of ``depths`` steps (read, write), seams and halos included."""
         if self.subgrid is not None:
-            read = sum(self._arriving_bytes(depth) for depth in depths)
+            read = sum(n * self._arriving_bytes(depth) for depth, n in Counter(depths).items())
             _, received = self.exchanged(depths)
             written = self.leaving_bytes * self.owned.count * len(depths)
             if not self.subgrid.seams:

@@ -11,6 +11,7 @@ from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Machine, Network
 from outgrid.plan.program import Advance, Get, Receive, Send, place_planes, program
 from outgrid.plan.ranks import Ranks, plan_rank
+from outgrid.plan.trip import Span
 from outgrid.stencil.problem import Problem
 
 GIB = 1 << 30
@@ -165,3 +166,20 @@ def test_halos_are_taken_where_parts_are_too_thin_for_seams():
     found = planned((80, 40, 32), Ranks(0, 4, Network()), depth=30, cuts=[20, 40, 60])
     assert not found.subgrid.seams
     assert any("seams do not fit: " in note for note in found.notes)
+
+
+@pytest.mark.parametrize("steps", [2000, 2001])
+def test_many_sweeps_are_planned_like_few(steps, monkeypatch):
+    """What sweeps of one depth have alike is found once, however many there are."""
+    asked = []
+
+    def at(self, step, extent, stage=0):
+        asked.append(step)
+        return found(self, step, extent, stage)
+
+    found = Span.at
+    monkeypatch.setattr(Span, "at", at)
+    plan = planned((300, 40, 64), Ranks(1, 3, Network()), "1GiB", steps=steps, depth=2)
+    assert plan.sweeps >= 1000
+    assert plan.row_updates > plan.updates // 64
+    assert len(asked) < 1000
