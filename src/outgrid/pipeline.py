@@ -213,7 +213,7 @@ def _run(
     check_space(chosen, folder)
     with RunLock(folder.out), claimed(_devices(folder)):
         beside = snapshot_names(len(problem.snapshots))
-        folder.check_free(chosen.arrivals, beside, chosen.seams)
+        folder.check_free(chosen.arrivals, beside, chosen.seams, options.erase)
         prepare_devices(_devices(folder), options.erase)
         with open_transfers(chosen, options) as transfers:
             execution = Execution(

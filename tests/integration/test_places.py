@@ -192,6 +192,25 @@ def test_a_device_that_carries_something_is_refused_unless_named_twice(devices, 
         pipeline.run(problem(), options(tmp_path / "other", device))
 
 
+def test_devices_of_a_run_that_is_gone_are_free_again_when_named_twice(
+    devices, tmp_path, answer, monkeypatch
+):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        fail_at(patch, 30)
+        with pytest.raises(StoreError, match="errno 5"):
+            pipeline.run(problem(), options(out, devices, stripe="4KiB"))
+    with pytest.raises(UsageError, match=f"clear it with outgrid clean {out}"):
+        pipeline.run(problem(), options(tmp_path / "other", devices))
+    shutil.rmtree(out)
+    with pytest.raises(UsageError, match=f'no manifest there any more, erase = "{devices[0]}"'):
+        pipeline.run(problem(), options(out, devices))
+    with pytest.raises(UsageError, match=f"{devices[1]} is in use by the run in"):
+        pipeline.run(problem(), options(out, devices, erase=devices[0]))
+    pipeline.run(problem(), options(out, devices, erase=devices))
+    assert results(out) == answer
+
+
 def test_a_device_that_is_too_small_is_refused_with_figures(devices, tmp_path):
     large = Problem("heat7", (64, 128, 128), "float64", 2, {"k": 0.1}, initial={"u": 0.0})
     with pytest.raises(StoreError, match=r"has 16\.0 MiB and the run needs 18\.0 MiB"):

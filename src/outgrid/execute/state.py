@@ -47,7 +47,7 @@ from outgrid.plan.lifetime import MOST_RINGS
 from outgrid.plan.model import Arrival
 from outgrid.record import RECORD_NAME, Part
 from outgrid.stencil.problem import PREVIOUS
-from outgrid.storage import Parts
+from outgrid.storage import Parts, is_device
 from outgrid.storage.sums import sums_path
 
 MANIFEST_NAME = "manifest.json"
@@ -262,11 +262,14 @@ class RunFolder:
         levels: tuple[Arrival, ...],
         beside: tuple[str, ...] = (),
         seams: Iterable[Seam] = (),
+        erased: Iterable[Path] = (),
     ) -> None:
         """Raise UsageError if a file that the run is going to make exists already.
 
-        ``beside`` are the files that it leaves beside its fields.
+        ``beside`` are the files that it leaves beside its fields, ``erased`` devices that may hold
+        what another run has left.
         """
+        free = {path.resolve() for path in erased}
         names = (*self.result_names(levels), *beside)
         others = (RECORD_NAME, MANIFEST_NAME, TRACES_NAME, REDUCTIONS_NAME)
         found = [self.out / name for name in (*names, *others)]
@@ -281,11 +284,17 @@ class RunFolder:
                 )
         for place in self.places:
             mark = read_mark(place)
-            if mark is not None:
-                raise UsageError(
-                    f"{place} is in use by the run in {mark.out}; choose another folder with "
-                    f"--scratch, or clear it with outgrid clean {mark.out}"
-                )
+            if mark is None or place in free:
+                continue
+            if (Path(mark.out) / MANIFEST_NAME).exists():
+                hint = f"clear it with outgrid clean {mark.out}"
+            else:
+                way = f'erase = "{place}" beside scratch' if is_device(place) else f"remove {place}"
+                hint = f"as that run has no manifest there any more, {way}"
+            raise UsageError(
+                f"{place} is in use by the run in {mark.out}; choose another folder with "
+                f"--scratch, or {hint}"
+            )
 
     def _resumable(self) -> bool:
         return (self.out / MANIFEST_NAME).exists()
