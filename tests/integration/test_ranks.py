@@ -346,6 +346,14 @@ def test_ranks_write_over_no_snapshot(job, tmp_path):
     assert (tmp_path / "snapshot.0.npy").read_bytes() == b"kept"
 
 
+def test_what_all_ranks_find_wrong_is_said_once_with_its_exit_code(job, tmp_path):
+    for code, more in [(2, "depth=-1"), (3, "memory=1MiB")] * 3:
+        _, error = finish(run_ranks(3, job[0], tmp_path / "out", "--set", more), code=code)
+        assert len([line for line in error.splitlines() if line.startswith("outgrid: ")]) == 1, (
+            error
+        )
+
+
 def test_a_value_that_is_not_finite_ends_ranks_with_the_steps_or_the_step(tmp_path):
     path, out = tmp_path / "job.toml", tmp_path / "out"
     path.write_text(

@@ -48,6 +48,10 @@ class Comm(Protocol):
         """The values of all ranks, in their order; waits for all of them."""
         ...
 
+    def all_leave(self, seconds: float) -> bool:
+        """Whether all ranks call this, once, within so long: nothing else is between them then."""
+        ...
+
     def abort(self, code: int) -> None:
         """End all ranks, whatever they do, with an exit code."""
         ...

@@ -26,7 +26,7 @@ class Mpi:
     """The ranks of MPI's world."""
 
     def __init__(self) -> None:
-        self._comm = MPI.COMM_WORLD.Dup()
+        self._comm, self._leaving = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
         shared = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.rank, self.size, self.local = self._comm.rank, self._comm.size, shared.size
         shared.Free()
@@ -64,6 +64,11 @@ class Mpi:
         arrived = self._comm.Ibarrier()
         _wait(arrived.Test)
         return self._comm.allgather(value)
+
+    def all_leave(self, seconds: float) -> bool:
+        end, arrived = time.monotonic() + seconds, self._leaving.Ibarrier()
+        _wait(lambda: arrived.Test() or time.monotonic() > end)
+        return arrived.Test()
 
     def abort(self, code: int) -> None:
         self._comm.Abort(code)

@@ -39,5 +39,8 @@ class Serial:
     def share(self, value: T) -> list[T]:
         return [value]
 
+    def all_leave(self, seconds: float) -> bool:
+        return True
+
     def abort(self, code: int) -> None:
         sys.exit(code)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from functools import cache
 
 from outgrid.comm.base import Comm
@@ -40,43 +39,28 @@ def world() -> Comm:
     return Mpi()
 
 
-# What all ranks find alike is said by rank 0; the others give it so long to end them.
+# What all ranks find alike is said by rank 0, and ends each of them with the same exit code.
+# Launchers make another code of ranks that had to be killed; others have so long to come.
 ALIKE = (DefinitionError, InfeasiblePlan, Stopped, UsageError)
 PATIENCE_SECONDS = 3.0
 
 
 def spoken_by(error: BaseException) -> str:
-    """ "rank 3: " where one of several ranks fails alone; waits where rank 0 says it for all.
+    """ "rank 3: " where one of several ranks fails alone.
 
-    Ends the process where rank 0 says that all of them were stopped.
+    Ends the process where all of them fail alike and rank 0 says it.
     """
     if not world.cache_info().currsize or (comm := world()).size == 1:
         return ""
-    if comm.rank and isinstance(error, Stopped) and _all_come(comm):
+    alike = isinstance(error, ALIKE)
+    if comm.rank and alike and comm.all_leave(PATIENCE_SECONDS):
         sys.exit(error.exit_code)
-    if comm.rank and isinstance(error, ALIKE):
-        time.sleep(PATIENCE_SECONDS)
-    return f"rank {comm.rank}: " if comm.rank or not isinstance(error, ALIKE) else ""
+    return f"rank {comm.rank}: " if comm.rank or not alike else ""
 
 
 def leave(code: int) -> None:
-    """End all ranks with an exit code, if there are others; returns where there are none.
-
-    Ranks that were stopped end by themselves, each with that code: launchers make another one of
-    ranks that they had to kill.
-    """
+    """End all ranks with an exit code, if there are others that do not end by themselves."""
     if world.cache_info().currsize and (comm := world()).size > 1:
-        if code == Stopped.exit_code and _all_come(comm):
-            return
-        comm.abort(code)
-
-
-def _all_come(comm: Comm) -> bool:
-    """Whether all ranks get here, soon."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    ticket = comm.agree()
-    while time.monotonic() < end:
-        if ticket in comm.ended():
-            return True
-        time.sleep(0.001)
-    return False
+        alike = comm.rank == 0 and code in {kind.exit_code for kind in ALIKE}
+        if not (alike and comm.all_leave(PATIENCE_SECONDS)):
+            comm.abort(code)
