@@ -199,7 +199,7 @@ def test_an_image_is_read_as_it_is(job, capsys):
         u[1:-1, 1:-1] = new
     np.testing.assert_allclose(found, u, rtol=1e-13, atol=1e-15)
     capsys.readouterr()
-    assert main(["show", str(job), "--as", "kernel"]) == 0
+    assert main(["show", "kernel", str(job)]) == 0
     assert "f1 = field 1, kept in uint8" in capsys.readouterr().out
 
 

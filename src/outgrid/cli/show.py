@@ -1,4 +1,4 @@
-"""`outgrid show TARGET`: a job's plan or kernel, a run's record, a field's picture."""
+"""`outgrid show [KIND] TARGET`: a job's plan or kernel, a run's record, a field's picture."""
 
 import argparse
 from pathlib import Path
@@ -14,11 +14,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     parser.epilog = examples(
         ("outgrid show heat.run", "what was measured"),
-        ("outgrid show job.toml --as kernel", "the C++ that will be compiled"),
+        ("outgrid show kernel job.toml", "the C++ that will be compiled"),
         ("outgrid show heat.run/u.npy --plane 3 --picture u.png", ""),
     )
+    parser.add_argument("kind", nargs="?", choices=KINDS, help="default: what fits the target")
     parser.add_argument("target", type=Path, help="a job file, the folder of a run, or a .npy file")
-    parser.add_argument("--as", dest="kind", choices=KINDS, help="default: what fits the target")
     parser.add_argument("--plane", type=int, metavar="N", help="of a 3-D field (default: middle)")
     parser.add_argument(
         "--picture", type=Path, metavar="FILE.png", help="default: beside the field"

@@ -129,7 +129,7 @@ def test_a_run_is_shown_and_reported(job, tmp_path, capsys):
 
 
 def test_a_kernel_is_shown(job, capsys):
-    assert main(["show", str(job), "--as", "kernel"]) == 0
+    assert main(["show", "kernel", str(job)]) == 0
     assert "outgrid_advance" in capsys.readouterr().out
 
 
