@@ -1,4 +1,4 @@
-"""`outgrid report RUN`: the summary and the pictures of a finished run, as files."""
+"""`outgrid report RUN`: a page about a finished run, its summary and pictures, as files."""
 
 import argparse
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
 from outgrid.record import read_record
-from outgrid.report.picture import draw_field
+from outgrid.report.page import run_page
+from outgrid.report.picture import draw_field, draw_frames, draw_reductions, draw_traces
 from outgrid.report.ranks import draw_ranks
 from outgrid.report.summary import summarise
 from outgrid.result import Result
@@ -16,7 +17,7 @@ from outgrid.storage import Joined
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     parser.epilog = examples(
-        ("outgrid report heat.run", "summary.txt and a picture of every field"),
+        ("outgrid report heat.run", "report.html, and what is in it as files"),
     )
     parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of a run")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: RUN/report")
@@ -28,17 +29,35 @@ def run(arguments: argparse.Namespace) -> int:
     record = read_record(arguments.run_folder)
     out = arguments.out or arguments.run_folder / "report"
     out.mkdir(parents=True, exist_ok=True)
-    summary = out / "summary.txt"
+    pictures = _pictures(Result(arguments.run_folder, record), out)
+    summary, page = out / "summary.txt", out / "report.html"
     summary.write_text(summarise(record) + "\n")
-    written = [summary]
-    result = Result(arguments.run_folder, record)
-    for name in record.pieces or record.fields:
-        picture, field = out / f"{name}.png", result[name]
-        draw_field(field if isinstance(field, Joined) else result.path(name), picture)
-        written.append(picture)
-    if record.ranks:
-        draw_ranks(record.ranks, out / "ranks.png")
-        written.append(out / "ranks.png")
-    paths = [str(path) for path in written]
+    page.write_text(run_page(record, pictures))
+    paths = [str(path) for path in (summary, page, *(path for _, path in pictures))]
     print_json(paths) if arguments.json else print(*paths, sep="\n")
     return 0
+
+
+def _pictures(result: Result, out: Path) -> list[tuple[str, Path]]:
+    """What is drawn of a run, and where it lies."""
+    record = result.record
+    found: list[tuple[str, Path]] = []
+    for name in record.pieces or record.fields:
+        found.append((name, out / f"{name}.png"))
+        field = result[name]
+        draw_field(field if isinstance(field, Joined) else result.path(name), found[-1][1])
+    for number, taken in enumerate(result.snapshots):
+        if taken.ndim > 1 and taken.size:
+            field = record.problem["snapshots"][number]["field"]
+            found.append((f"Snapshots of {field}", out / f"snapshot.{number}.png"))
+            draw_frames(taken, found[-1][1], field)
+    if record.problem.get("receivers") and record.steps:
+        found.append(("What receivers saw", out / "traces.png"))
+        draw_traces(result.traces, found[-1][1])
+    if result.reductions and record.steps:
+        found.append(("Reductions", out / "reductions.png"))
+        draw_reductions(result.reductions, found[-1][1])
+    if record.ranks:
+        found.append(("Where the time of each rank went", out / "ranks.png"))
+        draw_ranks(record.ranks, found[-1][1])
+    return found

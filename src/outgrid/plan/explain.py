@@ -6,32 +6,34 @@ from typing import Any
 from outgrid.lines import align, format_count, format_share, format_wear
 from outgrid.units import format_bytes, format_rate, format_seconds
 
-__all__ = ["explain"]
+__all__ = ["explain", "explain_rows"]
 
 
 def explain(plan: Mapping[str, Any]) -> str:
     """Text for the JSON-able form of a plan."""
-    return align(
-        [
-            (_heading(plan), ""),
-            ("scheme", _scheme(plan)),
-            ("slab", _slab(plan)),
-            ("tier", _tier(plan)),
-            *(_rank(plan) if plan.get("subgrid") else ()),
-            ("window", _window(plan)),
-            *(_device(plan) if plan.get("device") else ()),
-            ("memory", _memory(plan)),
-            *(_redundancy(plan) if plan.get("redundancy") else ()),
-            ("disk", format_bytes(plan["disk_bytes"])),
-            *(_snapshots(plan) if plan.get("snapshot_bytes") else ()),
-            ("sweeps read", format_bytes(plan["read_bytes"])),
-            ("sweeps write", format_bytes(plan["written_bytes"])),
-            ("initial fill", f"{format_bytes(plan['fill_bytes'])} written"),
-            ("flash written", _wear(plan)),
-            ("time", _time(plan)),
-            *(("note", note) for note in plan["notes"]),
-        ]
-    )
+    return align([(_heading(plan), ""), *explain_rows(plan)])
+
+
+def explain_rows(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names of figures and what they are."""
+    return [
+        ("scheme", _scheme(plan)),
+        ("slab", _slab(plan)),
+        ("tier", _tier(plan)),
+        *(_rank(plan) if plan.get("subgrid") else ()),
+        ("window", _window(plan)),
+        *(_device(plan) if plan.get("device") else ()),
+        ("memory", _memory(plan)),
+        *(_redundancy(plan) if plan.get("redundancy") else ()),
+        ("disk", format_bytes(plan["disk_bytes"])),
+        *(_snapshots(plan) if plan.get("snapshot_bytes") else ()),
+        ("sweeps read", format_bytes(plan["read_bytes"])),
+        ("sweeps write", format_bytes(plan["written_bytes"])),
+        ("initial fill", f"{format_bytes(plan['fill_bytes'])} written"),
+        ("flash written", _wear(plan)),
+        ("time", _time(plan)),
+        *(("note", note) for note in plan["notes"]),
+    ]
 
 
 def _heading(plan: Mapping[str, Any]) -> str:

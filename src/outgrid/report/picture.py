@@ -4,7 +4,7 @@ matplotlib and Pillow are imported inside the functions that need them: they tak
 small run may use, so pictures are made in a process of their own, after the run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,21 @@ from outgrid.storage.npy import read_header
 if TYPE_CHECKING:
     from matplotlib.colors import Normalize
 
-__all__ = ["draw_field", "draw_plane", "sample_plane", "write_animation"]
+__all__ = [
+    "draw_field",
+    "draw_frames",
+    "draw_plane",
+    "draw_reductions",
+    "draw_traces",
+    "sample_plane",
+    "write_animation",
+]
 
 Floats = NDArray[np.floating[Any]]
 Pixels = NDArray[np.uint8]
 Window = tuple[slice, slice]
+
+MOST_LINES = 8  # receivers that are drawn as lines
 
 
 def sample_plane(
@@ -81,27 +91,111 @@ def draw_field(
     draw_plane(plane, picture, f"{name}{which}", shape[-2:])
 
 
-def draw_plane(plane: Floats, picture: Path, title: str, edges: Sequence[int]) -> None:
+def draw_plane(
+    plane: Floats, picture: Path, title: str, edges: Sequence[int], down: str = "y (cells)"
+) -> None:
     """Draw an array (rows, columns) with its colour bar into the PNG file `picture`.
 
-    `edges` are the extents (rows, columns) that the axes show. Values of both signs get a diverging
-    scale centred on 0; cells that are not numbers are grey.
+    `edges` are the extents (rows, columns) that the axes show, `down` is what rows count. Values
+    of both signs get a diverging scale centred on 0; cells that are not numbers are grey.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     rows, columns = plane.shape
-    # matplotlib's own types are incomplete.
-    figure: Any = Figure(figsize=(9, min(12.0, max(2.0, 8 * rows / columns))), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, (axes,) = _axes((9, min(12.0, max(2.0, 8 * rows / columns))))
     axes.set_facecolor("0.6")
     norm, colours = _scale(plane)
     extent = (0, edges[1], edges[0], 0)
     image = axes.imshow(plane, norm=norm, cmap=colours, extent=extent, interpolation="nearest")
-    axes.set(title=title, xlabel="x (cells)", ylabel="y (cells)")
+    axes.set(title=title, xlabel="x (cells)", ylabel=down)
     figure.colorbar(image, ax=axes, shrink=0.8)
     figure.savefig(picture, dpi=100)
+
+
+def draw_frames(taken: Floats, picture: Path, title: str) -> None:
+    """Draw up to six of the frames that a snapshot took, (taken, ..., rows, columns), on one scale.
+
+    Of volumes the middle plane is drawn; lines of cells stand one below another. Raises
+    UsageError for numbers of single cells.
+    """
+    if taken.ndim < 2 or 0 in taken.shape:
+        raise UsageError(f"a snapshot of shape {taken.shape} is no picture")
+    if taken.ndim == 2:
+        draw_plane(np.asarray(taken), picture, title, taken.shape, down="taken")
+        return
+    count = len(taken)
+    chosen = sorted({round(n * (count - 1) / 5) for n in range(6)})
+    stride = -(-max(taken.shape[-2:]) // 512)
+    planes = [
+        (each[len(each) // 2] if taken.ndim == 4 else each)[::stride, ::stride]
+        for each in (taken[number] for number in chosen)
+    ]
+    norm, colours = _scale(np.stack(planes))
+    columns = min(3, len(chosen))
+    rows = -(-len(chosen) // columns)
+    high = min(4.0, max(1.2, 3.0 * taken.shape[-2] / taken.shape[-1]))
+    figure, every = _axes((9, rows * high + 0.6), rows, columns)
+    for axes in every[len(chosen) :]:
+        axes.set_axis_off()
+    images = [
+        axes.imshow(plane, norm=norm, cmap=colours, interpolation="nearest")
+        for plane, axes in zip(planes, every, strict=False)
+    ]
+    for number, axes in zip(chosen, every, strict=False):
+        axes.set_title(f"{number + 1} of {count}", fontsize="small")
+        axes.set(xticks=[], yticks=[])
+    figure.colorbar(images[0], ax=every, shrink=0.8)
+    figure.suptitle(title)
+    figure.savefig(picture, dpi=100)
+
+
+def draw_traces(traces: Floats, picture: Path) -> None:
+    """Draw what receivers saw, (steps, receivers): up to eight as lines, more as a record of shots.
+
+    Raises UsageError where no step was seen.
+    """
+    steps, receivers = traces.shape
+    if not steps:
+        raise UsageError("no step was made, so receivers saw nothing")
+    figure, (axes,) = _axes((9, 5))
+    if receivers <= MOST_LINES:
+        for number in range(receivers):
+            axes.plot(range(1, steps + 1), traces[:, number], label=f"receiver {number}", lw=1)
+        axes.legend(fontsize="small", frameon=False)
+        axes.set(xlabel="step", ylabel="value")
+    else:
+        seen = np.abs(traces[np.isfinite(traces)])
+        strongest = (np.percentile(seen, 99) if seen.size else 0.0) or 1.0
+        extent = (-0.5, receivers - 0.5, steps + 0.5, 0.5)
+        image = axes.imshow(
+            traces, cmap="RdBu_r", vmin=-strongest, vmax=strongest, aspect="auto", extent=extent
+        )
+        axes.set(xlabel="receiver", ylabel="step")
+        figure.colorbar(image, ax=axes, shrink=0.8)
+    figure.savefig(picture, dpi=100)
+
+
+def draw_reductions(reductions: Mapping[str, Floats], picture: Path) -> None:
+    """Draw each reduction, (steps,), over the steps; on a logarithmic axis where it falls or grows
+    a hundredfold without a change of sign."""
+    figure, every = _axes((9, 2.4 * len(reductions) + 0.4), len(reductions))
+    for (name, values), axes in zip(reductions.items(), every, strict=True):
+        axes.plot(range(1, len(values) + 1), values, lw=1)
+        positive = len(values) and values.min() > 0
+        if positive and values.max() > 100 * values.min():
+            axes.set_yscale("log")
+        axes.set_ylabel(name)
+    every[-1].set_xlabel("step")
+    figure.savefig(picture, dpi=100)
+
+
+def _axes(inches: tuple[float, float], rows: int = 1, columns: int = 1) -> tuple[Any, list[Any]]:
+    """A figure that needs no screen, and its axes, row by row."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    # matplotlib's own types are incomplete.
+    figure: Any = Figure(figsize=inches, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def write_animation(frames: Sequence[Pixels], path: Path, seconds_per_frame: float = 0.1) -> None:

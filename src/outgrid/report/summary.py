@@ -8,17 +8,17 @@ from outgrid.record import Record
 from outgrid.stencil.snapshot import snapshot_names
 from outgrid.units import format_bytes, format_rate, format_seconds
 
-__all__ = ["summarise"]
+__all__ = ["heading", "summarise", "summary_rows"]
 
 
 def summarise(record: Record) -> str:
     """Text for `record`, one figure per line."""
-    return align(_rows(record))
+    return align([(heading(record.plan), ""), *summary_rows(record)])
 
 
-def _rows(record: Record) -> Iterator[tuple[str, str]]:
+def summary_rows(record: Record) -> Iterator[tuple[str, str]]:
+    """Names of figures and what they are."""
     measured = record.measured
-    yield _heading(record.plan), ""
     if record.ended:
         yield "ended", record.ended
     yield "rate", _rate(record)
@@ -58,7 +58,8 @@ def _rows(record: Record) -> Iterator[tuple[str, str]]:
         yield "snapshots", f"{each['field']} in {file}"
 
 
-def _heading(plan: dict[str, Any]) -> str:
+def heading(plan: dict[str, Any]) -> str:
+    """What was computed, and by which scheme."""
     extents = " x ".join(str(extent) for extent in plan["shape"])
     steps, sweeps = format_count(sum(plan["depths"]), "step"), format_count(plan["sweeps"], "sweep")
     return (

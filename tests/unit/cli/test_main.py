@@ -122,7 +122,7 @@ def test_a_run_is_shown_and_reported(job, tmp_path, capsys):
     assert "GLUP/s" in capsys.readouterr().out
     assert main(["report", str(out)]) == 0
     paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
-    assert [path.name for path in paths] == ["summary.txt", "u.png"]
+    assert [path.name for path in paths] == ["summary.txt", "report.html", "u.png"]
     assert all(path.stat().st_size > 0 for path in paths)
     assert main(["show", str(out / "u.npy"), "--picture", str(tmp_path / "p.png")]) == 0
     assert (tmp_path / "p.png").exists()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import outgrid as og
 from outgrid.cli import main
 from outgrid.errors import UsageError
 from outgrid.record import Measured, RankPart, Record, combine_ranks, write_record
@@ -68,21 +69,12 @@ def test_a_bar_shows_what_took_time_and_nothing_else(tmp_path):
 
 def test_the_report_of_a_run_of_ranks_has_their_bars(tmp_path, capsys):
     ranks = tuple(rank(number) for number in range(2))
-    plan = {
-        "stencil": "heat7",
-        "scheme": "skewed",
-        "shape": [16, 8, 8],
-        "dtype": "float64",
-        "depths": [4],
-        "depth": 4,
-        "sweeps": 1,
-        "predicted_seconds": 90.0,
-    }
+    problem = og.Problem("heat7", (16, 8, 8), "float64", 4, initial={"u": "x"})
     record = Record(
         version="0.1.0",
         started="2026-11-21T10:00:00+00:00",
-        problem={},
-        plan=plan,
+        problem=problem.to_dict(),
+        plan=og.plan(problem, memory="256MiB").to_dict(),
         machine={},
         measured=combine_ranks([each.measured for each in ranks]),
         ranks=ranks,
