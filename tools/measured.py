@@ -201,6 +201,24 @@ def tune_table() -> str:
     return markdown((*heading, "predicted over measured time"), lines)
 
 
+def peers_table() -> str:
+    """What one would pick instead, on the same grid in the same run."""
+    path = RECORDS / "peers.json"
+    if not path.exists():
+        return f"{made_by('peers')}\n\n"
+    lines = [
+        (
+            row["peer"],
+            {"memory": "in memory", "outofcore": "out of core"}[row["mode"]],
+            number(row["glups"]),
+            number(row["ours_over"], 1) if row["peer"] != "outgrid" else "",
+            row["note"],
+        )
+        for row in json.loads(path.read_text())
+    ]
+    return markdown(("program", "grid", "GLUP/s", "ours over it", "version, or why not"), lines)
+
+
 def io_table() -> str:
     """The queue beside fio and a plain loop, and a run that waits for the disk."""
     path = RECORDS / "io.json"
@@ -351,6 +369,7 @@ PARTS = {
     "bounds": bounds_table,
     "tune": tune_table,
     "io": io_table,
+    "peers": peers_table,
     "soak": soak_table,
     "memory": memory_table,
     "findings": findings_table,
