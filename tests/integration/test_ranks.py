@@ -298,6 +298,7 @@ def test_a_plan_says_what_ranks_do_and_a_report_shows_the_whole_field(tmp_path):
     )
     assert [Path(line).name for line in report.stdout.split()] == [
         "summary.txt",
+        "report.html",
         "u.png",
         "u.previous.png",
         "ranks.png",
