@@ -277,12 +277,17 @@ def test_a_run_cut_off_while_results_are_moved_is_finished(tmp_path, monkeypatch
     assert not (out / "scratch").exists()
 
 
-def test_results_go_to_another_folder_than_the_working_files(tmp_path, monkeypatch, answer):
-    out, scratch = tmp_path / "run", tmp_path / "flash"
+def fail_midway(monkeypatch, chosen):
+    """A run that ends by a failed write."""
     with monkeypatch.context() as patch:
         fail_at(patch, "put", 100)
         with pytest.raises(StoreError):
-            pipeline.run(problem(), options(out, scratch=scratch))
+            pipeline.run(problem(), chosen)
+
+
+def test_results_go_to_another_folder_than_the_working_files(tmp_path, monkeypatch, answer):
+    out, scratch = tmp_path / "run", tmp_path / "flash"
+    fail_midway(monkeypatch, options(out, scratch=scratch))
     assert list(scratch.glob("u.*.npy"))
     pipeline.resume(out, options(out))
     assert fields(out) == answer
@@ -291,10 +296,7 @@ def test_results_go_to_another_folder_than_the_working_files(tmp_path, monkeypat
 
 def test_one_process_has_the_disk_of_the_first_rank(tmp_path, monkeypatch, answer):
     out, scratch = tmp_path / "run", tmp_path / "disk.{rank}"
-    with monkeypatch.context() as patch:
-        fail_at(patch, "put", 100)
-        with pytest.raises(StoreError):
-            pipeline.run(problem(), options(out, scratch=scratch))
+    fail_midway(monkeypatch, options(out, scratch=scratch))
     assert list((tmp_path / "disk.0").glob("u.*.npy"))
     assert not scratch.exists()
     pipeline.resume(out, options(out, scratch=scratch))

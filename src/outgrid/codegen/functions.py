@@ -17,6 +17,8 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
+import numpy as np
+
 from outgrid.codegen.vector import TYPES
 
 __all__ = ["ELEMENTARY", "elementary"]
@@ -305,13 +307,10 @@ def _words(value: Fraction, count: int) -> Iterator[int]:
 
 def _parts(value: Fraction, dtype: str, count: int) -> list[str]:
     """Numbers of the type that add up to ``value``, each the nearest to what is left."""
-    bits = FORMATS[dtype][1] + 1
+    number = np.dtype(dtype).type
     found: list[str] = []
     for _ in range(count):
-        nearest = float(value)
-        if bits < 53:
-            fraction, exponent = math.frexp(nearest)
-            nearest = math.ldexp(round(fraction * 2**bits), exponent - bits)
+        nearest = float(number(float(value)))
         found.append(nearest.hex())
         value -= Fraction(nearest)
     return found

@@ -24,6 +24,7 @@ __all__ = [
     "draw_plane",
     "draw_reductions",
     "draw_traces",
+    "new_axes",
     "sample_plane",
     "write_animation",
 ]
@@ -100,7 +101,7 @@ def draw_plane(
     of both signs get a diverging scale centred on 0; cells that are not numbers are grey.
     """
     rows, columns = plane.shape
-    figure, (axes,) = _axes((9, min(12.0, max(2.0, 8 * rows / columns))))
+    figure, (axes,) = new_axes((9, min(12.0, max(2.0, 8 * rows / columns))))
     axes.set_facecolor("0.6")
     norm, colours = _scale(plane)
     extent = (0, edges[1], edges[0], 0)
@@ -132,7 +133,7 @@ def draw_frames(taken: Floats, picture: Path, title: str) -> None:
     columns = min(3, len(chosen))
     rows = -(-len(chosen) // columns)
     high = min(4.0, max(1.2, 3.0 * taken.shape[-2] / taken.shape[-1]))
-    figure, every = _axes((9, rows * high + 0.6), rows, columns)
+    figure, every = new_axes((9, rows * high + 0.6), rows, columns)
     for axes in every[len(chosen) :]:
         axes.set_axis_off()
     images = [
@@ -155,7 +156,7 @@ def draw_traces(traces: Floats, picture: Path) -> None:
     steps, receivers = traces.shape
     if not steps:
         raise UsageError("no step was made, so receivers saw nothing")
-    figure, (axes,) = _axes((9, 5))
+    figure, (axes,) = new_axes((9, 5))
     if receivers <= MOST_LINES:
         for number in range(receivers):
             axes.plot(range(1, steps + 1), traces[:, number], label=f"receiver {number}", lw=1)
@@ -176,7 +177,7 @@ def draw_traces(traces: Floats, picture: Path) -> None:
 def draw_reductions(reductions: Mapping[str, Floats], picture: Path) -> None:
     """Draw each reduction, (steps,), over the steps; on a logarithmic axis where it falls or grows
     a hundredfold without a change of sign."""
-    figure, every = _axes((9, 2.4 * len(reductions) + 0.4), len(reductions))
+    figure, every = new_axes((9, 2.4 * len(reductions) + 0.4), len(reductions))
     for (name, values), axes in zip(reductions.items(), every, strict=True):
         axes.plot(range(1, len(values) + 1), values, lw=1)
         positive = len(values) and values.min() > 0
@@ -187,7 +188,7 @@ def draw_reductions(reductions: Mapping[str, Floats], picture: Path) -> None:
     figure.savefig(picture, dpi=100)
 
 
-def _axes(inches: tuple[float, float], rows: int = 1, columns: int = 1) -> tuple[Any, list[Any]]:
+def new_axes(inches: tuple[float, float], rows: int = 1, columns: int = 1) -> tuple[Any, list[Any]]:
     """A figure that needs no screen, and its axes, row by row."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

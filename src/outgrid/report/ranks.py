@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from outgrid.errors import UsageError
 from outgrid.record import Measured, RankPart
+from outgrid.report.picture import new_axes
 
 __all__ = ["ACTIVITIES", "draw_ranks", "rank_seconds"]
 
@@ -34,17 +34,11 @@ def rank_seconds(measured: Measured) -> dict[str, float]:
 
 def draw_ranks(ranks: Sequence[RankPart], picture: Path) -> None:
     """Draw a bar for each rank into the PNG file ``picture``. Raises UsageError without ranks."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     if not ranks:
         raise UsageError("a run of one process has no ranks to draw; start it with mpiexec")
     every = [rank_seconds(each.measured) for each in ranks]
-    # matplotlib's own types are incomplete.
     width = min(20.0, 6.5 + INCHES_PER_RANK * len(ranks))
-    figure: Any = Figure(figsize=(width, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, (axes,) = new_axes((width, 5))
     base = [0.0] * len(ranks)
     for name in every[0]:
         heights = [seconds[name] for seconds in every]
