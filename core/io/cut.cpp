@@ -18,7 +18,8 @@ std::int64_t ceil_block(std::int64_t value) { return (value + kBlock - 1) / kBlo
 void append(std::vector<Extent>& extents, const Segment& piece, std::int64_t first,
             std::int64_t last, Road road) {
   if (last <= first) return;
-  extents.push_back({first, piece.address + (first - piece.offset), last - first, road});
+  const std::int64_t before = first - piece.offset;
+  extents.push_back({first, piece.address + before, last - first, piece.position + before, road});
 }
 
 // The part [first, last) of a piece, which may use whole blocks.
@@ -67,7 +68,8 @@ std::vector<Extent> divide(std::span<const Segment> segments, const CutRules& ru
     if (!pieces.empty()) {
       Segment& last = pieces.back();
       if (last.offset + last.nbytes == segment.offset &&
-          last.address + last.nbytes == segment.address) {
+          last.address + last.nbytes == segment.address &&
+          last.position + last.nbytes == segment.position) {
         last.nbytes += segment.nbytes;
         continue;
       }
@@ -96,17 +98,17 @@ bool cut_next(std::span<const Extent> extents, const CutRules& rules, Cursor& cu
   cut.road = road;
   cut.offset = staged ? floor_block(first) : first;
   cut.vectors.clear();
-  cut.copies.clear();
+  cut.pieces.clear();
   const std::int64_t bound = cut.offset + (staged ? rules.staging_bytes : rules.request_bytes);
+  const std::size_t most = staged ? SIZE_MAX : kMostVectors;
   std::int64_t end = first;
-  while (cursor.index < extents.size() && end < bound && cut.vectors.size() < kMostVectors) {
+  while (cursor.index < extents.size() && end < bound && cut.pieces.size() < most) {
     const Extent& extent = extents[cursor.index];
     if (extent.road != road || extent.offset + cursor.nbytes != end) break;
     const std::int64_t taken = std::min(extent.nbytes - cursor.nbytes, bound - end);
     const std::int64_t address = extent.address + cursor.nbytes;
-    if (staged) {
-      cut.copies.push_back({end - cut.offset, address, taken});
-    } else {
+    cut.pieces.push_back({end - cut.offset, address, taken, extent.position + cursor.nbytes});
+    if (!staged) {
       cut.vectors.push_back({reinterpret_cast<void*>(address), static_cast<std::size_t>(taken)});
     }
     end += taken;

@@ -24,6 +24,7 @@ struct Segment {
   std::int64_t offset;  // in the file
   std::int64_t address;
   std::int64_t nbytes;
+  std::int64_t position = 0;  // of its first byte among those of the transfer
 };
 
 enum class Road { direct, staged, buffered };
@@ -32,6 +33,7 @@ struct Extent {
   std::int64_t offset;
   std::int64_t address;
   std::int64_t nbytes;
+  std::int64_t position;
   Road road;
 };
 
@@ -51,12 +53,13 @@ struct Cursor {
   std::int64_t nbytes = 0;
 };
 
-// One piece of a staged request: `nbytes` at `staging_offset` of the staging area belong to
-// `address`.
-struct Copy {
-  std::int64_t staging_offset;
+// One piece of a request: the `nbytes` at `address`, `within` it of what it moves, from `position`
+// on of all bytes of the transfer.
+struct Piece {
+  std::int64_t within;
   std::int64_t address;
   std::int64_t nbytes;
+  std::int64_t position;
 };
 
 struct Cut {
@@ -66,10 +69,10 @@ struct Cut {
   std::int64_t needed;         // the transfer must reach at least this far
   std::int64_t payload;        // bytes that the caller asked for
   std::vector<iovec> vectors;  // the memory of a direct or buffered request
-  std::vector<Copy> copies;    // the pieces of a staged request
+  std::vector<Piece> pieces;   // what belongs to the caller
 };
 
-// Fills `cut` (whose vectors keep their capacity) with the next request; false at the end.
+// Fills `cut` (whose lists keep their capacity) with the next request; false at the end.
 bool cut_next(std::span<const Extent> extents, const CutRules& rules, Cursor& cursor, Cut& cut);
 
 }  // namespace outgrid

@@ -9,7 +9,12 @@
 #include <cstring>
 #include <ctime>
 #include <stdexcept>
+#include <unordered_map>
 #include <utility>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "checksum/checksum.h"
 #include "io/error.h"
@@ -31,11 +36,36 @@ double processor_seconds() {
   return static_cast<double>(spent.tv_sec) + 1e-9 * static_cast<double>(spent.tv_nsec);
 }
 
+// Copies past the caches what nobody reads soon, so that kernels keep theirs and the memory is not
+// read before it is written.
+void copy_past(std::byte* to, const std::byte* from, std::size_t nbytes) {
+#if defined(__SSE2__)
+  const std::size_t head = std::min(nbytes, (0 - reinterpret_cast<std::uintptr_t>(to)) % 64);
+  std::memcpy(to, from, head);
+  std::size_t at = head;
+  for (; at + 64 <= nbytes; at += 64) {
+    for (std::size_t i = at; i < at + 64; i += 16) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+    }
+  }
+  _mm_sfence();
+  std::memcpy(to + at, from + at, nbytes - at);
+#else
+  std::memcpy(to, from, nbytes);
+#endif
+}
+
 std::int64_t whole_blocks(std::int64_t nbytes) { return std::max(nbytes / kBlock, 1L) * kBlock; }
 
-void check(const std::vector<Segment>& segments, std::int64_t row_bytes) {
-  std::int64_t end = 0;
-  for (const Segment& segment : segments) {
+// As many as the engine takes at once, and as many that are copied or wait for it.
+std::int64_t requests(int depth) { return 2 * std::max(depth, 1); }
+
+// Checks segments and says where the bytes of each stand in their transfer; returns how many bytes
+// all of them are.
+std::int64_t place(std::vector<Segment>& segments, std::int64_t row_bytes) {
+  std::int64_t end = 0, position = 0;
+  for (Segment& segment : segments) {
     if (segment.nbytes < 0 || segment.offset < end || segment.offset > INT64_MAX - segment.nbytes) {
       throw std::invalid_argument(
           "segments must be sorted and disjoint: " + std::to_string(segment.nbytes) +
@@ -47,7 +77,10 @@ void check(const std::vector<Segment>& segments, std::int64_t row_bytes) {
       throw std::invalid_argument(std::to_string(segment.nbytes) + " bytes are no whole rows of " +
                                   std::to_string(row_bytes));
     }
+    segment.position = position;
+    position += segment.nbytes;
   }
+  return position;
 }
 
 // The segments of each part of a striped file, at offsets within the part.
@@ -62,7 +95,7 @@ std::vector<std::vector<Segment>> deal(const std::vector<Segment>& segments, std
       const std::int64_t within = offset % stripe;
       const std::int64_t taken = std::min(segment.nbytes - done, stripe - within);
       dealt[static_cast<std::size_t>(unit % count)].push_back(
-          {unit / count * stripe + within, segment.address + done, taken});
+          {unit / count * stripe + within, segment.address + done, taken, segment.position + done});
       done += taken;
     }
   }
@@ -89,9 +122,39 @@ struct Queue::Ticket {
   bool exhausted = false;
   int under_way = 0;
   Clock::time_point started;
-  std::vector<Segment> summed;  // empty where no checksums are wanted
-  std::int64_t row_bytes = 0;
+  std::int64_t row_bytes = 0;                            // 0: no checksums are wanted
+  std::unordered_map<std::int64_t, std::int64_t> parts;  // bytes moved of rows of several requests
   Completion completion;
+
+  void sum(std::int64_t row, const std::byte* data) {
+    completion.sums[static_cast<std::size_t>(row)] =
+        checksum(data, static_cast<std::size_t>(row_bytes));
+  }
+
+  // Of a piece whose bytes are at `moved`, the rows that are whole in it.
+  void sum_whole(const Piece& piece, const std::byte* moved) {
+    const std::int64_t end = (piece.position + piece.nbytes) / row_bytes;
+    for (std::int64_t row = (piece.position + row_bytes - 1) / row_bytes; row < end; ++row) {
+      sum(row, moved + (row * row_bytes - piece.position));
+    }
+  }
+
+  // The row at either end of a piece may go on in others: with the last of them it is summed up
+  // where the caller has it.
+  void sum_ends(const Piece& piece) {
+    const std::int64_t end = piece.position + piece.nbytes;
+    const std::int64_t first = piece.position / row_bytes, last = (end - 1) / row_bytes;
+    for (std::int64_t row = first; row <= last; row += std::max(last - first, 1L)) {
+      const std::int64_t begin = row * row_bytes;
+      const std::int64_t part = std::min(end, begin + row_bytes) - std::max(piece.position, begin);
+      if (part == row_bytes) continue;
+      std::int64_t& there = parts[row];
+      there += part;
+      if (there < row_bytes) continue;
+      sum(row, reinterpret_cast<const std::byte*>(piece.address + begin - piece.position));
+      parts.erase(row);
+    }
+  }
 };
 
 struct Queue::Request : Operation {
@@ -99,9 +162,19 @@ struct Queue::Request : Operation {
   Ticket* ticket = nullptr;  // null: free
   Strand* strand = nullptr;
   std::int64_t done = 0;
-  iovec whole{};  // the memory of a staged request
+  bool moved = false;        // all of it, without an error
+  double sum_seconds = 0.0;  // of a processor
+  iovec whole{};             // the memory of a staged request
   std::size_t first_vector = 0;
   std::byte* staging = nullptr;
+
+  // Whether its bytes are copied together before it begins.
+  bool gathers() const { return kind == Kind::write && cut.road == Road::staged; }
+
+  // Whether they are to be copied or summed up now that they have moved.
+  bool leaves_work() const {
+    return moved && !gathers() && (cut.road == Road::staged || ticket->row_bytes > 0);
+  }
 
   void aim() {
     const bool staged = cut.road == Road::staged;
@@ -127,10 +200,11 @@ struct Queue::Request : Operation {
 };
 
 Queue::Queue(const QueueOptions& options)
-    : request_bytes_(whole_blocks(options.request_bytes)),
-      slot_bytes_(std::min(request_bytes_,
-                           whole_blocks(options.staging_bytes / std::max(options.depth, 1)))),
-      staging_(static_cast<std::size_t>(slot_bytes_ * std::max(options.depth, 1)), false, false) {
+    : depth_(static_cast<std::size_t>(std::max(options.depth, 1))),
+      request_bytes_(whole_blocks(options.request_bytes)),
+      slot_bytes_(
+          std::min(request_bytes_, whole_blocks(options.staging_bytes / requests(options.depth)))),
+      staging_(static_cast<std::size_t>(slot_bytes_ * requests(options.depth)), true, false) {
   if (options.depth < 1 || options.depth > 1024) {
     throw std::invalid_argument("a queue keeps 1 to 1024 requests under way, not " +
                                 std::to_string(options.depth));
@@ -144,12 +218,12 @@ Queue::Queue(const QueueOptions& options)
     throw;
   }
   auto* staging = static_cast<std::byte*>(staging_.data());
-  for (int i = 0; i < options.depth; ++i) {
+  for (std::int64_t i = 0; i < requests(options.depth); ++i) {
     requests_.push_back(std::make_unique<Request>());
     requests_.back()->staging = staging + i * slot_bytes_;
   }
   driver_ = std::thread([this] { guard("transfers", &Queue::drive, driver_ended_); });
-  summer_ = std::thread([this] { guard("checksums", &Queue::sum, summer_ended_); });
+  copier_ = std::thread([this] { guard("copies", &Queue::copy, copier_ended_); });
 }
 
 Queue::~Queue() {
@@ -220,7 +294,7 @@ Queue::Strand Queue::strand(Operation::Kind kind, std::shared_ptr<File> part,
 
 std::int64_t Queue::submit(Operation::Kind kind, const Striped& file, std::vector<Segment> segments,
                            std::int64_t row_bytes) {
-  check(segments, row_bytes);
+  const std::int64_t nbytes = place(segments, row_bytes);
   auto ticket = std::make_unique<Ticket>();
   ticket->kind = kind;
   if (file.parts.size() == 1) {
@@ -235,7 +309,7 @@ std::int64_t Queue::submit(Operation::Kind kind, const Striped& file, std::vecto
     std::erase_if(ticket->strands, [](const Strand& each) { return each.extents.empty(); });
   }
   ticket->row_bytes = row_bytes;
-  if (row_bytes > 0) ticket->summed = std::move(segments);
+  if (row_bytes > 0) ticket->completion.sums.resize(static_cast<std::size_t>(nbytes / row_bytes));
   std::int64_t number;
   {
     std::lock_guard lock(mutex_);
@@ -297,14 +371,14 @@ bool Queue::close(double patience_seconds) {
   const auto done = [this] { return driver_ended_ || !thrown_.empty(); };
   if (!ended_.wait_for(lock, patience, done) || !thrown_.empty()) {
     driver_.detach();
-    summer_.detach();
+    copier_.detach();
     return false;
   }
-  summing_ends_ = true;
-  moved_ready_.notify_all();
+  copying_ends_ = true;
+  to_copy_ready_.notify_all();
   lock.unlock();
   driver_.join();
-  summer_.join();
+  copier_.join();
   lock.lock();
   outstanding_ = static_cast<std::int64_t>(completions_.size());
   completed_.notify_all();
@@ -316,7 +390,7 @@ void Queue::abandon() {
   if (closed_) return;
   closing_ = closed_ = true;
   driver_.detach();
-  summer_.detach();
+  copier_.detach();
 }
 
 void Queue::wake() { eventfd_write(event_fd_, 1); }
@@ -339,8 +413,10 @@ void Queue::guard(const char* name, void (Queue::*work)(), bool& ended) {
 void Queue::drive() {
   std::vector<Request*> free;
   for (const auto& request : requests_) free.push_back(request.get());
-  std::vector<Operation*> starting;
-  std::vector<Operation*> finished;
+  std::deque<Operation*> ready;
+  std::vector<Operation*> starting, finished;
+  std::vector<Request*> copied, to_copy;
+  std::size_t in_engine = 0;
   Clock::time_point busy_since;
   while (true) {
     bool closing;
@@ -349,37 +425,65 @@ void Queue::drive() {
       closing = closing_;
       for (auto& ticket : submitted_) active_.push_back(std::move(ticket));
       submitted_.clear();
-      show_moved();
+      copied.swap(copied_);
+      for (Request* request : to_copy) to_copy_.push_back(request);
+      if (!to_copy.empty()) to_copy_ready_.notify_one();
+      to_copy.clear();
+      statistics_ = moved_;
     }
+    for (Request* request : copied) {
+      moved_.sum_seconds += request->sum_seconds;
+      if (request->gathers()) {
+        ready.push_back(request);
+      } else {
+        leave(*request);
+        free.push_back(request);
+      }
+    }
+    bool progress = !copied.empty();
+    copied.clear();
     if (closing) std::erase_if(active_, [](const auto& ticket) { return ticket->under_way == 0; });
     if (closing) {
       for (auto& ticket : active_) ticket->exhausted = true;
     }
-    const bool was_idle = free.size() == requests_.size();
     while (!free.empty() && fill(*free.back())) {
-      starting.push_back(free.back());
+      Request* request = free.back();
       free.pop_back();
-    }
-    const bool idle = free.size() == requests_.size();
-    if (was_idle && !idle) busy_since = Clock::now();
-    if (idle && closing) return;
-
-    const bool started = !starting.empty();
-    if (started) engine_->start(starting);
-    starting.clear();
-    engine_->collect(finished);
-    for (Operation* operation : finished) {
-      auto* request = static_cast<Request*>(operation);
-      if (settle(*request)) {
-        free.push_back(request);
+      progress = true;
+      if (request->gathers()) {
+        to_copy.push_back(request);
       } else {
-        starting.push_back(operation);
+        ready.push_back(request);
       }
     }
-    if (!idle && free.size() == requests_.size()) {
+    if (closing && free.size() == requests_.size()) return;
+
+    if (in_engine == 0 && !ready.empty()) busy_since = Clock::now();
+    while (!ready.empty() && in_engine < depth_) {
+      starting.push_back(ready.front());
+      ready.pop_front();
+      ++in_engine;
+    }
+    progress = progress || !starting.empty();
+    if (!starting.empty()) engine_->start(starting);
+    starting.clear();
+    engine_->collect(finished);
+    in_engine -= finished.size();
+    if (in_engine == 0 && !finished.empty()) {
       moved_.busy_seconds += seconds_between(busy_since, Clock::now());
     }
-    const bool progress = started || !finished.empty();
+    for (Operation* operation : finished) {
+      auto* request = static_cast<Request*>(operation);
+      if (!settle(*request)) {
+        ready.push_front(operation);
+      } else if (request->leaves_work()) {
+        to_copy.push_back(request);
+      } else {
+        leave(*request);
+        free.push_back(request);
+      }
+    }
+    progress = progress || !finished.empty();
     finished.clear();
     if (!progress) {
       eventfd_t ignored;
@@ -403,6 +507,7 @@ bool Queue::fill(Request& request) {
   static_cast<Operation&>(request) = {};
   request.kind = ticket.kind;
   request.done = 0;
+  request.moved = false;
   request.first_vector = 0;
   request.strand = &strand;
   request.backing = strand.file->backing();
@@ -416,22 +521,16 @@ bool Queue::fill(Request& request) {
     const bool buffered = request.cut.road == Road::buffered;
     request.fd = buffered ? strand.file->buffered_fd() : strand.file->direct_fd();
     request.whole = {request.staging, static_cast<std::size_t>(request.cut.nbytes)};
-    if (ticket.kind == Operation::Kind::write) {
-      for (const Copy& copy : request.cut.copies) {
-        std::memcpy(request.staging + copy.staging_offset, reinterpret_cast<void*>(copy.address),
-                    static_cast<std::size_t>(copy.nbytes));
-      }
-    }
     request.aim();
   }
+  request.ticket = &ticket;
   ticket.exhausted = std::all_of(ticket.strands.begin(), ticket.strands.end(),
                                  [](const Strand& each) { return each.exhausted; });
-  request.ticket = &ticket;
   ++ticket.under_way;
   return true;
 }
 
-// Deals with one collected request; false when it has to be started again.
+// Deals with what the engine says of a request; false when it has to be started again.
 bool Queue::settle(Request& request) {
   Ticket& ticket = *request.ticket;
   const std::int64_t result = request.result;
@@ -455,12 +554,7 @@ bool Queue::settle(Request& request) {
     }
   } else {
     const bool reads = ticket.kind == Operation::Kind::read;
-    if (reads) {
-      for (const Copy& copy : cut.copies) {
-        std::memcpy(reinterpret_cast<void*>(copy.address), request.staging + copy.staging_offset,
-                    static_cast<std::size_t>(copy.nbytes));
-      }
-    }
+    request.moved = true;
     ticket.completion.nbytes += cut.payload;
     (reads ? moved_.read_bytes : moved_.written_bytes) += cut.payload;
     (reads ? moved_.read_requests : moved_.write_requests) += 1;
@@ -468,7 +562,14 @@ bool Queue::settle(Request& request) {
       (cut.road == Road::buffered ? moved_.buffered_bytes : moved_.direct_bytes) += cut.nbytes;
     }
     if (cut.road == Road::staged) moved_.staged_bytes += cut.payload;
+    if (ticket.row_bytes > 0) moved_.summed_bytes += cut.payload;
   }
+  return true;
+}
+
+// Ends a request that nothing is left to do for.
+void Queue::leave(Request& request) {
+  Ticket& ticket = *request.ticket;
   request.ticket = nullptr;
   --ticket.under_way;
   if (ticket.under_way == 0 && ticket.exhausted) {
@@ -478,7 +579,6 @@ bool Queue::settle(Request& request) {
     active_.erase(place);
     finish(std::move(done));
   }
-  return true;
 }
 
 void Queue::fail(Ticket& ticket, const Request& request, int error) {
@@ -499,40 +599,43 @@ void Queue::finish(std::unique_ptr<Ticket> ticket) {
   // Files may be closed by this: that must not happen after the completion was seen.
   ticket->strands.clear();
   std::lock_guard lock(mutex_);
-  show_moved();
-  if (!ticket->summed.empty() && completion.error == 0) {
-    unsummed_.push_back(std::move(ticket));
-    moved_ready_.notify_one();
-  } else {
-    completions_.push_back(std::move(completion));
-    completed_.notify_all();
-  }
-}
-
-// What the driver has counted; what the summing thread counts stands beside it.
-void Queue::show_moved() {
-  moved_.summed_bytes = statistics_.summed_bytes;
-  moved_.sum_seconds = statistics_.sum_seconds;
   statistics_ = moved_;
+  completions_.push_back(std::move(completion));
+  completed_.notify_all();
 }
 
-void Queue::sum() {
+void Queue::copy() {
   std::unique_lock lock(mutex_);
   while (true) {
-    moved_ready_.wait(lock, [this] { return summing_ends_ || !unsummed_.empty(); });
-    if (unsummed_.empty()) return;
-    std::unique_ptr<Ticket> ticket = std::move(unsummed_.front());
-    unsummed_.pop_front();
+    to_copy_ready_.wait(lock, [this] { return copying_ends_ || !to_copy_.empty(); });
+    if (to_copy_.empty()) return;
+    Request* request = to_copy_.front();
+    to_copy_.pop_front();
     lock.unlock();
-    const double begin = processor_seconds();
-    ticket->completion.sums = row_checksums(ticket->summed, ticket->row_bytes);
-    const double seconds = processor_seconds() - begin;
+    copy_and_sum(*request);
     lock.lock();
-    statistics_.sum_seconds += seconds;
-    statistics_.summed_bytes += ticket->completion.nbytes;
-    completions_.push_back(std::move(ticket->completion));
-    completed_.notify_all();
+    copied_.push_back(request);
+    wake();
   }
+}
+
+// Moves the pieces of a staged request to or from its staging memory, and sums up the rows of any
+// request, so that what is copied is read once for both.
+void Queue::copy_and_sum(Request& request) const {
+  Ticket& ticket = *request.ticket;
+  const bool staged = request.cut.road == Road::staged, sums = ticket.row_bytes > 0;
+  const double begin = processor_seconds();
+  for (const Piece& piece : request.cut.pieces) {
+    auto* memory = reinterpret_cast<std::byte*>(piece.address);
+    std::byte* staging = request.staging + piece.within;
+    std::byte* from = staged && !request.gathers() ? staging : memory;
+    if (sums) ticket.sum_whole(piece, from);
+    if (staged) {
+      copy_past(from == memory ? staging : memory, from, static_cast<std::size_t>(piece.nbytes));
+    }
+    if (sums) ticket.sum_ends(piece);
+  }
+  request.sum_seconds = sums ? processor_seconds() - begin : 0.0;
 }
 
 }  // namespace outgrid

@@ -12,8 +12,9 @@
 //     come back.
 //  4. Request i owns part i of the staging memory. Reads are copied out of it by the driver when
 //     they complete, writes are gathered into it when they are cut.
-//  5. A ticket may ask for the checksums of its rows. They are computed by a thread of their own
-//     when its bytes have moved, from the caller's memory, before the completion is handed out.
+//  5. A ticket may ask for the checksums of its rows. The driver sums them up request by request,
+//     while their bytes are near: what is copied when it is copied, all else when it has moved. A
+//     row that belongs to several requests is summed with the last of them.
 //  6. A ticket on a striped file has one strand for each part; requests are cut from them in turn,
 //     so that all parts are busy at once.
 //  7. Closing the queue drops tickets that have not begun and waits for requests under way, as long
@@ -56,13 +57,13 @@ struct Statistics {
   std::int64_t written_bytes = 0;
   std::int64_t direct_bytes = 0;  // moved past the page cache, with the blocks around ragged ends
   std::int64_t buffered_bytes = 0;
-  std::int64_t staged_bytes = 0;  // copied by the driver
+  std::int64_t staged_bytes = 0;  // copied by the copier
   std::int64_t read_requests = 0;
   std::int64_t write_requests = 0;
   std::int64_t flushes = 0;
   double busy_seconds = 0;  // with at least one request under way
   std::int64_t summed_bytes = 0;
-  double sum_seconds = 0;  // of a processor, spent on checksums
+  double sum_seconds = 0;  // of a processor, for checksums and for copies made with them
 };
 
 struct QueueOptions {
@@ -121,13 +122,15 @@ class Queue {
   void drive();
   bool fill(Request& request);
   bool settle(Request& request);
+  void leave(Request& request);
   void fail(Ticket& ticket, const Request& request, int error);
   void finish(std::unique_ptr<Ticket> ticket);
-  void sum();
-  void show_moved();
+  void copy();
+  void copy_and_sum(Request& request) const;
 
   std::string engine_name_;
   std::vector<std::string> refusals_;
+  const std::size_t depth_;
   const std::int64_t request_bytes_;
   const std::int64_t slot_bytes_;
   Buffer staging_;
@@ -141,14 +144,15 @@ class Queue {
   std::int64_t last_ticket_ = 0;
   std::int64_t outstanding_ = 0;
   Statistics statistics_;
-  std::condition_variable moved_ready_;
-  std::deque<std::unique_ptr<Ticket>> unsummed_;
-  bool summing_ends_ = false;
   bool closing_ = false;
   bool closed_ = false;
+  std::condition_variable to_copy_ready_;
+  std::deque<Request*> to_copy_;
+  std::vector<Request*> copied_;
+  bool copying_ends_ = false;
   std::condition_variable ended_;
   bool driver_ended_ = false;
-  bool summer_ended_ = false;
+  bool copier_ended_ = false;
   std::string thrown_;  // what the first thread that threw had to say
 
   // Used by the driver alone.
@@ -157,7 +161,7 @@ class Queue {
   Statistics moved_;
 
   std::thread driver_;
-  std::thread summer_;
+  std::thread copier_;
 };
 
 }  // namespace outgrid

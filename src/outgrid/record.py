@@ -39,9 +39,9 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     and `wait_seconds` waiting for transfers; `window_seconds` before them went into getting the
     window's memory from the system. All threads together took `processor_seconds` of processors in
     the sweeps, `compute_processor_seconds` of them for updates. A thread beside the others spent
-    `checksum_seconds` of a processor on summing up what was read and written. Of a grid in memory
-    `exported_bytes` were copied into result files in the end, in `export_seconds`; snapshots hold
-    `snapshot_bytes`.
+    `checksum_seconds` of a processor on summing up what was read and written, and on copying it
+    where its planes are staged. Of a grid in memory `exported_bytes` were copied into result files
+    in the end, in `export_seconds`; snapshots hold `snapshot_bytes`.
     `ideal_bytes` is what the sweeps must move at least: each level of each evolving field once in
     and once out, each coefficient field once in.
     `system_read_bytes` and `system_written_bytes` are what the system says it fetched from and sent

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -76,3 +77,65 @@ def test_what_is_written_is_read(tmp_path_factory, engine, direct, written, want
     assert (np.fromfile(path, np.uint8) == expected).all()
     queue.close()
     path.unlink()
+
+
+@st.composite
+def rows_in_memory(draw):
+    """Bytes of a row; segments of whole rows, as gaps before them in the file and rows of each."""
+    row_bytes = draw(st.one_of(st.integers(1, 600), st.sampled_from([4096, 8192, 8208, 40_000])))
+    most = max(1, min(300, 100_000 // row_bytes))
+    counts = draw(st.lists(st.integers(1, most), min_size=1, max_size=5))
+    gaps = [draw(st.sampled_from([0, 0, 1, 512, 4096, 5000])) for _ in counts]
+    return row_bytes, list(zip(gaps, counts, strict=True))
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("engine", native.engines())
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    rows=rows_in_memory(),
+    shifts=st.lists(st.sampled_from([0, 0, 512, 64, 1]), min_size=1, max_size=3),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_rows_have_their_sums_however_requests_cut_them(
+    tmp_path_factory, engine, parts, direct, rows, shifts, seed
+):
+    row_bytes, segments = rows
+    folder = tmp_path_factory.mktemp("sums")
+    paths = [folder / str(part) for part in range(parts)]
+    queue = native.Queue(engine, depth=2, request_bytes=1 << 14, staging_bytes=1 << 15)
+    files = [native.File(path, "create", direct) for path in paths]
+    for each in files:
+        each.reserve(300_000)
+    file = native.File.striped(files, 8192) if parts > 1 else files[0]
+    places, offset, end = [], 0, 0
+    for (gap, count), shift in zip(segments, itertools.cycle(shifts), strict=False):
+        offset += gap
+        places.append((offset, end + shift, count * row_bytes))
+        offset += count * row_bytes
+        end += count * row_bytes + 4096
+    memory = native.Buffer(end)
+    values = native.as_array(memory, np.uint8)
+    table = np.array([(at, memory.address + place, n) for at, place, n in places], np.int64)
+    for submit in (queue.submit_write, queue.submit_read):
+        if submit == queue.submit_write:
+            values[:] = np.random.default_rng(seed).integers(0, 256, values.size, np.uint8)
+        expected = [
+            xxhash.xxh3_64_intdigest(values[at : at + row_bytes].tobytes())
+            for _, place, nbytes in places
+            for at in range(place, place + nbytes, row_bytes)
+        ]
+        if submit == queue.submit_read:
+            values[:] = 0
+        submit(file, table, row_bytes)
+        (done,) = queue.wait()
+        assert (done.errno, done.nbytes) == (0, sum(nbytes for _, _, nbytes in places))
+        assert np.frombuffer(done.sums, np.uint64).tolist() == expected
+    queue.close()
+    for path in paths:
+        path.unlink()
