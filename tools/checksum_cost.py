@@ -29,7 +29,7 @@ CASES = (  # rule, shape, type, initial values
     ("heat7", (192, 384, 384), "float64", HEAT),
     ("heat7", (256, 384, 384), "float32", HEAT),
     ("box27", (192, 384, 384), "float64", HEAT),
-    ("wave:6", (192, 384, 384), "float64", WAVE),
+    ("wave:6", (384, 384, 384), "float64", WAVE),
     ("wave:8", (256, 384, 384), "float32", WAVE),
     ("heat5", (3072, 8192), "float64", HEAT),
     ("wave:4", (3072, 8192), "float32", WAVE),
