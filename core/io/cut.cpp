@@ -100,9 +100,8 @@ bool cut_next(std::span<const Extent> extents, const CutRules& rules, Cursor& cu
   cut.vectors.clear();
   cut.pieces.clear();
   const std::int64_t bound = cut.offset + (staged ? rules.staging_bytes : rules.request_bytes);
-  const std::size_t most = staged ? SIZE_MAX : kMostVectors;
   std::int64_t end = first;
-  while (cursor.index < extents.size() && end < bound && cut.pieces.size() < most) {
+  while (cursor.index < extents.size() && end < bound && cut.vectors.size() < kMostVectors) {
     const Extent& extent = extents[cursor.index];
     if (extent.road != road || extent.offset + cursor.nbytes != end) break;
     const std::int64_t taken = std::min(extent.nbytes - cursor.nbytes, bound - end);

@@ -18,6 +18,18 @@ positions = st.one_of(
 )
 
 
+def every_way(test):
+    """A property that holds with each engine, past the page cache and through it."""
+    test = settings(
+        max_examples=25,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )(test)
+    for name, values in (("engine", native.engines()), ("direct", [True, False])):
+        test = pytest.mark.parametrize(name, values)(test)
+    return test
+
+
 @st.composite
 def regions(draw):
     """Sorted disjoint parts of the file: pieces between cuts, some of them left out."""
@@ -37,13 +49,7 @@ def move(submit, file, regions, memory, shifts):
     return rows
 
 
-@pytest.mark.parametrize("direct", [True, False])
-@pytest.mark.parametrize("engine", native.engines())
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@every_way
 @given(
     written=st.lists(regions(), min_size=1, max_size=3),
     wanted=regions(),
@@ -89,14 +95,8 @@ def rows_in_memory(draw):
     return row_bytes, list(zip(gaps, counts, strict=True))
 
 
-@pytest.mark.parametrize("direct", [True, False])
+@every_way
 @pytest.mark.parametrize("parts", [1, 3])
-@pytest.mark.parametrize("engine", native.engines())
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 @given(
     rows=rows_in_memory(),
     shifts=st.lists(st.sampled_from([0, 0, 512, 64, 1]), min_size=1, max_size=3),
@@ -122,20 +122,18 @@ def test_rows_have_their_sums_however_requests_cut_them(
     memory = native.Buffer(end)
     values = native.as_array(memory, np.uint8)
     table = np.array([(at, memory.address + place, n) for at, place, n in places], np.int64)
+    values[:] = np.random.default_rng(seed).integers(0, 256, values.size, np.uint8)
+    expected = [
+        xxhash.xxh3_64_intdigest(values[at : at + row_bytes].tobytes())
+        for _, place, nbytes in places
+        for at in range(place, place + nbytes, row_bytes)
+    ]
     for submit in (queue.submit_write, queue.submit_read):
-        if submit == queue.submit_write:
-            values[:] = np.random.default_rng(seed).integers(0, 256, values.size, np.uint8)
-        expected = [
-            xxhash.xxh3_64_intdigest(values[at : at + row_bytes].tobytes())
-            for _, place, nbytes in places
-            for at in range(place, place + nbytes, row_bytes)
-        ]
-        if submit == queue.submit_read:
-            values[:] = 0
         submit(file, table, row_bytes)
         (done,) = queue.wait()
         assert (done.errno, done.nbytes) == (0, sum(nbytes for _, _, nbytes in places))
         assert np.frombuffer(done.sums, np.uint64).tolist() == expected
+        values[:] = 0
     queue.close()
     for path in paths:
         path.unlink()
