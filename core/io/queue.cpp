@@ -411,8 +411,7 @@ void Queue::guard(const char* name, void (Queue::*work)(), bool& ended) {
 }
 
 void Queue::drive() {
-  std::vector<Request*> free;
-  for (const auto& request : requests_) free.push_back(request.get());
+  for (const auto& request : requests_) free_.push_back(request.get());
   std::deque<Operation*> ready;
   std::vector<Operation*> starting, finished;
   std::vector<Request*> copied, to_copy;
@@ -437,7 +436,6 @@ void Queue::drive() {
         ready.push_back(request);
       } else {
         leave(*request);
-        free.push_back(request);
       }
     }
     bool progress = !copied.empty();
@@ -446,9 +444,9 @@ void Queue::drive() {
     if (closing) {
       for (auto& ticket : active_) ticket->exhausted = true;
     }
-    while (!free.empty() && fill(*free.back())) {
-      Request* request = free.back();
-      free.pop_back();
+    while (!free_.empty() && fill(*free_.back())) {
+      Request* request = free_.back();
+      free_.pop_back();
       progress = true;
       if (request->gathers()) {
         to_copy.push_back(request);
@@ -456,7 +454,7 @@ void Queue::drive() {
         ready.push_back(request);
       }
     }
-    if (closing && free.size() == requests_.size()) return;
+    if (closing && free_.size() == requests_.size()) return;
 
     if (in_engine == 0 && !ready.empty()) busy_since = Clock::now();
     while (!ready.empty() && in_engine < depth_) {
@@ -480,7 +478,6 @@ void Queue::drive() {
         to_copy.push_back(request);
       } else {
         leave(*request);
-        free.push_back(request);
       }
     }
     progress = progress || !finished.empty();
@@ -571,6 +568,7 @@ bool Queue::settle(Request& request) {
 void Queue::leave(Request& request) {
   Ticket& ticket = *request.ticket;
   request.ticket = nullptr;
+  free_.push_back(&request);
   --ticket.under_way;
   if (ticket.under_way == 0 && ticket.exhausted) {
     const auto place = std::find_if(active_.begin(), active_.end(),
@@ -605,17 +603,21 @@ void Queue::finish(std::unique_ptr<Ticket> ticket) {
 }
 
 void Queue::copy() {
-  std::unique_lock lock(mutex_);
   while (true) {
-    to_copy_ready_.wait(lock, [this] { return copying_ends_ || !to_copy_.empty(); });
-    if (to_copy_.empty()) return;
-    Request* request = to_copy_.front();
-    to_copy_.pop_front();
-    lock.unlock();
+    Request* request;
+    {
+      std::unique_lock lock(mutex_);
+      to_copy_ready_.wait(lock, [this] { return copying_ends_ || !to_copy_.empty(); });
+      if (to_copy_.empty()) return;
+      request = to_copy_.front();
+      to_copy_.pop_front();
+    }
     copy_and_sum(*request);
-    lock.lock();
-    copied_.push_back(request);
-    wake();
+    {
+      std::lock_guard lock(mutex_);
+      copied_.push_back(request);
+    }
+    wake();  // it would wait for the lock
   }
 }
 

@@ -158,6 +158,7 @@ class Queue {
   // Used by the driver alone.
   std::deque<std::unique_ptr<Ticket>> active_;
   std::vector<std::unique_ptr<Request>> requests_;
+  std::vector<Request*> free_;
   Statistics moved_;
 
   std::thread driver_;
