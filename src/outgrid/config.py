@@ -197,6 +197,7 @@ class AsWritten(msgspec.Struct, frozen=True, kw_only=True):
     tile_rows: int | None = None
     tile_planes: int | None = None
     tile_columns: int | None = None
+    tile_band: int | None = None
     threads: int | None = None
     pin: bool = False
     device: DeviceKind = "cpu"
@@ -486,6 +487,7 @@ def _check_ranges(options: RunOptions) -> None:
         "tile_rows",
         "tile_planes",
         "tile_columns",
+        "tile_band",
         "inner_depth",
         "threads",
         "queue_depth",

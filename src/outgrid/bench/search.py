@@ -27,9 +27,10 @@ from outgrid.execute.fill import fill
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.streaming import SeamKey, stream
 from outgrid.execute.window import Window
-from outgrid.plan.model import Arrival, Plan
+from outgrid.machine import Machine
+from outgrid.plan.model import Arrival, Plan, Tile
 from outgrid.plan.program import Advance, Instruction, program, row_updates
-from outgrid.plan.tiling import columns_cut, tile_slope
+from outgrid.plan.tiling import band_rows, bands_cut, columns_cut, tile_slope
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore, Store, Transfers
 
@@ -41,7 +42,7 @@ FINALISTS = 6
 ROUNDS = 5
 DEPTHS = (1, 4, 16, 64)
 SLAB_BYTES = (1 << 20, 4 << 20, 16 << 20)  # of one field
-LEVELS = {2: (8, 16, 32, 64), 3: (2, 4, 8, 16)}  # of a diamond, by dimensions
+LEVELS = {2: (8, 16, 32, 64), 3: (4, 8, 16, 32)}  # of a diamond, by dimensions
 FRONTS = (2, 4, 8)  # planes per step of the front
 STRIPS = (2, 4, 8)  # that planes are cut into
 BLOCK_ROWS = 32  # of a plane, in sweeps of one step
@@ -63,10 +64,12 @@ class Timing:
         return statistics.median(self.samples)
 
 
-def neighbourhood(problem: Problem, options: RunOptions, choice: Plan, price: Price) -> list[Plan]:
+def neighbourhood(
+    problem: Problem, options: RunOptions, machine: Machine, choice: Plan, price: Price
+) -> list[Plan]:
     """The plans of all combinations of settings around ``choice`` that fit the memory limit."""
     found = {_settings(choice): choice}
-    for wanted in _wanted(problem, options, choice):
+    for wanted in _wanted(problem, options, machine, choice):
         try:
             chosen = price(wanted)
         except InfeasiblePlan:
@@ -79,7 +82,9 @@ def _settings(plan: Plan) -> tuple[object, ...]:
     return plan.resident, plan.depths, plan.slab_planes, plan.strips, plan.tile, plan.threads
 
 
-def _wanted(problem: Problem, options: RunOptions, choice: Plan) -> Iterator[RunOptions]:
+def _wanted(
+    problem: Problem, options: RunOptions, machine: Machine, choice: Plan
+) -> Iterator[RunOptions]:
     """Every depth with every slab, tile and number of threads; a resident grid has one slab.
 
     Strips are tried with the tile of the choice alone: their seams cost the same in any order.
@@ -100,10 +105,15 @@ def _wanted(problem: Problem, options: RunOptions, choice: Plan) -> Iterator[Run
         strips = sorted(height for height in heights if 0 < height < problem.shape[1])
     threads = sorted({max(1, choice.threads // 2), choice.threads})
     for depth, count in product(depths, threads):
-        shapes = product(sorted(rows), sorted(fronts), lengths)
+        shapes = [
+            (height, front, length, band)
+            for height, front, length in product(sorted(rows), sorted(fronts), lengths)
+            for band in _bands(problem, machine, choice.tile, front, length)
+        ]
         if depth == 1:
-            shapes = product({None, BLOCK_ROWS if problem.ndim == 3 else None}, [None], [None])
-        for height, front, length in shapes:
+            shapes = [(None, None, None, None)]
+            shapes += [(BLOCK_ROWS, None, None, None)] if problem.ndim == 3 else []
+        for height, front, length, band in shapes:
             # A diamond is twice as high as it has levels: one that no sweep fills is no candidate.
             if height and depth > 1 and height // width > depth:
                 continue
@@ -114,15 +124,28 @@ def _wanted(problem: Problem, options: RunOptions, choice: Plan) -> Iterator[Run
                 tile_rows=height,
                 tile_planes=front,
                 tile_columns=length,
+                tile_band=band,
             )
             yield replace(common, tier="memory")
             for slab in slabs:
                 yield replace(common, tier="direct", slab_planes=slab)
-            tile = (height, front, 0 if length == whole else length, count)
+            banded = band if band and height and band < height else 0
+            tile = (height, front, 0 if length == whole else length, banded, count)
             chosen = choice.tile
-            if tile == (chosen.rows, chosen.planes, chosen.columns, choice.threads):
+            same = chosen.rows, chosen.planes, chosen.columns, chosen.band, choice.threads
+            if tile == same:
                 for slab, strip in product(slabs, strips):
                     yield replace(common, tier="direct", slab_planes=slab, strip_rows=strip)
+
+
+def _bands(
+    problem: Problem, machine: Machine, choice: Tile, planes: int, columns: int | None
+) -> tuple[int | None, ...]:
+    """Rows of a band that are tried: all, as many as fit the cache, and those of the choice."""
+    if bands_cut(problem):
+        return (None,)
+    fitting = band_rows(problem, machine, planes, columns or 0)
+    return (*sorted({each for each in (fitting, choice.band) if each}), problem.shape[1])
 
 
 class Ground:

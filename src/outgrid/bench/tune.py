@@ -47,6 +47,7 @@ class Settings:
     tile_rows: int
     tile_planes: int
     tile_columns: int  # 0: whole rows
+    tile_band: int  # 0: all rows at once
     threads: int
     predicted_seconds: float
     first_seconds: float | None
@@ -65,6 +66,7 @@ class Settings:
             plan.tile.rows,
             plan.tile.planes,
             plan.tile.columns,
+            plan.tile.band,
             plan.threads,
             plan.predicted_seconds,
             first if math.isfinite(first) else None,
@@ -84,6 +86,7 @@ class Settings:
             where += f", strips of {self.strip_rows} rows"
         tile = f"{self.tile} {self.tile_rows}x{self.tile_planes}" if self.tile_rows else self.tile
         tile += f" of {self.tile_columns} columns" if self.tile_columns else ""
+        tile += f" in bands of {self.tile_band}" if self.tile_band else ""
         return f"depth {self.depth}, {where}, {tile}, {self.threads} threads"
 
 
@@ -176,7 +179,7 @@ def _measure(tuning: Tuning, machine: Machine, place: Path, say: Say) -> TuneRow
         return choose(problem, wanted, machine, pipeline.FIXED_BYTES, calibration)
 
     choice = price(options)
-    plans = neighbourhood(problem, options, choice, price)
+    plans = neighbourhood(problem, options, machine, choice, price)
     say(f"{tuning.name}: {len(plans)} ways")
     with Ground(problem, choice.arrivals, place) as ground:
         timings = race(plans, ground, kernel)

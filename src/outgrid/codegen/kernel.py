@@ -26,7 +26,8 @@ from outgrid.stencil.dtypes import COMPUTED
 from outgrid.stencil.expression import Expression, accesses
 from outgrid.stencil.model import Assignment, Stencil
 
-GROUPS = (4, 2, 1)  # planes per row update, most first: they share the loads of a column
+GROUPS = (8, 4, 2, 1)  # planes per row update, most first: they share the loads of a column
+USUAL_PLANES = 4  # in the largest group of most stencils
 LARGEST_VECTOR_BYTES = 64
 
 
@@ -60,9 +61,19 @@ class _RowKernel(Reductions):
     ) -> None:
         super().__init__(stencil, dtype, edges, apart)
         self.vectors = tuple(
-            block_vectors([a.expression for _, a in self._expressions(stage, GROUPS[0])])
+            block_vectors([a.expression for _, a in self._expressions(stage, USUAL_PLANES)])
             for stage in range(len(self.stages))
         )
+
+    def _groups(self, stage: int) -> tuple[int, ...]:
+        """How many planes rows may be updated in at once, most first.
+
+        A group reads as many planes beside its own as the stencil reaches both ways. Where these
+        outnumber its own, twice as many planes are worth the registers that they do not find.
+        """
+        beside = 2 * self.radius[0] if self.stencil.ndim == 3 else 0
+        large = beside > USUAL_PLANES and self.vectors[stage] == 1
+        return GROUPS if large else GROUPS[1:]
 
     def text(self) -> str:
         """The whole source."""
@@ -91,7 +102,7 @@ class _RowKernel(Reductions):
                 *(
                     self._update(stage, planes)
                     for stage in range(len(self.stages))
-                    for planes in GROUPS
+                    for planes in self._groups(stage)
                 ),
                 self._dispatch(),
                 self._fetches(),
@@ -175,8 +186,8 @@ class _RowKernel(Reductions):
         return max(
             (
                 abs(cut)
-                for planes in GROUPS
                 for stage in range(len(self.stages))
+                for planes in self._groups(stage)
                 for family in families(a.expression for _, a in self._expressions(stage, planes))
                 for cut in family.cuts.values()
             ),
@@ -453,7 +464,7 @@ class _RowKernel(Reductions):
         last = len(self.stages) - 1
         for stage in range(last + 1):
             lines.append(f"  if (stage == {stage}) {{" if stage < last else "  {")
-            for planes in GROUPS:
+            for planes in self._groups(stage):
                 condition = f"if (n >= {planes}) " if planes > 1 else ""
                 call = f"update_{stage}_{planes}(s, u, t, z, c), {planes}"
                 lines.append(f"    {condition}return {call};")

@@ -77,7 +77,7 @@ struct Slab {
   // else.
   int64_t own_z0, own_z1, own_y0, own_y1;
   int64_t row_offset;                         // elements from a plane's address to its row 0
-  int64_t order, tile_rows, tile_planes, tile_columns, threads;
+  int64_t order, tile_rows, tile_planes, tile_columns, tile_band, threads;
   int64_t pin;  // whether each thread stays on a processor of its own
 };
 
@@ -406,50 +406,67 @@ struct Row {
   int64_t finished;      // jobs of this row that are done
 };
 
-// The diamond where falling strip p crosses rising strip q, in a row of diamonds. While it widens,
-// each level reads cells beside those of the level before, which other diamonds made long ago. Rows
+// Cells between two edges that fall, from p0 and from p1 on, and two that rise.
+struct Lozenge {
+  int64_t p0, p1, q0, q1;
+};
+
+// One step of the front, through all levels of a diamond or of a band of it. While it widens, each
+// level reads cells beside those of the level before, which other diamonds made long ago. Rows
 // of columns are too short for the processor to see them coming, so they are fetched one step of
 // the front ahead.
+OG_INLINE void step(const Slab& s, const Uniform* u, const Cuts& cuts, const Row& row,
+                    const Lozenge& edges, int64_t front, int64_t x, int64_t length) {
+  const int64_t stop = least(front + s.tile_planes, s.last);
+  const int64_t next = least(stop + s.tile_planes, s.last);
+  for (int64_t t = row.t0; t <= row.t1; ++t) {
+    for (int j = 0; j < kStages; ++j) {
+      const int64_t falls = kSlope * t + kFall[j], rises = kSlope * t + kRise[j];
+      const int64_t low = most(edges.p0 - falls, rises - edges.q1);
+      const int64_t high = least(edges.p1 - falls, rises - edges.q0);
+      const int64_t back = behind(s, t, j), past = fallen(t - row.t0, j);
+      // On a circle cells are counted from 0 again behind its end.
+      for (int64_t a = low, b = high; a < high; a = b, b = high) {
+        int64_t begin = a, end = high;
+        if (cuts.circle) {
+          const int64_t turn = floor_div(a, cuts.length) * cuts.length;
+          b = least(high, turn + cuts.length);
+          begin = a - turn;
+          end = b - turn < cuts.length ? b - turn : kAcrossColumns ? s.columns : s.rows;
+        }
+        if constexpr (kAcrossColumns) {
+          if (a == edges.p0 - falls) fetch_ahead<-1>(s, t, j, stop - back, next - back, begin);
+          if (b == rises - edges.q0) fetch_ahead<1>(s, t, j, stop - back, next - back, end);
+          level(s, u, t, j, front - back, stop - back, Tile{0, s.rows, begin, end});
+        } else {
+          const Tile tile{begin, end, x - past, x + length - past};
+          level(s, u, t, j, front - back, stop - back, tile);
+        }
+      }
+    }
+  }
+}
+
+// The diamond where falling strip p crosses rising strip q, in a row of diamonds.
+//
+// A step of the front may go through it in bands of rows, which fall as strips do: what a level of
+// a band reads, the level before has left in the nearest caches, however wide the diamond is.
 //
 // Long rows of a plane are cut as well, by edges that fall a line or more from level to level: part
 // after part, all levels of one fit the caches, and what it leans on is in those before it.
 void diamond(const Slab& s, const Uniform* u, const Cuts& cuts, const Row& row, int64_t p) {
   const int64_t q = row.sum - p;
-  const int64_t p_low = cuts.at(p), p_high = cuts.at(p + 1);
-  const int64_t q_low = cuts.at(q), q_high = cuts.at(q + 1);
+  const Lozenge edges{cuts.at(p), cuts.at(p + 1), cuts.at(q), cuts.at(q + 1)};
   int64_t end_x = s.columns;
   for (int j = 0; j < kStages; ++j) end_x = most(end_x, s.columns + fallen(row.t1 - row.t0, j));
   const int64_t parts = s.tile_columns > 0 ? ceil_div(end_x, s.tile_columns) : 1;
   const int64_t length = ceil_div(ceil_div(end_x, parts), kColumnUnit) * kColumnUnit;
+  const int64_t rows = s.tile_band > 0 ? s.tile_band : edges.p1 - edges.p0;
   for (int64_t x = 0; x < end_x; x += length) {
     for (int64_t front = s.first; front < s.last; front += s.tile_planes) {
-      const int64_t stop = least(front + s.tile_planes, s.last);
-      const int64_t next = least(stop + s.tile_planes, s.last);
-      for (int64_t t = row.t0; t <= row.t1; ++t) {
-        for (int j = 0; j < kStages; ++j) {
-          const int64_t falls = kSlope * t + kFall[j], rises = kSlope * t + kRise[j];
-          const int64_t low = most(p_low - falls, rises - q_high);
-          const int64_t high = least(p_high - falls, rises - q_low);
-          const int64_t back = behind(s, t, j), past = fallen(t - row.t0, j);
-          // On a circle cells are counted from 0 again behind its end.
-          for (int64_t a = low, b = high; a < high; a = b, b = high) {
-            int64_t begin = a, end = high;
-            if (cuts.circle) {
-              const int64_t turn = floor_div(a, cuts.length) * cuts.length;
-              b = least(high, turn + cuts.length);
-              begin = a - turn;
-              end = b - turn < cuts.length ? b - turn : kAcrossColumns ? s.columns : s.rows;
-            }
-            if constexpr (kAcrossColumns) {
-              if (a == p_low - falls) fetch_ahead<-1>(s, t, j, stop - back, next - back, begin);
-              if (b == rises - q_low) fetch_ahead<1>(s, t, j, stop - back, next - back, end);
-              level(s, u, t, j, front - back, stop - back, Tile{0, s.rows, begin, end});
-            } else {
-              const Tile tile{begin, end, x - past, x + length - past};
-              level(s, u, t, j, front - back, stop - back, tile);
-            }
-          }
-        }
+      for (int64_t low = edges.p0; low < edges.p1; low += rows) {
+        const Lozenge band{low, least(low + rows, edges.p1), edges.q0, edges.q1};
+        step(s, u, cuts, row, band, front, x, length);
       }
     }
   }

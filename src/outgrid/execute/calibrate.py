@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,18 @@ from outgrid.plan.lifetime import ring_count
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, program
-from outgrid.plan.tiling import FRONT_PLANES, choose_tile, columns_cut, tile_slope
+from outgrid.plan.tiling import (
+    FRONT_PLANES,
+    band_rows,
+    bands_cut,
+    choose_tile,
+    columns_cut,
+    tile_slope,
+)
 from outgrid.stencil.problem import Problem
 
 LEVELS = {2: (8, 16, 24, 32, 48, 64), 3: (2, 4, 6, 8, 12, 16, 24, 32)}  # by dimensions
-FRONTS = (2, 4, 8)  # planes per step of the front
+FRONTS = (2, 4, 8, 16)  # planes per step of the front
 MOST_ROWS = 512
 MOST_PLANES = {2: 512, 3: 128}
 LEAST_PLANES, LEAST_ROWS = 32, 128  # on which a slow kernel is measured
@@ -44,9 +52,10 @@ PARTS = (512, 256)  # columns that rows at least twice as long are cut into
 PART_LEVELS = 8  # with fewer, what parts of rows read beside them is more than they spare
 THIN_SLAB = {2: 32, 3: 8}  # planes between borders, where what a border costs is measured
 REPETITIONS = 2
+WHOLE = 1 << 30  # rows of a band that is none
 CLOSE = 0.8  # of the best rate: worth measuring again
 FALLEN = 0.8
-FORM = "4"  # changes with what is measured: older calibrations are not found again
+FORM = "5"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -68,25 +77,39 @@ def calibrate(
             trials = _Trials(small, options, machine, kernel)
             stack.callback(trials.release)
             trials.run([plain])
-        middle = FRONTS[len(FRONTS) // 2]
         reach = small.shape[0] // (2 * max(1, problem.stencil.radius[0]))
         levels = [n for n in LEVELS[problem.ndim] if n <= reach] or [1]
-        for length in (0, *_parts(small)):
+        width = 2 * tile_slope(small.stencil, small.dtype, small.edges).per_step
+
+        def band(planes: int, length: int) -> int:
+            return band_rows(small, machine, planes, length)
+
+        for length, banded in product((0, *_parts(small)), (False, True)):
             # Parts of rows are there for tiles of more levels than whole ones can be.
             least = max(PART_LEVELS, trials.best().levels) if length else 0
-            for count in (each for each in levels if each >= least):
-                trials.run([Trial(count, middle, length)])
+            rows = band(FRONT_PLANES, length) if banded else 0
+            if banded and not rows:
+                continue
+            for count in (each for each in levels if each >= least and width * each > rows):
+                trials.run([Trial(count, FRONT_PLANES, length, band=rows)])
                 if trials.falling():
                     break
         trials.run([*trials.close(), plain])
         best = trials.best()
-        trials.run([replace(best, planes=planes) for planes in FRONTS] * REPETITIONS)
+        fronts = [
+            replace(best, planes=planes, band=best.band and band(planes, best.columns))
+            for planes in FRONTS
+        ]
+        trials.run(fronts * REPETITIONS)
         best = trials.best()
+        if best.band > 1:
+            trials.run([replace(best, band=best.band // 2)] * REPETITIONS)
+            best = trials.best()
         thin = replace(best, slab=THIN_SLAB[problem.ndim])
         trials.run([best, thin] * REPETITIONS)
         border = (1 / trials.rates[thin] - 1 / trials.rates[best]) * thin.slab
         samples = [
-            Sample(t.levels, t.planes, rate, t.columns)
+            Sample(t.levels, t.planes, rate, t.columns, t.band)
             for t, rate in trials.rates.items()
             if not t.slab
         ]
@@ -101,6 +124,7 @@ class Trial:
     planes: int
     columns: int = 0
     slab: int = 0
+    band: int = 0
 
 
 class _Trials:
@@ -225,7 +249,8 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
         scheme="plain" if depth == 1 else "skewed",
         tile_rows=2 * slope * trial.levels if depth > 1 else None,
         tile_planes=trial.planes,
-        tile_columns=trial.columns or (small.shape[-1] if not columns_cut(small) else None),
+        tile_columns=trial.columns or (None if columns_cut(small) else small.shape[-1]),
+        tile_band=trial.band or (None if bands_cut(small) else WHOLE),
         threads=options.threads,
         pin=options.pin,
     )

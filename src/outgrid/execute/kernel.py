@@ -85,6 +85,7 @@ class _Slab(ctypes.Structure):
                 "tile_rows",
                 "tile_planes",
                 "tile_columns",
+                "tile_band",
                 "threads",
                 "pin",
             )
@@ -183,6 +184,7 @@ class Kernel:
                 tile_rows=plan.tile.rows,
                 tile_planes=plan.tile.planes,
                 tile_columns=plan.tile.columns,
+                tile_band=plan.tile.band,
                 threads=plan.threads,
                 pin=plan.pin,
                 **self._points(done),

@@ -10,13 +10,14 @@ class Sample:
     """Updates per second of diamonds of ``levels`` levels, ``planes`` per step of the front.
 
     Measured with a front that is not broken by slabs. ``levels`` 1 stands for the plain sweep,
-    ``columns`` 0 for whole rows.
+    ``columns`` 0 for whole rows, ``band`` 0 for all rows of a diamond at once.
     """
 
     levels: int
     planes: int
     updates_per_second: float
     columns: int = 0
+    band: int = 0
 
     def rate(self, depth: int) -> float:
         """Updates per second in sweeps of ``depth`` steps.
@@ -48,7 +49,9 @@ class Calibration:
         fitting = [s for s in self.samples if s.levels == 1 or depth >= 2]
         return max(fitting, key=lambda sample: sample.rate(depth), default=None)
 
-    def of(self, levels: int, planes: int, columns: int = 0) -> Sample | None:
+    def of(self, levels: int, planes: int, columns: int = 0, band: int = 0) -> Sample | None:
         """The sample of one tile, if it was measured."""
-        wanted = levels, planes, columns
-        return next((s for s in self.samples if (s.levels, s.planes, s.columns) == wanted), None)
+        wanted = levels, planes, columns, band
+        return next(
+            (s for s in self.samples if (s.levels, s.planes, s.columns, s.band) == wanted), None
+        )

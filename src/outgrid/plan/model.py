@@ -144,12 +144,14 @@ class Tile:
     columns in two dimensions) and levels, through which the front moves ``planes`` planes at a
     time. ``rows`` is the height of a block (level; 0: the whole plane) or the width of a diamond.
     ``columns`` is the length of a block, or of the parts of a diamond in 3-D (0: whole rows).
+    There a step of the front goes through the levels of ``band`` rows after the other (0: of all).
     """
 
     order: str
     rows: int
     planes: int
     columns: int = 0
+    band: int = 0
 
 
 @dataclass(frozen=True, slots=True)

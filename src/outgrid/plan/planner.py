@@ -658,7 +658,7 @@ class _Choice:
         levels = tile_levels(tile, self.problem)
         sample = None
         if self.calibration:
-            sample = self.calibration.of(levels, tile.planes, tile.columns)
+            sample = self.calibration.of(levels, tile.planes, tile.columns, tile.band)
         if self.calibration and sample is not None:
             if levels == 1:
                 return sample.rate(depth)
@@ -840,6 +840,7 @@ class _Choice:
                 f"diamond tiles of {chosen.tile.rows} {across} "
                 f"carry {levels} levels through the cache"
                 + (f", {chosen.tile.columns} columns at a time" if chosen.tile.columns else "")
+                + (f", in bands of {chosen.tile.band} rows" if chosen.tile.band else "")
             )
         begin = self.begin or Begin(0, 0)
         # A face that reaches below the grid spares nothing.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from outgrid.config import RunOptions
 from outgrid.errors import UsageError
 from outgrid.machine import Machine
-from outgrid.plan.calibration import Calibration, Sample
+from outgrid.plan.calibration import Calibration
 from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
 from outgrid.plan.lifetime import dependences
 from outgrid.plan.model import Tile
@@ -15,8 +17,12 @@ from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import Problem
 
 FRONT_PLANES = 4  # planes per step of the front: rows of one column are shared between them
-TILE_COLUMNS = 512  # that rows at least twice as long are cut into
+LARGE_FRONT_PLANES = 8  # where bands of as many rows fit
+TILE_COLUMNS = 512  # that rows at least twice as long are cut into, where bands of them get thin
 MOST_LEVELS = 64  # beyond, a diamond gains little and the pipeline through it gets long
+BANDED_LEVELS = 32  # likewise, where bands fit the caches at any number of levels
+TILES_PER_THREAD = 2  # in a row of diamonds, at the least
+BAND_SHARE = 0.6  # of the second-level cache, for what a level of a band reads and writes
 
 
 def tile_slope(stencil: Stencil, dtype: str, edges: Edges | None = None) -> Slope:
@@ -50,6 +56,32 @@ def columns_cut(problem: Problem) -> str:
     return ""
 
 
+def bands_cut(problem: Problem) -> str:
+    """Why diamonds of a problem have no bands of rows; empty where they may."""
+    if problem.ndim == 2:
+        return "in two dimensions diamonds lie across the columns, and have no rows"
+    return ""
+
+
+def band_rows(problem: Problem, machine: Machine, planes: int, columns: int = 0) -> int:
+    """Rows of a band, so that what a level of it reads and writes fits the second-level cache.
+
+    A step of the front through n planes and b rows reads (n + 2*rz)*(b + 2*ry) rows of a level of
+    each field and writes n*b of the next; of coefficients it reads n*b. ``columns`` is the length
+    of a row, 0 for whole ones. 0 where there are no bands, or none of a row or more fits.
+    """
+    if bands_cut(problem):
+        return 0
+    stencil = problem.stencil
+    sizes = [(f.evolving, ITEM_BYTES[problem.dtype_of(f.name)]) for f in stencil.fields]
+    evolving = sum(item for changes, item in sizes if changes)
+    constant = sum(item for changes, item in sizes if not changes)
+    wide, high = planes + 2 * stencil.radius[0], 2 * stencil.radius[1]
+    room = BAND_SHARE * machine.l2_bytes / (columns or problem.shape[-1])
+    each = evolving * (wide + planes) + constant * planes
+    return max(0, int((room - evolving * wide * high) / each))
+
+
 def tile_levels(tile: Tile, problem: Problem) -> int:
     """Levels H between rows of diamonds: a diamond of D cells widens by the slope for H levels."""
     if tile.order != "diamond":
@@ -72,53 +104,69 @@ def choose_tile(
     The fastest tile that was measured, else one sized to the caches; options override both.
 
     A diamond of H levels and slope b is D = 2*b*H wide. Its levels stand r planes apart, so it
-    keeps about ``arrays * (D/2 * (2*H*r + planes) + 2*D)`` cells across, in 3-D each a row.
+    keeps about ``arrays * (D/2 * (2*H*r + planes) + 2*D)`` cells across, in 3-D each a row. With
+    bands of rows it need not: then there are as many levels as leave each thread two diamonds.
     Round a circle there are as many as threads, if it is long enough. Where all planes make each
     step ``together`` there is no front to go through tiles.
     """
-    stencil = problem.stencil
     if depth < 2 or together:
         return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
-    slope = tile_slope(stencil, problem.dtype, problem.edges).per_step
-    arrays = sum(
-        (2 if field.evolving else 1) * ITEM_BYTES[problem.dtype_of(field.name)]
-        for field in stencil.fields
-    )
-    sample = calibration.best(depth) if calibration else None
-    length = _length(problem, options, sample)
-    across = (length or problem.shape[-1]) if stencil.ndim == 3 else 1
-    cache = machine.l2_bytes
-    planes = FRONT_PLANES
-    if stencil.ndim == 3:
-        cache += min(machine.l3_bytes // machine.cores, 8 << 20)
-    reach = max(1, stencil.radius[0])
-
-    def kept_bytes(levels: int) -> int:
-        wide = 2 * slope * levels
-        return arrays * across * (wide // 2 * (2 * levels * reach + planes) // 2 + 2 * wide)
-
-    levels = 1
-    while levels < min(MOST_LEVELS, max(1, depth // 2)) and kept_bytes(levels + 1) <= cache:
-        levels += 1
-    if sample is not None:
-        levels, planes = sample.levels, sample.planes
+    for name, reason in (("columns", columns_cut(problem)), ("band", bands_cut(problem))):
+        if (wanted := getattr(options, f"tile_{name}")) is not None and reason:
+            raise UsageError(f"run.tile_{name} = {wanted}: {reason}; leave it out")
+    measured = calibration.best(depth) if calibration else None
+    slope = tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
+    if measured is None:
+        levels, planes, columns, band = _estimated(problem, machine, options, threads, depth)
+    else:
+        levels, planes = measured.levels, measured.planes
+        columns, band = measured.columns, measured.band
         if levels == 1 and not options.tile_rows:
             return Tile("level", 0, options.tile_planes or planes)
     if problem.edges.periodic(1):
         levels = max(1, min(levels, problem.shape[1] // (2 * slope * threads)))
     if options.tile_rows:
         levels = max(1, options.tile_rows // (2 * slope))
-    return Tile("diamond", 2 * slope * levels, options.tile_planes or planes, length)
+    rows = 2 * slope * levels
+    columns, band = options.tile_columns or columns, options.tile_band or band
+    return Tile(
+        "diamond",
+        rows,
+        options.tile_planes or planes,
+        columns if columns < problem.shape[-1] else 0,
+        band if band < rows else 0,
+    )
 
 
-def _length(problem: Problem, options: RunOptions, sample: Sample | None) -> int:
-    """Columns of a part of a diamond, 0 for whole rows: as wanted, measured, or estimated."""
-    columns, reason = problem.shape[-1], columns_cut(problem)
-    if options.tile_columns is not None and reason:
-        raise UsageError(f"run.tile_columns = {options.tile_columns}: {reason}; leave it out")
-    wanted = options.tile_columns
-    if wanted is None and sample is not None:
-        wanted = sample.columns
-    elif wanted is None and not reason and columns >= 2 * TILE_COLUMNS:
-        wanted = TILE_COLUMNS
-    return wanted if wanted is not None and wanted < columns else 0
+def _estimated(
+    problem: Problem, machine: Machine, options: RunOptions, threads: int, depth: int
+) -> tuple[int, int, int, int]:
+    """(levels, planes, columns, rows of a band) of a tile of which nothing was measured."""
+    slope = tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
+    most = max(1, min(MOST_LEVELS, depth // 2))
+    parts = 0 if columns_cut(problem) or problem.shape[-1] < 2 * TILE_COLUMNS else TILE_COLUMNS
+    lengths = (options.tile_columns,) if options.tile_columns else (0, parts)
+    for columns, planes in product(lengths, (LARGE_FRONT_PLANES, FRONT_PLANES)):
+        band = band_rows(problem, machine, options.tile_planes or planes, columns)
+        if band >= planes:
+            shared = problem.shape[1] // (2 * slope * TILES_PER_THREAD * threads)
+            return max(1, min(most, BANDED_LEVELS, shared)), planes, columns, band
+    columns = lengths[-1]
+    across = (columns or problem.shape[-1]) if problem.ndim == 3 else 1
+    cache = machine.l2_bytes
+    if problem.ndim == 3:
+        cache += min(machine.l3_bytes // machine.cores, 8 << 20)
+    arrays = sum(
+        (2 if field.evolving else 1) * ITEM_BYTES[problem.dtype_of(field.name)]
+        for field in problem.stencil.fields
+    )
+    reach = max(1, problem.stencil.radius[0])
+
+    def kept_bytes(levels: int) -> int:
+        wide = 2 * slope * levels
+        return arrays * across * (wide // 2 * (2 * levels * reach + FRONT_PLANES) // 2 + 2 * wide)
+
+    levels = 1
+    while levels < most and kept_bytes(levels + 1) <= cache:
+        levels += 1
+    return levels, FRONT_PLANES, columns, 0

@@ -18,7 +18,7 @@ from outgrid.config import MAPPED_TIERS, RunOptions
 from outgrid.machine import Machine
 from outgrid.native import engines
 from outgrid.plan.sizing import Sizing, sweep_steps
-from outgrid.plan.tiling import columns_cut
+from outgrid.plan.tiling import bands_cut, columns_cut
 from outgrid.stencil.dtypes import COMPUTED, STORED
 from outgrid.stencil.expression import (
     STEP,
@@ -324,6 +324,8 @@ def run_options(
     }
     if not columns_cut(problem):
         given["tile_columns"] = draw(st.none() | st.integers(1, problem.shape[-1] + 8))
+    if not bands_cut(problem):
+        given["tile_band"] = draw(st.none() | st.integers(1, 12))
     single = len(problem.stencil.stages) == 1 and not problem.edges.periodic(0)
     stored = all(problem.edges.stored(axis) for axis in range(problem.ndim - 1))
     streams = tier != "memory" and not in_place

@@ -55,6 +55,7 @@ def test_every_combination_that_fits_is_a_candidate_once(tuning):
     plans = neighbourhood(
         tuning.problem,
         options,
+        machine,
         choice,
         lambda wanted: choose(tuning.problem, wanted, machine, pipeline.FIXED_BYTES),
     )

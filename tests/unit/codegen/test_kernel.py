@@ -290,10 +290,22 @@ ORDERS = [
 ]
 # More threads than diamonds in a row, and than processors: each waits for others that do not run.
 ORDERS += [{"depth": 6, "slab_planes": 2, "tile_rows": 1, "threads": n} for n in (7, 64)]
-# Rows that are cut, into lines and into unequal parts.
+# Rows that are cut, into lines and into unequal parts; and bands of rows, through whole ones too.
 PARTS = [
     {"depth": 6, "slab_planes": slab, "tile_rows": 6, "tile_columns": columns, "threads": 2}
     for slab, columns in itertools.product((1, 9), (1, 20, 34))
+]
+PARTS += [
+    {
+        "depth": 6,
+        "slab_planes": slab,
+        "tile_rows": 40,
+        "tile_planes": planes,
+        "tile_columns": columns,
+        "tile_band": band,
+        "threads": 2,
+    }
+    for slab, planes, columns, band in ((1, 4, 35, 1), (9, 2, 35, 3), (9, 8, 35, 7), (4, 3, 16, 2))
 ]
 
 

@@ -288,10 +288,9 @@ def test_tiles_close_round_a_periodic_axis_as_many_as_threads():
     around = {"boundary": {"y": "periodic"}, "initial": {"u": 0.0}}
     found = planned(Problem("heat7", (1024, 256, 1024), "float64", 100, **around))
     assert (found.resident, found.tile.order, found.depth > 1) == (False, "diamond", True)
-    given = ("heat7", (1024, 40, 64), "float64", 100)
-    small = Problem(*given, **around)
-    wide = planned(Problem(*given, initial={"u": 0.0}), threads=4, depth=40).tile.rows
-    assert planned(small, threads=4, depth=40).tile.rows == 40 // 4 < wide
+    small = Problem("heat7", (1024, 40, 64), "float64", 100, **around)
+    assert planned(small, threads=4, depth=40).tile.rows <= 40 // 4
+    assert planned(small, threads=1, depth=40).tile.rows > 40 // 4
     assert planned(small, threads=64, depth=40).tile.rows == 2
     assert planned(small, threads=4, depth=40, tile_rows=30).tile.rows == 30
 
@@ -306,6 +305,21 @@ def test_diamonds_of_long_rows_take_some_columns_at_a_time():
     short = Problem("heat7", (512, 512, 512), "float64", 64, initial={"u": 0.0})
     assert planned(short, depth=32).tile.columns == 0
     assert planned(short, depth=32, tile_columns=100).tile.columns == 100
+
+
+def test_wide_diamonds_go_in_bands_that_fit_the_second_level_cache():
+    problem = Problem("heat7", (512, 512, 512), "float64", 64, initial={"u": 0.0})
+    tile = planned(problem, depth=64).tile
+    front = tile.planes + 2
+    kept = 8 * 512 * (front * (tile.band + 2) + tile.planes * tile.band)
+    assert tile.planes <= tile.band < tile.rows
+    assert kept <= MACHINE.l2_bytes < 2 * kept
+    assert planned(problem, depth=64, tile_band=5).tile.band == 5
+    assert planned(problem, depth=64, tile_band=512).tile.band == 0
+    assert any(f"in bands of {tile.band} rows" in note for note in planned(problem, depth=64).notes)
+    flat = Problem("heat5", (512, 512), "float64", 64, initial={"u": 0.0})
+    with pytest.raises(UsageError, match=r"run.tile_band = 5: .*have no rows; leave it out"):
+        planned(flat, depth=8, tile_band=5)
 
 
 @pytest.mark.parametrize(
