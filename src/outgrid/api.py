@@ -39,10 +39,15 @@ def plan(
 
     ``memory`` bounds the resident memory of the process, in bytes or as text like "32GiB" (left
     out: half of what the process may use). ``options`` are the keys of a job file's ``[run]``
-    table, such as ``depth=8``. Raises InfeasiblePlan where nothing fits, UsageError for an unknown
+    table, such as ``depth=8``. Started on several ranks of MPI, each of which calls this alike, it
+    is the plan of one with two neighbours, the same for all; ``machine``, which stands in for this
+    one, is for one process. Raises InfeasiblePlan where nothing fits, UsageError for an unknown
     option.
     """
-    return pipeline.plan(problem, _options(memory, scratch, None, options), machine)
+    comm, chosen = world(), _options(memory, scratch, None, options)
+    if comm.size > 1 and machine is None and chosen.tier != "remote":
+        return distributed.plan_together(problem, chosen, comm)
+    return pipeline.plan(problem, chosen, machine)
 
 
 def run(

@@ -289,6 +289,14 @@ def test_a_plan_says_what_ranks_do_and_a_report_shows_the_whole_field(tmp_path):
     path, _, _ = job_of(20, tmp_path)
     out, run = tmp_path / "out", [BIN / "outgrid", "plan", path, "--json"]
     planned = json.loads(finish(launch(3, *run))[0])  # said once
+    script = (
+        "import json, pathlib, sys, outgrid as og; from outgrid.job import load_job;"
+        " job = load_job(pathlib.Path(sys.argv[1]));"
+        " plan = og.plan(job.problem, memory=job.options.memory_bytes, tier=job.options.tier);"
+        " sys.stdout.write(json.dumps(plan.to_dict()['subgrid']) + chr(10))"
+    )
+    said = finish(launch(3, sys.executable, "-c", script, path))[0].split("\n")
+    assert [json.loads(line) for line in said if line] == 3 * [planned["subgrid"]]
     finish(run_ranks(3, path, out))
     found = read_record(out).ranks[1].plan
     for name in ("subgrid", "depths", "sent_bytes", "received_bytes", "read_bytes", "updates"):
