@@ -292,7 +292,7 @@ def test_a_plan_says_what_ranks_do_and_a_report_shows_the_whole_field(tmp_path):
     script = (
         "import json, pathlib, sys, outgrid as og; from outgrid.job import load_job;"
         " job = load_job(pathlib.Path(sys.argv[1]));"
-        " plan = og.plan(job.problem, memory=job.options.memory_bytes, tier=job.options.tier);"
+        " plan = og.plan(job.problem, memory=job.options.memory_bytes, depth=3, threads=1);"
         " sys.stdout.write(json.dumps(plan.to_dict()['subgrid']) + chr(10))"
     )
     said = finish(launch(3, sys.executable, "-c", script, path))[0].split("\n")

@@ -53,9 +53,9 @@ PART_LEVELS = 8  # with fewer, what parts of rows read beside them is more than 
 THIN_SLAB = {2: 32, 3: 8}  # planes between borders, where what a border costs is measured
 REPETITIONS = 2
 WHOLE = 1 << 30  # rows of a band that is none
-CLOSE = 0.8  # of the best rate: worth measuring again
+CLOSE = 0.9  # of the best rate: worth measuring again
 FALLEN = 0.8
-FORM = "5"  # changes with what is measured: older calibrations are not found again
+FORM = "6"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -95,25 +95,20 @@ def calibrate(
                 if trials.falling():
                     break
         trials.run([*trials.close(), plain])
-        best = trials.best()
-        fronts = [
-            replace(best, planes=planes, band=best.band and band(planes, best.columns))
-            for planes in FRONTS
-        ]
-        trials.run(fronts * REPETITIONS)
-        best = trials.best()
-        if best.band > 1:
-            trials.run([replace(best, band=best.band // 2)] * REPETITIONS)
-            best = trials.best()
-        thin = replace(best, slab=THIN_SLAB[problem.ndim])
-        trials.run([best, thin] * REPETITIONS)
-        border = (1 / trials.rates[thin] - 1 / trials.rates[best]) * thin.slab
+        for best in trials.rivals():
+            steps = [(planes, best.band and band(planes, best.columns)) for planes in FRONTS]
+            steps += [(best.planes, best.band // 2)] if best.band > 1 else []
+            trials.run([replace(best, planes=n, band=rows) for n, rows in steps] * REPETITIONS)
+        # A border may cost wide tiles in bands more than those that fit the caches, or less.
+        rivals, thin = trials.rivals(), THIN_SLAB[problem.ndim]
+        trials.run([each for t in rivals for each in (t, replace(t, slab=thin))] * REPETITIONS)
+        borders = {trial: trials.border(trial, thin) for trial in rivals}
         samples = [
-            Sample(t.levels, t.planes, rate, t.columns, t.band)
+            Sample(t.levels, t.planes, rate, t.columns, t.band, borders.get(t))
             for t, rate in trials.rates.items()
             if not t.slab
         ]
-    return Calibration(tuple(samples), max(0.0, border))
+    return Calibration(tuple(samples), borders[trials.best()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +146,19 @@ class _Trials:
 
     def best(self) -> Trial:
         """The fastest tile of several levels, where one was tried."""
+        return max(self.rivals(), key=lambda trial: self.rates[trial])
+
+    def rivals(self) -> list[Trial]:
+        """The fastest such tile without bands, and the fastest with them, where they were tried."""
         tiles = [trial for trial in self.rates if not trial.slab]
         deep = [trial for trial in tiles if trial.levels > 1] or tiles
-        return max(deep, key=lambda trial: self.rates[trial])
+        kinds = ([t for t in deep if not t.band], [t for t in deep if t.band])
+        return [max(kind, key=lambda trial: self.rates[trial]) for kind in kinds if kind]
+
+    def border(self, trial: Trial, slab: int) -> float:
+        """Seconds by which an update takes longer for every border, times planes between these."""
+        thin = self.rates[replace(trial, slab=slab)]
+        return max(0.0, 1 / thin - 1 / self.rates[trial]) * slab
 
     def falling(self) -> bool:
         """Whether the last tiles were so much slower than the best that more levels are no use."""

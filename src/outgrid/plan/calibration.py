@@ -18,6 +18,7 @@ class Sample:
     updates_per_second: float
     columns: int = 0
     band: int = 0
+    border_seconds: float | None = None  # of this tile, where it was measured over thin slabs
 
     def rate(self, depth: int) -> float:
         """Updates per second in sweeps of ``depth`` steps.
@@ -35,19 +36,30 @@ class Calibration:
 
     Over slabs of n planes one update takes ``border_seconds / n`` more than on an unbroken front:
     at every border each level meets planes that have left the cache. None where not measured.
+    It is that of tiles which have none of their own.
     """
 
     samples: tuple[Sample, ...]
     border_seconds: float | None = None
 
-    def best(self, depth: int) -> Sample | None:
+    def border(self, sample: Sample) -> float | None:
+        """What a border between slabs costs a tile, in seconds."""
+        return self.border_seconds if sample.border_seconds is None else sample.border_seconds
+
+    def best(self, depth: int, slab: int | None = None) -> Sample | None:
         """The fastest tile for sweeps of ``depth`` steps, None where nothing fits was measured.
 
-        A sweep of several steps may go level by level too, at the rate of the plain sweep: so do
-        stencils of very many operations, which memory does not hold up.
+        Over slabs of ``slab`` planes, or on a front that is not broken. A sweep of several steps
+        may go level by level too, at the rate of the plain sweep: so do stencils of very many
+        operations, which memory does not hold up.
         """
         fitting = [s for s in self.samples if s.levels == 1 or depth >= 2]
-        return max(fitting, key=lambda sample: sample.rate(depth), default=None)
+
+        def seconds(sample: Sample) -> float:
+            border = 0.0 if slab is None or sample.levels == 1 else self.border(sample) or 0.0
+            return 1 / sample.rate(depth) + border / (slab or 1)
+
+        return min(fitting, key=seconds, default=None)
 
     def of(self, levels: int, planes: int, columns: int = 0, band: int = 0) -> Sample | None:
         """The sample of one tile, if it was measured."""

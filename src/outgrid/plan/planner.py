@@ -536,6 +536,7 @@ class _Choice:
             depth if self.accelerator is None else 1,  # a device goes level by level
             self.calibration,
             together,
+            slab,
         )
         rate = self._rate(tile, depth, slab)
         trips = min(1, len(depths)) if resident else len(depths)
@@ -662,7 +663,7 @@ class _Choice:
         if self.calibration and sample is not None:
             if levels == 1:
                 return sample.rate(depth)
-            border = self.calibration.border_seconds
+            border = self.calibration.border(sample)
             if border is None:
                 border = border_seconds(self.rates, skew)
             return slabbed_rate(sample.rate(depth), border, slab)

@@ -98,10 +98,12 @@ def choose_tile(
     depth: int,
     calibration: Calibration | None = None,
     together: bool = False,
+    slab: int | None = None,
 ) -> Tile:
     """Diamonds for deep sweeps, level order for one step.
 
-    The fastest tile that was measured, else one sized to the caches; options override both.
+    The fastest tile that was measured, over slabs of ``slab`` planes, else one sized to the
+    caches; options override both.
 
     A diamond of H levels and slope b is D = 2*b*H wide. Its levels stand r planes apart, so it
     keeps about ``arrays * (D/2 * (2*H*r + planes) + 2*D)`` cells across, in 3-D each a row. With
@@ -114,7 +116,7 @@ def choose_tile(
     for name, reason in (("columns", columns_cut(problem)), ("band", bands_cut(problem))):
         if (wanted := getattr(options, f"tile_{name}")) is not None and reason:
             raise UsageError(f"run.tile_{name} = {wanted}: {reason}; leave it out")
-    measured = calibration.best(depth) if calibration else None
+    measured = calibration.best(depth, slab) if calibration else None
     slope = tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
     if measured is None:
         levels, planes, columns, band = _estimated(problem, machine, options, threads, depth)

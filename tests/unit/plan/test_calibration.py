@@ -20,6 +20,14 @@ def test_deeper_sweeps_are_never_slower():
     assert rates[0] < rates[-1] == 3e9
 
 
+def test_thin_slabs_prefer_a_tile_whose_borders_cost_less():
+    wide = Sample(16, 8, 3.2e9, band=15, border_seconds=2e-9)
+    calibration = Calibration((*MEASURED.samples, wide), 0.5e-9)
+    assert calibration.best(64) == calibration.best(64, 200) == wide
+    assert calibration.best(64, 8) == Sample(16, 4, 3e9)
+    assert (calibration.border(wide), calibration.border(MEASURED.samples[0])) == (2e-9, 0.5e-9)
+
+
 def test_nothing_measured_nothing_chosen():
     assert Calibration(()).best(8) is None
     assert MEASURED.of(16, 4) == Sample(16, 4, 3e9)

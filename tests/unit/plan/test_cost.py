@@ -63,8 +63,9 @@ def choose(border, machine=MACHINE, **options):
 
 
 def test_costly_borders_ask_for_thick_slabs():
-    slabs = [choose(border, SLOW).slab_planes for border in (0.0, 1e-8, 1e-7)]
+    slabs = [choose(border, SLOW).slab_planes for border in (0.0, 1e-8, 3e-8)]
     assert slabs[0] < slabs[1] < slabs[2]
+    assert choose(1e-7, SLOW).tile.order == "level"  # which has no borders
 
 
 def test_a_run_held_up_by_the_disk_moves_slabs_of_many_requests():
