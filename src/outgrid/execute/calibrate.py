@@ -1,4 +1,4 @@
-"""Measuring a kernel for the plan: a few seconds, once per kernel, width of rows and threads.
+"""Measuring a kernel for the plan: some twenty seconds, once per kernel, width of rows and threads.
 
 The kernel runs on noise in a window of its own whose rows are as long as the problem's, since a
 tile's place in the caches hangs on them; the number of rows and planes is cut to a few hundred MiB.
