@@ -27,7 +27,7 @@ from outgrid.stencil.expression import Expression, accesses
 from outgrid.stencil.model import Assignment, Stencil
 
 GROUPS = (8, 4, 2, 1)  # planes per row update, most first: they share the loads of a column
-USUAL_PLANES = 4  # in the largest group of most stencils
+USUAL_GROUPS = GROUPS[1:]  # of most stencils
 LARGEST_VECTOR_BYTES = 64
 
 
@@ -61,7 +61,7 @@ class _RowKernel(Reductions):
     ) -> None:
         super().__init__(stencil, dtype, edges, apart)
         self.vectors = tuple(
-            block_vectors([a.expression for _, a in self._expressions(stage, USUAL_PLANES)])
+            block_vectors([a.expression for _, a in self._expressions(stage, USUAL_GROUPS[0])])
             for stage in range(len(self.stages))
         )
 
@@ -72,8 +72,8 @@ class _RowKernel(Reductions):
         outnumber its own, twice as many planes are worth the registers that they do not find.
         """
         beside = 2 * self.radius[0] if self.stencil.ndim == 3 else 0
-        large = beside > USUAL_PLANES and self.vectors[stage] == 1
-        return GROUPS if large else GROUPS[1:]
+        large = beside > USUAL_GROUPS[0] and self.vectors[stage] == 1
+        return GROUPS if large else USUAL_GROUPS
 
     def text(self) -> str:
         """The whole source."""

@@ -52,7 +52,6 @@ PARTS = (512, 256)  # columns that rows at least twice as long are cut into
 PART_LEVELS = 8  # with fewer, what parts of rows read beside them is more than they spare
 THIN_SLAB = {2: 32, 3: 8}  # planes between borders, where what a border costs is measured
 REPETITIONS = 2
-WHOLE = 1 << 30  # rows of a band that is none
 CLOSE = 0.9  # of the best rate: worth measuring again
 FALLEN = 0.8
 FORM = "6"  # changes with what is measured: older calibrations are not found again
@@ -247,15 +246,16 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
     """A resident plan of one sweep, two diamonds deep."""
     slope = tile_slope(small.stencil, small.dtype, small.edges).per_step
     depth = 2 * trial.levels if trial.levels > 1 else 1
+    rows = 2 * slope * trial.levels if depth > 1 else None
     own = RunOptions(
         memory_bytes=1 << 60,
         tier="memory",
         depth=depth,
         scheme="plain" if depth == 1 else "skewed",
-        tile_rows=2 * slope * trial.levels if depth > 1 else None,
+        tile_rows=rows,
         tile_planes=trial.planes,
         tile_columns=trial.columns or (None if columns_cut(small) else small.shape[-1]),
-        tile_band=trial.band or (None if bands_cut(small) else WHOLE),
+        tile_band=trial.band or (None if bands_cut(small) else rows),
         threads=options.threads,
         pin=options.pin,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from outgrid.plan.cost import slabbed_rate
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -54,12 +56,19 @@ class Calibration:
         operations, which memory does not hold up.
         """
         fitting = [s for s in self.samples if s.levels == 1 or depth >= 2]
+        return max(fitting, key=lambda sample: self.rate(sample, depth, slab), default=None)
 
-        def seconds(sample: Sample) -> float:
-            border = 0.0 if slab is None or sample.levels == 1 else self.border(sample) or 0.0
-            return 1 / sample.rate(depth) + border / (slab or 1)
+    def rate(
+        self, sample: Sample, depth: int, slab: int | None = None, unknown: float = 0.0
+    ) -> float:
+        """Updates per second of a tile over slabs of ``slab`` planes, or on an unbroken front.
 
-        return min(fitting, key=seconds, default=None)
+        ``unknown`` is what a border costs where none was measured. The plain sweep has no borders.
+        """
+        if slab is None or sample.levels == 1:
+            return sample.rate(depth)
+        border = self.border(sample)
+        return slabbed_rate(sample.rate(depth), unknown if border is None else border, slab)
 
     def of(self, levels: int, planes: int, columns: int = 0, band: int = 0) -> Sample | None:
         """The sample of one tile, if it was measured."""

@@ -23,7 +23,6 @@ from outgrid.plan.cost import (
     border_seconds,
     predict,
     rates,
-    slabbed_rate,
     updates_per_second,
 )
 from outgrid.plan.device import (
@@ -661,12 +660,8 @@ class _Choice:
         if self.calibration:
             sample = self.calibration.of(levels, tile.planes, tile.columns, tile.band)
         if self.calibration and sample is not None:
-            if levels == 1:
-                return sample.rate(depth)
-            border = self.calibration.border(sample)
-            if border is None:
-                border = border_seconds(self.rates, skew)
-            return slabbed_rate(sample.rate(depth), border, slab)
+            unknown = border_seconds(self.rates, skew)
+            return self.calibration.rate(sample, depth, slab, unknown)
         reach = levels * max(1, skew)
         return updates_per_second(self.rates, min(levels, max(1, depth)), reach, slab)
 

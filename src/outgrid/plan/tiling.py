@@ -150,9 +150,10 @@ def _estimated(
     lengths = (options.tile_columns,) if options.tile_columns else (0, parts)
     for columns, planes in product(lengths, (LARGE_FRONT_PLANES, FRONT_PLANES)):
         band = band_rows(problem, machine, options.tile_planes or planes, columns)
-        if band >= planes:
-            shared = problem.shape[1] // (2 * slope * TILES_PER_THREAD * threads)
-            return max(1, min(most, BANDED_LEVELS, shared)), planes, columns, band
+        shared = problem.shape[1] // (2 * slope * TILES_PER_THREAD * threads)
+        levels = max(1, min(most, BANDED_LEVELS, shared))
+        if planes <= band < 2 * slope * levels:
+            return levels, planes, columns, band
     columns = lengths[-1]
     across = (columns or problem.shape[-1]) if problem.ndim == 3 else 1
     cache = machine.l2_bytes
