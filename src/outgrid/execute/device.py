@@ -237,6 +237,11 @@ class Launches:
         arrays = {name: getattr(points, name) for name in OF_POINTS}
         return {name: self._tables.put(values) for name, values in arrays.items()}
 
+    @property
+    def apart(self) -> bool:
+        """A device is for one thread, which copies what is moved as well."""
+        return False
+
     def advance(self, plan: Plan, window: DeviceWindow, instruction: Advance) -> None:
         """Launch one advance: each stage over the whole slab before the next."""
         stride = plan.columns

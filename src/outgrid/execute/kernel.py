@@ -130,6 +130,11 @@ class Kernel:
         """Of the processor there is no need to speak."""
         return ""
 
+    @property
+    def apart(self) -> bool:
+        """Any thread may ask for advances."""
+        return True
+
     def after(self, rest: Problem) -> Kernel:
         """The kernel of the ``rest`` of a problem, for all of its steps."""
         return Kernel.of(self.library, rest, points=Points.of(rest))

@@ -1,8 +1,9 @@
 """Streaming: obey a program over real stores, with a kernel that updates what is in the window.
 
-The calling thread runs the kernel. Between slabs, and while it has to wait, it starts every get,
-put and commit whose gate is open; the transfers themselves run beside the kernel. So long as the
-window holds a slab being read and one being written, neither side waits for the other.
+The calling thread starts every get, put and commit as soon as its gate is open, also while another
+thread runs the kernel: a slab is asked for when the one that was in its place is written, and not
+when the next one is computed. So long as the window holds a slab being read and one being written,
+neither side waits for the other.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent import futures
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -46,14 +48,20 @@ from outgrid.storage import Completion, Planes, Store
 TURN_SECONDS = 1.0  # after which a run that waits looks whether it has to stop
 PROGRESS_SECONDS = 0.25
 POLL_SECONDS = 1e-3  # between two looks for messages of other ranks
+SELDOM_SECONDS = 1e-2  # the same while the kernel runs, which wants the processor
 
 StoreKey = tuple[str, int, int]  # field, level, state modulo 2
 SeamKey = tuple[str, int, int, int]  # field, ring, depth of the sweep, place
 
 
 class Updates(Protocol):
-    """Whoever carries out advances on the planes of a window of its kind."""
+    """Whoever carries out advances on the planes of a window of its kind.
 
+    Where ``apart``, another thread than that which looks after transfers may ask for them.
+    """
+
+    @property
+    def apart(self) -> bool: ...
     def advance(self, plan: Plan, window: Any, instruction: Advance) -> None: ...
 
 
@@ -68,6 +76,7 @@ class Tickets(Protocol):
 
     def poll(self) -> list[Completion]: ...
     def wait(self, timeout_seconds: float) -> list[Completion]: ...
+    def wake(self) -> None: ...
     def abandon(self) -> None: ...
 
 
@@ -181,6 +190,7 @@ def stream(
     try:
         return run.obey(program(plan) if instructions is None else instructions)
     finally:
+        run.worker.shutdown()  # an advance that has begun ends before its window goes
         run.exchange.release()
 
 
@@ -222,6 +232,9 @@ class _Run(Generic[W]):
         self.commits: deque[Commit] = deque()
         self.flying: dict[int, tuple[Move, Store]] = {}
         self.flushing: dict[int, Store] = {}
+        self.worker = futures.ThreadPoolExecutor(1, "outgrid-kernel")
+        self.work: futures.Future[tuple[float, float]] | None = None  # of the kernel
+        self.flushed = False  # all of the first commit, which is still to be made known
         self.started = self.reported = time.perf_counter()
         self.busy_before = time.process_time()
 
@@ -328,25 +341,47 @@ class _Run(Generic[W]):
         waiting = time.perf_counter()
         while not self.marks.open(advance.gate):
             self._wait_for(self._cause(advance.gate))
-        begin, busy = time.perf_counter(), time.thread_time()
-        self.kernel.advance(self.plan, self.window, advance)
+        begin = time.perf_counter()
+        seconds, busy = self._compute(advance)
         end = time.perf_counter()
         # Updates are dealt out evenly, so this thread makes as many as any other.
-        self.tally.compute_processor_seconds += self.plan.threads * (time.thread_time() - busy)
+        self.tally.compute_processor_seconds += self.plan.threads * busy
         self.slowest_seconds = max(self.slowest_seconds, end - waiting)
         self.tally.wait_seconds += begin - waiting
-        self.tally.compute_seconds += end - begin
+        self.tally.compute_seconds += seconds
         self.tally.row_updates += row_updates(self.plan, advance)
         self.marks.advanced.complete(advance.index)
         if self.progress is not None and end - self.reported > PROGRESS_SECONDS:
             self.reported = end
             self.progress(self._progress(advance))
 
+    def _compute(self, advance: Advance) -> tuple[float, float]:
+        """Run the kernel, and look after transfers meanwhile; its seconds, and those of a thread.
+
+        Commits wait until it has ended: they look at what it changes.
+        """
+        if not (self.kernel.apart and self._unfinished):
+            return self._timed(advance)
+        self.work = work = self.worker.submit(self._timed, advance)
+        work.add_done_callback(lambda _: self.transfers.wake())
+        while not work.done():
+            self._attend(SELDOM_SECONDS if self.exchange.moving else TURN_SECONDS)
+        self.work = None
+        if self.flushed:
+            self._commit()
+        return work.result()
+
+    def _timed(self, advance: Advance) -> tuple[float, float]:
+        begin, busy = time.perf_counter(), time.thread_time()
+        self.kernel.advance(self.plan, self.window, advance)
+        return time.perf_counter() - begin, time.thread_time() - busy
+
     def _wait(self) -> None:
         """Start what may start, then wait for a transfer to end."""
         self._start_all()
         if self.exchange.moving:
-            self._look_around()
+            self._stop_if_due()
+            self._attend(POLL_SECONDS)
             return
         if not self.flying and not self.flushing:
             heads = [queue[0] for queue in (self.gets, self.puts, self.commits) if queue]
@@ -357,13 +392,14 @@ class _Run(Generic[W]):
         self._settle(done)
         self._start_all()
 
-    def _look_around(self) -> None:
-        """Wait a moment for transfers, while messages of other ranks are under way as well."""
+    def _attend(self, seconds: float) -> None:
+        """Wait so long for transfers, or for the kernel; start what may start then."""
         if self.flying or self.flushing:
-            self._settle(self.transfers.wait(POLL_SECONDS))
+            self._settle(self.transfers.wait(seconds))
+        elif self.work is not None:
+            futures.wait((self.work,), seconds)
         else:
-            time.sleep(POLL_SECONDS)
-        self._stop_if_due()
+            time.sleep(seconds)
         self._settle_messages()
         self._start_all()
 
@@ -404,7 +440,7 @@ class _Run(Generic[W]):
         while self.ahead and self.marks.open(self.ahead[0].gate):
             self.reached = self.ahead.popleft().point
         self.exchange.start(self.marks, self.settled)
-        if not self.commits or self.flushing or self.agreeing:
+        if not self.commits or self.flushing or self.flushed or self.agreeing:
             return
         known = self.plan.sweeps_until(self.commits[0].point.state) <= self.settled
         if known and self.marks.open(self.commits[0].gate):
@@ -450,17 +486,23 @@ class _Run(Generic[W]):
             if completion.ticket in self.flushing:
                 store = self.flushing.pop(completion.ticket)
                 _check(completion, store, "flush")
-                if not self.flushing:
-                    commit = self.commits.popleft()
-                    self._look_at_clocks()
-                    self.committed(commit.point)
-                    self.kept = commit.point
-                    self.agreeing = commit
-                    self.exchange.agree()
-                    self._settle_messages()
+                self.flushed = not self.flushing
+                if self.flushed and self.work is None:
+                    self._commit()
             elif completion.ticket in self.flying:
                 move, store = self.flying.pop(completion.ticket)
                 self._settle_move(completion, move, store)
+
+    def _commit(self) -> None:
+        """Make known that the first commit is durable, and tell other ranks."""
+        self.flushed = False
+        commit = self.commits.popleft()
+        self._look_at_clocks()
+        self.committed(commit.point)
+        self.kept = commit.point
+        self.agreeing = commit
+        self.exchange.agree()
+        self._settle_messages()
 
     def _settle_move(self, completion: Completion, move: Move, store: Store) -> None:
         _check(completion, store, _words(move))

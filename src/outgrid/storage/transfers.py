@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from errno import ENODATA
 from types import TracebackType
@@ -202,6 +203,14 @@ class Transfers:
                 raise ExecutionError(words)
             if left <= 0:  # else: parts of a flush, of which others are under way
                 return []
+
+    def wake(self) -> None:
+        """Let whoever waits go on, or the next one who would; for any thread.
+
+        It is handed a completion of a ticket that nobody knows.
+        """
+        with suppress(ValueError):  # the queue is closed: nobody waits any more
+            self._queue.submit_complete(0)
 
     def drain(self) -> list[Completion]:
         """Wait for every outstanding ticket; raises the first failure after all have ended."""

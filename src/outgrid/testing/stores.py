@@ -27,7 +27,8 @@ class Shuffled(Transfers):
 
     A store made with it moves nothing until its completion is about to be handed out: who uses
     memory before that reads garbage, which is written over it at once, and who changes memory
-    before that has the change written out. `poll` hands out a ticket with probability `haste`.
+    before that has the change written out. `poll` hands out a ticket with probability `haste`, and
+    `wait`, if it need not wait for ever, often none.
     """
 
     def __init__(self, seed: int = 0, *, haste: float = 0.3, engine: str = "threads") -> None:
@@ -86,7 +87,13 @@ class Shuffled(Transfers):
     def wait(self, timeout_seconds: float = math.inf) -> list[Completion]:
         if not self._waiting:
             return []
-        return self.poll() or [self._carry_out(self._random.choice([*self._waiting]))]
+        found = self.poll()
+        if found or (timeout_seconds < math.inf and self._random.random() > self._haste):
+            return found
+        return [self._carry_out(self._random.choice([*self._waiting]))]
+
+    def wake(self) -> None:
+        """Nothing waits for long."""
 
     def _defer(self, begin: Callable[[], int]) -> int:
         self._last += 1

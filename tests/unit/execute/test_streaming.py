@@ -1,4 +1,5 @@
 import itertools
+import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -6,14 +7,14 @@ import pytest
 
 from outgrid import pipeline
 from outgrid.config import RunOptions
-from outgrid.errors import ExecutionError
+from outgrid.errors import ExecutionError, StoreError
 from outgrid.execute import streaming
 from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
 from outgrid.plan.program import Advance, Get, Put, program, row_updates
 from outgrid.stencil.problem import Problem
 from outgrid.storage import MemoryStore, Transfers
-from outgrid.testing.stores import Shuffled
+from outgrid.testing.stores import Fault, Faulty, Shuffled
 
 
 @dataclass
@@ -21,6 +22,7 @@ class Recorder:
     """Stands in for kernel and stores: notes what is asked for, in order."""
 
     events: list = field(default_factory=list)
+    apart = True
 
     def advance(self, plan, window, instruction):
         self.events.append(instruction)
@@ -169,6 +171,59 @@ def test_an_error_of_the_kernel_or_of_a_commit_is_passed_on():
 
     with Shuffled() as transfers, pytest.raises(OSError, match="no space"):
         obey(plan_of(), transfers, Recorder(), committed=committed)
+
+
+class Slow(Recorder):
+    """A kernel that takes its time for each slab; ``running`` while it does."""
+
+    running = False
+
+    def advance(self, plan, window, instruction):
+        super().advance(plan, window, instruction)
+        self.running = True
+        self.compute(instruction)
+        self.running = False
+
+    def compute(self, instruction):
+        time.sleep(2e-3)
+
+
+def test_what_waits_for_a_transfer_is_started_while_a_slab_is_updated():
+    class Patient(Slow):
+        meanwhile = ()
+
+        def compute(self, instruction):
+            for _ in range(30):
+                time.sleep(1e-3)
+                self.meanwhile += tuple(self.events[self.events.index(instruction) + 1 :])
+
+    problem = Problem("heat7", (40, 4, 16), "float32", 8, {"k": 0.1}, initial={"u": 0.0})
+    options = RunOptions.of(memory="1GiB", tier="direct", depth=2, slab_planes=3, threads=1)
+    recorder = Patient()
+    with Shuffled(haste=0.5) as transfers:
+        obey(pipeline.plan(problem, options), transfers, recorder)
+    assert "get" in {event[0] for event in recorder.meanwhile}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_commit_looks_at_what_a_kernel_is_changing(seed):
+    recorder, seen = Slow(), []
+    with Shuffled(seed, haste=0.9) as transfers:
+        obey(plan_of(), transfers, recorder, committed=lambda _: seen.append(recorder.running))
+    assert seen == [False] * 3
+
+
+def test_a_failed_transfer_ends_the_run_when_the_kernel_has_let_go_of_the_window():
+    recorder, plan = Slow(), plan_of()
+    inner = recorder.store
+
+    def store(key, found):
+        return Faulty(inner(key, found), transfers, [Fault("put", 1)])
+
+    recorder.store = store
+    with Shuffled(haste=0.9) as transfers, pytest.raises(StoreError, match="put failed on purpose"):
+        obey(plan, transfers, recorder)
+    assert not recorder.running
 
 
 def test_a_plan_of_no_steps_does_nothing():
