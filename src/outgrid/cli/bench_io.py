@@ -54,6 +54,10 @@ def _starved(run: dict[str, Any]) -> list[tuple[str, str]]:
         (f"a run of {run['depth']} steps per sweep, held up by the disk", ""),
         ("bandwidth", f"{run['bandwidth'] / 1e9:.2f} GB/s, read and written at once"),
         ("run", f"{run['moved_bytes'] / run['seconds'] / 1e9:.2f} GB/s"),
-        ("ratio", f"{over:.2f} of the bandwidth{below}"),
+        ("all sweeps", f"{run['whole_over_bandwidth']:.2f} of the bandwidth"),
+        (
+            "after the first",
+            f"{over:.2f} of the bandwidth{below} (the first writes where nothing was written yet)",
+        ),
         ("waiting", format_share(run["wait_share"])),
     ]
