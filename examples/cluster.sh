@@ -11,8 +11,11 @@ set -euo pipefail
 
 out=$SLURM_SUBMIT_DIR/wave.run
 disks='scratch="/local/outgrid/{rank}"'
+# pmi2 for the MPICH of pip; "srun --mpi=list" has others, for the MPI of the site. A rank that dies
+# ends the job, for RESUME=1, only if srun is told to.
+start() { srun --mpi=pmi2 --kill-on-bad-exit=1 outgrid "$@"; }
 if [ "${RESUME:-}" ]; then
-    srun outgrid resume "$out" --set "$disks"
+    start resume "$out" --set "$disks"
 else
-    srun outgrid run wave.toml --out "$out" --set "$disks"
+    start run wave.toml --out "$out" --set "$disks"
 fi

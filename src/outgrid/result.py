@@ -27,6 +27,13 @@ class Result:
     out: Path
     record: Record
 
+    def __repr__(self) -> str:
+        """In a line; ``record`` tells the rest."""
+        plan, names = self.record.plan, ", ".join(self.record.fields)
+        grid = " x ".join(map(str, plan["shape"]))
+        what = f"{plan['stencil']} on {grid} {plan['dtype']}, {self.record.steps} steps"
+        return f"<Result in {self.out}: {what}; {names}>"
+
     def path(self, field: str) -> Path:
         """The .npy file of a field. Raises UsageError for a name that the run did not leave."""
         if field not in self.record.fields:

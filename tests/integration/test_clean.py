@@ -91,6 +91,23 @@ def test_without_a_manifest_nothing_is_deleted(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["u.npy"]
 
 
+def test_a_result_shows_itself_in_a_line(tmp_path):
+    found = repr(pipeline.run(PROBLEM, options(tmp_path / "run")))
+    assert found.startswith(f"<Result in {tmp_path / 'run'}: {PROBLEM.stencil.name} on ")
+    assert found.endswith(f", {PROBLEM.steps} steps; u>")
+    assert "\n" not in found
+
+
+def test_tasks_of_slurm_without_mpi_are_told_how_to_share_a_run(unfinished, monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    with RunLock(unfinished):
+        with pytest.raises(UsageError, match="2 tasks with no MPI between them: srun --mpi=pmi2"):
+            pipeline.run(PROBLEM, options(unfinished))
+        monkeypatch.setenv("PMI_SIZE", "2")  # so there is
+        with pytest.raises(UsageError, match=r"may use a folder$"):
+            RunLock(unfinished).__enter__()
+
+
 def test_a_second_run_in_the_folder_is_refused_and_touches_nothing(unfinished):
     before = sorted(unfinished.rglob("*"))
     with RunLock(unfinished):

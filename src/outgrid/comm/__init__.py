@@ -2,6 +2,6 @@
 
 from outgrid.comm.base import Comm, Rows
 from outgrid.comm.serial import Serial
-from outgrid.comm.world import launched_ranks, leave, spoken_by, world
+from outgrid.comm.world import launched_ranks, leave, spoken_by, strangers, world
 
-__all__ = ["Comm", "Rows", "Serial", "launched_ranks", "leave", "spoken_by", "world"]
+__all__ = ["Comm", "Rows", "Serial", "launched_ranks", "leave", "spoken_by", "strangers", "world"]

@@ -23,6 +23,20 @@ def launched_ranks() -> int | None:
     return None if any(name in os.environ for name in _MARKS) else 1
 
 
+def strangers() -> str:
+    """What helps where Slurm started several tasks that know nothing of each other; else nothing.
+
+    Each of them takes itself for the only process of a run.
+    """
+    tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "")
+    if launched_ranks() != 1 or not tasks.isdigit() or int(tasks) < 2:
+        return ""
+    return (
+        f"; Slurm started {tasks} tasks with no MPI between them: srun --mpi=pmi2 (or another of "
+        "srun --mpi=list) lets them share a run"
+    )
+
+
 @cache
 def world() -> Comm:
     """All ranks that were started together. Raises UsageError where MPI for them is missing."""

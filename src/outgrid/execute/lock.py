@@ -20,6 +20,7 @@ from typing import Self
 
 import msgspec
 
+from outgrid.comm import strangers
 from outgrid.durable import make_folder
 from outgrid.errors import StoreError, UsageError
 
@@ -102,6 +103,7 @@ class RunLock:
             owner = _owner(os.pread(descriptor, 4096, 0)) or "another process"
             raise UsageError(
                 f"{self.path.parent} is in use by {owner}; one run at a time may use a folder"
+                f"{strangers()}"
             ) from None
 
     def _is_current(self, descriptor: int) -> bool:
@@ -116,7 +118,7 @@ class RunLock:
             raise UsageError(
                 f"{self.path.parent} was left locked by {owner}. From {socket.gethostname()} "
                 f"nothing tells whether it still runs: if it does not, remove {self.path} and try "
-                "again"
+                f"again{strangers()}"
             )
         self.left_by = owner
 
