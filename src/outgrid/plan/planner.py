@@ -471,11 +471,15 @@ class _Choice:
         return self._doubling(nbytes // self.whole.pitch_bytes)
 
     def _doubling(self, most: int) -> list[int]:
-        """Slabs of 1, 2, 4, 6, ... planes up to ``most``, fewer than the grid has."""
+        """Slabs of 1, 2, 4, 6, ... planes up to ``most``, fewer than the grid has.
+
+        Tiles advance by 2, 4 or 8 planes: the last step of a slab should be a whole one.
+        """
         slab, found = 1, list[int]()
         while slab < len(self.sizing.owned.planes) and slab <= most:
             found.append(slab)
-            slab = slab * 2 if slab < 4 else slab * 3 // 2 // 2 * 2
+            step = 2 if slab < 6 else 4 if slab < 12 else 8
+            slab = slab * 2 if slab < 4 else slab * 3 // 2 // step * step
         return found
 
     def _depths(self, slab: int, resident: bool) -> list[int]:
