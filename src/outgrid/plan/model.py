@@ -752,6 +752,10 @@ class Plan:
         """The plan in words and figures."""
         return explain(self.to_dict())
 
+    def __str__(self) -> str:
+        """What `explain` says."""
+        return self.explain()
+
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Plan:
         """Inverse of `to_dict`. Raises msgspec.ValidationError for what is no plan."""
