@@ -66,6 +66,13 @@ def updates_per_second(found: Rates, levels: int, reach: int, slab: int) -> floa
     return 1 / (1 / min(found.cores, found.cache) + moved / found.memory_bytes_per_second)
 
 
+def waiting_share(found: Rates) -> float:
+    """The share of its time for which a plain update waits for memory."""
+    computing = 1 / min(found.cores, found.cache)
+    waiting = found.update_bytes / found.memory_bytes_per_second
+    return waiting / (computing + waiting)
+
+
 def border_seconds(found: Rates, skew: int) -> float:
     """What a border between slabs costs an update, times the planes of a slab; an estimate.
 

@@ -8,6 +8,7 @@ from outgrid.config import RunOptions
 from outgrid.errors import UsageError
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration
+from outgrid.plan.cost import rates, waiting_share
 from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
 from outgrid.plan.lifetime import dependences
 from outgrid.plan.model import Tile
@@ -22,6 +23,7 @@ TILE_COLUMNS = 512  # that rows at least twice as long are cut into, where bands
 MOST_LEVELS = 64  # beyond, a diamond gains little and the pipeline through it gets long
 BANDED_LEVELS = 32  # likewise, where bands fit the caches at any number of levels
 TILES_PER_THREAD = 2  # in a row of diamonds, at the least
+LEAST_GAIN = 0.1  # of a plain update's time, that no longer waiting for memory saves
 BAND_SHARE = 0.6  # of the second-level cache, for what a level of a band reads and writes
 
 
@@ -103,7 +105,7 @@ def choose_tile(
     """Diamonds for deep sweeps, level order for one step.
 
     The fastest tile that was measured, over slabs of ``slab`` planes, else one sized to the
-    caches; options override both.
+    caches, and level order where memory hardly holds up the cores; options override both.
 
     A diamond of H levels and slope b is D = 2*b*H wide. Its levels stand r planes apart, so it
     keeps about ``arrays * (D/2 * (2*H*r + planes) + 2*D)`` cells across, in 3-D each a row. With
@@ -119,6 +121,8 @@ def choose_tile(
     measured = calibration.best(depth, slab) if calibration else None
     slope = tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
     if measured is None:
+        if not options.tile_rows and waiting_share(rates(problem, machine, threads)) < LEAST_GAIN:
+            return Tile("level", 0, options.tile_planes or FRONT_PLANES)
         levels, planes, columns, band = _estimated(problem, machine, options, threads, depth)
     else:
         levels, planes = measured.levels, measured.planes
