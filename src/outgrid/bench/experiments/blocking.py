@@ -23,17 +23,21 @@ from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan
 from outgrid.machine import describe_machine
 from outgrid.stencil.problem import Problem
+from outgrid.units import format_seconds
 
 __all__ = ["BLOCKING"]
 
 PAPER = "temporal blocking on flash"
+SLOW = 5  # times as long as the fastest of a map: no candidate, and not worth an hour
+LEAST_SECONDS = 5.0  # which any combination may take
 
 
 @dataclass(frozen=True, slots=True)
 class BlockingRow:
     """One combination. ``block`` is the edge of a block in z and y, ``inner`` that of the second
     level (0: none; with more steps than one in z alone), ``inner_depth`` its steps at once;
-    ``series`` names the map. A combination that does not fit the limit has no rate."""
+    ``series`` names the map. A combination that does not fit the limit, or is planned to take
+    ``expected_seconds``, far more than the fastest of its map, has no rate."""
 
     series: str
     scheme: str
@@ -47,6 +51,7 @@ class BlockingRow:
     over_memory: float | None
     read_bytes: int | None
     checksum: str
+    expected_seconds: float | None = None
 
 
 def measure(settings: Settings) -> Outcome:
@@ -60,7 +65,7 @@ def measure(settings: Settings) -> Outcome:
     at_once = {"tiny": (1, 2), "quick": (1, 2, 4, 8), "full": (1, 2, 4, 8, 16)}
     usual = {"tiny": (16, 4), "quick": (128, 16), "full": (256, 32)}[settings.size]
     rows: list[BlockingRow] = []
-    for block in blocks[settings.size]:
+    for block in reversed(blocks[settings.size]):  # the fastest come early
         for depth in depths[settings.size]:
             rows.append(bench.overlapped("out of core", block, depth, None, 1, cores))
     rows.append(bench.skewed(max(depths[settings.size]), cores))
@@ -88,9 +93,11 @@ class _Bench:
     def __init__(self, settings: Settings) -> None:
         self.settings, self.notes = settings, list[str]()
         self.folder = settings.folders[0]
-        edge = settings.by_size(32, 256, 1024)
         steps = settings.by_size(4, 32, 128)
         self.memory = settings.by_size(256 << 20, 512 << 20, settings.memory_bytes)
+        beyond = round(self.memory ** (1 / 3)) // 64 * 64  # 8 times the memory, of 8 bytes a cell
+        edge = settings.by_size(32, 256, max(64, beyond))
+        self.fastest: dict[str, float] = {}
         self.problem = Problem(
             "heat7", (edge, edge, edge), "float64", steps, {"k": 0.1}, "frozen", {"u": noise(3)}
         )
@@ -158,7 +165,11 @@ class _Bench:
         )
 
         def row(
-            seconds: float | None, glups: float | None, read: int | None, checksum: str
+            seconds: float | None = None,
+            glups: float | None = None,
+            read: int | None = None,
+            checksum: str = "",
+            expected: float | None = None,
         ) -> BlockingRow:
             over = None if glups is None else glups / self.plain
             return BlockingRow(
@@ -174,19 +185,33 @@ class _Bench:
                 over,
                 read,
                 checksum,
+                expected,
             )
 
         try:
+            expected = pipeline.plan(self.problem, options).prediction.seconds
+            if expected > max(LEAST_SECONDS, SLOW * self.fastest.get(series, expected)):
+                self._note(
+                    f"left out: what is planned to take {SLOW} times as long as the fastest, "
+                    f"{format_seconds(expected)} and more"
+                )
+                return row(expected=expected)
             record = pipeline.run(self.problem, options).record
         except InfeasiblePlan as refusal:
-            if not self.notes:
-                self.notes.append(f"not everything fits: {refusal}")
-            return row(None, None, None, "")
+            self._note(f"not everything fits: {refusal}")
+            return row()
         finally:
             shutil.rmtree(place)
         measured = record.measured
+        self.fastest[series] = min(measured.seconds, self.fastest.get(series, measured.seconds))
         sums = " ".join(record.checksums.values())
         return row(measured.seconds, measured.glups, measured.read_bytes, sums)
+
+    def _note(self, words: str) -> None:
+        """The first of each kind of reason."""
+        kind = words.partition(":")[0]
+        if not any(note.startswith(kind) for note in self.notes):
+            self.notes.append(words)
 
 
 def _findings(rows: Sequence[BlockingRow]) -> list[Finding]:
@@ -299,15 +324,20 @@ def _draw_map(axes: Any, rows: Sequence[dict[str, Any]], edge: str, depth: str) 
     edges = sorted({row[edge] for row in rows})
     depths = sorted({row[depth] for row in rows})
     values = [[float("nan")] * len(edges) for _ in depths]
+    slow = set[tuple[int, int]]()
     for row in rows:
+        y, x = depths.index(row[depth]), edges.index(row[edge])
         if row["glups"] is not None:
-            values[depths.index(row[depth])][edges.index(row[edge])] = row["glups"]
+            values[y][x] = row["glups"]
+        elif row.get("expected_seconds"):
+            slow.add((y, x))
     image = axes.imshow(values, origin="lower", aspect="auto", cmap="viridis")
     known = [value for line in values for value in line if value == value]
     middle = (min(known) + max(known)) / 2 if known else 0
     for y, line in enumerate(values):
         for x, value in enumerate(line):
-            text = f"{value:.2f}" if value == value else "does not\nfit"
+            lacking = "too\nslow" if (y, x) in slow else "does not\nfit"
+            text = f"{value:.2f}" if value == value else lacking
             colour = "black" if value != value or value > middle else "white"
             axes.text(x, y, text, ha="center", va="center", color=colour, fontsize="small")
     axes.set_xticks(range(len(edges)), [str(value) for value in edges])
