@@ -32,6 +32,7 @@ from outgrid.bench.experiments.page import write_page
 from outgrid.bench.experiments.watched import MOST_KEPT, Sample, Watched, Watcher
 from outgrid.bench.measure import in_memory
 from outgrid.cli import main
+from outgrid.errors import InfeasiblePlan
 from outgrid.testing.device import stand_in
 
 
@@ -275,6 +276,31 @@ def test_what_a_quick_experiment_has_no_time_for_is_noted(name, tmp_path, monkey
     assert outcome.agrees
     assert any("90 seconds are not enough" in note for note in outcome.notes)
     EXPERIMENTS[name].draw(outcome, Figure())
+
+
+def test_blocks_that_are_no_candidates_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocking, "SLOW", 0)
+    monkeypatch.setattr(blocking, "LEAST_SECONDS", 0)
+    settings = Settings("tiny", (tmp_path,), say=lambda text: None)
+    outcome = EXPERIMENTS["blocking"].measure(settings)
+    done = [row["series"] for row in outcome.rows if row["glups"]]
+    assert done == ["out of core", "in memory", "levels"]  # the first of each
+    assert all(row["expected_seconds"] for row in outcome.rows if not row["glups"])
+    assert any("left out" in note for note in outcome.notes)
+    assert outcome.agrees
+    EXPERIMENTS["blocking"].draw(outcome, Figure())
+
+
+def test_blocks_that_do_not_fit_are_not_chosen(tmp_path):
+    tiny = Settings("tiny", (tmp_path,), say=lambda text: None)
+    assert blocking._Bench(tiny).usual((8, 16)) == (16, 2)
+    full = Settings("full", (tmp_path,), memory=256 << 20, say=lambda text: None)
+    bench = blocking._Bench(full)
+    assert bench.problem.field_bytes > 7 * (256 << 20)
+    assert bench.usual((32, 64, 128, 256, 512)) == (64, 8)
+    bench.memory = 81 << 20
+    with pytest.raises(InfeasiblePlan, match="larger --memory"):
+        bench.usual((32, 64))
 
 
 def test_a_long_series_is_kept_in_few_samples_with_its_ends():
