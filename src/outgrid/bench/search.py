@@ -30,7 +30,7 @@ from outgrid.execute.window import Window
 from outgrid.machine import Machine
 from outgrid.plan.model import Arrival, Plan, Tile
 from outgrid.plan.program import Advance, Instruction, program, row_updates
-from outgrid.plan.tiling import band_rows, bands_cut, columns_cut, tile_slope
+from outgrid.plan.tiling import band_rows, bands_cut, columns_cut, tile_levels, tile_slope
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore, Store, Transfers
 
@@ -99,10 +99,6 @@ def _wanted(
         rows, fronts = rows | {choice.tile.rows}, fronts | {choice.tile.planes}
     whole = None if columns_cut(problem) else problem.shape[-1]
     lengths = {whole, choice.tile.columns or whole}  # of the parts of long rows
-    strips: list[int] = []
-    if problem.ndim == 3 and choice.tile.order == "diamond" and len(problem.stencil.stages) == 1:
-        heights = {problem.shape[1] // n for n in STRIPS} | {choice.strips.height}
-        strips = sorted(height for height in heights if 0 < height < problem.shape[1])
     threads = sorted({max(1, choice.threads // 2), choice.threads})
     for depth, count in product(depths, threads):
         shapes = [
@@ -129,13 +125,30 @@ def _wanted(
             yield replace(common, tier="memory")
             for slab in slabs:
                 yield replace(common, tier="direct", slab_planes=slab)
-            banded = band if band and height and band < height else 0
-            tile = (height, front, 0 if length == whole else length, banded, count)
-            chosen = choice.tile
-            same = chosen.rows, chosen.planes, chosen.columns, chosen.band, choice.threads
-            if tile == same:
-                for slab, strip in product(slabs, strips):
-                    yield replace(common, tier="direct", slab_planes=slab, strip_rows=strip)
+    yield from _in_strips(problem, options, choice, [n for n in depths if n > 1], slabs)
+
+
+def _in_strips(
+    problem: Problem, options: RunOptions, choice: Plan, depths: list[int], slabs: list[int]
+) -> Iterator[RunOptions]:
+    """Strips with the tile and the threads of the choice, for every depth and slab."""
+    tile, total = choice.tile, problem.shape[1]
+    if problem.ndim == 2 or tile.order != "diamond" or len(problem.stencil.stages) > 1:
+        return
+    common = replace(
+        options,
+        tier="direct",
+        threads=choice.threads,
+        tile_rows=tile.rows,
+        tile_planes=tile.planes,
+        tile_columns=None if columns_cut(problem) else tile.columns or problem.shape[-1],
+        tile_band=None if bands_cut(problem) else tile.band or total,
+    )
+    heights = {total // n for n in STRIPS} | {choice.strips.height}
+    strips = sorted(height for height in heights if 0 < height < total)
+    for depth, slab, strip in product(depths, slabs, strips):
+        if tile_levels(tile, problem) <= depth:
+            yield replace(common, depth=depth, slab_planes=slab, strip_rows=strip)
 
 
 def _bands(
