@@ -19,7 +19,7 @@ from outgrid.bench.experiments import (
 from outgrid.bench.experiments.figure import FORMATS, draw_outcome
 from outgrid.bench.experiments.outcome import Size
 from outgrid.bench.experiments.page import read_outcomes, write_page
-from outgrid.errors import UsageError
+from outgrid.errors import Error, UsageError
 from outgrid.machine import describe_machine
 from outgrid.units import parse_bytes, parse_endurance, suggest
 
@@ -89,7 +89,9 @@ def run_experiment(arguments: argparse.Namespace) -> int:
 def run_all(arguments: argparse.Namespace) -> int:
     """All experiments, one folder of records and figures, and the page; 1 if an answer differed.
 
-    With --resume what the folder holds already is kept, single rows too.
+    One that cannot be made here does not keep the others from it; its error is told at the end, and
+    its exit code is that of all. With --resume what the folder holds already is kept, single rows
+    too.
     """
     signal.signal(signal.SIGTERM, _end)
     settings = settings_from(arguments)
@@ -99,14 +101,23 @@ def run_all(arguments: argparse.Namespace) -> int:
     for name in wanted:
         if name not in EXPERIMENTS:
             raise UsageError(f"no experiment {name!r}{suggest(name, EXPERIMENTS)}")
+    failed: list[Error] = []
     for name in wanted:
         settings.say(f"== {name}")
         record = folder / f"{name}.json"
-        print(outcome_table(_measured(EXPERIMENTS[name], settings, record, arguments.resume)))
+        try:
+            outcome = _measured(EXPERIMENTS[name], settings, record, arguments.resume)
+        except Error as error:
+            settings.say(f"{name} cannot be made: {error}")
+            failed.append(error)
+            continue
+        print(outcome_table(outcome))
     outcomes = read_outcomes(folder)
     for outcome in outcomes:  # drawn anew: a page may be made of records alone
         draw_outcome(EXPERIMENTS[outcome.bench], outcome, folder / f"{outcome.bench}.png")
     print(f"page in {write_page(outcomes, folder)}")
+    if failed:
+        raise failed[0]
     return 0 if all(outcome.agrees for outcome in outcomes) else 1
 
 

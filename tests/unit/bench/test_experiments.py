@@ -31,7 +31,7 @@ from outgrid.bench.experiments.outcome import (
 from outgrid.bench.experiments.page import write_page
 from outgrid.bench.experiments.watched import MOST_KEPT, Sample, Watched, Watcher
 from outgrid.bench.measure import in_memory
-from outgrid.cli import main
+from outgrid.cli import bench_experiment, main
 from outgrid.errors import InfeasiblePlan
 from outgrid.testing.device import stand_in
 
@@ -70,6 +70,20 @@ def test_all_of_them_make_a_page_and_what_is_there_is_kept(tmp_path, capsys):
     assert "http" not in page  # nothing outside of it is needed
     assert main(["bench", "all", *options, "--only", "matvect"]) == 2
     assert "did you mean 'matvec'" in capsys.readouterr().err
+
+
+def test_one_that_cannot_be_made_does_not_keep_the_others_from_it(tmp_path, capsys, monkeypatch):
+    def infeasible(settings):
+        raise InfeasiblePlan("a limit of 213 MiB fits")
+
+    given = {**EXPERIMENTS, "ladder": replace(EXPERIMENTS["ladder"], measure=infeasible)}
+    monkeypatch.setattr(bench_experiment, "EXPERIMENTS", given)
+    results = tmp_path / "results"
+    options = ["--tiny", "--scratch", str(tmp_path), "--results", str(results)]
+    assert main(["bench", "all", *options, "--only", "ladder", "--only", "matvec"]) == 3
+    assert "ladder cannot be made: a limit of 213 MiB fits" in capsys.readouterr().err
+    assert sorted(path.name for path in results.glob("*.json")) == ["matvec.json"]
+    assert "matvec" in (results / "index.html").read_text()
 
 
 def test_what_is_written_on_a_page_is_no_markup(tmp_path):
