@@ -30,7 +30,14 @@ from outgrid.execute.window import Window
 from outgrid.machine import Machine
 from outgrid.plan.model import Arrival, Plan, Tile
 from outgrid.plan.program import Advance, Instruction, program, row_updates
-from outgrid.plan.tiling import band_rows, bands_cut, columns_cut, tile_levels, tile_slope
+from outgrid.plan.tiling import (
+    asking_for,
+    band_rows,
+    bands_cut,
+    columns_cut,
+    tile_levels,
+    tile_slope,
+)
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore, Store, Transfers
 
@@ -135,15 +142,7 @@ def _in_strips(
     tile, total = choice.tile, problem.shape[1]
     if problem.ndim == 2 or tile.order != "diamond" or len(problem.stencil.stages) > 1:
         return
-    common = replace(
-        options,
-        tier="direct",
-        threads=choice.threads,
-        tile_rows=tile.rows,
-        tile_planes=tile.planes,
-        tile_columns=None if columns_cut(problem) else tile.columns or problem.shape[-1],
-        tile_band=None if bands_cut(problem) else tile.band or total,
-    )
+    common = replace(asking_for(tile, problem, options), tier="direct", threads=choice.threads)
     heights = {total // n for n in STRIPS} | {choice.strips.height}
     strips = sorted(height for height in heights if 0 < height < total)
     for depth, slab, strip in product(depths, slabs, strips):

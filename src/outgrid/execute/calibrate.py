@@ -29,13 +29,13 @@ from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES, layout
 from outgrid.plan.lifetime import ring_count
-from outgrid.plan.model import Plan
+from outgrid.plan.model import Plan, Tile
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, program
 from outgrid.plan.tiling import (
     FRONT_PLANES,
+    asking_for,
     band_rows,
-    bands_cut,
     choose_tile,
     columns_cut,
     tile_slope,
@@ -246,19 +246,19 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
     """A resident plan of one sweep, two diamonds deep."""
     slope = tile_slope(small.stencil, small.dtype, small.edges).per_step
     depth = 2 * trial.levels if trial.levels > 1 else 1
-    rows = 2 * slope * trial.levels if depth > 1 else None
     own = RunOptions(
         memory_bytes=1 << 60,
         tier="memory",
         depth=depth,
         scheme="plain" if depth == 1 else "skewed",
-        tile_rows=rows,
         tile_planes=trial.planes,
-        tile_columns=trial.columns or (None if columns_cut(small) else small.shape[-1]),
-        tile_band=trial.band or (None if bands_cut(small) else rows),
         threads=options.threads,
         pin=options.pin,
     )
+    if depth > 1:
+        rows = 2 * slope * trial.levels
+        tile = Tile("diamond", rows, trial.planes, trial.columns, trial.band)
+        own = asking_for(tile, small, own)
     data = small.to_dict() | {"steps": depth}
     chosen = plan(Problem.from_dict(data), own, machine, 0)
     # A grid that is periodic along the stream is calibrated for streaming, where diamonds serve.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
+from msgspec.structs import replace
+
 from outgrid.config import RunOptions
 from outgrid.errors import UsageError
 from outgrid.machine import Machine
@@ -82,6 +84,17 @@ def band_rows(problem: Problem, machine: Machine, planes: int, columns: int = 0)
     room = BAND_SHARE * machine.l2_bytes / (columns or problem.shape[-1])
     each = evolving * (wide + planes) + constant * planes
     return max(0, int((room - evolving * wide * high) / each))
+
+
+def asking_for(tile: Tile, problem: Problem, options: RunOptions) -> RunOptions:
+    """The options, asking for this diamond tile and no other: whole rows, or no bands, too."""
+    return replace(
+        options,
+        tile_rows=tile.rows,
+        tile_planes=tile.planes,
+        tile_columns=None if columns_cut(problem) else tile.columns or problem.shape[-1],
+        tile_band=None if bands_cut(problem) else tile.band or tile.rows,
+    )
 
 
 def tile_levels(tile: Tile, problem: Problem) -> int:

@@ -115,12 +115,13 @@ class _Bench:
     def usual(self, blocks: Sequence[int]) -> tuple[int, int]:
         """The largest block that fits, and an eighth of its edge as the depth."""
         for block in reversed(blocks):
-            given = {"depth": max(2, block // 8), "block": self._block(block)}
+            depth = max(2, block // 8)
+            given = {"depth": depth, "block": self._block(block)}
             try:
                 pipeline.plan(self.problem, self._options("overlapped", given))
             except InfeasiblePlan:
                 continue
-            return block, max(2, block // 8)
+            return block, depth
         raise InfeasiblePlan(
             f"not even blocks of {blocks[0]} cells fit {format_bytes(self.memory)}; "
             "a larger --memory fits some"
