@@ -116,7 +116,7 @@ def share(value: float | None) -> str:
 
 def rows_table() -> str:
     """Every recorded row: a kernel in cache, in memory and out of core."""
-    heading = ("stencil", "mode", "GLUP/s", "GFLOP/s", "over plain", "over tiled", "over ceiling")
+    heading = ("stencil", "mode", "GLUP/s", "GFLOP/s", "over plain", "over tiled", "over resident")
     lines: list[tuple[str, ...]] = []
     for row in row_records():
         if row["mode"] in ("bandwidth", "peak"):
@@ -129,13 +129,14 @@ def rows_table() -> str:
                 number(row["gflops"], 1),
                 number(row["over_plain"]),
                 number(row["over_tiled"]),
+                number(row.get("over_resident")),
                 number(row["over_ceiling"]),
                 share(row.get("over_peak")),
                 share(row["wait_share"]),
                 number(row["io_over_ideal"], 3),
             )
         )
-    return markdown((*heading, "of peak", "waiting", "bytes over ideal"), lines)
+    return markdown((*heading, "over ceiling", "of peak", "waiting", "bytes over ideal"), lines)
 
 
 def mode_of(row: dict[str, Any]) -> str:
@@ -153,6 +154,7 @@ def bounds_table() -> str:
         "in cache, GLUP/s",
         "in memory over in cache",
         "out of core over in memory",
+        "on the same planes",
         "waiting",
         "plain over by hand",
     )
@@ -174,6 +176,7 @@ def bounds_table() -> str:
                 number(ceiling),
                 number(rates["tiled"] / ceiling),
                 number(farthest["over_tiled"]) if farthest else "",
+                number(farthest.get("over_resident")) if farthest else "",
                 share(farthest["wait_share"]) if farthest else "",
                 number(hand),
             )

@@ -5,17 +5,21 @@ grid of a few planes, the ceilings from grids in cache, and one row out of core 
 
 Memory that a machine shares with others gives half as much in one minute as in the next. So the
 plain and the tiled sweep are measured once more before and after each row out of core, and the
-ratios of the row are those to what was measured around it.
+ratios of the row are those to what was measured around it. Where its planes are larger than those
+of the grid in memory, so is a tiled sweep in memory over such planes: what long rows cost is told
+apart from what streaming does.
 """
 
 from __future__ import annotations
 
 import datetime
+import math
 import shutil
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +40,7 @@ from outgrid.bench.measure import (
 from outgrid.bench.workloads import Case, Workload
 from outgrid.machine import Machine, describe_machine
 from outgrid.record import Record
+from outgrid.stencil.problem import Problem
 from outgrid.units import format_bytes
 from outgrid.version import __version__
 
@@ -46,7 +51,7 @@ Say = Callable[[str], None]
 MACHINE_MODES = ("bandwidth", "peak")  # rows of the machine, without a stencil
 KEY = ("stencil", "dtype", "mode", "factor", "shape")  # what tells a row from all others
 PLAIN_STEPS = 4
-BESIDE = ("plain", "tiled")  # measured around each row out of core
+BESIDE = ("plain", "tiled", "resident")  # measured around each row out of core
 TILED_STEPS = {2: 96, 3: 48}
 TILED_SECONDS = 6
 CACHE_LEVELS = (1, 2, 3)
@@ -60,9 +65,10 @@ class Row:
     """One measurement. What does not apply to a mode is None.
 
     ``over_ceiling`` is over the fastest of the ceilings, ``over_tiled`` over the temporally blocked
-    sweep in memory, ``over_hand`` over the loop by hand, ``over_peak`` operations over the peak of
-    multiply-adds of that type. ``samples`` are the rates behind ``glups``, their median; out of
-    core, where there is one, ``plain_beside`` and ``tiled_beside`` are the rates before and after
+    sweep in memory, ``over_resident`` over the same on planes as large as those out of core,
+    ``over_hand`` over the loop by hand, ``over_peak`` operations over the peak of multiply-adds of
+    that type. ``samples`` are the rates behind ``glups``, their median; out of core, where there is
+    one, ``plain_beside``, ``tiled_beside`` and ``resident_beside`` are the rates before and after
     it, over whose mean its ratios are. ``identical`` compares to the byte, except for ``hand``,
     whose sums are grouped by the compiler: there it is None and ``difference`` is the largest
     difference from the plain sweep, over the largest value. ``factor`` is the state of the problem
@@ -92,11 +98,13 @@ class Row:
     limit: str | None = None
     slab_planes: int | None = None
     over_tiled: float | None = None
+    over_resident: float | None = None
     over_hand: float | None = None
     over_peak: float | None = None
     samples: tuple[float, ...] = ()
     plain_beside: tuple[float, ...] = ()
     tiled_beside: tuple[float, ...] = ()
+    resident_beside: tuple[float, ...] = ()
     ended: str = ""
     version: str = __version__
     machine: str = ""
@@ -184,19 +192,23 @@ class _CaseRows:
         if not self._have_references():
             self._references()
         wanted = [workload for workload in self.workloads if self._kept_row(workload) is None]
-        before = self._beside() if wanted else {}
-        for workload in wanted:
+        for _, group in groupby(wanted, key=lambda workload: workload.plane):
+            self._measure_planes([*group])
+
+    def _measure_planes(self, workloads: Sequence[Workload]) -> None:
+        """Rows out of core of planes of one shape, between rates in memory."""
+        before = self._beside(workloads[0])
+        for workload in workloads:
             self._say(
                 f"out of core, {format_bytes(workload.problem().field_bytes * self.case.levels)} "
                 f"under {format_bytes(workload.memory_bytes)}"
             )
             streamed = out_of_core(workload, self.place)
-            after = self._beside()
+            after = self._beside(workload)
             row = self._out_of_core(workload, streamed)
             beside = {mode: (before[mode], after[mode]) for mode in BESIDE}
-            self._keep(
-                replace(row, plain_beside=beside["plain"], tiled_beside=beside["tiled"]), beside
-            )
+            given = {f"{mode}_beside": rates for mode, rates in beside.items()}
+            self._keep(replace(row, **given), beside)
             before = after
 
     def _have_references(self) -> bool:
@@ -235,9 +247,12 @@ class _CaseRows:
         self.templates.setdefault(row.mode, row)
         self.samples.setdefault(row.mode, []).append(glups)
 
-    def _beside(self) -> dict[str, float]:
+    def _beside(self, workload: Workload) -> dict[str, float]:
         """The rates that are set beside rows out of core, now."""
-        return {"plain": self._plain_rate(), "tiled": self._tiled_rate()[0]}
+        rates = {"plain": self._plain_rate(), "tiled": self._tiled_rate()[0]}
+        alike = workload.resident(0).shape == self.workloads[0].reference_shape
+        rates["resident"] = rates["tiled"] if alike else self._tiled_rate(workload.resident)[0]
+        return rates
 
     def _keep(self, row: Row, beside: Mapping[str, tuple[float, ...]] | None = None) -> None:
         """Add a row with its ratios, of medians of samples or of what was measured ``beside``."""
@@ -253,6 +268,7 @@ class _CaseRows:
             over_plain=glups / rates["plain"],
             over_ceiling=glups / max(ceilings),
             over_tiled=glups / rates["tiled"],
+            over_resident=glups / rates["resident"] if "resident" in rates else None,
             over_hand=glups / rates["hand"] if "hand" in rates else None,
             over_peak=glups * self.case.stencil.flops / self._peak(),
             samples=samples,
@@ -303,14 +319,15 @@ class _CaseRows:
         record, _ = in_memory(problem, "plain", self.place, slice(0, 1))
         return update_rate(record)
 
-    def _tiled_rate(self) -> tuple[float, Record]:
-        """The rate over many steps, of which a run of few shows little."""
-        self._say("temporally blocked, in memory")
-        workload = self.workloads[0]
-        cells = workload.reference(PLAIN_STEPS).cells
-        affordable = round(TILED_SECONDS * self.case.expected_glups * 1e9 / cells)
+    def _tiled_rate(self, problem: Callable[[int], Problem] | None = None) -> tuple[float, Record]:
+        """The rate over many steps, of which a run of few shows little; of the reference or of the
+        ``problem`` of so many steps."""
+        problem = problem or self.workloads[0].reference
+        shape = problem(PLAIN_STEPS).shape
+        self._say(f"temporally blocked, in memory, {' x '.join(map(str, shape))}")
+        affordable = round(TILED_SECONDS * self.case.expected_glups * 1e9 / math.prod(shape))
         steps = min(TILED_STEPS[self.case.stencil.ndim], max(8, affordable))
-        record, _ = in_memory(workload.reference(steps), "tiled", self.place, slice(0, 1))
+        record, _ = in_memory(problem(steps), "tiled", self.place, slice(0, 1))
         return update_rate(record), record
 
     def _tiled(self, answer: np.ndarray) -> None:

@@ -203,6 +203,10 @@ class Workload:
         """The problem on the grid on which rates in memory are measured."""
         return self._problem(self.reference_shape, 0, steps)
 
+    def resident(self, steps: int) -> Problem:
+        """The problem on a grid of about as many cells, with planes of this workload."""
+        return self._problem(self._in_memory(self.plane), 0, steps)
+
     def _problem(self, shape: tuple[int, ...], first: int, steps: int) -> Problem:
         case = self.case
         return Problem(
@@ -226,10 +230,15 @@ class Workload:
 
         At most twice as large as the memory limit, so that small workloads have small references.
         """
+        if self.case.stencil.ndim == 2:
+            return self._in_memory(self.plane)
+        return self._in_memory(tuple(min(n, REFERENCE_EXTENT) for n in self.plane))
+
+    def _in_memory(self, plane: tuple[int, ...]) -> tuple[int, ...]:
+        """So many of these planes as are measured in memory."""
         ndim = self.case.stencil.ndim
         nbytes = min(REFERENCE_BYTES[ndim], REFERENCE_STATE_BYTES // self.case.levels)
         most = min(nbytes, 2 * self.memory_bytes) // self.case.item_bytes
-        plane = self.plane if ndim == 2 else tuple(min(n, REFERENCE_EXTENT) for n in self.plane)
         least = 4 * self.case.stencil.radius[0] + 4
         planes = min(most // math.prod(plane), REFERENCE_EXTENT if ndim == 3 else most)
         return (max(least, planes), *plane)

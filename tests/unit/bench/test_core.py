@@ -108,6 +108,26 @@ def test_the_loop_by_hand_computes_the_same(name, tmp_path):
 
 
 @pytest.mark.usefixtures("brief")
+def test_large_planes_are_set_beside_as_large_ones_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(workloads, "REFERENCE_EXTENT", 32)
+    shapes = []
+
+    def noted(problem, kind, *others):
+        shapes.append((kind, problem.shape[1:]))
+        return in_memory(problem, kind, *others)
+
+    monkeypatch.setattr(rows, "in_memory", noted)
+    one = workload(choose("heat7"), "96MiB", 0.05, (48, 64), 4)
+    row = rows.measure_rows([one], tmp_path, lambda text: None)[-1]
+    assert set(shapes) == {
+        *(("plain", (32, 32)), ("blocked", (32, 32)), ("tiled", (32, 32))),
+        *(("tiled", (48, 64)), ("blocked", (48, 64))),  # the last are compared with
+    }
+    assert row.resident_beside != row.tiled_beside
+    assert row.over_resident == pytest.approx(2 * row.glups / sum(row.resident_beside))
+
+
+@pytest.mark.usefixtures("brief")
 def test_an_interrupted_record_goes_on_after_its_last_row(tmp_path, monkeypatch):
     arguments = ("--only", "heat7", "--plane", "64x64", "--steps", "4")
     assert bench(tmp_path, *arguments, "--factor", "0.05") == 0
@@ -127,9 +147,11 @@ def test_an_interrupted_record_goes_on_after_its_last_row(tmp_path, monkeypatch)
     assert found[:-1] == first
     row = found[-1]
     assert row["factor"] == 0.07
-    assert len(row["plain_beside"]) == len(row["tiled_beside"]) == 2
-    for beside, over in (("plain_beside", "over_plain"), ("tiled_beside", "over_tiled")):
-        assert row[over] == pytest.approx(2 * row["glups"] / sum(row[beside]))
+    for mode in ("plain", "tiled", "resident"):
+        beside = row[f"{mode}_beside"]
+        assert len(beside) == 2
+        assert row[f"over_{mode}"] == pytest.approx(2 * row["glups"] / sum(beside))
+    assert row["resident_beside"] == row["tiled_beside"]  # the planes are those of the reference
     assert bench(tmp_path, *arguments, *both) == 0
     assert json.loads(target.read_text()) == found
 
