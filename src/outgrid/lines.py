@@ -1,8 +1,17 @@
 """Names and values in two aligned columns, the form that all text output has."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-__all__ = ["align", "format_count", "format_share", "format_signed_share", "format_wear"]
+__all__ = [
+    "align",
+    "format_count",
+    "format_extents",
+    "format_share",
+    "format_signed_share",
+    "format_wear",
+    "format_work",
+]
 
 
 def align(rows: Iterable[tuple[str, str]], indent: str = "  ") -> str:
@@ -27,6 +36,19 @@ def format_signed_share(share: float) -> str:
 def format_count(count: int, what: str) -> str:
     """ "1 sweep", "3 sweeps"."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def format_extents(shape: Iterable[int]) -> str:
+    """ "400 x 600"."""
+    return " x ".join(map(str, shape))
+
+
+def format_work(plan: Mapping[str, Any], steps: int) -> str:
+    """What a plan in JSON-able form computes: "heat5 on 400 x 600 float64 (c in int8), 9 steps"."""
+    found = plan.get("layout", {}).get("apart", ())
+    apart = ", ".join(f"{each['field']} in {each['dtype']}" for each in found)
+    grid = f"{plan['stencil']} on {format_extents(plan['shape'])} {plan['dtype']}"
+    return f"{grid}{f' ({apart})' if apart else ''}, {format_count(steps, 'step')}"
 
 
 def format_wear(written_bytes: float, endurance_bytes: int) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from outgrid.errors import UsageError
 from outgrid.execute.state import REDUCTIONS_NAME, TRACES_NAME
+from outgrid.lines import format_work
 from outgrid.record import Record
 from outgrid.stencil.components import components_of
 from outgrid.stencil.snapshot import Snapshot, snapshot_names
@@ -29,10 +30,11 @@ class Result:
 
     def __repr__(self) -> str:
         """In a line; ``record`` tells the rest."""
-        plan, names = self.record.plan, ", ".join(self.record.fields)
-        grid = " x ".join(map(str, plan["shape"]))
-        what = f"{plan['stencil']} on {grid} {plan['dtype']}, {self.record.steps} steps"
-        return f"<Result in {self.out}: {what}; {names}>"
+        work, names = (
+            format_work(self.record.plan, self.record.steps),
+            ", ".join(self.record.fields),
+        )
+        return f"<Result in {self.out}: {work}; {names}>"
 
     def path(self, field: str) -> Path:
         """The .npy file of a field. Raises UsageError for a name that the run did not leave."""

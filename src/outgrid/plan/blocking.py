@@ -9,7 +9,7 @@ import msgspec
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
-from outgrid.lines import format_count
+from outgrid.lines import format_count, format_extents
 from outgrid.machine import Machine
 from outgrid.plan.blocks import LEAST_EDGE, Blocks, paper_block
 from outgrid.plan.calibration import Calibration
@@ -119,7 +119,7 @@ class _Blocking:
             if not self._fits(least, depth):
                 raise self._refusal(least, depth)
             raise UsageError(
-                f"a grid with {' x '.join(map(str, interior))} interior cells has no room for "
+                f"a grid with {format_extents(interior)} interior cells has no room for "
                 f"blocks of {LEAST_EDGE} cells along each axis that is cut; name a block"
             )
         (planes, rows, _), depth = chosen

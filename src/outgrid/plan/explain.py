@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from outgrid.lines import align, format_count, format_share, format_wear
+from outgrid.lines import align, format_count, format_share, format_wear, format_work
 from outgrid.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["explain", "explain_rows"]
@@ -11,7 +11,7 @@ __all__ = ["explain", "explain_rows"]
 
 def explain(plan: Mapping[str, Any]) -> str:
     """Text for the JSON-able form of a plan."""
-    return align([(_heading(plan), ""), *explain_rows(plan)])
+    return align([(format_work(plan, sum(plan["depths"])), ""), *explain_rows(plan)])
 
 
 def explain_rows(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -34,15 +34,6 @@ def explain_rows(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("time", _time(plan)),
         *(("note", note) for note in plan["notes"]),
     ]
-
-
-def _heading(plan: Mapping[str, Any]) -> str:
-    extents = " x ".join(str(extent) for extent in plan["shape"])
-    steps = format_count(sum(plan["depths"]), "step")
-    found = plan.get("layout", {}).get("apart", ())
-    apart = [f"{each['field']} in {each['dtype']}" for each in found]
-    kept = f" ({', '.join(apart)})" if apart else ""
-    return f"{plan['stencil']} on {extents} {plan['dtype']}{kept}, {steps}"
 
 
 def _scheme(plan: Mapping[str, Any]) -> str:

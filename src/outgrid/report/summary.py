@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-from outgrid.lines import align, format_count, format_share, format_signed_share, format_wear
+from outgrid.lines import (
+    align,
+    format_count,
+    format_share,
+    format_signed_share,
+    format_wear,
+    format_work,
+)
 from outgrid.record import Record
 from outgrid.stencil.snapshot import snapshot_names
 from outgrid.units import format_bytes, format_rate, format_seconds
@@ -61,12 +68,8 @@ def summary_rows(record: Record) -> Iterator[tuple[str, str]]:
 
 def heading(plan: dict[str, Any]) -> str:
     """What was computed, and by which scheme."""
-    extents = " x ".join(str(extent) for extent in plan["shape"])
-    steps, sweeps = format_count(sum(plan["depths"]), "step"), format_count(plan["sweeps"], "sweep")
-    return (
-        f"{plan['stencil']} on {extents} {plan['dtype']}, {steps}:"
-        f" {plan['scheme']}, depth {plan['depth']}, {sweeps}"
-    )
+    work, sweeps = format_work(plan, sum(plan["depths"])), format_count(plan["sweeps"], "sweep")
+    return f"{work}: {plan['scheme']}, depth {plan['depth']}, {sweeps}"
 
 
 def _rate(record: Record) -> str:

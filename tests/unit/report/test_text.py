@@ -8,6 +8,7 @@ from outgrid.plan.explain import explain
 from outgrid.record import Measured, Record
 from outgrid.report.progress import Pace, follow
 from outgrid.report.summary import summarise
+from outgrid.result import Result
 
 PLAN = {
     "stencil": "heat7",
@@ -80,6 +81,19 @@ def record(**changes) -> Record:
             **changes,
         }
     )
+
+
+@pytest.mark.parametrize("steps", [1, 30])
+def test_what_was_computed_is_told_alike_by_plan_record_and_result(steps, tmp_path):
+    plan = PLAN | {
+        "depths": [steps],
+        "layout": {"apart": [{"field": "c", "dtype": "int8"}], "staged": False},
+    }
+    done = record(plan=plan, problem={"steps": steps})
+    work = f"heat7 on 1026 x 2050 x 2048 float64 (c in int8), {format_count(steps, 'step')}"
+    assert explain(plan).startswith(f"{work}\n")
+    assert summarise(done).startswith(f"{work}: skewed")
+    assert repr(Result(tmp_path, done)) == f"<Result in {tmp_path}: {work}; u>"
 
 
 def test_names_and_values_align_under_their_heading():

@@ -36,6 +36,7 @@ from outgrid.bench.experiments.outcome import (
     Timed,
 )
 from outgrid.errors import InfeasiblePlan
+from outgrid.lines import format_extents
 from outgrid.machine import Network
 from outgrid.plan.cluster import Choice, Cluster, Cut, GridSize, Node, Scheme, choose
 
@@ -111,7 +112,7 @@ def _row(
         direction,
         node,
         cluster.count,
-        " x ".join(map(str, grid.shape)),
+        format_extents(grid.shape),
         str(chosen.cut),
         chosen.depth,
         run.seconds,

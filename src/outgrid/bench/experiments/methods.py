@@ -24,6 +24,7 @@ from outgrid.bench.experiments.beyond import (
 )
 from outgrid.bench.experiments.figure import spoken
 from outgrid.bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
+from outgrid.lines import format_extents
 from outgrid.units import format_bytes
 
 __all__ = ["METHODS", "grid_of", "how", "passes"]
@@ -60,7 +61,7 @@ def how(
     yield f"overlapped: depth {blocks['depth']}, blocks of {blocks['block']} cells"
     if settings.size == "quick":
         yield (
-            f"--quick: planes of {' x '.join(map(str, grid.plane))}, blocked methods pass once over"
+            f"--quick: planes of {format_extents(grid.plane)}, blocked methods pass once over"
             f" the grid, at most {grid.factor:g} times {format_bytes(grid.limit_bytes)}; with"
             f" --full twice, {full_factor:g} times {format_bytes(settings.memory_bytes)}"
         )
