@@ -9,17 +9,17 @@ operands, so the results are the same to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from outgrid.stencil.expression import (
+    OPERATIONS,
     Access,
     Constant,
     Expression,
     Operation,
     Parameter,
     Profile,
-    flops,
     is_condition,
     nodes,
     substitute,
@@ -47,7 +47,7 @@ def families(roots: Iterable[Expression]) -> tuple[Family, ...]:
     for node, (identity, offset) in signatures.items():
         if offset is None or is_condition(node):
             continue
-        if isinstance(node, Access) or flops(node) >= LEAST_FLOPS:
+        if isinstance(node, Access) or _costs(node, LEAST_FLOPS):
             places.setdefault(identity, {}).setdefault(offset, node)
     places = {key: spread for key, spread in places.items() if _worth(spread)}
     found: dict[int, Family] = {}
@@ -92,8 +92,7 @@ def _joined(roots: tuple[Expression, ...], found: Iterable[Family]) -> tuple[Fam
         if node in cuts:
             left[node] = None
         elif isinstance(node, Operation):
-            leaves = _leaves(node, cuts)
-            if len(leaves) > 1 and leaves <= waiting and not is_condition(node):
+            if not is_condition(node) and _joins(node, cuts, waiting):
                 joined[node] = Family(node, {node: 0})
             else:
                 pending.extend(reversed(node.operands))
@@ -101,9 +100,33 @@ def _joined(roots: tuple[Expression, ...], found: Iterable[Family]) -> tuple[Fam
     return (*kept, *joined.values())
 
 
-def _leaves(expression: Expression, cuts: set[Expression]) -> set[Expression]:
-    """What differs from cell to cell in ``expression``, where nothing below ``cuts`` counts."""
+def _joins(expression: Expression, cuts: set[Expression], waiting: set[Expression]) -> bool:
+    """Whether all that differs from cell to cell in ``expression`` waits, and is more than one.
+
+    Nothing below ``cuts`` is looked at.
+    """
     found: set[Expression] = set()
+    for node in _below(expression, cuts):
+        if node in cuts or isinstance(node, Access | Profile):
+            if node not in waiting:
+                return False
+            found.add(node)
+    return len(found) > 1
+
+
+def _costs(expression: Expression, least: int) -> bool:
+    """Whether a cell of ``expression`` takes so many operations; see `flops`."""
+    made = 0
+    for node in _below(expression):
+        if isinstance(node, Operation) and not node.uniform:
+            made += OPERATIONS[node.name].flops
+            if made >= least:
+                return True
+    return False
+
+
+def _below(expression: Expression, ends: Container[Expression] = ()) -> Iterator[Expression]:
+    """The distinct nodes of an expression from its root down, nothing below those of ``ends``."""
     seen: set[Expression] = set()
     pending = [expression]
     while pending:
@@ -111,11 +134,9 @@ def _leaves(expression: Expression, cuts: set[Expression]) -> set[Expression]:
         if node in seen:
             continue
         seen.add(node)
-        if node in cuts or isinstance(node, Access | Profile):
-            found.add(node)
-        elif isinstance(node, Operation):
+        yield node
+        if isinstance(node, Operation) and node not in ends:
             pending.extend(node.operands)
-    return found
 
 
 def _worth(spread: dict[int, Expression]) -> bool:
@@ -128,31 +149,25 @@ def _signatures(roots: tuple[Expression, ...]) -> dict[Expression, tuple[int, in
     """(identity up to a move in x, x of the first access) of every node; None without access."""
     numbers: dict[object, int] = {}
     found: dict[Expression, tuple[int, int | None]] = {}
-    for root in roots:
-        for node in nodes(root):
-            if node in found:
-                continue
-            offset: int | None = None
-            match node:
-                case Access(field, level, place):
-                    key: object = (field, level, place[:-1])
-                    offset = place[-1]
-                case Operation(name, operands):
-                    parts = [found[operand] for operand in operands]
-                    offset = next((x for _, x in parts if x is not None), None)
-                    key = (
-                        name,
-                        *(
-                            (i, None if x is None or offset is None else x - offset)
-                            for i, x in parts
-                        ),
-                    )
-                case Constant() | Parameter():
-                    key = node
-                case Profile():
-                    key = node
-                    offset = 0  # it is bound to its place
-            found[node] = (numbers.setdefault(key, len(numbers)), offset)
+    for node in nodes(*roots):
+        offset: int | None = None
+        match node:
+            case Access(field, level, place):
+                key: object = (field, level, place[:-1])
+                offset = place[-1]
+            case Operation(name, operands):
+                parts = [found[operand] for operand in operands]
+                offset = next((x for _, x in parts if x is not None), None)
+                key = (
+                    name,
+                    *((i, None if x is None or offset is None else x - offset) for i, x in parts),
+                )
+            case Constant() | Parameter():
+                key = node
+            case Profile():
+                key = node
+                offset = 0  # it is bound to its place
+        found[node] = (numbers.setdefault(key, len(numbers)), offset)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from outgrid.codegen.names import Names
 from outgrid.codegen.vector import SPELLING
@@ -15,7 +15,7 @@ from outgrid.stencil.expression import (
     is_condition,
     nodes,
     profiles,
-    substitute,
+    substitute_all,
 )
 from outgrid.stencil.model import Assignment
 
@@ -34,18 +34,19 @@ class Statements(Names):
         self, assignments: tuple[Assignment, ...], stage: int, planes: int
     ) -> list[tuple[int, Assignment]]:
         found: list[tuple[int, Assignment]] = []
+        given = [assignment.expression for assignment in assignments]
+        leaves = [node for node in nodes(*given) if isinstance(node, Access | Profile)]
         for plane in range(planes):
-            for assignment in assignments:
-                moved: dict[Expression, Expression] = {}
-                for node in nodes(assignment.expression):
-                    if isinstance(node, Access):
-                        version = self.stencil.version(stage, node)
-                        offset = (node.offset[0] + plane, *node.offset[1:])
-                        moved[node] = Access(node.field, version, offset)
-                    elif isinstance(node, Profile) and node.axis == 0:
-                        moved[node] = Profile(node.name, 0, plane)
-                expression = substitute(assignment.expression, moved)
-                found.append((plane, Assignment(assignment.field, expression)))
+            moved: dict[Expression, Expression] = {}
+            for node in leaves:
+                if isinstance(node, Access):
+                    version = self.stencil.version(stage, node)
+                    offset = (node.offset[0] + plane, *node.offset[1:])
+                    moved[node] = Access(node.field, version, offset)
+                elif node.axis == 0:
+                    moved[node] = Profile(node.name, 0, plane)
+            made = zip(assignments, substitute_all(given, moved), strict=True)
+            found += [(plane, Assignment(each.field, expression)) for each, expression in made]
         return found
 
     def _inputs(
@@ -55,8 +56,7 @@ class Statements(Names):
         found: dict[tuple[str, int, int], str] = {}
         keys = [
             (node.field, node.level, node.offset[0])
-            for _, assignment in work
-            for node in nodes(assignment.expression)
+            for node in nodes(*roots(work))
             if isinstance(node, Access)
         ]
         updated = self._updated(stage)
@@ -123,19 +123,17 @@ class Statements(Names):
     def _row_names(self, work: list[tuple[int, Assignment]]) -> dict[tuple[str, int], str]:
         """Names of the distances to rows that may lie beyond a face, by field and offset."""
         found: dict[tuple[str, int], str] = {}
-        for _, assignment in work:
-            for node in nodes(assignment.expression):
-                if isinstance(node, Access) and self.stencil.ndim == 3 and node.offset[1]:
-                    row = node.offset[1]
-                    if self.image(node.field, "y"):
-                        sign = "m" if row < 0 else "p"
-                        name = f"{self.names[node.field]}_row_{sign}{abs(row)}"
-                        found[node.field, row] = name
+        for node in nodes(*roots(work)):
+            if isinstance(node, Access) and self.stencil.ndim == 3 and node.offset[1]:
+                row = node.offset[1]
+                if self.image(node.field, "y"):
+                    sign = "m" if row < 0 else "p"
+                    name = f"{self.names[node.field]}_row_{sign}{abs(row)}"
+                    found[node.field, row] = name
         return found
 
     def _used_profiles(self, work: list[tuple[int, Assignment]]) -> tuple[Profile, ...]:
-        found = (node for _, a in work for node in profiles(a.expression))
-        return tuple(dict.fromkeys(found))
+        return profiles(*roots(work))
 
     def _profile(self, profile: Profile, vector: str = "") -> str:
         """The value of a profile for the vector at x, or another one of a block."""
@@ -169,6 +167,11 @@ class Statements(Names):
         yield from self._profile_settings(work)
         for (field, row), name in self._row_names(work).items():
             yield f"    {name} = ({self.image(field, 'y')}(y + ({row}), s.rows) - y) * stride;"
+
+
+def roots(work: Iterable[tuple[int, Assignment]]) -> list[Expression]:
+    """What is assigned, plane by plane."""
+    return [assignment.expression for _, assignment in work]
 
 
 def missing(expression: Expression, known: Mapping[Expression, str]) -> tuple[Expression, ...]:

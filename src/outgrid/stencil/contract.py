@@ -6,7 +6,14 @@ the tree says it instead, and every variant evaluates the same fused tree.
 
 from typing import TypeGuard
 
-from outgrid.stencil.expression import Expression, Operation, is_uniform, nodes, operation
+from outgrid.stencil.expression import (
+    Expression,
+    Operation,
+    is_uniform,
+    nodes,
+    operation,
+    the_one,
+)
 
 __all__ = ["contract"]
 
@@ -27,19 +34,24 @@ def contract(expression: Expression) -> Expression:
             left, right = (done[operand] for operand in node.operands)
             done[node] = _sum(node.name, left, right)
         else:
-            done[node] = Operation(node.name, tuple(done[operand] for operand in node.operands))
+            done[node] = _joined(node.name, *(done[operand] for operand in node.operands))
     return done[expression]
 
 
 def _sum(name: str, left: Expression, right: Expression) -> Expression:
     if _is_product(left):
         addend = right if name == "add" else operation("neg", right)
-        return Operation("fma", (*left.operands, addend))
+        return _joined("fma", *left.operands, addend)
     if _is_product(right):
         first, second = right.operands
         factor = first if name == "add" else operation("neg", first)
-        return Operation("fma", (factor, second, left))
-    return Operation(name, (left, right))
+        return _joined("fma", factor, second, left)
+    return _joined(name, left, right)
+
+
+def _joined(name: str, *operands: Expression) -> Operation:
+    """The operation as it is: nothing is folded, and equal ones are the same object."""
+    return the_one(Operation(name, operands))
 
 
 def _is_product(node: Expression) -> TypeGuard[Operation]:

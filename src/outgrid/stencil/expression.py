@@ -39,6 +39,8 @@ __all__ = [
     "parameters",
     "profiles",
     "substitute",
+    "substitute_all",
+    "the_one",
     "to_rows",
 ]
 
@@ -249,13 +251,13 @@ def operation(name: str, *operands: Expression) -> Expression:
         return operands[0]
     if name == "neg" and isinstance(operands[0], Operation) and operands[0].name == "neg":
         return operands[0].operands[0]
-    return _the_one(node)
+    return the_one(node)
 
 
 _KNOWN: WeakValueDictionary[tuple[str, tuple[Expression, ...]], Operation] = WeakValueDictionary()
 
 
-def _the_one(node: Operation) -> Operation:
+def the_one(node: Operation) -> Operation:
     """The first of all nodes that are equal to this one."""
     return _KNOWN.setdefault((node.name, node.operands), node)
 
@@ -292,9 +294,9 @@ def accesses(expression: Expression) -> tuple[Access, ...]:
     return tuple(node for node in nodes(expression) if isinstance(node, Access))
 
 
-def profiles(expression: Expression) -> tuple[Profile, ...]:
+def profiles(*expressions: Expression) -> tuple[Profile, ...]:
     """Distinct profiles, in order of first use."""
-    return tuple(node for node in nodes(expression) if isinstance(node, Profile))
+    return tuple(node for node in nodes(*expressions) if isinstance(node, Profile))
 
 
 def parameters(expression: Expression) -> tuple[str, ...]:
@@ -323,15 +325,22 @@ def flops(*expressions: Expression) -> int:
 
 def substitute(expression: Expression, replacements: Mapping[Expression, Expression]) -> Expression:
     """The tree with each node that is a key of `replacements` replaced; folds new constants."""
+    return substitute_all((expression,), replacements)[0]
+
+
+def substitute_all(
+    expressions: Sequence[Expression], replacements: Mapping[Expression, Expression]
+) -> tuple[Expression, ...]:
+    """What `substitute` makes of each tree; parts that they share are looked at once."""
     done: dict[Expression, Expression] = {}
-    for node in nodes(expression):
+    for node in nodes(*expressions):
         if node in replacements:
             done[node] = replacements[node]
         elif isinstance(node, Operation):
             done[node] = operation(node.name, *(done[operand] for operand in node.operands))
         else:
             done[node] = node
-    return done[expression]
+    return tuple(done[expression] for expression in expressions)
 
 
 def evaluate(expression: Expression, leaf: Callable[[Leaf], Any]) -> Any:
@@ -397,7 +406,7 @@ def from_rows(rows: Sequence[Sequence[Any]]) -> Expression:
                 built.append(Access(str(name), int(level), tuple(int(part) for part in offset)))
             else:
                 operands = tuple(_earlier(built, index) for index in rest)
-                built.append(_the_one(Operation(kind, operands)))
+                built.append(the_one(Operation(kind, operands)))
         except (DefinitionError, IndexError, TypeError, ValueError) as error:
             raise DefinitionError(f"expression row {number}, {row!r}: {error}") from error
     if not built:

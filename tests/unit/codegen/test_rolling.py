@@ -4,7 +4,7 @@ from outgrid.codegen.rolling import families
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.contract import contract
 from outgrid.stencil.definition import stencil
-from outgrid.stencil.expression import Access, accesses, nodes, substitute
+from outgrid.stencil.expression import Access, Operation, accesses, nodes, operation, substitute
 from outgrid.testing.strategies import stencils
 
 
@@ -20,6 +20,30 @@ def moved(expression, along):
         if isinstance(node, Access)
     }
     return substitute(expression, places)
+
+
+def test_families_are_found_by_looking_at_each_part_a_few_times(monkeypatch):
+    """Not at all below it for each, which takes the square of the time."""
+
+    def looked_at(count):
+        total = Access("u", 0, (0, 0, 0))
+        for row in range(count):
+            square = operation("mul", Access("u", 0, (0, row, 0)), Access("u", 0, (0, row, 1)))
+            total = operation("add", total, square)
+        calls = 0
+
+        def counted(node):
+            nonlocal calls
+            calls += 1
+            return hash_of(node)
+
+        hash_of = Operation.__hash__
+        with monkeypatch.context() as patch:
+            patch.setattr(Operation, "__hash__", counted)
+            families([total])
+        return calls
+
+    assert looked_at(400) < 6 * looked_at(100)
 
 
 @given(stencils())

@@ -147,3 +147,20 @@ PRODUCT = mul(A, B)
 def test_contract_fuses_by_one_rule(tree: ex.Expression, contracted: ex.Expression) -> None:
     assert contract(tree) == contracted
     assert contract(contracted) == contracted
+
+
+def test_what_is_equal_is_one_object_once_contracted_too():
+    u, v = ex.Access("u", 0, (0, 1)), ex.Access("v", 0, (0, 0))
+    product = ex.operation("mul", u, v)
+    shared = ex.operation("add", ex.operation("sub", product, u), v)
+    first, second = (contract(ex.operation(name, shared, u)) for name in ("min", "max"))
+    assert first.operands[0] is second.operands[0]
+
+
+def test_parts_that_trees_share_are_replaced_by_one_object():
+    u, v = ex.Access("u", 0, (0, 1)), ex.Access("v", 0, (0, 0))
+    product = ex.operation("mul", u, v)
+    trees = [ex.operation("add", product, u), product, v]
+    found = ex.substitute_all(trees, {u: v})
+    assert found == tuple(ex.substitute(tree, {u: v}) for tree in trees)
+    assert found[0].operands[0] is found[1]
