@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from outgrid.cli.parser import Parser, examples
+from outgrid.cli.parser import Parser, add_debug_argument, examples
 from outgrid.comm import leave, spoken_by
 from outgrid.errors import Error
 from outgrid.version import __version__
@@ -88,11 +88,12 @@ def _parser(given: Sequence[str]) -> Parser:
         epilog=EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"outgrid {__version__}")
+    parser.set_defaults(debug=False)
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     wanted = next((word for word in given if not word.startswith("-")), None)
     for verb, purpose in VERBS.items():
         verb_parser = verbs.add_parser(verb, help=purpose, description=purpose)
-        verb_parser.add_argument("--debug", action="store_true", help="show tracebacks and logs")
+        add_debug_argument(verb_parser)
         if verb == wanted:
             module = importlib.import_module(f"outgrid.cli.{verb}")
             module.configure(verb_parser)

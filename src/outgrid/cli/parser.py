@@ -7,16 +7,23 @@ from typing import Any, NoReturn
 
 from outgrid.units import suggest
 
-__all__ = ["Parser", "examples", "named"]
+__all__ = ["Parser", "add_debug_argument", "examples", "named"]
 
 WIDTH = 79
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose messages about an unknown choice or option say what is near."""
+    """An ArgumentParser whose messages about an unknown choice or option say what is near.
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **given)
+    Its description is wrapped, its epilog is not.
+    """
+
+    def __init__(self, *, description: str, **given: Any) -> None:
+        super().__init__(
+            description=textwrap.fill(description, WIDTH, break_on_hyphens=False),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **given,
+        )
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """End with a message about arguments that were left over."""
@@ -24,12 +31,26 @@ class Parser(argparse.ArgumentParser):
         if not word.startswith("-"):
             self.error(f"{word!r} is one argument too many")
         option = word.partition("=")[0]
-        self.error(f"unknown option {option}{suggest(option, self._option_string_actions)}")
+        if option in self._option_string_actions:
+            self.error(f"{option} belongs behind {self.prog!r}")
+        shown = [
+            name
+            for name, action in self._option_string_actions.items()
+            if action.help != argparse.SUPPRESS
+        ]
+        self.error(f"unknown option {option}{suggest(option, shown)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices = action.choices
         if choices is not None and value not in choices:
             raise argparse.ArgumentError(action, f"unknown {value!r}{suggest(value, choices)}")
+
+
+def add_debug_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare --debug; where it is not given, what a parser further out has found or set stays."""
+    parser.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks and logs"
+    )
 
 
 def examples(*lines: tuple[str, str], heading: str = "examples") -> str:
