@@ -24,52 +24,6 @@ from outgrid.machine import describe_machine
 from outgrid.units import parse_bytes, parse_endurance, suggest
 
 
-def declare_experiments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that only experiments take."""
-    parser.add_argument(
-        "--full", action="store_true", help="experiments: fill memory several times"
-    )
-    parser.add_argument(
-        "--results",
-        type=Path,
-        metavar="DIR",
-        help="all: folder of records, figures and page (benchmarks/results/MACHINE)",
-    )
-    parser.add_argument(
-        "--device",
-        choices=("cpu", "gpu"),
-        default="cpu",
-        help="matvec: multiply on a GPU as well",
-    )
-    parser.add_argument(
-        "--endurance",
-        metavar="TBW",
-        help='experiments: what the disk may be written in its life, for example "600TBW"; the '
-        "share of it that an experiment took is told",
-    )
-    parser.add_argument(
-        "--price",
-        type=float,
-        metavar="SUM",
-        help="io: of all folders' disks, for the price of a GB/s",
-    )
-    parser.add_argument(
-        "--watts", type=float, metavar="W", help="io: what they draw, for the watts of a GB/s"
-    )
-    parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--figure", type=Path, metavar="FILE", help="experiments: draw into FILE (.png or .svg)"
-    )
-    parser.add_argument(
-        "--also",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="experiments: a folder on one more disk; may be repeated",
-    )
-
-
 def run_experiment(arguments: argparse.Namespace) -> int:
     """Measure, print, and return 1 if an answer differed."""
     if arguments.figure and arguments.figure.suffix not in FORMATS:
@@ -155,24 +109,26 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     """Size, folders and memory that `arguments` name."""
     if arguments.full and arguments.quick:
         raise UsageError("--quick and --full exclude each other")
-    factor, *more = arguments.factor or [None]
+    given = vars(arguments)  # not every experiment takes every option
+    factor, *more = given.get("factor") or [None]
     if more:
         raise UsageError("an experiment takes one --factor; --all of bench core takes several")
     if factor is not None and factor <= 0:
         raise UsageError(f"the factor {factor:g} is not above 0")
-    if arguments.steps is not None and arguments.steps < 1:
-        raise UsageError(f"--steps {arguments.steps} is not above 0")
+    steps = given.get("steps")
+    if steps is not None and steps < 1:
+        raise UsageError(f"--steps {steps} is not above 0")
     size: Size = "tiny" if arguments.tiny else "full" if arguments.full else "quick"
+    taken = {
+        name: given[name] for name in ("with_swap", "device", "price", "watts") if name in given
+    }
     return Settings(
         size,
         (arguments.scratch or Path(), *arguments.also),
         parse_bytes(arguments.memory) if arguments.memory else None,
         factor,
-        arguments.steps,
-        arguments.with_swap,
-        arguments.device,
-        parse_endurance(arguments.endurance) if arguments.endurance else 0,
-        arguments.price,
-        arguments.watts,
+        steps,
+        endurance_bytes=parse_endurance(arguments.endurance) if arguments.endurance else 0,
         say=lambda text: print(text, file=sys.stderr, flush=True),
+        **taken,
     )

@@ -7,6 +7,9 @@ from typing import Any
 
 from outgrid.bench.io import FIO_BAR, measure_io
 from outgrid.bench.starved import STARVED_BAR
+from outgrid.cli.bench_experiment import run_experiment
+from outgrid.cli.bench_measurement import UNSEEN, Measurement
+from outgrid.cli.bench_papers import COMMON, MEASURED_ON, PRINTED
 from outgrid.lines import align, format_share
 from outgrid.units import format_bytes
 
@@ -61,3 +64,38 @@ def _starved(run: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("waiting", format_share(run["wait_share"])),
     ]
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    sized = arguments.quick or arguments.full or arguments.tiny
+    return run_experiment(arguments) if sized else run_io(arguments)
+
+
+IO = Measurement(
+    name="io",
+    purpose="our queue beside fio or plain system calls; with --quick or --full every way to move "
+    "requests, by size, depth, pattern and folder",
+    about=(
+        "Measures each engine of our queue beside fio or plain system calls, by the same requests "
+        "on the same file, and a run that the disk holds up; prints rates in GB/s and their ratios "
+        "to that reference. With --quick or --full, which the other options go with, it measures "
+        "every way to move requests instead: system calls, mapped files and our queue, by size, "
+        "depth, pattern and folder, on files that memory holds and on larger ones. "
+        f"{PRINTED}"
+    ),
+    run=_run,
+    options=COMMON
+    | MEASURED_ON
+    | {
+        "--memory": UNSEEN,  # without effect
+        "--quick": "every way to move requests, in less than 90 seconds",
+        "--full": "every way to move requests, on files of 4 GiB and on 16 paths",
+        "--json": "write all figures to FILE",
+        "--price": "of the disks of all folders, in any currency, to tell the price of a GB/s",
+        "--watts": "what these disks draw, in W, to tell the watts of a GB/s",
+    },
+    examples=(
+        ("outgrid bench io --scratch /nvme", "our queue beside fio"),
+        ("outgrid bench io --quick --scratch /nvme --also /ssd", "every way, two disks"),
+    ),
+)

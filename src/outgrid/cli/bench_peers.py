@@ -4,28 +4,14 @@ import argparse
 import json
 import os
 import sys
-from pathlib import Path
 
+from outgrid.bench.peers.compare import PEERS as PROGRAMS
 from outgrid.bench.peers.compare import all_agree, measure_peers, peer_workload
 from outgrid.bench.tables import peer_table
+from outgrid.cli.bench_measurement import Measurement
 from outgrid.errors import UsageError
 
 QUICK_SECONDS, SECONDS = 30.0, 300.0
-
-
-def declare_peers(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that only this measurement takes."""
-    parser.add_argument(
-        "--python",
-        type=Path,
-        metavar="FILE",
-        help="peers: the interpreter that has them (this one)",
-    )
-    parser.add_argument(
-        "--with-swap",
-        action="store_true",
-        help="peers: C on swap space as well; experiments: tier swap, on a swap file of its own",
-    )
 
 
 def run_peers(arguments: argparse.Namespace) -> int:
@@ -54,3 +40,32 @@ def run_peers(arguments: argparse.Namespace) -> int:
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")
     print(peer_table(rows))
     return 0 if all_agree(rows) else 1
+
+
+PEERS = Measurement(
+    name="peers",
+    purpose="what one would pick instead, in memory and out of core, on the same grid",
+    about=(
+        "Measures heat7 by what one would pick instead, on the same grid and, out of core, under "
+        f"the same limit: {', '.join(each.name for each in PROGRAMS)}. Prints a table in GLUP/s "
+        "(1e9 updates of a cell per second), with our rate over each and whether the answers "
+        "agree, or why a program has no rate here; exit code 1 if an answer differs by more than "
+        "rounding."
+    ),
+    run=run_peers,
+    options={
+        "--only": "heat7:float64 or heat7:float32 (heat7:float64)",
+        "--memory": "limit of programs out of core, for example 1GiB (512MiB, with --quick 192MiB)",
+        "--factor": "size of the grid over the limit (4, with --quick 2)",
+        "--steps": "time steps (24, with --quick 6)",
+        "--with-swap": "C on swap space as well, which has to be active",
+        "--python": "the interpreter that has the programs (this one)",
+        "--quick": "a small grid, and 30 seconds for each program instead of 300",
+        "--scratch": "folder on the disk that is measured (the folder of temporary files)",
+        "--json": "write all figures to FILE",
+    },
+    examples=(
+        ("outgrid bench peers --quick", ""),
+        ("outgrid bench peers --python peers/bin/python --scratch /nvme", ""),
+    ),
+)

@@ -6,7 +6,8 @@ import sys
 from outgrid.bench.kept import Kept
 from outgrid.bench.tables import tune_table
 from outgrid.bench.tune import measure_tunings, probed_machine
-from outgrid.bench.tunings import choose_tunings, small
+from outgrid.bench.tunings import TUNINGS, choose_tunings, small
+from outgrid.cli.bench_measurement import Measurement
 
 
 def run_tune(arguments: argparse.Namespace) -> int:
@@ -26,3 +27,28 @@ def run_tune(arguments: argparse.Namespace) -> int:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+TUNE = Measurement(
+    name="tune",
+    purpose="the planner's choice beside the best of an exhaustive search, for several problems",
+    about=(
+        "Measures what the planner chooses, and some two hundred other ways to run each problem. "
+        "Prints for each problem the rate of the choice and of the best that was found in GLUP/s "
+        "(1e9 updates of a cell per second), the ratio of the two, the predicted over the measured "
+        "time, and what was chosen."
+    ),
+    run=run_tune,
+    options={
+        "--only": "a problem, may be repeated (all): "
+        f"{', '.join(tuning.name for tuning in TUNINGS)}",
+        "--quick": "the same problems on grids of few MiB",
+        "--scratch": "folder on the disk that is measured (the folder of temporary files)",
+        "--json": "write all figures to FILE, each problem as soon as it is measured",
+        "--resume": "keep the problems that FILE of --json holds and measure the others",
+    },
+    examples=(
+        ("outgrid bench tune --only heat7-poor --scratch /nvme", ""),
+        ("outgrid bench tune --json tune.json --resume", "go on after an interruption"),
+    ),
+)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from outgrid.units import suggest
 
-__all__ = ["Parser", "add_debug_argument", "examples", "named"]
+__all__ = ["Parser", "add_debug_argument", "examples"]
 
 WIDTH = 79
 
@@ -58,18 +58,3 @@ def examples(*lines: tuple[str, str], heading: str = "examples") -> str:
     width = max(len(command) for command, _ in lines)
     told = (f"  {command:<{width}}  {purpose}".rstrip() for command, purpose in lines)
     return "\n".join([f"{heading}:", *told])
-
-
-def named(heading: str, purposes: dict[str, str]) -> str:
-    """Names and what they mean, one below the other, as argparse lists verbs."""
-    width = max(map(len, purposes))
-    lines = (
-        textwrap.fill(
-            f"{name:<{width}}  {purpose}",
-            WIDTH,
-            initial_indent="  ",
-            subsequent_indent=" " * (width + 4),
-        )
-        for name, purpose in purposes.items()
-    )
-    return "\n".join([f"{heading}:", *lines])

@@ -203,26 +203,6 @@ def test_a_disk_tells_what_it_is_and_its_wear(tmp_path, capsys):
         assert "of 1 TBW" in line
 
 
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("methods", ["--plane", "8x8"]),
-        ("methods", ["--only", "plain"]),
-        ("ladder", ["--factor", "3"]),
-        ("ladder", ["--device", "gpu"]),
-        ("himeno", ["--steps", "3"]),
-        ("blocking", ["--with-swap"]),
-        ("core", ["--figure", "rates.png"]),
-        ("core", ["--quick"]),
-        ("tune", ["--memory", "1GiB"]),
-        ("peers", ["--also", "/tmp"]),
-    ],
-)
-def test_an_option_that_would_have_no_effect_is_refused(name, given, capsys):
-    assert main(["bench", name, *given]) == 2
-    assert f"{given[0]} is not for bench {name}; leave it out" in capsys.readouterr().err
-
-
 def test_a_factor_and_steps_are_those_asked_for(tmp_path, capsys):
     record = tmp_path / "methods.json"
     options = ["--tiny", "--scratch", str(tmp_path), "--json", str(record)]

@@ -1,0 +1,133 @@
+"""The command line of `outgrid bench`: what each measurement takes, shows and refuses."""
+
+import re
+
+import pytest
+
+from outgrid import cli
+from outgrid.bench.experiments import EXPERIMENTS
+from outgrid.cli import main
+
+PAPER = "memory scratch also json figure resume endurance quick full"
+BEYOND = f"{PAPER} factor with-swap"
+TAKEN = {
+    "core": "memory factor only all plane steps resume scratch json",
+    "peers": "memory factor only steps quick python with-swap scratch json",
+    "tune": "only resume quick scratch json",
+    "io": f"{PAPER} price watts",
+    "ladder": PAPER,
+    "blocking": PAPER,
+    "methods": f"{BEYOND} steps",
+    "scaling": f"{BEYOND} steps",
+    "stream": f"{PAPER} with-swap",
+    "mask": BEYOND,
+    "himeno": BEYOND,
+    "matvec": f"{PAPER} device",
+    "gpu": PAPER,
+    "cluster": PAPER,
+    "getput": PAPER,
+    "ranks": PAPER,
+    "all": (
+        "memory factor only steps resume quick with-swap full results device endurance price "
+        "watts also scratch json"
+    ),
+}
+"""Every measurement and the options that it takes, beside --help and --debug."""
+
+UNSEEN = {"all": "--json", "io": "--memory", "ladder": "--memory"}
+UNSEEN |= {"gpu": "--memory", "cluster": "--memory"}
+"""Options that are taken without an effect, and not shown."""
+
+SWITCHES = ("all", "with-swap", "quick", "full", "resume")
+
+
+def taken(name: str) -> set[str]:
+    return {f"--{option}" for option in TAKEN[name].split()}
+
+
+def page(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", *words, "--help"])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_the_measurements_are_listed_with_their_purposes(capsys):
+    assert set(EXPERIMENTS) < set(TAKEN)
+    told = page(capsys)
+    listed = re.findall(r"^    ([a-z]+)  +\S", told, re.MULTILINE)
+    assert sorted(listed) == sorted(TAKEN)
+    assert told.count("  outgrid bench ") == 3
+    assert main(["bench"]) == 2
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_measurement_shows_its_own_options_alone(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # no option is broken at its dash
+    told = page(capsys, name)
+    usage, about, options, examples = told.split("\n\n")
+    assert usage.startswith(f"usage: outgrid bench {name} ")
+    assert about.startswith(("Measures ", "Makes "))
+    shown = set(re.findall(r"--[a-z][a-z-]*", told))
+    assert shown == (taken(name) - {UNSEEN.get(name)}) | {"--help", "--debug"}
+    declared = re.findall(r"^  (?:-h, )?(--[a-z-]+)(?: \S+)?  +\S", options, re.MULTILINE)
+    assert set(declared) == shown  # each with a text
+    commands = [line.split("  ")[1] for line in examples.splitlines()[1:]]
+    assert 1 <= len(commands) <= 3
+    for command in commands:
+        verb, *words = command.split()
+        assert verb == "outgrid"
+        assert cli._parser(words).parse_args(words).name == name
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_measurement_takes_its_own_options_alone(name):
+    words = ["bench", name]
+    parser = cli._parser(words)
+    for option in {each for every in TAKEN.values() for each in every.split()}:
+        value = [] if option in SWITCHES else ["gpu"] if option == "device" else ["1"]
+        found, left = parser.parse_known_args([*words, f"--{option}", *value])
+        if f"--{option}" in taken(name):
+            assert left == []
+            assert getattr(found, option.replace("-", "_"))
+        else:
+            assert left == [f"--{option}", *value]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("methods", ["--plane", "8x8"], "--plane; did you mean '--endurance'?"),
+        ("ladder", ["--device", "gpu"], "--device; did you mean '--quick'?"),
+        ("himeno", ["--steps", "3"], "--steps; did you mean '--help'?"),
+        ("core", ["--figure", "rates.png"], "--figure; did you mean '--resume'?"),
+        ("core", ["--quick"], "--quick; known: -h, --help, --debug, --only, --all, --memory, "),
+        ("tune", ["--memory", "1GiB"], "--memory; did you mean '--only'?"),
+        ("peers", ["--also", "/tmp"], "--also; did you mean '--json'?"),
+        ("methods", ["--step", "3", "--fulll"], "--fulll; did you mean '--full'?"),
+        ("ladder", ["--endurence=6TBW"], "--endurence; did you mean '--endurance'?"),
+        ("ladder", ["--memroy", "1GiB"], "--memroy; did you mean '--resume'?"),  # --memory: unseen
+    ],
+)
+def test_an_option_that_is_not_taken_is_refused_with_the_nearest(name, given, words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", name, *given])
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert f"outgrid bench {name}: error: unknown option {words}" in told
+
+
+def test_options_belong_behind_the_name(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "--quick", "all"])
+    assert ended.value.code == 2
+    assert "--quick belongs behind 'outgrid bench all'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--debug", "core"], ["core", "--debug"]])
+def test_tracebacks_are_shown_wherever_they_are_asked_for(words, capsys):
+    assert main(["bench", *words, "--plane", "eight"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+    assert main(["bench", "core", "--plane", "eight"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
