@@ -82,7 +82,7 @@ def measure(settings: Settings) -> Outcome:
         _findings(rows),
         reference=f"plain in memory {bench.plain:.2f} GLUP/s",
         agrees=len(checksums) <= 1,
-        notes=bench.notes,
+        notes=[*bench.notes.values()],
         details={"plain": bench.plain, "shape": list(bench.problem.shape)},
     )
 
@@ -91,7 +91,8 @@ class _Bench:
     """One grid, run in many ways."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.notes = settings, list[str]()
+        self.settings = settings
+        self.notes: dict[str, str] = {}  # the first by each reason
         self.folder = settings.folders[0]
         steps = settings.by_size(4, 32, 128)
         self.memory = settings.by_size(256 << 20, 512 << 20, settings.memory_bytes)
@@ -204,14 +205,15 @@ class _Bench:
             expected = pipeline.plan(self.problem, options).prediction.seconds
             fastest = self.fastest.get(series)
             if fastest is not None and expected > max(LEAST_SECONDS, SLOW * fastest):
-                self._note(
+                self.notes.setdefault(
+                    "slow",
                     f"left out: what is planned to take {SLOW} times as long as the fastest, "
-                    f"{format_seconds(expected)} and more"
+                    f"{format_seconds(expected)} and more",
                 )
                 return row(expected=expected)
             record = pipeline.run(self.problem, options).record
         except InfeasiblePlan as refusal:
-            self._note(f"not everything fits: {refusal}")
+            self.notes.setdefault("large", f"not everything fits: {refusal}")
             return row()
         finally:
             shutil.rmtree(place)
@@ -219,12 +221,6 @@ class _Bench:
         self.fastest[series] = min(measured.seconds, self.fastest.get(series, measured.seconds))
         sums = " ".join(record.checksums.values())
         return row(measured.seconds, measured.glups, measured.read_bytes, sums)
-
-    def _note(self, words: str) -> None:
-        """The first of each kind of reason."""
-        kind = words.partition(":")[0]
-        if not any(note.startswith(kind) for note in self.notes):
-            self.notes.append(words)
 
 
 def _findings(rows: Sequence[BlockingRow]) -> list[Finding]:
