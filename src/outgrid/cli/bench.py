@@ -5,10 +5,11 @@ import sys
 
 from outgrid.cli.bench_core import CORE
 from outgrid.cli.bench_io import IO
+from outgrid.cli.bench_measurement import OPTIONS
 from outgrid.cli.bench_papers import ALL, PAPERS
 from outgrid.cli.bench_peers import PEERS
 from outgrid.cli.bench_tune import TUNE
-from outgrid.cli.parser import add_debug_argument, examples
+from outgrid.cli.parser import Parser, add_debug_argument, examples
 from outgrid.durable import make_folder
 from outgrid.errors import UsageError
 
@@ -22,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("outgrid bench all --quick --scratch /nvme", "the papers' experiments"),
         ("outgrid bench NAME --help", "what a measurement takes and prints"),
     )
-    verbs = parser.add_subparsers(title="measurements", metavar="NAME")
+    verbs = parser.add_subparsers(parser_class=Parser, title="measurements", metavar="NAME")
     for each in MEASUREMENTS.values():
         verb = verbs.add_parser(
             each.name,
@@ -30,6 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             description=each.about,
             epilog=examples(*each.examples),
         )
+        verb.elsewhere = OPTIONS
         add_debug_argument(verb)
         each.declare(verb)
         verb.set_defaults(run=_measure, parser=verb, name=each.name)

@@ -118,6 +118,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     steps = given.get("steps")
     if steps is not None and steps < 1:
         raise UsageError(f"--steps {steps} is not above 0")
+    memory = given.get("memory")
     size: Size = "tiny" if arguments.tiny else "full" if arguments.full else "quick"
     taken = {
         name: given[name] for name in ("with_swap", "device", "price", "watts") if name in given
@@ -125,7 +126,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     return Settings(
         size,
         (arguments.scratch or Path(), *arguments.also),
-        parse_bytes(arguments.memory) if arguments.memory else None,
+        parse_bytes(memory) if memory else None,
         factor,
         steps,
         endurance_bytes=parse_endurance(arguments.endurance) if arguments.endurance else 0,

@@ -8,10 +8,13 @@ from typing import Any
 from outgrid.bench.io import FIO_BAR, measure_io
 from outgrid.bench.starved import STARVED_BAR
 from outgrid.cli.bench_experiment import run_experiment
-from outgrid.cli.bench_measurement import UNSEEN, Measurement
+from outgrid.cli.bench_measurement import Measurement
 from outgrid.cli.bench_papers import COMMON, MEASURED_ON, PRINTED
+from outgrid.errors import UsageError
 from outgrid.lines import align, format_share
 from outgrid.units import format_bytes
+
+OF_EXPERIMENT = ("also", "figure", "resume", "endurance", "price", "watts")
 
 
 def run_io(arguments: argparse.Namespace) -> int:
@@ -67,8 +70,12 @@ def _starved(run: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    sized = arguments.quick or arguments.full or arguments.tiny
-    return run_experiment(arguments) if sized else run_io(arguments)
+    if arguments.quick or arguments.full or arguments.tiny:
+        return run_experiment(arguments)
+    for option in OF_EXPERIMENT:
+        if getattr(arguments, option):
+            raise UsageError(f"--{option} goes with --quick or --full")
+    return run_io(arguments)
 
 
 IO = Measurement(
@@ -87,7 +94,6 @@ IO = Measurement(
     options=COMMON
     | MEASURED_ON
     | {
-        "--memory": UNSEEN,  # without effect
         "--quick": "every way to move requests, in less than 90 seconds",
         "--full": "every way to move requests, on files of 4 GiB and on 16 paths",
         "--json": "write all figures to FILE",

@@ -19,6 +19,7 @@ COMMON = {
     "--endurance": 'what the disk may be written in its life, for example "600TBW", to tell the '
     "share that this took",
 }
+ALONE = ("--json", "--figure")  # of one experiment; all of them write into a folder
 BEYOND = {
     "--memory": "limit of each run, for example 1GiB (256MiB, with --full 1GiB)",
     "--with-swap": "tier swap as well, on a swap file that is made in the scratch folder and "
@@ -49,7 +50,6 @@ PAPERS = (
         "in memory, in the page cache and on the disk of each folder.",
         MEASURED_ON
         | {
-            "--memory": UNSEEN,  # without effect
             "--full": "working sets of up to 2 GiB and files of 4 GiB",
         },
         ("outgrid bench ladder --scratch /nvme --also /ssd", "two disks"),
@@ -143,7 +143,7 @@ PAPERS = (
         "Measures on a GPU whether answers are the bytes of the processor, copies from pageable "
         "and pinned memory, and heat7 in its memory and beyond it, beside copies within that "
         "memory. Without a GPU it says what was looked for.",
-        {"--memory": UNSEEN, "--full": "larger copies and grids"},  # memory: without effect
+        {"--full": "larger copies and grids"},
     ),
     _paper(
         "cluster",
@@ -151,7 +151,6 @@ PAPERS = (
         "a paper measured, beside all else that it reported. Needs SimPy "
         "(pip install 'outgrid[cluster]').",
         {
-            "--memory": UNSEEN,  # without effect
             "--full": "clusters of up to 4096 nodes instead of 256",
             "--scratch": "folder on the disk that the record tells of (the working folder)",
         },
@@ -189,7 +188,7 @@ ALL = Measurement(
         "from it, and gives its exit code."
     ),
     run=run_all,
-    options={name: text for name, text in COMMON.items() if name != "--figure"}
+    options={name: text for name, text in COMMON.items() if name not in ALONE}
     | {
         "--only": f"an experiment, may be repeated (all): {', '.join(EXPERIMENTS)}",
         "--memory": "limit that is filled, for example 1GiB (256MiB, of mask 160MiB, with --full "
@@ -201,7 +200,6 @@ ALL = Measurement(
         "--quick": "each in less than 90 seconds (the default)",
         "--full": "fill memory several times, for minutes to hours each",
         "--also": MEASURED_ON["--also"],
-        "--json": UNSEEN,  # without effect: records are in the folder of results
         "--results": "folder of records, figures and page (benchmarks/results/MACHINE)",
         "--resume": "keep the records and rows that the folder of results holds",
         "--price": "of the disks of all folders, in any currency, to tell the price of a GB/s",

@@ -2,7 +2,7 @@
 
 import argparse
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 from outgrid.units import suggest
@@ -15,8 +15,11 @@ WIDTH = 79
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose messages about an unknown choice or option say what is near.
 
-    Its description is wrapped, its epilog is not.
+    Its description is wrapped, its epilog is not. ``elsewhere`` are options of its sisters: one of
+    them was no slip of the pen.
     """
+
+    elsewhere: Collection[str] = ()
 
     def __init__(self, *, description: str, **given: Any) -> None:
         super().__init__(
@@ -33,6 +36,8 @@ class Parser(argparse.ArgumentParser):
         option = word.partition("=")[0]
         if option in self._option_string_actions:
             self.error(f"{option} belongs behind {self.prog!r}")
+        if option in self.elsewhere:
+            self.error(f"{option} is not for {self.prog!r}; --help lists what is")
         shown = [
             name
             for name, action in self._option_string_actions.items()

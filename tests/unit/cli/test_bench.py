@@ -8,35 +8,32 @@ from outgrid import cli
 from outgrid.bench.experiments import EXPERIMENTS
 from outgrid.cli import main
 
-PAPER = "memory scratch also json figure resume endurance quick full"
-BEYOND = f"{PAPER} factor with-swap"
+PAPER = "scratch also json figure resume endurance quick full"
+LIMITED = f"{PAPER} memory"
+BEYOND = f"{LIMITED} factor with-swap"
 TAKEN = {
     "core": "memory factor only all plane steps resume scratch json",
     "peers": "memory factor only steps quick python with-swap scratch json",
     "tune": "only resume quick scratch json",
     "io": f"{PAPER} price watts",
     "ladder": PAPER,
-    "blocking": PAPER,
+    "blocking": LIMITED,
     "methods": f"{BEYOND} steps",
     "scaling": f"{BEYOND} steps",
-    "stream": f"{PAPER} with-swap",
+    "stream": f"{LIMITED} with-swap",
     "mask": BEYOND,
     "himeno": BEYOND,
-    "matvec": f"{PAPER} device",
+    "matvec": f"{LIMITED} device",
     "gpu": PAPER,
     "cluster": PAPER,
-    "getput": PAPER,
-    "ranks": PAPER,
+    "getput": LIMITED,
+    "ranks": LIMITED,
     "all": (
         "memory factor only steps resume quick with-swap full results device endurance price "
-        "watts also scratch json"
+        "watts also scratch"
     ),
 }
 """Every measurement and the options that it takes, beside --help and --debug."""
-
-UNSEEN = {"all": "--json", "io": "--memory", "ladder": "--memory"}
-UNSEEN |= {"gpu": "--memory", "cluster": "--memory"}
-"""Options that are taken without an effect, and not shown."""
 
 SWITCHES = ("all", "with-swap", "quick", "full", "resume")
 
@@ -70,7 +67,7 @@ def test_a_measurement_shows_its_own_options_alone(name, capsys, monkeypatch):
     assert usage.startswith(f"usage: outgrid bench {name} ")
     assert about.startswith(("Measures ", "Makes "))
     shown = set(re.findall(r"--[a-z][a-z-]*", told))
-    assert shown == (taken(name) - {UNSEEN.get(name)}) | {"--help", "--debug"}
+    assert shown == taken(name) | {"--help", "--debug"}
     declared = re.findall(r"^  (?:-h, )?(--[a-z-]+)(?: \S+)?  +\S", options, re.MULTILINE)
     assert set(declared) == shown  # each with a text
     commands = [line.split("  ")[1] for line in examples.splitlines()[1:]]
@@ -98,16 +95,9 @@ def test_a_measurement_takes_its_own_options_alone(name):
 @pytest.mark.parametrize(
     ("name", "given", "words"),
     [
-        ("methods", ["--plane", "8x8"], "--plane; did you mean '--endurance'?"),
-        ("ladder", ["--device", "gpu"], "--device; did you mean '--quick'?"),
-        ("himeno", ["--steps", "3"], "--steps; did you mean '--help'?"),
-        ("core", ["--figure", "rates.png"], "--figure; did you mean '--resume'?"),
-        ("core", ["--quick"], "--quick; known: -h, --help, --debug, --only, --all, --memory, "),
-        ("tune", ["--memory", "1GiB"], "--memory; did you mean '--only'?"),
-        ("peers", ["--also", "/tmp"], "--also; did you mean '--json'?"),
         ("methods", ["--step", "3", "--fulll"], "--fulll; did you mean '--full'?"),
         ("ladder", ["--endurence=6TBW"], "--endurence; did you mean '--endurance'?"),
-        ("ladder", ["--memroy", "1GiB"], "--memroy; did you mean '--resume'?"),  # --memory: unseen
+        ("blocking", ["--memroy", "1GiB"], "--memroy; did you mean '--memory'?"),
     ],
 )
 def test_an_option_that_is_not_taken_is_refused_with_the_nearest(name, given, words, capsys):
@@ -116,6 +106,24 @@ def test_an_option_that_is_not_taken_is_refused_with_the_nearest(name, given, wo
     assert ended.value.code == 2
     told = capsys.readouterr().err
     assert f"outgrid bench {name}: error: unknown option {words}" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("methods", "--plane"), ("himeno", "--steps"), ("core", "--quick"), ("ladder", "--memory")],
+)
+def test_an_option_of_another_measurement_is_told_to_be_one(name, option, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", name, option, "3"])
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert f"error: {option} is not for 'outgrid bench {name}'; --help lists what is" in told
+
+
+@pytest.mark.parametrize("option", [["--price", "300"], ["--watts", "5"], ["--resume"]])
+def test_io_refuses_what_only_its_experiment_takes(option, capsys):
+    assert main(["bench", "io", *option]) == 2
+    assert f"{option[0]} goes with --quick or --full" in capsys.readouterr().err
 
 
 def test_options_belong_behind_the_name(capsys):
