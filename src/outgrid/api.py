@@ -90,7 +90,7 @@ def resume(
     ``memory`` and ``options`` are as in `run`, and need not be what they were. Raises UsageError
     where no unfinished run is in that folder, else what `run` raises.
     """
-    comm, chosen = world(), _options(memory, None, out, options)
+    comm, chosen = world(), _options(memory, options.pop("scratch", None), out, options)
     shared = comm.size > 1 or read_group(Path(out)) is not None
     if shared and chosen.tier != "remote":
         progress = progress if comm.rank == 0 else None

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 import msgspec
 
 from outgrid.errors import UsageError
+from outgrid.purposes import COPIED_TIERS, PASSING_TIERS, check_purposes
 from outgrid.units import nearest, parse_bytes, parse_endurance, parse_seconds
 
 __all__ = [
@@ -70,15 +71,6 @@ RANK = "{rank}"
 
 REQUIREMENTS = ("io_uring", "aio", "threads", "direct", "mlock")
 """What `require` may name: an I/O engine, O_DIRECT on every file, a window locked in memory."""
-
-MAPPED_TIERS = ("mmap", "swap")
-"""Tiers whose fields are memory of the process, and may be larger than its limit."""
-
-COPIED_TIERS = (*MAPPED_TIERS, "remote")
-"""Tiers whose fields are memory of any kind, moved by threads and not through descriptors."""
-
-PASSING_TIERS = ("swap", "remote")
-"""Tiers whose fields end with the processes that hold them, unless they are kept elsewhere."""
 
 
 class FaceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -234,6 +226,18 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run: RunTable = RunTable()
 
 
+# Keys of `[run]` that are decoded to fields of other names.
+_DECODED = {
+    "memory": "memory_bytes",
+    "stripe": "stripe_bytes",
+    "endurance": "endurance_bytes",
+    "lend": "lend_bytes",
+    "device_memory": "device_memory_bytes",
+    "stop_after": "stop_after_seconds",
+    "commit_every": "commit_seconds",
+}
+
+
 class RunOptions(AsWritten, frozen=True, kw_only=True):
     """How a problem is to be run. No field may change the answer, not by one bit.
 
@@ -275,9 +279,20 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
     commit_seconds: float | None = None
 
     @property
+    def passing(self) -> bool:
+        """Whether all fields are in memory that ends with the process."""
+        return self.tier in PASSING_TIERS and not self.in_place and self.keep == "none"
+
+    @property
     def in_flight_bytes(self) -> int:
         """Bytes of all requests that may be under way at once."""
         return self.queue_depth * self.request_bytes
+
+    def given(self, key: str) -> Any:
+        """What was given for a key of `[run]`; None where that is what is taken without it."""
+        name = _DECODED.get(key, key)
+        value = getattr(self, name)
+        return None if value == getattr(RunOptions(memory_bytes=0), name) else value
 
     def of_rank(self, rank: int) -> "RunOptions":
         """The same for one of several ranks: with its own folders of working files."""
@@ -308,7 +323,7 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
             if not isinstance(given.get(name, ""), str):
                 given[name] = tuple(given[name])
         named = (("scratch", scratch), ("out", out), ("erase", given.pop("erase", None)))
-        paths = {key: _texts(path) for key, path in named if path}
+        paths = {key: _texts(path) for key, path in named if path is not None}
         table = _decode({"memory": memory, **paths, **given}, RunTable, "run options")
         return cls.from_table(table, Path(), default_memory_bytes=0)
 
@@ -319,20 +334,23 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
         Raises UsageError for a value out of range.
         """
         as_written = {name: getattr(table, name) for name in AsWritten.__struct_fields__}
+        for key in ("scratch", "out", "erase"):
+            if "" in _listed(getattr(table, key)):
+                raise UsageError(f"run.{key} = '': name a folder, or leave it out")
         places = tuple(base / place for place in _listed(table.scratch))
         converted: dict[str, Any] = {
             "memory_bytes": _read(parse_bytes, table.memory, default_memory_bytes),
             "scratch": places[0] if places else None,
             "places": places,
-            "stripe_bytes": _read(parse_bytes, table.stripe, 0),
+            "stripe_bytes": _read(_positive("stripe"), table.stripe, 0),
             "erase": tuple(base / place for place in _listed(table.erase)),
             "endurance_bytes": _read(parse_endurance, table.endurance, 0),
             "out": None if table.out is None else base / table.out,
             "scheme": None if table.scheme == "auto" else table.scheme,
             "exchange": None if table.exchange == "auto" else table.exchange,
             "madvise": None if table.madvise is None else _listed(table.madvise),
-            "lend_bytes": _read(parse_bytes, table.lend, None),
-            "device_memory_bytes": _read(parse_bytes, table.device_memory, None),
+            "lend_bytes": _read(_positive("lend"), table.lend, None),
+            "device_memory_bytes": _read(_positive("device_memory"), table.device_memory, None),
             "require": _listed(table.require),
             "request_bytes": parse_bytes(table.request_bytes),
             "preview": PREVIEW_EDGE if table.preview is True else int(table.preview),
@@ -353,6 +371,18 @@ def _texts(path: Places) -> str | tuple[str, ...]:
 def _read(parse: Callable[[Any], N], written: Any, default: D) -> N | D:
     """What was written, parsed; ``default`` where nothing was."""
     return default if written is None else parse(written)
+
+
+def _positive(key: str) -> Callable[[str | int], int]:
+    """Reads a size that has to be above 0."""
+
+    def read(written: str | int) -> int:
+        found = parse_bytes(written)
+        if found == 0:
+            raise UsageError(f"run.{key} = {written}: it must be above 0, or left out")
+        return found
+
+    return read
 
 
 def _listed(given: str | tuple[str, ...] | None) -> tuple[str, ...]:
@@ -507,8 +537,6 @@ def _check_ranges(options: RunOptions) -> None:
         )
     if options.preview < 0:
         raise UsageError(f"run.preview = {options.preview}: pixels of the longest edge, or 0")
-    _check_tier(options)
-    _check_device(options)
     if options.stripe_bytes % DIRECT_IO_BLOCK_BYTES:
         raise UsageError(
             f"run.stripe = {options.stripe_bytes}: it must be a multiple of {DIRECT_IO_BLOCK_BYTES}"
@@ -528,61 +556,9 @@ def _check_ranges(options: RunOptions) -> None:
             hint = f"did you mean {guess!r}? " if guess else ""
             valid = ", ".join(REQUIREMENTS)
             raise UsageError(f"run.require names {name!r}; {hint}known: {valid}")
-
-
-def _check_tier(options: RunOptions) -> None:
-    mapped, copied = options.tier in MAPPED_TIERS, options.tier in COPIED_TIERS
-    if copied and len(options.places) > 1:
+    if options.tier in COPIED_TIERS and len(options.places) > 1:
         raise UsageError(
             f"tier {options.tier} does not spread fields over folders, and scratch names "
             f"{len(options.places)} places: name one, or choose tier direct"
         )
-    tiers = " or ".join(MAPPED_TIERS)
-    for name, given in (("in_place", options.in_place), ("madvise", options.madvise is not None)):
-        if given and not mapped:
-            raise UsageError(
-                f"run.{name} is for tier {tiers}, not {options.tier!r}: name one of them, or leave "
-                "it out"
-            )
-    if options.msync != "none" and options.tier != "mmap":
-        raise UsageError(f"run.msync is for tier mmap, not {options.tier!r}; leave it out")
-    for word in options.madvise or ():
-        if options.in_place and word in ("willneed", "dontneed"):
-            raise UsageError(
-                f"run.madvise {word!r} goes with what is got and put, and a sweep in place does "
-                "neither; leave one of the two out"
-            )
-    lent = ("lend", options.lend_bytes is not None), ("keep", options.keep != "none")
-    for name, given in (*lent, ("placement", options.placement != "cyclic")):
-        if given and options.tier != "remote":
-            raise UsageError(f"run.{name} is for tier remote, not {options.tier!r}; leave it out")
-    if copied and options.engine not in ("auto", "threads"):
-        raise UsageError(
-            f"tier {options.tier} copies memory, by threads; engine {options.engine!r} moves files:"
-            " leave engine out, or choose tier direct"
-        )
-    for name in options.require:
-        if copied and name in ("direct", "io_uring", "aio"):
-            raise UsageError(
-                f"run.require names {name!r}, for files past the page cache, and tier"
-                f" {options.tier} goes through memory; leave one of the two out"
-            )
-
-
-def _check_device(options: RunOptions) -> None:
-    if options.device == "cpu":
-        if options.device_memory_bytes is not None:
-            raise UsageError("run.device_memory is for device gpu; leave it out, or name that")
-        return
-    refused = {
-        "scheme overlapped": options.scheme == "overlapped",
-        "in_place": options.in_place,
-        "tier remote": options.tier == "remote",
-        "preview": options.preview > 0,
-        "pin": options.pin,
-    }
-    for name, given in refused.items():
-        if given:
-            raise UsageError(
-                f"{name} is not offered with device {options.device}; leave one of the two out"
-            )
+    check_purposes(options)

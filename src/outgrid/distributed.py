@@ -52,6 +52,7 @@ from outgrid.plan.ranks import Ranks, plan_rank
 from outgrid.plan.sizing import Sizing
 from outgrid.plan.subgrid import Box, Subgrid
 from outgrid.probe.profile import known_machine
+from outgrid.purposes import Start, check_purposes
 from outgrid.record import (
     RECORD_NAME,
     Part,
@@ -69,6 +70,7 @@ from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage.sums import sums_digest
 from outgrid.version import __version__
 
+SHARING = Start(alone=False)
 SUM_BYTES = 8  # of each row
 
 
@@ -84,7 +86,7 @@ def run(
     ``options.out`` has to be seen by all of them, ``options.scratch`` is a folder of each rank's
     own where "{rank}" stands in it. ``options.memory_bytes`` is what each may use.
     """
-    _check_supported(problem, options)
+    check_purposes(options, SHARING)
     out = options.out or Path("outgrid.run")
     options = msgspec.structs.replace(options.of_rank(comm.rank), out=out)
     with _meeting(out, comm, new=True, names=snapshot_names(len(problem.snapshots))):
@@ -100,14 +102,14 @@ def plan(problem: Problem, options: RunOptions, count: int) -> Plan:
     ranks = Ranks(min(1, count - 1), count, Network())
     options = options.of_rank(ranks.rank)
     machine = known_machine(options.scratch or options.out)
-    _check_supported(problem, options)
+    check_purposes(options, SHARING)
     measured = known_calibration(problem, options, machine)
     return plan_rank(problem, options, machine, FIXED_BYTES + MPI_BYTES, ranks, measured)
 
 
 def plan_together(problem: Problem, options: RunOptions, comm: Comm) -> Plan:
     """The plan of rank 1 of ``comm``, from what all ranks have; each of them calls this."""
-    _check_supported(problem, options)
+    check_purposes(options, SHARING)
     out = options.out or Path("outgrid.run")
     ranks = _Together(problem, options.of_rank(comm.rank), comm, out, Stop(), None)
     every = comm.share(ranks.plan(problem))
@@ -122,12 +124,12 @@ def resume(
     stop: Stop | None = None,
 ) -> Result:
     """Go on with an unfinished run, on as many ranks as before or on others."""
+    check_purposes(options, SHARING)
     with _meeting(out, comm, new=False):
         if (out / RECORD_NAME).exists():
             return _tidy(out, comm)
         found = durable(out)
         whole = Problem.from_dict(found.problem)
-        _check_supported(whole, options)
         rest = (whole.ending(found.steps) if found.ended else whole).after(found.steps)
         options = msgspec.structs.replace(options.of_rank(comm.rank), out=out)
         ranks = _Together(whole, options, comm, out, _stopping(stop, options), progress)
@@ -138,15 +140,6 @@ def resume(
         for share in found.shares:
             share.folder.check_owner(share.manifest)
         return ranks.begin(rest, ranks.decide(rest, kernel), kernel, found.steps, found)
-
-
-def _check_supported(problem: Problem, options: RunOptions) -> None:
-    """Raise UsageError where a problem or its options ask for what ranks do not do."""
-    if options.device != "cpu":
-        raise UsageError(
-            f"device {options.device} is for runs of one rank only: run it without mpiexec, or on "
-            "device cpu"
-        )
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from outgrid.comm import Comm, Serial
-from outgrid.config import COPIED_TIERS, RunOptions
+from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError, Stopped, StoreError
 from outgrid.execute.account import Account
 from outgrid.execute.borrowed import Borrowed
@@ -40,6 +40,7 @@ from outgrid.machine import Machine
 from outgrid.plan.ending import ended
 from outgrid.plan.instruction import Point
 from outgrid.plan.model import Arrival, Plan
+from outgrid.purposes import COPIED_TIERS
 from outgrid.record import CUT_OFF, FINISHED, Part, Record, combine, write_record
 from outgrid.result import Result
 from outgrid.stencil.problem import Problem

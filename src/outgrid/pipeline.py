@@ -12,7 +12,7 @@ import msgspec
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.cuda import generate_cuda
 from outgrid.codegen.kernel import generate
-from outgrid.config import COPIED_TIERS, PASSING_TIERS, RunOptions
+from outgrid.config import RunOptions
 from outgrid.device import describe_device, open_device
 from outgrid.errors import DeviceError, Stopped, StoreError, UsageError
 from outgrid.execute.borrowed import Borrowed, borrowed, lend
@@ -34,6 +34,7 @@ from outgrid.plan.model import Plan
 from outgrid.plan.planner import plan as choose
 from outgrid.probe.profile import known_machine
 from outgrid.probe.wear import device_endurance
+from outgrid.purposes import COPIED_TIERS, Start, check_purposes
 from outgrid.record import RECORD_NAME, read_record
 from outgrid.result import Result
 from outgrid.stencil.boundary import Edges
@@ -66,6 +67,7 @@ def plan(
 
     Compiles and measures nothing; the first long run of a kernel measures it for later plans.
     """
+    check_purposes(options, Start(alone=True))
     options = options.of_rank(0)
     machine = machine or known_machine(_folder(options).scratch)
     if options.device != "cpu":
@@ -238,6 +240,7 @@ def resume(
     stop: Stop | None = None,
 ) -> Result:
     """Go on with an unfinished run from its last durable state; see ``run``."""
+    check_purposes(options, Start(alone=True, resumed=True))
     if lend(options):
         return _left(out)
     with borrowed(options) as remote:
@@ -263,7 +266,7 @@ def _resume(
                 f"with its processes: nothing can be resumed; clear it with outgrid clean {out} "
                 "--delete and run it again"
             )
-        if options.tier in PASSING_TIERS and not options.in_place and options.keep == "none":
+        if options.passing:
             raise UsageError(
                 f"a run is resumed from its files, and tier {options.tier} keeps none: choose "
                 "direct, mmap, memory, or remote with keep = 'disk'"
@@ -274,6 +277,7 @@ def _resume(
                 f"the fields of the run in {out} are spread over several places, which tier "
                 f"{options.tier} cannot do: choose direct or memory"
             )
+        _check_stays(options.of_rank(0), folder)
         machine = known_machine(folder.scratch)
         whole = Problem.from_dict(manifest.problem)
         if manifest.ended:
@@ -298,6 +302,22 @@ def _resume(
             # With all steps made, results may be in place already.
             stores = execution.open_stores() if rest.steps or not manifest.exported else {}
             return execution.sweep(stores, kernel, progress, stop)
+
+
+def _check_stays(options: RunOptions, folder: RunFolder) -> None:
+    """Raise UsageError where a run is to go on in other places than its files are in."""
+    spread = folder.spread
+    kept = spread.paths if spread is not None else (folder.scratch,)
+    stripe_bytes = spread.stripe_bytes if spread is not None else 0
+    asked = {place.resolve() for place in options.places}
+    if (asked and asked != {place.resolve() for place in kept}) or (
+        options.stripe_bytes not in (0, stripe_bytes)
+    ):
+        striped = f", in stripes of {stripe_bytes}" if stripe_bytes else ""
+        raise UsageError(
+            f"the run goes on where its files are, {', '.join(map(str, kept))}{striped}: leave "
+            "scratch and stripe out, or give these"
+        )
 
 
 def _taken_over(manifest: Manifest, folder: RunFolder, chosen: Plan) -> Manifest:

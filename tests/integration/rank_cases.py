@@ -75,11 +75,12 @@ def _problem(draw: np.random.Generator, number: int) -> tuple[og.Problem, dict[s
 def main(folder: Path) -> None:
     """Run all of them."""
     for number, (problem, options) in enumerate(problems()):
-        cuts = row_cuts(problem, launched_ranks(), number)
-        seams = not cuts and number in (0, 1, 3, 5, 9)
-        options["exchange"] = "seams" if seams else "halos"
-        where = folder / str(number)
-        og.run(problem, memory="1GiB", threads=1, out=where, **options, row_cuts=cuts)
+        ranks = launched_ranks()
+        if ranks > 1:
+            cuts = row_cuts(problem, ranks, number)
+            seams = not cuts and number in (0, 1, 3, 5, 9)
+            options |= {"exchange": "seams" if seams else "halos", "row_cuts": cuts}
+        og.run(problem, memory="1GiB", threads=1, out=folder / str(number), **options)
 
 
 def row_cuts(problem: og.Problem, ranks: int, number: int) -> tuple[int, ...]:

@@ -76,7 +76,7 @@ def run(capsys, *changes: tuple[str, str], verb: str = "run") -> tuple[int, str]
         (("threads = 1", "queue_depth = 1025"), ["queue_depth = 1025", "at most 1024"]),
         (("depth = 3", "inner_depth = 0"), ["inner_depth = 0", "at least 1"]),
         (("threads = 1", 'require = "bla"'), ["names 'bla'; known: io_uring"]),
-        (('tier = "direct"', 'tier = "mmap"\nrequire = "aio"'), ["'aio'", "leave one of the two"]),
+        (('tier = "direct"', 'tier = "mmap"\nrequire = "aio"'), ["'aio'", "not for tier mmap"]),
         (("threads = 1", 'scheme = "plain"'), ["plain", "depth 3"]),
         (("threads = 1", 'require = "io_urin"'), ["io_urin", "did you mean 'io_uring'"]),
         (("[problem]", "[problem"), ["job.toml is not TOML"]),

@@ -158,7 +158,10 @@ def test_raw_devices_give_the_same_bytes_and_are_left_free(
     with pytest.raises(UsageError, match="in use by the run in"):
         pipeline.run(problem(), options(tmp_path / "other", devices[0]))
     assert not verify(out).errors
-    result = pipeline.resume(out, options(None, None, depth=3))
+    for other in ({"scratch": devices[:1]}, {"scratch": devices, "stripe": "64KiB"}):
+        with pytest.raises(UsageError, match=f"goes on where its files are, {devices[0]}, "):
+            pipeline.resume(out, options(**({"out": None} | other)))
+    result = pipeline.resume(out, options(None, devices, stripe=stripe, depth=3))
     assert results(out) == answer
     assert "on 2 devices" in result.record.spread
     pipeline.run(problem(), options(tmp_path / "alone", devices[0]))
@@ -230,12 +233,21 @@ def test_a_device_that_is_too_small_is_refused_with_figures(devices, tmp_path):
         ({"scratch": "/dev/no-such-disk"}, "no block device"),
         ({"scratch": ["a", "/dev/no-such-disk"]}, "no block device"),
         ({"scratch": "/dev/zero"}, "no block device"),
+        ({"erase": "a"}, "erase names .*/a, which is no block device that scratch names"),
+        ({"erase": "/dev/no-such-disk"}, "erase names /dev/no-such-disk, which is no block device"),
     ],
 )
 def test_places_that_make_no_sense_are_refused(given, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=words):
         pipeline.run(problem(), options(**({"out": "run", "scratch": "a"} | given)))
+
+
+def test_a_device_is_erased_only_where_scratch_names_it(devices, tmp_path):
+    before = (tmp_path / "image1").read_bytes()
+    with pytest.raises(UsageError, match=f"erase names {devices[1]}, which is no block device"):
+        pipeline.run(problem(), options(tmp_path / "run", devices[0], erase=devices))
+    assert (tmp_path / "image1").read_bytes() == before
 
 
 def test_fields_in_memory_go_to_no_device(devices, tmp_path):

@@ -134,7 +134,7 @@ class Files:
             for order in self.habits.madvise:
                 buffer.advise(order)
             return buffer
-        if plan.tier != "swap":
+        if plan.tier != "swap" and "mlock" not in self.options.require:
             return Buffer(nbytes)
         try:
             return Buffer(nbytes, lock=True)

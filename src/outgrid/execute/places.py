@@ -214,9 +214,15 @@ def prepare_devices(devices: Iterable[Path], erase: Iterable[Path]) -> None:
     """Raise UsageError for a device that carries anything, unless ``erase`` names it as well.
 
     File systems, partition tables, volumes: whatever the system knows. Those of a device named
-    twice are erased.
+    twice are erased; nothing else may be named there.
     """
-    named = {path.resolve() for path in erase}
+    named, devices = {path.resolve() for path in erase}, list(devices)
+    others = sorted(named - {device.resolve() for device in devices})
+    if others:
+        raise UsageError(
+            f"run.erase names {others[0]}, which is no block device that scratch names; leave it "
+            "out, or name it there as well"
+        )
     for device in devices:
         found = _signatures(device)
         if not found:

@@ -13,7 +13,7 @@ from outgrid.lines import format_count, format_extents
 from outgrid.machine import Machine
 from outgrid.plan.blocks import LEAST_EDGE, Blocks, paper_block
 from outgrid.plan.calibration import Calibration
-from outgrid.plan.commits import Begin, commit_planes
+from outgrid.plan.commits import Begin, commit_planes, notes_on_commits
 from outgrid.plan.cost import rates, transfer_seconds, updates_per_second
 from outgrid.plan.layout import describe, layout, window_bytes
 from outgrid.plan.lifetime import ring_count
@@ -67,21 +67,11 @@ class _Blocking:
         return begin.part < self._blocks((planes, rows)).count()
 
     def _check(self) -> None:
-        problem, options = self.problem, self.options
+        problem = self.problem
         if len(problem.stencil.stages) > 1:
             raise UsageError(
                 f"scheme overlapped takes stencils of one stage; {problem.stencil.name!r} has "
                 f"{len(problem.stencil.stages)}: choose scheme skewed"
-            )
-        if options.in_place:
-            raise UsageError(
-                "scheme overlapped copies blocks into buffers of their own and works there, not in "
-                "place; leave one of the two out"
-            )
-        if options.tier == "memory":
-            raise UsageError(
-                "scheme overlapped streams blocks from files; with tier memory nothing is "
-                "streamed: leave one of the two out"
             )
         cut = range(self.problem.ndim - 1)
         if not all(self.problem.edges.stored(axis) for axis in cut):
@@ -89,9 +79,6 @@ class _Blocking:
                 "scheme overlapped cuts blocks out of grids whose faces are fixed along the axes "
                 "that are cut; choose scheme skewed"
             )
-        for name in ("slab_planes", "strip_rows"):
-            if getattr(options, name) is not None:
-                raise UsageError(f"{name} is not for scheme overlapped; block says its sizes")
 
     @property
     def _interior(self) -> tuple[int, ...]:
@@ -264,6 +251,7 @@ class _Blocking:
             f"{blocks.count()} blocks of {blocks.core[0]} planes"
             + (f" and {blocks.core[1]} rows" if problem.ndim == 3 else ""),
             _describe(tile, problem),
+            *notes_on_commits(options, "reductions count each cell once" if self._reduces else ""),
         )
         return Plan(
             problem_digest=problem.digest,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from outgrid.config import PASSING_TIERS, RunOptions
+from outgrid.config import RunOptions
+from outgrid.purposes import PASSING_TIERS
 
 # A crash is to cost about so many seconds.
 COMMIT_SECONDS = 30.0
@@ -37,3 +38,10 @@ def commit_planes(options: RunOptions, sweep_seconds: float, planes: int, seams:
     seconds = COMMIT_SECONDS if options.commit_seconds is None else options.commit_seconds
     share = seconds / max(1e-9, sweep_seconds)
     return max(1, min(planes, math.ceil(planes * share))) if share < 1 else planes
+
+
+def notes_on_commits(options: RunOptions, why: str) -> tuple[str, ...]:
+    """What tells that ``commit_every`` was asked for in vain, where there is a reason for it."""
+    if options.commit_seconds is None or not why:
+        return ()
+    return (f"commit_every does nothing: {why}, so sweeps become durable as a whole",)

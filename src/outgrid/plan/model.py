@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from outgrid.config import PASSING_TIERS
 from outgrid.plan.blocks import Blocks
 from outgrid.plan.border import Border, span
 from outgrid.plan.explain import explain
@@ -22,6 +21,7 @@ from outgrid.plan.strips import Strips
 from outgrid.plan.subgrid import Box, Subgrid
 from outgrid.plan.trip import Point, Span, Trip, Trips, mirrored
 from outgrid.plan.wrap import Wrap
+from outgrid.purposes import PASSING_TIERS
 
 # A disk that is busy for minutes, beside cores that are, moves less than in a probe of seconds:
 # plans are chosen as if transfers took so much longer.

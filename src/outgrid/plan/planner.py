@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from outgrid.config import PASSING_TIERS, RunOptions
+from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.lines import format_count
 from outgrid.machine import Accelerator, Machine, Network
 from outgrid.plan.blocking import plan_blocks, plan_blocks_within
 from outgrid.plan.calibration import Calibration
-from outgrid.plan.commits import COMMIT_SECONDS, Begin, commit_planes
+from outgrid.plan.commits import COMMIT_SECONDS, Begin, commit_planes, notes_on_commits
 from outgrid.plan.cost import (
     Movement,
     Rates,
@@ -49,6 +49,7 @@ from outgrid.plan.tables import SWEEP_BYTES, steps_bytes
 from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
 from outgrid.plan.tiling import choose_tile, tile_levels
 from outgrid.plan.trip import Point
+from outgrid.purposes import PASSING_TIERS
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.units import format_bytes
@@ -253,9 +254,6 @@ class _Choice:
             raise UsageError(f"threads {options.threads} is below 1")
         if options.strip_rows is not None:
             self._check_strips(options.strip_rows)
-        for name in ("block", "inner", "inner_depth"):
-            if getattr(options, name) is not None:
-                raise UsageError(f"{name} is for scheme overlapped; leave it out, or choose that")
 
     def _check_strips(self, height: int) -> None:
         if self.problem.ndim == 2:
@@ -274,12 +272,6 @@ class _Choice:
                 f"strips of {height} rows do not go round a grid of {self.sizing.rows} rows that is"
                 f" periodic along y in sweeps of {depth} steps: they need {least} rows at least and"
                 f" a grid of {2 * least}; leave strip_rows out"
-            )
-        if self.only_resident:
-            place = "in place" if self.options.in_place else "with tier memory"
-            raise UsageError(
-                f"strip_rows cuts what is streamed from disk; {place} nothing is: leave one of the "
-                "two out"
             )
 
     def plan(self) -> Plan:
@@ -842,6 +834,7 @@ class _Choice:
                 + (f", {chosen.tile.columns} columns at a time" if chosen.tile.columns else "")
                 + (f", in bands of {chosen.tile.band} rows" if chosen.tile.band else "")
             )
+        notes += self._notes_in_vain(chosen)
         begin = self.begin or Begin(0, 0)
         # A face that reaches below the grid spares nothing.
         planes = begin.planes if begin.planes > sizing.lean(begin.depth) else 0
@@ -920,13 +913,32 @@ class _Choice:
             return found
         return replace(found, written_bytes=found.states * found.written_bytes)
 
+    def _notes_in_vain(self, chosen: _Candidate) -> Iterator[str]:
+        """What was asked for, and means nothing to what was chosen."""
+        options = self.options
+        if options.slab_planes not in (None, chosen.slab):
+            yield "slab_planes does nothing: every step is made over the whole grid"
+        for name in ("tile_columns", "tile_band"):
+            if options.given(name) is not None and chosen.tile.order == "level":
+                yield f"{name} does nothing: planes are updated level by level, without diamonds"
+        if not chosen.resident:
+            yield from notes_on_commits(options, self._whole_sweeps(chosen))
+
+    def _whole_sweeps(self, chosen: _Candidate) -> str:
+        """Why a sweep becomes durable as a whole only; empty where it does so bit by bit."""
+        if not self._can_roll():
+            return "reductions count each cell once"
+        if chosen.parts > 1 and self.sizing.closed:
+            return "strips of a circle leave to each other what closes it"
+        return ""
+
     def _commit_planes(self, chosen: _Candidate) -> int:
         """Planes between two commits within a sweep, 0 where there are none."""
-        if chosen.resident or not chosen.depths or not self._can_roll() or self.part is not None:
+        if chosen.resident or not chosen.depths or self.part is not None:
+            return 0
+        if self._whole_sweeps(chosen):
             return 0
         cut, planes = chosen.parts > 1, chosen.parts * self.problem.shape[0]
-        if cut and self.sizing.closed:  # what strips leave to each other, first planes last
-            return 0
         seams = cut or self.sizing.closed
         every = commit_planes(self.options, self._sweep_seconds(chosen), planes, seams)
         # Strips need a flush each and a second place for seams: not where a sweep is over sooner.

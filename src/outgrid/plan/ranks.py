@@ -332,19 +332,7 @@ def _check(problem: Problem, options: RunOptions) -> None:
             "a grid that is periodic along its first axis is not cut over ranks; let another axis "
             "be the periodic one, or start one rank"
         )
-    if options.tier not in ("auto", "direct"):
-        raise UsageError(
-            f"several ranks stream their parts from files, so tier {options.tier} cannot be met; "
-            "leave tier out, or start one rank"
-        )
-    for name in ("block", "inner", "inner_depth", "strip_rows", "in_place", "preview"):
-        if getattr(options, name):
-            raise UsageError(f"{name} is for a run of one rank; leave it out, or start one rank")
     if len(options.places) > 1:
         raise UsageError(
             "a rank keeps its fields in one folder; give one scratch, or start one rank"
-        )
-    if options.scheme == "overlapped":
-        raise UsageError(
-            "scheme overlapped is for a run of one rank; choose scheme skewed, or start one rank"
         )

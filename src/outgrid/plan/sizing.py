@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from outgrid.config import PASSING_TIERS
 from outgrid.plan.border import Border, border, channels, leans_up, span, thickness
 from outgrid.plan.layout import layout
 from outgrid.plan.lifetime import (
@@ -27,6 +26,7 @@ from outgrid.plan.strips import Strips
 from outgrid.plan.subgrid import Box, Interval, Subgrid
 from outgrid.plan.trip import Span, mirrored
 from outgrid.plan.wrap import Wrap, wrap
+from outgrid.purposes import PASSING_TIERS
 from outgrid.stencil.problem import Problem
 
 # Planes of slack, in slabs, between the write of a place and its next read: one slab under the

@@ -118,7 +118,8 @@ def choose_tile(
     """Diamonds for deep sweeps, level order for one step.
 
     The fastest tile that was measured, over slabs of ``slab`` planes, else one sized to the
-    caches, and level order where memory hardly holds up the cores; options override both.
+    caches, and level order where memory hardly holds up the cores; options override both, and ask
+    for diamonds by any of their extents but the planes of the front.
 
     A diamond of H levels and slope b is D = 2*b*H wide. Its levels stand r planes apart, so it
     keeps about ``arrays * (D/2 * (2*H*r + planes) + 2*D)`` cells across, in 3-D each a row. With
@@ -126,22 +127,23 @@ def choose_tile(
     Round a circle there are as many as threads, if it is long enough. Where all planes make each
     step ``together`` there is no front to go through tiles.
     """
-    if depth < 2 or together:
-        return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
     for name, reason in (("columns", columns_cut(problem)), ("band", bands_cut(problem))):
         if (wanted := getattr(options, f"tile_{name}")) is not None and reason:
             raise UsageError(f"run.tile_{name} = {wanted}: {reason}; leave it out")
+    if depth < 2 or together:
+        return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
     measured = calibration.best(depth, slab) if calibration else None
     slope = tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
-    if measured is None:
-        if not options.tile_rows and waiting_share(rates(problem, machine, threads)) < LEAST_GAIN:
-            return Tile("level", 0, options.tile_planes or FRONT_PLANES)
-        levels, planes, columns, band = _estimated(problem, machine, options, threads, depth)
-    else:
+    asked = options.tile_rows or options.tile_columns or options.tile_band
+    if measured is not None and (measured.levels > 1 or options.tile_rows):
         levels, planes = measured.levels, measured.planes
         columns, band = measured.columns, measured.band
-        if levels == 1 and not options.tile_rows:
-            return Tile("level", 0, options.tile_planes or planes)
+    elif measured is not None and not asked:
+        return Tile("level", 0, options.tile_planes or measured.planes)
+    elif not asked and waiting_share(rates(problem, machine, threads)) < LEAST_GAIN:
+        return Tile("level", 0, options.tile_planes or FRONT_PLANES)
+    else:
+        levels, planes, columns, band = _estimated(problem, machine, options, threads, depth)
     if problem.edges.periodic(1):
         levels = max(1, min(levels, problem.shape[1] // (2 * slope * threads)))
     if options.tile_rows:

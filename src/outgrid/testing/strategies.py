@@ -14,11 +14,12 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from outgrid.config import MAPPED_TIERS, RunOptions
+from outgrid.config import RunOptions
 from outgrid.machine import Machine
 from outgrid.native import engines
 from outgrid.plan.sizing import Sizing, sweep_steps
 from outgrid.plan.tiling import bands_cut, columns_cut
+from outgrid.purposes import MAPPED_TIERS
 from outgrid.stencil.dtypes import COMPUTED, STORED
 from outgrid.stencil.expression import (
     STEP,
@@ -297,7 +298,10 @@ def machines(draw: st.DrawFn) -> Machine:
 def run_options(
     draw: st.DrawFn, problem: Problem, *, memory: str | int = "1GiB", **fixed: Any
 ) -> RunOptions:
-    """Ways to run `problem` under a limit of `memory`; `fixed` are entries that are not drawn."""
+    """Ways to run `problem` under a limit of `memory`; `fixed` are entries that are not drawn.
+
+    A fixed `commit_every` is left out where nothing can be kept.
+    """
     planes = problem.shape[0]
     depth = draw(st.none() | st.integers(1, 12))
     slab = draw(st.none() | st.integers(1, min(9, planes)))
@@ -320,11 +324,15 @@ def run_options(
         "engine": draw(st.sampled_from(["threads", "auto"] if copied else [*engines(), "auto"])),
         "queue_depth": draw(st.sampled_from([1, 2, 16])),
         "request_bytes": draw(st.sampled_from([1 << 12, 1 << 16, 1 << 21])),
-        "commit_every": draw(st.sampled_from([None, 0, 1e-6])),
     }
-    if not columns_cut(problem):
+    if tier == "swap" and not in_place:
+        fixed.pop("commit_every", None)
+    else:
+        given["commit_every"] = draw(st.sampled_from([None, 0, 1e-6]))
+    several = fixed.get("depth", depth) != 1 and fixed.get("scheme") != "plain"
+    if several and not columns_cut(problem):
         given["tile_columns"] = draw(st.none() | st.integers(1, problem.shape[-1] + 8))
-    if not bands_cut(problem):
+    if several and not bands_cut(problem):
         given["tile_band"] = draw(st.none() | st.integers(1, 12))
     single = len(problem.stencil.stages) == 1 and not problem.edges.periodic(0)
     stored = all(problem.edges.stored(axis) for axis in range(problem.ndim - 1))
@@ -347,9 +355,10 @@ def _overlapped(draw: st.DrawFn, problem: Problem) -> dict[str, Any]:
     """Settings of scheme overlapped with blocks of any size."""
     interior = [len(inside) for inside in problem.interior]
     edges = [draw(st.integers(1, extent + 3)) for extent in interior[:-1]]
+    slabs = ("slab_planes", "tile_rows", "tile_columns", "tile_band")
     found: dict[str, Any] = {
+        **dict.fromkeys(slabs),
         "scheme": "overlapped",
-        "slab_planes": None,
         "block": [*edges, interior[-1]],
     }
     if draw(st.booleans()):

@@ -5,6 +5,7 @@ import re
 import msgspec
 import pytest
 
+import outgrid as og
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Accelerator
@@ -17,6 +18,14 @@ from outgrid.testing.machine import MACHINE
 from outgrid.units import parse_bytes
 
 GIB, MIB = 1 << 30, 1 << 20
+
+
+@og.stencil(ndim=3)
+def summed(u):
+    """A field that diffuses, and its sum."""
+    return {"u": u + 0.1 * og.laplacian(u), "total": og.sum(u)}
+
+
 FIXED_BYTES = 80 * MIB
 
 
@@ -105,13 +114,8 @@ def test_the_height_of_strips_can_be_asked_for():
     found = planned(strip_rows=100)
     assert found.strips.height == 100
     assert found.strips.count(found.depth) == -(-(1024 + found.depth) // 100)
-    flat = problem((1000, 1000), name="heat5")
-    for asked, options, words in [
-        (flat, {"strip_rows": 10}, "in 2-D is one row"),
-        (None, {"strip_rows": 10, "tier": "memory"}, "leave one of the two out"),
-    ]:
-        with pytest.raises(UsageError, match=words):
-            planned(asked, **options)
+    with pytest.raises(UsageError, match="in 2-D is one row"):
+        planned(problem((1000, 1000), name="heat5"), strip_rows=10)
 
 
 def test_more_memory_is_never_slower():
@@ -333,6 +337,38 @@ def test_wide_diamonds_go_in_bands_that_fit_the_second_level_cache():
 def test_rows_that_are_not_cut_are_named(problem, words):
     with pytest.raises(UsageError, match=rf"run.tile_columns = 64: .*{words}"):
         planned(problem, depth=8, tile_columns=64)
+
+
+@pytest.mark.parametrize("given", [{"tile_columns": 64}, {"tile_band": 3}])
+def test_who_asks_for_an_extent_of_diamonds_gets_them_where_other_orders_are_faster(given):
+    heat = Problem("heat7", (512, 512, 512), "float64", 64, initial={"u": 0.0})
+    level = Calibration((Sample(levels=1, planes=8, updates_per_second=1e12),))
+    fast = dataclasses.replace(MACHINE, memory_bandwidth=1e14)
+    for machine, calibration in ((MACHINE, level), (fast, None)):
+        assert planned(heat, machine, calibration, depth=32).tile.order == "level"
+        tile = planned(heat, machine, calibration, depth=32, **given).tile
+        assert (tile.order, tile.columns or 64, tile.band or 3) == ("diamond", 64, 3)
+
+
+def test_a_plan_tells_what_was_asked_for_in_vain():
+    def vain(problem, **given):
+        return [note for note in planned(problem, **given).notes if " does nothing: " in note]
+
+    once = Problem("heat7", (64, 64, 64), "float64", 1, initial={"u": 0.0})
+    assert vain(once, tile_columns=32, tile_band=2, tile_rows=8) == [
+        f"{name} does nothing: planes are updated level by level, without diamonds"
+        for name in ("tile_columns", "tile_band")
+    ]
+    around = closed(axis="z")
+    assert vain(around, tier="memory", depth=1, slab_planes=4) == [
+        "slab_planes does nothing: every step is made over the whole grid"
+    ]
+    assert vain(around, tier="memory") == []
+    sums = Problem(summed, (64, 64, 64), "float64", 8, initial={"u": 0.0})
+    for given in ({}, {"scheme": "overlapped"}):
+        (note,) = vain(sums, tier="direct", commit_every="1s", **given)
+        assert note.startswith("commit_every does nothing: reductions count each cell once")
+    assert vain(sums, tier="memory", commit_every="1s") == []
 
 
 def test_planes_of_a_periodic_axis_pass_in_strips_that_close_the_circle():
