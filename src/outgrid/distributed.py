@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from outgrid.execute.kernel import Kernel
 from outgrid.execute.lock import LOCK_NAME, RunLock
 from outgrid.execute.reductions import nothing, numbers
 from outgrid.execute.snapshots import place, reserve
-from outgrid.execute.space import check_space, free_bytes
+from outgrid.execute.space import check_space, check_usable, free_bytes
 from outgrid.execute.state import MANIFEST_NAME, RunFolder
 from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execute.totals import Totals, joined
@@ -44,6 +45,7 @@ from outgrid.pipeline import (
     check_inputs,
     known_calibration,
     load_kernel,
+    refused,
 )
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import Part as PlanPart
@@ -114,6 +116,24 @@ def plan_together(problem: Problem, options: RunOptions, comm: Comm) -> Plan:
     ranks = _Together(problem, options.of_rank(comm.rank), comm, out, Stop(), None)
     every = comm.share(ranks.plan(problem))
     return every[min(1, comm.size - 1)]
+
+
+def objections(problem: Problem, options: RunOptions, comm: Comm) -> list[str]:
+    """What a run would be refused for here and now by any of the ranks, each of which calls this.
+
+    Where a plan was found, the disks have room for it.
+    """
+    out = options.out or Path("outgrid.run")
+    mine = options.of_rank(comm.rank)
+    checks: list[Callable[[], object]] = [
+        partial(check_usable, out),
+        partial(check_usable, mine.scratch or out / "scratch"),
+    ]
+    if comm.rank == 0:
+        checks.append(partial(check_inputs, problem))
+        checks.append(partial(_check_free, out, snapshot_names(len(problem.snapshots))))
+    found = [f"rank {comm.rank}: {each}" for check in checks for each in refused(check)]
+    return [each for said in comm.share(found) for each in said]
 
 
 def resume(

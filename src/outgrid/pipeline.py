@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import msgspec
@@ -14,14 +15,20 @@ from outgrid.codegen.cuda import generate_cuda
 from outgrid.codegen.kernel import generate
 from outgrid.config import RunOptions
 from outgrid.device import describe_device, open_device
-from outgrid.errors import DeviceError, Stopped, StoreError, UsageError
+from outgrid.errors import (
+    DeviceError,
+    InfeasiblePlan,
+    Stopped,
+    StoreError,
+    UsageError,
+)
 from outgrid.execute.borrowed import Borrowed, borrowed, lend
 from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.group import on_disk
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.lock import RunLock
-from outgrid.execute.places import SPREAD_SUFFIX, Spread, claimed, prepare_devices
+from outgrid.execute.places import SPREAD_SUFFIX, Spread, check_devices, claimed, erase_devices
 from outgrid.execute.points import Points
 from outgrid.execute.space import check_space
 from outgrid.execute.state import Manifest, RunFolder, at_start_of_sweep, check_begun
@@ -214,9 +221,7 @@ def _run(
         chosen = remote.spread(chosen)
     check_space(chosen, folder)
     with RunLock(folder.out), claimed(_devices(folder)):
-        beside = snapshot_names(len(problem.snapshots))
-        folder.check_free(chosen.arrivals, beside, chosen.seams, options.erase)
-        prepare_devices(_devices(folder), options.erase)
+        erase_devices(_check_free(problem, options, chosen, folder))
         with open_transfers(chosen, options) as transfers:
             execution = Execution(
                 problem, options, machine, chosen, folder, transfers, remote=remote
@@ -396,6 +401,35 @@ def _is_spread(options: RunOptions) -> bool:
 def _devices(folder: RunFolder) -> tuple[Path, ...]:
     """The raw devices that fields are on."""
     return folder.spread.paths if folder.spread is not None and folder.spread.on_devices else ()
+
+
+def _check_free(
+    problem: Problem, options: RunOptions, chosen: Plan, folder: RunFolder
+) -> tuple[Path, ...]:
+    """Raise UsageError if a run would find anything where it writes; devices that may be erased."""
+    beside = snapshot_names(len(problem.snapshots))
+    folder.check_free(chosen.arrivals, beside, chosen.seams, options.erase)
+    return check_devices(_devices(folder), options.erase)
+
+
+def objections(problem: Problem, options: RunOptions, chosen: Plan) -> list[str]:
+    """What a run of a plan would be refused for here and now: its inputs, where it would write."""
+
+    def check_places() -> None:
+        folder = _spread(_folder(options.of_rank(0)), problem, options, chosen)
+        check_space(chosen, folder)
+        with claimed(_devices(folder)):
+            _check_free(problem, options, chosen, folder)
+
+    return [*refused(partial(check_inputs, problem)), *refused(check_places)]
+
+
+def refused(check: Callable[[], object]) -> Iterator[str]:
+    """What a check says against a run; nothing where it passes."""
+    try:
+        check()
+    except (InfeasiblePlan, StoreError, UsageError) as error:
+        yield str(error)
 
 
 def check_inputs(problem: Problem) -> None:

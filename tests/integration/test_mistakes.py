@@ -266,6 +266,65 @@ def test_an_engine_that_is_required_and_not_there_ends_with_4(folder, capsys):
     assert not list(Path().rglob("u*.npy"))
 
 
+def in_the_way(kind: str, monkeypatch) -> None:
+    """Something for which a run is refused."""
+    match kind:
+        case "a file":
+            Path("fast").write_text("precious")
+        case "a file above":
+            Path("job.run").write_text("precious")
+        case "no right to write":
+            monkeypatch.setattr(os, "access", lambda path, mode: mode & os.W_OK == 0)
+        case "a full disk":
+            real = os.statvfs
+            full = {4: 3}  # f_bavail
+            monkeypatch.setattr(
+                os,
+                "statvfs",
+                lambda path: os.statvfs_result(full.get(i, n) for i, n in enumerate(real(path))),
+            )
+        case "results":
+            Path("job.run").mkdir()
+            Path("job.run/u.npy").write_bytes(b"precious")
+        case "another run":
+            Path("fast").mkdir()
+            Path("fast/owner.json").write_text('{"run": "1", "out": "/elsewhere"}')
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("a file", "cannot make the folder, file fast"),
+        ("a file above", "cannot make the folder, file job.run"),
+        ("no right to write", "Permission denied"),
+        ("a full disk", "of free space and the run needs 48.6 KiB"),
+        ("results", "job.run/u.npy exists and is not overwritten"),
+        ("another run", "fast is in use by the run in /elsewhere"),
+        ("devices", "/dev/fast is no block device"),
+        ("erase", "erase names /dev/other, which is no block device that scratch names"),
+    ],
+)
+def test_a_plan_says_what_a_run_would_be_refused_for_and_writes_nothing(
+    kind, words, folder, capsys, monkeypatch
+):
+    in_the_way(kind, monkeypatch)
+    place = "/dev/fast" if kind == "devices" else "fast"
+    more = 'erase = "/dev/other"' if kind == "erase" else ""
+    change = ("threads = 1", f'threads = 1\nscratch = "{place}"\n{more}')
+    before = sorted(Path().rglob("*"))
+    code, said = run(capsys, change, verb="plan")
+    assert code == 0
+    assert said.startswith("outgrid: a run would be refused: ")
+    assert words in said
+    assert said.count("\n") == 1
+    assert sorted({*Path().rglob("*")} - {Path("job.toml")}) == before
+    code, refused = run(capsys, change)
+    assert code != 0
+    assert refused.removeprefix("outgrid: ") == said.removeprefix(
+        "outgrid: a run would be refused: "
+    )
+
+
 def test_a_plan_needs_no_input_and_writes_nothing(folder, capsys):
     broken("missing")
     assert run(capsys, verb="plan")[0] == 0

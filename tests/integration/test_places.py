@@ -243,6 +243,26 @@ def test_places_that_make_no_sense_are_refused(given, words, tmp_path, monkeypat
         pipeline.run(problem(), options(**({"out": "run", "scratch": "a"} | given)))
 
 
+def test_a_plan_says_that_a_device_is_too_small_or_carries_something(devices, tmp_path):
+    """And what a run would be refused for; nothing of the device changes."""
+    small, large = (
+        Problem("heat7", (planes, 128, 128), "float64", 2, {"k": 0.1}, initial={"u": 0.0})
+        for planes in (16, 64)
+    )
+    run = options(tmp_path / "run", devices[0])
+    assert pipeline.objections(small, run, pipeline.plan(small, run)) == []
+    (found,) = pipeline.objections(large, run, pipeline.plan(large, run))
+    assert "the device has 16.0 MiB and the run needs 18.0 MiB there" in found
+    with open(devices[0], "r+b", buffering=0) as file:
+        file.seek(510)
+        file.write(b"\x55\xaa")
+    before = (tmp_path / "image0").read_bytes()
+    (found,) = pipeline.objections(small, run, pipeline.plan(small, run))
+    assert f"{devices[0]} carries dos and is not overwritten" in found
+    assert (tmp_path / "image0").read_bytes() == before
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_device_is_erased_only_where_scratch_names_it(devices, tmp_path):
     before = (tmp_path / "image1").read_bytes()
     with pytest.raises(UsageError, match=f"erase names {devices[1]}, which is no block device"):

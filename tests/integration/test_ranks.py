@@ -288,7 +288,9 @@ def test_ranks_go_on_with_the_snapshots_of_one_process(tmp_path):
 def test_a_plan_says_what_ranks_do_and_a_report_shows_the_whole_field(tmp_path):
     path, _, _ = job_of(20, tmp_path)
     out, run = tmp_path / "out", [BIN / "outgrid", "plan", path, "--json"]
-    planned = json.loads(finish(launch(3, *run))[0])  # said once
+    said, error = finish(launch(3, *run))
+    planned = json.loads(said)  # said once
+    assert "refused" not in error
     script = (
         "import json, pathlib, sys, outgrid as og; from outgrid.job import load_job;"
         " job = load_job(pathlib.Path(sys.argv[1]));"
@@ -311,6 +313,20 @@ def test_a_plan_says_what_ranks_do_and_a_report_shows_the_whole_field(tmp_path):
         "u.previous.png",
         "ranks.png",
     ]
+
+
+def test_a_plan_of_ranks_says_which_of_them_a_run_would_be_refused_by(tmp_path):
+    path, _, _ = job_of(20, tmp_path)
+    (tmp_path / "1").write_text("precious")
+    scratch = "--set", f'scratch="{tmp_path}/{{rank}}"'
+    said, error = finish(launch(2, BIN / "outgrid", "plan", path, "--json", *scratch))
+    assert json.loads(said)["subgrid"]["rank"] == 1
+    lines = [line for line in error.splitlines() if "refused" in line]
+    assert lines == [
+        "outgrid: a run would be refused: rank 1: cannot make the folder, "
+        f"file {tmp_path}/1, Not a directory (errno 20)"
+    ]
+    assert not (tmp_path / "0").exists()
 
 
 def test_each_rank_has_its_own_disk_until_its_files_are_not_needed(tmp_path):

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from functools import partial
 
 from outgrid import distributed, pipeline
 from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from, print_json
@@ -10,7 +11,6 @@ from outgrid.comm import world
 from outgrid.errors import UsageError
 from outgrid.execute.borrowed import borrowed, lend
 from outgrid.plan.explain import explain
-from outgrid.stencil.problem import Problem
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,29 +38,26 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--ranks {count} plans for nobody; give 1 or more")
     comm = world()
     job = job_from(arguments, comm.local)
-    if count is not None and count > 1:
-        plan = distributed.plan(job.problem, job.options, count).to_dict()
-    elif comm.size > 1 and job.options.tier != "remote":
-        plan = distributed.plan_together(job.problem, job.options, comm).to_dict()
-    elif lend(job.options):
+    problem, options = job.problem, job.options
+    if count is not None and count > 1:  # on other machines
+        plan = distributed.plan(problem, options, count)
+        against = [*pipeline.refused(partial(pipeline.check_inputs, problem))]
+    elif comm.size > 1 and options.tier != "remote":
+        plan = distributed.plan_together(problem, options, comm)
+        against = distributed.objections(problem, options, comm)
+    elif lend(options):
         return 0
     else:
-        with borrowed(job.options) as remote:
-            found = pipeline.plan(job.problem, job.options)
-            plan = (found if remote is None else remote.spread(found)).to_dict()
+        with borrowed(options) as remote:
+            plan = pipeline.plan(problem, options)
+            plan = plan if remote is None else remote.spread(plan)
+        against = pipeline.objections(problem, options, plan)
     if comm.rank:
         return 0
     if arguments.json:
-        print_json(plan)
+        print_json(plan.to_dict())
     else:
-        print(explain(plan))
-    _warn_of_inputs(job.problem)
+        print(explain(plan.to_dict()))
+    for each in against:
+        print(f"outgrid: a run would be refused: {each}", file=sys.stderr)
     return 0
-
-
-def _warn_of_inputs(problem: Problem) -> None:
-    """Say which input the run would refuse; a plan needs none, and it may be elsewhere."""
-    try:
-        pipeline.check_inputs(problem)
-    except UsageError as error:
-        print(f"outgrid: a run would be refused: {error}", file=sys.stderr)

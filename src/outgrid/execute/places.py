@@ -24,7 +24,7 @@ import msgspec
 from outgrid.durable import make_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
 from outgrid.lines import format_count
-from outgrid.storage import Parts, is_device
+from outgrid.storage import Parts, is_device, require_device
 from outgrid.storage.npy import HEADER_BYTES
 from outgrid.units import format_bytes
 
@@ -33,9 +33,10 @@ __all__ = [
     "SPREAD_SUFFIX",
     "OwnerMark",
     "Spread",
+    "check_devices",
     "claimed",
     "describe",
-    "prepare_devices",
+    "erase_devices",
     "read_mark",
     "remove_mark",
     "write_mark",
@@ -124,6 +125,13 @@ class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return []
         return [path for name in self.names for path, _ in self.parts(name).places]
 
+    def check_size(self, field_bytes: int) -> None:
+        """Raise StoreError for a device that fields of so many bytes do not fit on."""
+        for name in self.names if self.on_devices else ():
+            parts = self.parts(name)
+            for device, base in parts.places:
+                require_device(device, base + parts.part_bytes(HEADER_BYTES + field_bytes))
+
     def needed_bytes(self, field_bytes: int) -> dict[Path, int]:
         """What the fields take in each folder."""
         found = dict.fromkeys(self.paths, 0)
@@ -210,11 +218,10 @@ def claimed(devices: Iterable[Path]) -> Generator[None]:
         yield
 
 
-def prepare_devices(devices: Iterable[Path], erase: Iterable[Path]) -> None:
-    """Raise UsageError for a device that carries anything, unless ``erase`` names it as well.
+def check_devices(devices: Iterable[Path], erase: Iterable[Path]) -> tuple[Path, ...]:
+    """Those of the ``devices`` that carry anything: file systems, partition tables, volumes.
 
-    File systems, partition tables, volumes: whatever the system knows. Those of a device named
-    twice are erased; nothing else may be named there.
+    Raises UsageError for one that ``erase`` does not name as well, and where that names others.
     """
     named, devices = {path.resolve() for path in erase}, list(devices)
     others = sorted(named - {device.resolve() for device in devices})
@@ -223,16 +230,20 @@ def prepare_devices(devices: Iterable[Path], erase: Iterable[Path]) -> None:
             f"run.erase names {others[0]}, which is no block device that scratch names; leave it "
             "out, or name it there as well"
         )
-    for device in devices:
-        found = _signatures(device)
-        if not found:
-            continue
-        if device not in named:
+    carried = {device: _signatures(device) for device in devices}
+    for device, found in carried.items():
+        if found and device not in named:
             raise UsageError(
                 f"{device} carries {', '.join(found)} and is not overwritten; if what is there may "
                 f'go for good, name it twice: erase = "{device}" beside scratch'
             )
-        _wipefs("--all", "--force", "--quiet", os.fspath(device))  # it is claimed
+    return tuple(device for device, found in carried.items() if found)
+
+
+def erase_devices(devices: Iterable[Path]) -> None:
+    """Let nobody find what ``devices``, which are claimed, have carried."""
+    for device in devices:
+        _wipefs("--all", "--force", "--quiet", os.fspath(device))
 
 
 def _signatures(device: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -20,7 +21,8 @@ DEVICES = Path("/dev")
 def check_space(chosen: Plan, folder: RunFolder) -> None:
     """Raise InfeasiblePlan if the disks have not the space for the working files and results.
 
-    Raises UsageError for a folder that would be among the devices, as a misspelled one would.
+    Raises UsageError for a folder that would be among the devices, as a misspelled one would, and
+    StoreError where nothing can be made, or a device is too small. Makes nothing.
     """
     _check_swap(chosen)
     files = 2 * len(chosen.departures) + sum(level.constant for level in chosen.arrivals)
@@ -28,6 +30,7 @@ def check_space(chosen: Plan, folder: RunFolder) -> None:
     if folder.spread is not None:
         results = _bytes_at_end(chosen)
         wanted = [(folder.scratch, results + files * _sums_bytes(chosen))]
+        folder.spread.check_size(_largest_bytes(chosen))
         if not folder.spread.on_devices:
             wanted += folder.spread.needed_bytes(_largest_bytes(chosen)).items()
     if _device(folder.out) != _device(folder.scratch):
@@ -36,6 +39,7 @@ def check_space(chosen: Plan, folder: RunFolder) -> None:
     on_device: dict[int, list[tuple[Path, int]]] = {}
     for path, nbytes in wanted:
         _check_apart(path)
+        check_usable(path)
         on_device.setdefault(_device(path), []).append((path, nbytes))
     for parts in on_device.values():
         path, nbytes = parts[0][0], sum(part for _, part in parts)
@@ -56,6 +60,21 @@ def _check_apart(folder: Path) -> None:
             f"{folder} is no block device, and a folder there would be in memory; name a device "
             "that is there, or a folder on a disk"
         )
+
+
+def check_usable(folder: Path) -> None:
+    """Raise StoreError where ``folder`` is none, cannot be made, or nothing can be made in it."""
+    place = existing(folder)
+    parts = folder.absolute().relative_to(place).parts
+    reason = 0
+    if parts and os.path.lexists(place / parts[0]):  # a file, or a link that leads nowhere
+        reason = errno.ENOTDIR
+    elif not os.access(place, os.W_OK | os.X_OK):
+        read_only = os.statvfs(place).f_flag & os.ST_RDONLY
+        reason = errno.EROFS if read_only else errno.EACCES
+    if reason:
+        what = "cannot make the folder" if parts else "nothing can be made in the folder"
+        raise StoreError(what, path=folder, errno=reason)
 
 
 def free_bytes(folder: Path) -> int:

@@ -13,7 +13,7 @@ from outgrid.storage.mapped import Habits, MappedStore, SwapStore
 from outgrid.storage.memory import MemoryStore
 from outgrid.storage.paging import Pager, paged
 from outgrid.storage.remote import KeptRemoteStore, RemoteSpace, RemoteStore
-from outgrid.storage.spread import Parts, SpreadStore, is_device
+from outgrid.storage.spread import Parts, SpreadStore, is_device, require_device
 from outgrid.storage.transfers import Completion, Transfers
 from outgrid.units import suggest
 
@@ -42,6 +42,7 @@ __all__ = [
     "is_device",
     "open_store",
     "paged",
+    "require_device",
 ]
 
 TIERS = ("direct", "mmap", "swap", "memory")

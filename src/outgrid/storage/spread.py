@@ -18,7 +18,7 @@ from outgrid.storage.npy import HEADER_BYTES, check_written, read_header, write_
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
 
-__all__ = ["Parts", "SpreadStore", "device_bytes", "is_device"]
+__all__ = ["Parts", "SpreadStore", "device_bytes", "is_device", "require_device"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class SpreadStore(DirectStore):
         try:
             for place, base in parts.places:
                 if is_device(place):
-                    _require_device(place, base + nbytes)
+                    require_device(place, base + nbytes)
                     files.append(File(place, "rw", True, base))
                 else:
                     files.append(File(place, "create", True, base))
@@ -158,7 +158,8 @@ def device_bytes(path: Path) -> int:
         raise StoreError("cannot open the device", path=path, errno=error.errno) from error
 
 
-def _require_device(path: Path, nbytes: int) -> None:
+def require_device(path: Path, nbytes: int) -> None:
+    """Raise StoreError for a block device of fewer bytes."""
     found = device_bytes(path)
     if found < nbytes:
         raise StoreError(
