@@ -40,13 +40,14 @@ def plan(
     ``memory`` bounds the resident memory of the process, in bytes or as text like "32GiB" (left
     out: half of what the process may use). ``options`` are the keys of a job file's ``[run]``
     table, such as ``depth=8``. Started on several ranks of MPI, each of which calls this alike, it
-    is the plan of one with two neighbours, the same for all; ``machine``, which stands in for this
-    one, is for one process. Raises InfeasiblePlan where nothing fits, UsageError for an unknown
-    option.
+    is the plan of one with two neighbours, the same for all, or on tier "remote" that of rank 0
+    with what each of the others lends; ``machine``, which stands in for this one, is for one
+    process. Raises InfeasiblePlan where nothing fits, UsageError for an unknown option.
     """
     comm, chosen = world(), _options(memory, scratch, None, options)
-    if comm.size > 1 and machine is None and chosen.tier != "remote":
-        return distributed.plan_together(problem, chosen, comm)
+    if comm.size > 1 and machine is None:
+        together = pipeline.plan_lent if chosen.tier == "remote" else distributed.plan_together
+        return together(problem, chosen, comm)
     return pipeline.plan(problem, chosen, machine)
 
 
@@ -90,7 +91,7 @@ def resume(
     ``memory`` and ``options`` are as in `run`, and need not be what they were. Raises UsageError
     where no unfinished run is in that folder, else what `run` raises.
     """
-    comm, chosen = world(), _options(memory, options.pop("scratch", None), out, options)
+    comm, chosen = world(), _options(memory, None, out, options)
     shared = comm.size > 1 or read_group(Path(out)) is not None
     if shared and chosen.tier != "remote":
         progress = progress if comm.rank == 0 else None
@@ -132,4 +133,5 @@ def _options(
     memory: Size, scratch: Places | None, out: Folder, options: dict[str, Any]
 ) -> RunOptions:
     size = memory_limit_bytes() // 2 // world().local if memory is None else memory
-    return RunOptions.of(memory=size, scratch=scratch, out=out, **options)
+    named: dict[str, Any] = {"memory": size, "scratch": scratch, "out": out}
+    return RunOptions.of(**(named | options))

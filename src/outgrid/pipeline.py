@@ -13,10 +13,12 @@ import msgspec
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.cuda import generate_cuda
 from outgrid.codegen.kernel import generate
+from outgrid.comm import Comm
 from outgrid.config import RunOptions
 from outgrid.device import describe_device, open_device
 from outgrid.errors import (
     DeviceError,
+    Error,
     InfeasiblePlan,
     Stopped,
     StoreError,
@@ -83,6 +85,28 @@ def plan(
     return _worn(
         choose(problem, options, machine, fixed_bytes(options), measured, begin), problem, options
     )
+
+
+def plan_lent(problem: Problem, options: RunOptions, comm: Comm) -> Plan:
+    """The plan of rank 0 of ``comm``, on tier remote with what each of the others is to lend it.
+
+    All of them call this, and get the same.
+    """
+    if options.tier != "remote":
+        return plan(problem, options)
+    found: Plan | Error | None = None
+    if not lend(options):
+        try:
+            with borrowed(options) as remote:
+                assert remote is not None  # on that tier
+                found = remote.spread(plan(problem, options))
+        except Error as error:
+            found = error
+    found = comm.share(found)[0]
+    if isinstance(found, Error):
+        raise found
+    assert found is not None  # what rank 0 has found
+    return found
 
 
 def fixed_bytes(options: RunOptions) -> int:

@@ -13,7 +13,7 @@ import outgrid as og
 from outgrid import pipeline
 from outgrid.comm import lending
 from outgrid.config import RunOptions
-from outgrid.errors import ExecutionError, Stopped
+from outgrid.errors import ExecutionError, InfeasiblePlan, Stopped
 from outgrid.execute.stop import Stop
 from outgrid.stencil.problem import Problem
 
@@ -43,6 +43,18 @@ def runs(folder):
     for number, how in enumerate(HOW):
         result = pipeline.run(problem(), options(folder / f"run{number}", **how))
         assert result["u"].shape == SHAPE
+
+
+def plans(folder):
+    """A script that plans first: all ranks get the plan, or are told why there is none."""
+    given = {"memory": "250MiB", "tier": "remote", "depth": 3, "out": folder / "run"}
+    plan = og.plan(problem(), lend="100MiB", **given)
+    told = [note for note in plan.notes if "lends" in note]
+    with pytest.raises(InfeasiblePlan) as refused:
+        og.plan(problem(), lend="1KiB", **given)
+    result = og.run(problem(), lend="100MiB", **given)
+    assert told == [note for note in result.record.plan["notes"] if "lends" in note]
+    sys.stdout.write(f"{told}\n{refused.value}\n")
 
 
 def stores(folder):

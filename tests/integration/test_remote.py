@@ -60,6 +60,17 @@ def test_runs_in_remote_memory_give_the_same_bytes(tmp_path):
     assert "not durable" in record
 
 
+def test_a_script_plans_for_the_ranks_that_lend(tmp_path):
+    done = started("plans", tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stdout.splitlines() if line]
+    assert len(said) == 6, done.stdout
+    (told,) = {line for line in said if "lends" in line and line.startswith("[")}
+    for rank in (1, 2):
+        assert re.search(rf"rank {rank} \(host .*?\) lends 200 KiB of 100 MiB", told)
+    assert len({*said}) == 2
+
+
 @pytest.mark.parametrize("hosts", HOSTS)
 def test_remote_stores_pass_the_suite_of_stores(hosts, tmp_path):
     done = started("stores", tmp_path, environment=HOSTS[hosts])

@@ -9,7 +9,6 @@ from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from
 from outgrid.cli.parser import examples
 from outgrid.comm import world
 from outgrid.errors import UsageError
-from outgrid.execute.borrowed import borrowed, lend
 from outgrid.plan.explain import explain
 
 
@@ -45,13 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
     elif comm.size > 1 and options.tier != "remote":
         plan = distributed.plan_together(problem, options, comm)
         against = distributed.objections(problem, options, comm)
-    elif lend(options):
-        return 0
     else:
-        with borrowed(options) as remote:
-            plan = pipeline.plan(problem, options)
-            plan = plan if remote is None else remote.spread(plan)
-        against = pipeline.objections(problem, options, plan)
+        plan = pipeline.plan_lent(problem, options, comm)
+        against = [] if comm.rank else pipeline.objections(problem, options, plan)
     if comm.rank:
         return 0
     if arguments.json:
