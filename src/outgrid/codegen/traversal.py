@@ -326,8 +326,14 @@ void level(const Slab& s, const Uniform* u, int64_t t, int stage, int64_t z0, in
   if (s.snapshots > 0) snapshots(s, t, stage, z0, z1, c);
 }
 
+// How many of a thread's shares of a level are taken.
+struct alignas(64) Taken {
+  int64_t count;
+};
+
 // Each stage over the whole slab before the next; blocks of rows and planes are shared out.
 void by_level(const Slab& s, const Uniform* u) {
+  Taken* const taken = new Taken[s.depth * kStages * s.threads]{};
 #pragma omp parallel num_threads(s.threads)
   for (int64_t n = (s.since - 1) * kStages; n < s.depth * kStages; ++n) {
     const int64_t t = 1 + n / kStages;
@@ -357,20 +363,27 @@ void by_level(const Slab& s, const Uniform* u) {
         }
       }
     } else {
-      // Whole planes: as many shares as threads, cut in y as well where planes are few.
-      const int64_t threads = omp_get_num_threads();
+      // Whole planes, cut in y as well where they are few. Each thread begins with the planes that
+      // it had in the level before, which its caches may hold, and then helps those that are held
+      // up, by transfers or another program.
+      const int64_t threads = omp_get_num_threads(), self = omp_get_thread_num();
       const int64_t cut = groups >= 4 * threads || y1 - y0 == 1 ? 1 : threads;
-      const int64_t share = (y1 - y0 + cut - 1) / cut;
-#pragma omp for collapse(2) schedule(static)
-      for (int64_t g = 0; g < groups; ++g) {
-        for (int64_t c = 0; c < cut; ++c) {
-          const int64_t z = z0 + g * s.tile_planes;
-          const Tile tile{y0 + c * share, y0 + (c + 1) * share, 0, s.columns};
-          level(s, u, t, stage, z, least(z + s.tile_planes, z1), tile);
+      const int64_t height = (y1 - y0 + cut - 1) / cut, shares = groups * cut;
+      for (int64_t i = 0; i < threads; ++i) {
+        const int64_t owner = (self + i) % threads;
+        const int64_t begin = shares * owner / threads, end = shares * (owner + 1) / threads;
+        int64_t& next = taken[n * s.threads + owner].count;
+        for (;;) {
+          const int64_t share = begin + __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
+          if (share >= end) break;
+          const int64_t z = z0 + share / cut * s.tile_planes, y = y0 + share % cut * height;
+          level(s, u, t, stage, z, least(z + s.tile_planes, z1), Tile{y, y + height, 0, s.columns});
         }
       }
+#pragma omp barrier
     }
   }
+  delete[] taken;
 }
 
 OG_INLINE int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
