@@ -78,7 +78,7 @@ class Machine:
     in bytes per second, of all cores together for memory and of the scratch tier for reads and
     writes; `measured` says whether they were measured or assumed. `mixed_bandwidth` counts the
     bytes of both where as much is read as written at once; `flush_seconds` is what making them
-    durable takes.
+    durable takes, and saying so in a small file.
 
     `l2_effective_bytes` and `l3_effective_bytes` are the working sets that one core keeps near
     `l2_bandwidth` and `l3_bandwidth` (bytes per second and core) while all others work as well; the

@@ -23,7 +23,7 @@ NAMES = {
     "read_bandwidth": "scratch read",
     "write_bandwidth": "scratch write",
     "mixed_bandwidth": "scratch read + write",
-    "flush_seconds": "scratch flush",
+    "flush_seconds": "scratch commit",
 }
 
 # Load per core from which on the rates are those that others left over.

@@ -13,7 +13,7 @@ from outgrid.lines import format_count, format_extents
 from outgrid.machine import Machine
 from outgrid.plan.blocks import LEAST_EDGE, Blocks, paper_block
 from outgrid.plan.calibration import Calibration
-from outgrid.plan.commits import Begin, commit_planes, notes_on_commits
+from outgrid.plan.commits import Begin, commit_planes, committing_seconds, notes_on_commits
 from outgrid.plan.cost import rates, transfer_seconds, updates_per_second
 from outgrid.plan.layout import describe, layout, window_bytes
 from outgrid.plan.lifetime import ring_count
@@ -242,8 +242,12 @@ class _Blocking:
         transfer = transfer_seconds(self.machine, read, written)
         # Computing overlaps with transfers in the first and the last step of a block only.
         beside = min(transfer, compute / depth) if depth else 0.0
-        seconds = compute + transfer - beside + self.machine.flush_seconds
-        each = seconds / max(1, len(depths))
+        seconds = compute + transfer - beside
+        sweeps, parts = len(depths), 1 if self._reduces else blocks.count()
+        seconds += committing_seconds(
+            problem, options, self.machine, seconds, sweeps, sweeps * parts
+        )
+        each = seconds / max(1, sweeps)
         planes = blocks.count() * problem.shape[0] if depths and not self._reduces else 0
         notes = (
             *notes_on_tier(options),

@@ -6,10 +6,13 @@ import math
 from dataclasses import dataclass
 
 from outgrid.config import RunOptions
+from outgrid.machine import Machine
 from outgrid.purposes import PASSING_TIERS
+from outgrid.stencil.problem import Problem
 
 # A crash is to cost about so many seconds.
 COMMIT_SECONDS = 30.0
+SEEN_BYTES = 8  # of a number that is seen in a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,25 @@ def commit_planes(options: RunOptions, sweep_seconds: float, planes: int, seams:
     seconds = COMMIT_SECONDS if options.commit_seconds is None else options.commit_seconds
     share = seconds / max(1e-9, sweep_seconds)
     return max(1, min(planes, math.ceil(planes * share))) if share < 1 else planes
+
+
+def committing_seconds(
+    problem: Problem, options: RunOptions, machine: Machine, seconds: float, least: int, most: int
+) -> float:
+    """Seconds in which states become durable in a run that takes so many beside.
+
+    There are ``least`` of them whatever that takes, and at ``most`` so many; of fields in memory
+    alone only the last one is kept. Nothing is computed meanwhile. Beside the files of a state and
+    the one that says so there are what was seen in all steps, and each snapshot.
+    """
+    if options.passing:
+        least = most = min(1, least)
+    every = COMMIT_SECONDS if options.commit_seconds is None else options.commit_seconds
+    count = min(most, least + (seconds / every if every > 0 else most))
+    observed = len(problem.receivers) + len(problem.stencil.reductions)
+    files = 1 + bool(observed) + len(problem.snapshots)
+    seen_bytes = SEEN_BYTES * problem.steps * observed
+    return count * (files * machine.flush_seconds + seen_bytes / machine.write_bandwidth)
 
 
 def notes_on_commits(options: RunOptions, why: str) -> tuple[str, ...]:

@@ -141,7 +141,8 @@ def predict(
     which the window fills and computing is not at its rate. Of the bytes moved ``summed_bytes`` are
     summed, beside ``threads`` that compute. Messages between ranks take
     ``exchange_seconds`` beside all that, copies to and from a device ``copy_seconds``. For other
-    ranks it waits ``wait_seconds``, with nothing beside.
+    ranks it waits ``wait_seconds``, with nothing beside. What making states durable takes is not
+    in it.
     """
     advancing = updates / rate + sweeps / moved.slab_share * SLAB_SECONDS
     compute = with_checksums(machine, threads, advancing, summed_bytes)
@@ -159,11 +160,7 @@ def predict(
         "copies": copy_seconds,
     }
     return Prediction(
-        seconds=alone
-        + max(compute, beside, exchange_seconds, copy_seconds)
-        + lead
-        + wait_seconds
-        + machine.flush_seconds,
+        seconds=alone + max(compute, beside, exchange_seconds, copy_seconds) + lead + wait_seconds,
         compute_seconds=compute,
         transfer_seconds=transfer,
         updates_per_second=rate,

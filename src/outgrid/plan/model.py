@@ -196,6 +196,10 @@ class Prediction:
         waiting = (SUSTAINED - 1) * self.wait_seconds
         return max(self.seconds + waiting, SUSTAINED * moving)
 
+    def after(self, seconds: float) -> Prediction:
+        """The same with so many seconds more, in which nothing is computed or moved."""
+        return replace(self, seconds=self.seconds + seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

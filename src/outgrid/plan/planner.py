@@ -16,7 +16,13 @@ from outgrid.lines import format_count
 from outgrid.machine import Accelerator, Machine, Network
 from outgrid.plan.blocking import plan_blocks, plan_blocks_within
 from outgrid.plan.calibration import Calibration
-from outgrid.plan.commits import COMMIT_SECONDS, Begin, commit_planes, notes_on_commits
+from outgrid.plan.commits import (
+    COMMIT_SECONDS,
+    Begin,
+    commit_planes,
+    committing_seconds,
+    notes_on_commits,
+)
 from outgrid.plan.cost import (
     Movement,
     Rates,
@@ -557,6 +563,18 @@ class _Choice:
             copying,
             self._waiting(depths, slab, updated / rate),
         )
+        # As many as sweeps, but for those of a resident grid, and bit by bit where that goes.
+        whole = resident or self.part is not None or not self._can_roll()
+        within = 1 if whole else planes * strips.count(deepest)
+        committing = committing_seconds(
+            self.problem,
+            self.options,
+            self.machine,
+            prediction.seconds,
+            trips,
+            len(depths) * within,
+        )
+        prediction = prediction.after(committing)
         window_bytes = self._window_bytes(rings, layout)
         held_bytes = window_bytes
         if self.options.in_place:  # in use at a time is what the window of a streamed grid holds

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import math
 import os
+import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Literal
 
 import numpy as np
 
+from outgrid.durable import replace_file
 from outgrid.errors import StoreError
 from outgrid.native import Buffer, File, as_array
 from outgrid.probe.effort import Effort
@@ -28,11 +30,12 @@ KINDS: tuple[Kind, ...] = ("read", "write", "mixed")
 
 # A slab of a run is several requests; as many slabs are under way as keep the queue full.
 REQUESTS_PER_TICKET = 4
+MARK_BYTES = 4096  # of a manifest, about
 
 
 @dataclass(frozen=True, slots=True)
 class ScratchRates:
-    """Bytes per second by kind of transfer, and the seconds of a flush behind written data."""
+    """Bytes per second by kind of transfer, and the seconds of a commit behind written data."""
 
     bandwidth: dict[Kind, float]
     samples: dict[Kind, tuple[float, ...]]
@@ -66,7 +69,7 @@ def measure_scratch(folder: Path, effort: Effort) -> ScratchRates:
             for kind in KINDS[turn % 3 :] + KINDS[: turn % 3]:
                 samples[kind].append(flow.move(noise, kind, effort.transfer_seconds))
                 if kind == "write":
-                    flushes.append(_flush_seconds(transfers, noise.file))
+                    flushes.append(_committing_seconds(transfers, noise))
         flow.release()
         engine = transfers.engine
         return ScratchRates(
@@ -143,7 +146,7 @@ def noise_file(folder: Path, effort: Effort, transfers: Transfers) -> Generator[
             noise = NoiseFile(path, file, nbytes)
             flow.move(noise, "write", math.inf, most=nbytes)
             flow.release()
-            _flush_seconds(transfers, file)
+            _flush(transfers, file)
             yield noise
         finally:
             file.close()
@@ -152,9 +155,7 @@ def noise_file(folder: Path, effort: Effort, transfers: Transfers) -> Generator[
     except OSError as error:
         raise StoreError("cannot measure here", path=path, errno=error.errno) from error
     finally:
-        with suppress(FileNotFoundError):
-            path.unlink()
-        path.parent.rmdir()
+        shutil.rmtree(path.parent)
 
 
 def fill_with_noise(buffer: Buffer) -> None:
@@ -163,10 +164,18 @@ def fill_with_noise(buffer: Buffer) -> None:
     words[:] = np.random.default_rng(len(words)).integers(0, 1 << 63, len(words), np.uint64)
 
 
-def _flush_seconds(transfers: Transfers, file: File) -> float:
+def _committing_seconds(transfers: Transfers, noise: NoiseFile) -> float:
+    """Of what makes a state durable: its file is flushed, then the one that says so replaced."""
+    begin = time.perf_counter()
+    _flush(transfers, noise.file)
+    replace_file(noise.path.with_name("mark"), bytes(MARK_BYTES))
+    return time.perf_counter() - begin
+
+
+def _flush(transfers: Transfers, file: File) -> None:
     transfers.flush(file)
     (completion,) = transfers.drain()
-    return completion.seconds
+    completion.check()
 
 
 def _require_space(folder: Path, nbytes: int) -> None:

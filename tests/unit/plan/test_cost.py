@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import outgrid as og
 from outgrid.config import RunOptions
 from outgrid.machine import describe_machine
 from outgrid.plan.calibration import Calibration, Sample
@@ -23,6 +24,14 @@ MACHINE = dataclasses.replace(
 )
 SLOW = dataclasses.replace(MACHINE, read_bandwidth=4e8, write_bandwidth=4e8, mixed_bandwidth=4e8)
 PROBLEM = Problem("heat7", (100, 100, 100), "float64", 10, initial={"u": 0.0})
+
+
+@og.stencil(ndim=3)
+def summed(u):
+    """A field that diffuses, and its sum."""
+    return {"u": u + 0.1 * og.laplacian(u), "total": og.sum(u)}
+
+
 SIZES = st.integers(0, 1 << 40)
 
 
@@ -87,3 +96,46 @@ def test_a_plain_sweep_has_its_own_measured_rate_whatever_a_border_costs():
 def test_the_measured_cost_of_a_border_is_in_the_rate():
     found = choose(1e-9, slab_planes=4, depth=32)
     assert found.prediction.updates_per_second == pytest.approx(1 / (1 / 2e9 + 1e-9 / 4))
+
+
+COMMIT_SECONDS = 0.5
+
+
+def committing(stencil="heat7", steps=12, given=None, **options):
+    """Seconds that commits add to a run, in those of one."""
+    given = {"initial": {"u": 0.0}} | (given or {})
+    problem = Problem(stencil, (100, 100, 100), "float64", steps, **given)
+    wanted = RunOptions.of(memory="512MiB", **({"depth": 2, "tier": "direct"} | options))
+    machines = (dataclasses.replace(MACHINE, flush_seconds=each) for each in (0.0, COMMIT_SECONDS))
+    free, costly = (plan(problem, wanted, machine, 80 << 20) for machine in machines)
+    assert free.depths == costly.depths
+    return (costly.predicted_seconds - free.predicted_seconds) / COMMIT_SECONDS
+
+
+def about(count):
+    """Of plans whose slabs may differ."""
+    return pytest.approx(count, rel=0.01)
+
+
+def test_each_state_that_becomes_durable_takes_its_time():
+    assert committing() == about(6)
+    assert committing(steps=24) == about(12)
+    assert committing(tier="memory") == about(1)
+    assert committing(tier="swap") == about(1)
+    assert committing(scheme="overlapped") == about(6)
+    assert committing(steps=0) == 0
+
+
+def test_so_does_what_is_kept_of_steps_beside():
+    receivers = {"receivers": [{"field": "u", "position": [50, 50, each]} for each in (40, 50)]}
+    snapshots = {"snapshots": [{"field": "u", "every": 3, "z": each} for each in (40, 50)]}
+    assert committing(given=receivers) == about(12)
+    assert committing(given=snapshots) == about(18)
+    assert committing(summed) == about(12)
+
+
+def test_so_do_commits_that_are_asked_for_more_often():
+    planes = PROBLEM.shape[0]
+    assert committing(commit_every=0) == about(6 * planes)
+    assert committing(commit_every=0, tier="memory") == about(6)
+    assert committing(summed, commit_every=0) == about(12)
