@@ -2,6 +2,7 @@
 
 import math
 import random
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -75,6 +76,44 @@ def same(found, wanted):
     assert found.keys() == wanted.keys()
     for name, values in wanted.items():
         assert found[name].tobytes() == values.tobytes(), name
+
+
+@og.stencil(ndim=2)
+def still(u):
+    """Nothing changes, and all of it is looked at."""
+    return {"u": u, "sum": og.sum(u), "largest": og.max(u), "smallest": og.min(u)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("seed", range(4))
+def test_sums_of_numbers_of_all_sizes_are_exact(dtype, seed, tmp_path):
+    """With one number in each line of 64 bytes, of which nothing is rounded before the end."""
+    random, kind = np.random.default_rng(seed), np.dtype(dtype).type
+    bounds = np.finfo(dtype)
+    sizes = random.integers(bounds.minexp - bounds.nmant, bounds.maxexp - 1, (40, 12))
+    found = np.ldexp(random.standard_normal(sizes.shape), sizes).astype(kind)
+    found.flat[:6] = [bounds.max, -bounds.max, bounds.tiny, bounds.smallest_subnormal, -0.0, 0.0]
+    values = np.zeros((40, 12 * 64 // kind().itemsize), kind)
+    values[:, 5 :: 64 // kind().itemsize] = found
+    problem = Problem(still, values.shape, dtype, 1, initial={"u": values})
+    result = run(problem, tmp_path / "run", tier="memory").reductions
+    exact = sum(map(Fraction, found.astype(float).flat), Fraction(0))
+    assert result["sum"][0] == float(exact)
+    assert (result["largest"][0], result["smallest"][0]) == (found.max(), found.min())
+
+
+@pytest.mark.parametrize("column", [3, 21])
+def test_a_root_that_is_none_is_not_lost_among_others(column, tmp_path):
+    @og.stencil(ndim=2)
+    def rooted(u):
+        root = og.sqrt(u)
+        return {"u": u, "sum": og.sum(root), "largest": og.max(root), "smallest": og.min(root)}
+
+    values = np.ones((9, 64))
+    values[4, column], values[5] = -1.0, 7.0
+    problem = Problem(rooted, values.shape, "float64", 1, initial={"u": values})
+    result = run(problem, tmp_path / "run", tier="memory").reductions
+    assert all(math.isnan(result[name][0]) for name in ("sum", "largest", "smallest"))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -22,19 +22,20 @@ constexpr int64_t kLine = 64 / sizeof(REAL);  // columns whose sum has a fixed o
 // digit is used, as a key that is ordered like the numbers.
 constexpr int kDigits = DIGITS, kCells = kDigits + 3;
 
+typedef double Wide __attribute__((vector_size(8 * kLanes), may_alias));
+
 struct Total {
   int64_t digit[kDigits] = {}, beyond[3] = {};
-  double part[16] = {}, top = -__builtin_huge_val();
-  bool broken = false;
+  alignas(128) double part[16] = {};
+  V top = all(-REAL(__builtin_huge_val()));
+  M broken = M{};
 
   inline void sum(V v, int64_t x) {
-    for (int64_t l = 0; l < kLanes; ++l) part[(x & 15) + l] += double(v[l]);
+    *(Wide*)(part + (x & 15)) += __builtin_convertvector(v, Wide);
   }
   inline void most_of(V v) {
-    for (int64_t l = 0; l < kLanes; ++l) {
-      broken |= v[l] != v[l];
-      top = double(v[l]) > top ? double(v[l]) : top;
-    }
+    broken |= (M)(v != v);
+    top = v > top ? v : top;
   }
   // Ends a run of columns: its sum is one more summand.
   void close() {
@@ -50,10 +51,11 @@ struct Total {
       ++beyond[a != a ? 2 : a < 0];
       return;
     }
-    int exponent;
-    const double fraction = __builtin_frexp(a, &exponent);
-    const int64_t whole = static_cast<int64_t>(__builtin_ldexp(fraction, 53));
-    const int at = exponent - 53 + LOWEST;  // digit 0 counts 2^-LOWEST: below all numbers
+    // |a| = size * 2^(exponent - 1075), by the bits of a; digit 0 counts 2^-LOWEST: below all.
+    const int64_t bits = bits_of_double(a), raw = bits >> 52 & 0x7ff;
+    const int64_t fraction = bits & ((int64_t{1} << 52) - 1);
+    const int64_t size = raw ? fraction | int64_t{1} << 52 : fraction, exponent = raw ? raw : 1;
+    const int64_t whole = a < 0 ? -size : size, at = exponent - 1075 + LOWEST;
     const __int128 shifted = static_cast<__int128>(whole) << (at % 32);
     digit[at / 32] += static_cast<int64_t>(shifted & 0xffffffff);
     digit[at / 32 + 1] += static_cast<int64_t>((shifted >> 32) & 0xffffffff);
@@ -72,9 +74,11 @@ struct Total {
     }
   }
   void give_most(int64_t* to) {
-    if (broken) __atomic_fetch_add(to + kDigits + 2, int64_t{1}, __ATOMIC_RELAXED);
+    if (any(broken)) __atomic_fetch_add(to + kDigits + 2, int64_t{1}, __ATOMIC_RELAXED);
+    double most = -__builtin_huge_val();
+    for (int64_t l = 0; l < kLanes; ++l) most = double(top[l]) > most ? double(top[l]) : most;
     int64_t key;
-    std::memcpy(&key, &top, sizeof key);
+    std::memcpy(&key, &most, sizeof key);
     key ^= (key >> 63) & INT64_MAX;
     int64_t now = __atomic_load_n(to, __ATOMIC_RELAXED);
     while (key > now && !__atomic_compare_exchange_n(to, &now, key, true, __ATOMIC_RELAXED,
@@ -157,11 +161,11 @@ class Reductions(Faces):
             yield "      else inside(row + x, x);"
         else:
             yield "      inside(row + x, x);"
-        yield "      if (kAcrossColumns && (x + kLanes) % kLine == 0) {"
-        yield "        for (Total& each : totals) each.close();"
-        yield "      }"
+        sums = (index for index, kind in enumerate(kinds) if kind == "sum")
+        closing = " ".join(f"totals[{index}].close();" for index in sums)
+        yield f"      if (kAcrossColumns && (x + kLanes) % kLine == 0) {{ {closing} }}"
         yield "    }"
-        yield "    for (Total& each : totals) each.close();"
+        yield f"    {closing}"
         yield "  }"
         yield "  }"
         for index, kind in enumerate(kinds):

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from outgrid.machine import Machine
 from outgrid.plan.layout import ITEM_BYTES
 from outgrid.plan.model import Prediction
+from outgrid.stencil.expression import flops
 from outgrid.stencil.problem import Problem
 
 # Share of a core's peak vector rate that row updates reach from cache, and the bytes per second
 # that one core loads from its own cache. Both are deliberately plain; a calibration replaces them.
 VECTOR_FLOPS_PER_CORE = 25e9
 CACHE_BANDWIDTH_PER_CORE = 48e9
+# Operations that adding a value to a total, or comparing it, takes the time of; sums in two
+# dimensions are added up exactly at the end of each line of 64 bytes, others at that of a row.
+REDUCED_FLOPS, SUMMED_LINE_FLOPS = 8, 48
 # What a slab costs beside its updates: its instructions, and the threads that start and end.
 SLAB_SECONDS = 2e-4
 # Bytes per second of which one core makes checksums within a run: it waits for memory.
@@ -48,8 +52,13 @@ def rates(problem: Problem, machine: Machine, threads: int) -> Rates:
     fetched = sum(item[field.name] for field in stencil.evolving if field.levels == 1)
     moved = streams + fetched + sum(item[field.name] for field in stencil.evolving)
     share = min(1.0, threads / machine.cores)
+    reduced = sum(
+        flops(each.expression)
+        + (SUMMED_LINE_FLOPS if (stencil.ndim, each.kind) == (2, "sum") else REDUCED_FLOPS)
+        for each in stencil.reductions
+    )
     return Rates(
-        cores=threads * VECTOR_FLOPS_PER_CORE * width / max(1, stencil.flops),
+        cores=threads * VECTOR_FLOPS_PER_CORE * width / max(1, stencil.flops + reduced),
         cache=threads * CACHE_BANDWIDTH_PER_CORE / moved,
         memory_bytes_per_second=machine.memory_bandwidth * share,
         update_bytes=moved,

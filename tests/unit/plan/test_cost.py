@@ -10,7 +10,7 @@ import outgrid as og
 from outgrid.config import RunOptions
 from outgrid.machine import describe_machine
 from outgrid.plan.calibration import Calibration, Sample
-from outgrid.plan.cost import SLAB_SECONDS, Movement, predict, transfer_seconds
+from outgrid.plan.cost import SLAB_SECONDS, Movement, predict, rates, transfer_seconds
 from outgrid.plan.planner import plan
 from outgrid.plan.tiling import FRONT_PLANES
 from outgrid.stencil.problem import Problem
@@ -139,3 +139,10 @@ def test_so_do_commits_that_are_asked_for_more_often():
     assert committing(commit_every=0) == about(6 * planes)
     assert committing(commit_every=0, tier="memory") == about(6)
     assert committing(summed, commit_every=0) == about(12)
+
+
+def test_reductions_are_computed_as_well():
+    with_sum = Problem(summed, (100, 100, 100), "float64", 10, initial={"u": 0.0})
+    plain, reduced = (rates(each, MACHINE, 2) for each in (PROBLEM, with_sum))
+    assert reduced.cores < plain.cores
+    assert reduced.update_bytes == plain.update_bytes
