@@ -7,7 +7,7 @@ the choices of a plan make void is told in its notes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -104,11 +104,10 @@ _ALONE = Condition(
     lambda _: "ranks that share a grid",
     "start one rank",
 )
-_COMPUTING = Condition(
-    "a rank that computes and others that lend it memory",
-    lambda _, start: start.alone is not False,
-    lambda _: "ranks that share a grid",
-    "start it with mpiexec, and leave --ranks out",
+_COMPUTING = replace(
+    _ALONE,
+    words="a rank that computes and others that lend it memory",
+    fix="start it with mpiexec, and leave --ranks out",
 )
 _SHARED = Condition(
     "ranks that share a grid",

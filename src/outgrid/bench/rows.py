@@ -38,6 +38,7 @@ from outgrid.bench.measure import (
     update_rate,
 )
 from outgrid.bench.workloads import Case, Workload
+from outgrid.lines import format_extents
 from outgrid.machine import Machine, describe_machine
 from outgrid.record import Record
 from outgrid.stencil.problem import Problem
@@ -324,7 +325,7 @@ class _CaseRows:
         ``problem`` of so many steps."""
         problem = problem or self.workloads[0].reference
         shape = problem(PLAIN_STEPS).shape
-        self._say(f"temporally blocked, in memory, {' x '.join(map(str, shape))}")
+        self._say(f"temporally blocked, in memory, {format_extents(shape)}")
         affordable = round(TILED_SECONDS * self.case.expected_glups * 1e9 / math.prod(shape))
         steps = min(TILED_STEPS[self.case.stencil.ndim], max(8, affordable))
         record, _ = in_memory(problem(steps), "tiled", self.place, slice(0, 1))

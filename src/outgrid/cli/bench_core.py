@@ -1,14 +1,13 @@
 """`outgrid bench core`: rates of stencils in cache, in memory and out of core."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from outgrid.bench.kept import Kept
 from outgrid.bench.rows import KEY, answers_agree, measure_rows
 from outgrid.bench.tables import row_table
 from outgrid.bench.workloads import CASES, Workload, choose, recorded, workload
-from outgrid.cli.bench_measurement import Measurement
+from outgrid.cli.bench_measurement import Measurement, say
 from outgrid.errors import UsageError
 
 
@@ -16,7 +15,7 @@ def run_core(arguments: argparse.Namespace) -> int:
     """Measure, print, keep every row in the file `json`; return 1 if an answer differed."""
     workloads = _recorded(arguments) if arguments.all else _chosen(arguments)
     kept = Kept(arguments.json, KEY, arguments.resume)
-    rows = measure_rows(workloads, arguments.scratch, _say, kept)
+    rows = measure_rows(workloads, arguments.scratch, say, kept)
     print(row_table(rows))
     return 0 if answers_agree(rows) else 1
 
@@ -45,10 +44,6 @@ def _plane(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(extent) for extent in text.split("x"))
     except ValueError:
         raise UsageError(f"--plane {text!r} is not of the form 1024x1024 (in 2-D: 16384)") from None
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
 
 
 CORE = Measurement(

@@ -4,7 +4,6 @@ import argparse
 import json
 import re
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -19,6 +18,7 @@ from outgrid.bench.experiments import (
 from outgrid.bench.experiments.figure import FORMATS, draw_outcome
 from outgrid.bench.experiments.outcome import Size
 from outgrid.bench.experiments.page import read_outcomes, write_page
+from outgrid.cli.bench_measurement import say
 from outgrid.errors import Error, UsageError
 from outgrid.machine import describe_machine
 from outgrid.units import parse_bytes, parse_endurance, suggest
@@ -130,6 +130,6 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         factor,
         steps,
         endurance_bytes=parse_endurance(arguments.endurance) if arguments.endurance else 0,
-        say=lambda text: print(text, file=sys.stderr, flush=True),
+        say=say,
         **taken,
     )

@@ -2,13 +2,12 @@
 
 import argparse
 import json
-import sys
 from typing import Any
 
 from outgrid.bench.io import FIO_BAR, measure_io
 from outgrid.bench.starved import STARVED_BAR
 from outgrid.cli.bench_experiment import run_experiment
-from outgrid.cli.bench_measurement import Measurement
+from outgrid.cli.bench_measurement import Measurement, say
 from outgrid.cli.bench_papers import COMMON, MEASURED_ON, PRINTED
 from outgrid.errors import UsageError
 from outgrid.lines import align, format_share
@@ -19,7 +18,7 @@ OF_EXPERIMENT = ("also", "figure", "resume", "endurance", "price", "watts")
 
 def run_io(arguments: argparse.Namespace) -> int:
     """Measure the folder `scratch` of the arguments, print, and write the file `json`."""
-    figures = measure_io(arguments.scratch, lambda text: print(text, file=sys.stderr))
+    figures = measure_io(arguments.scratch, say)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
     print(table(figures))

@@ -1,6 +1,7 @@
 """What a measurement of `outgrid bench` is, and how its command line is made from that."""
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 UNSEEN = argparse.SUPPRESS
 """In the place of a help text: the option is taken and not shown."""
+
+
+def say(text: str) -> None:
+    """Tell what is going on, beside what is printed in the end."""
+    print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,11 @@
 import argparse
 import json
 import os
-import sys
 
 from outgrid.bench.peers.compare import PEERS as PROGRAMS
 from outgrid.bench.peers.compare import all_agree, measure_peers, peer_workload
 from outgrid.bench.tables import peer_table
-from outgrid.cli.bench_measurement import Measurement
+from outgrid.cli.bench_measurement import Measurement, say
 from outgrid.errors import UsageError
 
 QUICK_SECONDS, SECONDS = 30.0, 300.0
@@ -26,12 +25,12 @@ def run_peers(arguments: argparse.Namespace) -> int:
     workload = peer_workload(
         arguments.memory, factors[0], dtype or "float64", arguments.quick, arguments.steps
     )
-    print(f"load average {os.getloadavg()[0]:.2f}", file=sys.stderr)
+    say(f"load average {os.getloadavg()[0]:.2f}")
     rows = measure_peers(
         workload,
         arguments.python,
         arguments.scratch,
-        lambda text: print(text, file=sys.stderr),
+        say,
         QUICK_SECONDS if arguments.quick else SECONDS,
         arguments.with_swap,
     )
