@@ -53,8 +53,9 @@ MACHINE_MODES = ("bandwidth", "peak")  # rows of the machine, without a stencil
 KEY = ("stencil", "dtype", "mode", "factor", "shape")  # what tells a row from all others
 PLAIN_STEPS = 4
 BESIDE = ("plain", "tiled", "resident")  # measured around each row out of core
-TILED_STEPS = {2: 96, 3: 48}
+TILED_STEPS = 96  # at most: diamonds are begun and ended once per sweep, and sweeps are deep
 TILED_SECONDS = 6
+ROUNDS = 3  # of rates in memory, in turns
 CACHE_LEVELS = (1, 2, 3)
 CENTRES = (0.4, 1.0)  # parts of the grid on which an answer out of core is compared
 # A loop by hand groups its sums otherwise: a few units in the last place per step.
@@ -230,7 +231,7 @@ class _CaseRows:
         return next((row for row in self.kept.rows if self.kept.key(row) == key), None)
 
     def _references(self) -> None:
-        """Rates in cache and in memory; the plain sweep before and after those set beside it."""
+        """Rates in cache and in memory; plain sweeps in turns with what is set beside them."""
         for level in CACHE_LEVELS:
             self._say(f"ceiling in L{level}")
             glups, shape = ceiling(self.case, self.machine, level)
@@ -240,7 +241,9 @@ class _CaseRows:
             self._hand(answer)
         self._reference("blocked", answer)
         self._tiled(answer)
-        self._reference("plain", answer)
+        for _ in range(ROUNDS - 1):
+            self._reference("plain", answer)
+            self.samples["tiled"].append(self._tiled_rate()[0])
         for row in self.templates.values():
             self._keep(row)
 
@@ -327,7 +330,7 @@ class _CaseRows:
         shape = problem(PLAIN_STEPS).shape
         self._say(f"temporally blocked, in memory, {format_extents(shape)}")
         affordable = round(TILED_SECONDS * self.case.expected_glups * 1e9 / math.prod(shape))
-        steps = min(TILED_STEPS[self.case.stencil.ndim], max(8, affordable))
+        steps = min(TILED_STEPS, max(8, affordable))
         record, _ = in_memory(problem(steps), "tiled", self.place, slice(0, 1))
         return update_rate(record), record
 

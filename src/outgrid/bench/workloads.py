@@ -116,37 +116,37 @@ LAYERS = {
     for axis in AXES
 }
 CASES: tuple[Case, ...] = (
-    Case("heat7", "float64", "heat7", 2.0, parameters=HEAT),
-    Case("heat7", "float32", "heat7", 3.0, parameters=HEAT),
-    Case("box27", "float64", "box27", 0.6),
-    Case("wave:8", "float32", "wave:8", 0.7),
-    Case("heat5", "float64", "heat5", 2.0, 2, parameters=HEAT),
-    Case("heat5", "float32", "heat5", 4.0, 2, parameters=HEAT),
-    Case("mask3", "float32", f"{MASK}:mask3", 2.0, 2, "256MiB"),
-    Case("mask15", "float32", f"{MASK}:mask15", 0.1, 2, "128MiB"),
+    Case("heat7", "float64", "heat7", 2.5, parameters=HEAT),
+    Case("heat7", "float32", "heat7", 6.0, parameters=HEAT),
+    Case("box27", "float64", "box27", 2.2),
+    Case("wave:8", "float32", "wave:8", 1.3),
+    Case("heat5", "float64", "heat5", 6.0, 2, parameters=HEAT),
+    Case("heat5", "float32", "heat5", 12.0, 2, parameters=HEAT),
+    Case("mask3", "float32", f"{MASK}:mask3", 7.0, 2, "256MiB"),
+    Case("mask15", "float32", f"{MASK}:mask15", 0.45, 2, "128MiB"),
     Case(
-        "shallow", "float32", "shallow_water", 1.0, 2, parameters={"g": 1.0, "dt": 1.0, "dx": 1.0}
+        "shallow", "float32", "shallow_water", 4.5, 2, parameters={"g": 1.0, "dt": 1.0, "dx": 1.0}
     ),
-    Case("gray_scott", "float32", f"{EXAMPLES}/gray_scott.py:gray_scott", 0.6, 2, values=SPOTS),
-    Case("acoustic", "float32", "acoustic_pml:4", 0.1, memory="512MiB", parameters=LAYERS),
+    Case("gray_scott", "float32", f"{EXAMPLES}/gray_scott.py:gray_scott", 4.0, 2, values=SPOTS),
+    Case("acoustic", "float32", "acoustic_pml:4", 0.5, memory="512MiB", parameters=LAYERS),
     Case(
         "elastic",
         "float32",
         f"{EXAMPLES}/elastic.py:elastic4",
-        0.05,
+        0.3,
         memory="512MiB",
         parameters={f"taper_{axis}": 0.999 for axis in AXES},
     ),
-    Case("maxwell", "float64", f"{EXAMPLES}/maxwell_cavity.py:cavity", 0.5, 2),
-    Case("himeno", "float32", f"{EXAMPLES}/himeno.py:himeno", 0.06, memory="512MiB"),
+    Case("maxwell", "float64", f"{EXAMPLES}/maxwell_cavity.py:cavity", 2.0, 2),
+    Case("himeno", "float32", f"{EXAMPLES}/himeno.py:himeno", 0.5, memory="512MiB"),
     Case(
-        "perona", "float32", f"{EXAMPLES}/perona_malik.py:perona_malik", 0.02, parameters={"k": 1.0}
+        "perona", "float32", f"{EXAMPLES}/perona_malik.py:perona_malik", 0.35, parameters={"k": 1.0}
     ),
     Case(
         "lbm19",
         "float64",
         f"{EXAMPLES}/lid_cavity.py:lattice",
-        0.02,
+        0.06,
         memory="512MiB",
         parameters={"even": 1.2, "odd": 0.9, "lid": 0.1},
         values=LATTICE,
