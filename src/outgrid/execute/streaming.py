@@ -8,9 +8,10 @@ neither side waits for the other.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -226,6 +227,8 @@ class _Run(Generic[W]):
         self.unflushed: set[SeamKey] = set()
         self.origin = plan.stored.start, plan.stored_rows.start
         self.exchange = Exchange(plan, window.addresses, comm)
+        self.coming: Iterator[Instruction] = iter(())
+        self.next_advance: Advance | None = None
         self.agreeing: Commit | None = None  # other ranks have not all come as far
         self.gets: deque[Get] = deque()
         self.puts: deque[Put] = deque()
@@ -234,13 +237,33 @@ class _Run(Generic[W]):
         self.flushing: dict[int, Store] = {}
         self.worker = futures.ThreadPoolExecutor(1, "outgrid-kernel")
         self.work: futures.Future[tuple[float, float]] | None = None  # of the kernel
+        self.begun = threading.Event()  # by the thread of the kernel
         self.flushed = False  # all of the first commit, which is still to be made known
         self.started = self.reported = time.perf_counter()
         self.busy_before = time.process_time()
 
     def obey(self, instructions: Iterable[Instruction]) -> Tally:
         """Queue transfers as they come; advance as soon as the gate of an advance is open."""
-        for instruction in instructions:
+        self.coming = iter(instructions)
+        self._read_on()
+        while (advance := self.next_advance) is not None:
+            ending = self._ending(advance)
+            if ending is not None:
+                self._end(ending)
+                break
+            self._advance(advance)
+        else:
+            self.settled = self.plan.sweeps
+        while self._unfinished:
+            self._wait_for("put" if self.flying or self.flushing else "agree")
+        self.tally.sent_bytes = self.exchange.sent_bytes
+        self.tally.received_bytes = self.exchange.received_bytes
+        self._look_at_clocks()
+        return self.tally
+
+    def _read_on(self) -> None:
+        """Queue what comes up to the next advance."""
+        for instruction in self.coming:
             match instruction:
                 case Get():
                     self.gets.append(instruction)
@@ -253,19 +276,9 @@ class _Run(Generic[W]):
                 case Send() | Receive():
                     self.exchange.queue(instruction)
                 case Advance():
-                    ending = self._ending(instruction)
-                    if ending is not None:
-                        self._end(ending)
-                        break
-                    self._advance(instruction)
-        else:
-            self.settled = self.plan.sweeps
-        while self._unfinished:
-            self._wait_for("put" if self.flying or self.flushing else "agree")
-        self.tally.sent_bytes = self.exchange.sent_bytes
-        self.tally.received_bytes = self.exchange.received_bytes
-        self._look_at_clocks()
-        return self.tally
+                    self.next_advance = instruction
+                    return
+        self.next_advance = None
 
     def _look_at_clocks(self) -> None:
         self.tally.seconds = time.perf_counter() - self.started
@@ -337,7 +350,6 @@ class _Run(Generic[W]):
         self._stop_if_due()
         self._settle(self.transfers.poll())
         self._settle_messages()
-        self._start_all()
         waiting = time.perf_counter()
         while not self.marks.open(advance.gate):
             self._wait_for(self._cause(advance.gate))
@@ -361,9 +373,17 @@ class _Run(Generic[W]):
         Commits wait until it has ended: they look at what it changes.
         """
         if not (self.kernel.apart and self._unfinished):
-            return self._timed(advance)
+            self._start_all()
+            taken = self._timed(advance)
+            self._read_on()
+            return taken
         self.work = work = self.worker.submit(self._timed, advance)
         work.add_done_callback(lambda _: self.transfers.wake())
+        self.begun.wait()  # and keeps the interpreter until it is in the kernel
+        self.begun.clear()
+        self._start_all()
+        self._read_on()
+        self._start_all()
         while not work.done():
             self._attend(SELDOM_SECONDS if self.exchange.moving else TURN_SECONDS)
         self.work = None
@@ -372,6 +392,7 @@ class _Run(Generic[W]):
         return work.result()
 
     def _timed(self, advance: Advance) -> tuple[float, float]:
+        self.begun.set()
         begin, busy = time.perf_counter(), time.thread_time()
         self.kernel.advance(self.plan, self.window, advance)
         return time.perf_counter() - begin, time.thread_time() - busy

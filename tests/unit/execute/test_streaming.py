@@ -1,4 +1,5 @@
 import itertools
+import threading
 import time
 from dataclasses import dataclass, field, replace
 
@@ -57,6 +58,14 @@ def plan_of(depth=3, steps=9, **options):
     return pipeline.plan(problem, RunOptions.of(memory="1GiB", **given))
 
 
+def until(true, seconds=20):
+    """Whether something becomes true in time."""
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.001)
+    return true()
+
+
 def obey(plan, transfers, recorder, **others):
     """Run the program of `plan` over stores of zeroes with a kernel that does nothing."""
     stores = {}
@@ -94,16 +103,48 @@ def test_a_state_is_committed_after_its_flushes_and_before_the_next_writes_over_
 
 
 def test_the_next_slab_is_being_read_while_one_is_updated():
-    plan, recorder = plan_of(steps=3), Recorder()
+    def asked(events):
+        gets = [event[2].stop for event in events if event[:2] == ("get", ("u", 0, 0))]
+        return max(gets, default=0)
+
+    class Slow(Recorder):
+        def advance(self, plan, window, instruction):
+            front = (instruction.index + 1) * plan.slab_planes
+            wanted = min(plan.planes, front + plan.slab_planes)
+            self.given_up |= not until(lambda: asked([*self.events]) >= wanted)
+
+        given_up = False
+
+    plan, recorder = plan_of(steps=3), Slow()
     with Transfers("threads") as transfers:
         obey(plan, transfers, recorder)
-    asked = 0
-    for event in recorder.events:
-        if isinstance(event, Advance):
-            front = (event.index + 1) * plan.slab_planes
-            assert asked >= min(plan.planes, front + plan.slab_planes)
-        elif event[:2] == ("get", ("u", 0, 0)):
-            asked = event[2].stop
+    assert not recorder.given_up
+    assert asked(recorder.events) == plan.planes
+
+
+def test_what_comes_after_a_slab_is_prepared_while_that_is_updated():
+    class Slow(Recorder):
+        def advance(self, plan, window, instruction):
+            if threading.current_thread() is not threading.main_thread():  # transfers are under way
+                self.slabs += 1
+                self.given_up |= not until(lambda: len(given) > instruction.index + 1)
+
+        slabs, given_up = 0, False
+
+    plan, recorder, given = plan_of(), Slow(), []
+
+    def instructions():
+        for each in program(plan):
+            if isinstance(each, Advance):
+                given.append(each)
+            yield each
+        given.append(None)
+
+    with Transfers("threads") as transfers:
+        obey(plan, transfers, recorder, instructions=instructions())
+    assert not recorder.given_up
+    assert len(given) == plan.slabs + 1
+    assert recorder.slabs > plan.slabs // 2
 
 
 def test_the_tally_counts_bytes_and_updates():
