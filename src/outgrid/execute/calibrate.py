@@ -52,9 +52,11 @@ PARTS = (512, 256)  # columns that rows at least twice as long are cut into
 PART_LEVELS = 8  # with fewer, what parts of rows read beside them is more than they spare
 THIN_SLAB = {2: 32, 3: 8}  # planes between borders, where what a border costs is measured
 REPETITIONS = 2
-CLOSE = 0.9  # of the best rate: worth measuring again
+# Shares of the best rate that make a tile worth measuring again: another program may have halved
+# it for a while, and what the best one is hangs on the depth of a plan.
+DOUBTFUL, CLOSE = 0.45, 0.9
 FALLEN = 0.8
-FORM = "6"  # changes with what is measured: older calibrations are not found again
+FORM = "7"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -93,7 +95,8 @@ def calibrate(
                 trials.run([Trial(count, FRONT_PLANES, length, band=rows)])
                 if trials.falling():
                     break
-        trials.run([*trials.close(), plain])
+        trials.run(trials.within(DOUBTFUL))
+        trials.run([*trials.within(CLOSE), plain])
         for best in trials.rivals():
             steps = [(planes, best.band and band(planes, best.columns)) for planes in FRONTS]
             steps += [(best.planes, best.band // 2)] if best.band > 1 else []
@@ -164,10 +167,10 @@ class _Trials:
         last = list(self.rates.values())[-2:]
         return max(last) < FALLEN * self.rates[self.best()]
 
-    def close(self) -> list[Trial]:
-        """Tiles near the best, twice: each may have been disturbed."""
-        least = CLOSE * self.rates[self.best()]
-        return [trial for trial, rate in self.rates.items() if rate >= least] * REPETITIONS
+    def within(self, share: float) -> list[Trial]:
+        """Tiles that make so large a share of the best rate."""
+        least = share * self.rates[self.best()]
+        return [trial for trial, rate in self.rates.items() if rate >= least]
 
     def release(self) -> None:
         """Give the window's memory back."""
