@@ -350,6 +350,8 @@ class _Run(Generic[W]):
         self._stop_if_due()
         self._settle(self.transfers.poll())
         self._settle_messages()
+        if not self.marks.open(advance.gate):
+            self._start_all()  # what leaves in a message makes room at once
         waiting = time.perf_counter()
         while not self.marks.open(advance.gate):
             self._wait_for(self._cause(advance.gate))
