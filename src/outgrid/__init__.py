@@ -10,50 +10,87 @@
 'skewed'
 """
 
-# `plan` and `stencil` are functions named like the rooms they come from. Importing a room binds its
-# name here, once; all rooms are imported by the first line, so the functions win.
-from outgrid import remote
-from outgrid.api import Result, matrix, plan, resume, run
-from outgrid.api import open_run as open  # noqa: A004 - og.open is to read like that
-from outgrid.stencil.absorb import matched_layer, matched_layers, sponge
-from outgrid.stencil.components import Gradient, Tensor, Vector
-from outgrid.stencil.definition import stencil
-from outgrid.stencil.difference import backward, forward, second
-from outgrid.stencil.laplacian import laplacian
-from outgrid.stencil.points import Receiver, Source
-from outgrid.stencil.problem import Problem
-from outgrid.stencil.reduction import max_over as max  # noqa: A004
-from outgrid.stencil.reduction import min_over as min  # noqa: A004
-from outgrid.stencil.reduction import sum_over as sum  # noqa: A004
-from outgrid.stencil.snapshot import Snapshot
-from outgrid.stencil.symbol import (
-    absolute,
-    cos,
-    exp,
-    log,
-    maximum,
-    minimum,
-    sin,
-    sqrt,
-    step,
-    tanh,
-    where,
-)
-from outgrid.stencil.until import Until
-from outgrid.storage.paging import Pager, paged
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from outgrid.version import __version__
 
+if TYPE_CHECKING:
+    from outgrid import remote
+    from outgrid.api import matrix, plan, resume, run
+    from outgrid.api import open_run as open  # noqa: A004 - og.open is to read like that
+    from outgrid.errors import (
+        BuildError,
+        DefinitionError,
+        DeviceError,
+        Error,
+        ExecutionError,
+        InfeasiblePlan,
+        Stopped,
+        StoreError,
+        UsageError,
+        VerificationError,
+    )
+    from outgrid.execute.streaming import Progress
+    from outgrid.machine import Machine
+    from outgrid.plan.model import Plan
+    from outgrid.record import Record
+    from outgrid.result import Result
+    from outgrid.stencil.absorb import matched_layer, matched_layers, sponge
+    from outgrid.stencil.boundary import Boundary
+    from outgrid.stencil.components import Gradient, Tensor, Vector
+    from outgrid.stencil.definition import Definition, stencil
+    from outgrid.stencil.difference import backward, forward, second
+    from outgrid.stencil.laplacian import laplacian
+    from outgrid.stencil.points import Receiver, Source
+    from outgrid.stencil.problem import Problem
+    from outgrid.stencil.reduction import max_over as max  # noqa: A004
+    from outgrid.stencil.reduction import min_over as min  # noqa: A004
+    from outgrid.stencil.reduction import sum_over as sum  # noqa: A004
+    from outgrid.stencil.snapshot import Snapshot
+    from outgrid.stencil.symbol import (
+        absolute,
+        cos,
+        exp,
+        log,
+        maximum,
+        minimum,
+        sin,
+        sqrt,
+        step,
+        tanh,
+        where,
+    )
+    from outgrid.stencil.until import Until
+    from outgrid.storage.paging import Pager, paged
+
 __all__ = [
+    "Boundary",
+    "BuildError",
+    "Definition",
+    "DefinitionError",
+    "DeviceError",
+    "Error",
+    "ExecutionError",
     "Gradient",
+    "InfeasiblePlan",
+    "Machine",
     "Pager",
+    "Plan",
     "Problem",
+    "Progress",
     "Receiver",
+    "Record",
     "Result",
     "Snapshot",
     "Source",
+    "Stopped",
+    "StoreError",
     "Tensor",
     "Until",
+    "UsageError",
     "Vector",
+    "VerificationError",
     "__version__",
     "absolute",
     "backward",
@@ -85,3 +122,74 @@ __all__ = [
     "tanh",
     "where",
 ]
+
+# Each public name is imported when it is first used, from the module that has it: a script that
+# only defines a problem loads no executor, and `outgrid --help` not even NumPy.
+_HOMES = {
+    "api": ("matrix", "open", "plan", "resume", "run"),
+    "errors": (
+        "BuildError",
+        "DefinitionError",
+        "DeviceError",
+        "Error",
+        "ExecutionError",
+        "InfeasiblePlan",
+        "Stopped",
+        "StoreError",
+        "UsageError",
+        "VerificationError",
+    ),
+    "execute.streaming": ("Progress",),
+    "machine": ("Machine",),
+    "plan.model": ("Plan",),
+    "record": ("Record",),
+    "result": ("Result",),
+    "stencil.absorb": ("matched_layer", "matched_layers", "sponge"),
+    "stencil.boundary": ("Boundary",),
+    "stencil.components": ("Gradient", "Tensor", "Vector"),
+    "stencil.definition": ("Definition", "stencil"),
+    "stencil.difference": ("backward", "forward", "second"),
+    "stencil.laplacian": ("laplacian",),
+    "stencil.points": ("Receiver", "Source"),
+    "stencil.problem": ("Problem",),
+    "stencil.reduction": ("max", "min", "sum"),
+    "stencil.snapshot": ("Snapshot",),
+    "stencil.symbol": (
+        "absolute",
+        "cos",
+        "exp",
+        "log",
+        "maximum",
+        "minimum",
+        "sin",
+        "sqrt",
+        "step",
+        "tanh",
+        "where",
+    ),
+    "stencil.until": ("Until",),
+    "storage.paging": ("Pager", "paged"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_NAMES_THERE = {"max": "max_over", "min": "min_over", "open": "open_run", "sum": "sum_over"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "remote":
+        return importlib.import_module("outgrid.remote")
+    if name not in _HOME:
+        raise AttributeError(f"module 'outgrid' has no attribute {name!r}")
+    home = importlib.import_module(f"outgrid.{_HOME[name]}")
+    found = globals()[name] = getattr(home, _NAMES_THERE.get(name, name))
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+# A room that is imported binds its name here, once. Those that share theirs with a function are
+# imported now, and the name is left to the function.
+for _room in ("matrix", "plan", "stencil"):
+    importlib.import_module(f"outgrid.{_room}")
+    del globals()[_room]
