@@ -23,11 +23,11 @@ $(BIN)/python:
 
 # The build back end is installed first so that the package builds without an isolated environment:
 # a change in core/ then recompiles only what it touches.
-$(STAMP): $(BIN)/python pyproject.toml CMakeLists.txt $(CORE)
+$(STAMP): $(BIN)/python pyproject.toml benchmarks/pyproject.toml CMakeLists.txt $(CORE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	    'scikit-build-core>=0.10' 'nanobind>=2.4' $$(command -v cmake >/dev/null || echo cmake)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --no-build-isolation --editable '.[test,dev]'
+	    --no-build-isolation --editable '.[test,dev]' --editable ./benchmarks
 	touch $@
 
 test: setup
@@ -56,7 +56,7 @@ format: setup
 	$(BIN)/clang-format -i $(CXX_SOURCES)
 
 demo: setup
-	$(BIN)/python -m outgrid demo
+	$(BIN)/python examples/tsunami
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis

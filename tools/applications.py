@@ -21,14 +21,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from origin import keep
 
-from outgrid.demo.scene import DEFAULT_SCENE
-from outgrid.demo.tsunami import JOB, prepare
 from outgrid.record import Record, read_record
 from outgrid.stencil.problem import Problem
 
@@ -36,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 ENOUGH = "12GiB"  # for the whole grid, in memory
 TIMES = 4  # at least so often the limit
-DEMO = "outgrid demo"
+DEMO = "tsunami"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +201,10 @@ def _start(case: Case, given: Sequence[str], limit: str, out: Path) -> tuple[str
     if case.name == DEMO:
         if not given:
             return ()
-        columns, steps = int(given[1]), int(given[3])
-        scene = replace(DEFAULT_SCENE, columns=columns, steps=steps)
-        prepare(scene, out.with_name("demo"))
-        job = out.with_name("demo") / JOB
+        folder = out.with_name(DEMO)
+        program = [sys.executable, ROOT / "examples" / DEMO, *given]
+        subprocess.run([*program, "--prepare", "--out", folder], check=True)
+        job = folder / "tsunami.toml"
         command = [BIN / "outgrid", "run", job, "--quiet", "--set", "preview=0"]
     else:
         command = [sys.executable, ROOT / "examples" / f"{case.name}.py", *given]

@@ -35,8 +35,8 @@ from pathlib import Path
 import numpy as np
 from origin import keep
 
-from outgrid.bench.limit import Limited, limited
 from outgrid.units import parse_bytes
+from outgrid_bench.limit import Limited, limited
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from outgrid.bench.limit import limited
 from outgrid.execute.state import MANIFEST_NAME, RunFolder
+from outgrid_bench.limit import limited
 
 SHUTDOWN = 0x8004587D  # an ioctl of ext4 and xfs: the file system stops as if its device had gone
 WITHOUT_FLUSH = 2

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from outgrid import pipeline
-from outgrid.bench.limit import limited
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.errors import InfeasiblePlan
 from outgrid.job import load_job
 from outgrid.stencil.catalog import resolve
 from outgrid.units import parse_bytes
+from outgrid_bench.limit import limited
 
 LIMIT = "128MiB"
 LIMIT_BYTES = parse_bytes(LIMIT)

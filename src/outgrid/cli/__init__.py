@@ -3,7 +3,9 @@
 Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 1 wrong result, 2 usage,
 3 infeasible, 4 I/O or build failure, 75 stopped before its end by a signal or a time limit and
 ready to be resumed, 130 interrupted by Ctrl-C and 143 by SIGTERM with nothing to be resumed. Only
-the module of the verb asked for is imported, so that a run stays small.
+the module of the verb asked for is imported, so that a run stays small. Other packages add verbs
+of their own by entry points of the group COMMANDS: modules like those here, with `configure` and
+`run`.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
 
 from outgrid.cli.parser import Parser, add_debug_argument, examples
 from outgrid.comm import leave, spoken_by
@@ -30,9 +33,14 @@ VERBS = {
     "show": "print a plan, a kernel or a record, or draw a field",
     "report": "write a run's summary and pictures",
     "probe": "measure this machine",
-    "bench": "measure rates beside their references",
-    "demo": "a tsunami over a real sea floor, ten times larger than its memory",
 }
+COMMANDS = "outgrid.commands"
+SEPARATE = {
+    "bench": "bench is a package of its own, in the source of outgrid: pip install ./benchmarks",
+    "demo": "the demonstration is a program in the source of outgrid: python examples/tsunami",
+}
+"""Where verbs are found that are not installed with the package."""
+
 EPILOG = f"""\
 {
     examples(
@@ -91,11 +99,27 @@ def _parser(given: Sequence[str]) -> Parser:
     parser.set_defaults(debug=False)
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     wanted = next((word for word in given if not word.startswith("-")), None)
-    for verb, purpose in VERBS.items():
+    added = {} if wanted in VERBS else _added()  # found by a search of all installed packages
+    if wanted in SEPARATE and wanted not in added:
+        parser.error(SEPARATE[wanted])
+    purposes = VERBS | {verb: _summary(command) for verb, command in added.items()}
+    for verb, purpose in purposes.items():
         verb_parser = verbs.add_parser(verb, help=purpose, description=purpose)
         add_debug_argument(verb_parser)
         if verb == wanted:
-            module = importlib.import_module(f"outgrid.cli.{verb}")
+            named = added[verb].value if verb in added else f"outgrid.cli.{verb}"
+            module = importlib.import_module(named)
             module.configure(verb_parser)
             verb_parser.set_defaults(run=module.run, parser=verb_parser)
     return parser
+
+
+def _added() -> dict[str, EntryPoint]:
+    """Verbs of other packages. One that is named like a verb of ours does not replace it."""
+    commands = {command.name: command for command in entry_points(group=COMMANDS)}
+    return {verb: command for verb, command in commands.items() if verb not in VERBS}
+
+
+def _summary(command: EntryPoint) -> str:
+    """What the package of a command says of itself."""
+    return (command.dist and command.dist.metadata["Summary"]) or command.value

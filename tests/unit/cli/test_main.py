@@ -1,5 +1,6 @@
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from outgrid import cli
 from outgrid.cli import VERBS, main
 
 JOB = """
@@ -56,7 +58,6 @@ def test_wrong_usage_ends_with_2(arguments, capsys):
         ),
         (["plan", "a.toml", "--memroy=1GiB"], "unknown option --memroy; did you mean '--memory'"),
         (["plan", "a.toml", "b.toml"], "'b.toml' is one argument too many"),
-        (["bench", "cor"], "did you mean 'core'?"),
     ],
 )
 def test_what_is_not_known_is_refused_with_what_is_near(arguments, words, capsys):
@@ -64,6 +65,37 @@ def test_what_is_not_known_is_refused_with_what_is_near(arguments, words, capsys
         main(arguments)
     assert ended.value.code == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", cli.SEPARATE)
+def test_a_verb_that_is_not_installed_says_where_it_is(verb, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "entry_points", lambda group: ())
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "core", "--quick"])
+    assert ended.value.code == 2
+    assert cli.SEPARATE[verb] in capsys.readouterr().err
+
+
+def test_another_package_adds_a_verb_and_replaces_none(tmp_path, capsys, monkeypatch):
+    (tmp_path / "weigh.py").write_text(
+        "def configure(parser): parser.add_argument('grams', type=int)\n"
+        "def run(arguments): print(arguments.grams); return 1\n"
+    )
+    (tmp_path / "scales-1.dist-info").mkdir()
+    files = {
+        "METADATA": "Metadata-Version: 2.1\nName: scales\nVersion: 1\nSummary: weigh a grid\n",
+        "entry_points.txt": "[outgrid.commands]\nweigh = weigh\nplan = weigh\n",
+    }
+    for name, text in files.items():
+        (tmp_path / "scales-1.dist-info" / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["weigh", "7"]) == 1
+    assert capsys.readouterr().out == "7\n"
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert re.search(r"weigh +weigh a grid", told)
+    assert VERBS["plan"] in told
 
 
 def test_a_plan_needs_no_input_and_says_which_the_run_would_refuse(job, capsys):

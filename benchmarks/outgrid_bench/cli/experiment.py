@@ -1,0 +1,135 @@
+"""`outgrid bench` of an experiment of the papers: measure, print, write record and figure."""
+
+import argparse
+import json
+import re
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from outgrid.errors import Error, UsageError
+from outgrid.machine import describe_machine
+from outgrid.units import parse_bytes, parse_endurance, suggest
+from outgrid_bench.cli.measurement import say
+from outgrid_bench.experiments import (
+    EXPERIMENTS,
+    Experiment,
+    Outcome,
+    Settings,
+    outcome_table,
+)
+from outgrid_bench.experiments.figure import FORMATS, draw_outcome
+from outgrid_bench.experiments.outcome import Size
+from outgrid_bench.experiments.page import read_outcomes, write_page
+
+
+def run_experiment(arguments: argparse.Namespace) -> int:
+    """Measure, print, and return 1 if an answer differed."""
+    if arguments.figure and arguments.figure.suffix not in FORMATS:
+        raise UsageError(f"--figure {arguments.figure}: a name ending with {' or '.join(FORMATS)}")
+    signal.signal(signal.SIGTERM, _end)
+    experiment = EXPERIMENTS[arguments.name]
+    settings = settings_from(arguments)
+    if arguments.resume and arguments.json is None:
+        raise UsageError("--resume goes on with the record that --json names")
+    outcome = _measured(experiment, settings, arguments.json, arguments.resume)
+    if arguments.figure:
+        draw_outcome(experiment, outcome, arguments.figure)
+    print(outcome_table(outcome))
+    return 0 if outcome.agrees else 1
+
+
+def run_all(arguments: argparse.Namespace) -> int:
+    """All experiments, one folder of records and figures, and the page; 1 if an answer differed.
+
+    One that cannot be made here does not keep the others from it; its error is told at the end, and
+    its exit code is that of all. With --resume what the folder holds already is kept, single rows
+    too.
+    """
+    signal.signal(signal.SIGTERM, _end)
+    settings = settings_from(arguments)
+    folder = arguments.results or Path("benchmarks/results") / machine_name()
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = arguments.only or list(EXPERIMENTS)
+    for name in wanted:
+        if name not in EXPERIMENTS:
+            raise UsageError(f"no experiment {name!r}{suggest(name, EXPERIMENTS)}")
+    failed: list[Error] = []
+    for name in wanted:
+        settings.say(f"== {name}")
+        record = folder / f"{name}.json"
+        try:
+            outcome = _measured(EXPERIMENTS[name], settings, record, arguments.resume)
+        except Error as error:
+            settings.say(f"{name} cannot be made: {error}")
+            failed.append(error)
+            continue
+        print(outcome_table(outcome))
+    outcomes = read_outcomes(folder)
+    for outcome in outcomes:  # drawn anew: a page may be made of records alone
+        draw_outcome(EXPERIMENTS[outcome.bench], outcome, folder / f"{outcome.bench}.png")
+    print(f"page in {write_page(outcomes, folder)}")
+    if failed:
+        raise failed[0]
+    return 0 if all(outcome.agrees for outcome in outcomes) else 1
+
+
+def _measured(
+    experiment: Experiment, settings: Settings, record: Path | None, resume: bool
+) -> Outcome:
+    """The outcome, as it stands in ``record`` if there is one to go on with.
+
+    Until it is there, rows that take long stand beside it.
+    """
+    if record is None:
+        return experiment.measure(settings)
+    if resume and record.exists():
+        return Outcome.from_dict(json.loads(record.read_text()))
+    kept = record.with_suffix(".rows")
+    outcome = experiment.measure(replace(settings, kept=kept, resume=resume))
+    record.write_text(json.dumps(outcome.to_dict(), indent=2) + "\n")
+    kept.unlink(missing_ok=True)
+    return outcome
+
+
+def machine_name() -> str:
+    """A name for a folder: processor and cores, in letters, digits and dashes."""
+    machine = describe_machine()
+    words = re.findall(r"[a-z0-9]+", machine.cpu.lower().replace("(r)", "").replace("(tm)", ""))
+    return "-".join([*words, str(machine.cores)])
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    """SIGTERM ends an experiment as Ctrl-C does: files, groups and swap are removed on the way."""
+    raise KeyboardInterrupt
+
+
+def settings_from(arguments: argparse.Namespace) -> Settings:
+    """Size, folders and memory that `arguments` name."""
+    if arguments.full and arguments.quick:
+        raise UsageError("--quick and --full exclude each other")
+    given = vars(arguments)  # not every experiment takes every option
+    factor, *more = given.get("factor") or [None]
+    if more:
+        raise UsageError("an experiment takes one --factor; --all of bench core takes several")
+    if factor is not None and factor <= 0:
+        raise UsageError(f"the factor {factor:g} is not above 0")
+    steps = given.get("steps")
+    if steps is not None and steps < 1:
+        raise UsageError(f"--steps {steps} is not above 0")
+    memory = given.get("memory")
+    size: Size = "tiny" if arguments.tiny else "full" if arguments.full else "quick"
+    taken = {
+        name: given[name] for name in ("with_swap", "device", "price", "watts") if name in given
+    }
+    return Settings(
+        size,
+        (arguments.scratch or Path(), *arguments.also),
+        parse_bytes(memory) if memory else None,
+        factor,
+        steps,
+        endurance_bytes=parse_endurance(arguments.endurance) if arguments.endurance else 0,
+        say=say,
+        **taken,
+    )

@@ -1,0 +1,70 @@
+"""`outgrid bench peers`: the table of what one would pick instead."""
+
+import argparse
+import json
+import os
+
+from outgrid.errors import UsageError
+from outgrid_bench.cli.measurement import Measurement, say
+from outgrid_bench.peers.compare import PEERS as PROGRAMS
+from outgrid_bench.peers.compare import all_agree, measure_peers, peer_workload
+from outgrid_bench.tables import peer_table
+
+QUICK_SECONDS, SECONDS = 30.0, 300.0
+
+
+def run_peers(arguments: argparse.Namespace) -> int:
+    """Measure, print, and return 1 if an answer differed by more than rounding."""
+    factors = arguments.factor or [None]
+    if len(factors) > 1:
+        raise UsageError("the peers run on one grid: give one --factor")
+    names = arguments.only or ["heat7"]
+    name, _, dtype = names[0].partition(":")
+    if len(names) > 1 or name != "heat7":
+        raise UsageError("the peers run heat7 alone: --only heat7 or --only heat7:float32")
+    workload = peer_workload(
+        arguments.memory, factors[0], dtype or "float64", arguments.quick, arguments.steps
+    )
+    say(f"load average {os.getloadavg()[0]:.2f}")
+    rows = measure_peers(
+        workload,
+        arguments.python,
+        arguments.scratch,
+        say,
+        QUICK_SECONDS if arguments.quick else SECONDS,
+        arguments.with_swap,
+    )
+    if arguments.json:
+        found = [row.to_dict() for row in rows]
+        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+    print(peer_table(rows))
+    return 0 if all_agree(rows) else 1
+
+
+PEERS = Measurement(
+    name="peers",
+    purpose="what one would pick instead, in memory and out of core, on the same grid",
+    about=(
+        "Measures heat7 by what one would pick instead, on the same grid and, out of core, under "
+        f"the same limit: {', '.join(each.name for each in PROGRAMS)}. Prints a table in GLUP/s "
+        "(1e9 updates of a cell per second), with our rate over each and whether the answers "
+        "agree, or why a program has no rate here; exit code 1 if an answer differs by more than "
+        "rounding."
+    ),
+    run=run_peers,
+    options={
+        "--only": "heat7:float64 or heat7:float32 (heat7:float64)",
+        "--memory": "limit of programs out of core, for example 1GiB (512MiB, with --quick 192MiB)",
+        "--factor": "size of the grid over the limit (4, with --quick 2)",
+        "--steps": "time steps (24, with --quick 6)",
+        "--with-swap": "C on swap space as well, which has to be active",
+        "--python": "the interpreter that has the programs (this one)",
+        "--quick": "a small grid, and 30 seconds for each program instead of 300",
+        "--scratch": "folder on the disk that is measured (the folder of temporary files)",
+        "--json": "write all figures to FILE",
+    },
+    examples=(
+        ("outgrid bench peers --quick", ""),
+        ("outgrid bench peers --python peers/bin/python --scratch /nvme", ""),
+    ),
+)

@@ -1,0 +1,273 @@
+"""What an experiment is asked for and what it leaves: rows, and papers' claims beside them."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from outgrid.durable import existing
+from outgrid.lines import format_wear
+from outgrid.machine import describe_machine
+from outgrid.probe.profile import known_machine
+from outgrid.units import format_bytes
+from outgrid.version import __version__
+from outgrid_bench.experiments.disks import Disk, disk_bytes, disk_of
+from outgrid_bench.tables import columns
+
+__all__ = [
+    "OUTGRID",
+    "PAPERS",
+    "Experiment",
+    "Finding",
+    "Outcome",
+    "Settings",
+    "Size",
+    "Timed",
+    "disk_lines",
+    "median_rates",
+    "outcome_table",
+    "row_lines",
+]
+
+Size = Literal["tiny", "quick", "full"]
+QUICK_SECONDS = 90
+Row = Mapping[str, Any]
+
+# The papers whose experiments are made again, by what the places of their claims begin with.
+PAPERS = {
+    "temporal blocking on flash": "Midorikawa and Tan 2014, stencils beyond memory on flash",
+    "flash to GPU": "Shirahata, Sato and Matsuoka, matrices streamed from many disks",
+    "bus flash beyond memory": "Midorikawa and Tan 2013, flash on the bus as more memory",
+    "memory and storage of a cluster": "Midorikawa 2016, stencils on nodes of TSUBAME 2.5",
+    "get and put for remote memory": "Oura, Midorikawa and Kai, against paging from other nodes",
+}
+OUTGRID = "outgrid"  # what no paper measured
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How large, and where.
+
+    ``size``: "tiny" runs the whole flow in seconds and measures nothing worth reading, "quick"
+    takes less than 90 seconds, "full" fills memory several times. ``folders`` lie on the disks that
+    are measured, at least one. ``memory`` is the limit under which memory is filled, ``factor``
+    the grid over it and ``steps`` how often it is updated, where the experiment's own are not
+    wanted. ``with_swap`` allows a swap file to be made and removed. ``device`` "gpu" adds what a
+    GPU makes of it, where an experiment has that. ``endurance_bytes`` may be written to a disk in
+    its life (0: not known); ``price`` (any currency) and ``watts`` are those of all disks. Rows
+    that take long are written to the file ``kept`` as they are made, and with ``resume`` those that
+    it holds are not made again.
+    """
+
+    size: Size
+    folders: tuple[Path, ...]
+    memory: int | None = None
+    factor: float | None = None
+    steps: int | None = None
+    with_swap: bool = False
+    device: str = "cpu"
+    endurance_bytes: int = 0
+    price: float | None = None
+    watts: float | None = None
+    kept: Path | None = None
+    resume: bool = False
+    say: Callable[[str], None] = print
+
+    @property
+    def memory_bytes(self) -> int:
+        """The limit, where the size of the experiment does not change it."""
+        return self.memory or 1 << 30
+
+    @property
+    def limit_bytes(self) -> int:
+        """The limit that grids and arrays are multiples of."""
+        return self.memory_bytes if self.size == "full" else self.memory or 256 << 20
+
+    def by_size(self, tiny: int, quick: int, full: int) -> int:
+        """One of the three."""
+        return {"tiny": tiny, "quick": quick, "full": full}[self.size]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A claim of a paper, with its figure there and here. ``figure`` begins with one of PAPERS, or
+    with OUTGRID. ``holds`` is None where it does not apply to this machine or was not measured."""
+
+    figure: str
+    claim: str
+    paper: str
+    here: str
+    holds: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One experiment on one machine, as it stands in its file.
+
+    ``agrees`` says whether every answer was what it should be, ``reference`` what was measured
+    beside, ``notes`` what could not be done here. ``details`` are series too long for rows.
+    """
+
+    bench: str
+    size: Size
+    rows: tuple[dict[str, Any], ...]
+    findings: tuple[Finding, ...]
+    reference: str
+    agrees: bool
+    notes: tuple[str, ...]
+    details: dict[str, Any]
+    seconds: float
+    load: float
+    started: str
+    machine: dict[str, Any]
+    disks: tuple[Disk, ...] = ()
+    endurance_bytes: int = 0
+    version: str = __version__
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return msgspec.to_builtins(self)
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Outcome:
+        """Inverse of `to_dict`."""
+        return msgspec.convert(found, cls)
+
+
+class Timed:
+    """When and where an experiment began; `outcome` ends it."""
+
+    def __init__(self, bench: str, settings: Settings) -> None:
+        self.bench, self.settings = bench, settings
+        self.load = os.getloadavg()[0]
+        self.started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._begin = time.perf_counter()
+        self._moved = [disk_bytes(_device(folder)) for folder in settings.folders]
+
+    def rounds(self, most: int) -> Iterator[int]:
+        """Rounds 0, 1 and so on, none but the first when much of a quick experiment's time is gone:
+        on a slow disk there are fewer."""
+        for turn in range(most):
+            if turn and self.left < 0.6 * QUICK_SECONDS:
+                return
+            yield turn
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left of the time of a quick experiment; others have all there is."""
+        if self.settings.size != "quick":
+            return math.inf
+        return self._begin + QUICK_SECONDS - time.perf_counter()
+
+    def outcome(
+        self,
+        rows: Sequence[Any],
+        findings: Sequence[Finding],
+        *,
+        reference: str,
+        agrees: bool,
+        notes: Sequence[str] = (),
+        details: dict[str, Any] | None = None,
+    ) -> Outcome:
+        """``rows`` are dataclasses, all of one kind."""
+        tiny = self.settings.size == "tiny"
+        place = existing(self.settings.folders[0])
+        machine = describe_machine() if tiny else known_machine(place)
+        return Outcome(
+            self.bench,
+            self.settings.size,
+            tuple(msgspec.to_builtins(asdict(row)) for row in rows),
+            # Tiny sizes show that everything runs, not how fast.
+            tuple(replace(each, holds=None) if tiny else each for each in findings),
+            reference,
+            agrees,
+            tuple(notes),
+            details or {},
+            time.perf_counter() - self._begin,
+            self.load,
+            self.started,
+            machine.to_dict(),
+            tuple(self._disks()),
+            self.settings.endurance_bytes,
+        )
+
+    def _disks(self) -> Iterator[Disk]:
+        """Each disk once, with what it moved since the beginning."""
+        seen: set[int] = set()
+        for folder, (read, written) in zip(self.settings.folders, self._moved, strict=True):
+            device = _device(folder)
+            if device not in seen:
+                seen.add(device)
+                now_read, now_written = disk_bytes(device)
+                yield disk_of(folder, now_read - read, now_written - written)
+
+
+def _device(folder: Path) -> int:
+    return existing(folder).stat().st_dev
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """``measure`` runs it; ``draw`` draws an outcome into an empty matplotlib figure."""
+
+    name: str
+    purpose: str
+    measure: Callable[[Settings], Outcome]
+    draw: Callable[[Outcome, Any], None]
+
+
+def median_rates(samples: Mapping[Any, Sequence[float]]) -> dict[Any, float]:
+    """The median of each."""
+    return {key: statistics.median(values) for key, values in samples.items()}
+
+
+def disk_lines(outcome: Outcome) -> Iterator[str]:
+    """What was measured on, what it moved meanwhile, and what that takes of its life."""
+    for disk in outcome.disks:
+        ahead = f"{format_bytes(disk.ahead_bytes)} read ahead" if disk.ahead_bytes else ""
+        parts = (disk.model, disk.file_system, disk.scheduler, ahead)
+        model = ", ".join(part for part in parts if part)
+        wear = format_wear(disk.written_bytes, outcome.endurance_bytes)
+        yield (
+            f"{disk.device or 'no disk'} ({model}), {format_bytes(disk.read_bytes)} read and "
+            f"{format_bytes(disk.written_bytes)} written meanwhile, by others too{wear}"
+        )
+
+
+def row_lines(outcome: Outcome) -> str:
+    """Rows in columns, without the samples behind them."""
+    if not outcome.rows:
+        return ""
+    names = [name for name in outcome.rows[0] if not name.endswith("samples")]
+    return columns([names, *([_text(row[name]) for name in names] for row in outcome.rows)])
+
+
+def outcome_table(outcome: Outcome) -> str:
+    """Rows, findings and notes as text."""
+    told = [row_lines(outcome), ""] if outcome.rows else [""]
+    for finding in outcome.findings:
+        verdict = {True: "holds", False: "does not hold", None: "not judged"}[finding.holds]
+        told.append(f"{finding.figure}: {finding.claim}")
+        told.append(f"    paper {finding.paper}; here {finding.here}: {verdict}")
+    told.append(f"reference: {outcome.reference}")
+    told += [f"disk: {line}" for line in disk_lines(outcome)]
+    told += [f"note: {note}" for note in outcome.notes]
+    told.append("answers agree" if outcome.agrees else "ANSWERS DIFFER")
+    return "\n".join(told)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)

@@ -1,0 +1,228 @@
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outgrid.cli import main
+from outgrid.errors import UsageError
+from outgrid.execute import calibrate
+from outgrid_bench import ceiling, hand, mask, rows, workloads
+from outgrid_bench.ceiling import ceiling_box, footprint_lines
+from outgrid_bench.hand import HandLoop
+from outgrid_bench.measure import OutOfCore, in_memory, out_of_core
+from outgrid_bench.workloads import CASES, choose, recorded, workload
+
+ROW_KEYS = {
+    *("stencil", "dtype", "mode", "factor", "glups", "gflops", "over_plain", "over_ceiling"),
+    *("wait_share", "io_over_ideal", "identical"),
+}
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grids and times so small that figures mean nothing and a row takes a second."""
+    monkeypatch.setattr(workloads, "REFERENCE_BYTES", {2: 1 << 17, 3: 1 << 17})
+    monkeypatch.setattr(calibrate, "MOST_PLANES", {2: 16, 3: 16})
+    monkeypatch.setattr(calibrate, "LEVELS", {2: (8,), 3: (2,)})
+    monkeypatch.setattr(ceiling, "SECONDS", 1e-4)
+    monkeypatch.setattr(hand, "PEAK_ROUNDS", 1000)
+    monkeypatch.setattr(rows, "CACHE_LEVELS", (1,))
+
+
+def bench(path: Path, *arguments: str) -> int:
+    common = ("--memory", "96MiB", "--scratch", str(path), "--json", str(path / "figures.json"))
+    return main(["bench", "core", *common, *arguments])
+
+
+@pytest.mark.usefixtures("brief")
+def test_rows_hold_every_mode_and_ratio(tmp_path, capsys):
+    plane = ("--plane", "64x64", "--steps", "4")
+    assert bench(tmp_path, "--factor", "0.05", *plane) == 0
+    found = json.loads((tmp_path / "figures.json").read_text())
+    assert all(row.keys() >= ROW_KEYS for row in found)
+    modes = {row["mode"]: row for row in found}
+    expected = {"bandwidth", "peak", "ceiling-l1", "plain", "hand", "blocked", "tiled", "outofcore"}
+    assert modes.keys() == expected
+    assert {row["stencil"] for row in found} == {"fma", "copy", "scale", "heat7"}
+    assert all(row["machine"] and row["ended"] for row in found)
+    assert modes["plain"]["over_plain"] == 1
+    assert modes["ceiling-l1"]["over_ceiling"] == 1
+    streamed = modes["outofcore"]
+    assert streamed["identical"] is modes["tiled"]["identical"] is True
+    assert streamed["factor"] == 0.05
+    beside = sum(streamed["plain_beside"]) / 2
+    assert streamed["over_plain"] == pytest.approx(streamed["glups"] / beside)
+    assert streamed["gflops"] == pytest.approx(9 * streamed["glups"])
+    peak = next(r["gflops"] for r in found if (r["mode"], r["dtype"]) == ("peak", "float64"))
+    assert streamed["over_peak"] == pytest.approx(streamed["gflops"] / peak)
+    assert "heat7" in capsys.readouterr().out
+    assert [entry.name for entry in tmp_path.iterdir()] == ["figures.json"]
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_wrong_answer_is_reported(tmp_path, monkeypatch, capsys):
+    def spoiled(*arguments: object) -> OutOfCore:
+        done = out_of_core(*arguments)
+        values = np.load(done.result, mmap_mode="r+")
+        values[-3, 10, 10] += 1e-9
+        values.flush()
+        return done
+
+    monkeypatch.setattr(rows, "out_of_core", spoiled)
+    plane = ("--plane", "64x64", "--steps", "4")
+    assert bench(tmp_path, "--only", "heat7", "--factor", "0.05", *plane) == 1
+    (row,) = (
+        row
+        for row in json.loads((tmp_path / "figures.json").read_text())
+        if row["mode"] == "outofcore"
+    )
+    assert row["identical"] is False
+    assert "DIFFERS" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_coefficient_field_and_two_levels_are_measured(tmp_path):
+    found = workload(choose("wave:8"), "96MiB", 0.2, (32, 32), 3)
+    assert found.planes * 3 * 32 * 32 * 4 == pytest.approx(0.2 * (96 << 20), rel=0.01)
+    done = rows.measure_rows([found], tmp_path, lambda text: None)
+    assert rows.answers_agree(done)
+    assert [row.mode for row in done].count("outofcore") == 1
+
+
+@pytest.mark.parametrize("name", ["heat7:float64", "heat7:float32", "heat5:float64"])
+def test_the_loop_by_hand_computes_the_same(name, tmp_path):
+    case = choose(name)
+    plane = (40, 48) if case.stencil.ndim == 3 else (48,)
+    problem = workload(case, "96MiB", 1, plane, 5).problem(0, 30)
+    loop = HandLoop(problem, tmp_path)
+    _, values = loop.run()
+    _, expected = in_memory(problem, "plain", tmp_path)
+    _, other = in_memory(workload(case, "96MiB", 1, plane, 6).problem(0, 30), "plain", tmp_path)
+    bound = 5 * rows.ROUNDING[case.dtype]
+    assert rows.largest_difference(values, expected) < bound
+    assert rows.largest_difference(values, other) > 1000 * bound
+    del values
+    loop.release()
+
+
+@pytest.mark.usefixtures("brief")
+def test_large_planes_are_set_beside_as_large_ones_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(workloads, "REFERENCE_EXTENT", 32)
+    shapes = []
+
+    def noted(problem, kind, *others):
+        shapes.append((kind, problem.shape[1:]))
+        return in_memory(problem, kind, *others)
+
+    monkeypatch.setattr(rows, "in_memory", noted)
+    one = workload(choose("heat7"), "96MiB", 0.05, (48, 64), 4)
+    row = rows.measure_rows([one], tmp_path, lambda text: None)[-1]
+    assert set(shapes) == {
+        *(("plain", (32, 32)), ("blocked", (32, 32)), ("tiled", (32, 32))),
+        *(("tiled", (48, 64)), ("blocked", (48, 64))),  # the last are compared with
+    }
+    assert row.resident_beside != row.tiled_beside
+    assert row.over_resident == pytest.approx(2 * row.glups / sum(row.resident_beside))
+
+
+@pytest.mark.usefixtures("brief")
+def test_an_interrupted_record_goes_on_after_its_last_row(tmp_path, monkeypatch):
+    arguments = ("--only", "heat7", "--plane", "64x64", "--steps", "4")
+    assert bench(tmp_path, *arguments, "--factor", "0.05") == 0
+    target = tmp_path / "figures.json"
+    first = json.loads(target.read_text())
+
+    def interrupted(*_: object) -> OutOfCore:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rows, "out_of_core", interrupted)
+        assert bench(tmp_path, *arguments, "--factor", "0.07", "--resume") == 130
+    assert json.loads(target.read_text()) == first
+    both = ("--factor", "0.05", "--factor", "0.07", "--resume")
+    assert bench(tmp_path, *arguments, *both) == 0
+    found = json.loads(target.read_text())
+    assert found[:-1] == first
+    row = found[-1]
+    assert row["factor"] == 0.07
+    for mode in ("plain", "tiled", "resident"):
+        beside = row[f"{mode}_beside"]
+        assert len(beside) == 2
+        assert row[f"over_{mode}"] == pytest.approx(2 * row["glups"] / sum(beside))
+    assert row["resident_beside"] == row["tiled_beside"]  # the planes are those of the reference
+    assert bench(tmp_path, *arguments, *both) == 0
+    assert json.loads(target.read_text()) == found
+
+
+def test_a_record_holds_the_grids_of_every_case():
+    found = recorded()
+    assert {workload.case for workload in found} == set(CASES)
+    planes = {(w.case.spelling, w.plane) for w in found}
+    for plane in ((512, 512), (1024, 1024)):
+        assert {("heat7:float64", plane), ("wave:8:float32", plane)} <= planes
+    first = {one.case: one for one in reversed(found)}  # its references serve all of the case
+    for case, one in first.items():
+        if case.stencil.ndim == 3 and case.levels <= 3:
+            assert one.reference_shape == (512, 512, 512)
+        assert math.prod(one.reference_shape) * case.item_bytes * case.levels <= 4 << 30
+    assert {w.factor for w in recorded((16.0,))} == {16.0}
+
+
+def test_a_record_takes_no_grid_of_ones_own(tmp_path, capsys):
+    assert main(["bench", "core", "--all", "--memory", "1GiB"]) == 2
+    assert "leave out --memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.spelling)
+def test_usual_workloads_have_room_to_be_compared(case):
+    for factor in (1, 4, 8, 16):
+        found = workload(case, factor=factor)
+        first, last, start, end = found.part(0.4)
+        assert first <= start < end <= last
+        assert first == 0 or start - first == found.reach
+        assert last == found.planes or last - end == found.reach
+        assert found.problem().shape[0] > 2 * case.stencil.radius[0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.spelling)
+def test_ceilings_fit_their_cache_with_more_than_a_layer_inside(case):
+    # Twenty arrays with what is read around them do not fit the smallest.
+    for nbytes in (48 << 10, 1 << 20, 1 << 24)[case.levels > 16 :]:
+        *lines, columns = ceiling_box(case, nbytes)
+        rows = lines[1] if len(lines) == 2 else 1
+        touched = footprint_lines(case.stencil, lines[0], rows)
+        assert touched * columns * case.item_bytes <= nbytes
+        assert columns > 4 * case.stencil.radius[-1]
+        assert lines[0] >= 4
+
+
+def test_the_footprint_of_a_star_has_no_corners():
+    cube, star = (choose(name).stencil for name in ("box27", "wave:8"))
+    assert footprint_lines(cube, 4, 3) == 2 * 6 * 5
+    # Two rings of u with arms of four rows on each side, one ring of c.
+    assert footprint_lines(star, 4, 3) == 2 * (4 * 3 + 8 * 3 + 8 * 4) + 4 * 3
+
+
+@pytest.mark.parametrize(("rule", "radius"), [(mask.mask3, 1), (mask.mask15, 7)])
+def test_a_mask_has_weights_that_differ_and_sum_to_one(rule, radius):
+    weights = mask.weights(radius)
+    assert len(set(weights.values())) == len(weights) == (2 * radius + 1) ** 2
+    assert sum(weights.values()) == pytest.approx(1)
+    assert rule.trace(2).radius == (radius, radius)
+
+
+def test_mistakes_name_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'heat7"):
+        choose("heat77:float64")
+    with pytest.raises(UsageError, match="ROWSxCOLUMNS"):
+        workload(choose("heat7"), plane=(64,))
+    with pytest.raises(UsageError, match="128MiB"):
+        workload(choose("heat7"), "32MiB")
+
+
+@pytest.mark.parametrize("arguments", [["--plane", "64*64"], ["--factor", "0"]])
+def test_wrong_usage_ends_with_2(arguments, tmp_path, capsys):
+    assert bench(tmp_path, *arguments) == 2
+    assert "outgrid: " in capsys.readouterr().err

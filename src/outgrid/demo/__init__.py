@@ -1,1 +1,0 @@
-"""The demonstration: a tsunami over a real sea floor, on a grid ten times its memory limit."""
