@@ -40,9 +40,9 @@ from outgrid.build.compiler import find_compiler
 from outgrid.cli import main as outgrid
 from outgrid.cli import resume, run, verify  # noqa: F401 - imported once, before the forks
 from outgrid.execute.reference import reference_with_bound
-from outgrid.execute.state import MANIFEST_NAME
 from outgrid.job import load_job
 from outgrid.native import engines
+from outgrid.runs.state import MANIFEST_NAME
 from outgrid.storage import transfers
 
 ROOT = Path(__file__).resolve().parent.parent

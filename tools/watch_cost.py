@@ -15,7 +15,7 @@ from kernel_time import KernelTime
 
 from outgrid import pipeline
 from outgrid.config import RunOptions
-from outgrid.execute.watch import Watch
+from outgrid.observe.watch import Watch
 from outgrid.stencil.problem import Problem
 
 CASES = {

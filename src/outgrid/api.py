@@ -10,7 +10,6 @@ from typing import Any
 from outgrid import distributed, pipeline
 from outgrid.comm import world
 from outgrid.config import Places, RunOptions
-from outgrid.execute.group import read_group
 from outgrid.execute.streaming import Progress
 from outgrid.machine import Machine, memory_limit_bytes
 from outgrid.matrix.operator import linear_operator
@@ -18,6 +17,7 @@ from outgrid.matrix.product import DEFAULT_CHUNK_BYTES, StreamedMatrix
 from outgrid.plan.model import Plan
 from outgrid.record import read_record
 from outgrid.result import Result
+from outgrid.runs.group import read_group
 from outgrid.stencil.problem import Problem
 from outgrid.units import parse_bytes
 

@@ -16,28 +16,13 @@ import numpy as np
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
-from outgrid.execute.group import (
-    GROUP_NAME,
-    Durable,
-    Group,
-    Share,
-    abandon,
-    durable,
-    new_folders,
-    on_disk,
-    read_group,
-    write_group,
-)
 from outgrid.execute.kernel import Kernel
-from outgrid.execute.lock import LOCK_NAME, RunLock
-from outgrid.execute.reductions import nothing, numbers
-from outgrid.execute.snapshots import place, reserve
-from outgrid.execute.space import check_space, check_usable, free_bytes
-from outgrid.execute.state import MANIFEST_NAME, RunFolder
 from outgrid.execute.stop import Stop, stop_in_time
-from outgrid.execute.totals import Totals, joined
 from outgrid.execution import Execution, Observer, open_transfers
 from outgrid.machine import Machine, Network
+from outgrid.observe.reductions import nothing, numbers
+from outgrid.observe.snapshots import place, reserve
+from outgrid.observe.totals import Totals, joined
 from outgrid.pipeline import (
     FIXED_BYTES,
     MPI_BYTES,
@@ -67,6 +52,21 @@ from outgrid.record import (
     write_record,
 )
 from outgrid.result import Result
+from outgrid.runs.group import (
+    GROUP_NAME,
+    Durable,
+    Group,
+    Share,
+    abandon,
+    durable,
+    new_folders,
+    on_disk,
+    read_group,
+    write_group,
+)
+from outgrid.runs.lock import LOCK_NAME, RunLock
+from outgrid.runs.space import check_space, check_usable, free_bytes
+from outgrid.runs.state import MANIFEST_NAME, RunFolder
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage.sums import sums_digest

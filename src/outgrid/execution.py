@@ -20,32 +20,32 @@ from outgrid.errors import ExecutionError, Stopped, StoreError
 from outgrid.execute.account import Account
 from outgrid.execute.borrowed import Borrowed
 from outgrid.execute.device import DeviceKernel
-from outgrid.execute.export import export
 from outgrid.execute.files import Files
 from outgrid.execute.fill import Filled, fill
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.origin import first_of
-from outgrid.execute.places import describe
-from outgrid.execute.preview import PREVIEW_NAME, Preview
-from outgrid.execute.reductions import CELLS, Table, added, numbers, totals_of
 from outgrid.execute.site import Site
-from outgrid.execute.snapshots import Snapshots, place, reserve
-from outgrid.execute.space import reserve_results
-from outgrid.execute.state import Manifest, RunFolder, at_start_of_sweep
 from outgrid.execute.stop import Stop
 from outgrid.execute.streaming import PROGRESS_SECONDS, Progress, SeamKey, StoreKey, stream
-from outgrid.execute.totals import Totals
-from outgrid.execute.watch import NotFinite, Watch
 from outgrid.machine import Machine
+from outgrid.observe.preview import PREVIEW_NAME, Preview
+from outgrid.observe.reductions import CELLS, Table, added, numbers, totals_of
+from outgrid.observe.snapshots import Snapshots, place, reserve
+from outgrid.observe.totals import Totals
+from outgrid.observe.watch import NotFinite, Watch
 from outgrid.plan.ending import ended
 from outgrid.plan.instruction import Point
 from outgrid.plan.model import Arrival, Plan
 from outgrid.purposes import COPIED_TIERS
 from outgrid.record import CUT_OFF, FINISHED, Part, Record, combine, write_record
 from outgrid.result import Result
+from outgrid.runs.places import describe
+from outgrid.runs.space import reserve_results
+from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage import Joined, Store, Transfers
+from outgrid.storage.export import export
 from outgrid.storage.sums import sums_digest
 from outgrid.version import __version__
 

@@ -27,16 +27,11 @@ from outgrid.errors import (
 from outgrid.execute.borrowed import Borrowed, borrowed, lend
 from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.device import DeviceKernel
-from outgrid.execute.group import on_disk
 from outgrid.execute.kernel import Kernel
-from outgrid.execute.lock import RunLock
-from outgrid.execute.places import SPREAD_SUFFIX, Spread, check_devices, claimed, erase_devices
-from outgrid.execute.points import Points
-from outgrid.execute.space import check_space
-from outgrid.execute.state import Manifest, RunFolder, at_start_of_sweep, check_begun
 from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execution import Execution, Observer, open_transfers
 from outgrid.machine import Accelerator, Machine
+from outgrid.observe.points import Points
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan
@@ -46,6 +41,11 @@ from outgrid.probe.wear import device_endurance
 from outgrid.purposes import COPIED_TIERS, Start, check_purposes
 from outgrid.record import RECORD_NAME, read_record
 from outgrid.result import Result
+from outgrid.runs.group import on_disk
+from outgrid.runs.lock import RunLock
+from outgrid.runs.places import SPREAD_SUFFIX, Spread, check_devices, claimed, erase_devices
+from outgrid.runs.space import check_space
+from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep, check_begun
 from outgrid.stencil.boundary import Edges
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import PREVIOUS, Problem

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from outgrid.errors import UsageError
-from outgrid.execute.state import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.lines import format_work
 from outgrid.record import Record
+from outgrid.runs.state import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.components import components_of
 from outgrid.stencil.snapshot import Snapshot, snapshot_names
 from outgrid.storage import Joined, Piece

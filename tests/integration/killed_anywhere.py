@@ -17,8 +17,8 @@ from outgrid import distributed, pipeline
 from outgrid.comm import Serial
 from outgrid.config import RunOptions
 from outgrid.errors import Stopped, UsageError
-from outgrid.execute.leftovers import leftovers
 from outgrid.execute.stop import Stop
+from outgrid.runs.leftovers import leftovers
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot
 

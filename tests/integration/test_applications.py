@@ -15,7 +15,7 @@ import outgrid as og
 from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError
-from outgrid.execute.state import RunFolder
+from outgrid.runs.state import RunFolder
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from outgrid.execute.state import MANIFEST_NAME, RunFolder
+from outgrid.runs.state import MANIFEST_NAME, RunFolder
 from outgrid_bench.limit import limited
 
 SHUTDOWN = 0x8004587D  # an ioctl of ext4 and xfs: the file system stops as if its device had gone

@@ -24,9 +24,9 @@ from outgrid import pipeline
 from outgrid.build.compiler import find_compiler
 from outgrid.config import RunOptions
 from outgrid.errors import UsageError
-from outgrid.execute.leftovers import leftovers
-from outgrid.execute.state import MANIFEST_NAME, RunFolder
-from outgrid.execute.verify import verify
+from outgrid.runs.leftovers import leftovers
+from outgrid.runs.state import MANIFEST_NAME, RunFolder
+from outgrid.runs.verify import verify
 
 EVERY = int(os.environ.get("OUTGRID_PREFIXES", "5"))
 JOB = """

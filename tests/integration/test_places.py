@@ -11,8 +11,8 @@ import pytest
 from outgrid import execution, pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, StoreError, UsageError
-from outgrid.execute.leftovers import leftovers
-from outgrid.execute.verify import verify
+from outgrid.runs.leftovers import leftovers
+from outgrid.runs.verify import verify
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore
 
@@ -279,7 +279,7 @@ def test_a_full_folder_is_named_before_anything_is_made(tmp_path, monkeypatch):
     class Full:
         f_bavail, f_frsize = 100, 4096
 
-    monkeypatch.setattr("outgrid.execute.space.os.statvfs", lambda _: Full)
+    monkeypatch.setattr("outgrid.runs.space.os.statvfs", lambda _: Full)
     with pytest.raises(InfeasiblePlan, match="has 400 KiB of free space"):
         pipeline.run(problem(), options(tmp_path / "run", [tmp_path / "a", tmp_path / "b"]))
     assert not (tmp_path / "a").exists()

@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 import outgrid as og
-from outgrid.execute.leftovers import leftovers
-from outgrid.execute.verify import verify
 from outgrid.record import read_record
+from outgrid.runs.leftovers import leftovers
+from outgrid.runs.verify import verify
 
 pytest.importorskip("mpi4py")
 

@@ -19,12 +19,14 @@ import pytest
 from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import Stopped, StoreError, UsageError
-from outgrid.execute import preview, state, streaming
-from outgrid.execute.lock import LOCK_NAME
-from outgrid.execute.state import MANIFEST_NAME, RunFolder
+from outgrid.execute import streaming
 from outgrid.execute.stop import SCHEDULER_MARGIN_SECONDS
 from outgrid.execution import Execution
+from outgrid.observe import preview
 from outgrid.record import CUT_OFF, FINISHED
+from outgrid.runs import state
+from outgrid.runs.lock import LOCK_NAME
+from outgrid.runs.state import MANIFEST_NAME, RunFolder
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.laplacian import laplacian
 from outgrid.stencil.problem import Problem

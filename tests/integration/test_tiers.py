@@ -11,9 +11,10 @@ import pytest
 from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError, InfeasiblePlan, StoreError, UsageError
-from outgrid.execute import files, space
-from outgrid.execute.state import MANIFEST_NAME
+from outgrid.execute import files
 from outgrid.execute.stop import Stop
+from outgrid.runs import space
+from outgrid.runs.state import MANIFEST_NAME
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore
 

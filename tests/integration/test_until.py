@@ -16,11 +16,11 @@ from outgrid.comm.threads import Threads, in_threads
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError, ExecutionError
 from outgrid.execute.kernel import Kernel
-from outgrid.execute.reductions import CELLS
 from outgrid.execute.reference import run_reference
-from outgrid.execute.state import RunFolder
 from outgrid.job import load_job
+from outgrid.observe.reductions import CELLS
 from outgrid.record import combine_ranks
+from outgrid.runs.state import RunFolder
 from outgrid.stencil.problem import Problem
 from outgrid.testing.strategies import run_options
 

@@ -11,7 +11,7 @@ from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError
 from outgrid.execute.reference import run_reference
-from outgrid.execute.state import RunFolder
+from outgrid.runs.state import RunFolder
 from outgrid.stencil.problem import Problem
 
 SHAPE = (26, 14, 37)

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outgrid.errors import Error
-from outgrid.execute.lock import RunLock
-from outgrid.execute.state import MANIFEST_NAME, OWNER_NAME, SAMPLES_NAME, Manifest, RunFolder
-from outgrid.execute.verify import verify
 from outgrid.job import load_job
 from outgrid.record import RECORD_NAME, read_record
+from outgrid.runs.lock import RunLock
+from outgrid.runs.state import MANIFEST_NAME, OWNER_NAME, SAMPLES_NAME, Manifest, RunFolder
+from outgrid.runs.verify import verify
 from outgrid.storage import DirectStore, Transfers
 from outgrid.storage.npy import header_bytes, read_header
 

@@ -20,14 +20,14 @@ from outgrid.execute import counting
 from outgrid.execute.counting import check_ranks, count
 from outgrid.execute.fill import fill
 from outgrid.execute.kernel import Kernel
-from outgrid.execute.points import Points
-from outgrid.execute.state import level_name
 from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
 from outgrid.machine import Network
+from outgrid.observe.points import Points
 from outgrid.plan.ending import ended
 from outgrid.plan.program import Advance, Commit, Get, Point, Put, Receive, Send, program
 from outgrid.plan.ranks import Ranks, plan_rank
+from outgrid.runs.state import level_name
 from outgrid.stencil.boundary import boundary_of
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import stencil

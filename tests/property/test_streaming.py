@@ -19,9 +19,9 @@ from outgrid.execute.counting import count
 from outgrid.execute.fill import fill
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.reference import reference_with_bound
-from outgrid.execute.state import level_name
 from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
+from outgrid.runs.state import level_name
 from outgrid.stencil.boundary import boundary_of
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import stencil

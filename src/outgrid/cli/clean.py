@@ -5,8 +5,8 @@ from pathlib import Path
 
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
-from outgrid.execute.leftovers import Leftovers, leftovers
-from outgrid.execute.state import how_far
+from outgrid.runs.leftovers import Leftovers, leftovers
+from outgrid.runs.state import how_far
 from outgrid.units import format_bytes
 
 

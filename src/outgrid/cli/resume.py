@@ -13,8 +13,8 @@ from outgrid.cli.outcome import (
 )
 from outgrid.cli.parser import examples
 from outgrid.comm import world
-from outgrid.execute.group import read_group
 from outgrid.job import run_options
+from outgrid.runs.group import read_group
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -63,10 +63,10 @@ def _kernel(arguments: argparse.Namespace) -> None:
 
 
 def _record(arguments: argparse.Namespace) -> None:
-    from outgrid.execute.group import on_disk
-    from outgrid.execute.state import how_far
     from outgrid.record import RECORD_NAME, read_record
     from outgrid.report.summary import summarise
+    from outgrid.runs.group import on_disk
+    from outgrid.runs.state import how_far
 
     target = arguments.target
     run = on_disk(target) if target.is_dir() and not (target / RECORD_NAME).exists() else None

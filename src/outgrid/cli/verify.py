@@ -6,7 +6,7 @@ from pathlib import Path
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
 from outgrid.errors import VerificationError
-from outgrid.execute.verify import verify
+from outgrid.runs.verify import verify
 from outgrid.units import format_bytes
 
 WHAT = (

@@ -16,10 +16,10 @@ from numpy.typing import DTypeLike
 
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError, StoreError, UsageError
-from outgrid.execute.export import export
 from outgrid.plan.lending import block_bytes, cut, shares, spread
 from outgrid.plan.model import Plan
 from outgrid.storage import KeptRemoteStore, RemoteSpace, RemoteStore, Store, Transfers
+from outgrid.storage.export import export
 from outgrid.units import format_bytes
 
 if TYPE_CHECKING:

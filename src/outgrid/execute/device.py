@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from outgrid.device import Device, Rectangle
 from outgrid.errors import ExecutionError
-from outgrid.execute.points import Points
 from outgrid.execute.profiles import NO_PROFILES, Profiles
-from outgrid.execute.watch import NOWHERE, Watch
 from outgrid.execute.window import Rings, ring_bytes
 from outgrid.native import Buffer
+from outgrid.observe.points import Points
+from outgrid.observe.watch import NOWHERE, Watch
 from outgrid.plan.model import Plan, Ring
 from outgrid.plan.program import Advance, levels
 from outgrid.plan.trip import Trip

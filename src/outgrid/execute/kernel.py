@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from outgrid.build.compiler import Library
 from outgrid.errors import ExecutionError
-from outgrid.execute.points import Points
 from outgrid.execute.profiles import NO_PROFILES, Profiles
-from outgrid.execute.reductions import Reductions
 from outgrid.execute.site import HostSite
-from outgrid.execute.snapshots import Snapshots
-from outgrid.execute.watch import NOWHERE, Watch
 from outgrid.execute.window import Window
 from outgrid.native import Buffer
+from outgrid.observe.points import Points
+from outgrid.observe.reductions import Reductions
+from outgrid.observe.snapshots import Snapshots
+from outgrid.observe.watch import NOWHERE, Watch
 from outgrid.plan.model import Plan, Ring
 from outgrid.plan.program import Advance
 from outgrid.plan.trip import Span, Trip

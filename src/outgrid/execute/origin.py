@@ -10,7 +10,7 @@ from outgrid.execute.device import DeviceKernel
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.site import Site
 from outgrid.execute.streaming import SeamKey, StoreKey, stream
-from outgrid.execute.watch import NotFinite, Place, Watch
+from outgrid.observe.watch import NotFinite, Place, Watch
 from outgrid.plan.model import Plan
 from outgrid.plan.trip import Point
 from outgrid.stencil.problem import Problem

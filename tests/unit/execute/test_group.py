@@ -5,7 +5,7 @@ import json
 import pytest
 
 from outgrid.errors import UsageError
-from outgrid.execute.group import GROUP_NAME, Group, read_group, write_group
+from outgrid.runs.group import GROUP_NAME, Group, read_group, write_group
 
 GROUP = Group(
     version="1",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from outgrid.execute.group import GROUP_NAME, OnDisk, Share, abandon, on_disk
-from outgrid.execute.lock import RunLock
-from outgrid.execute.state import MANIFEST_NAME, Manifest, RunFolder
+from outgrid.runs.group import GROUP_NAME, OnDisk, Share, abandon, on_disk
+from outgrid.runs.lock import RunLock
+from outgrid.runs.state import MANIFEST_NAME, Manifest, RunFolder
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outgrid.execute.export import export
 from outgrid.storage import Planes, Transfers
+from outgrid.storage.export import export
 
 
 class Interrupted:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from outgrid.errors import Error, StoreError, UsageError
-from outgrid.execute.group import Durable, durable
-from outgrid.execute.lock import RunLock
-from outgrid.execute.places import SPREAD_SUFFIX
-from outgrid.execute.state import MANIFEST_NAME, is_halo, is_seam
 from outgrid.native import Buffer
 from outgrid.plan.subgrid import Box
 from outgrid.record import RECORD_NAME, read_record
+from outgrid.runs.group import Durable, durable
+from outgrid.runs.lock import RunLock
+from outgrid.runs.places import SPREAD_SUFFIX
+from outgrid.runs.state import MANIFEST_NAME, is_halo, is_seam
 from outgrid.storage import DirectStore, Parts, Planes, SpreadStore, Transfers
 from outgrid.storage.sums import sums_digest, sums_path
 

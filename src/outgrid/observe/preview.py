@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
-from outgrid.execute.window import Window
 from outgrid.plan.model import Arrival, Plan
 from outgrid.plan.program import Put, place_planes, place_rows
 from outgrid.storage.npy import header_bytes
 
 PREVIEW_NAME = "preview.npy"
 MOST_FRAMES = 240
+
+
+class Window(Protocol):
+    """The planes of a run that are in memory."""
+
+    def views(self, move: Put, /) -> Sequence[NDArray[np.generic]]:
+        """The planes that a transfer moves, in one piece or more."""
+        ...
 
 
 class Preview:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from outgrid.errors import StoreError, UsageError
-from outgrid.execute.lock import LOCK_NAME, RunLock
+from outgrid.runs.lock import LOCK_NAME, RunLock
 
 
 def test_a_second_run_in_a_folder_is_refused_with_the_first_ones_pid_and_host(tmp_path):
@@ -24,7 +24,7 @@ def test_a_second_run_in_a_folder_is_refused_with_the_first_ones_pid_and_host(tm
 
 def test_a_lock_of_a_process_that_was_killed_is_taken_over(tmp_path):
     program = (
-        "import os, signal, sys, pathlib; from outgrid.execute.lock import RunLock\n"
+        "import os, signal, sys, pathlib; from outgrid.runs.lock import RunLock\n"
         "with RunLock(pathlib.Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])

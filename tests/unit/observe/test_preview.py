@@ -3,8 +3,8 @@ import pytest
 
 from outgrid import pipeline
 from outgrid.config import RunOptions
-from outgrid.execute import preview
-from outgrid.execute.preview import PREVIEW_NAME
+from outgrid.observe import preview
+from outgrid.observe.preview import PREVIEW_NAME
 from outgrid.stencil.problem import Problem
 
 

@@ -24,8 +24,12 @@ from numpy.typing import NDArray
 
 from outgrid.durable import remove_folder, replace_file
 from outgrid.errors import StoreError, UsageError
-from outgrid.execute.reductions import Table, totals_of
-from outgrid.execute.state import (
+from outgrid.observe.reductions import Table, totals_of
+from outgrid.observe.totals import joined
+from outgrid.plan.model import Arrival
+from outgrid.plan.subgrid import Box
+from outgrid.record import RECORD_NAME, Part, combine, combine_ranks
+from outgrid.runs.state import (
     MANIFEST_NAME,
     REDUCTIONS_NAME,
     TRACES_NAME,
@@ -34,10 +38,6 @@ from outgrid.execute.state import (
     check_begun,
     level_name,
 )
-from outgrid.execute.totals import joined
-from outgrid.plan.model import Arrival
-from outgrid.plan.subgrid import Box
-from outgrid.record import RECORD_NAME, Part, combine, combine_ranks
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage import Joined, Piece

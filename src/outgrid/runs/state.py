@@ -34,7 +34,10 @@ from numpy.typing import NDArray
 
 from outgrid.durable import make_folder, remove_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
-from outgrid.execute.places import (
+from outgrid.plan.lifetime import MOST_RINGS
+from outgrid.plan.model import Arrival
+from outgrid.record import RECORD_NAME, Part
+from outgrid.runs.places import (
     OWNER_NAME,
     SPREAD_SUFFIX,
     OwnerMark,
@@ -43,9 +46,6 @@ from outgrid.execute.places import (
     remove_mark,
     write_mark,
 )
-from outgrid.plan.lifetime import MOST_RINGS
-from outgrid.plan.model import Arrival
-from outgrid.record import RECORD_NAME, Part
 from outgrid.stencil.problem import PREVIOUS
 from outgrid.storage import Parts, is_device
 from outgrid.storage.sums import sums_path

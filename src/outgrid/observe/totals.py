@@ -18,7 +18,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
-from outgrid.execute.reductions import CELLS, Table, added, nothing
+from outgrid.observe.reductions import CELLS, Table, added, nothing
 
 ROWS_AT_ONCE = 256
 DIGEST_BYTES = 8

@@ -1,0 +1,1 @@
+"""What watches a run: receivers, snapshots, reductions, previews, values that are not finite."""
