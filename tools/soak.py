@@ -39,11 +39,11 @@ from origin import keep
 from outgrid.build.compiler import find_compiler
 from outgrid.cli import main as outgrid
 from outgrid.cli import resume, run, verify  # noqa: F401 - imported once, before the forks
-from outgrid.execute.reference import reference_with_bound
 from outgrid.job import load_job
 from outgrid.native import engines
 from outgrid.runs.state import MANIFEST_NAME
 from outgrid.storage import transfers
+from outgrid.testing.reference import reference_with_bound
 
 ROOT = Path(__file__).resolve().parent.parent
 FAULTS = ROOT / "tests" / "integration" / "faults.cpp"

@@ -18,7 +18,6 @@ from outgrid.comm import Comm, Serial
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError, Stopped, StoreError
 from outgrid.execute.account import Account
-from outgrid.execute.borrowed import Borrowed
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.files import Files
 from outgrid.execute.fill import Filled, fill
@@ -38,6 +37,7 @@ from outgrid.plan.instruction import Point
 from outgrid.plan.model import Arrival, Plan
 from outgrid.purposes import COPIED_TIERS
 from outgrid.record import CUT_OFF, FINISHED, Part, Record, combine, write_record
+from outgrid.remote.borrowed import Borrowed
 from outgrid.result import Result
 from outgrid.runs.places import describe
 from outgrid.runs.space import reserve_results

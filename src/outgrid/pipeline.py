@@ -24,7 +24,6 @@ from outgrid.errors import (
     StoreError,
     UsageError,
 )
-from outgrid.execute.borrowed import Borrowed, borrowed, lend
 from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.kernel import Kernel
@@ -40,6 +39,7 @@ from outgrid.probe.profile import known_machine
 from outgrid.probe.wear import device_endurance
 from outgrid.purposes import COPIED_TIERS, Start, check_purposes
 from outgrid.record import RECORD_NAME, read_record
+from outgrid.remote.borrowed import Borrowed, borrowed, lend
 from outgrid.result import Result
 from outgrid.runs.group import on_disk
 from outgrid.runs.lock import RunLock

@@ -9,7 +9,8 @@ import pytest
 
 from outgrid import native
 from outgrid.errors import StoreError
-from outgrid.plan.lending import cut, shares, spread
+from outgrid.remote.placement import cut, shares, spread
+from outgrid.remote.store import RemoteSpace, RemoteStore
 from outgrid.storage import (
     BesideStore,
     DirectStore,
@@ -17,8 +18,6 @@ from outgrid.storage import (
     MemoryStore,
     Parts,
     Planes,
-    RemoteSpace,
-    RemoteStore,
     SpreadStore,
     Transfers,
     create_store,

@@ -11,10 +11,10 @@ from mpi4py import MPI
 
 import outgrid as og
 from outgrid import pipeline
-from outgrid.comm import lending
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError, InfeasiblePlan, Stopped
 from outgrid.execute.stop import Stop
+from outgrid.remote import lending
 from outgrid.stencil.problem import Problem
 
 SHAPE, STEPS = (30, 23, 37), 7
@@ -59,7 +59,7 @@ def plans(folder):
 
 def stores(folder):
     """The suite that every store passes, in the memory of the other ranks."""
-    from outgrid.comm.lending import lending
+    from outgrid.remote.lending import lending
 
     class Plugin:
         def pytest_configure(self, config):

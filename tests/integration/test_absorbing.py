@@ -10,11 +10,11 @@ import pytest
 import outgrid as og
 from outgrid import distributed, pipeline
 from outgrid.cli import main
-from outgrid.comm.threads import in_threads
 from outgrid.config import RunOptions
-from outgrid.execute.reference import reference_with_bound
 from outgrid.job import load_job
 from outgrid.stencil.problem import Problem
+from outgrid.testing.reference import reference_with_bound
+from outgrid.testing.threads import in_threads
 
 SHAPE = (30, 28, 37)
 

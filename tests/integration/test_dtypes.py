@@ -11,10 +11,10 @@ from outgrid import pipeline
 from outgrid.cli import main
 from outgrid.config import RunOptions
 from outgrid.errors import Stopped, UsageError
-from outgrid.execute.reference import reference_with_bound
 from outgrid.execute.stop import Stop
 from outgrid.job import load_job
 from outgrid.stencil.definition import stencil
+from outgrid.testing.reference import reference_with_bound
 
 SHAPE = (30, 26, 37)
 DTYPES = {"u": "float32", "c": "float32", "solid": "uint8"}

@@ -11,9 +11,9 @@ import pytest
 from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import StoreError
-from outgrid.execute.reference import run_reference
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore
+from outgrid.testing.reference import run_reference
 
 SHAPE = (26, 14, 37)
 WAYS = {

@@ -6,10 +6,10 @@ import pytest
 from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError, UsageError
-from outgrid.execute.reference import run_reference
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.points import Receiver, Source, corners
 from outgrid.stencil.problem import Problem
+from outgrid.testing.reference import run_reference
 
 STEPS = 13
 VALUES = np.random.default_rng(2).standard_normal((3, STEPS))

@@ -10,15 +10,15 @@ import pytest
 
 import outgrid as og
 from outgrid import distributed, pipeline
-from outgrid.comm.threads import in_threads
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError, StoreError
-from outgrid.execute.reference import run_reference
 from outgrid.observe.reductions import added, nothing, numbers, totals_of
 from outgrid.observe.totals import Totals, joined
 from outgrid.runs.state import RunFolder
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import Problem
+from outgrid.testing.reference import run_reference
+from outgrid.testing.threads import in_threads
 
 STEPS = 11
 

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 import outgrid as og
 from outgrid import distributed, pipeline
-from outgrid.comm.threads import Threads, in_threads
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError, ExecutionError
 from outgrid.execute.kernel import Kernel
-from outgrid.execute.reference import run_reference
 from outgrid.job import load_job
 from outgrid.observe.reductions import CELLS
 from outgrid.record import combine_ranks
 from outgrid.runs.state import RunFolder
 from outgrid.stencil.problem import Problem
+from outgrid.testing.reference import run_reference
 from outgrid.testing.strategies import run_options
+from outgrid.testing.threads import Threads, in_threads
 
 
 @og.stencil

@@ -10,9 +10,9 @@ import outgrid as og
 from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError
-from outgrid.execute.reference import run_reference
 from outgrid.runs.state import RunFolder
 from outgrid.stencil.problem import Problem
+from outgrid.testing.reference import run_reference
 
 SHAPE = (26, 14, 37)
 STEPS = 12

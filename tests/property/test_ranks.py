@@ -13,7 +13,6 @@ from hypothesis.errors import UnsatisfiedAssumption
 
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
-from outgrid.comm.threads import in_threads
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan
 from outgrid.execute import counting
@@ -38,6 +37,7 @@ from outgrid.testing.machine import MACHINE
 from outgrid.testing.orders import caught_in_some_order
 from outgrid.testing.stores import Shuffled
 from outgrid.testing.strategies import problems, run_options, stencils
+from outgrid.testing.threads import in_threads
 
 FIXED_BYTES = 1 << 20
 NETWORK = Network(1e9, 1e-5)

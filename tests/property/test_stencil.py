@@ -7,12 +7,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outgrid.execute.reference import run_reference
 from outgrid.stencil import expression as ex
 from outgrid.stencil.contract import contract
 from outgrid.stencil.expression import Access, Constant, Expression, Operation, Parameter
 from outgrid.stencil.model import Assignment, Field, Stage, Stencil
 from outgrid.stencil.problem import Problem
+from outgrid.testing.reference import run_reference
 
 COMPARISONS = [
     name for name, each in ex.OPERATIONS.items() if each.condition and not each.conditions

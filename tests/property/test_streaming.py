@@ -18,7 +18,6 @@ from outgrid.errors import StoreError
 from outgrid.execute.counting import count
 from outgrid.execute.fill import fill
 from outgrid.execute.kernel import Kernel
-from outgrid.execute.reference import reference_with_bound
 from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
 from outgrid.runs.state import level_name
@@ -27,6 +26,7 @@ from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore, MemoryStore, Planes, Transfers
+from outgrid.testing.reference import reference_with_bound
 from outgrid.testing.stores import Fault, Faulty, Shuffled
 from outgrid.testing.strategies import problems, run_options, stencils
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from outgrid.config import RunOptions
 from outgrid.errors import StoreError
-from outgrid.execute.borrowed import Borrowed
 from outgrid.execute.streaming import SeamKey, StoreKey
 from outgrid.native import Buffer
 from outgrid.plan.model import Plan, Ring
 from outgrid.plan.tiers import madvise
+from outgrid.remote.borrowed import Borrowed
 from outgrid.runs.state import RunFolder, is_seam
 from outgrid.storage import (
     BesideStore,

@@ -12,7 +12,6 @@ from outgrid.storage.joined import Joined, Piece
 from outgrid.storage.mapped import Habits, MappedStore, SwapStore
 from outgrid.storage.memory import MemoryStore
 from outgrid.storage.paging import Pager, paged
-from outgrid.storage.remote import KeptRemoteStore, RemoteSpace, RemoteStore
 from outgrid.storage.spread import Parts, SpreadStore, is_device, require_device
 from outgrid.storage.transfers import Completion, Transfers
 from outgrid.units import suggest
@@ -24,7 +23,6 @@ __all__ = [
     "DirectStore",
     "Habits",
     "Joined",
-    "KeptRemoteStore",
     "Layout",
     "MappedStore",
     "MemoryStore",
@@ -32,8 +30,6 @@ __all__ = [
     "Parts",
     "Piece",
     "Planes",
-    "RemoteSpace",
-    "RemoteStore",
     "SpreadStore",
     "Store",
     "SwapStore",

@@ -18,7 +18,6 @@ from outgrid.codegen.names import ring_order
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError
 from outgrid.execute.kernel import Kernel
-from outgrid.execute.reference import reference_with_bound, run_reference
 from outgrid.execute.window import Window
 from outgrid.plan.program import Advance, Get, Put, program
 from outgrid.stencil.catalog import resolve
@@ -28,6 +27,7 @@ from outgrid.stencil.expression import OPERATIONS, Access, Constant, Operation
 from outgrid.stencil.model import Assignment, Field, Stage, Stencil
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import absolute, exp, maximum, minimum, sin, sqrt, step, tanh, where
+from outgrid.testing.reference import reference_with_bound, run_reference
 
 TINY = {"float32": np.finfo("f4").smallest_subnormal, "float64": np.finfo("f8").smallest_subnormal}
 ODD = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 3.5, -1e-30, 1e30]

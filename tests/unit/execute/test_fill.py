@@ -6,11 +6,11 @@ from outgrid.config import RunOptions
 from outgrid.errors import StoreError, UsageError
 from outgrid.execute import fill as filling
 from outgrid.execute.fill import fill, initial_name
-from outgrid.execute.reference import initial_arrays, run_reference
 from outgrid.plan.model import Arrival
 from outgrid.stencil import initial
 from outgrid.stencil.problem import Problem
 from outgrid.storage import MemoryStore
+from outgrid.testing.reference import initial_arrays, run_reference
 from outgrid.testing.stores import Fault, Faulty, Shuffled
 
 SHAPE = (23, 6, 9)

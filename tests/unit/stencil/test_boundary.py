@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from outgrid.errors import DefinitionError
-from outgrid.execute.reference import run_reference
 from outgrid.stencil.boundary import Boundary, boundary_of
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
+from outgrid.testing.reference import run_reference
 
 
 @stencil(ndim=2)

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from outgrid.errors import UsageError
-from outgrid.execute.reference import reference_with_bound, run_reference
-from outgrid.execute.rounding import bounded
 from outgrid.stencil import expression as ex
 from outgrid.stencil.contract import contract
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import cos, exp, log, maximum, minimum, sin, sqrt, tanh, where
+from outgrid.testing.reference import reference_with_bound, run_reference
+from outgrid.testing.rounding import bounded
 
 RANDOM = np.random.default_rng(11)
 SHAPE_2D, SHAPE_3D = (11, 12), (10, 11, 12)

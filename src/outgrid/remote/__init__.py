@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outgrid.comm.moving import Moving, moving
 from outgrid.errors import UsageError
-from outgrid.plan.lending import Placement, block_bytes, cut, shares, spread
-from outgrid.storage import Pager, RemoteSpace
+from outgrid.remote.moving import Moving, moving
+from outgrid.remote.placement import Placement, block_bytes, cut, shares, spread
+from outgrid.remote.store import RemoteSpace
+from outgrid.storage import Pager
 from outgrid.storage.paging import PAGE_BYTES
 from outgrid.units import parse_bytes
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from outgrid.comm.lending import Lenders, Window
+    from outgrid.remote.lending import Lenders, Window
 
 __all__ = ["RemoteArray", "array", "empty", "start"]
 
@@ -46,7 +47,7 @@ def start(lend: str | int | None = None) -> None:
     if _lenders is not None:
         return
     try:
-        from outgrid.comm.lending import lending
+        from outgrid.remote.lending import lending
     except ImportError as error:
         raise UsageError(
             f"remote memory needs MPI ({error}); install it with: pip install 'outgrid[mpi]'"

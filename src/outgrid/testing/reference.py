@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
-from outgrid.execute.rounding import bounded, stored
 from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import EVEN, STORED
 from outgrid.stencil.dtypes import casting
@@ -24,6 +23,7 @@ from outgrid.stencil.model import Stage
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import ArrayDigest, Initial
+from outgrid.testing.rounding import bounded, stored
 from outgrid.units import suggest
 
 __all__ = ["initial_arrays", "reference_with_bound", "run_reference"]

@@ -16,14 +16,15 @@ from numpy.typing import DTypeLike
 
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError, StoreError, UsageError
-from outgrid.plan.lending import block_bytes, cut, shares, spread
 from outgrid.plan.model import Plan
-from outgrid.storage import KeptRemoteStore, RemoteSpace, RemoteStore, Store, Transfers
+from outgrid.remote.placement import block_bytes, cut, shares, spread
+from outgrid.remote.store import KeptRemoteStore, RemoteSpace, RemoteStore
+from outgrid.storage import Store, Transfers
 from outgrid.storage.export import export
 from outgrid.units import format_bytes
 
 if TYPE_CHECKING:
-    from outgrid.comm.lending import Lenders
+    from outgrid.remote.lending import Lenders
 
 __all__ = ["Borrowed", "borrowed", "lend"]
 
@@ -129,7 +130,7 @@ def lend(options: RunOptions) -> bool:
 
 def _comm() -> ModuleType:
     try:
-        from outgrid.comm import lending
+        from outgrid.remote import lending
     except ImportError as error:
         raise UsageError(
             f"tier remote needs MPI ({error}); install it with: pip install 'outgrid[mpi]'"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from outgrid import remote
 from outgrid.errors import StoreError
 from outgrid.native import MpiWindow
-from outgrid.plan.lending import block_bytes, shares, spread
+from outgrid.remote.placement import block_bytes, shares, spread
 
 PATIENCE = 100.0  # seconds, after which a thread that waits for another one gives up
 BYTE, HANDLE = 1, 77

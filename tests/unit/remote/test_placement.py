@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outgrid.errors import InfeasiblePlan
-from outgrid.plan.lending import cut, shares, spread
+from outgrid.remote.placement import cut, shares, spread
 
 BLOCK = 64
 OFFERS = st.lists(st.integers(0, 40 * BLOCK), min_size=1, max_size=5)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from outgrid.errors import UsageError
-from outgrid.execute.reference import initial_arrays, run_reference
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.values import ArrayDigest
+from outgrid.testing.reference import initial_arrays, run_reference
 
 RANDOM = np.random.default_rng(7)
 
