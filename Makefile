@@ -10,8 +10,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CORE := $(shell find core -type f)
-CXX_SOURCES := $(filter %.cpp %.h,$(CORE))
-CXX_STRICT := -std=c++20 -fsyntax-only -Icore -Wall -Wextra -Wconversion -Wshadow -Werror
+TEMPLATES := src/outgrid/codegen/templates
+TEMPLATES_CHECKED := $(wildcard tests/unit/codegen/templates*.cpp)
+CXX_SOURCES := $(filter %.cpp %.h,$(CORE)) $(shell find $(TEMPLATES) -name '*.hpp') $(TEMPLATES_CHECKED)
+CXX_STRICT := -std=c++20 -fsyntax-only -Wall -Wextra -Wconversion -Wshadow -Werror
 
 .PHONY: setup test check sanitize soak format demo clean
 
@@ -41,8 +43,11 @@ check: setup
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
 	for source in $(wildcard core/io/*.cpp core/memory/*.cpp core/pager/*.cpp core/remote/*.cpp); do \
 	    case $$source in */engine_uring.cpp) [ -e /usr/include/liburing.h ] || continue;; esac; \
-	    $(CXX) $(CXX_STRICT) $$source || exit 1; \
+	    $(CXX) $(CXX_STRICT) -Icore $$source || exit 1; \
 	done
+	for source in $(TEMPLATES_CHECKED); do for real in float double; do \
+	    $(CXX) $(CXX_STRICT) -march=native -Wno-psabi -fopenmp -I$(TEMPLATES) -DREAL=$$real $$source || exit 1; \
+	done; done
 
 sanitize: setup
 	tools/sanitize.sh $(BIN)/python

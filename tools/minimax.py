@@ -1,4 +1,4 @@
-"""Finds the polynomials of `outgrid.codegen.functions` and prints them with their errors.
+"""Finds the polynomials of `codegen/templates/elementary.hpp` and prints them with their errors.
 
     python tools/minimax.py
 
@@ -139,7 +139,7 @@ def main() -> None:
                 for x in mpmath.linspace(wanted.low, wanted.high, 999)
             )
             print(f"{wanted.name} {dtype}: at most 2**{float(mpmath.log(error, 2)):.1f}")
-            print(f"    ({', '.join(map(repr, found))})")
+            print("    " + ", ".join(each.hex() for each in found))
 
 
 if __name__ == "__main__":

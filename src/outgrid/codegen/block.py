@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from outgrid.codegen.interleave import interleaved, longest_chain, most_live, with_last_uses
-from outgrid.codegen.vector import SPELLING
+from outgrid.codegen.spelling import SPELLING
 from outgrid.stencil.expression import (
     Access,
     Expression,

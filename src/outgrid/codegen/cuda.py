@@ -14,49 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from outgrid.codegen.functions import elementary
+from outgrid.codegen.headers import included
 from outgrid.codegen.names import Names
-from outgrid.codegen.vector import CELLS, SPELLING, TYPES
+from outgrid.codegen.spelling import SPELLING
 from outgrid.errors import DefinitionError
 from outgrid.stencil.boundary import Edges
 from outgrid.stencil.expression import Access, Constant, Expression, Operation, Profile, nodes
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.symbol import AXES
 
-__all__ = ["generate_cuda", "numbers"]
-
-NUMBERS = r"""
-typedef long long int64_t;
-typedef unsigned long long uint64_t;
-#define OG_INLINE static __device__ __forceinline__
-
-OG_INLINE REAL root(REAL a) { return sqrt(a); }
-// The second operand unless the first is truly beyond it: this settles NaN and signed zeros.
-OG_INLINE REAL least(REAL a, REAL b) { return a < b ? a : b; }
-OG_INLINE REAL most(REAL a, REAL b) { return a > b ? a : b; }
-OG_INLINE REAL magnitude(REAL a) { return a < 0 ? -a : a + REAL(0); }
-OG_INLINE bool negated(bool a) { return !a; }
-OG_INLINE REAL choose(bool c, REAL a, REAL b) { return c ? a : b; }
-
-// For elementary functions: one number where the kernel of a processor has a vector.
-#define OG_CALL static inline __device__ __noinline__
-#define OG_LANE(a, i) a
-typedef REAL V;
-typedef INTEGER M;
-typedef bool Truth;
-constexpr int kLanes = 1;
-OG_INLINE V all(REAL a) { return a; }
-OG_INLINE bool any(Truth a) { return a; }
-OG_INLINE M bits_of(V a) { return BITS_OF(a); }
-OG_INLINE V real_of(M a) { return OF_BITS(a); }
-OG_INLINE int64_t bits_of_double(double a) { return __double_as_longlong(a); }
-OG_INLINE double real_of_double(int64_t a) { return __longlong_as_double(a); }
-OG_INLINE double fma_double(double a, double b, double c) { return fma(a, b, c); }
-"""
-CASTS = {
-    "float32": ("__float_as_int", "__int_as_float"),
-    "float64": ("__double_as_longlong", "__longlong_as_double"),
-}
+__all__ = ["generate_cuda"]
 
 SLAB = r"""
 // One level, all in plane numbers of the sweep. Rings hold addresses of planes on the device.
@@ -134,13 +101,6 @@ OG_INLINE bool holds(const Slab& s, const int64_t* at, int stage) {
 
 
 KERNEL = 'extern "C" __global__ void outgrid_'
-TYPES_OF_C = {
-    "int8": "signed char",
-    "uint8": "unsigned char",
-    "int16": "short",
-    "uint16": "unsigned short",
-    "int32": "int",
-}
 
 
 def generate_cuda(
@@ -164,13 +124,6 @@ def generate_cuda(
     return _CudaWriter(stencil, dtype, edges or Edges.fixed(stencil), apart or {}).text()
 
 
-def numbers(dtype: str) -> str:
-    """CUDA C++ of operations on numbers of ``dtype``."""
-    bits_of, of_bits = CASTS[dtype]
-    text = NUMBERS.replace("REAL", CELLS[dtype]).replace("INTEGER", TYPES[dtype][1])
-    return text.replace("BITS_OF", bits_of).replace("OF_BITS", of_bits)
-
-
 class _CudaWriter(Names):
     """Names and pieces of the kernels for a device."""
 
@@ -180,9 +133,8 @@ class _CudaWriter(Names):
         return "\n".join(
             [
                 f"// Kernels of stencil {self.stencil.digest[:16]}, {self.dtype}.",
-                *(f"typedef {TYPES_OF_C[kind]} {CELLS[kind]};" for kind in self._whole()),
-                numbers(self.dtype),
-                *([elementary(self.dtype)] if self.elementary else ()),
+                f"typedef {self.real} Real;",
+                included("cuda/numbers.hpp", *["elementary.hpp"] * self.elementary),
                 SLAB.replace("REAL", self.real).replace("RINGS", str(len(self.rings))),
                 self.layers(),
                 self.writers(),
@@ -219,10 +171,6 @@ class _CudaWriter(Names):
                 yield f"{KERNEL}{name}_{stage}(const Slab s) {{"
                 yield from (f"  of_{cell}::{name}_{stage}(s);" for cell in self.updated)
                 yield "}"
-
-    def _whole(self) -> list[str]:
-        """The types of whole numbers that fields are kept in."""
-        return sorted(TYPES_OF_C.keys() & set(self.apart.values()))
 
     def _level(self, stage: int) -> str:
         """The launch that updates what stage ``stage`` assigns."""

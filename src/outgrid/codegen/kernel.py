@@ -12,17 +12,16 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from outgrid.codegen.block import block, block_vectors, spelled
-from outgrid.codegen.functions import ELEMENTARY, elementary
+from outgrid.codegen.headers import included
 from outgrid.codegen.reducing import Reductions
 from outgrid.codegen.rolling import Family, families
+from outgrid.codegen.spelling import CELLS
 from outgrid.codegen.traversal import FETCH, KEEP, LOOPS, SLAB, VISITS
-from outgrid.codegen.vector import CELLS, CONVERTED, NEAR, prelude
 from outgrid.errors import DefinitionError
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.plan.lifetime import dependences
 from outgrid.plan.tiling import column_slope, tile_slope
 from outgrid.stencil.boundary import Edges
-from outgrid.stencil.dtypes import COMPUTED
 from outgrid.stencil.expression import Expression, accesses
 from outgrid.stencil.model import Assignment, Stencil
 
@@ -84,8 +83,10 @@ class _RowKernel(Reductions):
                 f"{self.stencil.flops} flops per update, radius {radius},",
                 f"// {self._moved_bytes()} per update where nothing is found in a cache.",
                 *self._field_comments(),
-                prelude(self.dtype, self._farthest()),
-                *self._elementary(),
+                f"using Real = {self.real};",
+                included("cpu/functions.hpp" if self.elementary else "cpu/vector.hpp"),
+                f"constexpr int kReach = ({self._farthest()} + kLanes - 1) / kLanes;"
+                "  // vectors kept on either side of one",
                 self.layers(),
                 self._stage_constants(),
                 f"constexpr int64_t kParameters = {len(self.stencil.parameters) + 1};  // and step",
@@ -112,25 +113,10 @@ class _RowKernel(Reductions):
             ]
         )
 
-    def _elementary(self) -> Iterator[str]:
-        """Functions of vectors, and of what is the same for all cells."""
-        if not self.elementary:
-            return
-        yield "namespace {"
-        yield elementary(self.dtype)
-        for name, count in sorted(ELEMENTARY.items()):
-            given = ", ".join(f"{self.real} {operand}" for operand in "ab"[:count])
-            spread = ", ".join(f"all({operand})" for operand in "ab"[:count])
-            yield f"OG_INLINE {self.real} {name}_of({given}) {{ return {name}_of({spread})[0]; }}"
-        yield "}  // namespace"
-
     def _converted(self) -> Iterator[str]:
-        """What reads and keeps cells of other types than the one computed in."""
-        for kind in sorted(set(self.apart.values())):
-            cell = CELLS[kind]
-            wide = cell if kind in COMPUTED else CELLS["int32"]
-            yield CONVERTED.replace("STORED", cell).replace("WHOLE", wide)
-            yield "".join((NEAR, KEEP, FETCH)).replace("REAL", cell)
+        """What keeps cells of other types than the one computed in."""
+        for cell in sorted({CELLS[kind] for kind in self.apart.values()}):
+            yield "".join((KEEP, FETCH)).replace("REAL", cell)
 
     def _visits(self) -> Iterator[str]:
         """What looks at updated cells one by one, for each type that these are kept in."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from outgrid.codegen.functions import ELEMENTARY
-from outgrid.codegen.vector import CELLS, SPELLING
+from outgrid.codegen.spelling import CELLS, ELEMENTARY, SPELLING
 from outgrid.errors import DefinitionError
 from outgrid.plan.lifetime import ring_count
 from outgrid.stencil.boundary import EVEN, STORED, Edges

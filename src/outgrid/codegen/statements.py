@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from outgrid.codegen.names import Names
-from outgrid.codegen.vector import SPELLING
+from outgrid.codegen.spelling import SPELLING
 from outgrid.stencil.expression import (
     Access,
     Constant,

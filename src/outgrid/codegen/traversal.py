@@ -28,6 +28,12 @@ OG_INLINE void fetch(const REAL* edge) {
 
 SLAB = (
     r"""
+#include <cerrno>
+#include <cstring>
+#include <omp.h>
+#include <sched.h>
+#include <unistd.h>
+
 namespace {
 
 // Indices [first, end) of an axis, by steps.
@@ -88,8 +94,6 @@ struct Tile {
 """
     + KEEP
     + r"""
-OG_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-OG_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 """
     + FETCH
     + r"""

@@ -1,6 +1,7 @@
 """Elementary functions: how exact they are, and that all compilers and devices agree."""
 
 import ctypes
+import re
 import shutil
 
 import mpmath
@@ -9,38 +10,38 @@ import pytest
 
 from outgrid.build import compiler as compiling
 from outgrid.build.compiler import Compiler, build, find_compiler
-from outgrid.codegen.cuda import numbers
-from outgrid.codegen.functions import ELEMENTARY, LN2, PI, elementary
-from outgrid.codegen.vector import CELLS, prelude
+from outgrid.codegen.headers import included
+from outgrid.codegen.spelling import CELLS
 from outgrid.testing.device import BEFORE
 
 RANDOM = np.random.default_rng(3)
 DTYPES = ("float32", "float64")
+OPERANDS = {"exp": 1, "log": 1, "sin": 1, "cos": 1, "tanh": 1, "pow": 2}
 WORST = {"exp": 0.9, "log": 0.9, "sin": 0.85, "cos": 0.85, "tanh": 2.4, "pow": 1}  # last place
 LOOP = """
-extern "C" void NAME_each(const REAL* a, const REAL* b, REAL* to, long n) {
+extern "C" void NAME_each(const Real* a, const Real* b, Real* to, long n) {
   for (long i = 0; i < n; i += kLanes) store(to + i, NAME_of(GIVEN));
   (void)b;
 }
 """
 LOADS = """
-static REAL load(const REAL* a) { return *a; }
-static void store(REAL* to, REAL a) { *to = a; }
+static Real load(const Real* a) { return *a; }
+static void store(Real* to, Real a) { *to = a; }
 """
 
 
-def source_of(dtype, before):
+def source_of(dtype, *parts):
     loops = "".join(
         LOOP.replace("NAME", name).replace(
             "GIVEN", ", ".join(["load(a + i)", "load(b + i)"][:count])
         )
-        for name, count in ELEMENTARY.items()
+        for name, count in OPERANDS.items()
     )
-    return (before + elementary(dtype) + loops).replace("REAL", CELLS[dtype])
+    return "\n".join([f"using Real = {CELLS[dtype]};", *parts, loops])
 
 
 def vectors(dtype):
-    return source_of(dtype, prelude(dtype))
+    return source_of(dtype, included("cpu/functions.hpp"))
 
 
 def evaluate(library, name, *values):
@@ -81,7 +82,7 @@ def arguments(name, dtype):
     return (np.concatenate([*parts, sizes * signs]).astype(dtype),)
 
 
-@pytest.mark.parametrize("name", sorted(ELEMENTARY))
+@pytest.mark.parametrize("name", sorted(OPERANDS))
 def test_functions_are_exact_to_the_last_place(compiled, name):
     dtype, library = compiled
     values = arguments(name, dtype)
@@ -177,18 +178,51 @@ def test_compilers_and_processors_agree_to_the_bit(command, flag, dtype, monkeyp
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_text_for_devices_gives_the_same_bytes(dtype):
     native = build(vectors(dtype), find_compiler())
-    device = build(source_of(dtype, BEFORE + numbers(dtype) + LOADS), find_compiler())
+    device = build(
+        source_of(dtype, BEFORE, included("cuda/numbers.hpp", "elementary.hpp"), LOADS),
+        find_compiler(),
+    )
     assert_alike(native, device, dtype)
 
 
 def assert_alike(one, other, dtype):
-    for name in ELEMENTARY:
+    for name in OPERANDS:
         values = arguments(name, dtype)
         first, second = (evaluate(library, name, *values) for library in (one, other))
         assert first.tobytes() == second.tobytes(), name
 
 
+def split(value, dtype, count):
+    """Numbers of the type that add up to ``value``, each the nearest to what is left."""
+    mantissa, parts = (24 if dtype == "float32" else 53), []
+    for _ in range(count):
+        with mpmath.workprec(mantissa):
+            parts.append(+value)
+        value -= parts[-1]
+    return [float(part) for part in parts]
+
+
 def test_constants_are_those_of_a_library():
-    mpmath.mp.prec = 1400
-    assert abs(mpmath.mpf(PI.numerator) / PI.denominator - mpmath.pi) < mpmath.mpf(2) ** -1380
-    assert abs(mpmath.mpf(LN2.numerator) / LN2.denominator - mpmath.ln2) < mpmath.mpf(2) ** -1380
+    mpmath.mp.prec = 1500
+    text = included("elementary.hpp")
+    ln2, half_pi = mpmath.log(2), mpmath.pi / 2
+    for column, dtype in enumerate(("float64", "float32")):
+        wanted = dict(zip(("kLn2", "kLn2Low"), split(ln2, dtype, 2), strict=True))
+        wanted |= {f"kQuarter{n}": part for n, part in enumerate(split(half_pi, dtype, 3))}
+        wanted["kPerLn2"], wanted["kPerQuarter"] = split(1 / ln2, dtype, 1) + split(
+            1 / half_pi, dtype, 1
+        )
+        for name, value in wanted.items():
+            found = re.search(rf"\b{name} = Real\(kDouble \? (\S+) : (\S+)\);", text)
+            assert float.fromhex(found[1 + column]) == value, (name, dtype)
+        root_half = re.search(r"kRootHalf = Integer\(kDouble \? (\S+) : (\S+)\);", text)
+        bits = np.array(int(root_half[1 + column], 16), "i8" if dtype == "float64" else "i4")
+        below, above = (float((bits + n).view(dtype)) for n in range(2))
+        assert below < mpmath.sqrt(0.5) < above
+    for n, part in enumerate(split(half_pi, "float64", 2)):
+        found = re.search(rf"kDouble{n} = (0x[^,;]+)", text)
+        assert float.fromhex(found[1]) == part
+    words = re.search(r"per_quarter\[\] = \{(.*?)\};", text, re.DOTALL)[1]
+    found = [int(word, 0) for word in re.findall(r"\w+", words)]
+    turns = 1 / half_pi
+    assert found == [int(turns * mpmath.mpf(2) ** (64 * n)) % 2**64 for n in range(21)]
