@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from outgrid import remote
     from outgrid.api import matrix, plan, resume, run
     from outgrid.api import open_run as open  # noqa: A004 - og.open is to read like that
+    from outgrid.definition import Definition, stencil
     from outgrid.errors import (
         BuildError,
         DefinitionError,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from outgrid.stencil.absorb import matched_layer, matched_layers, sponge
     from outgrid.stencil.boundary import Boundary
     from outgrid.stencil.components import Gradient, Tensor, Vector
-    from outgrid.stencil.definition import Definition, stencil
     from outgrid.stencil.difference import backward, forward, second
     from outgrid.stencil.laplacian import laplacian
     from outgrid.stencil.points import Receiver, Source
@@ -127,6 +127,7 @@ __all__ = [
 # only defines a problem loads no executor, and `outgrid --help` not even NumPy.
 _HOMES = {
     "api": ("matrix", "open", "plan", "resume", "run"),
+    "definition": ("Definition", "stencil"),
     "errors": (
         "BuildError",
         "DefinitionError",
@@ -147,7 +148,6 @@ _HOMES = {
     "stencil.absorb": ("matched_layer", "matched_layers", "sponge"),
     "stencil.boundary": ("Boundary",),
     "stencil.components": ("Gradient", "Tensor", "Vector"),
-    "stencil.definition": ("Definition", "stencil"),
     "stencil.difference": ("backward", "forward", "second"),
     "stencil.laplacian": ("laplacian",),
     "stencil.points": ("Receiver", "Source"),

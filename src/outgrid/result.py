@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +16,16 @@ from outgrid.runs.state import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.components import components_of
 from outgrid.stencil.snapshot import Snapshot, snapshot_names
 from outgrid.storage import Joined, Piece
+from outgrid.units import suggest
 
 __all__ = ["Result"]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Result(Mapping[str, Any]):
     """A finished run: its record, and its fields as files that open lazily.
 
+    It is a mapping of fields: ``result["u"]`` is one of them, ``list(result)`` are their names.
     ``out`` is its folder; ``record`` has the problem, the plan, the machine and what was measured.
     """
 
@@ -39,8 +43,9 @@ class Result:
     def path(self, field: str) -> Path:
         """The .npy file of a field. Raises UsageError for a name that the run did not leave."""
         if field not in self.record.fields:
-            names = ", ".join(self.record.fields)
-            raise UsageError(f"the run left no field {field!r}; it left {names}")
+            raise UsageError(
+                f"the run in {self.out} left no field {field!r}{suggest(str(field), self)}"
+            )
         return self.out / self.record.fields[field]
 
     @property
@@ -96,6 +101,21 @@ class Result:
                 ]
             )
         return np.load(self.path(field), mmap_mode="r")
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the fields that the run left."""
+        return iter(self.record.fields)
+
+    def __len__(self) -> int:
+        """How many fields the run left."""
+        return len(self.record.fields)
+
+    def __contains__(self, field: object) -> bool:
+        return field in self.record.fields
+
+    def get(self, field: str, default: Any = None) -> Any:
+        """The field, or ``default`` where the run left none of that name."""
+        return self[field] if field in self.record.fields else default
 
     def components(self, name: str) -> dict[str, np.ndarray | Joined]:
         """The components of a vector or tensor, each mapped from disk, by the names of fields."""

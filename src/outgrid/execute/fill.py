@@ -15,6 +15,7 @@ from outgrid.native import Buffer, as_array
 from outgrid.plan.model import Arrival
 from outgrid.plan.subgrid import Box
 from outgrid.stencil.boundary import STORED
+from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.initial import InitialExpression, evaluate, rows_together
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.symbol import AXES
@@ -192,7 +193,7 @@ def _values(
                 yield given.reshape(shape)
             case Joined():
                 yield source.read(planes, rows).reshape(shape)
-            case InitialExpression():
+            case InitialExpression() | InitialFunction():
                 with meaning(f"the initial values of {name!r}"):
                     cells = evaluate(source, planes, problem.shape, dtype, rows)
                 yield cells.reshape(shape)
@@ -200,8 +201,8 @@ def _values(
                 yield np.full(shape, source, dtype=dtype)
             case _:
                 raise DefinitionError(
-                    f"the initial values of {name!r} were an array in memory, of which only a "
-                    "digest is left; give the array again"
+                    f"the initial values of {name!r} were {source}, of which only a digest is "
+                    "left; give it again"
                 )
 
 

@@ -114,18 +114,7 @@ def stencil(
     name: str | None = None,
     ndim: int | None = None,
 ) -> Definition | Callable[[Callable[..., Any]], Definition]:
-    """Make a function the definition of a stencil: `@stencil`, or `@stencil(name=..., ndim=...)`.
-
-    Positional arguments are fields: `u` is the value of the updated cell, `u[0, 0, -1]` that of a
-    neighbour (whole numbers, axes slowest first), `u.previous` and `u.previous[...]` the same one
-    time level back. Annotated with Vector, Tensor or Gradient they are several fields, one per axis
-    or pair of axes: `v.x[0, 0, -1]`. Keyword-only arguments are parameters, whose defaults are
-    kept; a Vector of them is one profile along each axis. The function returns the new value of
-    the first field; or a tuple for the first fields; or a dictionary by field name; or a list of
-    such dictionaries, one per stage, where each stage sees what the stages before it wrote. A
-    dictionary may give reductions (outgrid.sum, max, min) names
-    of their own.
-    """
+    """Make a function the definition of a stencil, as `outgrid.stencil` tells."""
 
     def define(function: Callable[..., Any]) -> Definition:
         if not inspect.isfunction(function):

@@ -16,13 +16,32 @@ from outgrid.stencil.components import components_of
 from outgrid.stencil.model import Stencil
 from outgrid.units import suggest
 
-__all__ = ["COMPUTED", "STORED", "casting", "fields_apart", "in_words", "keep", "number_fits"]
+__all__ = [
+    "COMPUTED",
+    "STORED",
+    "casting",
+    "dtype_name",
+    "fields_apart",
+    "in_words",
+    "keep",
+    "number_fits",
+]
 
 COMPUTED = ("float32", "float64")
 """Types that a problem may be computed in."""
 
 STORED = (*COMPUTED, "int8", "uint8", "int16", "uint16", "int32")
 """Types that a field may be kept in; whole numbers only where it is never updated."""
+
+
+def dtype_name(given: object) -> str:
+    """The name of a type however NumPy lets it be written, else the text that was given."""
+    if given is None:  # for NumPy a float64
+        return "None"
+    try:
+        return np.dtype(cast("Any", given)).name
+    except (TypeError, ValueError):
+        return str(given)
 
 
 def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
@@ -38,7 +57,8 @@ def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
         )
     names = [field.name for field in stencil.fields]
     found: dict[str, str] = {}
-    for name, wanted in cast("Mapping[str, Any]", given).items():
+    for name, written in cast("Mapping[str, Any]", given).items():
+        wanted = dtype_name(written)
         parts = [name] if name in names else components_of(name, names)
         if not parts:
             raise DefinitionError(
@@ -46,9 +66,7 @@ def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
                 f"{suggest(name, names)}"
             )
         if wanted not in STORED:
-            raise DefinitionError(
-                f"the dtype of {name!r} is {wanted!r}{suggest(str(wanted), STORED)}"
-            )
+            raise DefinitionError(f"the dtype of {name!r} is {wanted!r}{suggest(wanted, STORED)}")
         if (wanted, dtype) == ("float64", "float32"):
             raise DefinitionError(
                 f"the field {name!r} is kept in float64 and computed in float32, which would round"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil.dtypes import in_words, keep
+from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.symbol import AXES
 from outgrid.units import suggest
 
@@ -82,6 +83,10 @@ class InitialExpression:
             ) from error
         object.__setattr__(self, "text", canonical)
 
+    def __str__(self) -> str:
+        """What it is called in messages."""
+        return f"the formula {self.text!r}"
+
     @property
     def names(self) -> frozenset[str]:
         """The variables that the formula uses."""
@@ -94,13 +99,15 @@ class InitialExpression:
 
 
 def evaluate(
-    expression: InitialExpression,
+    source: InitialExpression | InitialFunction,
     planes: range,
     shape: tuple[int, ...],
     dtype: str,
     rows: range | None = None,
 ) -> NDArray[Any]:
-    """Values on the given planes of axis 0, as an array of shape (len(planes), *shape[1:]).
+    """Values of a formula or a function on the given planes of axis 0.
+
+    They are an array of shape (len(planes), *shape[1:]).
 
     Computed in double precision and rounded once to `dtype`, or held by it exactly where it is one
     of whole numbers, in the same blocks of a few rows
@@ -109,30 +116,45 @@ def evaluate(
     each plane; whole multiples of `rows_together` are made without anything beside them. Raises
     DefinitionError, naming the cell, where a value is not finite, or not held, in `dtype`.
     """
-    tree = ast.parse(expression.text, mode="eval").body
-    names = AXES[-len(shape) :]
-    variables: dict[str, Any] = {"pi": np.float64(math.pi)}
-    for name, extent in zip(names, shape, strict=True):
-        variables[f"n{name}"] = np.float64(extent)
-    variables["x"] = np.arange(shape[-1], dtype=np.float64)
+    given = _formula(source, shape) if isinstance(source, InitialExpression) else source.plane
     rows_per_block = rows_together(shape)
     wanted = range(shape[1]) if rows is None or len(shape) == 2 else rows
     rest = (len(wanted), shape[2]) if len(shape) == 3 else shape[1:]
     values = np.empty((len(planes), *rest), dtype)
     with np.errstate(all="ignore"):
         for plane, into in zip(planes, values, strict=True):
-            variables[names[0]] = np.float64(plane)
             if len(shape) == 2:
-                _keep(expression, _value(tree, variables), into, (plane, 0))
+                _keep(source, given((plane, 0), (1, shape[1])), into, (plane, 0))
                 continue
             aligned = wanted.start - wanted.start % rows_per_block
             for first in range(aligned, wanted.stop, rows_per_block):
                 last = min(first + rows_per_block, shape[1])
-                variables["y"] = np.arange(first, last, dtype=np.float64)[:, None]
                 made = np.empty((last - first, shape[2]), dtype)
-                _keep(expression, _value(tree, variables), made, (plane, first, 0))
+                block = given((plane, first, 0), (1, *made.shape))
+                _keep(source, block, made, (plane, first, 0))
                 low, high = max(first, wanted.start), min(last, wanted.stop)
                 into[low - wanted.start : high - wanted.start] = made[low - first : high - first]
+    return values
+
+
+def _formula(
+    expression: InitialExpression, shape: tuple[int, ...]
+) -> Callable[[tuple[int, ...], tuple[int, ...]], Any]:
+    """What gives the values in a block of one plane, from where it begins and its shape."""
+    tree = ast.parse(expression.text, mode="eval").body
+    names = AXES[-len(shape) :]
+    variables: dict[str, Any] = {"pi": np.float64(math.pi)}
+    for name, extent in zip(names, shape, strict=True):
+        variables[f"n{name}"] = np.float64(extent)
+    variables["x"] = np.arange(shape[-1], dtype=np.float64)
+
+    def values(origin: tuple[int, ...], extents: tuple[int, ...]) -> Any:
+        variables[names[0]] = np.float64(origin[0])
+        if len(shape) == 3:
+            rows = np.arange(origin[1], origin[1] + extents[1], dtype=np.float64)
+            variables["y"] = rows[:, None]
+        return _value(tree, variables)
+
     return values
 
 
@@ -182,9 +204,15 @@ def rows_together(shape: tuple[int, ...]) -> int:
 
 
 def _keep(
-    expression: InitialExpression, values: Any, into: NDArray[Any], origin: tuple[int, ...]
+    source: InitialExpression | InitialFunction,
+    values: Any,
+    into: NDArray[Any],
+    origin: tuple[int, ...],
 ) -> None:
-    """Store what a formula gave. Raises DefinitionError, naming the cell, where that cannot be."""
+    """Store what a formula or a function gave.
+
+    Raises DefinitionError, naming the cell, where that cannot be.
+    """
     held = keep(values, into)
     if held.all():
         return
@@ -194,12 +222,9 @@ def _keep(
     where = f"at cell ({', '.join(map(str, cell))})"
     if into.dtype.kind != "f":
         given = np.broadcast_to(values, into.shape)[inside]
-        raise DefinitionError(
-            f"the formula {expression.text!r} is {given} {where}; {in_words(into.dtype.name)}"
-        )
+        raise DefinitionError(f"{source} is {given} {where}; {in_words(into.dtype.name)}")
     raise DefinitionError(
-        f"the formula {expression.text!r} is {into[inside]} in {into.dtype} {where};"
-        " initial values must be finite"
+        f"{source} is {into[inside]} in {into.dtype} {where}; initial values must be finite"
     )
 
 

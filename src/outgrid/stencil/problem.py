@@ -1,5 +1,6 @@
 """The question a run answers: a stencil on a grid, for so many steps, from given values."""
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -9,7 +10,7 @@ from numbers import Integral
 from typing import Any, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from outgrid.errors import DefinitionError, meaning
 from outgrid.stencil import expression as ex
@@ -18,7 +19,7 @@ from outgrid.stencil.boundary import STORED, Boundary, Edges, boundary_of, edges
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.components import components_of
 from outgrid.stencil.definition import Definition
-from outgrid.stencil.dtypes import COMPUTED, fields_apart
+from outgrid.stencil.dtypes import COMPUTED, dtype_name, fields_apart
 from outgrid.stencil.given import value_of
 from outgrid.stencil.initial import InitialExpression, evaluate_along
 from outgrid.stencil.model import Stencil
@@ -33,7 +34,7 @@ from outgrid.stencil.values import (
     initial_from_dict,
     initial_to_dict,
 )
-from outgrid.units import suggest
+from outgrid.units import nearest, suggest
 
 __all__ = ["PREVIOUS", "Boundary", "Problem"]
 
@@ -79,12 +80,15 @@ class Problem:
     receivers: tuple[Receiver, ...]
     snapshots: tuple[Snapshot, ...]
     until: Until | None
+    _given: Mapping[str, Any] = dataclasses.field(
+        repr=False
+    )  # arguments that other things are derived from
 
     def __init__(
         self,
         stencil: Definition | Stencil | str,
         shape: Iterable[int],
-        dtype: str = "float64",
+        dtype: DTypeLike = "float64",
         steps: int = 0,
         parameters: Mapping[str, Any] | None = None,
         boundary: str | Mapping[str, Any] | Boundary = "dirichlet",
@@ -94,7 +98,7 @@ class Problem:
         receivers: Iterable[Any] = (),
         snapshots: Iterable[Any] = (),
         until: Any = None,
-        dtypes: Mapping[str, str] | None = None,
+        dtypes: Mapping[str, DTypeLike] | None = None,
     ) -> None:
         """Check and normalise. `stencil` may be a name in the catalogue or "path.py:function".
 
@@ -102,13 +106,17 @@ class Problem:
         the problem is computed in "float64", and for fields that are only read "int8", "uint8",
         "int16", "uint16" or "int32".
 
-        `initial` maps names to a path (or text ending in .npy), a number, a formula of z, y, x, or
-        an array of `shape`, which is copied. Raises DefinitionError.
+        `initial` maps names to a path (or text ending in .npy), a number, a formula of z, y, x,
+        an array of `shape`, which is copied; or to a function of arrays z, y, x of such indices
+        (float64), which is called block by block and returns what broadcasts to them. Raises
+        DefinitionError.
         """
         extents = _checked_shape(shape)
         traced = _checked_stencil(stencil, len(extents))
-        rule, around, numbers = absorbing(traced, boundary_of(boundary), extents, parameters or {})
-        apart = fields_apart(dtypes or {}, rule, _checked_dtype(dtype, rule))
+        asked = boundary_of(boundary)
+        rule, around, numbers = absorbing(traced, asked, extents, parameters or {})
+        dtype = _checked_dtype(dtype, rule)
+        apart = fields_apart(dtypes or {}, rule, dtype)
         narrow = any(apart.get(field.name) == "float32" for field in rule.evolving)
         _check_boundary(around, "float32" if narrow else dtype)
         edges = edges_of(rule, around)
@@ -131,9 +139,54 @@ class Problem:
             "initial": _checked_initial(initial or {}, rule, extents, dtype, apart),
         }.items():
             object.__setattr__(self, attribute, value)
+        values = {**self.parameters, **self.profiles}
+        given = {
+            "stencil": traced,
+            "boundary": asked,
+            "parameters": {
+                name: _profile_to_json(values[name])
+                for name in values
+                if name in (parameters or {})
+            },
+            "dtypes": dict(dtypes or {}),
+        }
+        object.__setattr__(self, "_given", given)
         _check_points(self)
         _check_snapshots(self)
         _check_until(self)
+
+    def replace(self, **changes: Any) -> "Problem":
+        """The problem with some of its arguments replaced: `problem.replace(steps=100)`.
+
+        They are those of Problem, each as a whole, and checked anew with what has stayed: a formula
+        is one of the new shape, an array has to fit it. Raises DefinitionError, also where an array
+        that the problem has rounded to its type would be taken in a wider one.
+        """
+        names = [each.name for each in dataclasses.fields(self) if not each.name.startswith("_")]
+        known = [name for name in names if name not in ("profiles", "edges")]
+        for name in changes:
+            if name not in known:
+                raise DefinitionError(f"a problem has no argument {name!r}{suggest(name, known)}")
+        stays = {name: getattr(self, name) for name in known} | dict(self._given)
+        stays["initial"] = {
+            name: value
+            for name, value in self.initial.items()
+            if not (name.endswith(PREVIOUS) and value is self.initial[name.removesuffix(PREVIOUS)])
+        }
+        found = Problem(**(stays | changes))
+        for name, value in found.initial.items():
+            kept = self.initial.get(name)
+            if (
+                "initial" not in changes
+                and isinstance(kept, np.ndarray)
+                and isinstance(value, np.ndarray)
+                and not np.can_cast(value.dtype, kept.dtype, "safe")
+            ):
+                raise DefinitionError(
+                    f"the initial array of {name!r} was rounded to {kept.dtype}; give it again for"
+                    f" {value.dtype}"
+                )
+        return found
 
     def parameter(self, name: str, step: int) -> float:
         """The value of a parameter in a step, counted from 0; "step" is the step's own number."""
@@ -454,13 +507,17 @@ def _check_extents(shape: tuple[int, ...], stencil: Stencil, edges: Edges) -> No
 
 
 def _checked_dtype(dtype: object, stencil: Stencil) -> str:
-    if dtype not in COMPUTED:
-        raise DefinitionError(f"unknown dtype {dtype!r}{suggest(str(dtype), COMPUTED)}")
+    name = dtype_name(dtype)
+    if name not in COMPUTED:
+        raise DefinitionError(
+            f"dtype {name!r}: problems are computed in {' or '.join(COMPUTED)}"
+            + (f"; did you mean {guess!r}?" if (guess := nearest(name, COMPUTED)) else "")
+        )
     for assignment in stencil.assignments:
         for node in ex.nodes(assignment.expression):
             if isinstance(node, ex.Constant):
-                check_range("the constant", node.value, str(dtype))
-    return str(dtype)
+                check_range("the constant", node.value, name)
+    return name
 
 
 def _checked_steps(name: str, steps: object) -> int:

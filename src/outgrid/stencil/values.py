@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError, meaning
 from outgrid.stencil.dtypes import COMPUTED, casting, in_words, number_fits
+from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.initial import InitialExpression
 from outgrid.stencil.symbol import AXES, is_number
 
 __all__ = [
     "ArrayDigest",
+    "FunctionDigest",
     "Initial",
     "check_range",
     "classify",
@@ -31,9 +33,26 @@ class ArrayDigest:
 
     sha256: str
 
+    def __str__(self) -> str:
+        """What it stands for, in messages."""
+        return "an array in memory"
 
-Initial: TypeAlias = Path | float | InitialExpression | NDArray[Any] | ArrayDigest
-"""Where the values of a field begin: a .npy file, a number, a formula, or an array in memory."""
+
+@dataclass(frozen=True, slots=True)
+class FunctionDigest:
+    """Stands for a function, in a problem read back from its JSON form."""
+
+    name: str
+    sha256: str
+
+    def __str__(self) -> str:
+        """What it stands for, in messages."""
+        return self.name
+
+
+Digest: TypeAlias = ArrayDigest | FunctionDigest
+Initial: TypeAlias = Path | float | InitialExpression | InitialFunction | NDArray[Any] | Digest
+"""Where the values of a field begin: a .npy file, a number, a formula, a function, or an array."""
 
 
 def check_range(what: str, value: float, dtype: str) -> None:
@@ -55,7 +74,7 @@ def classify(name: str, value: object, shape: tuple[int, ...], dtype: str) -> In
     Text ending in .npy is a path, other text a formula; arrays are copied. Raises DefinitionError.
     """
     match value:
-        case ArrayDigest():
+        case ArrayDigest() | FunctionDigest():
             return value
         case Path():
             return _checked_path(name, value)
@@ -69,6 +88,10 @@ def classify(name: str, value: object, shape: tuple[int, ...], dtype: str) -> In
             return _checked_formula(name, value, shape)
         case np.ndarray():
             return _checked_array(name, cast("NDArray[Any]", value), shape, dtype)
+        case InitialFunction():
+            return _checked_function(name, value.function, shape)
+        case _ if callable(value):
+            return _checked_function(name, value, shape)
         case _ if is_number(value):
             number = float(value)
             if not math.isfinite(number):
@@ -78,7 +101,7 @@ def classify(name: str, value: object, shape: tuple[int, ...], dtype: str) -> In
         case _:
             raise DefinitionError(
                 f"the initial value of {name!r} is a {type(value).__name__}; give a .npy file, a"
-                " number, a formula of z, y, x, or an array"
+                " number, a formula of z, y, x, a function of them, or an array"
             )
 
 
@@ -107,6 +130,18 @@ def _checked_formula(
     return formula
 
 
+def _checked_function(
+    name: str, function: Callable[..., Any], shape: tuple[int, ...]
+) -> InitialFunction:
+    """A function that gives the first few values, at least."""
+    with meaning(f"the initial values of {name!r}"):
+        found = InitialFunction(function, len(shape))
+        origin = (0,) * len(shape)
+        with np.errstate(all="ignore"):
+            found.plane(origin, (1, *(min(2, extent) for extent in shape[1:])))
+    return found
+
+
 def _checked_array(
     name: str, array: NDArray[Any], shape: tuple[int, ...], dtype: str
 ) -> NDArray[Any]:
@@ -128,7 +163,7 @@ def _checked_array(
 
 
 def initial_to_dict(value: Initial) -> dict[str, Any]:
-    """JSON-able form; an array is represented by the sha256 of its bytes."""
+    """JSON-able form, with the sha256 of the bytes of an array, and of the code of a function."""
     match value:
         case Path():
             return {"path": str(value)}
@@ -136,6 +171,10 @@ def initial_to_dict(value: Initial) -> dict[str, Any]:
             return {"expression": value.text}
         case ArrayDigest():
             return {"array": value.sha256}
+        case InitialFunction():
+            return {"function": str(value), "sha256": value.digest}
+        case FunctionDigest():
+            return {"function": value.name, "sha256": value.sha256}
         case np.ndarray():
             return {"array": hashlib.sha256(value.tobytes()).hexdigest()}
         case _:
@@ -143,7 +182,7 @@ def initial_to_dict(value: Initial) -> dict[str, Any]:
 
 
 def initial_from_dict(name: str, data: Mapping[str, Any]) -> Initial:
-    """The inverse of `initial_to_dict`, except that an array comes back as its ArrayDigest."""
+    """The inverse of `initial_to_dict`, except that arrays and functions come back as digests."""
     match dict(data):
         case {"path": str(path)}:
             return Path(path)
@@ -151,6 +190,8 @@ def initial_from_dict(name: str, data: Mapping[str, Any]) -> Initial:
             return InitialExpression(text)
         case {"array": str(sha256)}:
             return ArrayDigest(sha256)
+        case {"function": str(function), "sha256": str(sha256)}:
+            return FunctionDigest(function, sha256)
         case {"value": int() | float() as number}:
             return float(number)
         case _:

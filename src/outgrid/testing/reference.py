@@ -18,11 +18,12 @@ from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import EVEN, STORED
 from outgrid.stencil.dtypes import casting
 from outgrid.stencil.expression import Access, Constant, Leaf, Parameter, Profile
+from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.initial import InitialExpression, evaluate
 from outgrid.stencil.model import Stage
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.symbol import AXES
-from outgrid.stencil.values import ArrayDigest, Initial
+from outgrid.stencil.values import ArrayDigest, FunctionDigest, Initial
 from outgrid.testing.rounding import bounded, stored
 from outgrid.units import suggest
 
@@ -260,12 +261,12 @@ def _initial_array(problem: Problem, name: str, value: Initial) -> NDArray[Any]:
             if given.shape != problem.shape:
                 _check_fit(problem, name, given.shape, given.dtype)
             return given.astype(dtype, order="C", casting=casting(dtype))
-        case InitialExpression():
+        case InitialExpression() | InitialFunction():
             return evaluate(value, range(problem.shape[0]), problem.shape, dtype)
-        case ArrayDigest(sha256):
+        case ArrayDigest() | FunctionDigest():
             raise UsageError(
-                f"the initial array of {name!r} is known only by its digest {sha256[:12]}...; give"
-                " the array itself"
+                f"the initial values of {name!r} were {value}, of which only a digest is left; give"
+                " it again"
             )
         case np.ndarray():
             return value.copy()

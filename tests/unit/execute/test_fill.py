@@ -57,7 +57,7 @@ def problem_of(boundary="dirichlet", dtype="float64", **initial):
 
 
 @pytest.mark.parametrize("boundary", ["frozen", "dirichlet", {"kind": "dirichlet", "value": 7.5}])
-@pytest.mark.parametrize("previous", [None, 0.5, "z / nz", "array"])
+@pytest.mark.parametrize("previous", [None, 0.5, "z / nz", "array", lambda z, y, x: y - x])
 def test_stores_hold_what_the_reference_begins_with(transfers, boundary, previous):
     given = {"u": values(1)}
     if previous is not None:
