@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import signal
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from outgrid import distributed, pipeline
-from outgrid.comm import world
+from outgrid.comm import Comm, world
 from outgrid.config import Places, RunOptions
+from outgrid.errors import Stopped
+from outgrid.execute.stop import Interrupted, Stop
 from outgrid.execute.streaming import Progress
 from outgrid.machine import Machine, memory_limit_bytes
 from outgrid.matrix.operator import linear_operator
 from outgrid.matrix.product import DEFAULT_CHUNK_BYTES, StreamedMatrix
 from outgrid.plan.model import Plan
 from outgrid.record import read_record
+from outgrid.report.progress import follow, is_watched
 from outgrid.result import Result
-from outgrid.runs.group import read_group
+from outgrid.runs.group import what_is_left
+from outgrid.runs.resumption import resumption
 from outgrid.stencil.problem import Problem
 from outgrid.units import parse_bytes
 
@@ -25,6 +34,7 @@ __all__ = ["Result", "matrix", "open_run", "plan", "resume", "run"]
 
 Size = str | int | None
 Folder = str | os.PathLike[str] | None
+Shows = Callable[[Progress], None] | bool | None
 
 
 def plan(
@@ -57,7 +67,7 @@ def run(
     memory: Size = None,
     scratch: Places | None = None,
     out: Folder = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Shows = None,
     **options: Any,
 ) -> Result:
     """Run the problem; ``result["u"]`` is the field u, read from disk slice by slice.
@@ -65,8 +75,10 @@ def run(
     ``out`` is the folder of the results (left out: ``outgrid.run``), ``scratch`` that of the
     working files (left out: inside ``out``); neither may hold results already. No option changes
     the answer, not by one bit. Started on several ranks of MPI, each of which calls this alike,
-    they share the grid. ``progress`` is called a few times a second while initial values are
-    written (``filled`` below 1) and while the sweeps go on.
+    they share the grid. What goes on is shown on a terminal and in a notebook, with ``progress``
+    True elsewhere too and with False nowhere; a function is called a few times a second while
+    initial values are written (``filled`` below 1) and while the sweeps go on. Ctrl-C stops the run
+    and keeps what is made; a second one ends it at once. Both raise KeyboardInterrupt.
 
     Raises UsageError for an unknown option, an input of another shape or type, and a folder that
     holds results; InfeasiblePlan where nothing fits the limit or the disk; BuildError where the
@@ -74,29 +86,32 @@ def run(
     becomes NaN or infinite; Stopped where ``stop_after`` ends the run, for ``resume`` to go on.
     """
     comm, chosen = world(), _options(memory, scratch, out, options)
-    if comm.size > 1 and chosen.tier != "remote":
-        return distributed.run(problem, chosen, comm, progress if comm.rank == 0 else None)
-    return pipeline.run(problem, chosen, progress)
+    with _stoppable(chosen.results) as stop, _shown(progress, comm) as observer:
+        if comm.size > 1 and chosen.tier != "remote":
+            return distributed.run(problem, chosen, comm, observer, stop)
+        return pipeline.run(problem, chosen, observer, stop)
 
 
 def resume(
     out: str | os.PathLike[str],
     *,
     memory: Size = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Shows = None,
     **options: Any,
 ) -> Result:
     """Go on with the unfinished run in ``out`` from its last durable state, to the same bytes.
 
-    ``memory`` and ``options`` are as in `run`, and need not be what they were. Raises UsageError
-    where no unfinished run is in that folder, else what `run` raises.
+    ``memory`` and ``options`` are as in `run`; what is left out is as it was, but for
+    ``stop_after``, and "auto" leaves it to the plan again. Raises UsageError where no unfinished
+    run is in that folder, else what `run` raises.
     """
-    comm, chosen = world(), _options(memory, None, out, options)
-    shared = comm.size > 1 or read_group(Path(out)) is not None
-    if shared and chosen.tier != "remote":
-        progress = progress if comm.rank == 0 else None
-        return distributed.resume(Path(out), chosen, comm, progress)
-    return pipeline.resume(Path(out), chosen, progress)
+    comm = world()
+    found = resumption(Path(out), {"memory": memory, **options}, comm)
+    folder, chosen, changes = Path(out), found.options, found.changes
+    with _stoppable(folder) as stop, _shown(progress, comm) as observer:
+        if found.shared:
+            return distributed.resume(folder, chosen, comm, observer, stop, changes)
+        return pipeline.resume(folder, chosen, observer, stop, changes)
 
 
 def open_run(out: str | os.PathLike[str]) -> Result:
@@ -129,9 +144,45 @@ def matrix(
     return linear_operator(StreamedMatrix(paths, size, method=method, chunk_bytes=chunk_bytes))
 
 
+@contextmanager
+def _shown(progress: Shows, comm: Comm) -> Generator[Callable[[Progress], None] | None]:
+    """Who is told how far a run has come: whom the caller names, else whoever looks on."""
+    stream = sys.stderr
+    if comm.rank > 0 or progress is False:
+        yield None
+    elif callable(progress):
+        yield progress
+    elif progress or is_watched(stream):
+        with follow(stream) as shown:
+            yield shown
+    else:
+        yield None
+
+
+@contextmanager
+def _stoppable(out: Path) -> Generator[Stop]:
+    """Ctrl-C stops the run in ``out`` so that it can be resumed; a second one ends it at once.
+
+    Programs that do something else on Ctrl-C go on doing so.
+    """
+    stop, goes_on = Stop(), f"og.resume({str(out)!r}) goes on"
+    own = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    try:
+        with stop.on_signals(() if own else (signal.SIGINT,)):
+            yield stop
+    except Stopped as stopped:
+        if stop.heard is None:
+            raise
+        raise Interrupted(stop.heard, f"stopped; {stopped.kept}; {goes_on}") from None
+    except KeyboardInterrupt:
+        left = what_is_left(out, goes_on)
+        raise Interrupted(signal.SIGINT, f"stopped; {left}") from None
+
+
 def _options(
     memory: Size, scratch: Places | None, out: Folder, options: dict[str, Any]
 ) -> RunOptions:
     size = memory_limit_bytes() // 2 // world().local if memory is None else memory
     named: dict[str, Any] = {"memory": size, "scratch": scratch, "out": out}
-    return RunOptions.of(**(named | options))
+    found = RunOptions.of(**(named | options))
+    return replace(found, memory_asked=memory is not None)

@@ -69,6 +69,9 @@ PREVIEW_EDGE = 512
 RANK = "{rank}"
 """Stands in the name of a folder of working files for the number of the rank."""
 
+AUTO = "auto"
+"""A value of every key of `[run]`: what is taken where the key is left out."""
+
 REQUIREMENTS = ("io_uring", "aio", "threads", "direct", "mlock")
 """What `require` may name: an I/O engine, O_DIRECT on every file, a window locked in memory."""
 
@@ -236,14 +239,17 @@ _DECODED = {
     "stop_after": "stop_after_seconds",
     "commit_every": "commit_seconds",
 }
+# Keys of `[run]` that are for one process of a run, or that its files speak for.
+_PASSING = ("out", "stripe", "erase", "preview", "stop_after")
 
 
 class RunOptions(AsWritten, frozen=True, kw_only=True):
     """How a problem is to be run. No field may change the answer, not by one bit.
 
-    `memory_bytes` bounds the resident memory of the whole process. None leaves a choice to the
-    plan. `places` are all folders or devices that fields are spread over, `scratch` the first one,
-    striped where there are `stripe_bytes`; what is on devices that `erase` names as well may go.
+    `memory_bytes` bounds the resident memory of the whole process; where it was not
+    `memory_asked` it is a share of what the machine has. None leaves a choice to the plan. `places`
+    are all folders or devices that fields are spread over, `scratch` the first one, striped where
+    there are `stripe_bytes`; what is on devices that `erase` names as well may go.
     "{rank}" in them stands for the number of the rank, which is 0 where there is one process.
     `endurance_bytes` may be written to the device of `scratch` in its life, 0 if unknown.
     `require` names what must not be fallen back from. `preview` is the longest edge in pixels
@@ -261,6 +267,7 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
     """
 
     memory_bytes: int
+    memory_asked: bool = True
     scratch: Path | None = None
     places: tuple[Path, ...] = ()
     stripe_bytes: int = 0
@@ -279,6 +286,11 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
     commit_seconds: float | None = None
 
     @property
+    def results(self) -> Path:
+        """The folder of the results."""
+        return self.out or Path("outgrid.run")
+
+    @property
     def passing(self) -> bool:
         """Whether all fields are in memory that ends with the process."""
         return self.tier in PASSING_TIERS and not self.in_place and self.keep == "none"
@@ -293,6 +305,21 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
         name = _DECODED.get(key, key)
         value = getattr(self, name)
         return None if value == getattr(RunOptions(memory_bytes=0), name) else value
+
+    def kept(self, out: Path) -> dict[str, Any]:
+        """What a resume of the run in `out` goes by: entries of `[run]` that differ from their
+        defaults. Folders inside `out` are named from there, so that it may be moved."""
+        found: dict[str, Any] = {}
+        for key in RunTable.__struct_fields__:
+            value = self.given(key)
+            if value is None or key in _PASSING or (key == "memory" and not self.memory_asked):
+                continue
+            found[key] = list(cast("tuple[Any, ...]", value)) if type(value) is tuple else value
+        if self.scratch is not None:
+            found["scratch"] = [_named_from(out, place) for place in self.places or (self.scratch,)]
+        if "endurance" in found:
+            found["endurance"] = f"{self.endurance_bytes}B"
+        return found
 
     def of_rank(self, rank: int) -> "RunOptions":
         """The same for one of several ranks: with its own folders of working files."""
@@ -316,9 +343,10 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
     ) -> "RunOptions":
         """Options from keywords spelled like the keys of `[run]`, paths relative to the process.
 
-        Raises UsageError for an unknown keyword, a wrong type or a value out of range.
+        None and "auto" leave a key out. Raises UsageError for an unknown keyword, a wrong type or
+        a value out of range.
         """
-        given = {key: value for key, value in others.items() if value is not None}
+        given = _chosen(others)
         for name in ("require", "madvise"):
             if not isinstance(given.get(name, ""), str):
                 given[name] = tuple(given[name])
@@ -340,6 +368,7 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
         places = tuple(base / place for place in _listed(table.scratch))
         converted: dict[str, Any] = {
             "memory_bytes": _read(parse_bytes, table.memory, default_memory_bytes),
+            "memory_asked": table.memory is not None,
             "scratch": places[0] if places else None,
             "places": places,
             "stripe_bytes": _read(_positive("stripe"), table.stripe, 0),
@@ -360,6 +389,21 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
         options = cls(**(as_written | converted))
         _check_ranges(options)
         return options
+
+
+def _named_from(out: Path, place: Path) -> str:
+    """A folder as one inside `out` is named from there, or by its whole path."""
+    place, out = place.absolute(), out.absolute()
+    return os.fspath(place.relative_to(out) if place.is_relative_to(out) else place)
+
+
+def _chosen(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Entries of `[run]` without those that leave the choice to the plan."""
+    return {
+        key: value
+        for key, value in table.items()
+        if value is not None and not (isinstance(value, str) and value == AUTO)
+    }
 
 
 def _texts(path: Places) -> str | tuple[str, ...]:
@@ -402,8 +446,8 @@ def read_job_file(path: Path, settings: Mapping[str, Any] | None = None) -> JobF
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"the job file {path} is not TOML: {error}") from error
     run = found.get("run", {})
-    if settings and isinstance(run, dict):
-        found["run"] = {**run, **settings}
+    if isinstance(run, dict):
+        found["run"] = _chosen({**cast("dict[str, Any]", run), **(settings or {})})
     return _decode(found, JobFile, str(path))
 
 

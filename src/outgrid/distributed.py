@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,12 +18,14 @@ from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.stop import Stop, stop_in_time
-from outgrid.execution import Execution, Observer, open_transfers
+from outgrid.execute.streaming import Observer, doing, say
+from outgrid.execution import Execution, open_transfers
 from outgrid.machine import Machine, Network
 from outgrid.observe.reductions import nothing, numbers
 from outgrid.observe.snapshots import place, reserve
 from outgrid.observe.totals import Totals, joined
 from outgrid.pipeline import (
+    COMPILING,
     FIXED_BYTES,
     MPI_BYTES,
     calibrated,
@@ -89,10 +91,11 @@ def run(
     own where "{rank}" stands in it. ``options.memory_bytes`` is what each may use.
     """
     check_purposes(options, SHARING)
-    out = options.out or Path("outgrid.run")
+    out = options.results
+    kept = options.kept(out)
     options = msgspec.structs.replace(options.of_rank(comm.rank), out=out)
     with _meeting(out, comm, new=True, names=snapshot_names(len(problem.snapshots))):
-        ranks = _Together(problem, options, comm, out, _stopping(stop, options), progress)
+        ranks = _Together(problem, options, comm, out, _stopping(stop, options), progress, kept)
         check_inputs(problem)
         kernel = ranks.kernel(problem)
         chosen = ranks.decide(problem, kernel)
@@ -112,8 +115,8 @@ def plan(problem: Problem, options: RunOptions, count: int) -> Plan:
 def plan_together(problem: Problem, options: RunOptions, comm: Comm) -> Plan:
     """The plan of rank 1 of ``comm``, from what all ranks have; each of them calls this."""
     check_purposes(options, SHARING)
-    out = options.out or Path("outgrid.run")
-    ranks = _Together(problem, options.of_rank(comm.rank), comm, out, Stop(), None)
+    out = options.results
+    ranks = _Together(problem, options.of_rank(comm.rank), comm, out, Stop(), None, {})
     every = comm.share(ranks.plan(problem))
     return every[min(1, comm.size - 1)]
 
@@ -123,7 +126,7 @@ def objections(problem: Problem, options: RunOptions, comm: Comm) -> list[str]:
 
     Where a plan was found, the disks have room for it.
     """
-    out = options.out or Path("outgrid.run")
+    out = options.results
     mine = options.of_rank(comm.rank)
     checks: list[Callable[[], object]] = [
         partial(check_usable, out),
@@ -142,8 +145,9 @@ def resume(
     comm: Comm,
     progress: Observer | None = None,
     stop: Stop | None = None,
+    changes: Sequence[str] = (),
 ) -> Result:
-    """Go on with an unfinished run, on as many ranks as before or on others."""
+    """Go on with an unfinished run, on any number of ranks; see `pipeline.resume`."""
     check_purposes(options, SHARING)
     with _meeting(out, comm, new=False):
         if (out / RECORD_NAME).exists():
@@ -151,15 +155,20 @@ def resume(
         found = durable(out)
         whole = Problem.from_dict(found.problem)
         rest = (whole.ending(found.steps) if found.ended else whole).after(found.steps)
+        kept = options.kept(out)
         options = msgspec.structs.replace(options.of_rank(comm.rank), out=out)
-        ranks = _Together(whole, options, comm, out, _stopping(stop, options), progress)
+        ranks = _Together(whole, options, comm, out, _stopping(stop, options), progress, kept)
+        say(progress, *changes)
         kernel = ranks.kernel(rest)
         chosen = ranks.plan_as_before(rest, found)
         if chosen is not None and found.group is not None:
+            chosen = replace(chosen, notes=(*chosen.notes, *changes))
             return ranks.go_on(rest, chosen, kernel, found, found.group)
         for share in found.shares:
             share.folder.check_owner(share.manifest)
-        return ranks.begin(rest, ranks.decide(rest, kernel), kernel, found.steps, found)
+        chosen = ranks.decide(rest, kernel)
+        chosen = replace(chosen, notes=(*chosen.notes, *changes))
+        return ranks.begin(rest, chosen, kernel, found.steps, found)
 
 
 @contextmanager
@@ -232,11 +241,13 @@ class _Together:
     out: Path
     stop: Stop
     progress: Observer | None
+    kept: dict[str, Any]
 
     def kernel(self, problem: Problem) -> Kernel:
         """The kernel; rank 0 compiles it first, and others find it where they share its cache."""
         if self.comm.rank == 0:
-            kernel = load_kernel(problem)
+            with doing(self.progress, COMPILING):
+                kernel = load_kernel(problem)
             self.comm.share(None)
             return kernel
         self.comm.share(None)
@@ -248,7 +259,7 @@ class _Together:
         first = self.plan(problem, machine)
         measured = None
         if self.comm.rank == 0:
-            measured = calibrated(first, problem, self.options, machine, kernel)
+            measured = calibrated(first, problem, self.options, machine, kernel, self.progress)
         measured = self.comm.share(measured)[0]
         return first if measured is None else self._choose(problem, machine, measured)
 
@@ -303,14 +314,18 @@ class _Together:
         group, options = found.group, self.options
         if group is None or len(group.folders) != self.comm.size:
             return None
-        if options.cuts or options.row_cuts:
-            return None
+        for cuts, bounds in (
+            (options.cuts, group.plane_bounds),
+            (options.row_cuts, group.row_bounds),
+        ):
+            if cuts and cuts != bounds[1:-1]:
+                return None
         if options.exchange is not None and (options.exchange == "seams") != group.seams:
             return None
         depths = group.rest(found.steps) if rest.steps else ()
         if depths is None or (depths and max(depths) != max(group.depths)):
             return None  # files are for the deepest sweep
-        if options.depth and depths and options.depth != max(depths):
+        if options.depth and depths and min(options.depth, rest.steps) != max(depths):
             return None
         sizing, machine = Sizing(rest), self._machine()
         bounds = group.plane_bounds, group.row_bounds
@@ -363,6 +378,7 @@ class _Together:
                 done=done,
                 whole=self.problem,
                 ended=found.ended if found is not None else "",
+                kept=self.kept,
             )
             stores = execution.begin()
             if found is not None and kernel.points is not None:
@@ -423,7 +439,9 @@ class _Together:
                 transfers,
                 manifest,
                 comm=comm,
+                kept=self.kept,
             )
+            share.folder.write_manifest(execution.manifest)
             stores = execution.open_stores() if rest.steps else {}
             execution.carry(stores, kernel, self.progress, self.stop)
             return self._finish(execution, group)

@@ -126,9 +126,16 @@ class ExecutionError(Error):
 
 
 class Stopped(Error):  # noqa: N818 - nothing went wrong
-    """A run that ended before its last step because it was asked to, and can be resumed."""
+    """A run that ended before its last step because it was asked to, and can be resumed.
+
+    ``kept`` says how much of it is.
+    """
 
     exit_code = 75  # EX_TEMPFAIL of sysexits.h: try again later
+
+    def __init__(self, message: str, kept: str = "") -> None:
+        super().__init__(message)
+        self.kept = kept
 
 
 class VerificationError(Error):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial, reduce
@@ -25,7 +25,15 @@ from outgrid.execute.kernel import Kernel
 from outgrid.execute.origin import first_of
 from outgrid.execute.site import Site
 from outgrid.execute.stop import Stop
-from outgrid.execute.streaming import PROGRESS_SECONDS, Progress, SeamKey, StoreKey, stream
+from outgrid.execute.streaming import (
+    PROGRESS_SECONDS,
+    Observer,
+    Progress,
+    SeamKey,
+    StoreKey,
+    doing,
+    stream,
+)
 from outgrid.machine import Machine
 from outgrid.observe.preview import PREVIEW_NAME, Preview
 from outgrid.observe.reductions import CELLS, Table, added, numbers, totals_of
@@ -41,7 +49,7 @@ from outgrid.remote.borrowed import Borrowed
 from outgrid.result import Result
 from outgrid.runs.places import describe
 from outgrid.runs.space import reserve_results
-from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep
+from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep, how_far
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage import Joined, Store, Transfers
@@ -49,16 +57,15 @@ from outgrid.storage.export import export
 from outgrid.storage.sums import sums_digest
 from outgrid.version import __version__
 
-__all__ = ["Execution", "Observer", "open_transfers"]
-
-Observer = Callable[[Progress], None]
+__all__ = ["Execution", "open_transfers"]
 
 
 class Execution:
     """One run, or what one of its ranks does, from filled stores to a record.
 
     ``done`` are steps made before the first state of this process; ``ended`` says why no others
-    are to be made, where the run has come to its end early.
+    are to be made, where the run has come to its end early. ``kept`` are the options that a resume
+    goes by.
     """
 
     def __init__(
@@ -75,6 +82,7 @@ class Execution:
         whole: Problem | None = None,
         remote: Borrowed | None = None,
         ended: str = "",
+        kept: dict[str, Any] | None = None,
     ) -> None:
         self.problem, self.comm = problem, comm or Serial()
         self.options, self.machine, self.plan = options, machine, chosen
@@ -96,6 +104,9 @@ class Execution:
             spread=folder.spread,
             first=chosen.stored.start,
             first_row=chosen.owned_rows.start,
+        )
+        self.manifest = msgspec.structs.replace(
+            self.manifest, options=kept or options.kept(self.out), tier=chosen.tier
         )
         self.remote = remote
         if remote is not None:
@@ -188,8 +199,9 @@ class Execution:
         """Carry the grid through all sweeps, put the results in place and write the record."""
         self.carry(stores, kernel, progress, stop)
         self._place_observed()
-        place(self.folder.out, self.whole)
-        fields = self.place()
+        with doing(progress, "putting the results in place"):
+            place(self.folder.out, self.whole)
+            fields = self.place()
         record = self._record(fields)
         write_record(record, self.folder.out)
         self.folder.abandon(self.manifest)
@@ -453,10 +465,9 @@ class Execution:
         if not self._note_end(how):
             return self._nothing_left(how)
         lent = self.options.tier == "remote"
-        where = " on tier direct, with --tier remote in memory that ranks lend" if lent else ""
-        return Stopped(
-            f"{how}; {self._what_is_durable} and outgrid resume {self.out} continues{where}"
-        )
+        where = " in one process on tier direct, under mpiexec in lent memory" if lent else ""
+        kept = self._what_is_durable
+        return Stopped(f"{how}; {kept}; outgrid resume {self.out} continues{where}", kept)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -470,14 +481,8 @@ class Execution:
 
     @property
     def _what_is_durable(self) -> str:
-        found, words = self.manifest, list[str]()
-        if found.part:
-            parts = "blocks" if self.plan.blocks is not None else "strips"
-            words.append(f"{found.part} of {self.plan.parts(found.depth)} {parts}")
-        if found.planes:
-            words.append(f"{found.planes} of {self.plan.planes} planes")
-        within = f" and {', '.join(words)} of the next sweep" if words else ""
-        return f"{found.steps_done} of {found.problem['steps']} steps{within} are durable"
+        parts = self.plan.parts(self.manifest.depth) if self.manifest.depth else 0
+        return how_far(self.manifest, parts)
 
     def _not_finite(self, how: str) -> ExecutionError:
         """What is left of a run that was ended by a value, and how to go on regardless."""

@@ -16,7 +16,7 @@ from outgrid.stencil.initial import InitialExpression, evaluate_steps
 from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.problem import Problem
 
-__all__ = ["Job", "load_job", "run_options"]
+__all__ = ["Job", "load_job"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,6 @@ def load_job(path: Path, settings: Mapping[str, Any] | None = None, processes: i
     """
     file = read_job_file(path, settings)
     return Job(_problem(file.problem, path.parent), _options(file.run, path, processes))
-
-
-def run_options(settings: Mapping[str, Any], processes: int = 1) -> RunOptions:
-    """Options from entries of a `[run]` table alone. Raises UsageError like `load_job`."""
-    keywords: dict[str, Any] = {"memory": _default_memory_bytes(processes), **settings}
-    return RunOptions.of(**keywords)
 
 
 def _problem(table: ProblemTable, base: Path) -> Problem:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -28,7 +29,8 @@ from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.stop import Stop, stop_in_time
-from outgrid.execution import Execution, Observer, open_transfers
+from outgrid.execute.streaming import Observer, doing, say
+from outgrid.execution import Execution, open_transfers
 from outgrid.machine import Accelerator, Machine
 from outgrid.observe.points import Points
 from outgrid.plan.calibration import Calibration
@@ -64,6 +66,7 @@ DEVICE_FIXED_BYTES = 512 << 20
 # A kernel is measured, in a window of at most so many bytes, before a run expected to take longer.
 WORTH_CALIBRATING_SECONDS = 20.0
 CALIBRATION_BYTES = 768 << 20
+COMPILING = "compiling the kernel"
 
 
 def plan(
@@ -152,12 +155,17 @@ def known_calibration(
 
 
 def calibrated(
-    first: Plan, problem: Problem, options: RunOptions, machine: Machine, kernel: Kernel
+    first: Plan,
+    problem: Problem,
+    options: RunOptions,
+    machine: Machine,
+    kernel: Kernel,
+    progress: Observer | None = None,
 ) -> Calibration | None:
     """The rates of a kernel that is about to run for long as ``first`` expects; else None."""
     if first.predicted_seconds < WORTH_CALIBRATING_SECONDS:
         return None
-    return calibration(problem, options, machine, kernel)
+    return calibration(problem, options, machine, kernel, progress=progress)
 
 
 def _calibrated_plan(
@@ -166,6 +174,7 @@ def _calibrated_plan(
     options: RunOptions,
     machine: Machine,
     kernel: Kernel | DeviceKernel,
+    progress: Observer | None,
     begin: Begin | None = None,
 ) -> Plan:
     """The plan of a run that is about to start: a kernel that runs for long is measured first.
@@ -174,7 +183,7 @@ def _calibrated_plan(
     """
     if isinstance(kernel, DeviceKernel):
         return first
-    measured = calibrated(first, problem, options, machine, kernel)
+    measured = calibrated(first, problem, options, machine, kernel, progress)
     if measured is None:
         return first
     return _worn(
@@ -188,6 +197,7 @@ def calibration(
     machine: Machine,
     kernel: Kernel,
     again: bool = False,
+    progress: Observer | None = None,
 ) -> Calibration | None:
     """What is known of the kernel's rates; measured now, and kept, where nothing is.
 
@@ -197,7 +207,8 @@ def calibration(
     found = None if again else known(path)
     if found is None:
         room = min(CALIBRATION_BYTES, (options.memory_bytes - fixed_bytes(options)) * 3 // 4)
-        found = calibrate(problem, options, machine, kernel, room)
+        with doing(progress, "measuring the kernel"):
+            found = calibrate(problem, options, machine, kernel, room)
         if found is not None:
             keep(found, path)
     return found
@@ -220,14 +231,16 @@ def run(
     """
     if lend(options):
         return _left(_folder(options).out)
+    kept = options.kept(options.results)
     options = options.of_rank(0)
     with borrowed(options) as remote:
-        return _run(problem, options, progress, stop, remote)
+        return _run(problem, options, kept, progress, stop, remote)
 
 
 def _run(
     problem: Problem,
     options: RunOptions,
+    kept: dict[str, Any],
     progress: Observer | None,
     stop: Stop | None,
     remote: Borrowed | None,
@@ -238,8 +251,9 @@ def _run(
     machine = known_machine(folder.scratch)
     chosen = plan(problem, options, machine)
     check_inputs(problem)
-    kernel = _kernel(problem, options)
-    chosen = _calibrated_plan(chosen, problem, options, machine, kernel)
+    with doing(progress, COMPILING):
+        kernel = _kernel(problem, options)
+    chosen = _calibrated_plan(chosen, problem, options, machine, kernel, progress)
     folder = _spread(folder, problem, options, chosen)
     if remote is not None:
         chosen = remote.spread(chosen)
@@ -248,7 +262,7 @@ def _run(
         erase_devices(_check_free(problem, options, chosen, folder))
         with open_transfers(chosen, options) as transfers:
             execution = Execution(
-                problem, options, machine, chosen, folder, transfers, remote=remote
+                problem, options, machine, chosen, folder, transfers, remote=remote, kept=kept
             )
             try:
                 stores = execution.begin()
@@ -267,13 +281,17 @@ def resume(
     options: RunOptions,
     progress: Observer | None = None,
     stop: Stop | None = None,
+    changes: Sequence[str] = (),
 ) -> Result:
-    """Go on with an unfinished run from its last durable state; see ``run``."""
+    """Go on with an unfinished run from its last durable state; see ``run``.
+
+    ``changes`` say how the options differ from those it had; they are told and recorded.
+    """
     check_purposes(options, Start(alone=True, resumed=True))
     if lend(options):
         return _left(out)
     with borrowed(options) as remote:
-        return _resume(out, options, progress, stop, remote)
+        return _resume(out, options, progress, stop, remote, changes)
 
 
 def _resume(
@@ -282,6 +300,7 @@ def _resume(
     progress: Observer | None,
     stop: Stop | None,
     remote: Borrowed | None,
+    changes: Sequence[str],
 ) -> Result:
     stop = stop or Stop()
     stop_in_time(stop, options.stop_after_seconds)
@@ -318,16 +337,26 @@ def _resume(
         if manifest.part or manifest.planes:
             begin = Begin(manifest.depth, manifest.planes, manifest.part, manifest.cut)
         chosen = plan(rest, options, machine, begin)
-        kernel = _kernel(rest, options)
-        chosen = _calibrated_plan(chosen, rest, options, machine, kernel, begin)
+        with doing(progress, COMPILING):
+            kernel = _kernel(rest, options)
+        chosen = _calibrated_plan(chosen, rest, options, machine, kernel, progress, begin)
         if remote is not None:
             chosen = remote.spread(chosen)
+        changes = [*changes, *_other_tier(manifest.tier, chosen.tier, changes)]
+        say(progress, *changes)
+        chosen = replace(chosen, notes=(*chosen.notes, *changes))
         with claimed(_devices(folder)), open_transfers(chosen, options) as transfers:
-            manifest = _taken_over(manifest, folder, chosen)
-            folder.write_manifest(manifest)
             execution = Execution(
-                rest, options, machine, chosen, folder, transfers, manifest, remote=remote
+                rest,
+                options,
+                machine,
+                chosen,
+                folder,
+                transfers,
+                _taken_over(manifest, folder, chosen),
+                remote=remote,
             )
+            folder.write_manifest(execution.manifest)
             # With all steps made, results may be in place already.
             stores = execution.open_stores() if rest.steps or not manifest.exported else {}
             return execution.sweep(stores, kernel, progress, stop)
@@ -347,6 +376,12 @@ def _check_stays(options: RunOptions, folder: RunFolder) -> None:
             f"the run goes on where its files are, {', '.join(map(str, kept))}{striped}: leave "
             "scratch and stripe out, or give these"
         )
+
+
+def _other_tier(before: str, now: str, changes: Sequence[str]) -> Iterator[str]:
+    """That a plan has come to another tier, unless it was asked to."""
+    if before not in ("", now) and not any(each.startswith("tier ") for each in changes):
+        yield f"tier {before} -> {now}"
 
 
 def _taken_over(manifest: Manifest, folder: RunFolder, chosen: Plan) -> Manifest:
@@ -393,7 +428,7 @@ def _left(out: Path) -> Result:
 
 
 def _folder(options: RunOptions) -> RunFolder:
-    out = options.out or Path("outgrid.run")
+    out = options.results
     own = out / "scratch"
     if any(is_device(place) for place in options.places):
         return RunFolder(out, own)

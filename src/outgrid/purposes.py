@@ -6,14 +6,22 @@ the choices of a plan make void is told in its notes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from outgrid.errors import UsageError
 
-__all__ = ["COPIED_TIERS", "MAPPED_TIERS", "PASSING_TIERS", "Start", "check_purposes"]
+__all__ = [
+    "COPIED_TIERS",
+    "MAPPED_TIERS",
+    "PASSING_TIERS",
+    "Start",
+    "VoidOption",
+    "check_purposes",
+    "spelled",
+]
 
 MAPPED_TIERS = ("mmap", "swap")
 """Tiers whose fields are memory of the process, and may be larger than its limit."""
@@ -35,6 +43,14 @@ class Start:
 
     alone: bool | None = None
     resumed: bool = False
+
+
+class VoidOption(UsageError):  # noqa: N818 - it names an option, not a fault of the program
+    """An ``option`` of `[run]` that would do nothing, for ``purpose`` is what it is for."""
+
+    def __init__(self, message: str, option: str = "", purpose: str = "") -> None:
+        super().__init__(message)
+        self.option, self.purpose = option, purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +182,7 @@ PURPOSES: dict[str, tuple[Condition, ...]] = {
 
 
 def check_purposes(options: Any, start: Start | None = None) -> None:
-    """Raise UsageError for one of the ``options`` (`RunOptions`) that would do nothing.
+    """Raise VoidOption for one of the ``options`` (`RunOptions`) that would do nothing.
 
     ``start`` says how the run begins, as soon as that is known.
     """
@@ -177,19 +193,21 @@ def check_purposes(options: Any, start: Start | None = None) -> None:
             continue
         for condition in conditions:
             if not condition.holds(options, start or Start()):
-                raise UsageError(
-                    f"run.{name} = {_spelled(one or value)} is for {condition.words}, not for "
-                    f"{condition.found(options)}: leave it out, or {condition.fix}"
+                raise VoidOption(
+                    f"run.{name} = {spelled(one or value)} is for {condition.words}, not for "
+                    f"{condition.found(options)}: leave it out, or {condition.fix}",
+                    name,
+                    condition.words,
                 )
 
 
-def _spelled(value: Any) -> str:
+def spelled(value: Any) -> str:
     """A value as a job file has it."""
     match value:
         case bool():
             return str(value).lower()
-        case tuple():
-            return f"[{', '.join(map(_spelled, cast('tuple[Any, ...]', value)))}]"
+        case tuple() | list():
+            return f"[{', '.join(map(spelled, cast('Sequence[Any]', value)))}]"
         case str() | Path():
             return repr(str(value))
         case _:

@@ -17,6 +17,7 @@ import pytest
 
 import outgrid as og
 from outgrid.record import read_record
+from outgrid.runs.group import read_group
 from outgrid.runs.leftovers import leftovers
 from outgrid.runs.verify import verify
 
@@ -362,6 +363,29 @@ def test_each_rank_has_its_own_disk_until_its_files_are_not_needed(tmp_path):
     assert disks == {tmp_path / "disk.new" / rank for rank in "01"}
     assert not list(out.iterdir())
     assert not list((tmp_path / "disk.new").iterdir())
+
+
+def test_ranks_go_on_with_the_options_they_had(tmp_path):
+    path, wanted, _ = job_of(60, tmp_path)
+    out = tmp_path / "out"
+    scratch = ("--set", f'scratch="{tmp_path}/disk/{{rank}}"')
+    mine = ("--set", "cuts=[60, 120]", "--set", "queue_depth=7")
+    finish(run_ranks(3, path, out, *scratch, *mine, "--set", "stop_after=1ms"), code=75)
+    before = read_group(out)
+    command = (BIN / "outgrid", "resume", out, "--stop-after", "1ms")
+    _, error = finish(launch(3, *command), code=75)
+    assert "->" not in error
+    assert read_group(out) == before  # in the files that are there
+    _, error = finish(launch(2, *command, "--memory", "300MiB"), code=75)
+    assert "memory 512 MiB -> 300 MiB\n" in error
+    assert "cuts [60, 120] left out: there were 3 ranks and now there are 2\n" in error
+    found = sorted(str(each.relative_to(tmp_path)) for each in tmp_path.glob("disk/*/rank.*"))
+    assert found == ["disk/0/rank.0.1", "disk/1/rank.1.1"]
+    finish(launch(2, BIN / "outgrid", "resume", out, "--quiet"))
+    assert np.asarray(og.open(out)["u"]).tobytes() == wanted.tobytes()
+    record = read_record(out)
+    assert record.measured.memory_limit_bytes == 300 << 20
+    assert record.plan["depth"] == 3
 
 
 def test_ranks_write_over_no_snapshot(job, tmp_path):

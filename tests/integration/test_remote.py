@@ -121,7 +121,7 @@ def test_a_stopped_run_is_resumed_in_remote_memory(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     said = (tmp_path / "stopped0").read_text()
     assert "enough" in said
-    assert "continues on tier direct, with --tier remote in memory that ranks lend" in said
+    assert "continues in one process on tier direct, under mpiexec in lent memory" in said
     assert "left no result" in (tmp_path / "stopped1").read_text()
     assert (tmp_path / "run" / "u.npy").read_bytes() == answer(tmp_path / "whole", 400)
 

@@ -494,7 +494,7 @@ def test_a_signal_stops_a_run_that_is_resumed_to_the_same_bytes(sign, tmp_path):
     assert process.returncode == 75
     assert f"stopped by {sign.name}; " in words
     assert f"of {STEPS} steps" in words
-    assert f"durable and outgrid resume {out} continues" in words
+    assert f"kept; outgrid resume {out} continues" in words
     assert not (out / LOCK_NAME).exists()
     for arguments in (
         ["resume", str(out), "--memory", "256MiB"],

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from outgrid.errors import DefinitionError, UsageError
-from outgrid.job import load_job, run_options
+from outgrid.job import load_job
 from outgrid.machine import memory_limit_bytes
 from outgrid.stencil.initial import InitialExpression
 from outgrid.stencil.problem import Boundary
@@ -65,13 +65,6 @@ def test_mistakes_in_the_problem_are_told(tmp_path):
         load_job(write(tmp_path, PROBLEM.replace('"heat7"', '"heat8"')))
     with pytest.raises(DefinitionError, match="k"):
         load_job(write(tmp_path, PROBLEM.replace("{k = 0.1}", "{q = 0.1}")))
-
-
-def test_options_without_a_job():
-    assert run_options({}).memory_bytes == memory_limit_bytes() // 2
-    assert run_options({"memory": "1GiB", "depth": 3}).depth == 3
-    with pytest.raises(UsageError, match="did you mean 'depth'"):
-        run_options({"dept": 3})
 
 
 def test_a_boundary_may_say_what_holds_at_a_face_and_for_a_field(tmp_path):

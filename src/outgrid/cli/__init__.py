@@ -85,7 +85,8 @@ def _code(parsed: argparse.Namespace) -> int:
         print(f"outgrid: {spoken_by(error)}{error}", file=sys.stderr, flush=True)
         return error.exit_code if isinstance(error, Error) else IO_EXIT_CODE
     except KeyboardInterrupt as interrupt:
-        print("outgrid: interrupted", file=sys.stderr)
+        told = str(interrupt) if hasattr(interrupt, "exit_code") else ""
+        print(f"outgrid: {told or 'interrupted'}", file=sys.stderr)
         return getattr(interrupt, "exit_code", INTERRUPTED_EXIT_CODE)
 
 

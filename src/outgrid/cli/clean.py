@@ -49,6 +49,6 @@ def _verdict(found: Leftovers, out: Path, *, deleted: bool) -> str:
         words.append("deleted")
     else:
         goes_on = found.manifest.steps_done >= 0
-        words.append(how_far(found.manifest) + goes_on * f" and outgrid resume {out} continues")
+        words.append(how_far(found.manifest) + goes_on * f"; outgrid resume {out} continues")
         words.append("--delete removes these files")
     return "; ".join(words)

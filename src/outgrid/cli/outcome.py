@@ -1,16 +1,19 @@
 """What the verbs that run something show while it runs and when it is done."""
 
 import argparse
+import signal
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 from outgrid.cli.arguments import print_json
 from outgrid.comm import Comm
-from outgrid.execute.stop import Stop
+from outgrid.execute.stop import Interrupted, Stop
 from outgrid.record import Record
-from outgrid.report.progress import Event, follow
+from outgrid.report.progress import Shown, follow
 from outgrid.report.summary import summarise
+from outgrid.runs.group import what_is_left
 
 __all__ = ["add_quiet_argument", "print_record", "progress_to_stderr", "stopping_on_signals"]
 
@@ -21,18 +24,24 @@ def add_quiet_argument(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def stopping_on_signals() -> Generator[Stop]:
-    """SIGTERM and Ctrl-C stop a run so that it can be resumed; a second one ends it at once."""
+def stopping_on_signals(out: Path) -> Generator[Stop]:
+    """SIGTERM and Ctrl-C stop the run in ``out`` so that it can be resumed; a second one ends it at
+    once."""
     stop = Stop()
     with stop.on_signals():
-        yield stop
+        try:
+            yield stop
+        except KeyboardInterrupt:
+            number = stop.heard or signal.SIGINT
+            left = what_is_left(out, f"outgrid resume {out} continues")
+            raise Interrupted(number, f"interrupted; {left}") from None
 
 
 @contextmanager
 def progress_to_stderr(
     arguments: argparse.Namespace,
     comm: Comm | None = None,
-) -> Generator[Callable[[Event], None] | None]:
+) -> Generator[Shown | None]:
     """A subscriber that shows progress on stderr, that of rank 0; None if none is wanted."""
     if arguments.quiet or (comm is not None and comm.rank > 0):
         yield None

@@ -13,8 +13,7 @@ from outgrid.cli.outcome import (
 )
 from outgrid.cli.parser import examples
 from outgrid.comm import world
-from outgrid.job import run_options
-from outgrid.runs.group import read_group
+from outgrid.runs.resumption import resumption
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,12 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run what is left and print its record."""
     comm, out = world(), arguments.run_folder
-    options = run_options(settings_from(arguments), comm.local)
-    with stopping_on_signals() as stop, progress_to_stderr(arguments, comm) as progress:
-        if options.tier != "remote" and (comm.size > 1 or read_group(out) is not None):
-            result = distributed.resume(out, options, comm, progress, stop)
+    found = resumption(out, settings_from(arguments), comm)
+    with stopping_on_signals(out) as stop, progress_to_stderr(arguments, comm) as progress:
+        if found.shared:
+            result = distributed.resume(out, found.options, comm, progress, stop, found.changes)
         else:
-            result = pipeline.resume(out, options, progress, stop)
+            result = pipeline.resume(out, found.options, progress, stop, found.changes)
     if comm.rank == 0:
         print_record(result.record, arguments)
     return 0

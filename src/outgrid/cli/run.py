@@ -30,7 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the job and print its record."""
     comm = world()
     job = job_from(arguments, comm.local)
-    with stopping_on_signals() as stop, progress_to_stderr(arguments, comm) as progress:
+    out = job.options.results
+    with stopping_on_signals(out) as stop, progress_to_stderr(arguments, comm) as progress:
         if comm.size > 1 and job.options.tier != "remote":
             result = distributed.run(job.problem, job.options, comm, progress, stop)
         else:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -21,8 +21,8 @@ SCHEDULER_MARGIN_SECONDS = 30.0
 class Interrupted(KeyboardInterrupt):
     """A signal that came when there was nothing to be kept, or a second one."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
+    def __init__(self, number: int, message: str = "") -> None:
+        super().__init__(message or signal.Signals(number).name)
         self.exit_code = 128 + number
 
 
@@ -35,6 +35,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.listening = False
+        self.heard: int | None = None  # the number of a signal
         self._reason: str | None = None
         self._deadlines: list[tuple[float, str]] = []
 
@@ -55,12 +56,12 @@ class Stop:
         return self._reason
 
     @contextmanager
-    def on_signals(self) -> Generator[None]:
+    def on_signals(self, numbers: Collection[int] = SIGNALS) -> Generator[None]:
         """Hear SIGTERM and Ctrl-C meanwhile; only in the main thread, as Python has it."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        before = {number: signal.signal(number, self._hear) for number in numbers}
         try:
             yield
         finally:
@@ -69,6 +70,7 @@ class Stop:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         first = self._reason is None
+        self.heard = number
         # What is raised here may get lost, in a destructor for one: then the next slab stops.
         self.request(signal.Signals(number).name)
         if not (self.listening and first):

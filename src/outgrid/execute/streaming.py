@@ -13,8 +13,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +119,30 @@ class Progress:
     written_bytes: int
     wait_seconds: float
     filled: float = 1.0
+
+
+Observer = Callable[[Progress], None]
+
+
+@runtime_checkable
+class Onlooker(Protocol):
+    """An observer that is told in words, too, what a run does."""
+
+    def __call__(self, progress: Progress, /) -> None: ...
+    def say(self, text: str) -> None: ...
+    def doing(self, what: str) -> AbstractContextManager[None]: ...
+
+
+def doing(observer: Observer | None, what: str) -> AbstractContextManager[None]:
+    """Let an observer, if it is one for words, know what is under way meanwhile."""
+    return observer.doing(what) if isinstance(observer, Onlooker) else nullcontext()
+
+
+def say(observer: Observer | None, *texts: str) -> None:
+    """Tell an observer, if it is one for words."""
+    if isinstance(observer, Onlooker):
+        for text in texts:
+            observer.say(text)
 
 
 # What a run may wait for: data that is read, data that is written, planes of other ranks, and other
@@ -437,7 +462,8 @@ class _Run(Generic[W]):
         reason = self.stop.due(2 * self.slowest_seconds)
         if reason is not None and not self.stopping:
             self.stopping = True
-            self._keep_what_is_there()
+            with doing(self.progress, "stopping, what is made is kept"):
+                self._keep_what_is_there()
             raise Stopped(f"stopped by {reason}")
 
     def _keep_what_is_there(self) -> None:

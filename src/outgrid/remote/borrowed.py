@@ -35,8 +35,8 @@ class Borrowed:
     def __init__(self, lenders: Lenders, options: RunOptions) -> None:
         self._lenders, self._options = lenders, options
         lenders.after_loss = (
-            "outgrid resume goes on from what was kept on disk, on tier direct or, with --tier "
-            "remote, in memory that ranks lend"
+            "outgrid resume goes on from what was kept on disk, in one process on tier direct or "
+            "under mpiexec in memory that ranks lend"
             if options.keep == "disk"
             else 'remote memory is not durable, so nothing of the run is left; keep = "disk" keeps '
             "what can be resumed"

@@ -1,21 +1,24 @@
 """Progress of a run as it happens: a bar on a terminal, now and then a line elsewhere."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
 from outgrid.lines import format_share
 from outgrid.units import format_rate, format_seconds
 
-__all__ = ["Event", "Figures", "Pace", "follow"]
+__all__ = ["Event", "Figures", "Pace", "Shown", "follow", "is_watched"]
 
 # Long enough to hold a few slabs of a large run, short enough to notice a slower disk.
 PACE_SECONDS = 20.0
 # No time of arrival is told from less than this.
 LEAST_PACE_SECONDS = 1.0
 SECONDS_BETWEEN_LINES = 5.0
+# What is over sooner than this before a run begins is not told.
+LEAST_TOLD_SECONDS = 1.0
 
 
 class Event(Protocol):
@@ -134,34 +137,102 @@ def _stage(event: Event) -> str:
 
 
 @contextmanager
-def follow(stream: TextIO) -> Generator[Callable[[Event], None]]:
-    """A subscriber that shows events on `stream`: a bar if it is a terminal, else plain lines."""
+def follow(stream: TextIO) -> Generator["Shown"]:
+    """A subscriber that shows events on `stream`: a bar on a terminal, a line that changes in a
+    notebook, both gone in the end, and now and then a line elsewhere."""
     if stream.isatty():
-        with _bar(stream) as show:
-            yield show
+        with _bar(stream) as bar:
+            yield bar
+    elif _in_notebook(stream):
+        line = _OneLine(stream)
+        try:
+            yield line
+        finally:
+            line.clear()
     else:
-        yield _lines(stream)
+        yield _Lines(stream)
 
 
-def _lines(stream: TextIO) -> Callable[[Event], None]:
-    pace = Pace()
-    told_seconds = 0.0
+def is_watched(stream: TextIO | None) -> bool:
+    """Whether somebody is looking at `stream` as it is written: a terminal, or a notebook."""
+    return stream is not None and (stream.isatty() or _in_notebook(stream))
 
-    def show(event: Event) -> None:
-        nonlocal told_seconds
-        figures = pace.figures(event)
-        told_seconds = min(told_seconds, event.seconds)  # the sweeps count from 0 again
-        if event.seconds - told_seconds >= SECONDS_BETWEEN_LINES:
-            told_seconds = event.seconds
-            share = format_share(figures.share_done)
-            stream.write(f"{_stage(event)}, {share}, {figures}\n")
-            stream.flush()
 
-    return show
+def _in_notebook(stream: TextIO) -> bool:
+    return type(stream).__module__.partition(".")[0] == "ipykernel"
+
+
+class Shown(Protocol):
+    """What is shown of a run: events, what is under way before them, and texts that stay."""
+
+    def __call__(self, event: Event, /) -> None: ...
+    def say(self, text: str) -> None: ...
+    def doing(self, what: str) -> AbstractContextManager[None]: ...
+
+
+class _Lines:
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._pace, self._told_seconds = stream, Pace(), 0.0
+
+    def __call__(self, event: Event) -> None:
+        figures = self._pace.figures(event)
+        self._told_seconds = min(self._told_seconds, event.seconds)  # sweeps count from 0 again
+        if event.seconds - self._told_seconds >= SECONDS_BETWEEN_LINES:
+            self._told_seconds = event.seconds
+            self.say(f"{_stage(event)}, {format_share(figures.share_done)}, {figures}")
+
+    def say(self, text: str) -> None:
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    @contextmanager
+    def doing(self, what: str) -> Generator[None]:
+        begin = time.perf_counter()
+        yield
+        _took(self.say, what, time.perf_counter() - begin)
+
+
+class _OneLine:
+    """A line that is written over, as notebooks show it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._pace, self._written = stream, Pace(), 0
+
+    def __call__(self, event: Event) -> None:
+        figures = self._pace.figures(event)
+        self._write(f"{_stage(event)}, {format_share(figures.share_done)}, {figures}")
+
+    def say(self, text: str) -> None:
+        self._write(text)
+        self._stream.write("\n")
+        self._written = 0
+
+    @contextmanager
+    def doing(self, what: str) -> Generator[None]:
+        begin = time.perf_counter()
+        self._write(f"{what} ...")
+        yield
+        _took(self.say, what, time.perf_counter() - begin)
+
+    def clear(self) -> None:
+        """Leave nothing of the line."""
+        self._write("")
+        self._write("")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(f"\r{text:<{self._written}}")
+        self._stream.flush()
+        self._written = len(text)
+
+
+def _took(say: Callable[[str], None], what: str, seconds: float) -> None:
+    """Say what something took that was waited for."""
+    if seconds >= LEAST_TOLD_SECONDS:
+        say(f"{what} took {format_seconds(seconds)}")
 
 
 @contextmanager
-def _bar(stream: TextIO) -> Generator[Callable[[Event], None]]:
+def _bar(stream: TextIO) -> Generator[Shown]:
     # Imported here: a run whose output goes to a file has no use for three megabytes of terminal.
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
@@ -172,17 +243,32 @@ def _bar(stream: TextIO) -> Generator[Callable[[Event], None]]:
         TaskProgressColumn(),
         TextColumn("{task.fields[figures]}"),
     )
-    pace = Pace()
     # Drawn only when an event comes: a thread that redraws would take time from the updates.
-    bar = Progress(*columns, console=Console(file=stream), expand=True, auto_refresh=False)
-    with bar:
-        task = bar.add_task("", total=1.0, stage="", figures="")
+    console = Console(file=stream)
+    bar = Progress(*columns, console=console, expand=True, auto_refresh=False, transient=True)
 
-        def show(event: Event) -> None:
-            figures = pace.figures(event)
-            bar.update(
-                task, completed=figures.share_done, stage=_stage(event), figures=figures.brief()
-            )
+    class Bar:
+        def __init__(self) -> None:
+            self._pace = Pace()
+            self._task = bar.add_task("", total=1.0, stage="", figures="", visible=False)
+
+        def __call__(self, event: Event) -> None:
+            figures = self._pace.figures(event)
+            self._show(figures.share_done, _stage(event), figures.brief())
+
+        def say(self, text: str) -> None:
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+        @contextmanager
+        def doing(self, what: str) -> Generator[None]:
+            begin = time.perf_counter()
+            self._show(0.0, what, "")
+            yield
+            _took(self.say, what, time.perf_counter() - begin)
+
+        def _show(self, share: float, stage: str, figures: str) -> None:
+            bar.update(self._task, completed=share, stage=stage, figures=figures, visible=True)
             bar.refresh()
 
-        yield show
+    with bar:
+        yield Bar()

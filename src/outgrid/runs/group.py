@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.durable import remove_folder, replace_file
-from outgrid.errors import StoreError, UsageError
+from outgrid.errors import Error, StoreError, UsageError
 from outgrid.observe.reductions import Table, totals_of
 from outgrid.observe.totals import joined
 from outgrid.plan.model import Arrival
@@ -36,6 +37,7 @@ from outgrid.runs.state import (
     Manifest,
     RunFolder,
     check_begun,
+    how_far,
     level_name,
 )
 from outgrid.stencil.problem import Problem
@@ -210,6 +212,15 @@ def durable(out: Path) -> Durable:
     check_begun(manifest, out)
     steps, ended = manifest.steps_done, manifest.ended
     return Durable(found.group, manifest.problem, steps, found.shares, ended)
+
+
+def what_is_left(out: Path, goes_on: str) -> str:
+    """What a run that was ended at any moment has left in ``out``, and how it goes on."""
+    with suppress(Error):  # a folder of something else
+        found = on_disk(out)
+        if (found.shares or found.group is not None) and found.manifest.steps_done >= 0:
+            return f"{how_far(found.manifest)}; {goes_on}"
+    return "nothing is kept: its initial values were not yet in place"
 
 
 def new_folders(out: Path, count: int) -> tuple[str, ...]:

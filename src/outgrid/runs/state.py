@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from outgrid.durable import make_folder, remove_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
+from outgrid.lines import format_share
 from outgrid.plan.lifetime import MOST_RINGS
 from outgrid.plan.model import Arrival
 from outgrid.record import RECORD_NAME, Part
@@ -83,6 +84,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     ``finite`` says that all values are known to be finite: a run may go on being watched. ``ended``
     says why this state is the last one, where not all steps of the problem are made.
+
+    ``options`` are the entries of ``[run]`` that a resume goes by, as `RunOptions.kept` has them,
+    and ``tier`` is what the plan chose.
     """
 
     version: str
@@ -105,6 +109,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     spread: Spread | None = None
     finite: bool = False
     ended: str = ""
+    options: dict[str, Any] = {}
+    tier: str = ""
     format: int = FORMAT
 
 
@@ -470,11 +476,27 @@ def check_begun(manifest: Manifest, out: Path) -> None:
         )
 
 
-def how_far(manifest: Manifest) -> str:
-    """How many steps of an unfinished run are durable."""
-    if manifest.steps_done < 0:
+def how_far(manifest: Manifest, parts: int = 0) -> str:
+    """How much of an unfinished run is durable, where its next sweep has so many ``parts``.
+
+    Without that, what is there of a sweep in several parts is not told in figures.
+    """
+    done, steps = manifest.steps_done, manifest.problem.get("steps")
+    if done < 0:
         return "the run has no durable state"
-    return f"{manifest.steps_done} of {manifest.problem.get('steps')} steps are durable"
+    begun, which = "", "next" if done else "first"
+    if manifest.part or manifest.planes:
+        parts = parts or (0 if manifest.cut else 1)
+        whole = max(1, *manifest.problem["shape"][:1])
+        share = (manifest.part + min(1.0, manifest.planes / whole)) / parts if parts else 0.0
+        begun = f" and {format_share(share)} of the {which} sweep"
+        if not parts:
+            begun = f" and a part of the {which} sweep"
+    if done:
+        return f"{done} of {steps} steps{begun} are kept"
+    if begun:
+        return f"the initial values{begun} are kept"
+    return f"only the initial values are kept, none of the {steps} steps"
 
 
 def level_name(arrival: Arrival) -> str:

@@ -201,6 +201,29 @@ def test_an_interrupt_ends_with_130(job, capsys, monkeypatch):
     assert capsys.readouterr().err == "outgrid: interrupted\n"
 
 
+def test_an_interrupt_of_a_run_says_what_is_left_and_how_to_go_on(job, capsys, monkeypatch):
+    def interrupt(*arguments, **others):
+        raise KeyboardInterrupt
+
+    out = job.parent / "heat.run"
+    with monkeypatch.context() as patch:
+        patch.setattr("outgrid.execution.fill", interrupt)
+        assert main(["run", str(job), "--quiet"]) == 130
+    said = capsys.readouterr().err
+    assert said == (
+        "outgrid: interrupted; nothing is kept: its initial values were not yet in place\n"
+    )
+    assert not out.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr("outgrid.execution.stream", interrupt)
+        assert main(["run", str(job), "--quiet"]) == 130
+    assert capsys.readouterr().err == (
+        "outgrid: interrupted; only the initial values are kept, none of the 6 steps; "
+        f"outgrid resume {out} continues\n"
+    )
+    assert main(["resume", str(out), "--quiet"]) == 0
+
+
 def test_a_run_imports_nothing_that_draws(job):
     program = (
         "import sys; from outgrid.cli import main; "

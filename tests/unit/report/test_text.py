@@ -6,7 +6,7 @@ import pytest
 from outgrid.lines import align, format_count, format_share, format_signed_share
 from outgrid.plan.explain import explain
 from outgrid.record import Measured, Record
-from outgrid.report.progress import Pace, follow
+from outgrid.report.progress import Pace, follow, is_watched
 from outgrid.report.summary import summarise
 from outgrid.result import Result
 
@@ -235,6 +235,40 @@ def test_writing_the_initial_values_is_told_and_then_the_sweeps():
     assert then.startswith("sweep 1/4, 1.0 %, 2.00 GLUP/s")
 
 
+def test_what_went_on_before_the_first_byte_is_told_with_its_time(monkeypatch):
+    clock = iter([0.0, 0.5, 10.0, 18.25])
+    monkeypatch.setattr("outgrid.report.progress.time.perf_counter", lambda: next(clock))
+    stream = io.StringIO()
+    with follow(stream) as show:
+        with show.doing("compiling the kernel"):  # it is there already
+            pass
+        with show.doing("measuring the kernel"):
+            pass
+        show.say("tier direct -> memory")
+    assert stream.getvalue() == "measuring the kernel took 8.25 s\ntier direct -> memory\n"
+
+
+def test_in_a_notebook_a_line_that_changes_and_goes():
+    class OutStream(io.StringIO):
+        pass
+
+    OutStream.__module__ = "ipykernel.iostream"
+    stream = OutStream()
+    assert is_watched(stream)
+    assert not is_watched(io.StringIO())
+    assert not is_watched(None)
+    with follow(stream) as show:
+        with show.doing("compiling the kernel"):
+            assert stream.getvalue().endswith("\rcompiling the kernel ...")
+        show(steady(0))
+        show.say("a note")
+        show(steady(250))
+    *_, note, bar, gone, begin = stream.getvalue().split("\r")
+    assert note.rstrip() == "a note"
+    assert bar.startswith("sweep 1/4, 50 %, 2.00 GLUP/s")
+    assert (gone, begin) == (" " * len(bar), "")
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -245,9 +279,13 @@ def test_on_a_terminal_a_bar(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     stream = Terminal()
     with follow(stream) as show:
+        with show.doing("compiling the kernel"):
+            pass
+        show.say("a note that stays")
         show(steady(0))
         show(steady(250))
     text = stream.getvalue()
+    assert text.index("compiling the kernel") < text.index("a note that stays\n")
     assert "sweep 1/4" in text
     assert "50%" in text
     assert "2.00 GLUP/s" in text

@@ -1,0 +1,113 @@
+"""The options that a run goes on with: those that it had, but for what its resume says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from outgrid.comm import Comm
+from outgrid.config import AUTO, RunOptions, RunTable
+from outgrid.errors import UsageError
+from outgrid.machine import memory_limit_bytes
+from outgrid.purposes import Start, VoidOption, check_purposes, spelled
+from outgrid.runs.group import on_disk
+from outgrid.runs.state import MANIFEST_NAME
+from outgrid.units import format_bytes
+
+__all__ = ["Resumption", "resumption"]
+
+_SIZES = ("memory", "lend", "device_memory", "request_bytes")
+_OF_RANKS = ("cuts", "row_cuts", "exchange")
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """How a run goes on: ``shared`` by ranks or not, and in words what ``changes``."""
+
+    options: RunOptions
+    shared: bool
+    changes: tuple[str, ...]
+
+
+def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
+    """How the unfinished run in ``out`` goes on where ``given`` entries of `[run]` replace its own.
+
+    "auto" leaves an entry to the plan again. What the run had and what means nothing where it goes
+    on, as cuts between other ranks do, is left out. Raises UsageError for what is given and wrong.
+    """
+    found = on_disk(out)
+    share = found.shares[0] if found.shares else None
+    had = share.manifest.options if share is not None else {}
+    memory_bytes = memory_limit_bytes() // 2 // comm.local
+
+    def options_of(entries: Mapping[str, Any]) -> RunOptions:
+        given: dict[str, Any] = {"memory": memory_bytes, **entries}
+        options = RunOptions.of(**given)
+        return msgspec.structs.replace(options, memory_asked="memory" in entries)
+
+    try:
+        options_of(had)
+    except UsageError as error:
+        manifest = out / MANIFEST_NAME if share is None else share.folder.out / MANIFEST_NAME
+        raise UsageError(f"{manifest} has options of another version: {error}") from None
+    asked = {key: value for key, value in given.items() if value is not None}
+    kept = {key: value for key, value in had.items() if key not in asked}
+    asked = {key: value for key, value in asked.items() if value != AUTO}
+    left = dict[str, str]()
+
+    def leave(key: str, why: str) -> None:
+        left[key] = f"{key} {_words(key, kept.pop(key))} left out: {why}"
+
+    if "scratch" in kept:
+        kept["scratch"] = [str(out / place) for place in kept["scratch"]]
+    if kept.get("tier") == "remote" and comm.size == 1:
+        leave("tier", "no other rank is here to lend memory")
+    ranks = len(found.group.folders) if found.group is not None else 1
+    shared = (kept | asked).get("tier") != "remote" and (comm.size > 1 or found.group is not None)
+    if shared and share is not None and share.folder.spread is not None:
+        kept.pop("scratch", None)  # ranks have a folder each
+    for key in _OF_RANKS:
+        if key in kept and comm.size != ranks:
+            leave(key, f"there were {ranks} ranks and now there are {comm.size}")
+        elif key in kept and not asked.keys().isdisjoint(_OF_RANKS):
+            leave(key, "the grid is cut anew")
+    while True:
+        try:
+            options = options_of(kept | asked)
+            check_purposes(options, Start(alone=not shared, resumed=True))
+            break
+        except VoidOption as void:
+            if void.option not in kept:
+                raise
+            leave(void.option, f"it is for {void.purpose}")
+    return Resumption(options, shared, _changes(had, options, out, left))
+
+
+def _changes(
+    had: Mapping[str, Any], options: RunOptions, out: Path, left: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What differs from the options that a run had; older manifests do not tell these."""
+    if not had:
+        return ()
+    has = options.kept(out)
+    keys = dict.fromkeys(("memory", "tier", *RunTable.__struct_fields__))
+    del keys["scratch"]  # files say where they are
+    return tuple(
+        left.get(key) or f"{key} {_words(key, had.get(key))} -> {_words(key, has.get(key))}"
+        for key in keys
+        if key in left or had.get(key) != has.get(key)
+    )
+
+
+def _words(key: str, value: Any) -> str:
+    """An entry of `[run]` as it is told; None where it was left out."""
+    if value is None:
+        default = msgspec.structs.asdict(RunTable())[key]
+        if default is None or default == ():
+            return "half of what the process may use" if key == "memory" else "left to the plan"
+        value = default
+    return format_bytes(value) if key in _SIZES else spelled(value).strip("'")
