@@ -16,19 +16,21 @@ from pathlib import Path
 
 import numpy as np
 
-from outgrid.build.compiler import build, find_compiler
-from outgrid.codegen.kernel import generate
+from outgrid import Machine, Plan, Problem
 from outgrid.config import RunOptions
-from outgrid.execute.kernel import Kernel
-from outgrid.execute.window import Window
-from outgrid.machine import Machine
-from outgrid.plan.lifetime import ring_count
-from outgrid.plan.model import Plan, Tile
-from outgrid.plan.planner import plan
-from outgrid.plan.tiling import FRONT_PLANES
-from outgrid.stencil.expression import accesses
-from outgrid.stencil.model import Stencil
-from outgrid.stencil.problem import Problem
+from outgrid.parts import (
+    FRONT_PLANES,
+    Kernel,
+    Stencil,
+    Tile,
+    Window,
+    accesses,
+    build,
+    find_compiler,
+    generate,
+    plan,
+    ring_count,
+)
 from outgrid.units import parse_bytes
 from outgrid_bench.workloads import Case
 

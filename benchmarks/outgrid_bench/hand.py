@@ -15,11 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from outgrid.build.compiler import find_compiler
+from outgrid import Problem
 from outgrid.errors import BuildError
 from outgrid.native import Buffer, as_array
-from outgrid.stencil.initial import InitialExpression, evaluate
-from outgrid.stencil.problem import Problem
+from outgrid.parts import InitialExpression, evaluate, find_compiler
 
 __all__ = ["HAND_WRITTEN", "Bandwidth", "HandLoop", "memory_bandwidth", "peak_flops"]
 

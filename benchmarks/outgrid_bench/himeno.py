@@ -6,8 +6,8 @@ than any other stencil that is measured.
 
 from __future__ import annotations
 
-from outgrid.stencil.definition import stencil
-from outgrid.stencil.symbol import FieldSymbol, Symbol
+from outgrid import stencil
+from outgrid.parts import FieldSymbol, Symbol
 
 __all__ = ["FLOPS", "INITIAL", "himeno"]
 

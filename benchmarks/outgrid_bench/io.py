@@ -24,7 +24,7 @@ from outgrid.native import engines
 from outgrid.probe.effort import Effort
 from outgrid.probe.profile import known_machine
 from outgrid.probe.scratch import KINDS, Flow, Kind, NoiseFile, noise_file
-from outgrid.storage.transfers import Transfers
+from outgrid.storage import Transfers
 from outgrid.version import __version__
 from outgrid_bench.rawio import Fio, Loop, find_fio
 from outgrid_bench.starved import DEPTH, starved_run

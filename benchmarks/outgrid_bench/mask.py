@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from outgrid.stencil.definition import stencil
-from outgrid.stencil.symbol import FieldSymbol, Symbol
+from outgrid import stencil
+from outgrid.parts import FieldSymbol, Symbol
 
 __all__ = ["mask3", "mask15", "weights"]
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from outgrid import pipeline
+from outgrid import Problem, Record, pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError
 from outgrid.probe.profile import known_machine
-from outgrid.record import Record, read_record
-from outgrid.stencil.problem import Problem
+from outgrid.record import read_record
 from outgrid_bench.limit import limited
 from outgrid_bench.workloads import Workload
 

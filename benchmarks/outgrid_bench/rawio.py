@@ -14,9 +14,9 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
-from outgrid.build.compiler import build, find_compiler
 from outgrid.errors import ExecutionError, StoreError
 from outgrid.native import Buffer
+from outgrid.parts import build, find_compiler
 from outgrid.probe.effort import Effort
 from outgrid.probe.scratch import KINDS, Kind, NoiseFile, fill_with_noise
 

@@ -26,10 +26,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from outgrid import Machine, Problem, Record
 from outgrid.lines import format_extents
-from outgrid.machine import Machine, describe_machine
-from outgrid.record import Record
-from outgrid.stencil.problem import Problem
+from outgrid.machine import describe_machine
 from outgrid.units import format_bytes
 from outgrid.version import __version__
 from outgrid_bench.ceiling import ceiling

@@ -21,24 +21,28 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from outgrid import Machine, Plan, Problem
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan
-from outgrid.execute.fill import fill
-from outgrid.execute.kernel import Kernel
-from outgrid.execute.streaming import SeamKey, stream
-from outgrid.execute.window import Window
-from outgrid.machine import Machine
-from outgrid.plan.model import Arrival, Plan, Tile
-from outgrid.plan.program import Advance, Instruction, program, row_updates
-from outgrid.plan.tiling import (
+from outgrid.parts import (
+    Advance,
+    Arrival,
+    Instruction,
+    Kernel,
+    SeamKey,
+    Tile,
+    Window,
     asking_for,
     band_rows,
     bands_cut,
     columns_cut,
+    fill,
+    program,
+    row_updates,
+    stream,
     tile_levels,
     tile_slope,
 )
-from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore, Store, Transfers
 
 __all__ = ["Ground", "Timing", "neighbourhood", "race"]

@@ -18,11 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from outgrid import pipeline
+from outgrid import Problem, pipeline
 from outgrid.config import RunOptions
 from outgrid.probe.effort import Effort
 from outgrid.record import Measured
-from outgrid.stencil.problem import Problem
 
 __all__ = ["STARVED_BAR", "Starved", "starved_run"]
 

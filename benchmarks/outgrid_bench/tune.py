@@ -15,12 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from outgrid import pipeline
+from outgrid import Machine, Plan, pipeline
 from outgrid.config import RunOptions
-from outgrid.execute.kernel import Kernel
-from outgrid.machine import Machine
-from outgrid.plan.model import Plan
-from outgrid.plan.planner import plan as choose
+from outgrid.parts import Kernel
+from outgrid.parts import plan as choose
 from outgrid.probe.effort import Effort
 from outgrid.probe.measure import measure_machine
 from outgrid.probe.profile import keep_profile, known_machine

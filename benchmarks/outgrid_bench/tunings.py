@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from outgrid import Definition, Problem, laplacian, stencil
 from outgrid.errors import UsageError
-from outgrid.stencil.definition import Definition, stencil
-from outgrid.stencil.laplacian import laplacian
-from outgrid.stencil.problem import Problem
-from outgrid.stencil.symbol import FieldSymbol, Operand, Symbol
+from outgrid.parts import FieldSymbol, Operand, Symbol
 from outgrid.units import suggest
 
 __all__ = ["TUNINGS", "Tuning", "choose_tunings", "fitzhugh_nagumo", "shallow_flow", "small"]

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from outgrid import Problem
 from outgrid.errors import UsageError
-from outgrid.stencil.catalog import resolve
-from outgrid.stencil.model import Stencil
-from outgrid.stencil.problem import Problem
-from outgrid.stencil.symbol import AXES
+from outgrid.parts import AXES, Stencil, resolve
 from outgrid.units import parse_bytes, suggest
 from outgrid_bench import mask
 

@@ -22,15 +22,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from outgrid import pipeline
+from outgrid import Plan, Problem, pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError
-from outgrid.plan.model import Plan
+from outgrid.parts import AXES, Stencil, lookup
 from outgrid.probe.profile import known_machine
-from outgrid.stencil.catalog import lookup
-from outgrid.stencil.model import Stencil
-from outgrid.stencil.problem import Problem
-from outgrid.stencil.symbol import AXES
 from outgrid.units import format_bytes, format_seconds
 from outgrid_bench.experiments.outcome import QUICK_SECONDS, Settings, Timed
 from outgrid_bench.experiments.watched import Killed, Watched, watch_run

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outgrid import pipeline
+from outgrid import Problem, pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan
 from outgrid.machine import describe_machine
-from outgrid.stencil.problem import Problem
 from outgrid.units import format_bytes, format_seconds
 from outgrid_bench.experiments.figure import look
 from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed

@@ -22,11 +22,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid import remote
-from outgrid.build.compiler import build, find_compiler
+from outgrid import Pager, remote
 from outgrid.errors import StoreError, UsageError
 from outgrid.native import Buffer, as_array
-from outgrid.storage import Pager
+from outgrid.parts import build, find_compiler
 
 __all__ = ["WAYS", "Task", "Way", "main"]
 

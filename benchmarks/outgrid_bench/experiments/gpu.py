@@ -15,15 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from outgrid import pipeline
-from outgrid.codegen.cuda import generate_cuda
+from outgrid import Problem, Result, pipeline
 from outgrid.config import RunOptions
 from outgrid.device import Device, Rectangle
 from outgrid.errors import DeviceError
 from outgrid.native import Buffer, as_array
-from outgrid.result import Result
-from outgrid.stencil.catalog import lookup
-from outgrid.stencil.problem import Problem
+from outgrid.parts import generate_cuda, lookup
 from outgrid_bench.experiments.outcome import OUTGRID, Experiment, Finding, Outcome, Settings, Timed
 
 __all__ = ["GPU"]

@@ -21,16 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid import pipeline
-from outgrid.codegen.cuda import generate_cuda
 from outgrid.device import Device
-from outgrid.matrix.onto import Upload
-from outgrid.matrix.product import StreamedMatrix
-from outgrid.matrix.sources import SOURCES
-from outgrid.matrix.stages import Event
 from outgrid.native import Buffer, as_array
+from outgrid.parts import SOURCES, Event, StreamedMatrix, Upload, generate_cuda, lookup
 from outgrid.probe.effort import Effort
 from outgrid.probe.scratch import Flow, noise_file
-from outgrid.stencil.catalog import lookup
 from outgrid.storage import DirectStore, Planes, Transfers
 from outgrid_bench.experiments.figure import look
 from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed

@@ -13,11 +13,9 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 
-from outgrid.comm import Comm
-from outgrid.comm.base import Rows
-from outgrid.comm.world import world
 from outgrid.errors import ExecutionError
 from outgrid.native import Buffer
+from outgrid.parts import Comm, Rows, world
 from outgrid_bench.experiments.getput import launcher
 
 __all__ = ["Messages", "main", "measure_messages"]

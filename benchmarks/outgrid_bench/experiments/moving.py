@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from outgrid.build.compiler import build, find_compiler
 from outgrid.errors import StoreError
 from outgrid.native import Buffer
+from outgrid.parts import build, find_compiler
 from outgrid.probe.scratch import fill_with_noise
 
 __all__ = [

@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
+from outgrid import Record, Result
 from outgrid.errors import ExecutionError
 from outgrid.machine import Network, describe_machine
-from outgrid.record import Measured, Record, read_record
-from outgrid.result import Result
+from outgrid.record import Measured, read_record
 from outgrid_bench.cluster import Cluster, Cut, GridSize, Node, price
 from outgrid_bench.experiments.getput import launcher
 from outgrid_bench.experiments.messages import Messages, measure_messages

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.build.compiler import build, find_compiler
 from outgrid.errors import ExecutionError
 from outgrid.machine import describe_machine
 from outgrid.native import Buffer, as_array
+from outgrid.parts import build, find_compiler
 from outgrid.storage import DirectStore, Planes, Transfers
 from outgrid_bench.experiments.figure import look
 from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed

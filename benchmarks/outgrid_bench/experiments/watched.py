@@ -21,8 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from outgrid import Record
 from outgrid.errors import ExecutionError
-from outgrid.record import Record, read_record
+from outgrid.record import read_record
 from outgrid_bench.experiments.disks import disk_bytes
 from outgrid_bench.limit import Limited
 

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from outgrid import pipeline
+from outgrid import Problem, pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError
+from outgrid.parts import InitialExpression, evaluate
 from outgrid.record import read_record
-from outgrid.stencil.initial import InitialExpression, evaluate
-from outgrid.stencil.problem import Problem
 from outgrid.units import parse_bytes
 from outgrid_bench.limit import Limited, limited
 from outgrid_bench.rows import ROUNDING, largest_difference

@@ -1,0 +1,84 @@
+"""The parts that a run is made of, for programs that measure or replay one of them alone.
+
+`outgrid` is for who has a problem; this page is the door for who looks inside, such as the
+measurements in `benchmarks/`. What stands here may change from one version to the next, and the
+change log says so; what stands neither here nor in `outgrid` changes without a word.
+"""
+
+from outgrid.build.compiler import build, find_compiler
+from outgrid.codegen.cuda import generate_cuda
+from outgrid.codegen.kernel import generate
+from outgrid.comm import Comm, Rows, world
+from outgrid.execute.fill import fill
+from outgrid.execute.kernel import Kernel
+from outgrid.execute.streaming import SeamKey, stream
+from outgrid.execute.window import Window
+from outgrid.matrix.onto import Upload
+from outgrid.matrix.product import StreamedMatrix
+from outgrid.matrix.sources import SOURCES
+from outgrid.matrix.stages import Event
+from outgrid.plan.lifetime import ring_count
+from outgrid.plan.model import Arrival, Plan, Tile
+from outgrid.plan.planner import plan
+from outgrid.plan.program import Advance, Instruction, program, row_updates
+from outgrid.plan.tiling import (
+    FRONT_PLANES,
+    asking_for,
+    band_rows,
+    bands_cut,
+    columns_cut,
+    tile_levels,
+    tile_slope,
+)
+from outgrid.stencil.catalog import lookup, resolve
+from outgrid.stencil.definition import Definition
+from outgrid.stencil.expression import accesses
+from outgrid.stencil.initial import InitialExpression, evaluate
+from outgrid.stencil.model import Stencil
+from outgrid.stencil.symbol import AXES, FieldSymbol, Operand, Symbol
+
+__all__ = [
+    "AXES",
+    "FRONT_PLANES",
+    "SOURCES",
+    "Advance",
+    "Arrival",
+    "Comm",
+    "Definition",
+    "Event",
+    "FieldSymbol",
+    "InitialExpression",
+    "Instruction",
+    "Kernel",
+    "Operand",
+    "Plan",
+    "Rows",
+    "SeamKey",
+    "Stencil",
+    "StreamedMatrix",
+    "Symbol",
+    "Tile",
+    "Upload",
+    "Window",
+    "accesses",
+    "asking_for",
+    "band_rows",
+    "bands_cut",
+    "build",
+    "columns_cut",
+    "evaluate",
+    "fill",
+    "find_compiler",
+    "generate",
+    "generate_cuda",
+    "lookup",
+    "plan",
+    "program",
+    "resolve",
+    "ring_count",
+    "row_updates",
+    "stream",
+    "tile_levels",
+    "tile_slope",
+    "world",
+]
