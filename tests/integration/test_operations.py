@@ -11,6 +11,7 @@ OUTGRID_PREFIXES=1 looks at every prefix in the suite, too; its default is every
 import json
 import os
 import random
+import shlex
 import shutil
 import subprocess
 import sys
@@ -199,6 +200,22 @@ class Disk:
         return {path: node.after(chance.choice([0.0, 0.5]), chance) for path, node in names.items()}
 
 
+def written_down(folder: Path, under: Path, *command: str) -> list[Operation]:
+    """What a command does to files below ``under``; ``folder`` is for what that takes."""
+    library, log = folder / "operations.so", folder / "operations"
+    source = Path(__file__).with_name("operations.cpp")
+    flags = ["-std=c++20", "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"]
+    subprocess.run([*find_compiler().command, *flags], check=True)
+    preloaded = {
+        "LD_PRELOAD": str(library),
+        "OUTGRID_OPERATIONS": str(log),
+        "OUTGRID_UNDER": str(under),
+    }
+    environment = os.environ | preloaded
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    return read_operations(log)
+
+
 Recorded = tuple[Case, Path, list[Operation], dict[str, bytes]]
 
 
@@ -207,20 +224,11 @@ def recorded(request, tmp_path_factory) -> Recorded:
     """A case, the folder of its run, what that did there, and its results."""
     case = CASES[request.param]
     folder = tmp_path_factory.mktemp("operations").resolve()
-    library, log = folder / "operations.so", folder / "operations"
-    source = Path(__file__).with_name("operations.cpp")
-    flags = ["-std=c++20", "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"]
-    subprocess.run([*find_compiler().command, *flags], check=True)
     (folder / "job.toml").write_text(case.job)
-    preloaded = {
-        "LD_PRELOAD": str(library),
-        "OUTGRID_OPERATIONS": str(log),
-        "OUTGRID_UNDER": f"{folder}/run",
-    }
     command = [sys.executable, "-m", "outgrid", "run", str(folder / "job.toml"), "--quiet"]
-    subprocess.run(command, env=os.environ | preloaded, check=True, stdout=subprocess.DEVNULL)
+    operations = written_down(folder, folder / "run", *command)
     results = {path.name: path.read_bytes() for path in (folder / "run").glob("*.npy")}
-    return case, folder / "run", read_operations(log), results
+    return case, folder / "run", operations, results
 
 
 def place(run: Path, files: dict[str, bytearray], out: Path) -> None:
@@ -280,3 +288,46 @@ def test_every_prefix_is_enough_to_go_on_from(way, recorded, tmp_path, record_pr
         record_property(f"{way}: {end}", count)
     assert came_to["resumed"] > len(operations) / EVERY / 2
     assert came_to["begun anew"] > 0
+
+
+LOSSES = 40
+BUILD = """
+import sys
+from pathlib import Path
+from outgrid.build.compiler import build, find_compiler
+for folder in sys.argv[1:]:
+    source = 'extern "C" int answer() { return 42; }'
+    found = build(source, find_compiler(), Path(folder))
+    print(found.handle.answer(), found.cached)
+"""
+
+
+def test_so_is_every_prefix_of_what_keeping_a_kernel_does(tmp_path, monkeypatch):
+    # What the compiler itself writes is gone when it has ended.
+    quiet = tmp_path / "compiler"
+    words = shlex.join(find_compiler().command)
+    quiet.write_text(f'#!/bin/sh\nunset LD_PRELOAD\nexec {words} "$@"\n')
+    quiet.chmod(0o755)
+    monkeypatch.setenv("CXX", str(quiet))
+    cache, chance, disk = tmp_path / "cache", random.Random(5), Disk()
+    command = [sys.executable, "-c", BUILD]
+    operations = written_down(tmp_path, cache, *command, str(cache))
+    (made,) = cache.rglob("*.so")
+    assert made.read_bytes() in [each.content for each in operations]
+    found: list[dict[str, bytearray]] = []
+    for operation in operations:
+        disk.do(operation)
+        found += [disk.after_kill(), disk.after_power_loss(chance)]
+    found += [disk.after_power_loss(chance) for _ in range(LOSSES)]
+    left = [tmp_path / str(number) for number in range(len(found))]
+    for folder, files in zip(left, found, strict=True):
+        for path, content in files.items():
+            place = folder / Path(path).relative_to(cache)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+    done = subprocess.run([*command, *map(str, left)], stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0
+    said = done.stdout.splitlines()
+    assert len(said) == len(left)
+    assert set(said) == {"42 True", "42 False"}
+    assert set(said[-LOSSES:]) == {"42 True"}  # what was kept once stays

@@ -1,7 +1,9 @@
 """From C++ source to a loaded kernel, through a cache on disk.
 
-An entry is named by a digest of everything that decides its bytes: source, compiler, its version,
-flags and processor. It lands by an atomic rename, so several processes may build at once.
+An entry is named by digests of all that decides its bytes: source, processor, and compiler with its
+version and flags. It lands whole and durable, so several processes may build at once, and ends with
+a digest of itself, which is compared before it is loaded. Where there is no compiler, what another
+one has made of the source for this processor serves as well: results have the same bytes.
 """
 
 from __future__ import annotations
@@ -14,11 +16,14 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from outgrid.build.arithmetic import check_arithmetic
+from outgrid.build.kept import cache_folder, check_writable, elsewhere, keep, read_own, sealed, unsealed
 from outgrid.errors import BuildError
 
 OPTIMISATION = "-O3"
@@ -35,6 +40,9 @@ FLAGS = (
 )
 SPIN_COUNT = "10000"
 GCC_FLAGS = ("-mprefer-vector-width=512",) if platform.machine() == "x86_64" else ()
+# How the line of /proc/cpuinfo begins that says what a processor can do: x86, Arm, RISC-V, POWER.
+ABILITIES = ("flags", "Features", "isa", "cpu\t")
+NAME_DIGITS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +58,28 @@ class Compiler:
         named = any(word.startswith("-O") for word in self.command)
         return tuple(flag for flag in FLAGS + GCC_FLAGS if flag != OPTIMISATION or not named)
 
+    def __str__(self) -> str:
+        return f"{self.version}, {shlex.join((*self.command, *self.flags))}"
+
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A loaded kernel and the file it came from."""
+    """A loaded kernel and the file it came from.
+
+    ``compiler`` names the compiler that made it, with its flags; ``note`` says, where the kernel was
+    not come by in the usual way, how it was.
+    """
 
     path: Path
-    source_path: Path
     handle: ctypes.CDLL
     cached: bool
+    compiler: str
+    note: str = ""
+
+    @property
+    def source_path(self) -> Path:
+        """The source, kept to be looked at."""
+        return self.path.with_suffix(".cpp")
 
 
 def find_compiler() -> Compiler:
@@ -83,72 +104,131 @@ def _version(command: tuple[str, ...], path: str) -> str | None:
     return found.stdout.splitlines()[0] if found.returncode == 0 else None
 
 
-def cache_folder() -> Path:
-    """``$OUTGRID_CACHE``, else ``$XDG_CACHE_HOME/outgrid``, else ``~/.cache/outgrid``."""
-    if named := os.environ.get("OUTGRID_CACHE"):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outgrid"
+def load(source: str, folder: Path | None = None) -> Library:
+    """The library of ``source`` by the compiler at hand; without one, what another has left.
+
+    Raises BuildError where there is neither, else what ``build`` raises.
+    """
+    try:
+        compiler = find_compiler()
+    except BuildError as missing:
+        with _kept_in(folder) as place:
+            path, words = _by_another(source, place, missing)
+            note = f"no C++ compiler was found: the kernel is the one in {path}, by {words}"
+            return Library(path, _load(path), True, words, note)
+    return build(source, compiler, folder)
+
+
+def check_loadable(source: str, folder: Path | None = None) -> None:
+    """Raise what ``load`` would, as far as can be told without compiling or loading anything."""
+    try:
+        compiler = find_compiler()
+    except BuildError as missing:
+        with _kept_in(folder) as place:
+            _by_another(source, place, missing)
+        return
+    with _kept_in(folder) as place:
+        if _words_of(_path(source, compiler, place)) is None:
+            check_arithmetic(compiler.command, compiler.flags)
+            check_writable(place)
 
 
 def build(source: str, compiler: Compiler, folder: Path | None = None) -> Library:
     """Compile ``source``, or find it compiled, and load it.
 
-    Raises BuildError with the compiler's words, the command and the path of the source.
+    Raises BuildError with the compiler's words, the command and the path of the source, or where
+    what the compiler makes would change results; UsageError where others may write to the cache.
     """
-    # Threads that wait should soon sleep: where another process has a core, spinning starves the
-    # thread that is waited for. Read by the OpenMP library when the first kernel loads it.
-    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
-    folder = (folder or cache_folder()) / "kernels"
-    digest = _digest(source, compiler)
-    library, kept = folder / f"{digest}.so", folder / f"{digest}.cpp"
-    if library.exists():
-        with suppress(OSError):  # what a crash left of a library is compiled anew
-            return Library(library, kept, ctypes.CDLL(str(library)), cached=True)
+    with _kept_in(folder) as place:
+        path, note = _path(source, compiler, place), ""
+        words = _words_of(path)
+        if words is not None:
+            with suppress(OSError):  # what needs another library that is gone is compiled anew
+                return Library(path, _load(path), True, words)
+        elif path.exists():
+            note = f"{path} was not as it had been written, and the kernel was compiled anew"
+        keep(path.with_suffix(".cpp"), source.encode())
+        keep(path, sealed(_compiled(path, compiler), str(compiler)))
+        return Library(path, _load(path), False, str(compiler), note)
+
+
+@contextmanager
+def _kept_in(folder: Path | None) -> Generator[Path]:
+    """The folder of kernels in a cache."""
+    place = (folder or cache_folder()) / "kernels"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_atomically(kept, source)
-        _compile(kept, library, compiler)
-        return Library(library, kept, ctypes.CDLL(str(library)), cached=False)
+        yield place
     except OSError as error:
         raise BuildError(
-            f"cannot keep or load a kernel in {folder}: {error}; $OUTGRID_CACHE names another place"
+            f"cannot keep or load a kernel in {place}: {error}; {elsewhere()}"
         ) from error
 
 
-def _digest(source: str, compiler: Compiler) -> str:
-    parts = (source, *compiler.command, compiler.version, *compiler.flags, _processor())
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+def _load(path: Path) -> ctypes.CDLL:
+    # Threads that wait should soon sleep: where another process has a core, spinning starves the
+    # thread that is waited for. Read by the OpenMP library when the first kernel loads it.
+    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
+    return ctypes.CDLL(str(path))
+
+
+def _words_of(path: Path) -> str | None:
+    """The compiler of a library that is kept and whole; else None."""
+    whole = read_own(path)
+    return None if whole is None else unsealed(whole)
+
+
+def _by_another(source: str, place: Path, missing: BuildError) -> tuple[Path, str]:
+    """The last library of ``source`` that was made for this processor, and its compiler."""
+    for path in _last_first(place.glob(f"{_name(source, _processor())}-*.so")):
+        if (words := _words_of(path)) is not None:
+            return path, words
+    others = any(place.glob(f"{_name(source)}-*.so"))
+    what = "only for other processors, or damaged" if others else "not at all"
+    raise BuildError(f"{missing}. In {place} the kernel is kept {what}") from missing
+
+
+def _last_first(paths: Iterator[Path]) -> list[Path]:
+    return sorted(paths, key=lambda path: path.lstat().st_mtime_ns, reverse=True)
+
+
+def _path(source: str, compiler: Compiler, place: Path) -> Path:
+    by = "\0".join((*compiler.command, compiler.version, *compiler.flags))
+    return place / f"{_name(source, _processor(), by)}.so"
+
+
+def _name(*parts: str) -> str:
+    """A digest of each."""
+    return "-".join(hashlib.sha256(part.encode()).hexdigest()[:NAME_DIGITS] for part in parts)
 
 
 def _processor() -> str:
-    """What ``-march=native`` stands for here: the processor's flags."""
+    """What ``-march=native`` stands for here: what the processor can do."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except FileNotFoundError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+        lines = []
+    found = next((line for line in lines if line.startswith(ABILITIES)), platform.processor())
+    return f"{platform.machine()} {found}"
 
 
-def _write_atomically(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    os.replace(name, path)
-
-
-def _compile(source: Path, library: Path, compiler: Compiler) -> None:
-    partial = library.with_suffix(f".{os.getpid()}.partial")
-    command = [*compiler.command, *compiler.flags, str(source), "-o", str(partial)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        partial.unlink(missing_ok=True)
-        how = (
-            f"exit code {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-        )
-        raise BuildError(
-            f"the kernel did not compile ({how}).\n  source: {source}\n"
-            f"  command: {shlex.join(command)}\n{done.stderr.strip()}",
-            source_path=source,
-            command=tuple(command),
-        )
-    os.replace(partial, library)
+def _compiled(library: Path, compiler: Compiler) -> bytes:
+    """What the compiler makes of the source that lies beside ``library``."""
+    source = library.with_suffix(".cpp")
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        made = Path(folder) / library.name
+        command = [*compiler.command, *compiler.flags, str(source), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            how = (
+                f"exit code {done.returncode}"
+                if done.returncode > 0
+                else f"signal {-done.returncode}"
+            )
+            raise BuildError(
+                f"the kernel did not compile ({how}).\n  source: {source}\n"
+                f"  command: {shlex.join(command)}\n{done.stderr.strip()}",
+                source_path=source,
+                command=tuple(command),
+            )
+        check_arithmetic(compiler.command, compiler.flags)
+        return made.read_bytes()

@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-import os
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -21,7 +20,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from outgrid.build.compiler import cache_folder
+from outgrid.build import kept
+from outgrid.build.kept import cache_folder, decoded
 from outgrid.config import RunOptions
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.window import Window
@@ -180,18 +180,14 @@ class _Trials:
 
 def known(path: Path) -> Calibration | None:
     """The calibration kept at ``path``, None where there is none of this form."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Calibration)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return decoded(path.read_bytes(), Calibration)
+    return None
 
 
 def keep(calibration: Calibration, path: Path) -> None:
     """Keep a calibration for the next plan; whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_bytes(msgspec.json.encode(calibration))
-    os.replace(partial, path)
+    kept.keep(path, msgspec.json.encode(calibration))
 
 
 def calibration_path(problem: Problem, threads: int, source: str, processor: str) -> Path:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from outgrid.build.compiler import cache_folder
+from outgrid.build.kept import cache_folder, decoded, elsewhere, keep
 from outgrid.durable import existing
 from outgrid.errors import StoreError
 from outgrid.machine import Machine, describe_machine
@@ -116,25 +114,20 @@ def known_profile(described: Machine, scratch: Path | None) -> Profile | None:
         return None
     except OSError as error:
         raise StoreError("cannot read the profile", path=path, errno=error.errno) from error
-    try:
-        profile = msgspec.json.decode(text, type=Profile)
-    except msgspec.DecodeError:  # of another version, or cut off: as good as none
+    profile = decoded(text, Profile)
+    if profile is None or profile.key != key or set(profile.rates) != set(MEASURED):
         return None
-    return profile if profile.key == key and set(profile.rates) == set(MEASURED) else None
+    return profile
 
 
 def keep_profile(profile: Profile) -> Path:
     """Write the profile where `known_machine` looks. Raises StoreError where that fails."""
     path = _path(profile.key)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(profile)))
-        os.replace(partial, path)
+        keep(path, msgspec.json.format(msgspec.json.encode(profile)))
     except OSError as error:
         raise StoreError(
-            "cannot keep the profile; $OUTGRID_CACHE names another place",
+            f"cannot keep the profile; {elsewhere()}",
             path=path,
             errno=error.errno,
         ) from error

@@ -1,4 +1,6 @@
 import os
+import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -7,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from outgrid.build.compiler import Compiler, build, cache_folder, find_compiler
-from outgrid.errors import BuildError
+from outgrid.build import kept
+from outgrid.build.compiler import Compiler, build, check_loadable, find_compiler, load
+from outgrid.build.kept import cache_folder
+from outgrid.errors import BuildError, UsageError
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'
 
@@ -25,13 +29,15 @@ def script(path: Path, text: str) -> Path:
 
 
 def test_a_source_becomes_a_library_that_is_found_again(tmp_path, compiler):
-    first = build(SOURCE, compiler, tmp_path)
+    first, words = build(SOURCE, compiler, tmp_path), (*compiler.command, *compiler.flags)
     assert first.handle.answer() == 42
     assert not first.cached
     assert first.source_path.read_text() == SOURCE
     again = build(SOURCE, compiler, tmp_path)
     assert again.cached
     assert again.path == first.path
+    assert first.compiler == again.compiler == f"{compiler.version}, {shlex.join(words)}"
+    assert first.note == again.note == ""
     assert {path.suffix for path in (tmp_path / "kernels").iterdir()} == {".cpp", ".so"}
 
 
@@ -129,13 +135,138 @@ def test_two_processes_may_build_the_same_source_at_once(tmp_path):
     assert {path.suffix for path in (tmp_path / "kernels").iterdir()} == {".cpp", ".so"}
 
 
-def test_what_a_crash_left_of_a_library_is_compiled_anew(tmp_path, compiler):
-    path = build(SOURCE, compiler, tmp_path / "other").path
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels" / path.name).write_bytes(path.read_bytes()[:100])
-    found = build(SOURCE, compiler, tmp_path)
-    assert not found.cached
-    assert found.handle.answer() == 42
+def half(whole: bytes) -> bytes:
+    return whole[: len(whole) // 2]
+
+
+def page_of_zeros(whole: bytes) -> bytes:
+    return whole[:4096] + bytes(4096) + whole[8192:]
+
+
+DAMAGE = {
+    "nothing of it": lambda whole: b"",
+    "its beginning": lambda whole: whole[:100],
+    "half of it": half,
+    "zeros": lambda whole: bytes(len(whole)),
+    "a page of zeros": page_of_zeros,
+    "all but the last byte": lambda whole: whole[:-1],
+    "a flipped bit": lambda whole: whole[:5000] + bytes([whole[5000] ^ 4]) + whole[5001:],
+}
+PROGRAM = """
+import sys
+from pathlib import Path
+from outgrid.build.compiler import build, find_compiler
+for folder in sys.argv[1:]:
+    found = build({source!r}, find_compiler(), Path(folder))
+    print(found.handle.answer(), found.cached, found.note)
+"""
+
+
+def built_elsewhere(*folders: Path) -> list[str]:
+    """What is built in these folders by another process, which may well crash."""
+    command = [sys.executable, "-c", PROGRAM.format(source=SOURCE), *map(str, folders)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    return done.stdout.splitlines()
+
+
+def test_what_a_crash_left_of_a_library_is_compiled_anew_with_a_note(tmp_path, compiler):
+    folders = []
+    for number, damage in enumerate(DAMAGE.values()):
+        folders.append(tmp_path / str(number))
+        shutil.copytree(build(SOURCE, compiler, tmp_path / "whole").path.parents[1], folders[-1])
+        (path,) = folders[-1].rglob("*.so")
+        path.write_bytes(damage(path.read_bytes()))
+    for folder, said in zip(folders, built_elsewhere(*folders), strict=True):
+        (path,) = folder.rglob("*.so")
+        again = "was not as it had been written, and the kernel was compiled anew"
+        assert said == f"42 False {path} {again}"
+    assert built_elsewhere(*folders) == ["42 True "] * len(folders)
+
+
+def test_the_cache_is_for_the_user_alone(tmp_path, compiler):
+    path = build(SOURCE, compiler, tmp_path / "made" / "cache").path
+    for place in (tmp_path / "made", tmp_path / "made/cache", path.parent):
+        assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("who", ["group", "all"])
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_what_others_may_write_is_not_loaded(who, what, tmp_path, compiler):
+    path = build(SOURCE, compiler, tmp_path).path
+    place = path if what == "file" else path.parent
+    place.chmod(place.stat().st_mode | {"group": stat.S_IWGRP, "all": stat.S_IWOTH}[who])
+    with pytest.raises(UsageError, match="may be written by others") as caught:
+        build(SOURCE, compiler, tmp_path)
+    assert f"chmod go-w {place}" in str(caught.value)
+    place.chmod(0o700)
+    assert build(SOURCE, compiler, tmp_path).cached
+
+
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_what_belongs_to_others_is_not_loaded(what, tmp_path, compiler, monkeypatch):
+    path = build(SOURCE, compiler, tmp_path).path
+    place, real = path if what == "file" else path.parent, os.stat_result
+
+    def of_another(found: os.stat_result) -> os.stat_result:
+        theirs = found.st_ino == place.stat().st_ino
+        return real([12345 if theirs and i == 4 else n for i, n in enumerate(found)])
+
+    check = kept.check_own
+    monkeypatch.setattr(kept, "check_own", lambda path, found: check(path, of_another(found)))
+    with pytest.raises(UsageError, match="belongs to uid 12345, and this process to") as caught:
+        build(SOURCE, compiler, tmp_path)
+    assert str(place) in str(caught.value)
+    assert "$OUTGRID_CACHE" in str(caught.value)
+
+
+def test_a_pipe_in_the_place_of_a_library_is_refused(tmp_path, compiler):
+    path = build(SOURCE, compiler, tmp_path).path
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    with pytest.raises(UsageError, match="is no file"):
+        build(SOURCE, compiler, tmp_path)
+
+
+def without_a_compiler(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.delenv("CXX", raising=False)
+
+
+def test_without_a_compiler_the_last_library_for_this_processor_serves(
+    tmp_path, compiler, monkeypatch
+):
+    first = build(SOURCE, replace(compiler, version="1"), tmp_path).path
+    last = build(SOURCE, replace(compiler, version="2"), tmp_path).path
+    build(SOURCE + "\n", replace(compiler, version="3"), tmp_path)
+    os.utime(first, (1, 1))
+    without_a_compiler(tmp_path, monkeypatch)
+    check_loadable(SOURCE, tmp_path)
+    found = load(SOURCE, tmp_path)
+    assert (found.path, found.cached, found.handle.answer()) == (last, True, 42)
+    assert found.note.startswith(f"no C++ compiler was found: the kernel is the one in {last}, by ")
+    assert found.compiler == str(replace(compiler, version="2"))
+    last.write_bytes(last.read_bytes()[:-1])
+    assert load(SOURCE, tmp_path).path == first
+
+
+def test_without_a_compiler_no_other_library_is_loaded(tmp_path, compiler, monkeypatch):
+    build(SOURCE, compiler, tmp_path)
+    without_a_compiler(tmp_path, monkeypatch)
+    for ask in (load, check_loadable):
+        with pytest.raises(BuildError, match=r"apt-get install g\+\+.* kept not at all"):
+            ask(SOURCE + "\n", tmp_path)
+    monkeypatch.setattr("outgrid.build.compiler._processor", lambda: "flags : other")
+    for ask in (load, check_loadable):
+        with pytest.raises(BuildError, match="kept only for other processors"):
+            ask(SOURCE, tmp_path)
+
+
+def test_a_compiler_at_hand_is_preferred_to_what_another_made(tmp_path, compiler):
+    build(SOURCE, replace(compiler, version="0"), tmp_path)
+    found = load(SOURCE, tmp_path)
+    assert (found.cached, found.note, found.compiler) == (False, "", str(find_compiler()))
 
 
 def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(tmp_path, compiler):

@@ -7,6 +7,7 @@ from outgrid.config import RunOptions
 from outgrid.execute import calibrate as module
 from outgrid.execute.calibrate import calibrate, keep, known
 from outgrid.machine import describe_machine
+from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.planner import plan
 from outgrid.stencil.problem import Problem
 
@@ -50,3 +51,24 @@ def test_every_plan_finds_the_rate_of_its_tile(name, shape, tmp_path):
 def test_too_little_room_measures_nothing():
     problem = Problem("heat7", (512, 64, 64), "float64", 8, initial={"u": 0.0})
     assert measured(problem, room_bytes=1 << 18) is None
+
+
+DAMAGE = {
+    "nothing": lambda text: b"",
+    "half": lambda text: text[: len(text) // 2],
+    "zeros": lambda text: bytes(len(text)),
+    "no text": lambda text: text.replace(b"samples", b"s\xffmples"),
+    "another form": lambda text: b'{"samples": 3}',
+    "depth": lambda text: b'{"samples":' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_calibration_that_is_not_whole_is_none(damage, tmp_path):
+    path, calibration = tmp_path / "kept" / "c.json", Calibration((Sample(8, 2, 1e9),), 1e-12)
+    keep(calibration, path)
+    assert known(path) == calibration
+    path.write_bytes(damage(path.read_bytes()))
+    assert known(path) is None
+    assert known(tmp_path / "other.json") is None
+    assert known(path / "below.json") is None

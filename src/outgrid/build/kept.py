@@ -1,0 +1,136 @@
+"""Files kept from one run to the next: whole or not there, one's own, and looked at before use."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import xxhash
+
+from outgrid.durable import existing, sync_folder
+from outgrid.errors import UsageError
+
+Value = TypeVar("Value")
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+MARK = b"outgrid1"
+LENGTH_BYTES = 8
+DIGEST_BYTES = 16
+
+
+def cache_folder() -> Path:
+    """``$OUTGRID_CACHE``, else ``$XDG_CACHE_HOME/outgrid``, else ``~/.cache/outgrid``."""
+    if named := os.environ.get("OUTGRID_CACHE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outgrid"
+
+
+def keep(path: Path, content: bytes) -> None:
+    """Give ``path`` this content, durably and whole; several processes may do so at once.
+
+    Folders that are missing are made for the user alone. Raises OSError.
+    """
+    _make_private(path.parent)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+    sync_folder(path.parent)
+
+
+def check_writable(folder: Path) -> None:
+    """Raise OSError where nothing could be kept in ``folder``, which need not be there yet."""
+    place = existing(folder)
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(place))
+
+
+def read_own(path: Path) -> bytes | None:
+    """What is kept at ``path``, None where nothing is.
+
+    Raises UsageError where file or folder belong to, or may be written by, somebody else, or where
+    it is no file; OSError where it cannot be read.
+    """
+    try:
+        check_own(path.parent, os.stat(path.parent))
+        # A pipe of that name would be waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        check_own(path, found := os.fstat(descriptor))
+        if not stat.S_ISREG(found.st_mode):
+            raise UsageError(f"{path} is no file; remove it, or {elsewhere()}")
+        return file.read()
+
+
+def decoded(text: bytes, kind: type[Value]) -> Value | None:
+    """The value in JSON that was kept; None for text of another version, or of none."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def check_own(path: Path, found: os.stat_result) -> None:
+    """Raise UsageError unless ``path`` is of this user, or of root, and nobody else may write."""
+    mine, mode = os.geteuid(), stat.S_IMODE(found.st_mode)
+    risk = "what is in it would run with your rights"
+    if found.st_uid not in (mine, 0):
+        raise UsageError(
+            f"{path} belongs to {_user(found.st_uid)}, and this process to {_user(mine)}: {risk}; "
+            f"remove it, or {elsewhere()}"
+        )
+    if mode & OTHERS_WRITE:
+        raise UsageError(
+            f"{path} may be written by others (mode {mode:04o}): {risk}; if nobody else did, "
+            f"chmod go-w {path}, or {elsewhere()}"
+        )
+
+
+def elsewhere() -> str:
+    """The way out where a cache does not serve."""
+    return "name another place for what is kept in $OUTGRID_CACHE"
+
+
+def sealed(content: bytes, words: str) -> bytes:
+    """``content`` with ``words`` about it behind it, and a digest of both."""
+    text = words.encode()
+    whole = content + text + len(text).to_bytes(LENGTH_BYTES, "little")
+    return whole + xxhash.xxh3_128_digest(whole) + MARK
+
+
+def unsealed(whole: bytes) -> str | None:
+    """The words about sealed content, None where it did not come back as it was written."""
+    body, mark = whole[: -len(MARK)], whole[-len(MARK) :]
+    body, digest = body[:-DIGEST_BYTES], body[-DIGEST_BYTES:]
+    if mark != MARK or xxhash.xxh3_128_digest(body) != digest:
+        return None
+    length = int.from_bytes(body[-LENGTH_BYTES:], "little")
+    return body[-LENGTH_BYTES - length : -LENGTH_BYTES].decode()
+
+
+def _make_private(folder: Path) -> None:
+    for place in (*reversed(folder.parents), folder):
+        if not place.is_dir():
+            place.mkdir(mode=0o700, exist_ok=True)
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
