@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ from outgrid.pipeline import (
     COMPILING,
     FIXED_BYTES,
     MPI_BYTES,
+    another_compiler,
     calibrated,
     check_inputs,
+    check_kernel,
     known_calibration,
     load_kernel,
     refused,
@@ -50,6 +53,7 @@ from outgrid.record import (
     Record,
     combine,
     combine_ranks,
+    compilers_of,
     read_record,
     write_record,
 )
@@ -134,6 +138,7 @@ def objections(problem: Problem, options: RunOptions, comm: Comm) -> list[str]:
     ]
     if comm.rank == 0:
         checks.append(partial(check_inputs, problem))
+        checks.append(partial(check_kernel, problem, mine))
         checks.append(partial(_check_free, out, snapshot_names(len(problem.snapshots))))
     found = [f"rank {comm.rank}: {each}" for check in checks for each in refused(check)]
     return [each for said in comm.share(found) for each in said]
@@ -160,6 +165,7 @@ def resume(
         ranks = _Together(whole, options, comm, out, _stopping(stop, options), progress, kept)
         say(progress, *changes)
         kernel = ranks.kernel(rest)
+        say(progress, *another_compiler(found.parts, kernel))
         chosen = ranks.plan_as_before(rest, found)
         if chosen is not None and found.group is not None:
             chosen = replace(chosen, notes=(*chosen.notes, *changes))
@@ -245,13 +251,14 @@ class _Together:
 
     def kernel(self, problem: Problem) -> Kernel:
         """The kernel; rank 0 compiles it first, and others find it where they share its cache."""
-        if self.comm.rank == 0:
-            with doing(self.progress, COMPILING):
-                kernel = load_kernel(problem)
+        if self.comm.rank:
             self.comm.share(None)
-            return kernel
-        self.comm.share(None)
-        return load_kernel(problem)
+        with doing(self.progress, COMPILING):
+            kernel = load_kernel(problem)
+        if self.comm.rank == 0:
+            self.comm.share(None)
+        say(self.progress, *dict.fromkeys(chain.from_iterable(self.comm.share(kernel.notes))))
+        return kernel
 
     def decide(self, problem: Problem, kernel: Kernel) -> Plan:
         """The plan of this rank, from what all of them can count on."""
@@ -549,7 +556,10 @@ class _Together:
             machine=execution.machine.to_dict(),
             measured=combine((*before, msgspec.structs.replace(parts[-1], measured=together))),
             fields={name: file for name, file, _ in files},
-            warnings=tuple(dict.fromkeys(text for each in every for text in each["warnings"])),
+            warnings=(
+                *dict.fromkeys(text for each in every for text in each["warnings"]),
+                *compilers_of(part.compiler for part in (*before, *parts)),
+            ),
             parts=(*before, *parts),
             ended=ended,
             checksums={name: digest for name, _, digest in files},

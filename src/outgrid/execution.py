@@ -44,7 +44,7 @@ from outgrid.plan.ending import ended
 from outgrid.plan.instruction import Point
 from outgrid.plan.model import Arrival, Plan
 from outgrid.purposes import COPIED_TIERS
-from outgrid.record import CUT_OFF, FINISHED, Part, Record, combine, write_record
+from outgrid.record import CUT_OFF, FINISHED, Part, Record, combine, compilers_of, write_record
 from outgrid.remote.borrowed import Borrowed
 from outgrid.result import Result
 from outgrid.runs.places import describe
@@ -237,6 +237,8 @@ class Execution:
         self.site = site = self._place(kernel)
         self.account.window_seconds = time.perf_counter() - begin
         self.account.device, self.account.copied = kernel.device_name, site.copied_bytes
+        self.account.compiler = kernel.compiler
+        self.files.fallbacks += kernel.notes
         self.finite = self.finite and self.options.watch
         until = self.problem.until
         self.watch = Watch(self.plan, self._names, until=until) if self.finite else None
@@ -546,6 +548,7 @@ class Execution:
             warnings=(
                 *self.account.filled.warnings,
                 *self.account.beyond(self.options.memory_bytes),
+                *compilers_of(part.compiler for part in parts),
             ),
             parts=parts,
             ended=self.how_it_ended(self.observed()) if self._observes else "",

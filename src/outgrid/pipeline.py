@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -11,13 +11,14 @@ from typing import Any
 
 import msgspec
 
-from outgrid.build.compiler import build, find_compiler
+from outgrid.build.compiler import check_loadable, load
 from outgrid.codegen.cuda import generate_cuda
 from outgrid.codegen.kernel import generate
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
 from outgrid.device import describe_device, open_device
 from outgrid.errors import (
+    BuildError,
     DeviceError,
     Error,
     InfeasiblePlan,
@@ -40,7 +41,7 @@ from outgrid.plan.planner import plan as choose
 from outgrid.probe.profile import known_machine
 from outgrid.probe.wear import device_endurance
 from outgrid.purposes import COPIED_TIERS, Start, check_purposes
-from outgrid.record import RECORD_NAME, read_record
+from outgrid.record import RECORD_NAME, Part, compilers_of, read_record
 from outgrid.remote.borrowed import Borrowed, borrowed, lend
 from outgrid.result import Result
 from outgrid.runs.group import on_disk
@@ -253,6 +254,7 @@ def _run(
     check_inputs(problem)
     with doing(progress, COMPILING):
         kernel = _kernel(problem, options)
+    say(progress, *kernel.notes)
     chosen = _calibrated_plan(chosen, problem, options, machine, kernel, progress)
     folder = _spread(folder, problem, options, chosen)
     if remote is not None:
@@ -339,6 +341,7 @@ def _resume(
         chosen = plan(rest, options, machine, begin)
         with doing(progress, COMPILING):
             kernel = _kernel(rest, options)
+        say(progress, *kernel.notes, *another_compiler(manifest.parts, kernel))
         chosen = _calibrated_plan(chosen, rest, options, machine, kernel, progress, begin)
         if remote is not None:
             chosen = remote.spread(chosen)
@@ -395,8 +398,13 @@ def _taken_over(manifest: Manifest, folder: RunFolder, chosen: Plan) -> Manifest
 
 def load_kernel(problem: Problem) -> Kernel:
     """The compiled kernel of a problem with its parameters; from the cache if it is there."""
-    library = build(_source(problem), find_compiler())
-    return Kernel.of(library, problem, points=Points.of(problem))
+    return Kernel.of(load(_source(problem)), problem, points=Points.of(problem))
+
+
+def another_compiler(parts: Iterable[Part], kernel: Kernel | DeviceKernel) -> tuple[str, ...]:
+    """What to say where a run goes on with a kernel of another compiler."""
+    before = [part.compiler for part in parts if part.compiler]
+    return compilers_of([*before[-1:], kernel.compiler])
 
 
 def _source(problem: Problem) -> str:
@@ -480,14 +488,21 @@ def objections(problem: Problem, options: RunOptions, chosen: Plan) -> list[str]
         with claimed(_devices(folder)):
             _check_free(problem, options, chosen, folder)
 
-    return [*refused(partial(check_inputs, problem)), *refused(check_places)]
+    checks = (partial(check_inputs, problem), partial(check_kernel, problem, options), check_places)
+    return [line for check in checks for line in refused(check)]
+
+
+def check_kernel(problem: Problem, options: RunOptions) -> None:
+    """Raise what would be raised where a kernel is needed; it is not compiled now."""
+    if options.device == "cpu":
+        check_loadable(_source(problem))
 
 
 def refused(check: Callable[[], object]) -> Iterator[str]:
     """What a check says against a run; nothing where it passes."""
     try:
         check()
-    except (InfeasiblePlan, StoreError, UsageError) as error:
+    except (BuildError, InfeasiblePlan, StoreError, UsageError) as error:
         yield str(error)
 
 

@@ -4,7 +4,7 @@ Everything that is later printed, drawn or compared comes from this one value; `
 form on disk.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ __all__ = [
     "Record",
     "combine",
     "combine_ranks",
+    "compilers_of",
     "read_record",
     "write_record",
 ]
@@ -115,6 +116,8 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """What one process did for a run: the durable steps from `first_step` to `last_step`.
 
     `ended` says how: "finished", why it stopped, or "cut off" for one that could not say it.
+    `compiler` is what made its kernel, by version and command with all flags; "" for one that made
+    no step, or made them on a device.
     """
 
     started: str
@@ -124,6 +127,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     last_step: int
     ended: str
     measured: Measured
+    compiler: str = ""
 
 
 CUT_OFF = "cut off"
@@ -147,6 +151,18 @@ def combine(parts: Sequence[Part]) -> Measured:
         **summed,
         peak_memory_bytes=max(each.peak_memory_bytes for each in every),
         fallbacks=tuple(dict.fromkeys(text for each in every for text in each.fallbacks)),
+    )
+
+
+def compilers_of(names: Iterable[str]) -> tuple[str, ...]:
+    """What to say of kernels that compilers of these ``names`` made in turn, if of several."""
+    found = [*dict.fromkeys(name for name in names if name)]
+    if len(found) < 2:
+        return ()
+    first, *others = found
+    return (
+        f"the kernels of this run come from several compilers, which changes no byte: {first}; "
+        f"then {'; then '.join(others)}",
     )
 
 

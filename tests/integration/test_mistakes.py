@@ -45,7 +45,7 @@ def run(capsys, *changes: tuple[str, str], verb: str = "run") -> tuple[int, str]
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     if code:
-        assert captured.out == ""
+        assert (captured.out != "") == ("a run would be refused: " in captured.err)
         assert captured.err.startswith("outgrid: ")
         assert not Path("job.run/record.json").exists()
     return code, captured.err
@@ -313,7 +313,7 @@ def test_a_plan_says_what_a_run_would_be_refused_for_and_writes_nothing(
     change = ("threads = 1", f'threads = 1\nscratch = "{place}"\n{more}')
     before = sorted(Path().rglob("*"))
     code, said = run(capsys, change, verb="plan")
-    assert code == 0
+    assert code == 3
     assert said.startswith("outgrid: a run would be refused: ")
     assert words in said
     assert said.count("\n") == 1
@@ -325,9 +325,9 @@ def test_a_plan_says_what_a_run_would_be_refused_for_and_writes_nothing(
     )
 
 
-def test_a_plan_needs_no_input_and_writes_nothing(folder, capsys):
+def test_a_plan_is_printed_without_the_input_and_writes_nothing(folder, capsys):
     broken("missing")
-    assert run(capsys, verb="plan")[0] == 0
+    assert run(capsys, verb="plan")[0] == 3
     assert sorted(path.name for path in Path().iterdir()) == ["job.toml"]
 
 
@@ -340,8 +340,56 @@ def test_a_finished_run_is_not_resumed(folder, capsys):
 
 def test_a_compiler_that_is_missing_is_told_with_its_remedy(folder, capsys, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    code, said = run(capsys)
-    assert code == 4
+    monkeypatch.setenv("OUTGRID_CACHE", "cache")
+    code, said = run(capsys, verb="plan")
+    assert code == 3
+    refused = said.removeprefix("outgrid: a run would be refused: ")
+    assert run(capsys) == (4, f"outgrid: {refused}")
     assert "no-such-compiler" in said
     assert "apt-get install g++" in said
     assert not Path("job.run").exists()
+
+
+def made_without_a_compiler(path: Path, monkeypatch) -> None:
+    """From now on there is none to be found."""
+    path.mkdir()
+    monkeypatch.setenv("PATH", str(path))
+    monkeypatch.delenv("CXX")
+
+
+def test_a_kernel_that_was_compiled_once_needs_no_compiler(folder, capsys, monkeypatch):
+    monkeypatch.setenv("OUTGRID_CACHE", "cache")
+    assert run(capsys) == (0, "")
+    Path("job.run").rename("first.run")
+    first = Path("first.run/u.npy").read_bytes()
+    made_without_a_compiler(folder / "empty", monkeypatch)
+    assert run(capsys, verb="plan") == (0, "")
+    assert main(["run", "job.toml"]) == 0
+    said = capsys.readouterr().err
+    assert Path("job.run/u.npy").read_bytes() == first
+    (note,) = read_record(Path("job.run")).measured.fallbacks
+    assert f"{note}\n" in said
+    assert note.startswith("no C++ compiler was found: the kernel is the one in cache/kernels/")
+    assert "-march=native" in note
+
+
+def test_a_kernel_of_another_processor_is_not_loaded(folder, capsys, monkeypatch):
+    monkeypatch.setenv("OUTGRID_CACHE", "cache")
+    assert run(capsys) == (0, "")
+    Path("job.run").rename("first.run")
+    made_without_a_compiler(folder / "empty", monkeypatch)
+    monkeypatch.setattr("outgrid.build.compiler._processor", lambda: "another one")
+    code, said = run(capsys, verb="plan")
+    assert code == 3
+    assert "In cache/kernels the kernel is kept only for other processors" in said
+    assert run(capsys)[0] == 4
+
+
+def test_a_compiler_that_would_change_results_is_refused(folder, capsys, monkeypatch):
+    monkeypatch.setenv("CXX", "g++ -ffast-math")
+    monkeypatch.setenv("OUTGRID_CACHE", "cache")
+    code, said = run(capsys, verb="plan")
+    assert code == 3
+    assert "-ffast-math lets operations be reordered" in said
+    assert run(capsys)[0] == 4
+    assert not list(Path("cache").rglob("*.so"))

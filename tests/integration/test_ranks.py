@@ -320,7 +320,7 @@ def test_a_plan_of_ranks_says_which_of_them_a_run_would_be_refused_by(tmp_path):
     path, _, _ = job_of(20, tmp_path)
     (tmp_path / "1").write_text("precious")
     scratch = "--set", f'scratch="{tmp_path}/{{rank}}"'
-    said, error = finish(launch(2, BIN / "outgrid", "plan", path, "--json", *scratch))
+    said, error = finish(launch(2, BIN / "outgrid", "plan", path, "--json", *scratch), code=3)
     assert json.loads(said)["subgrid"]["rank"] == 1
     lines = [line for line in error.splitlines() if "refused" in line]
     assert lines == [

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,13 +18,15 @@ import numpy as np
 import pytest
 
 from outgrid import pipeline
+from outgrid.build.compiler import find_compiler
+from outgrid.cli import main
 from outgrid.config import RunOptions
 from outgrid.errors import Stopped, StoreError, UsageError
 from outgrid.execute import streaming
 from outgrid.execute.stop import SCHEDULER_MARGIN_SECONDS
 from outgrid.execution import Execution
 from outgrid.observe import preview
-from outgrid.record import CUT_OFF, FINISHED
+from outgrid.record import CUT_OFF, FINISHED, read_record
 from outgrid.runs import state
 from outgrid.runs.lock import LOCK_NAME
 from outgrid.runs.state import MANIFEST_NAME, RunFolder
@@ -534,3 +537,38 @@ def test_a_time_limit_stops_a_run_again_and_again_until_it_is_done(tmp_path, ans
     assert len(parts) > 1
     assert all(first.last_step == then.first_step for first, then in itertools.pairwise(parts))
     assert result.record.measured.updates == problem().updates
+
+
+def test_a_resume_by_another_compiler_says_so_and_leaves_the_same_bytes(
+    tmp_path, monkeypatch, capsys, answer
+):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        fail_at(patch, "put", 90)
+        with pytest.raises(StoreError, match="errno 5"):
+            pipeline.run(problem(), options(out))
+    first = json.loads((out / MANIFEST_NAME).read_text())["parts"][-1]["compiler"]
+    words = find_compiler().command
+    assert first.endswith(shlex.join([*words, *find_compiler().flags]))
+    monkeypatch.setenv("CXX", "g++ -O2")
+    assert main(["resume", str(out), "--memory", "256MiB"]) == 0
+    (warning,) = read_record(out).warnings
+    assert warning == (
+        "the kernels of this run come from several compilers, which changes no byte: "
+        f"{first}; then {find_compiler()}"
+    )
+    assert f"{warning}\n" in capsys.readouterr().err
+    assert fields(out) == answer
+
+
+def test_a_resume_by_the_same_compiler_says_nothing(tmp_path, monkeypatch, capsys, answer):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        fail_at(patch, "put", 90)
+        with pytest.raises(StoreError, match="errno 5"):
+            pipeline.run(problem(), options(out))
+    assert main(["resume", str(out), "--memory", "256MiB"]) == 0
+    assert "compilers" not in capsys.readouterr().err
+    record = read_record(out)
+    assert record.warnings == ()
+    assert [part.compiler for part in record.parts] == 2 * [str(find_compiler())]

@@ -51,8 +51,9 @@ EPILOG = f"""\
     )
 }
 
-exit codes: 0 done, 1 wrong result, 2 a mistake in the job or the command, 3 no plan fits,
-4 failed I/O or compilation, 75 stopped and ready to be resumed, 130 interrupted"""
+exit codes: 0 done, 1 wrong result, 2 a mistake in the job or the command, 3 no plan fits, or plan
+found what a run would be refused for, 4 failed I/O or compilation, 75 stopped and ready to be
+resumed, 130 interrupted"""
 IO_EXIT_CODE = 4
 INTERRUPTED_EXIT_CODE = 130
 

@@ -7,8 +7,8 @@ from functools import partial
 from outgrid import distributed, pipeline
 from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from, print_json
 from outgrid.cli.parser import examples
-from outgrid.comm import world
-from outgrid.errors import UsageError
+from outgrid.comm import end_alike, world
+from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.plan.explain import explain
 
 
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Plan the job and print the plan."""
+    """Plan the job and print the plan; 3 where a run of it would be refused."""
     count: int | None = arguments.ranks
     if count is not None and count < 1:
         raise UsageError(f"--ranks {count} plans for nobody; give 1 or more")
@@ -47,12 +47,16 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         plan = pipeline.plan_lent(problem, options, comm)
         against = [] if comm.rank else pipeline.objections(problem, options, plan)
+        against = comm.share(against)[0]
+    code = InfeasiblePlan.exit_code if against else 0
     if comm.rank:
-        return 0
+        if code:
+            end_alike(code)
+        return code
     if arguments.json:
         print_json(plan.to_dict())
     else:
         print(explain(plan.to_dict()))
     for each in against:
         print(f"outgrid: a run would be refused: {each}", file=sys.stderr)
-    return 0
+    return code

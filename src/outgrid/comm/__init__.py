@@ -2,6 +2,16 @@
 
 from outgrid.comm.base import Comm, Rows
 from outgrid.comm.serial import Serial
-from outgrid.comm.world import launched_ranks, leave, spoken_by, strangers, world
+from outgrid.comm.world import end_alike, launched_ranks, leave, spoken_by, strangers, world
 
-__all__ = ["Comm", "Rows", "Serial", "launched_ranks", "leave", "spoken_by", "strangers", "world"]
+__all__ = [
+    "Comm",
+    "Rows",
+    "Serial",
+    "end_alike",
+    "launched_ranks",
+    "leave",
+    "spoken_by",
+    "strangers",
+    "world",
+]

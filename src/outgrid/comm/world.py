@@ -67,9 +67,15 @@ def spoken_by(error: BaseException) -> str:
     if not world.cache_info().currsize or (comm := world()).size == 1:
         return ""
     alike = isinstance(error, ALIKE)
-    if comm.rank and alike and comm.all_leave(PATIENCE_SECONDS):
-        sys.exit(error.exit_code)
+    if comm.rank and alike:
+        end_alike(error.exit_code)
     return f"rank {comm.rank}: " if comm.rank or not alike else ""
+
+
+def end_alike(code: int) -> None:
+    """End a rank other than 0 with the code that rank 0 leaves with; on return it does not."""
+    if world().all_leave(PATIENCE_SECONDS):
+        sys.exit(code)
 
 
 def leave(code: int) -> None:

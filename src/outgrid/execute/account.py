@@ -37,6 +37,7 @@ class Account:
         self.fill_seconds = self.window_seconds = self.export_seconds = 0.0
         self.exported_bytes = 0
         self.device = ""  # that makes the updates, if it is not the processor
+        self.compiler = ""  # that made the kernel
         self.copied: Callable[[], tuple[int, int]] = lambda: (0, 0)  # bytes to it, and from it
         self.started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self._counted = transfers.statistics()
@@ -114,6 +115,7 @@ class Account:
             last_step=steps,
             ended=ended,
             measured=measured,
+            compiler=self.compiler,
         )
 
     def beyond(self, limit: int) -> tuple[str, ...]:

@@ -142,6 +142,16 @@ class DeviceKernel:
         """What the device calls itself."""
         return self.device.name
 
+    @property
+    def compiler(self) -> str:
+        """It is the driver that compiles."""
+        return ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """There is one way to come by it."""
+        return ()
+
     def after(self, rest: Problem) -> DeviceKernel:
         """The kernel of the ``rest`` of a problem, for all of its steps."""
         return DeviceKernel.of(self.device, rest)

@@ -131,6 +131,16 @@ class Kernel:
         return ""
 
     @property
+    def compiler(self) -> str:
+        """The compiler and the flags that made it."""
+        return self.library.compiler
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How it was come by, where that was not the usual way."""
+        return (self.library.note,) if self.library.note else ()
+
+    @property
     def apart(self) -> bool:
         """Any thread may ask for advances."""
         return True

@@ -100,12 +100,12 @@ def test_another_package_adds_a_verb_and_replaces_none(tmp_path, capsys, monkeyp
 
 def test_a_plan_needs_no_input_and_says_which_the_run_would_refuse(job, capsys):
     job.write_text(JOB.replace('"exp(-((x - 30)**2 + (y - 20)**2) / 30)"', '"start.npy"'))
-    assert main(["plan", str(job), "--json"]) == 0
+    assert main(["plan", str(job), "--json"]) == 3
     captured = capsys.readouterr()
     assert json.loads(captured.out)["depth"] == 3
     assert "a run would be refused: the initial values of 'u'" in captured.err
     np.save(job.parent / "start.npy", np.zeros((4, 6)))
-    assert main(["plan", str(job)]) == 0
+    assert main(["plan", str(job)]) == 3
     assert "has shape (4, 6); the field has (40, 64)" in capsys.readouterr().err
 
 
