@@ -18,7 +18,7 @@ from outgrid.config import Places, RunOptions
 from outgrid.errors import Stopped
 from outgrid.execute.stop import Interrupted, Stop
 from outgrid.execute.streaming import Progress
-from outgrid.machine import Machine, memory_limit_bytes
+from outgrid.machine import Machine, limit_on_memory
 from outgrid.matrix.operator import linear_operator
 from outgrid.matrix.product import DEFAULT_CHUNK_BYTES, StreamedMatrix
 from outgrid.plan.model import Plan
@@ -32,7 +32,7 @@ from outgrid.units import parse_bytes
 
 __all__ = ["Result", "matrix", "open_run", "plan", "resume", "run"]
 
-Size = str | int | None
+Size = str | float | None
 Folder = str | os.PathLike[str] | None
 Shows = Callable[[Progress], None] | bool | None
 
@@ -47,12 +47,13 @@ def plan(
 ) -> Plan:
     """How the problem would be run; ``.explain()`` tells it. Writes nothing.
 
-    ``memory`` bounds the resident memory of the process, in bytes or as text like "32GiB" (left
-    out: half of what the process may use). ``options`` are the keys of a job file's ``[run]``
-    table, such as ``depth=8``. Started on several ranks of MPI, each of which calls this alike, it
-    is the plan of one with two neighbours, the same for all, or on tier "remote" that of rank 0
-    with what each of the others lends; ``machine``, which stands in for this one, is for one
-    process. Raises InfeasiblePlan where nothing fits, UsageError for an unknown option.
+    ``memory`` bounds the resident memory of the process: bytes, text like "32GiB", or as 0.5 a
+    share of what the process may use (left out: half of it). ``options`` are the keys of a job
+    file's ``[run]`` table, such as ``depth=8``. Started on several ranks of MPI, each of which
+    calls this alike, it is the plan of one with two neighbours, the same for all, or on tier
+    "remote" that of rank 0 with what each of the others lends; ``machine``, which stands in for
+    this one, is for one process. Raises InfeasiblePlan where nothing fits, UsageError for an
+    unknown option.
     """
     comm, chosen = world(), _options(memory, scratch, None, options)
     if comm.size > 1 and machine is None:
@@ -139,7 +140,7 @@ def matrix(
     that are no matrix and where SciPy is missing, InfeasiblePlan where the limit holds no two rows.
     """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
-    size = parse_bytes(memory_limit_bytes() // 2 if memory is None else memory)
+    size = parse_bytes(limit_on_memory(memory))
     chunk_bytes = parse_bytes(DEFAULT_CHUNK_BYTES if chunk is None else chunk)
     return linear_operator(StreamedMatrix(paths, size, method=method, chunk_bytes=chunk_bytes))
 
@@ -182,7 +183,7 @@ def _stoppable(out: Path) -> Generator[Stop]:
 def _options(
     memory: Size, scratch: Places | None, out: Folder, options: dict[str, Any]
 ) -> RunOptions:
-    size = memory_limit_bytes() // 2 // world().local if memory is None else memory
+    size = limit_on_memory(memory, world().local)
     named: dict[str, Any] = {"memory": size, "scratch": scratch, "out": out}
     found = RunOptions.of(**(named | options))
     return replace(found, memory_asked=memory is not None)

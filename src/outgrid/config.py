@@ -9,6 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
 
@@ -16,7 +17,7 @@ import msgspec
 
 from outgrid.errors import UsageError
 from outgrid.purposes import COPIED_TIERS, PASSING_TIERS, check_purposes
-from outgrid.units import nearest, parse_bytes, parse_endurance, parse_seconds
+from outgrid.units import nearest, nearest_three, parse_bytes, parse_endurance, parse_seconds
 
 __all__ = [
     "BoundaryTable",
@@ -204,7 +205,7 @@ class AsWritten(msgspec.Struct, frozen=True, kw_only=True):
 class RunTable(AsWritten, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`[run]` as written: how it is computed. Sizes are bytes or text like "1GiB"."""
 
-    memory: str | int | None = None
+    memory: str | int | float | None = None
     scratch: str | tuple[str, ...] | None = None
     stripe: str | int | None = None
     erase: str | tuple[str, ...] = ()
@@ -336,7 +337,7 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
     def of(
         cls,
         *,
-        memory: str | int,
+        memory: str | float,
         scratch: Places | None = None,
         out: str | os.PathLike[str] | None = None,
         **others: Any,
@@ -350,9 +351,10 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
         for name in ("require", "madvise"):
             if not isinstance(given.get(name, ""), str):
                 given[name] = tuple(given[name])
-        named = (("scratch", scratch), ("out", out), ("erase", given.pop("erase", None)))
-        paths = {key: _texts(path) for key, path in named if path is not None}
-        table = _decode({"memory": memory, **paths, **given}, RunTable, "run options")
+        found = (("scratch", scratch), ("out", out), ("erase", given.pop("erase", None)))
+        paths = {key: _texts(key, path) for key, path in found if path is not None}
+        plain = {key: _plain(each) for key, each in {"memory": memory, **paths, **given}.items()}
+        table = _decode(plain, RunTable, "")
         return cls.from_table(table, Path(), default_memory_bytes=0)
 
     @classmethod
@@ -364,7 +366,7 @@ class RunOptions(AsWritten, frozen=True, kw_only=True):
         as_written = {name: getattr(table, name) for name in AsWritten.__struct_fields__}
         for key in ("scratch", "out", "erase"):
             if "" in _listed(getattr(table, key)):
-                raise UsageError(f"run.{key} = '': name a folder, or leave it out")
+                raise UsageError(f"{key} = '': name a folder, or leave it out")
         places = tuple(base / place for place in _listed(table.scratch))
         converted: dict[str, Any] = {
             "memory_bytes": _read(parse_bytes, table.memory, default_memory_bytes),
@@ -406,10 +408,20 @@ def _chosen(table: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _texts(path: Places) -> str | tuple[str, ...]:
-    if isinstance(path, str | os.PathLike):
-        return os.fspath(path)
-    return tuple(os.fspath(each) for each in path)
+def _plain(value: Any) -> Any:
+    """A number of NumPy as one of Python, anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def _texts(key: str, path: Any) -> str | tuple[str, ...]:
+    try:
+        if isinstance(path, str | os.PathLike):
+            return os.fspath(cast("str | os.PathLike[str]", path))
+        return tuple(os.fspath(each) for each in cast("Sequence[str]", path))
+    except TypeError:
+        raise UsageError(f"{key} = {path!r} is no path; give text or a Path") from None
 
 
 def _read(parse: Callable[[Any], N], written: Any, default: D) -> N | D:
@@ -423,7 +435,7 @@ def _positive(key: str) -> Callable[[str | int], int]:
     def read(written: str | int) -> int:
         found = parse_bytes(written)
         if found == 0:
-            raise UsageError(f"run.{key} = {written}: it must be above 0, or left out")
+            raise UsageError(f"{key} = {written}: it must be above 0, or left out")
         return found
 
     return read
@@ -512,17 +524,31 @@ def _check_keys(found: dict[str, Any], path: str, table: type[msgspec.Struct], s
     for key in cast("dict[str, Any]", written):
         if key in table.__struct_encode_fields__:
             continue
+        hint = _key_hint(key, path, table)
+        if not source:
+            raise UsageError(f"unknown option {key!r}; {hint}")
         where = f"[{path}] of {source}" if path else source
-        raise UsageError(f"{where}: unknown key {key!r}; {_key_hint(key, path, table)}")
+        raise UsageError(f"{where}: unknown key {key!r}; {hint}")
 
 
 def _key_hint(key: str, path: str, table: type[msgspec.Struct]) -> str:
     for other, fields in (("problem", ProblemTable), ("run", RunTable)):
         if key in fields.__struct_encode_fields__ and path in ("problem", "run"):
             return f"it belongs in [{other}]"
-    guess = nearest(key, table.__struct_encode_fields__)
-    valid = ", ".join(table.__struct_encode_fields__)
-    return f"did you mean {guess!r}? Valid keys: {valid}" if guess else f"valid keys: {valid}"
+    known = table.__struct_encode_fields__
+    return f"did you mean {nearest_three(key, known)}?"
+
+
+# How the decoder calls kinds of values; what may be left out need not be said.
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+    "null": "",
+}
 
 
 def _explain(message: str, found: dict[str, Any], source: str) -> str:
@@ -540,7 +566,12 @@ def _explain(message: str, found: dict[str, Any], source: str) -> str:
         guess = nearest(str(written), _CHOICES[key])
         reason = f"expected one of {', '.join(_CHOICES[key])}"
         reason += f"; did you mean {guess!r}?" if guess else ""
-    return f"{source}: {path} = {written!r}: {reason[:1].lower()}{reason[1:]}"
+    kinds = re.fullmatch(r"Expected (.+), got (.+)", reason)
+    if kinds is not None:
+        wanted = dict.fromkeys(_KINDS.get(each, each) for each in kinds[1].split(" | "))
+        reason = f"expected {' or '.join(each for each in wanted if each)}"
+    told = f"{path} = {written!r}: {reason[:1].lower()}{reason[1:]}"
+    return f"{source}: {told}" if source else told
 
 
 def _at(found: Any, path: str) -> Any:
@@ -568,30 +599,30 @@ def _check_ranges(options: RunOptions) -> None:
     ):
         value = getattr(options, name)
         if value is not None and value < 1:
-            raise UsageError(f"run.{name} = {value}: it must be at least 1")
+            raise UsageError(f"{name} = {value}: it must be at least 1")
     if options.threads is not None and options.threads > MOST_THREADS:
         raise UsageError(
-            f"run.threads = {options.threads}: at most {MOST_THREADS}; more than the processor has "
+            f"threads = {options.threads}: at most {MOST_THREADS}; more than the processor has "
             "only wait for each other"
         )
     if options.queue_depth > MOST_REQUESTS:
         raise UsageError(
-            f"run.queue_depth = {options.queue_depth}: at most {MOST_REQUESTS} requests are under "
+            f"queue_depth = {options.queue_depth}: at most {MOST_REQUESTS} requests are under "
             "way at once"
         )
     if options.preview < 0:
-        raise UsageError(f"run.preview = {options.preview}: pixels of the longest edge, or 0")
+        raise UsageError(f"preview = {options.preview}: pixels of the longest edge, or 0")
     if options.stripe_bytes % DIRECT_IO_BLOCK_BYTES:
         raise UsageError(
-            f"run.stripe = {options.stripe_bytes}: it must be a multiple of {DIRECT_IO_BLOCK_BYTES}"
+            f"stripe = {options.stripe_bytes}: it must be a multiple of {DIRECT_IO_BLOCK_BYTES}"
         )
     if options.stripe_bytes and len(options.places) < 2:
-        raise UsageError("run.stripe cuts fields over several places; name them all in scratch")
+        raise UsageError("stripe cuts fields over several places; name them all in scratch")
     block = DIRECT_IO_BLOCK_BYTES
     if options.request_bytes < block or options.request_bytes % block:
         fix = max(block, options.request_bytes // block * block)
         raise UsageError(
-            f"run.request_bytes = {options.request_bytes}: direct I/O needs a multiple of {block};"
+            f"request_bytes = {options.request_bytes}: direct I/O needs a multiple of {block};"
             f" {fix} is one"
         )
     for name in options.require:
@@ -599,7 +630,7 @@ def _check_ranges(options: RunOptions) -> None:
             guess = nearest(name, REQUIREMENTS)
             hint = f"did you mean {guess!r}? " if guess else ""
             valid = ", ".join(REQUIREMENTS)
-            raise UsageError(f"run.require names {name!r}; {hint}known: {valid}")
+            raise UsageError(f"require names {name!r}; {hint}known: {valid}")
     if options.tier in COPIED_TIERS and len(options.places) > 1:
         raise UsageError(
             f"tier {options.tier} does not spread fields over folders, and scratch names "

@@ -9,7 +9,7 @@ import msgspec
 
 from outgrid.config import BoundaryTable, ProblemTable, RunOptions, RunTable, read_job_file
 from outgrid.errors import meaning
-from outgrid.machine import memory_limit_bytes
+from outgrid.machine import limit_on_memory, memory_limit_bytes
 from outgrid.stencil.boundary import Boundary, boundary_of
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.initial import InitialExpression, evaluate_steps
@@ -92,10 +92,10 @@ def _initial(value: str | float, base: Path) -> Path | float | str:
 
 
 def _options(table: RunTable, path: Path, processes: int) -> RunOptions:
-    options = RunOptions.from_table(table, path.parent, _default_memory_bytes(processes))
+    default_bytes = memory_limit_bytes() // 2 // processes
+    if table.memory is not None:
+        memory = limit_on_memory(table.memory, processes)
+        table = msgspec.structs.replace(table, memory=memory)
+    options = RunOptions.from_table(table, path.parent, default_bytes)
     out = options.out or path.with_suffix(".run")
     return msgspec.structs.replace(options, out=out, scratch=options.scratch or out / "scratch")
-
-
-def _default_memory_bytes(processes: int) -> int:
-    return memory_limit_bytes() // 2 // processes

@@ -18,6 +18,7 @@ __all__ = [
     "anonymous_bytes",
     "describe_machine",
     "device_bytes",
+    "limit_on_memory",
     "memory_limit_bytes",
     "peak_memory_bytes",
     "reset_peak_memory",
@@ -154,6 +155,30 @@ def memory_limit_bytes(proc: Path = Path("/proc")) -> int:
         if text.isdigit():
             limits.append(int(text))
     return min(limits)
+
+
+def limit_on_memory(given: str | float | None, processes: int = 1) -> str | int:
+    """What `given` says of the memory of each of `processes` on this host, as a size.
+
+    Left out it is half of what they may use, 0.5 or "50%" that share of it; anything else stays as
+    it is. Raises UsageError.
+    """
+    share = 0.5 if given is None else given
+    if isinstance(given, str) and given.strip().endswith("%"):
+        try:
+            share = float(given.strip()[:-1]) / 100
+        except ValueError:
+            raise UsageError(f'memory = {given!r} is no share; write "50%" or 0.5') from None
+    if not isinstance(share, float):
+        return share
+    if 0 < share <= 1:
+        return int(memory_limit_bytes() * share) // processes
+    if share > 1 and share.is_integer() and not isinstance(given, str):
+        return int(share)
+    raise UsageError(
+        f"memory = {given}: a share of what the process may use is above 0 and at most 1, such as"
+        ' 0.5; a size has a unit, such as "1.5GiB"'
+    )
 
 
 def anonymous_bytes(proc: Path = Path("/proc")) -> tuple[int, int]:

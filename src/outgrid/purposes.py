@@ -194,7 +194,7 @@ def check_purposes(options: Any, start: Start | None = None) -> None:
         for condition in conditions:
             if not condition.holds(options, start or Start()):
                 raise VoidOption(
-                    f"run.{name} = {spelled(one or value)} is for {condition.words}, not for "
+                    f"{name} = {spelled(one or value)} is for {condition.words}, not for "
                     f"{condition.found(options)}: leave it out, or {condition.fix}",
                     name,
                     condition.words,

@@ -15,6 +15,7 @@ __all__ = [
     "format_rate",
     "format_seconds",
     "nearest",
+    "nearest_three",
     "parse_bytes",
     "parse_endurance",
     "parse_seconds",
@@ -26,6 +27,7 @@ _BYTES_BY_UNIT: dict[str, int] = {
     "b": 1,
     **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgtp", start=1)},
     **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgtp", start=1)},
+    **{prefix: 1024**power for power, prefix in enumerate("kmgtp", start=1)},
 }
 _BINARY_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _SECONDS_BY_UNIT: dict[str, float] = {
@@ -42,13 +44,17 @@ _BYTES_EXAMPLES = 'examples: "1GiB", "256 MiB", "2GB", 1048576'
 _SECONDS_EXAMPLES = 'examples: "90s", "15min", "1h30m", 5400'
 
 
-def parse_bytes(text: str | int) -> int:
-    """Bytes meant by `text`: "1GiB" is 2**30, "2GB" is 2e9, a plain number is bytes.
+def parse_bytes(text: str | float) -> int:
+    """Bytes meant by `text`: "1GiB" and "1G" are 2**30, "2GB" is 2e9, a plain number is bytes.
+
+    A single letter means what it does for Slurm, systemd and containers.
 
     Raises UsageError for anything else: negative sizes, unknown units, fractions of a byte.
     """
     if isinstance(text, bool):
         raise UsageError(f"{text} is not a size in bytes; {_BYTES_EXAMPLES}")
+    if isinstance(text, float):
+        raise UsageError(f"{text} is not a size in bytes: it is no whole number; {_BYTES_EXAMPLES}")
     if isinstance(text, int):
         if text < 0:
             raise UsageError(f"{text} is not a size in bytes: it is below 0; {_BYTES_EXAMPLES}")
@@ -75,8 +81,9 @@ def parse_endurance(text: str | int) -> int:
     Raises UsageError for what is no size, has no unit, or is 0.
     """
     size = text.strip() if isinstance(text, str) else str(text)
-    if size.isdigit():
-        raise UsageError(f'the endurance {size} has no unit; did you mean "{size}TBW"?')
+    if not size.lower().rstrip("w").endswith("b"):
+        number = size.rstrip("kmgtpKMGTPwW ")
+        raise UsageError(f'the endurance {size} has no unit; did you mean "{number}TBW"?')
     found = parse_bytes(size.removesuffix("W").removesuffix("w"))
     if found == 0:
         raise UsageError(f'{text!r} is no endurance; give what the device promises, as "600TBW"')
@@ -155,6 +162,15 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     """The choice that `word` is most likely a misspelling of, or None when nothing is close."""
     matches = difflib.get_close_matches(word, [*choices], n=1, cutoff=0.5)
     return matches[0] if matches else None
+
+
+def nearest_three(word: str, choices: Iterable[str]) -> str:
+    """The choices that are most like `word`: "'a', 'b' or 'c'"."""
+    known = [*choices]
+    matches = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    matches = matches or difflib.get_close_matches(word, known, n=3, cutoff=0.0)
+    *others, last = map(repr, matches)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

@@ -90,7 +90,7 @@ def test_options_that_mean_nothing_any_more_are_left_out(tmp_path):
     )
     with pytest.raises(UsageError, match="engine = 'io_uring' is for files"):
         resumption(out, {"engine": "io_uring"}, Serial())
-    with pytest.raises(UsageError, match="unknown key 'dept'; did you mean 'depth'"):
+    with pytest.raises(UsageError, match="unknown option 'dept'; did you mean 'depth'"):
         og.resume(out, dept=3)
     assert og.resume(out, tier="direct").record.plan["depth"] == 3
 
@@ -130,7 +130,7 @@ def test_options_of_another_version_are_named(tmp_path):
 
 def test_memory_that_was_not_asked_for_is_what_the_machine_has(tmp_path, monkeypatch):
     out = stopped(tmp_path / "run", tier="direct")
-    monkeypatch.setattr("outgrid.runs.resumption.memory_limit_bytes", lambda: 700 << 20)
+    monkeypatch.setattr("outgrid.machine.memory_limit_bytes", lambda: 700 << 20)
     found = resumption(out, {}, Serial())
     assert (found.options.memory_bytes, found.changes) == (350 << 20, ())
     changes = resumption(out, {"memory": "1GiB"}, Serial()).changes

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from outgrid.config import BoundaryTable, RunOptions, parse_settings, read_job_file
@@ -67,8 +68,8 @@ def test_settings_replace_entries_of_the_run_table(job):
         ("[run]", "[runs]", ["'runs'", "did you mean 'run'"]),
         ('boundary = "dirichlet"', 'boundary = {kind = "frozen", vaule = 1}', ["'vaule'", "value"]),
         ("steps = 8", "", ["[problem]", "'steps'"]),
-        ("steps = 8", "steps = 8.5", ["problem.steps = 8.5", "expected int"]),
-        ("[34, 66, 64]", '[34, "66", 64]', ["problem.shape[1] = '66'", "expected int"]),
+        ("steps = 8", "steps = 8.5", ["problem.steps = 8.5", "expected a whole number"]),
+        ("[34, 66, 64]", '[34, "66", 64]', ["problem.shape[1] = '66'", "expected a whole number"]),
         ('"float32"', '"flaot32"', ["problem.dtype = 'flaot32'", "did you mean 'float32'"]),
         ("depth = 4", 'scheme = "skew"', ["run.scheme = 'skew'", "skewed, plain"]),
         ("steps = 8", "steps = ", ["not TOML", "line"]),
@@ -125,7 +126,7 @@ def test_options_from_keywords():
     [
         ({"dpeth": 4}, ["'dpeth'", "did you mean 'depth'"]),
         ({"depth": 0}, ["depth = 0", "at least 1"]),
-        ({"depth": "4"}, ["depth = '4'", "int"]),
+        ({"depth": "4"}, ["depth = '4'", "a whole number"]),
         ({"threads": -1}, ["threads = -1", "at least 1"]),
         ({"request_bytes": 5000}, ["5000", "multiple of 4096", "4096 is one"]),
         ({"require": "io_urin"}, ["'io_urin'", "did you mean 'io_uring'"]),
@@ -138,3 +139,31 @@ def test_bad_options_say_value_and_bound(keywords, words):
         RunOptions.of(**{"memory": "1GiB", **keywords})
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"dept": 8}, ["unknown option 'dept'; did you mean 'depth'"]),
+        ({"xyzzy": 8}, ["unknown option 'xyzzy'; did you mean ", " or "]),
+        ({"depth": "8"}, ["depth = '8': expected a whole number"]),
+        ({"watch": "no"}, ["watch = 'no': expected true or false"]),
+        ({"depth": 0}, ["depth = 0: it must be at least 1"]),
+        ({"memory": [1]}, ["memory = [1]: expected a whole number or a number or text"]),
+        ({"out": 3}, ["out = 3 is no path; give text or a Path"]),
+    ],
+)
+def test_keywords_are_told_in_words_of_their_own(given, words):
+    with pytest.raises(UsageError) as caught:
+        RunOptions.of(**({"memory": "1GiB"} | given))
+    said = str(caught.value)
+    assert [word for word in words if word not in said] == []
+    assert len(said) < 120
+    assert "run options" not in said
+    assert "null" not in said
+
+
+def test_numbers_of_numpy_are_numbers():
+    options = RunOptions.of(memory=np.int64(2**30), depth=np.int32(8), stop_after=np.float32(60))
+    assert (options.memory_bytes, options.depth, options.stop_after_seconds) == (2**30, 8, 60.0)
+    assert type(options.depth) is int

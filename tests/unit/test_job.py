@@ -124,7 +124,7 @@ def test_a_job_has_sources_receivers_and_profiles(tmp_path):
         ('field = "p"\nposition = [12', 'field = "q"\nposition = [12', "no field 'q'"),
         ("[12, 13.5]", "[12, 39]", "outside the cells it may be at"),
         ("[12, 13.5]", "[12]", "the source at (12.0,) needs 2 coordinates (y, x)"),
-        ("[12, 13.5]", '"here"', "problem.sources[0].position = 'here': expected array"),
+        ("[12, 13.5]", '"here"', "problem.sources[0].position = 'here': expected a list"),
         ("[12, 13.5]", "[12, nan]", "no sequence of numbers"),
         ('"sin(pi * step / 2)"', "[1, 2]", "2 values for 4 steps"),
         ('"sin(pi * step / 2)"', '"x"', "the values of source 1: 'x' uses x, but"),

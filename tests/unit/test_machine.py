@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from outgrid import machine
 from outgrid.errors import UsageError
 from outgrid.machine import (
     Machine,
@@ -122,3 +123,29 @@ def test_peak_memory_sees_an_array_and_can_be_reset():
     del array
     reset_peak_memory()
     assert peak_memory_bytes() < grown
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [
+        (None, 500),
+        (0.5, 500),
+        (0.25, 250),
+        (1.0, 1000),
+        ("25 %", 250),
+        (2e9, 2_000_000_000),
+        ("4G", "4G"),
+        (7, 7),
+    ],
+)
+def test_a_limit_may_be_a_share_of_what_the_process_may_use(given, limit, monkeypatch):
+    monkeypatch.setattr(machine, "memory_limit_bytes", lambda: 1000)
+    assert machine.limit_on_memory(given) == limit
+    if given is None or isinstance(given, float):
+        assert machine.limit_on_memory(given, 2) in (limit, limit // 2)
+
+
+@pytest.mark.parametrize("given", [0.0, 1.5, -0.5, float("nan"), "0%", "150%", "half%"])
+def test_a_share_that_is_none_is_refused_in_words(given):
+    with pytest.raises(UsageError, match=r"memory = .*(share|0\.5)"):
+        machine.limit_on_memory(given)

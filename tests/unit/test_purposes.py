@@ -89,7 +89,7 @@ def test_an_option_that_would_do_nothing_is_refused(given, others, words):
     check(others)
     with pytest.raises(UsageError, match=words) as caught:
         check(given | others)
-    assert str(caught.value).startswith(f"run.{next(iter(given))} = ")
+    assert str(caught.value).startswith(f"{next(iter(given))} = ")
     assert ": leave it out, or " in str(caught.value)
 
 
@@ -139,11 +139,11 @@ def test_what_does_something_is_not(given, start):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"scratch": ["a", "b"], "stripe": 0}, "run.stripe = 0: it must be above 0, or left out"),
-        ({"tier": "remote", "lend": "0 MiB"}, "run.lend = 0 MiB: it must be above 0"),
-        ({"device": "gpu", "device_memory": 0}, "run.device_memory = 0: it must be above 0"),
-        ({"out": ""}, "run.out = '': name a folder"),
-        ({"scratch": ["a", ""]}, "run.scratch = '': name a folder"),
+        ({"scratch": ["a", "b"], "stripe": 0}, "stripe = 0: it must be above 0, or left out"),
+        ({"tier": "remote", "lend": "0 MiB"}, "lend = 0 MiB: it must be above 0"),
+        ({"device": "gpu", "device_memory": 0}, "device_memory = 0: it must be above 0"),
+        ({"out": ""}, "out = '': name a folder"),
+        ({"scratch": ["a", ""]}, "scratch = '': name a folder"),
     ],
 )
 def test_values_that_mean_nothing_are_refused(given, words):

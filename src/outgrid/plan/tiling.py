@@ -129,7 +129,7 @@ def choose_tile(
     """
     for name, reason in (("columns", columns_cut(problem)), ("band", bands_cut(problem))):
         if (wanted := getattr(options, f"tile_{name}")) is not None and reason:
-            raise UsageError(f"run.tile_{name} = {wanted}: {reason}; leave it out")
+            raise UsageError(f"tile_{name} = {wanted}: {reason}; leave it out")
     if depth < 2 or together:
         return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
     measured = calibration.best(depth, slab) if calibration else None

@@ -227,7 +227,7 @@ def check_devices(devices: Iterable[Path], erase: Iterable[Path]) -> tuple[Path,
     others = sorted(named - {device.resolve() for device in devices})
     if others:
         raise UsageError(
-            f"run.erase names {others[0]}, which is no block device that scratch names; leave it "
+            f"erase names {others[0]}, which is no block device that scratch names; leave it "
             "out, or name it there as well"
         )
     carried = {device: _signatures(device) for device in devices}

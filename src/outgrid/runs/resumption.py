@@ -12,7 +12,7 @@ import msgspec
 from outgrid.comm import Comm
 from outgrid.config import AUTO, RunOptions, RunTable
 from outgrid.errors import UsageError
-from outgrid.machine import memory_limit_bytes
+from outgrid.machine import limit_on_memory
 from outgrid.purposes import Start, VoidOption, check_purposes, spelled
 from outgrid.runs.group import on_disk
 from outgrid.runs.state import MANIFEST_NAME
@@ -42,10 +42,10 @@ def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
     found = on_disk(out)
     share = found.shares[0] if found.shares else None
     had = share.manifest.options if share is not None else {}
-    memory_bytes = memory_limit_bytes() // 2 // comm.local
 
     def options_of(entries: Mapping[str, Any]) -> RunOptions:
-        given: dict[str, Any] = {"memory": memory_bytes, **entries}
+        memory = limit_on_memory(entries.get("memory"), comm.local)
+        given: dict[str, Any] = {**entries, "memory": memory}
         options = RunOptions.of(**given)
         return msgspec.structs.replace(options, memory_asked="memory" in entries)
 

@@ -323,7 +323,7 @@ def test_wide_diamonds_go_in_bands_that_fit_the_second_level_cache():
     assert planned(problem, depth=64, tile_band=512).tile.band == 0
     assert any(f"in bands of {tile.band} rows" in note for note in planned(problem, depth=64).notes)
     flat = Problem("heat5", (512, 512), "float64", 64, initial={"u": 0.0})
-    with pytest.raises(UsageError, match=r"run.tile_band = 5: .*have no rows; leave it out"):
+    with pytest.raises(UsageError, match=r"tile_band = 5: .*have no rows; leave it out"):
         planned(flat, depth=8, tile_band=5)
 
 
@@ -335,7 +335,7 @@ def test_wide_diamonds_go_in_bands_that_fit_the_second_level_cache():
     ],
 )
 def test_rows_that_are_not_cut_are_named(problem, words):
-    with pytest.raises(UsageError, match=rf"run.tile_columns = 64: .*{words}"):
+    with pytest.raises(UsageError, match=rf"tile_columns = 64: .*{words}"):
         planned(problem, depth=8, tile_columns=64)
 
 
