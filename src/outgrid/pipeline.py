@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,6 @@ from outgrid.runs.lock import RunLock
 from outgrid.runs.places import SPREAD_SUFFIX, Spread, check_devices, claimed, erase_devices
 from outgrid.runs.space import check_space
 from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep, check_begun
-from outgrid.stencil.boundary import Edges
-from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage import is_device
@@ -152,7 +150,7 @@ def known_calibration(
     problem: Problem, options: RunOptions, machine: Machine
 ) -> Calibration | None:
     """What is known of the kernel's rates by now."""
-    return known(_calibration_path(problem, options, machine))
+    return known(calibration_path(problem, options, machine))
 
 
 def calibrated(
@@ -204,7 +202,7 @@ def calibration(
 
     ``again`` measures in any case. None where the memory limit leaves no room to measure.
     """
-    path = _calibration_path(problem, options, machine)
+    path = calibration_path(problem, options, machine)
     found = None if again else known(path)
     if found is None:
         room = min(CALIBRATION_BYTES, (options.memory_bytes - fixed_bytes(options)) * 3 // 4)
@@ -213,11 +211,6 @@ def calibration(
         if found is not None:
             keep(found, path)
     return found
-
-
-def _calibration_path(problem: Problem, options: RunOptions, machine: Machine) -> Path:
-    threads = options.threads or machine.cores
-    return calibration_path(problem, threads, _source(problem), f"{machine.cpu} {machine.compiler}")
 
 
 def run(
@@ -408,16 +401,8 @@ def another_compiler(parts: Iterable[Part], kernel: Kernel | DeviceKernel) -> tu
 
 
 def _source(problem: Problem) -> str:
-    """The source of a kernel: a run asks for it to plan, and again to compile it."""
-    apart = tuple(problem.dtypes.items())
-    return _generated(problem.stencil, problem.dtype, problem.edges, apart)
-
-
-@lru_cache(maxsize=4)
-def _generated(
-    stencil: Stencil, dtype: str, edges: Edges, apart: tuple[tuple[str, str], ...]
-) -> str:
-    return generate(stencil, dtype, edges, dict(apart))
+    """The source of a kernel."""
+    return generate(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
 
 
 def _kernel(problem: Problem, options: RunOptions) -> Kernel | DeviceKernel:

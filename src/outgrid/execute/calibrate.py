@@ -22,6 +22,7 @@ import numpy as np
 
 from outgrid.build import kept
 from outgrid.build.kept import cache_folder, decoded
+from outgrid.codegen.version import generator_version
 from outgrid.config import RunOptions
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.window import Window
@@ -56,7 +57,7 @@ REPETITIONS = 2
 # it for a while, and what the best one is hangs on the depth of a plan.
 DOUBTFUL, CLOSE = 0.45, 0.9
 FALLEN = 0.8
-FORM = "7"  # changes with what is measured: older calibrations are not found again
+FORM = "8"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -190,13 +191,17 @@ def keep(calibration: Calibration, path: Path) -> None:
     kept.keep(path, msgspec.json.encode(calibration))
 
 
-def calibration_path(problem: Problem, threads: int, source: str, processor: str) -> Path:
+def calibration_path(problem: Problem, options: RunOptions, machine: Machine) -> Path:
     """Where a calibration is kept: its name digests all that decides the rates.
 
-    ``source`` is the text of the kernel, ``processor`` names the machine and the compiler.
+    That is what the source of the kernel follows from, who compiles and runs it, and the length of
+    rows; the source itself need not be there.
     """
-    parts = (FORM, source, processor, str(threads), str(problem.shape[1:]), problem.dtype)
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    kernel = (generator_version(), problem.stencil.digest, problem.dtype, problem.edges)
+    apart = sorted(problem.dtypes.items())
+    runs = (machine.cpu, machine.compiler, options.threads or machine.cores, problem.shape[1:])
+    parts = (FORM, *kernel, apart, *runs)
+    digest = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]
     return cache_folder() / "calibrations" / f"{digest}.json"
 
 

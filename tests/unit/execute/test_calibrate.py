@@ -1,11 +1,14 @@
 """What is measured of a kernel is what plans look for."""
 
+from dataclasses import replace
+
 import pytest
 
 from outgrid import pipeline
+from outgrid.codegen import version
 from outgrid.config import RunOptions
 from outgrid.execute import calibrate as module
-from outgrid.execute.calibrate import calibrate, keep, known
+from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.machine import describe_machine
 from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.planner import plan
@@ -46,6 +49,56 @@ def test_every_plan_finds_the_rate_of_its_tile(name, shape, tmp_path):
     path = tmp_path / "kept" / "calibration.json"
     keep(calibration, path)
     assert known(path) == calibration
+
+
+def test_a_plan_generates_no_kernel_to_find_its_rates(monkeypatch):
+    def generate(*given):
+        raise AssertionError("planning generates a kernel")
+
+    monkeypatch.setattr(pipeline, "generate", generate)
+    problem = Problem("heat7", (32, 32, 32), "float64", 4, initial={"u": 0.0})
+    assert pipeline.plan(problem, RunOptions.of(memory="1GiB")).depth > 0
+
+
+def test_rates_are_those_of_a_kernel_its_processor_and_the_length_of_rows(monkeypatch):
+    options, machine = RunOptions.of(memory="1GiB"), describe_machine()
+
+    def path(name="heat7", shape=(32, 48, 64), dtype="float64", options=options, **given):
+        problem = Problem(name, shape, dtype, 4, initial={"u": 0.0}, **given)
+        return calibration_path(problem, options, machine)
+
+    same = path()
+    assert path(shape=(64, 48, 64)) == same
+    assert path(parameters={"k": 0.05}) == same
+    others = [
+        path(shape=(32, 48, 65)),
+        path(dtype="float32"),
+        path(boundary="periodic"),
+        path("box27"),
+        path(options=RunOptions.of(memory="1GiB", threads=machine.cores + 1)),
+        calibration_path(
+            Problem("heat7", (32, 48, 64), "float64", 4, initial={"u": 0.0}),
+            options,
+            replace(machine, cpu="another"),
+        ),
+    ]
+    monkeypatch.setattr(module, "generator_version", lambda: "another")
+    assert len({same, *others, path()}) == 2 + len(others)
+
+
+def test_the_version_of_the_generator_follows_its_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(version, "ROOM", tmp_path)
+    seen = set()
+    for text in ("a", "b"):
+        (tmp_path / "kernel.py").write_text(text)
+        seen.add(version.generator_version.__wrapped__())
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "slab.hpp").write_text("")
+    seen.add(version.generator_version.__wrapped__())
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "kernel.pyc").write_text("")
+    seen.add(version.generator_version.__wrapped__())
+    assert len(seen) == 3
 
 
 def test_too_little_room_measures_nothing():
