@@ -58,6 +58,7 @@ from outgrid.record import (
     write_record,
 )
 from outgrid.result import Result
+from outgrid.runs.frames import frames_of, snapshot_files
 from outgrid.runs.group import (
     GROUP_NAME,
     Durable,
@@ -73,8 +74,8 @@ from outgrid.runs.group import (
 from outgrid.runs.lock import LOCK_NAME, RunLock
 from outgrid.runs.space import check_space, check_usable, free_bytes
 from outgrid.runs.state import MANIFEST_NAME, RunFolder
+from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage.sums import sums_digest
 from outgrid.version import __version__
 
@@ -98,7 +99,7 @@ def run(
     out = options.results
     kept = options.kept(out)
     options = msgspec.structs.replace(options.of_rank(comm.rank), out=out)
-    with _meeting(out, comm, new=True, names=snapshot_names(len(problem.snapshots))):
+    with _meeting(out, comm, new=True, names=snapshot_files(problem)):
         ranks = _Together(problem, options, comm, out, _stopping(stop, options), progress, kept)
         check_inputs(problem)
         kernel = ranks.kernel(problem)
@@ -139,7 +140,7 @@ def objections(problem: Problem, options: RunOptions, comm: Comm) -> list[str]:
     if comm.rank == 0:
         checks.append(partial(check_inputs, problem))
         checks.append(partial(check_kernel, problem, mine))
-        checks.append(partial(_check_free, out, snapshot_names(len(problem.snapshots))))
+        checks.append(partial(_check_free, out, snapshot_files(problem)))
     found = [f"rank {comm.rank}: {each}" for check in checks for each in refused(check)]
     return [each for said in comm.share(found) for each in said]
 
@@ -394,9 +395,15 @@ class _Together:
                 if seen is not None:
                     mine = subgrid.owned.holds(sampled[:, 1], sampled[:, 2])
                     made = np.arange(len(seen))[:, None] < found.steps
-                    folder.write_samples(np.where(mine & made, seen, 0.0))
+                    execution.keep_samples(np.where(mine & made, seen, 0.0))
             if found is not None and kernel.reductions is not None:
-                self._go_on_adding(folder, kernel.reductions.kinds, found)
+                path, run = folder.totals(execution.manifest)
+                self._go_on_adding(Totals(path, run, kernel.reductions.kinds), found)
+            if found is not None and comm.rank == 0:
+                for share in found.shares:
+                    mine = share.folder.out, share.manifest, share.owned
+                    for frames in frames_of(out, *mine, self.problem):
+                        frames.check(found.steps)
             fields = found.fields(chosen.arrivals) if found is not None else None
             execution.fill(stores, self.progress, fields)
             comm.share(None)
@@ -409,12 +416,12 @@ class _Together:
             execution.carry(stores, kernel, self.progress, self.stop)
             return self._finish(execution, group)
 
-    def _go_on_adding(self, folder: RunFolder, kinds: tuple[str, ...], found: Durable) -> None:
+    def _go_on_adding(self, totals: Totals, found: Durable) -> None:
         """Rank 0 takes over what all reductions have come to, the others begin with nothing."""
-        totals, done = Totals(folder.totals, kinds), 0
+        done = 0
         try:
-            for table in found.totals(kinds):
-                mine = table if self.comm.rank == 0 else nothing(kinds, len(table))
+            for table in found.totals(totals.kinds):
+                mine = table if self.comm.rank == 0 else nothing(totals.kinds, len(table))
                 totals.write(done, mine)
                 done += len(table)
             totals.sync()
@@ -485,6 +492,8 @@ class _Together:
             "folder": folder.name,
             "files": {name: f"{folder.name}/{file}" for name, file in fields.items()},
             "sums": {name: sums_digest(folder / file) for name, file in fields.items()},
+            "seals": execution.sealed(),
+            "totals": execution.folder.totals(manifest),
             "first": (manifest.first, manifest.first_row),
             "seen": seen,
             "warnings": execution.account.filled.warnings,
@@ -493,16 +502,19 @@ class _Together:
         whole = execution.whole
         ended, names = "", [each.name for each in whole.stencil.reductions]
         if names and comm.rank == 0:
-            reductions = self._reductions([out / each["folder"] for each in every], whole.steps)
+            reductions = self._reductions([each["totals"] for each in every], whole.steps)
             RunFolder(out, out).place_reductions(names, reductions)
             ended = execution.how_it_ended(reductions)
-        ended = comm.share(ended)[0]
-        record = self._record(execution, every, group.parts, parts, ended)
+        sums: dict[str, tuple[str, Seal]] = {}
+        if comm.rank == 0:
+            place(out, whole)
+            sums = self._sum_frames(execution)
+        ended, sums = comm.share((ended, sums))[0]
+        record = self._record(execution, every, group.parts, parts, ended, sums)
         if comm.rank == 0:
             if seen is not None and points is not None:
                 traces = np.sum([each["seen"] for each in every], axis=0) @ points.weights
                 RunFolder(out, out).place_traces(traces)
-            place(out, whole)
             write_record(record, out)
         comm.share(None)
         abandon(out, Share(execution.folder, execution.manifest, mine))
@@ -511,11 +523,23 @@ class _Together:
             (out / GROUP_NAME).unlink()
         return Result(out, record)
 
-    def _reductions(self, folders: list[Path], steps: int) -> np.ndarray:
+    def _sum_frames(self, execution: Execution) -> dict[str, tuple[str, Seal]]:
+        """Sum up the snapshots of all ranks; the digest of the sums of each, and their seal."""
+        found: dict[str, tuple[str, Seal]] = {}
+        *cut, _ = self.problem.shape
+        box = Box(range(cut[0]), range(cut[1] if len(cut) > 1 else 1))
+        for frames in frames_of(self.out, self.out, execution.manifest, box, execution.whole):
+            frames.remove()
+            frames.create()
+            frames.settle(execution.whole.steps)
+            frames.place(execution.whole.steps)
+            found[frames.out.stem] = sums_digest(frames.out), frames.seal
+        return found
+
+    def _reductions(self, shares: list[tuple[Path, str]], steps: int) -> np.ndarray:
         """What all ranks together have found of the reductions: a row for each step."""
         kinds = tuple(each.kind for each in self.problem.stencil.reductions)
-        paths = [RunFolder(folder, folder).totals for folder in folders]
-        tables = joined(paths, kinds, steps)
+        tables = joined(shares, kinds, steps)
         return np.vstack([np.zeros((0, len(kinds))), *(numbers(kinds, each) for each in tables)])
 
     def _record(
@@ -525,6 +549,7 @@ class _Together:
         before: tuple[Part, ...],
         parts: tuple[Part, ...],
         ended: str,
+        sums: dict[str, tuple[str, Seal]],
     ) -> Record:
         ranks: list[RankPart] = [each["rank"] for each in every]
         together = combine_ranks([rank.measured for rank in ranks])
@@ -544,7 +569,7 @@ class _Together:
             for name in every[0]["files"]
         }
         files = [
-            (f"{Path(file).parent.name}/{name}", file, each["sums"][name])
+            (f"{Path(file).parent.name}/{name}", file, each["sums"][name], each["seals"][name])
             for each in every
             for name, file in each["files"].items()
         ]
@@ -555,14 +580,17 @@ class _Together:
             plan=execution.plan.to_dict(),
             machine=execution.machine.to_dict(),
             measured=combine((*before, msgspec.structs.replace(parts[-1], measured=together))),
-            fields={name: file for name, file, _ in files},
+            fields={name: file for name, file, *_ in files},
             warnings=(
                 *dict.fromkeys(text for each in every for text in each["warnings"]),
                 *compilers_of(part.compiler for part in (*before, *parts)),
             ),
             parts=(*before, *parts),
             ended=ended,
-            checksums={name: digest for name, _, digest in files},
+            checksums={name: digest for name, _, digest, _ in files}
+            | {name: digest for name, (digest, _) in sums.items()},
+            seals={name: seal for name, *_, seal in files}
+            | {name: seal for name, (_, seal) in sums.items()},
             ranks=tuple(ranks),
             pieces=pieces,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial, reduce
@@ -43,15 +43,19 @@ from outgrid.observe.watch import NotFinite, Watch
 from outgrid.plan.ending import ended
 from outgrid.plan.instruction import Point
 from outgrid.plan.model import Arrival, Plan
+from outgrid.plan.subgrid import Box
 from outgrid.purposes import COPIED_TIERS
 from outgrid.record import CUT_OFF, FINISHED, Part, Record, combine, compilers_of, write_record
 from outgrid.remote.borrowed import Borrowed
 from outgrid.result import Result
+from outgrid.runs.frames import frames_of, snapshot_files, sums_within
 from outgrid.runs.places import describe
+from outgrid.runs.seals import Seals, level_name
 from outgrid.runs.space import reserve_results
 from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep, how_far
+from outgrid.runs.verify import read_back
+from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage import Joined, Store, Transfers
 from outgrid.storage.export import export
 from outgrid.storage.sums import sums_digest
@@ -95,10 +99,12 @@ class Execution:
             files=folder.working_names(chosen.arrivals, chosen.seams, chosen.stored_apart),
             results=(
                 *folder.result_names(chosen.arrivals),
-                *(snapshot_names(len(problem.snapshots)) if chosen.subgrid is None else ()),
+                # Ranks share the snapshots of the run; each has sums of its own part.
+                *snapshot_files(problem)[0 if chosen.subgrid is None else len(problem.snapshots) :],
             ),
             steps_done=-1,
             parity=0,
+            sealed=True,
             durable=chosen.outlives,
             exported=chosen.outlives and folder.spread is None,
             spread=folder.spread,
@@ -114,7 +120,8 @@ class Execution:
         self.before = self.manifest  # where this process found the run
         self.parity = self.before.parity
         self.done = max(0, self.before.steps_done) if done is None else done
-        self.files = Files(folder, chosen, options, transfers, remote)
+        self.seals = Seals.of(self.manifest.identity, chosen, self.done)
+        self.files = Files(folder, chosen, options, transfers, self.seals, remote)
         self.account = Account(problem, chosen, transfers, self.before, self.done)
         self.preview: Preview | None = None
         self.kernel: Kernel | DeviceKernel | None = None
@@ -125,6 +132,9 @@ class Execution:
         self.totals: Totals | None = None  # of one of several ranks
         self.earlier: np.ndarray | None = None  # seen in the steps before this process
         self.ended = ended or self.before.ended
+        mine = Box(chosen.owned, chosen.owned_rows)
+        made = Problem.from_dict(self.manifest.problem)
+        self.frames = frames_of(self.out, folder.out, self.manifest, mine, made)
 
     def begin(self) -> dict[StoreKey, Store]:
         """Say what is going to be made, and make and reserve the files of all levels."""
@@ -132,12 +142,18 @@ class Execution:
         reserve_results(self.plan, self.folder)
         if self.plan.subgrid is None:  # ranks share those of the run
             reserve(self.folder.out, self.problem)
+        for frames in self.frames:
+            frames.create()
         return self.files.make(self.parity, self.manifest.exported)
 
     def open_stores(self) -> dict[StoreKey, Store]:
         """Open the files that an earlier run made."""
         self.files.remove_seams(self.manifest.files)
         return self.files.open(self.parity, self.manifest.exported)
+
+    def keep_samples(self, samples: np.ndarray) -> None:
+        """Begin with what receivers have seen in the steps before this process."""
+        self.manifest = self.folder.write_samples(self.manifest, samples)
 
     def fill(
         self,
@@ -152,7 +168,9 @@ class Execution:
             self.preview = Preview(self.plan, path, self.options.preview)
 
         def store_of(arrival: Arrival) -> Store:
-            return stores[arrival.field, arrival.level, 0]
+            store = stores[arrival.field, arrival.level, 0]
+            store.hold(self.seals.level(arrival, 0))
+            return store
 
         def told(filled: Filled) -> None:
             nonlocal reported
@@ -201,6 +219,8 @@ class Execution:
         self._place_observed()
         with doing(progress, "putting the results in place"):
             place(self.folder.out, self.whole)
+            for frames in self.frames:
+                frames.place(self.done + self.problem.steps)
             fields = self.place()
         record = self._record(fields)
         write_record(record, self.folder.out)
@@ -210,7 +230,33 @@ class Execution:
     def place(self) -> dict[str, str]:
         """Put the results in place; their files by name."""
         parity = (self.plan.states + self.parity) % 2
-        return self.folder.place_results(self.plan.arrivals, parity)
+        fields = self.folder.place_results(self.plan.arrivals, parity)
+        if self._took_over:
+            self._read_back()
+        return fields
+
+    @property
+    def _took_over(self) -> bool:
+        """Whether results, or planes of them, are of an earlier process and were not read since."""
+        before = self.before
+        begun = self.plan.begin.begun > 0 and self.plan.sweeps == 1
+        return before.exported and before.steps_done >= 0 and (begun or not self.problem.steps)
+
+    def _read_back(self) -> None:
+        """Compare the results with their checksums. Raises StoreError where they differ."""
+        for level in self._results:
+            errors = read_back(self.folder.result(level), self.seals.level(level, self.plan.sweeps))
+            if errors:
+                raise errors[0]
+
+    def sealed(self) -> dict[str, Seal]:
+        """What the checksums of each result are of, by name."""
+        seals = self.seals
+        return {level_name(level): seals.level(level, self.plan.sweeps) for level in self._results}
+
+    @property
+    def _results(self) -> Iterator[Arrival]:
+        return (level for level in self.plan.arrivals if not level.constant)
 
     def carry(
         self,
@@ -220,14 +266,18 @@ class Execution:
         stop: Stop,
     ) -> None:
         """Make all steps."""
+        if self.before.steps_done >= 0:
+            for frames in self.frames:
+                frames.check(self.done, self.before.depth, self.before.planes)
         if self.problem.snapshots and self.problem.steps:
             self.snapshots = Snapshots.open(self.out, self.whole, self.done)
             kernel = replace(kernel, snapshots=self.snapshots)
         self.kernel = kernel
         if kernel.reductions is not None and self.plan.subgrid is not None:
-            self.totals = Totals(self.folder.totals, kernel.reductions.kinds)
+            path, run = self.folder.totals(self.manifest)
+            self.totals = Totals(path, run, kernel.reductions.kinds)
             kernel.reductions.keep = self._keep_totals
-        seen = self.folder.read_samples() if self._observes else None
+        seen = self.folder.read_samples(self.manifest) if self._observes else None
         if seen is not None:
             self.earlier = seen[: self.done]
             rest = seen[self.done : self.done + self.problem.steps]
@@ -261,6 +311,7 @@ class Execution:
                 seams=site.reach(seams),
                 comm=self.comm,
                 until=self if until is not None else None,
+                seal=self.seals.move,
             )
             site.settle()
             site.release()  # after an error, frames of its traceback may still look at it
@@ -348,6 +399,9 @@ class Execution:
         begin, parity = time.perf_counter(), self.plan.states % 2
         self.parity = parity  # with which the last state is that of parity 0, as its copies are
         for (field, level), file in self.files.leaving.items():
+            seal = self.seals.at(field, level, self.plan.sweeps)
+            for store in (stores[field, level, parity], file):
+                store.hold(seal)
             export(stores[field, level, parity], file, self.transfers)
             self.account.exported_bytes += self.problem.stored_bytes(field)
         self.account.export_seconds = time.perf_counter() - begin
@@ -373,11 +427,15 @@ class Execution:
         self._keep_samples(sweeps)
         if self.snapshots is not None:
             self.snapshots.sync()
+        depth = self.plan.depths[sweeps] if within else 0
+        told = within and sums_within(self.whole, steps, depth, self.plan.cut)
+        for frames in self.frames:
+            frames.settle(steps, depth, point.planes if told else 0)
         self.manifest = msgspec.structs.replace(
             self.manifest,
             steps_done=steps,
             parity=(point.state + self.parity) % 2,
-            depth=self.plan.depths[sweeps] if within else 0,
+            depth=depth,
             part=point.part,
             planes=point.planes,
             cut=self.plan.cut if within else (),
@@ -419,7 +477,7 @@ class Execution:
         if self.totals is not None:
             self.totals.sync()
         if self.kernel is not None and self._observes:
-            self.folder.write_samples(self.observed())
+            self.manifest = self.folder.write_samples(self.manifest, self.observed())
 
     def _keep_totals(self, done: int, table: Table) -> None:
         """Write the totals of a sweep that begins after ``done`` steps of this process."""
@@ -516,7 +574,7 @@ class Execution:
                 f"{self.done + end}; a run with exchange = 'halos', or on one rank, finds the step"
             )
         first = first_of(
-            found, self.plan, self.problem, kernel, site, stores, seams, self.transfers
+            found, self.plan, self.problem, kernel, site, stores, seams, self.transfers, self.seals
         )
         if first is not None:
             return first.words(self.done, self.manifest.problem["steps"])
@@ -553,7 +611,11 @@ class Execution:
             parts=parts,
             ended=self.how_it_ended(self.observed()) if self._observes else "",
             spread=describe(self.folder.spread) if self.folder.spread is not None else "",
-            checksums={name: sums_digest(self.folder.out / file) for name, file in fields.items()},
+            checksums={
+                **{name: sums_digest(self.folder.out / file) for name, file in fields.items()},
+                **{frames.out.stem: sums_digest(frames.out) for frames in self.frames},
+            },
+            seals=self.sealed() | {frames.out.stem: frames.seal for frames in self.frames},
         )
 
 

@@ -44,13 +44,13 @@ from outgrid.purposes import COPIED_TIERS, Start, check_purposes
 from outgrid.record import RECORD_NAME, Part, compilers_of, read_record
 from outgrid.remote.borrowed import Borrowed, borrowed, lend
 from outgrid.result import Result
+from outgrid.runs.frames import by_planes, snapshot_files, sums_within
 from outgrid.runs.group import on_disk
 from outgrid.runs.lock import RunLock
 from outgrid.runs.places import SPREAD_SUFFIX, Spread, check_devices, claimed, erase_devices
 from outgrid.runs.space import check_space
 from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep, check_begun
 from outgrid.stencil.problem import PREVIOUS, Problem
-from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage import is_device
 from outgrid.storage.npy import check_npy
 
@@ -329,7 +329,7 @@ def _resume(
         if rest.steps or not manifest.exported:
             folder.check_owner(manifest)
         begin = None
-        if manifest.part or manifest.planes:
+        if (manifest.part or manifest.planes) and _goes_on_within(manifest, whole, options):
             begin = Begin(manifest.depth, manifest.planes, manifest.part, manifest.cut)
         chosen = plan(rest, options, machine, begin)
         with doing(progress, COMPILING):
@@ -356,6 +356,17 @@ def _resume(
             # With all steps made, results may be in place already.
             stores = execution.open_stores() if rest.steps or not manifest.exported else {}
             return execution.sweep(stores, kernel, progress, stop)
+
+
+def _goes_on_within(manifest: Manifest, whole: Problem, options: RunOptions) -> bool:
+    """Whether all that is durable of the sweep under way can be compared with its checksums.
+
+    Else the sweep begins again.
+    """
+    if options.tier == "remote" and not by_planes(whole, manifest.cut):
+        return False  # what is there is copied to other nodes at once
+    within = sums_within(whole, manifest.steps_done, manifest.depth, manifest.cut)
+    return within or not manifest.sealed
 
 
 def _check_stays(options: RunOptions, folder: RunFolder) -> None:
@@ -459,7 +470,7 @@ def _check_free(
     problem: Problem, options: RunOptions, chosen: Plan, folder: RunFolder
 ) -> tuple[Path, ...]:
     """Raise UsageError if a run would find anything where it writes; devices that may be erased."""
-    beside = snapshot_names(len(problem.snapshots))
+    beside = snapshot_files(problem)
     folder.check_free(chosen.arrivals, beside, chosen.seams, options.erase)
     return check_devices(_devices(folder), options.erase)
 

@@ -12,6 +12,7 @@ import msgspec
 
 from outgrid.durable import replace_file
 from outgrid.errors import UsageError
+from outgrid.seal import Seal
 
 __all__ = [
     "CUT_OFF",
@@ -221,7 +222,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     `warnings` are things the user should know that did not stop the run; `preview` is the file of
     the frames kept after each sweep, if any. `measured` covers all `parts`, of which there is more
     than one where the run was resumed; `plan` and `machine` are those of the last. `checksums` has
-    for each result the checksum of the file that holds the checksums of its rows. `spread` says
+    for each result the checksum of the file that holds the checksums of its rows, `seals` what
+    those are of: the run, the field and the step, whose key they are combined with. `spread` says
     over which places fields were spread, and how, if they were.
 
     Where the problem has a condition to end by, `ended` tells what was seen of it last.
@@ -242,6 +244,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     warnings: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     checksums: dict[str, str] = {}
+    seals: dict[str, Seal] = {}
     spread: str = ""
     ended: str = ""
     ranks: tuple[RankPart, ...] = ()

@@ -17,7 +17,7 @@ from outgrid.stencil.problem import Problem
 
 PROBLEM = Problem("heat7", (40, 12, 32), "float64", 8, {"k": 0.1}, initial={"u": "x * y"})
 
-RESULTS = {"rank.0", "record.json", "snapshot.0.npy", "run.lock"}
+RESULTS = {"rank.0", "record.json", "snapshot.0.npy", "snapshot.0.npy.xxh3", "run.lock"}
 BEFORE = {"run.lock", "ranks.json.new", "manifest.json.new"}  # the next run writes over them
 
 

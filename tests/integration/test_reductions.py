@@ -219,7 +219,7 @@ def test_totals_stand_for_numbers_and_their_file_is_checked(tmp_path):
     sums = [math.nan, -math.inf, 0.0, -math.inf, math.nan]
     np.testing.assert_array_equal(numbers(kinds, both)[:, 0], sums)
     path = tmp_path / "totals"
-    file = Totals(path, kinds)
+    file = Totals(path, "one", kinds)
     file.write(0, table)
     assert (file.read(range(1, 4)) == table[1:4]).all()
     file.close()
@@ -227,9 +227,11 @@ def test_totals_stand_for_numbers_and_their_file_is_checked(tmp_path):
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(StoreError, match="the reductions of step 3 did not come back as written"):
-        list(joined([path], kinds, 5))
+        list(joined([(path, "one")], kinds, 5))
+    with pytest.raises(StoreError, match="of step 1 did not come back as written, or are of ano"):
+        list(joined([(path, "another")], kinds, 5))
     with pytest.raises(StoreError, match="reductions of some steps are missing"):
-        list(joined([path], kinds, 6))
+        list(joined([(path, "one")], kinds, 6))
 
 
 def test_a_sum_is_exact_where_rows_cancel_and_says_where_it_is_none(tmp_path):

@@ -185,12 +185,16 @@ def test_a_seam_that_was_damaged_is_named_and_the_sweep_may_begin_again(
     assert fields(out) == answer
 
 
-def test_a_manifest_of_the_format_before_is_read(tmp_path, monkeypatch, answer):
+@pytest.mark.parametrize(("number", "later"), [(2, ("part", "cut")), (3, ())])
+def test_a_manifest_of_a_format_before_is_read(number, later, tmp_path, monkeypatch, answer):
     out = tmp_path / "run"
-    found = cut_off_within(out, monkeypatch, 0)
-    assert found["format"] == 3
-    before = {key: value for key, value in found.items() if key not in ("part", "cut")}
-    (out / MANIFEST_NAME).write_text(json.dumps(before | {"format": 2}))
+    with monkeypatch.context() as patch:
+        patch.setattr(state.Manifest, "identity", "")  # checksums were of no run then
+        found = cut_off_within(out, monkeypatch, 0)
+    assert found["format"] == 4
+    later = (*later, "sealed", "samples")
+    before = {key: value for key, value in found.items() if key not in later}
+    (out / MANIFEST_NAME).write_text(json.dumps(before | {"format": number}))
     record = pipeline.resume(out, options(out)).record
     assert record.parts[1].measured.updates < problem().after(found["steps_done"]).updates
     assert fields(out) == answer

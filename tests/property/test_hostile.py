@@ -129,7 +129,7 @@ def test_marks_of_owners_and_samples(tmp_path_factory, mark, samples):
     (out / f"{SAMPLES_NAME}.new").write_bytes(samples)
     folder = RunFolder(out, out)
     refused_or_read(folder.check_owner, folder.read_manifest())
-    refused_or_read(folder.read_samples)
+    refused_or_read(folder.read_samples, folder.read_manifest())
 
 
 @settings(max_examples=EXAMPLES)

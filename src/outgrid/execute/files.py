@@ -14,7 +14,9 @@ from outgrid.native import Buffer
 from outgrid.plan.model import Plan, Ring
 from outgrid.plan.tiers import madvise
 from outgrid.remote.borrowed import Borrowed
+from outgrid.runs.seals import Seals, level_name
 from outgrid.runs.state import RunFolder, is_seam
+from outgrid.seal import Seal
 from outgrid.storage import (
     BesideStore,
     DirectStore,
@@ -46,10 +48,12 @@ class Files:
         chosen: Plan,
         options: RunOptions,
         transfers: Transfers,
+        seals: Seals,
         remote: Borrowed | None = None,
     ) -> None:
         self.folder, self.plan, self.options = folder, chosen, options
-        self.transfers, self.remote = transfers, remote
+        self.transfers, self.remote, self.seals = transfers, remote, seals
+        self._parity = 0  # of the files that a resume goes on from
         self.shape = chosen.stored_shape
         self.habits = Habits(madvise(options), options.msync)
         self.fallbacks: list[str] = list(transfers.refusals)
@@ -71,6 +75,7 @@ class Files:
 
     def open(self, parity: int, exported: bool) -> dict[StoreKey, Store]:
         """Open the files that an earlier process made; see `make`."""
+        self._parity = parity
         if not exported:
             for level in self.plan.arrivals:
                 for each in (0, 1):  # what that process had made, with other sweeps to go
@@ -184,7 +189,7 @@ class Files:
     def _open(self, path: Path, field: str, shape: tuple[int, ...]) -> Store:
         dtype = self.plan.dtype_of(field)
         if self.remote is not None:
-            return self.remote.open(path, self.transfers)
+            return self.remote.open(path, self.transfers, *self._kept(path))
         parts = self.folder.parts(path)
         store = (
             open_store(self.plan.store_tier, path, self.transfers, self.habits)
@@ -199,6 +204,16 @@ class Files:
                 path=path,
             )
         return store
+
+    def _kept(self, path: Path) -> tuple[Seal, range]:
+        """What the checksums of a file are of, and which of its planes are durable."""
+        name, parity = self.folder.level_of(path.name)
+        level = next(each for each in self.plan.arrivals if level_name(each) == name)
+        if parity in (None, self._parity):
+            return self.seals.level(level, 0), range(self.plan.planes)
+        begun = self.plan.begin.begun > 0
+        planes = range(self.plan.begin.planes if begun else 0)
+        return self.seals.level(level, int(begun)), planes
 
     def _stores(self, opener: Opener, parity: int) -> dict[StoreKey, Store]:
         found: dict[StoreKey, Store] = {}

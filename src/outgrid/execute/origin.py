@@ -13,6 +13,8 @@ from outgrid.execute.streaming import SeamKey, StoreKey, stream
 from outgrid.observe.watch import NotFinite, Place, Watch
 from outgrid.plan.model import Plan
 from outgrid.plan.trip import Point
+from outgrid.runs.seals import Seals
+from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
 from outgrid.storage import Planes, Store, Transfers
 
@@ -25,6 +27,9 @@ class _Dropping:
         self.planes, self.rows_per_plane = like.planes, like.rows_per_plane
         self.plane_bytes, self.row_bytes = like.plane_bytes, like.row_bytes
         self._transfers = transfers
+
+    def hold(self, seal: Seal) -> None:
+        """What is put is nothing at all."""
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
         raise NotImplementedError("there is nothing to be read")
@@ -48,6 +53,7 @@ def first_of(
     stores: Mapping[StoreKey, Store],
     seams: Mapping[SeamKey, Store],
     transfers: Transfers,
+    seals: Seals,
 ) -> Place | None:
     """The first value that is not finite, its step counted from the state 0 of ``plan``.
 
@@ -83,6 +89,7 @@ def first_of(
         site.transfers,
         lambda point: None,
         seams=site.reach(seams),
+        seal=seals.again(again, begin).move,
     )
     site.settle()
     first = watch.first

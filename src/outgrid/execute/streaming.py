@@ -45,6 +45,8 @@ from outgrid.plan.program import (
     row_updates,
     seam_place,
 )
+from outgrid.runs.seals import Sealing
+from outgrid.seal import UNSEALED, Seal
 from outgrid.storage import Completion, Planes, Store
 
 TURN_SECONDS = 1.0  # after which a run that waits looks whether it has to stop
@@ -98,6 +100,10 @@ class Ending(Protocol):
 
 
 W = TypeVar("W", bound=Places)
+
+
+def _unsealed(_plan: Plan, _move: Move) -> Seal:
+    return UNSEALED
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +189,14 @@ def stream(
     seams: Mapping[SeamKey, Store] | None = None,
     comm: Comm | None = None,
     until: Ending | None = None,
+    seal: Sealing = _unsealed,
 ) -> Tally:
     """Run the whole program, counting into ``tally`` (which ``committed`` may look at).
 
     ``comm`` leads to the other ranks, where there are any.
 
-    ``seams`` are the stores of the seams where there are strips.
+    ``seams`` are the stores of the seams where there are strips. ``seal`` says of what the planes
+    of a move are, for the checksums that stores keep.
 
     ``until`` is asked when sweeps are computed, on all ranks, unless they are all that there are.
     Nothing that comes of the next sweep leaves this rank before that.
@@ -212,6 +220,7 @@ def stream(
         stop or Stop(),
         until,
         comm or Serial(),
+        seal,
     )
     try:
         return run.obey(program(plan) if instructions is None else instructions)
@@ -236,7 +245,9 @@ class _Run(Generic[W]):
         stop: Stop,
         until: Ending | None,
         comm: Comm,
+        seal: Sealing,
     ) -> None:
+        self.seal = seal
         self.plan, self.kernel, self.window = plan, kernel, window
         self.stores, self.seams, self.transfers = stores, seams, transfers
         self.committed, self.progress, self.leaving = committed, progress, leaving
@@ -506,6 +517,7 @@ class _Run(Generic[W]):
         else:
             stride = self.plan.layout.of(move.field).row_stride_bytes
             memory = Planes(self.window.addresses(move), stride, self.window)
+        store.hold(self.seal(self.plan, move))
         act = store.get if isinstance(move, Get) else store.put
         where = place_planes(self.plan, move), place_rows(self.plan, move)
         if where[0].step < 0:

@@ -19,16 +19,17 @@ from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
 from outgrid.observe.reductions import CELLS, Table, added, nothing
+from outgrid.seal import Seal
 
 ROWS_AT_ONCE = 256
 DIGEST_BYTES = 8
 
 
 class Totals:
-    """The file of one rank, for reductions of these ``kinds``; made where it is missing."""
+    """The file of one rank of ``run``, for reductions of these ``kinds``; made where missing."""
 
-    def __init__(self, path: Path, kinds: tuple[str, ...]) -> None:
-        self.path, self.kinds = path, kinds
+    def __init__(self, path: Path, run: str, kinds: tuple[str, ...]) -> None:
+        self.path, self.run, self.kinds = path, run, kinds
         self._row_bytes = len(kinds) * CELLS * 8
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -37,8 +38,8 @@ class Totals:
 
     def write(self, done: int, table: Table) -> None:
         """Keep the totals of the steps after ``done`` steps: (steps, reductions, cells)."""
-        rows = (row.tobytes() for row in np.ascontiguousarray(table, np.int64))
-        content = b"".join(row + xxhash.xxh3_64_digest(row) for row in rows)
+        rows = enumerate((row.tobytes() for row in np.ascontiguousarray(table, np.int64)), done + 1)
+        content = b"".join(row + self._digest(row, step) for step, row in rows)
         offset = done * (self._row_bytes + DIGEST_BYTES)
         try:
             while content:
@@ -69,13 +70,19 @@ class Totals:
         found: NDArray[np.int64] = np.zeros((len(steps), len(self.kinds), CELLS), np.int64)
         for number in range(len(steps)):
             row = content[number * size : (number + 1) * size]
-            if xxhash.xxh3_64_digest(row[:-DIGEST_BYTES]) != row[-DIGEST_BYTES:]:
-                step = steps.start + number + 1
+            step = steps.start + number + 1
+            if self._digest(row[:-DIGEST_BYTES], step) != row[-DIGEST_BYTES:]:
                 raise StoreError(
-                    f"the reductions of step {step} did not come back as written", path=self.path
+                    f"the reductions of step {step} did not come back as written, or are of "
+                    "another run",
+                    path=self.path,
                 )
             found[number] = np.frombuffer(row[:-DIGEST_BYTES], np.int64).reshape(found.shape[1:])
         return found
+
+    def _digest(self, row: bytes, step: int) -> bytes:
+        sealed = xxhash.xxh3_64_intdigest(row) ^ Seal(self.run, "totals", step).key
+        return sealed.to_bytes(DIGEST_BYTES, "big")
 
     def close(self) -> None:
         """Close the file."""
@@ -87,12 +94,14 @@ class Totals:
         return StoreError(f"{what} reductions", path=self.path, errno=error.errno)
 
 
-def joined(paths: Sequence[Path], kinds: tuple[str, ...], steps: int) -> Iterator[Table]:
+def joined(
+    shares: Sequence[tuple[Path, str]], kinds: tuple[str, ...], steps: int
+) -> Iterator[Table]:
     """The totals of all ranks together, for so many steps, some at once."""
     with ExitStack() as stack:
         files: list[Totals] = []
-        for path in paths:
-            files.append(Totals(path, kinds))
+        for path, run in shares:
+            files.append(Totals(path, run, kinds))
             stack.callback(files[-1].close)
         for first in range(0, steps, ROWS_AT_ONCE):
             few = range(first, min(first + ROWS_AT_ONCE, steps))

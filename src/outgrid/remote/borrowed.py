@@ -19,6 +19,7 @@ from outgrid.errors import ExecutionError, StoreError, UsageError
 from outgrid.plan.model import Plan
 from outgrid.remote.placement import block_bytes, cut, shares, spread
 from outgrid.remote.store import KeptRemoteStore, RemoteSpace, RemoteStore
+from outgrid.seal import Seal
 from outgrid.storage import Store, Transfers
 from outgrid.storage.export import export
 from outgrid.units import format_bytes
@@ -77,11 +78,12 @@ class Borrowed:
         """A store for a seam, which no later process needs."""
         return self._store(path, shape, dtype, transfers)
 
-    def open(self, path: Path, transfers: Transfers) -> Store:
-        """A store of what an earlier process has kept in the file `path`."""
+    def open(self, path: Path, transfers: Transfers, seal: Seal, planes: range) -> Store:
+        """A store of what an earlier process has kept in the file `path`: of ``planes``."""
         kept = KeptRemoteStore.open(path, transfers, "rw", sums=True)
         remote = self._store(path, kept.shape, kept.dtype, transfers)
-        export(kept, remote, transfers)  # from the file, as long as nothing is beside it
+        kept.hold(seal)
+        export(kept, remote, transfers, planes)  # from the file, as long as nothing is beside it
         return kept.beside(remote)
 
     def check(self) -> None:

@@ -30,6 +30,7 @@ from outgrid.observe.totals import joined
 from outgrid.plan.model import Arrival
 from outgrid.plan.subgrid import Box
 from outgrid.record import RECORD_NAME, Part, combine, combine_ranks
+from outgrid.runs.seals import level_name
 from outgrid.runs.state import (
     MANIFEST_NAME,
     REDUCTIONS_NAME,
@@ -38,11 +39,12 @@ from outgrid.runs.state import (
     RunFolder,
     check_begun,
     how_far,
-    level_name,
 )
+from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage import Joined, Piece
+from outgrid.storage.sums import sums_path
 
 GROUP_NAME = "ranks.json"
 _RANK = re.compile(r"rank\.\d+(\.\d+)?")  # the names of `new_folders`
@@ -136,6 +138,10 @@ class Durable:
         later = share.manifest.steps_done != self.steps
         return share.manifest.parity ^ later
 
+    def seal(self, share: Share, level: str, constant: bool) -> Seal:
+        """What the checksums of a level in that state are of."""
+        return Seal(share.manifest.identity, level, 0 if constant else self.steps)
+
     @property
     def parts(self) -> tuple[Part, ...]:
         """What was done for these steps: by ranks before those of the shares, and by them together.
@@ -170,6 +176,7 @@ class Durable:
                         (share.manifest.first, share.manifest.first_row),
                         share.owned.planes,
                         share.owned.rows,
+                        self.seal(share, level_name(level), level.constant),
                     )
                     for share in self.shares
                 ]
@@ -184,7 +191,7 @@ class Durable:
         found: NDArray[np.float64] | None = None
         seams = self.group is not None and self.group.seams
         for share in self.shares:
-            seen = share.folder.read_samples()
+            seen = share.folder.read_samples(share.manifest)
             if seen is not None:
                 seen = seen[:, : len(planes)]  # behind these are the reductions of one process
                 mine = seen if seams else np.where(share.owned.holds(planes, rows), seen, 0.0)
@@ -194,11 +201,11 @@ class Durable:
     def totals(self, kinds: tuple[str, ...]) -> Iterator[Table]:
         """The totals of the reductions in all steps, some at once."""
         if self.group is not None:
-            paths = [share.folder.totals for share in self.shares]
-            yield from joined(paths, kinds, self.steps)
+            files = [share.folder.totals(share.manifest) for share in self.shares]
+            yield from joined(files, kinds, self.steps)
             return
         for share in self.shares:
-            seen = share.folder.read_samples()
+            seen = share.folder.read_samples(share.manifest)
             if seen is not None and self.steps:
                 yield totals_of(kinds, seen[: self.steps, -len(kinds) :])
 
@@ -278,7 +285,10 @@ class OnDisk:
     def snapshots(self) -> tuple[Path, ...]:
         """The files of snapshots that are being taken."""
         names = snapshot_names(len(self.manifest.problem["snapshots"]))
-        paths = (self.out / f"{name}.new" for name in names)
+        kept = (sums_path(self.out / name) for name in names)
+        paths = (
+            path.with_name(f"{path.name}.new") for path in (*(self.out / n for n in names), *kept)
+        )
         return tuple(path for path in paths if path.exists() or path.is_symlink())
 
     def tidy(self) -> None:

@@ -47,7 +47,8 @@ from outgrid.runs.places import (
     remove_mark,
     write_mark,
 )
-from outgrid.stencil.problem import PREVIOUS
+from outgrid.runs.seals import level_name
+from outgrid.seal import Seal
 from outgrid.storage import Parts, is_device
 from outgrid.storage.sums import sums_path
 
@@ -57,8 +58,10 @@ TRACES_NAME = "receivers.npy"
 REDUCTIONS_NAME = "reductions.npy"
 SAMPLES_NAME = "samples.npy"
 TOTALS_NAME = "totals"
-FORMAT = 3
-READABLE = (2, 3)  # 2: of a sweep that is cut into strips or blocks only the beginning was known
+FORMAT = 4
+# 2: of a sweep that is cut into strips or blocks only the beginning was known; 3: checksums were
+# not bound to the run and its steps.
+READABLE = (2, 3, 4)
 COPY_BYTES = 4 << 20
 Seam = tuple[str, int, int, int]  # field, ring, depth of the sweep, place
 DIGEST_BYTES = 8
@@ -81,6 +84,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     below ``planes``; all are 0 where that is not known. ``cut`` says what its trips are: () is the
     whole grid, (rows,) the height of strips, (planes, rows) the size of blocks. Files begin with
     plane ``first`` of the grid, and with row ``first_row`` of each.
+
+    ``sealed`` says that checksums are bound to the run and to the step that they are of, and
+    ``samples`` how often was written what receivers have seen: what is there is of that time, or
+    of the next one, if the run was cut off between the two.
 
     ``finite`` says that all values are known to be finite: a run may go on being watched. ``ended``
     says why this state is the last one, where not all steps of the problem are made.
@@ -111,7 +118,14 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ended: str = ""
     options: dict[str, Any] = {}
     tier: str = ""
+    sealed: bool = False
+    samples: int = 0
     format: int = FORMAT
+
+    @property
+    def identity(self) -> str:
+        """The run that files are sealed with; none of one that was begun by an older version."""
+        return self.run if self.sealed else ""
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -217,6 +231,13 @@ class RunFolder:
     def ring(self, field: str, index: int) -> Path:
         """The file of a ring of the window, where it is mapped."""
         return self.scratch / f"{field}.ring.{index}"
+
+    @staticmethod
+    def level_of(name: str) -> tuple[str, int | None]:
+        """What level is in the working file of that name, and of which parity; None: of both."""
+        stem = name.removesuffix(".npy").removesuffix(SPREAD_SUFFIX)
+        level, _, parity = stem.rpartition(".")
+        return (level, int(parity)) if parity in ("0", "1") else (stem, None)
 
     def result(self, arrival: Arrival) -> Path:
         """Where the final values of an evolving level go."""
@@ -352,23 +373,45 @@ class RunFolder:
         sync_folder(self.out)
         return fields
 
-    def write_samples(self, samples: NDArray[np.float64]) -> None:
-        """Keep what was seen in each step so far, durably: an array as in a .npy file, its XXH3."""
-        content = _npy_bytes(samples)
-        self._replace(self._samples_so_far(), content + xxhash.xxh3_64_digest(content))
+    def write_samples(self, manifest: Manifest, samples: NDArray[np.float64]) -> Manifest:
+        """Keep what was seen in each step so far, durably: an array as in a .npy file, its XXH3.
 
-    def read_samples(self) -> NDArray[np.float64] | None:
-        """What receivers saw before the last commit; None for a run that has just begun."""
+        Returns the manifest that stands on it, and is to be written next.
+        """
+        content, number = _npy_bytes(samples), manifest.samples + 1
+        digest = xxhash.xxh3_64_intdigest(content) ^ _samples_seal(manifest, number).key
+        self._replace(self._samples_so_far(), content + digest.to_bytes(DIGEST_BYTES, "big"))
+        return msgspec.structs.replace(manifest, samples=number)
+
+    def read_samples(self, manifest: Manifest) -> NDArray[np.float64] | None:
+        """What receivers saw before the last commit; None for a run that has just begun.
+
+        Raises StoreError for a file that is missing, damaged, or of another run or time than the
+        manifest.
+        """
         path = self._samples_so_far()
         try:
             text = path.read_bytes()
         except FileNotFoundError:
-            return None
+            if manifest.samples == 0:
+                return None
+            raise StoreError(
+                "what receivers and reductions have seen so far is missing", path=path
+            ) from None
         except OSError as error:
             raise StoreError("cannot read", path=path, errno=error.errno) from error
-        content, digest = text[:-DIGEST_BYTES], text[-DIGEST_BYTES:]
-        if xxhash.xxh3_64_digest(content) != digest:
-            raise StoreError("what receivers saw did not come back as written", path=path)
+        content, digest = text[:-DIGEST_BYTES], int.from_bytes(text[-DIGEST_BYTES:], "big")
+        key, number = xxhash.xxh3_64_intdigest(content) ^ digest, manifest.samples
+        # That of the next time is of a process which was cut off before its manifest was there.
+        if key not in (
+            _samples_seal(manifest, number).key,
+            _samples_seal(manifest, number + 1).key,
+        ):
+            raise StoreError(
+                "what receivers and reductions have seen did not come back as written: the file "
+                f"is damaged, or of another run or time than {MANIFEST_NAME}",
+                path=path,
+            )
         return np.load(io.BytesIO(content))
 
     def place_traces(self, traces: NDArray[np.float64]) -> None:
@@ -382,10 +425,9 @@ class RunFolder:
             found[name] = column
         self._replace(self.out / REDUCTIONS_NAME, _npy_bytes(found))
 
-    @property
-    def totals(self) -> Path:
-        """What one of several ranks has found of the reductions so far."""
-        return self.out / f"{TOTALS_NAME}.new"
+    def totals(self, manifest: Manifest) -> tuple[Path, str]:
+        """The file of what one of several ranks has found of the reductions, and its run."""
+        return self.out / f"{TOTALS_NAME}.new", manifest.identity
 
     def _replace(self, path: Path, content: bytes) -> None:
         try:
@@ -437,6 +479,10 @@ class RunFolder:
             names = (*manifest.files, OWNER_NAME)  # the mark goes last
             found += [self.scratch / name for name in names]
         return [path for path in found if path.exists() or path.is_symlink()]
+
+
+def _samples_seal(manifest: Manifest, number: int) -> Seal:
+    return Seal(manifest.identity, SAMPLES_NAME, number)
 
 
 def _npy_bytes(array: NDArray[Any]) -> bytes:
@@ -497,11 +543,6 @@ def how_far(manifest: Manifest, parts: int = 0) -> str:
     if begun:
         return f"the initial values{begun} are kept"
     return f"only the initial values are kept, none of the {steps} steps"
-
-
-def level_name(arrival: Arrival) -> str:
-    """ "u" for the current level of field u, "u.previous" for the level before."""
-    return arrival.field + (PREVIOUS if arrival.level < 0 else "")
 
 
 def move(source: Path, target: Path) -> None:

@@ -12,10 +12,14 @@ from outgrid.errors import Error, StoreError, UsageError
 from outgrid.native import Buffer
 from outgrid.plan.subgrid import Box
 from outgrid.record import RECORD_NAME, read_record
+from outgrid.runs.frames import Frames, frames_of
 from outgrid.runs.group import Durable, durable
 from outgrid.runs.lock import RunLock
 from outgrid.runs.places import SPREAD_SUFFIX
 from outgrid.runs.state import MANIFEST_NAME, is_halo, is_seam
+from outgrid.seal import UNSEALED, Seal
+from outgrid.stencil.problem import Problem
+from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage import DirectStore, Parts, Planes, SpreadStore, Transfers
 from outgrid.storage.sums import sums_digest, sums_path
 
@@ -34,6 +38,18 @@ class Verified:
     errors: tuple[Error, ...]
     steps: int | None = None
 
+    def with_frames(self, kept: Iterator[tuple[Frames, int]]) -> Verified:
+        """With the frames of snapshots after so many steps."""
+        files, nbytes, errors = self.files, self.nbytes, self.errors
+        for frames, steps in kept:
+            try:
+                frames.check(steps)
+                nbytes += frames.nbytes(steps)
+            except (UsageError, StoreError) as error:
+                errors = (*errors, error)
+            files = tuple(dict.fromkeys((*files, frames.out)))
+        return Verified(files, nbytes, errors, self.steps)
+
 
 @dataclass(frozen=True, slots=True)
 class _Field:
@@ -46,6 +62,7 @@ class _Field:
     parts: Parts | None = None
     owned: Box | None = None
     wrong: Error | None = None
+    seal: Seal = UNSEALED
 
 
 def verify(out: Path, seen: Callable[[Path, int, int], None] | None = None) -> Verified:
@@ -59,11 +76,19 @@ def verify(out: Path, seen: Callable[[Path, int, int], None] | None = None) -> V
     """
     finished = (out / RECORD_NAME).exists() and not (out / MANIFEST_NAME).exists()
     if finished:
-        return _verify(_results(out), seen)
+        return _verify(_results(out), seen).with_frames(_result_frames(out))
     durable(out)
     with RunLock(out):
         found = durable(out)
-        return replace(_verify(_working_files(found), seen), steps=found.steps)
+        verified = _verify(_working_files(found), seen).with_frames(_working_frames(out, found))
+        return replace(verified, steps=found.steps)
+
+
+def read_back(path: Path, seal: Seal) -> list[Error]:
+    """What differs from its checksums in the file of a field that is whole, of ``seal``."""
+    errors: list[Error] = []
+    _read(_Field(path, seal=seal), errors, None)
+    return errors
 
 
 def _results(out: Path) -> Iterator[_Field]:
@@ -75,7 +100,30 @@ def _results(out: Path) -> Iterator[_Field]:
         path = out / file
         if not _is_inside(Path(file)):
             raise UsageError(f"the record in {out} names a file {file!r} outside of it")
-        yield _Field(path, wrong=_compare_digest(path, record.checksums.get(name, "")))
+        wrong = _compare_digest(path, record.checksums.get(name, ""))
+        yield _Field(path, wrong=wrong, seal=record.seals.get(name, UNSEALED))
+
+
+def _result_frames(out: Path) -> Iterator[tuple[Frames, int]]:
+    """The snapshots of a finished run, if their checksums were kept."""
+    record = read_record(out)
+    whole = Problem.from_dict(record.problem)
+    *cut, _ = whole.shape
+    box = Box(range(cut[0]), range(cut[1] if len(cut) > 1 else 1))
+    for name, snapshot in zip(snapshot_names(len(whole.snapshots)), whole.snapshots, strict=True):
+        path = out / name
+        if path.stem in record.seals:
+            run = record.seals[path.stem].run
+            frames = Frames(path, sums_path(path), run, snapshot, whole, box)
+            yield frames, record.parts[-1].last_step
+
+
+def _working_frames(out: Path, found: Durable) -> Iterator[tuple[Frames, int]]:
+    """What the shares of an unfinished run have kept in snapshots."""
+    whole = Problem.from_dict(found.problem)
+    for share in found.shares:
+        for frames in frames_of(out, share.folder.out, share.manifest, share.owned, whole):
+            yield frames, found.steps
 
 
 def _is_inside(file: Path) -> bool:
@@ -110,10 +158,12 @@ def _working_files(found: Durable) -> Iterator[_Field]:
         kept = SPREAD_SUFFIX if folder.spread is not None else ".npy"
         for name in manifest.files:
             path = folder.scratch / name
-            other = path.stem.endswith(f".{1 - found.parity(share)}")
+            level, parity = folder.level_of(name)
+            other = parity == 1 - found.parity(share)
             whole = not (is_seam(name) or is_halo(name) or other)
             if whole and path.suffix == kept and (folder.spread is None or folder.parts(path)):
-                yield _Field(path, folder.parts(path), owned)
+                seal = found.seal(share, level, constant=parity is None)
+                yield _Field(path, folder.parts(path), owned, seal=seal)
 
 
 def _verify(files: Iterator[_Field], seen: Callable[[Path, int, int], None] | None) -> Verified:
@@ -140,6 +190,7 @@ def _read(field: _Field, errors: list[Error], seen: Callable[[Path, int, int], N
             if field.parts is None
             else SpreadStore.reopen(path, transfers, field.parts, sums=True)
         )
+        store.hold(field.seal)
         owned = field.owned or Box(range(store.planes), range(store.rows_per_plane))
         plane_bytes = len(owned.rows) * store.row_bytes
         per_chunk = max(1, min(len(owned.planes), CHUNK_BYTES // max(1, plane_bytes)))

@@ -11,6 +11,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from outgrid.seal import Seal
+
 __all__ = ["LaidOut", "Layout", "Planes", "Store", "Wrapping"]
 
 
@@ -48,7 +50,8 @@ class Store(Protocol):
     ticket; the memory belongs to the store until the ticket's completion comes out of the Transfers
     that the store was made with. Tickets end in any order: whoever needs an order waits. `flush`
     makes durable what was completely put before it. Nothing is checked against transfers under way:
-    overlapping ones are the caller's error.
+    overlapping ones are the caller's error. `hold` says of what the planes are that are moved from
+    then on, for the checksums of stores that keep them.
 
     `shape` and `dtype` are the field's; sizes are in bytes.
     """
@@ -68,6 +71,7 @@ class Store(Protocol):
     @property
     def row_bytes(self) -> int: ...
 
+    def hold(self, seal: Seal) -> None: ...
     def get(self, planes: range, rows: range, into: Planes) -> int: ...
     def put(self, planes: range, rows: range, source: Planes) -> int: ...
     def flush(self) -> int: ...
@@ -150,6 +154,9 @@ class LaidOut:
 
     _layout: Layout
 
+    def hold(self, seal: Seal) -> None:
+        """Nothing here is kept with checksums."""
+
     @property
     def planes(self) -> int:
         return self._layout.planes
@@ -200,6 +207,10 @@ class Wrapping:
     @property
     def row_bytes(self) -> int:
         return self._store.row_bytes
+
+    def hold(self, seal: Seal) -> None:
+        """Say it to the other one."""
+        self._store.hold(seal)
 
     def close(self) -> None:
         """Close the other one."""

@@ -7,6 +7,7 @@ writes, and a disk block at each joint is written twice. In files of their own b
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from outgrid.seal import Seal
 from outgrid.storage.base import Planes, Store, Wrapping
 from outgrid.storage.transfers import Transfers
 
@@ -21,7 +22,7 @@ class BesideStore(Wrapping):
 
     def __init__(self, parts: Sequence[Store], main: int, transfers: Transfers) -> None:
         super().__init__(parts[main])
-        self._parts, self._transfers = tuple(parts), transfers
+        self._parts, self._main, self._transfers = tuple(parts), main, transfers
         self._firsts = [0]
         for part in parts:
             self._firsts.append(self._firsts[-1] + part.rows_per_plane)
@@ -38,6 +39,11 @@ class BesideStore(Wrapping):
     @property
     def plane_bytes(self) -> int:
         return self.rows_per_plane * self.row_bytes
+
+    def hold(self, seal: Seal) -> None:
+        """Say it to all of them: a part beside the main one is of something else than that."""
+        for number, part in enumerate(self._parts, -self._main):
+            part.hold(replace(seal, name=f"{seal.name}{number or ''}"))
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
         return self._move(planes, rows, into, lambda part: part.get)

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 from outgrid.durable import sync_folder
 from outgrid.errors import StoreError, UsageError
 from outgrid.native import File
+from outgrid.seal import UNSEALED, Seal
 from outgrid.storage.base import LaidOut, Layout, Planes
 from outgrid.storage.npy import (
     HEADER_BYTES,
@@ -61,6 +62,7 @@ class DirectStore(LaidOut):
         self._layout = Layout.of(header.shape, header.dtype, header.data_offset)
         self._file = file
         self._transfers = transfers
+        self._seal = UNSEALED
         self._sums: Sums | None = None
         if sums is not None:
             create = sums == "create"
@@ -157,18 +159,22 @@ class DirectStore(LaidOut):
             file.close()
             raise
 
+    def hold(self, seal: Seal) -> None:
+        """Say of what the planes are that are moved from now on: their checksums are of that."""
+        self._seal = seal
+
     def get(self, planes: range, rows: range, into: Planes) -> int:
         segments, sums = self._layout.segments(planes, rows, into), self._sums
         if sums is None or not len(rows):
             return self._transfers.read(self._file, segments, into.owner)
-        check = partial(sums.compare, self.path, planes, rows)
+        check = partial(sums.compare, self.path, self._seal, planes, rows)
         return self._transfers.read(self._file, segments, into.owner, self.row_bytes, check)
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
         segments, sums = self._layout.segments(planes, rows, source), self._sums
         if sums is None or not len(rows):
             return self._transfers.write(self._file, segments, source.owner)
-        keep = partial(sums.write, planes, rows)
+        keep = partial(sums.write, self._seal, planes, rows)
         return self._transfers.write(self._file, segments, source.owner, self.row_bytes, keep)
 
     def flush(self) -> int:

@@ -11,8 +11,8 @@ CHUNK_BYTES = 8 << 20
 BUFFERS = 2  # one is being read while the other is being written
 
 
-def export(source: Store, target: Store, transfers: Transfers) -> None:
-    """Copy all planes and flush. Raises StoreError where bytes cannot be moved.
+def export(source: Store, target: Store, transfers: Transfers, planes: range | None = None) -> None:
+    """Copy all planes, or some, and flush. Raises StoreError where bytes cannot be moved.
 
     After an error the buffers go with its traceback, not before: what interrupts the waiting leaves
     transfers under way, which end when whoever made ``transfers`` closes them.
@@ -20,11 +20,12 @@ def export(source: Store, target: Store, transfers: Transfers) -> None:
     together = max(1, min(source.planes, CHUNK_BYTES // max(1, source.plane_bytes)))
     rows = _rows_together(source)
     buffers = [Buffer(together * len(rows[0]) * source.row_bytes) for _ in range(BUFFERS)]
-    for first in range(0, source.planes, together):
-        planes = range(first, min(first + together, source.planes))
+    wanted = range(source.planes) if planes is None else planes
+    for first in range(wanted.start, wanted.stop, together):
+        block = range(first, min(first + together, wanted.stop))
         for part in rows:
             buffers.reverse()
-            _copy(source, target, planes, part, buffers[0], transfers)
+            _copy(source, target, block, part, buffers[0], transfers)
     transfers.drain()
     target.flush()
     transfers.drain()

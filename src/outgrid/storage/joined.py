@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
+from outgrid.seal import Seal
+from outgrid.storage.base import Layout
 from outgrid.storage.npy import Header, read_header
+from outgrid.storage.sums import Sums
 
 __all__ = ["Joined", "Piece"]
 
@@ -22,13 +26,15 @@ __all__ = ["Joined", "Piece"]
 class Piece:
     """``planes`` and ``rows`` of a field, in a file that begins at ``first`` (plane, row) of it.
 
-    In 2-D a plane is one row.
+    In 2-D a plane is one row. With a ``seal``, rows that are read are compared with the checksums
+    beside the file, which are of that.
     """
 
     path: Path
     first: tuple[int, int]
     planes: range
     rows: range
+    seal: Seal | None = None
 
 
 class Joined:
@@ -134,6 +140,9 @@ def _read(
 ) -> None:
     row_bytes = header.shape[-1] * header.dtype.itemsize
     across = math.prod(header.shape[1:-1])
+    sums = None
+    if piece.seal is not None:
+        sums = Sums.open(piece.path, Layout.of(header.shape, header.dtype, header.data_offset), "r")
     try:
         with piece.path.open("rb", buffering=0) as file:
             for at, plane in enumerate(planes):
@@ -149,7 +158,17 @@ def _read(
                     done += count
                 # What was read once is not going to be read again soon.
                 os.posix_fadvise(file.fileno(), begin, done, os.POSIX_FADV_DONTNEED)
+                if sums is not None and piece.seal is not None:
+                    found = np.array([xxhash.xxh3_64_intdigest(row) for row in into[at]], np.uint64)
+                    there = range(plane - first_plane, plane - first_plane + 1)
+                    within = range(rows.start - first_row, rows.stop - first_row)
+                    error = sums.compare(piece.path, piece.seal, there, within, found)
+                    if error is not None:
+                        raise error
     except OSError as error:
         if isinstance(error, StoreError):
             raise
         raise StoreError("cannot read", path=piece.path, errno=error.errno) from error
+    finally:
+        if sums is not None:
+            sums.close()

@@ -3,8 +3,9 @@
     u.0.npy          the field
     u.0.npy.xxh3     uint64 of shape (planes, rows per plane): XXH3 (64 bits) of every row
 
-The table is a .npy file as well, and no transfer cuts a row, so any program can check a field. A
-row that was never written has the sum 0.
+The table is a .npy file as well, and no transfer cuts a row, so any program can check a field. The
+sums of a run's files are combined (exclusive or) with the key of what they are: one number for all
+rows of a state, see `Seal`. A row that was never written has the sum 0.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from outgrid.durable import sync_folder
 from outgrid.errors import StoreError
 from outgrid.native import File
+from outgrid.seal import Seal
 from outgrid.storage.base import Layout
 from outgrid.storage.npy import HEADER_BYTES, read_header, write_header
 
@@ -94,8 +96,11 @@ class Sums:
         except OSError as error:
             raise StoreError("cannot open", path=path, errno=error.errno) from error
 
-    def write(self, planes: range, rows: range, sums: NDArray[np.uint64]) -> StoreError | None:
+    def write(
+        self, seal: Seal, planes: range, rows: range, sums: NDArray[np.uint64]
+    ) -> StoreError | None:
         """Keep the sums of a region, plane after plane. Returns what went wrong."""
+        sums = sums ^ np.uint64(seal.key)
         try:
             for offset, part in self._parts(planes, rows, sums):
                 memory = part.view(np.uint8).data
@@ -107,9 +112,10 @@ class Sums:
         return None
 
     def compare(
-        self, field: Path, planes: range, rows: range, found: NDArray[np.uint64]
+        self, field: Path, seal: Seal, planes: range, rows: range, found: NDArray[np.uint64]
     ) -> StoreError | None:
         """An error that names what differs from the sums of a region, or None."""
+        found = found ^ np.uint64(seal.key)
         kept = np.empty_like(found)
         try:
             for offset, part in self._parts(planes, rows, kept):
@@ -123,7 +129,7 @@ class Sums:
         except OSError as error:
             return StoreError("cannot read checksums", path=self.path, errno=error.errno)
         wrong = np.flatnonzero(kept != found)
-        return self._describe(field, planes, rows, kept, found, wrong) if len(wrong) else None
+        return self._describe(field, seal, planes, rows, kept, found, wrong) if len(wrong) else None
 
     def close(self) -> None:
         """Let go of the file."""
@@ -146,6 +152,7 @@ class Sums:
     def _describe(
         self,
         field: Path,
+        seal: Seal,
         planes: range,
         rows: range,
         kept: NDArray[np.uint64],
@@ -157,10 +164,21 @@ class Sums:
         last = planes.start + int(wrong[-1]) // len(rows)
         place = f"plane {plane}" if plane == last else f"planes {plane}..{last}"
         never = " (never written)" if kept[index] == 0 else ""
+        others = np.unique((kept ^ found)[wrong])
+        if seal.run and len(wrong) > 1 and len(others) == 1 and np.all(kept[wrong]):
+            what = (
+                f"{place} of {self._layout.planes} are whole, but not those that are asked for: "
+                f"{seal.found(int(others[0]) ^ seal.key)}; files of different times or runs were "
+                "put together"
+            )
+        else:
+            what = (
+                f"{place} of {self._layout.planes} did not come back as written: {len(wrong)} "
+                f"rows differ, the first is row {row} of plane {plane}; checksum expected "
+                f"{int(kept[index]):016x}{never}, found {int(found[index]):016x}"
+            )
         return StoreError(
-            f"{place} of {self._layout.planes} did not come back as written: {len(wrong)} rows "
-            f"differ, the first is row {row} of plane {plane}; checksum expected "
-            f"{int(kept[index]):016x}{never}, found {int(found[index]):016x}",
+            what,
             path=field,
             offset=self._layout.data_offset
             + plane * self._layout.plane_bytes

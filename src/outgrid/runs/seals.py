@@ -1,0 +1,64 @@
+"""Of what the planes of each move are, for the checksums that bind a run's files to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Self
+
+from outgrid.plan.instruction import Move
+from outgrid.plan.model import Arrival, Plan
+from outgrid.seal import Seal
+from outgrid.stencil.problem import PREVIOUS
+
+__all__ = ["Sealing", "Seals", "level_name"]
+
+Sealing = Callable[[Plan, Move], Seal]
+
+
+def level_name(arrival: Arrival) -> str:
+    """ "u" for the current level of field u, "u.previous" for the level before."""
+    return _name(arrival.field, arrival.level)
+
+
+def _name(field: str, level: int) -> str:
+    return field + (PREVIOUS if level < 0 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Seals:
+    """The seals of a process of ``run``: ``steps`` are made when so many sweeps are.
+
+    Coefficients, the fields ``constant``, are those of step 0 for ever. Without a run nothing is
+    sealed.
+    """
+
+    run: str
+    steps: tuple[int, ...]
+    constant: frozenset[str]
+
+    @classmethod
+    def of(cls, run: str, plan: Plan, done: int) -> Self:
+        """Those of a plan whose state 0 is that after ``done`` steps."""
+        constant = frozenset(each.field for each in plan.arrivals if each.constant)
+        return cls(run, (*accumulate(plan.depths, initial=done),), constant)
+
+    def again(self, plan: Plan, sweeps: int) -> Self:
+        """Those of a plan that begins so many sweeps later."""
+        return type(self).of(self.run, plan, self.steps[sweeps])
+
+    def level(self, arrival: Arrival, sweeps: int) -> Seal:
+        """That of a level after so many sweeps."""
+        return self.at(arrival.field, arrival.level, sweeps)
+
+    def move(self, plan: Plan, move: Move) -> Seal:
+        """That of the planes of a move."""
+        if move.seam:
+            return Seal(self.run, f"{move.field}.seam", self.steps[move.trip.sweep])
+        return self.at(move.field, move.level, plan.sweeps_until(move.state))
+
+    def at(self, field: str, level: int, sweeps: int) -> Seal:
+        """That of a field's current level, 0, or of the one before, -1, after so many sweeps."""
+        step = 0 if field in self.constant else self.steps[sweeps]
+        return Seal(self.run, _name(field, level), step)

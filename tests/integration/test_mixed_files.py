@@ -1,0 +1,156 @@
+"""Files of different times and runs that were put together: a resume gives the same bytes, or none.
+
+A backup that was restored in part does that: an older manifest beside later fields, samples of
+another run, a snapshot that is missing.
+"""
+
+import random
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outgrid import pipeline
+from outgrid.config import RunOptions
+from outgrid.errors import Error
+from outgrid.record import RECORD_NAME
+from outgrid.runs.lock import LOCK_NAME
+from outgrid.runs.state import OWNER_NAME, RunFolder
+from outgrid.runs.verify import verify
+from outgrid.stencil.definition import stencil
+from outgrid.stencil.laplacian import laplacian
+from outgrid.stencil.points import Receiver
+from outgrid.stencil.problem import Problem
+from outgrid.stencil.reduction import max_over, sum_over
+from outgrid.stencil.snapshot import Snapshot
+
+STEPS = 12
+CHANCES = 40  # pairs that are tried, of some hundreds
+
+
+@stencil
+def swinging(u, c):
+    """A wave through a medium, of which the extremes are followed."""
+    return {"u": 2 * u - u.previous + c * laplacian(u), "peak": max_over(u), "sum": sum_over(u * u)}
+
+
+def problem(seed: int) -> Problem:
+    values = np.random.default_rng(seed).random((26, 9, 12))
+    return Problem(
+        swinging,
+        values.shape,
+        "float64",
+        STEPS,
+        initial={"u": values, "c": 0.1},
+        receivers=[Receiver("u", (5, 4, 3)), Receiver("u", (20, 2, 7.5))],
+        snapshots=[Snapshot("u", every=2, y=3), Snapshot("u", every=5)],
+    )
+
+
+def options(out: Path, **others) -> RunOptions:
+    given = {"memory": "256MiB", "tier": "direct", "depth": 3, "slab_planes": 2, "threads": 1}
+    return RunOptions.of(out=out, **(given | {"commit_every": 0} | others))
+
+
+def copies(where: Path, seed: int, monkeypatch, **given) -> list[Path]:
+    """What is on the disk after each commit of a run, and its results at last."""
+    write, found, out = RunFolder.write_manifest, list[Path](), where / "run"
+
+    def keep(self, manifest):
+        write(self, manifest)
+        if manifest.steps_done >= 0:
+            found.append(where / f"{len(found)}")
+            shutil.copytree(out, found[-1])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write_manifest", keep)
+        pipeline.run(problem(seed), options(out, **given))
+    return [*found, out]
+
+
+def results(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(out.glob("*.npy"))}
+
+
+def names(out: Path) -> list[Path]:
+    """The files that a resume trusts."""
+    found = sorted(path.relative_to(out) for path in out.rglob("*") if path.is_file())
+    return [path for path in found if path.name not in (LOCK_NAME, OWNER_NAME, RECORD_NAME)]
+
+
+def resumed(out: Path, **given) -> dict[str, bytes] | None:
+    """What a resume leaves; None where it refuses."""
+    try:
+        pipeline.resume(out, options(out, **given))
+    except Error:
+        return None
+    return results(out)
+
+
+def spoilt(copy: Path, path: Path, other: Path | None) -> None:
+    """Let a file be that of another time or run; none where there is no other."""
+    (copy / path).unlink(missing_ok=True)
+    if other is not None and (other / path).exists():
+        shutil.copyfile(other / path, copy / path)
+
+
+@pytest.mark.parametrize("given", [{}, {"strip_rows": 4}, {"tier": "memory"}], ids=str)
+def test_files_of_other_times_and_runs_are_refused_or_make_no_difference(
+    given, tmp_path, monkeypatch
+):
+    mine = copies(tmp_path / "mine", 1, monkeypatch, **given)
+    others = copies(tmp_path / "other", 2, monkeypatch, **given)
+    answer, times = results(mine[-1]), mine[:-1]
+    assert len(times) > 3
+    assert {"receivers.npy", "reductions.npy", "snapshot.1.npy", "u.npy"} <= {*answer}
+    # The results beside are no part of what is mixed, so they cannot make up for what is refused.
+    cases = [
+        (at, path, other)
+        for at, time in enumerate(times)
+        for path in names(time)
+        for other in (None, *times[:at], *times[at + 1 :], *others)
+    ]
+    random.Random(3).shuffle(cases)
+    refused = 0
+    for at, path, other in cases[:CHANCES]:
+        copy = tmp_path / "copy"
+        shutil.copytree(times[at], copy)
+        spoilt(copy, path, other)
+        left = resumed(copy, **given)
+        assert left in (None, answer), f"{path} of {other} in {times[at]}"
+        refused += left is None
+        shutil.rmtree(copy)
+    assert 0 < refused < CHANCES
+
+
+def test_every_file_that_matters_is_named(tmp_path, monkeypatch):
+    mine = copies(tmp_path / "mine", 1, monkeypatch)
+    later = copies(tmp_path / "other", 2, monkeypatch)
+    at = len(mine) // 2
+    assert resumed(mine[at]) == results(mine[-1])
+    parity = RunFolder(mine[at - 1], mine[at - 1]).read_manifest().parity
+    for path in names(mine[at - 1]):
+        if path.name.endswith(f".{1 - parity}.npy") or path.name.endswith(".xxh3"):
+            continue  # what is written over, and what is read with the file that it belongs to
+        if path.name == "c.npy":
+            continue  # which has the same bytes in both
+        copy = tmp_path / "copy"
+        shutil.copytree(mine[at - 1], copy)
+        spoilt(copy, path, later[at - 1])
+        if path.name == "manifest.json":
+            spoilt(copy, Path(OWNER_NAME), later[at - 1])
+        with pytest.raises(Error, match=re.escape(str(copy))):
+            pipeline.resume(copy, options(copy))
+        shutil.rmtree(copy)
+
+
+def test_an_older_state_beside_a_manifest_is_told_by_its_step(tmp_path, monkeypatch):
+    times = copies(tmp_path / "mine", 1, monkeypatch)
+    old, new = times[1], times[-2]
+    shutil.copyfile(old / "manifest.json", new / "manifest.json")
+    words = r"not those that are asked for: they are of step \d+ of this run, and 'u.*' after"
+    assert any(re.search(words, str(error)) for error in verify(new).errors)
+    with pytest.raises(Error, match=r"samples\.npy"):
+        pipeline.resume(new, options(new))
