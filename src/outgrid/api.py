@@ -8,25 +8,26 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
 from outgrid import distributed, pipeline
 from outgrid.comm import Comm, world
 from outgrid.config import Places, RunOptions
-from outgrid.errors import Stopped
+from outgrid.errors import Stopped, UsageError
 from outgrid.execute.stop import Interrupted, Stop
 from outgrid.execute.streaming import Progress
 from outgrid.machine import Machine, limit_on_memory
 from outgrid.matrix.operator import linear_operator
 from outgrid.matrix.product import DEFAULT_CHUNK_BYTES, StreamedMatrix
 from outgrid.plan.model import Plan
-from outgrid.record import read_record
+from outgrid.record import RECORD_NAME, read_record
 from outgrid.report.progress import follow, is_watched
 from outgrid.result import Result
 from outgrid.runs.group import what_is_left
 from outgrid.runs.resumption import resumption
+from outgrid.runs.state import MANIFEST_NAME
 from outgrid.stencil.problem import Problem
 from outgrid.units import parse_bytes
 
@@ -55,7 +56,10 @@ def plan(
     this one, is for one process. Raises InfeasiblePlan where nothing fits, UsageError for an
     unknown option.
     """
+    _check_problem(problem)
     comm, chosen = world(), _options(memory, scratch, None, options)
+    if machine is not None and not isinstance(machine, cast("Any", Machine)):
+        raise UsageError(f"machine = {machine!r} is no Machine; leave it out for this one")
     if comm.size > 1 and machine is None:
         together = pipeline.plan_lent if chosen.tier == "remote" else distributed.plan_together
         return together(problem, chosen, comm)
@@ -86,6 +90,7 @@ def run(
     kernel does not compile; StoreError where bytes cannot be moved; ExecutionError for a value that
     becomes NaN or infinite; Stopped where ``stop_after`` ends the run, for ``resume`` to go on.
     """
+    _check_problem(problem)
     comm, chosen = world(), _options(memory, scratch, out, options)
     with _stoppable(chosen.results) as stop, _shown(progress, comm) as observer:
         if comm.size > 1 and chosen.tier != "remote":
@@ -120,7 +125,15 @@ def open_run(out: str | os.PathLike[str]) -> Result:
 
     Raises UsageError where the folder holds no record of one.
     """
-    return Result(Path(out), read_record(Path(out)))
+    folder = Path(out)
+    if not folder.exists():
+        raise UsageError(f"there is no folder {folder}")
+    if (folder / MANIFEST_NAME).exists() and not (folder / RECORD_NAME).exists():
+        raise UsageError(
+            f"the run in {folder} is not finished: outgrid resume {folder}, or"
+            f" og.resume({str(out)!r}), goes on with it"
+        )
+    return Result(folder, read_record(folder))
 
 
 def matrix(
@@ -143,6 +156,14 @@ def matrix(
     size = parse_bytes(limit_on_memory(memory))
     chunk_bytes = parse_bytes(DEFAULT_CHUNK_BYTES if chunk is None else chunk)
     return linear_operator(StreamedMatrix(paths, size, method=method, chunk_bytes=chunk_bytes))
+
+
+def _check_problem(given: object) -> None:
+    if not isinstance(given, Problem):
+        raise UsageError(
+            f"{given!r} is no problem; make one of a stencil, a shape and initial values:"
+            " og.Problem(stencil, shape=..., steps=..., initial=...)"
+        )
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from outgrid.stencil.symbol import Symbol
 __all__ = ["Definition", "stencil"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Definition(definition.Definition):
     """A stencil as its author wrote it: a function of fields and, keyword-only, parameters.
 

@@ -53,6 +53,7 @@ from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep, check_beg
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.storage import is_device
 from outgrid.storage.npy import check_npy
+from outgrid.units import nearest_three
 
 # Interpreter, libraries, kernel, thread stacks and tables beside the window. Measured at 55 to
 # 70 MiB; what a run really took stands in its record.
@@ -506,6 +507,10 @@ def check_inputs(problem: Problem) -> None:
     """Compare the header of every input file, before anything is written."""
     for name, source in problem.initial.items():
         if isinstance(source, Path):
+            if not source.exists():
+                others = sorted(each.name for each in source.parent.glob("*.npy"))
+                hint = f"; did you mean {nearest_three(source.name, others)}?" if others else ""
+                raise UsageError(f"the initial values of {name!r}: {source} does not exist{hint}")
             try:
                 check_npy(source, problem.dtype_of(name.removesuffix(PREVIOUS)), problem.shape)
             except StoreError as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import outgrid as og
 from outgrid.cli import main
 from outgrid.record import read_record
 
@@ -128,7 +129,7 @@ def broken(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("missing", ["No such file"]),
+        ("missing", ["start.npy does not exist"]),
         ("folder", ["directory"]),
         ("text", ["start.npy"]),
         ("empty", ["start.npy"]),
@@ -393,3 +394,180 @@ def test_a_compiler_that_would_change_results_is_refused(folder, capsys, monkeyp
     assert "-ffast-math lets operations be reordered" in said
     assert run(capsys)[0] == 4
     assert not list(Path("cache").rglob("*.so"))
+
+
+ARRAY = np.random.default_rng(1).random((20, 30))
+
+
+@og.stencil
+def heat(u, *, k):
+    return u + k * og.laplacian(u)
+
+
+@og.stencil
+def coefficient(u, k):
+    return u + k * og.laplacian(u)
+
+
+def problem(rule: object = heat, **changes) -> og.Problem:
+    """The problem of a beginner, with arguments replaced."""
+    given = {"shape": (20, 30), "steps": 4, "parameters": {"k": 0.1}, "initial": {"u": ARRAY}}
+    return og.Problem(rule, **(given | changes))
+
+
+def branch(u):
+    if u > 0:
+        return u
+    return -u
+
+
+def assigned(u):
+    u[0, 0] = 1
+    return u
+
+
+def misspelt(u):
+    return og.laplacain(u)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (lambda u: np.roll(u, 1), ["numpy.roll", "u[0, -1]"]),
+        (lambda u: np.roll(u, 1, axis=0) - u, ["numpy.roll", "u[0, -1]"]),
+        (lambda u: np.gradient(u), ["numpy.gradient", "u[0, -1]"]),
+        (lambda u: np.diff(u, axis=1), ["numpy.diff", "u[0, -1]"]),
+        (lambda u: np.mean(u) * u, ["numpy.mean", "outgrid.sum"]),
+        (lambda u: u.max() * u, ["u.max", "outgrid.sum, max or min"]),
+        (lambda u: np.clip(u, 0, 1), ["numpy.clip", "minimum(maximum(u, low), high)"]),
+        (lambda u: np.fft.fft2(u), ["numpy.fft2", "where, power"]),
+        (lambda u: np.asarray(u) * 2, ["no array", "SciPy", "u[0, -1]"]),
+        (lambda u: max(u, 0), ["cannot branch", "maximum(a, b) for max(a, b)"]),
+        (branch, ["cannot branch", "where(condition, a, b)"]),
+        (lambda u: u if 0 < u < 1 else 0, ["(a < b) & (b < c)"]),
+        (lambda u: u[1:-1, 1:-1], ["u[1:-1, 1:-1]", "no slices", "u[0, -1]"]),
+        (lambda u: u[...], ["u[...]", "no slices"]),
+        (lambda u: u[1] + u, ["u[1] has 1 offset", "2 are needed (y, x)"]),
+        (lambda u: u(0, 1), ["brackets"]),
+        (lambda u: (u * u)[0, 1], ["offsets are for fields"]),
+        (lambda u: u % 2, ["u with 2", "+ - * / **"]),
+        (lambda u: u @ u, ["u with u", "+ - * / **"]),
+        (lambda u: u.shape[0] * u, ["u.shape", "u[0, -1], and u.previous"]),
+        (lambda u, *, k: u * k[0], ["k is one number", "before the bare *"]),
+        (lambda u: og.laplacian(u * u), ["got an expression"]),
+        (lambda u: u + np.ones((20, 30)), ["an array in a stencil"]),
+        (lambda u: None, ["returns nothing"]),
+        (lambda u: kk * u, ["'kk' is not defined"]),  # noqa: F821
+        (misspelt, ["'laplacain'", "did you mean 'laplacian'"]),
+        (assigned, ["return the new value of 'u'"]),
+    ],
+)
+def test_habits_of_numpy_in_a_stencil_are_told_what_to_write(rule, words):
+    names = {"parameters": {"k": 1.0}} if rule.__code__.co_kwonlyargcount else {"parameters": {}}
+    with pytest.raises(og.DefinitionError) as caught:
+        problem(og.stencil(rule), **names)
+    told(caught, words)
+    assert type(caught.value) is og.DefinitionError
+    assert "test_mistakes.py:" in str(caught.value)
+
+
+def told(caught: pytest.ExceptionInfo[og.Error], words: list[str]) -> None:
+    """Check that a message has all words, and no inner name."""
+    said = str(caught.value)
+    assert [word for word in words if word not in said] == []
+    for inner in (" at 0x", "Symbol", "$.", "NoneType", "null", "outgrid.stencil.", "Error:"):
+        if inner != "Error:" or ("NameError" not in said and "AttributeError" not in said):
+            assert inner not in said
+    assert "\n" not in said
+
+
+def test_where_of_numpy_is_that_of_a_stencil():
+    ours = og.stencil(name="chosen")(lambda u: og.where(u > 0.5, u, 1))
+    theirs = og.stencil(name="chosen")(lambda u: np.where(u > 0.5, u, 1))
+    assert ours.trace(2) == theirs.trace(2)
+    assert (theirs(ARRAY)[1:-1, 1:-1] == np.where(ARRAY > 0.5, ARRAY, 1)[1:-1, 1:-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: problem(coefficient), ["'k' is a field", "bare *: (u, *, k)"]),
+        (lambda: problem(lambda u: u), ["outgrid.stencil(lambda"]),
+        (lambda: problem(branch), ["function branch", "@outgrid.stencil above"]),
+        (lambda: problem("heta5"), ["did you mean 'heat5'"]),
+        (lambda: problem(shape=64), ["shape = 64", "(200, 300)"]),
+        (lambda: problem(shape="20x30"), ["shape = '20x30'", "(200, 300)"]),
+        (lambda: problem(shape=(20.0, 30)), ["20.0", "write 20"]),
+        (lambda: problem(shape=(30, 20)), ["(20, 30)", "(30, 20)"]),
+        (lambda: problem(steps=1e3), ["steps = 1000.0", "write 1000"]),
+        (lambda: problem(steps=2.5), ["steps = 2.5", "whole number"]),
+        (lambda: problem(dtype=np.int32), ["'int32'", "float32 or float64"]),
+        (lambda: problem(dtype="flaot32"), ["did you mean 'float32'"]),
+        (lambda: problem(parameters={"k": ARRAY}), ["(20, 30)", "field, before the bare *"]),
+        (lambda: problem(parameters={"k": "0.1"}), ["k = '0.1'", "finite number"]),
+        (lambda: problem(parameters={}), ["needs a value", "k"]),
+        (lambda: problem(parameters=0.1), ["parameters = 0.1", '{"k": 0.1}']),
+        (lambda: problem(boundary="wrap"), ["'wrap'", "here it is called 'periodic'"]),
+        (lambda: problem(boundary="reflect"), ["here it is called 'mirror'"]),
+        (lambda: problem(boundary="Periodic"), ["did you mean 'periodic'"]),
+        (lambda: problem(boundary=0.0), ["0.0 is no boundary", '{"value": 0.0}']),
+        (lambda: problem(boundary={0: "periodic"}), ["no entry 0", "x-, x+"]),
+        (lambda: problem(initial={"U": ARRAY}), ["no field 'U'", "known: u"]),
+        (lambda: problem(initial={}), ["initial values for 'u'", "array"]),
+        (lambda: problem(initial=ARRAY), ["initial = an array", '{"u": ...}']),
+        (lambda: problem(initial={"u": ARRAY.tolist()}), ["of type list", "array of NumPy"]),
+        (lambda: problem(initial={"u": None}), ["'u' are None"]),
+        (lambda: problem(initial={"u": ARRAY * 1j}), ["complex128", "real numbers"]),
+        (lambda: problem(initial={"u": "start.csv"}), ["start.csv", "must end in .npy"]),
+        (lambda: problem(initial={"u": "np.exp(x)"}), ["np.exp(x)", "without np"]),
+        (lambda: problem(sources=[("u", (1, 1), 1.0)]), ["Source(field, position, values)"]),
+        (lambda: problem(snapshots=10), ["snapshots = 10", "[Snapshot("]),
+        (lambda: problem(until=1e-6), ["Until(reduction, every)"]),
+        (lambda: og.plan(heat), ["<stencil heat> is no problem", "og.Problem("]),
+        (lambda: og.plan(problem(), machine="here"), ["machine = 'here'"]),
+        (lambda: og.plan(problem(), memory=1.5), ["memory = 1.5", "share"]),
+        (lambda: og.plan(problem(), mem="1GiB"), ["unknown option 'mem'", "'memory'"]),
+        (lambda: og.run(problem(), out=3), ["out = 3 is no path"]),
+        (lambda: og.open("nowhere"), ["no folder nowhere"]),
+        (lambda: og.resume("nowhere"), ["nowhere", "no unfinished run"]),
+    ],
+)
+def test_what_a_beginner_writes_is_told_what_is_meant(make, words, folder):
+    with pytest.raises(og.Error) as caught:
+        make()
+    told(caught, words)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"parameters": {"k": np.float32(0.1)}},
+        {"parameters": {"k": np.array(0.1)}},
+        {"parameters": {"k": -0.1}},
+        {"shape": np.array([20, 30])},
+        {"shape": [20, 30]},
+        {"steps": np.int16(4)},
+        {"dtype": float},
+        {"initial": {"u": np.zeros((20, 30), bool)}},
+        {"initial": {"u": np.int8(3)}},
+    ],
+)
+def test_what_means_something_is_taken(changes):
+    assert og.plan(problem(**changes), depth=np.int64(2)).depth == 2
+
+
+def test_a_file_that_is_missing_is_told_with_those_that_are_there(folder):
+    for given, hint in (("strat.npy", "did you mean 'start.npy'?"), ("data/u.npy", "not exist")):
+        with pytest.raises(og.UsageError, match=f"{given} does not exist") as caught:
+            og.run(problem(shape=(40, 64), initial={"u": given}), out="run")
+        assert str(caught.value).endswith(hint)
+    assert not Path("run").exists()
+
+
+def test_an_unfinished_run_is_told_how_it_goes_on(folder):
+    given = {"out": "run", "tier": "direct", "depth": 1, "stop_after": 0.0}
+    with pytest.raises(og.Stopped):
+        og.run(problem(steps=400), **given)
+    with pytest.raises(og.UsageError) as caught:
+        og.open("run")
+    told(caught, ["not finished", "outgrid resume run", "og.resume('run')"])

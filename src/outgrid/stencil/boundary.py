@@ -30,6 +30,22 @@ NUMBERS = ("value", "width", "strength", "courant", "frequency")
 STORED = "stored"
 """The rule of a face whose cells are there to be read."""
 SIDES = ("-", "+")
+_ELSEWHERE = {
+    "absorbing": "sponge",
+    "circular": "periodic",
+    "constant": "dirichlet",
+    "cyclic": "periodic",
+    "edge": "neumann",
+    "fixed": "dirichlet",
+    "grid-wrap": "periodic",
+    "nearest": "neumann",
+    "no-flux": "neumann",
+    "pml": "matched",
+    "reflect": "mirror",
+    "symmetric": "neumann",
+    "wrap": "periodic",
+}
+"""What kinds of faces are called by NumPy and others, and what here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +78,9 @@ class Boundary:
 
     def __post_init__(self) -> None:
         if self.kind is not None and self.kind not in KINDS:
-            raise DefinitionError(f"unknown boundary {self.kind!r}{suggest(self.kind, KINDS)}")
+            meant = _ELSEWHERE.get(self.kind.lower())
+            fix = f"; here it is called {meant!r}" if meant else suggest(self.kind, KINDS)
+            raise DefinitionError(f"unknown boundary {self.kind!r}{fix}")
         for name in NUMBERS:
             number = getattr(self, name)
             if number is not None:
@@ -126,14 +144,15 @@ def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
         return Boundary("dirichlet", float(given))
     if not isinstance(given, Mapping):
         raise DefinitionError(
-            f"{given!r} is no boundary; give one of {', '.join(KINDS)}, or a mapping by face"
+            f"{given!r} is no boundary; give one of {', '.join(KINDS)}, or a mapping by face, such"
+            ' as {"x": "periodic"}; {"value": 0.0} is a fixed layer of that value'
         )
     entries = cast("Mapping[str, Any]", given)
     names = [axis + side for axis in AXES for side in ("", *SIDES)]
     known = ("kind", *NUMBERS, "fields", *names)
     for key in entries:
         if key not in known:
-            raise DefinitionError(f"a boundary has no entry {key!r}{suggest(key, known)}")
+            raise DefinitionError(f"a boundary has no entry {key!r}{suggest(str(key), known)}")
     kind = entries.get("kind", "dirichlet" if entries.get("value") is not None else default)
     return Boundary(
         kind,

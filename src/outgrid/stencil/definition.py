@@ -19,7 +19,7 @@ from outgrid.stencil.symbol import (
     as_expression,
     is_number,
 )
-from outgrid.units import suggest
+from outgrid.units import nearest, suggest
 
 __all__ = ["Definition", "stencil"]
 
@@ -39,6 +39,9 @@ class Definition:
     name: str
     ndim: int | None = None
 
+    def __repr__(self) -> str:
+        return f"<stencil {self.name}>"
+
     @property
     def summary(self) -> str:
         """The first line of the function's docstring, or nothing."""
@@ -51,6 +54,12 @@ class Definition:
         Raises DefinitionError, pointing at the file and line at fault, when the function does not
         define a stencil, and when `ndim` is None and the function works in 2-D and in 3-D.
         """
+        try:
+            return self._traced(ndim)
+        except OffsetCountError as error:  # which only tells numbers of dimensions apart
+            raise DefinitionError(str(error)) from error.__cause__
+
+    def _traced(self, ndim: int | None) -> Stencil:
         if self.ndim is not None:
             if ndim not in (None, self.ndim):
                 raise DefinitionError(f"stencil {self.name!r} is {self.ndim}-D, not {ndim}-D")
@@ -268,10 +277,23 @@ def _raise_located(definition: Definition, error: Exception) -> NoReturn:
         traceback = traceback.tb_next
     message = str(error)
     if not isinstance(error, DefinitionError):
-        message = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}{_meant(definition, error)}"
     message = message.removeprefix(f"stencil {definition.name!r} ")
     kind = OffsetCountError if isinstance(error, OffsetCountError) else DefinitionError
     raise kind(f"{code.co_filename}:{line}: stencil {definition.name!r}: {message}") from error
+
+
+def _meant(definition: Definition, error: Exception) -> str:
+    """The nearest of the names that an unknown one was looked for among."""
+    if not isinstance(error, AttributeError | NameError) or not error.name:
+        return ""
+    if isinstance(error, AttributeError):
+        known = dir(error.obj)
+    else:
+        code = definition.function.__code__
+        known = [*code.co_varnames, *definition.function.__globals__]
+    guess = nearest(error.name, known)
+    return f"; did you mean {guess!r}?" if guess else ""
 
 
 def _raise_at_definition(definition: Definition, message: str) -> NoReturn:

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil.laplacian import SECOND_DERIVATIVE_WEIGHTS
-from outgrid.stencil.symbol import AXES, FieldSymbol, Symbol
+from outgrid.stencil.symbol import AXES, FieldSymbol, Symbol, kind_of
 from outgrid.units import suggest
 
 __all__ = ["FIRST_DERIVATIVE_WEIGHTS", "backward", "forward", "second"]
@@ -66,7 +66,7 @@ def _weights(table: dict[int, tuple[Fraction, ...]], order: int) -> tuple[Fracti
 def _at(field: FieldSymbol, axis: str, distance: int) -> Symbol:
     if not isinstance(field, FieldSymbol):  # type: ignore[redundant-expr]
         raise DefinitionError(
-            f"a difference needs a field or its previous level, got {type(field).__name__}; write"
+            f"a difference needs a field or its previous level, got {kind_of(field)}; write"
             " differences of an expression out with offsets"
         )
     axes = AXES[-field.ndim :]

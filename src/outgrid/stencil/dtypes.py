@@ -23,6 +23,7 @@ __all__ = [
     "dtype_name",
     "fields_apart",
     "in_words",
+    "is_dtype",
     "keep",
     "number_fits",
 ]
@@ -42,6 +43,15 @@ def dtype_name(given: object) -> str:
         return np.dtype(cast("Any", given)).name
     except (TypeError, ValueError):
         return str(given)
+
+
+def is_dtype(name: str) -> bool:
+    """Whether NumPy knows a type of that name."""
+    try:
+        np.dtype(name)
+    except TypeError:
+        return False
+    return True
 
 
 def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:

@@ -28,7 +28,12 @@ def value_of(kind: type[V], given: object) -> V:
         return given
     name = kind.__name__
     if not isinstance(given, Mapping):
-        raise DefinitionError(f"{given!r} is no {name}")
+        needed = [
+            name for name, each in kind.__dataclass_fields__.items() if each.default is MISSING
+        ]
+        raise DefinitionError(
+            f"{given!r} is no {name}; give {name}({', '.join(needed)}), or a mapping of these"
+        )
     entries, known = cast("Mapping[str, Any]", given), kind.__dataclass_fields__
     for entry in entries:
         if entry not in known:

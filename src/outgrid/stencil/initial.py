@@ -5,6 +5,7 @@ Only a small arithmetic language is understood: formulas come from job files and
 
 import ast
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -293,4 +294,8 @@ def _check(node: ast.expr, text: str, depth: int) -> None:
 
 
 def _refuse(text: str, reason: str) -> None:
+    if re.fullmatch(r"[^\s()*+]*\.[A-Za-z]\w*", text.strip()):
+        reason = "if this is a file, its name must end in .npy"
+    elif re.search(r"\b(np|numpy|math|og)\.", text):
+        reason += "; functions are written without np, as in exp(x)"
     raise DefinitionError(f"the formula {text!r}: {reason}")

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from outgrid.errors import DefinitionError
-from outgrid.stencil.symbol import AXES, FieldSymbol, Operand, Symbol, is_number
+from outgrid.stencil.symbol import AXES, FieldSymbol, Operand, Symbol, is_number, kind_of
 
 __all__ = ["SECOND_DERIVATIVE_WEIGHTS", "laplacian"]
 
@@ -62,7 +62,7 @@ def laplacian(
 def _check_field(field: object) -> None:
     if not isinstance(field, FieldSymbol):
         raise DefinitionError(
-            f"laplacian needs a field or its previous level, got {type(field).__name__}; write the"
+            f"laplacian needs a field or its previous level, got {kind_of(field)}; write the"
             " differences of an expression out with offsets"
         )
 

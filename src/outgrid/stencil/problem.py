@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ from outgrid.stencil.boundary import STORED, Boundary, Edges, boundary_of, edges
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.components import components_of
 from outgrid.stencil.definition import Definition
-from outgrid.stencil.dtypes import COMPUTED, dtype_name, fields_apart
+from outgrid.stencil.dtypes import COMPUTED, dtype_name, fields_apart, is_dtype
 from outgrid.stencil.given import value_of
 from outgrid.stencil.initial import InitialExpression, evaluate_along
 from outgrid.stencil.model import Stencil
@@ -112,9 +113,11 @@ class Problem:
         DefinitionError.
         """
         extents = _checked_shape(shape)
+        parameters = _mapped("parameters", parameters, '{"k": 0.1}')
+        initial = _mapped("initial", initial, '{"u": ...}')
         traced = _checked_stencil(stencil, len(extents))
         asked = boundary_of(boundary)
-        rule, around, numbers = absorbing(traced, asked, extents, parameters or {})
+        rule, around, numbers = absorbing(traced, asked, extents, parameters)
         dtype = _checked_dtype(dtype, rule)
         apart = fields_apart(dtypes or {}, rule, dtype)
         narrow = any(apart.get(field.name) == "float32" for field in rule.evolving)
@@ -132,11 +135,20 @@ class Problem:
             "profiles": _checked_profiles(numbers, rule, extents, dtype),
             "boundary": around,
             "edges": edges,
-            "sources": tuple(value_of(Source, each) for each in sources),
-            "receivers": tuple(value_of(Receiver, each) for each in receivers),
-            "snapshots": tuple(value_of(Snapshot, each) for each in snapshots),
+            "sources": tuple(
+                value_of(Source, each)
+                for each in _listed("sources", sources, 'Source("u", (5, 6), 1.0)')
+            ),
+            "receivers": tuple(
+                value_of(Receiver, each)
+                for each in _listed("receivers", receivers, 'Receiver("u", (5, 6))')
+            ),
+            "snapshots": tuple(
+                value_of(Snapshot, each)
+                for each in _listed("snapshots", snapshots, 'Snapshot("u", every=10)')
+            ),
             "until": None if until is None else value_of(Until, until),
-            "initial": _checked_initial(initial or {}, rule, extents, dtype, apart),
+            "initial": _checked_initial(initial, rule, extents, dtype, apart),
         }.items():
             object.__setattr__(self, attribute, value)
         values = {**self.parameters, **self.profiles}
@@ -144,9 +156,7 @@ class Problem:
             "stencil": traced,
             "boundary": asked,
             "parameters": {
-                name: _profile_to_json(values[name])
-                for name in values
-                if name in (parameters or {})
+                name: _profile_to_json(values[name]) for name in values if name in parameters
             },
             "dtypes": dict(dtypes or {}),
         }
@@ -452,7 +462,12 @@ def _check_until(problem: Problem) -> None:
 
 
 def _checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
-    extents = _as_tuple(shape)
+    if isinstance(shape, str) or not isinstance(cast("Any", shape), Iterable):
+        raise DefinitionError(
+            f"shape = {shape!r}: give the cells along 2 (y, x) or 3 (z, y, x) axes, such as"
+            " (200, 300)"
+        )
+    extents = cast("tuple[Any, ...]", tuple(shape))
     if len(extents) not in (2, 3):
         raise DefinitionError(
             f"shape {extents} has {len(extents)} dimensions; give 2 (y, x) or 3 (z, y, x) extents"
@@ -461,6 +476,7 @@ def _checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
         if isinstance(extent, bool) or not isinstance(extent, Integral) or int(extent) < 1:
             raise DefinitionError(
                 f"the extent {extent!r} in shape {extents} is not a whole number above 0"
+                f"{_as_whole(extent)}"
             )
     whole = tuple(int(extent) for extent in extents)
     if math.prod(whole) * 8 > _LARGEST_BYTES:
@@ -471,8 +487,28 @@ def _checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
     return whole
 
 
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, Iterable) else (value,)  # type: ignore[arg-type]
+def _as_whole(value: object) -> str:
+    """The end of a message about a number that is whole, but not written so."""
+    if isinstance(value, float) and value.is_integer() and value > 0:
+        return f"; write {int(value)}"
+    return ""
+
+
+def _listed(name: str, given: Any, example: str) -> tuple[Any, ...]:
+    """The entries of an argument that takes several."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise DefinitionError(f"{name} = {given!r} is no list; write [{example}]")
+    return tuple(cast("Iterable[Any]", given))
+
+
+def _mapped(name: str, given: Any, example: str) -> Mapping[str, Any]:
+    """The entries of an argument that takes them by name."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        shown = "an array" if isinstance(given, np.ndarray) else repr(given)
+        raise DefinitionError(f"{name} = {shown} does not say what it is for; write {example}")
+    return cast("Mapping[str, Any]", given)
 
 
 def _checked_stencil(stencil: object, ndim: int) -> Stencil:
@@ -480,6 +516,12 @@ def _checked_stencil(stencil: object, ndim: int) -> Stencil:
         stencil = resolve(stencil)
     if isinstance(stencil, Definition):
         return stencil.trace(ndim)
+    if inspect.isfunction(stencil):
+        name = stencil.__name__
+        fix = (
+            "outgrid.stencil(lambda u: ...)" if name == "<lambda>" else "@outgrid.stencil above it"
+        )
+        raise DefinitionError(f"the function {name} is no stencil yet; write {fix}")
     if not isinstance(stencil, Stencil):
         raise DefinitionError(
             f"{stencil!r} is no stencil; give a function decorated with @stencil, or a name"
@@ -509,9 +551,10 @@ def _check_extents(shape: tuple[int, ...], stencil: Stencil, edges: Edges) -> No
 def _checked_dtype(dtype: object, stencil: Stencil) -> str:
     name = dtype_name(dtype)
     if name not in COMPUTED:
+        guess = nearest(name, COMPUTED) if name == dtype and not is_dtype(name) else None
         raise DefinitionError(
             f"dtype {name!r}: problems are computed in {' or '.join(COMPUTED)}"
-            + (f"; did you mean {guess!r}?" if (guess := nearest(name, COMPUTED)) else "")
+            + (f"; did you mean {guess!r}?" if guess else "")
         )
     for assignment in stencil.assignments:
         for node in ex.nodes(assignment.expression):
@@ -522,7 +565,9 @@ def _checked_dtype(dtype: object, stencil: Stencil) -> str:
 
 def _checked_steps(name: str, steps: object) -> int:
     if isinstance(steps, bool) or not isinstance(steps, Integral) or int(steps) < 0:
-        raise DefinitionError(f"{name} = {steps!r} is not a whole number of at least 0")
+        raise DefinitionError(
+            f"{name} = {steps!r} is not a whole number of at least 0{_as_whole(steps)}"
+        )
     return int(steps)
 
 
@@ -530,10 +575,17 @@ def _checked_parameters(
     given: Mapping[str, Any], stencil: Stencil, dtype: str, steps: int
 ) -> Mapping[str, float | tuple[float, ...]]:
     known = [*stencil.parameters, *(profile.name for profile in stencil.profiles)]
+    fields = [field.name for field in stencil.fields]
     for name in given:
+        if name in fields:
+            others = ", ".join(field for field in fields if field not in given)
+            raise DefinitionError(
+                f"{name!r} is a field of stencil {stencil.name!r}, of which every cell has a value;"
+                f" to make it a parameter, write it after a bare *: ({others}, *, {name})"
+            )
         if name not in known:
             raise DefinitionError(
-                f"stencil {stencil.name!r} has no parameter {name!r}{suggest(name, known)}"
+                f"stencil {stencil.name!r} has no parameter {name!r}{suggest(str(name), known)}"
             )
     values: dict[str, Any] = {**dict(stencil.defaults), **given}
     missing = [name for name in known if name not in values]
@@ -588,6 +640,15 @@ def _checked_parameter(
     name: str, value: object, dtype: str, steps: int
 ) -> float | tuple[float, ...]:
     """A number, or one per step."""
+    if isinstance(value, np.ndarray):
+        given = cast("NDArray[Any]", value)
+        if given.ndim > 1:
+            raise DefinitionError(
+                f"the parameter {name} is an array of shape {given.shape}; a parameter is one"
+                " number, or one per step; what differs from cell to cell is a field, before the"
+                " bare *"
+            )
+        value = given.tolist()
     if isinstance(value, Iterable) and not isinstance(value, str):
         table = tuple(cast("Iterable[Any]", value))
         if len(table) != steps:
@@ -640,7 +701,7 @@ def _checked_initial(
         if field.name not in given:
             raise DefinitionError(
                 f"stencil {stencil.name!r} needs initial values for {field.name!r}; give a .npy"
-                " file, a number, or a formula of z, y, x"
+                " file, a number, a formula of z, y, x, a function of them, or an array"
             )
     values = {
         name: classify(name, value, shape, apart.get(name.removesuffix(PREVIOUS), dtype))

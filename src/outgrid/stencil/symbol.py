@@ -3,7 +3,7 @@
 import math
 import operator
 from numbers import Integral, Real
-from typing import Any, NoReturn, SupportsFloat, TypeAlias, TypeGuard
+from typing import Any, NoReturn, SupportsFloat, TypeAlias, TypeGuard, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from outgrid.stencil.expression import (
     Profile,
     operation,
 )
-from outgrid.units import suggest
+from outgrid.units import nearest, suggest
 
 __all__ = [
     "AXES",
@@ -33,6 +33,7 @@ __all__ = [
     "cos",
     "exp",
     "is_number",
+    "kind_of",
     "log",
     "maximum",
     "minimum",
@@ -65,6 +66,20 @@ _UFUNCS = {
     "tanh": "tanh",
 }
 _LARGEST_POWER = 8
+_MOVING = ("convolve", "correlate", "diff", "ediff1d", "flip", "gradient", "pad", "roll", "take")
+_REDUCING = (
+    "amax",
+    "amin",
+    "average",
+    "max",
+    "mean",
+    "median",
+    "min",
+    "norm",
+    "prod",
+    "std",
+    "sum",
+)
 
 
 class OffsetCountError(DefinitionError):
@@ -146,6 +161,39 @@ class Symbol:
             )
         return _apply(name, *inputs)
 
+    def __array_function__(self, function: Any, types: Any, given: Any, named: Any) -> "Symbol":
+        return _of_arrays(function.__name__, given, named)
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        raise DefinitionError(
+            "a field is no array in a stencil: functions of arrays, such as those of SciPy, cannot"
+            " be called with it; a neighbour is read by an offset, as in u[0, -1]"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise DefinitionError(f"{self}.{name}: {_no_array(name, 'a stencil has no arrays')}")
+
+    def __getitem__(self, offset: object) -> "Symbol":
+        raise DefinitionError(
+            f"{self}[...]: offsets are for fields, as in u[0, -1]; an expression is of the updated"
+            " cell, and has to be written out with the offsets"
+        )
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        raise DefinitionError(f"{self}(...): offsets are put in brackets, as in u[0, -1]")
+
+    def _no_operator(self, other: object) -> NoReturn:
+        raise DefinitionError(
+            f"{self} with {other!r}: of the operators + - * / ** and comparisons have a meaning in"
+            " a stencil, and & | ~ for conditions"
+        )
+
+    __matmul__ = __rmatmul__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = _no_operator
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _no_operator
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _no_operator
+
     def __lt__(self, other: "Operand") -> "Condition":
         return _compare("lt", self, other)
 
@@ -218,9 +266,12 @@ class Condition:
     def __bool__(self) -> NoReturn:
         raise DefinitionError(
             "a stencil cannot branch on a condition: it is traced once, for all cells; write"
-            " where(condition, a, b) for `a if condition else b`, and &, |, ~ for and, or, not;"
-            " a < b < c is (a < b) & (b < c)"
+            " where(condition, a, b) for if and else, maximum(a, b) for max(a, b), and &, |, ~ for"
+            " and, or, not; a < b < c is (a < b) & (b < c)"
         )
+
+    def __array_function__(self, function: Any, types: Any, given: Any, named: Any) -> Symbol:
+        return _of_arrays(function.__name__, given, named)
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         as_expression(self)
@@ -247,6 +298,12 @@ class ParameterSymbol(Symbol):
 
     def __repr__(self) -> str:
         return self.name
+
+    def __getitem__(self, offset: object) -> Symbol:
+        raise DefinitionError(
+            f"{self.name}[...]: the parameter {self.name} is one number for all cells; what differs"
+            f" from cell to cell is a field: put {self.name} before the bare *"
+        )
 
     def along(self, axis: str) -> Symbol:
         """The value for the updated cell's index along `axis`: "z", "y" or "x"."""
@@ -282,28 +339,35 @@ class FieldSymbol(Symbol):
         return FieldSymbol(self.name, self.ndim, -1)
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
-        future = name in ("next", "future", "new", "following")
-        raise DefinitionError(
-            f"{self.name}.{name}: "
-            + (
+        if name in ("next", "future", "new", "following"):
+            why = (
                 f"the future of {self.name!r} cannot be read, it is what the function returns; a"
                 " later stage of a list of stages reads what an earlier one has made"
-                if future
-                else f"a field has no {name!r}{suggest(name, ('previous',))}; it has offsets, as in"
-                f" {self.name}[{', '.join(['0'] * (self.ndim - 1))}, -1], and {self.name}.previous"
             )
-        )
+        elif nearest(name, ("previous",)):
+            why = f"a field has no {name!r}; did you mean 'previous'?"
+        elif name in AXES:
+            why = f"a field has no components; annotated as a vector it has, {self.name}: Vector"
+        else:
+            has = f"a field has offsets, as in {self._neighbour}, and {self.name}.previous"
+            why = _no_array(name, has)
+        raise DefinitionError(f"{self.name}.{name}: {why}")
 
     def __getitem__(self, offset: object) -> Symbol:
         offsets: tuple[object, ...] = offset if isinstance(offset, tuple) else (offset,)  # type: ignore[assignment]
-        shown = f"{self}[{', '.join(map(repr, offsets))}]"
+        shown = f"{self}[{', '.join(map(_written, offsets))}]"
         for part in offsets:
+            if isinstance(part, slice) or part is Ellipsis:
+                raise DefinitionError(
+                    f"{shown}: a stencil says what one cell becomes and has no slices; offsets"
+                    f" count cells from the updated one, as in {self._neighbour}"
+                )
             if isinstance(part, bool) or not isinstance(part, Integral):
                 raise DefinitionError(
                     f"{shown}: the offset {part!r} is not a whole number; offsets count cells from"
-                    f" the updated one, as in {self}[{', '.join(['0'] * (self.ndim - 1))}, -1]"
+                    f" the updated one, as in {self._neighbour}"
                 )
         if len(offsets) != self.ndim:
             axes = ", ".join(AXES[-self.ndim :])
@@ -314,10 +378,54 @@ class FieldSymbol(Symbol):
         whole = tuple(operator.index(part) for part in offsets)  # type: ignore[arg-type]
         return Symbol(Access(self.name, self.level, whole))
 
+    @property
+    def _neighbour(self) -> str:
+        return f"{self}[{', '.join(['0'] * (self.ndim - 1))}, -1]"
+
     def __setitem__(self, offset: object, value: object) -> NoReturn:
         raise DefinitionError(
             f"{self.name}[...] cannot be assigned to: return the new value of {self.name!r} instead"
         )
+
+
+def _written(offset: object) -> str:
+    """An offset as it is written in brackets."""
+    if isinstance(offset, slice):
+        given = cast("slice[Any, Any, Any]", offset)
+        parts = (given.start, given.stop, *(() if given.step is None else (given.step,)))
+        return ":".join("" if part is None else repr(part) for part in parts)
+    return "..." if offset is Ellipsis else repr(offset)
+
+
+def kind_of(value: object) -> str:
+    """What a value is called in messages."""
+    if isinstance(value, Symbol):
+        return "an expression"
+    return "an array" if isinstance(value, np.ndarray) else f"{value!r} ({type(value).__name__})"
+
+
+def _no_array(name: str, otherwise: str) -> str:
+    """Why there is no attribute or function of that name, which arrays have."""
+    if name in _REDUCING:
+        return (
+            "a stencil says what one cell becomes; for a number over all cells return a reduction,"
+            ' outgrid.sum, max or min, as in {"u": ..., "total": outgrid.sum(u)}'
+        )
+    if name in _MOVING:
+        return "there are no arrays to move in a stencil; a neighbour is an offset, as in u[0, -1]"
+    if name == "clip":
+        return "write minimum(maximum(u, low), high)"
+    return f"{name!r} is not known there; {otherwise}"
+
+
+def _of_arrays(name: str, given: tuple[Any, ...], named: dict[str, Any]) -> Symbol:
+    """What a function of NumPy means that is no operation on single numbers."""
+    if name == "where" and len(given) == 3 and not named:
+        return where(*given)
+    known = (
+        f"functions of NumPy that have a meaning in a stencil: where, power, {', '.join(_UFUNCS)}"
+    )
+    raise DefinitionError(f"numpy.{name}: {_no_array(name, known)}")
 
 
 def is_number(value: object) -> TypeGuard[SupportsFloat]:

@@ -100,9 +100,13 @@ def classify(name: str, value: object, shape: tuple[int, ...], dtype: str) -> In
             return number
         case _:
             raise DefinitionError(
-                f"the initial value of {name!r} is a {type(value).__name__}; give a .npy file, a"
-                " number, a formula of z, y, x, a function of them, or an array"
+                f"the initial values of {name!r} are {_kind(value)}; give a .npy file, a number, a"
+                " formula of z, y, x, a function of them, or an array of NumPy"
             )
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"of type {type(value).__name__}"
 
 
 def _checked_path(name: str, path: Path) -> Path:
@@ -148,6 +152,10 @@ def _checked_array(
     if array.shape != shape:
         raise DefinitionError(
             f"the initial array of {name!r} has shape {array.shape}, the problem has {shape}"
+        )
+    if array.dtype.kind not in "fiub":
+        raise DefinitionError(
+            f"the initial array of {name!r} has dtype {array.dtype}; real numbers are needed"
         )
     if not np.can_cast(array.dtype, dtype, casting(dtype)):
         raise DefinitionError(

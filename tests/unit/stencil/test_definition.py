@@ -303,7 +303,7 @@ LOCATED = [
     (wrong_count, ["u[0, 0, 1, 1]", "4 offsets", "2-D", "(y, x)"]),
     (mixed_counts, ["u[0, 0, 1]", "3 offsets"]),
     (fractional_offset, ["0.5", "whole number", "u[0, -1]"]),
-    (slice_offset, ["slice(1, 2, None)", "whole number"]),
+    (slice_offset, ["u[0, 1:2]", "no slices"]),
     (offset_by_a_field, ["u[u.previous, 0]", "whole number"]),
     (boolean_offset, ["True", "whole number"]),
     (comparison, ["a condition is no number", "where"]),
@@ -330,7 +330,7 @@ LOCATED = [
     (unknown_order, ["order 3", "2, 4, 6, 8", "nearest is 2"]),
     (spacing_count, ["3 spacings", "2 axes"]),
     (spacing_zero, ["spacing 0", "along x", "above 0"]),
-    (laplacian_of_expression, ["needs a field", "Symbol"]),
+    (laplacian_of_expression, ["needs a field", "an expression"]),
 ]
 
 
