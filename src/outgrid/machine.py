@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import resource
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from outgrid.errors import UsageError
 __all__ = [
     "Accelerator",
     "Machine",
+    "Strain",
     "anonymous_bytes",
     "describe_machine",
     "device_bytes",
@@ -22,6 +24,7 @@ __all__ = [
     "memory_limit_bytes",
     "peak_memory_bytes",
     "reset_peak_memory",
+    "strain",
 ]
 
 # Rates assumed until they are measured. One core of a current server streams about 14 GB/s from
@@ -213,6 +216,39 @@ def device_bytes(proc: Path = Path("/proc")) -> tuple[int, int]:
     """Bytes that devices were (read, written) for this process so far; 0 where it is not told."""
     found = dict(line.split(": ") for line in _read(proc / "self/io").splitlines() if ": " in line)
     return int(found.get("read_bytes", 0)), int(found.get("write_bytes", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Strain:
+    """What held this process up so far.
+
+    All its threads together were ready for ``queued_seconds`` and had no processor; whoever runs
+    this virtual machine took ``stolen_seconds`` of its processors. Pages had to be read from a disk
+    or from swap for ``major_faults``.
+    """
+
+    queued_seconds: float = 0.0
+    stolen_seconds: float = 0.0
+    major_faults: int = 0
+
+    def since(self, before: "Strain") -> "Strain":
+        """What came between; threads that have ended meanwhile count for nothing."""
+        return Strain(
+            max(0.0, self.queued_seconds - before.queued_seconds),
+            max(0.0, self.stolen_seconds - before.stolen_seconds),
+            self.major_faults - before.major_faults,
+        )
+
+
+def strain(proc: Path = Path("/proc")) -> Strain:
+    """What held this process up so far; 0 where this kernel does not tell."""
+    queued = [_read(path).split() for path in proc.glob("self/task/*/schedstat")]
+    stolen = _read(proc / "stat").split("\n", 1)[0].split()[8:9]
+    return Strain(
+        sum(int(each[1]) for each in queued if len(each) > 1) / 1e9,
+        sum(map(int, stolen)) / os.sysconf("SC_CLK_TCK"),
+        resource.getrusage(resource.RUSAGE_SELF).ru_majflt,
+    )
 
 
 def reset_peak_memory(proc: Path = Path("/proc")) -> None:

@@ -44,6 +44,9 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     `checksum_seconds` of a processor on summing up what was read and written, and on copying it
     where its planes are staged. Of a grid in memory `exported_bytes` were copied into result files
     in the end, in `export_seconds`; snapshots hold `snapshot_bytes`.
+    In the sweeps all threads together were ready for `queued_seconds` while other programs had the
+    processors, of which the host of a virtual machine took `stolen_seconds` for others; for
+    `major_faults` a page was read from a disk or from swap.
     `ideal_bytes` is what the sweeps must move at least: each level of each evolving field once in
     and once out, each coefficient field once in.
     `system_read_bytes` and `system_written_bytes` are what the system says it fetched from and sent
@@ -64,6 +67,9 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     processor_seconds: float = 0.0
     compute_processor_seconds: float = 0.0
     checksum_seconds: float = 0.0
+    queued_seconds: float = 0.0
+    stolen_seconds: float = 0.0
+    major_faults: int = 0
     read_bytes: int
     written_bytes: int
     fill_read_bytes: int

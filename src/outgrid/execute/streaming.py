@@ -25,6 +25,7 @@ from outgrid.errors import ExecutionError, Stopped, StoreError
 from outgrid.execute.exchange import Exchange
 from outgrid.execute.gates import Watermarks
 from outgrid.execute.stop import Stop
+from outgrid.machine import Strain, strain
 from outgrid.plan.ending import last_moves
 from outgrid.plan.model import Plan
 from outgrid.plan.program import (
@@ -165,6 +166,7 @@ class Tally:
     wait_seconds: float = 0.0
     processor_seconds: float = 0.0
     compute_processor_seconds: float = 0.0
+    strain: Strain = field(default_factory=Strain)
     read_bytes: int = 0
     written_bytes: int = 0
     row_updates: int = 0
@@ -276,7 +278,7 @@ class _Run(Generic[W]):
         self.begun = threading.Event()  # by the thread of the kernel
         self.flushed = False  # all of the first commit, which is still to be made known
         self.started = self.reported = time.perf_counter()
-        self.busy_before = time.process_time()
+        self.busy_before, self.strain_before = time.process_time(), strain()
 
     def obey(self, instructions: Iterable[Instruction]) -> Tally:
         """Queue transfers as they come; advance as soon as the gate of an advance is open."""
@@ -319,6 +321,7 @@ class _Run(Generic[W]):
     def _look_at_clocks(self) -> None:
         self.tally.seconds = time.perf_counter() - self.started
         self.tally.processor_seconds = time.process_time() - self.busy_before
+        self.tally.strain = strain().since(self.strain_before)
 
     def _ending(self, advance: Advance) -> Plan | None:
         """The plan to end with before an advance, if it is the first one behind some sweep."""

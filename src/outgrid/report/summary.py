@@ -7,11 +7,11 @@ from outgrid.lines import (
     align,
     format_count,
     format_share,
-    format_signed_share,
     format_wear,
     format_work,
 )
 from outgrid.record import Record
+from outgrid.report.delay import compared
 from outgrid.stencil.snapshot import snapshot_names
 from outgrid.units import format_bytes, format_rate, format_seconds
 
@@ -29,7 +29,7 @@ def summary_rows(record: Record) -> Iterator[tuple[str, str]]:
     if record.ended:
         yield "ended", record.ended
     yield "rate", _rate(record)
-    yield "time", _time(record)
+    yield "time", compared(record)
     yield (
         "waiting",
         f"{format_share(_share(measured.wait_seconds, measured.seconds))} for transfers",
@@ -77,14 +77,6 @@ def _rate(record: Record) -> str:
     return (
         f"{format_rate(measured.glups * 1e9)}, {measured.gflops:.3g} GFLOP/s"
         f" ({measured.updates:.3g} updates)"
-    )
-
-
-def _time(record: Record) -> str:
-    return (
-        f"{format_seconds(record.measured.seconds)}"
-        f" (predicted {format_seconds(record.predicted_seconds)},"
-        f" {format_signed_share(record.prediction_error)})"
     )
 
 
