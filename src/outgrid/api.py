@@ -7,10 +7,11 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from msgspec.structs import replace
+import msgspec
 
 from outgrid import distributed, pipeline
 from outgrid.comm import Comm, world
@@ -53,8 +54,8 @@ def plan(
     file's ``[run]`` table, such as ``depth=8``. Started on several ranks of MPI, each of which
     calls this alike, it is the plan of one with two neighbours, the same for all, or on tier
     "remote" that of rank 0 with what each of the others lends; ``machine``, which stands in for
-    this one, is for one process. Raises InfeasiblePlan where nothing fits, UsageError for an
-    unknown option.
+    this one, is for one process. What a run would be refused for here and now is told among the
+    notes. Raises InfeasiblePlan where nothing fits, UsageError for an unknown option.
     """
     _check_problem(problem)
     comm, chosen = world(), _options(memory, scratch, None, options)
@@ -63,7 +64,12 @@ def plan(
     if comm.size > 1 and machine is None:
         together = pipeline.plan_lent if chosen.tier == "remote" else distributed.plan_together
         return together(problem, chosen, comm)
-    return pipeline.plan(problem, chosen, machine)
+    found = pipeline.plan(problem, chosen, machine)
+    if machine is not None:
+        return found
+    against = pipeline.objections(problem, chosen, found)
+    notes = (f"a run would be refused: {each}" for each in against)
+    return replace(found, notes=(*found.notes, *notes))
 
 
 def run(
@@ -207,4 +213,4 @@ def _options(
     size = limit_on_memory(memory, world().local)
     named: dict[str, Any] = {"memory": size, "scratch": scratch, "out": out}
     found = RunOptions.of(**(named | options))
-    return replace(found, memory_asked=memory is not None)
+    return msgspec.structs.replace(found, memory_asked=memory is not None)

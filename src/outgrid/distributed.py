@@ -72,7 +72,7 @@ from outgrid.runs.group import (
     write_group,
 )
 from outgrid.runs.lock import LOCK_NAME, RunLock
-from outgrid.runs.space import check_space, check_usable, free_bytes
+from outgrid.runs.space import check_parents, check_space, check_usable, folders_to_make, free_bytes
 from outgrid.runs.state import MANIFEST_NAME, RunFolder
 from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
@@ -99,11 +99,15 @@ def run(
     out = options.results
     kept = options.kept(out)
     options = msgspec.structs.replace(options.of_rank(comm.rank), out=out)
+    check_parents(options)
+    made = folders_to_make(options)
     with _meeting(out, comm, new=True, names=snapshot_files(problem)):
         ranks = _Together(problem, options, comm, out, _stopping(stop, options), progress, kept)
         check_inputs(problem)
+        say(progress, *made)
         kernel = ranks.kernel(problem)
         chosen = ranks.decide(problem, kernel)
+        chosen = replace(chosen, notes=(*chosen.notes, *made))
         return ranks.begin(problem, chosen, kernel, 0, None)
 
 
@@ -134,6 +138,7 @@ def objections(problem: Problem, options: RunOptions, comm: Comm) -> list[str]:
     out = options.results
     mine = options.of_rank(comm.rank)
     checks: list[Callable[[], object]] = [
+        partial(check_parents, mine),
         partial(check_usable, out),
         partial(check_usable, mine.scratch or out / "scratch"),
     ]

@@ -48,7 +48,7 @@ from outgrid.runs.frames import by_planes, snapshot_files, sums_within
 from outgrid.runs.group import on_disk
 from outgrid.runs.lock import RunLock
 from outgrid.runs.places import SPREAD_SUFFIX, Spread, check_devices, claimed, erase_devices
-from outgrid.runs.space import check_space
+from outgrid.runs.space import check_parents, check_space, folders_to_make
 from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep, check_begun
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.storage import is_device
@@ -81,7 +81,9 @@ def plan(
     """
     check_purposes(options, Start(alone=True))
     options = options.of_rank(0)
-    machine = machine or known_machine(_folder(options).scratch)
+    if machine is None:
+        chosen = plan(problem, options, known_machine(_folder(options).scratch), begin)
+        return replace(chosen, notes=(*chosen.notes, *folders_to_make(options)))
     if options.device != "cpu":
         return _plan_on_device(problem, options, machine, begin)
     measured = known_calibration(problem, options, machine)
@@ -243,13 +245,16 @@ def _run(
     stop = stop or Stop()
     stop_in_time(stop, options.stop_after_seconds)
     folder = _folder(options)
-    machine = known_machine(folder.scratch)
+    check_parents(options)
+    made, machine = folders_to_make(options), known_machine(folder.scratch)
     chosen = plan(problem, options, machine)
     check_inputs(problem)
+    say(progress, *made)
     with doing(progress, COMPILING):
         kernel = _kernel(problem, options)
     say(progress, *kernel.notes)
     chosen = _calibrated_plan(chosen, problem, options, machine, kernel, progress)
+    chosen = replace(chosen, notes=(*chosen.notes, *made))
     folder = _spread(folder, problem, options, chosen)
     if remote is not None:
         chosen = remote.spread(chosen)
@@ -480,6 +485,7 @@ def objections(problem: Problem, options: RunOptions, chosen: Plan) -> list[str]
     """What a run of a plan would be refused for here and now: its inputs, where it would write."""
 
     def check_places() -> None:
+        check_parents(options.of_rank(0))
         folder = _spread(_folder(options.of_rank(0)), problem, options, chosen)
         check_space(chosen, folder)
         with claimed(_devices(folder)):

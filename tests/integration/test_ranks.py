@@ -333,6 +333,8 @@ def test_a_plan_of_ranks_says_which_of_them_a_run_would_be_refused_by(tmp_path):
 def test_each_rank_has_its_own_disk_until_its_files_are_not_needed(tmp_path):
     path, wanted, _ = job_of(60, tmp_path)
     out, stop = tmp_path / "out", ("--set", "stop_after=1ms")
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk.new").mkdir()
 
     def on(disk):
         return "--set", f'scratch="{tmp_path}/{disk}/{{rank}}"'
@@ -368,6 +370,7 @@ def test_each_rank_has_its_own_disk_until_its_files_are_not_needed(tmp_path):
 def test_ranks_go_on_with_the_options_they_had(tmp_path):
     path, wanted, _ = job_of(60, tmp_path)
     out = tmp_path / "out"
+    (tmp_path / "disk").mkdir()
     scratch = ("--set", f'scratch="{tmp_path}/disk/{{rank}}"')
     mine = ("--set", "cuts=[60, 120]", "--set", "queue_depth=7")
     finish(run_ranks(3, path, out, *scratch, *mine, "--set", "stop_after=1ms"), code=75)

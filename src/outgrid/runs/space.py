@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
+from outgrid.config import RunOptions
 from outgrid.durable import existing
 from outgrid.errors import InfeasiblePlan, StoreError, UsageError
 from outgrid.machine import anonymous_bytes
@@ -50,6 +53,60 @@ def check_space(chosen: Plan, folder: RunFolder) -> None:
                 f"{format_bytes(nbytes)}; free {format_bytes(nbytes - free)} or name another "
                 "folder with scratch"
             )
+
+
+def check_parents(options: RunOptions) -> None:
+    """Raise UsageError for a folder that is to be made in one that does not exist either.
+
+    Such a name is a slip, or a disk that is not mounted: what is written would fill another one.
+    """
+    for name, place in _to_make(options):
+        if os.path.lexists(place.parent):
+            continue
+        there = existing(place)
+        raise UsageError(
+            f"{name} {place}: {place.parent} does not exist, and the folder would be made on "
+            f"{_where(there)}; the nearest folder that exists is {there}: make {place.parent} or "
+            "mount what belongs there, or name another folder"
+        )
+
+
+def folders_to_make(options: RunOptions) -> tuple[str, ...]:
+    """The folders that a run is going to make, and on which disks, in words."""
+    return tuple(
+        f"{name} {place} is a new folder on {_where(place)}"
+        for name, place in _to_make(options)
+        if place.parent.is_dir()
+    )
+
+
+def _to_make(options: RunOptions) -> Iterator[tuple[str, Path]]:
+    """The folders that were named and do not exist; those inside others need no word."""
+    out = options.results.absolute()
+    places = (place.absolute() for place in options.places)
+    apart = (("scratch", place) for place in places if not place.is_relative_to(out))
+    for name, place in (("out", out), *apart):
+        if not os.path.lexists(place):
+            yield name, place
+
+
+def _where(folder: Path) -> str:
+    """The disk that a folder is on, or is going to be, in words."""
+    place = existing(folder).resolve()
+    mount = next(each for each in (place, *place.parents) if os.path.ismount(each))
+    what = _mounts().get(os.fspath(mount), "")
+    return f"{mount}{what}, which has {format_bytes(free_bytes(place))} of free space"
+
+
+def _mounts(table: Path = Path("/proc/self/mountinfo")) -> dict[str, str]:
+    """What is mounted where, in words: " (/dev/sda1, ext4)"; what was mounted last is seen."""
+    found: dict[str, str] = {}
+    for line in table.read_text(errors="surrogateescape").splitlines():
+        mount, _, source = line.partition(" - ")
+        point = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), mount.split(" ")[4])
+        kind, device, *_ = source.split(" ")
+        found[point] = f" ({device}, {kind})"
+    return found
 
 
 def _check_apart(folder: Path) -> None:
