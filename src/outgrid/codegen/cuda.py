@@ -13,6 +13,7 @@ second-level cache.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from textwrap import indent
 
 from outgrid.codegen.headers import included
 from outgrid.codegen.names import Names
@@ -24,83 +25,6 @@ from outgrid.stencil.model import Stencil
 from outgrid.stencil.symbol import AXES
 
 __all__ = ["generate_cuda"]
-
-SLAB = r"""
-// One level, all in plane numbers of the sweep. Rings hold addresses of planes on the device.
-struct Slab {
-  const char* const* rings[RINGS];  // [ring][plane]
-  const double* parameters;         // of the level
-  const REAL* const* profiles;      // [profile][index along its axis]
-  const int64_t* injected;          // rows of (field, plane, row, column)
-  const double* amounts;            // of the level
-  const int64_t* sampled;
-  double* samples;
-  long long* broken;                // the place of the first value seen that is not finite
-  int64_t injections, receptions;
-  int64_t planes, rows, columns, row_stride;
-  int64_t base, t;                  // the level is t, in ring (base + t) mod m
-  int64_t z0, z1, y0, y1;           // what is updated
-  int64_t row_offset;               // elements from a plane's address to its row 0
-  int64_t deep;                     // planes that one thread walks through
-  int64_t period;                   // so many planes on the first ones come again; or 0
-};
-
-// The plane z of those that are updated, or of those a period later.
-OG_INLINE int64_t turned(const Slab& s, int64_t z) {
-  return z + s.period < s.z1 ? z + s.period : z;
-}
-"""
-
-POINTS = r"""
-// Sources add to what was just made, then receivers look at it; one thread, in the given order.
-VOID points_STAGE(const Slab s) {
-  for (int64_t n = 0; n < s.injections; ++n) {
-    const int64_t* at = s.injected + 4 * n;
-    if (!holds(s, at, STAGE)) continue;
-    REAL* plane = plane_of(s, at[0], s.base + s.t, turned(s, at[1]));
-    plane[at[2] * s.row_stride + at[3]] += REAL(s.amounts[n]);
-  }
-  for (int64_t n = 0; n < s.receptions; ++n) {
-    const int64_t* at = s.sampled + 4 * n;
-    if (!holds(s, at, STAGE)) continue;
-    const REAL* plane = plane_of(s, at[0], s.base + s.t, turned(s, at[1]));
-    s.samples[n] = plane[at[2] * s.row_stride + at[3]];
-  }
-}
-"""
-
-WATCH = r"""
-// Notes the first value that is no finite number of what was just made, counted by level, stage,
-// plane, row, column and field, and twice: infinite, or NaN.
-VOID watch_STAGE(const Slab s) {
-  const int64_t x = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t y = s.y0 + int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
-  if (x >= s.columns || y >= s.y1) return;
-  const int64_t first = s.z0 + int64_t(blockIdx.z) * s.deep;
-  const int64_t end = first + s.deep < s.z1 ? first + s.deep : s.z1;
-  for (int64_t z = first; z < end; ++z) {
-    for (int64_t field = 0; field < kFields; ++field) {
-      if (kWriter[field] != STAGE) continue;
-      const REAL value = plane_of(s, field, s.base + s.t, z)[y * s.row_stride + x];
-      if (value - value == 0) continue;
-      int64_t place = (s.t - 1) * kStages + STAGE;
-      place = place * s.planes + (s.period > 0 ? z % s.period : z);
-      place = ((place * s.rows + y) * s.columns + x) * kFields + field;
-      atomicMin(s.broken, 2 * place + (value != value));
-    }
-  }
-}
-"""
-
-HOLDS = r"""
-OG_INLINE bool holds(const Slab& s, const int64_t* at, int stage) {
-  const int64_t z = turned(s, at[1]);
-  return kWriter[at[0]] == stage && z >= s.z0 && z < s.z1 && at[2] >= s.y0 && at[2] < s.y1;
-}
-"""
-
-
-KERNEL = 'extern "C" __global__ void outgrid_'
 
 
 def generate_cuda(
@@ -129,65 +53,52 @@ class _CudaWriter(Names):
 
     def text(self) -> str:
         """The whole source."""
-        count, uniform = len(self.stages), self.updated == (self.real,)
         return "\n".join(
             [
                 f"// Kernels of stencil {self.stencil.digest[:16]}, {self.dtype}.",
                 f"typedef {self.real} Real;",
-                included("cuda/numbers.hpp", *["elementary.hpp"] * self.elementary),
-                SLAB.replace("REAL", self.real).replace("RINGS", str(len(self.rings))),
-                self.layers(),
-                self.writers(),
-                f"constexpr int kStages = {count};",
-                f"constexpr int64_t kFields = {len(self.stencil.fields)};",
+                f"constexpr int kRings = {len(self.rings)};",
+                included("cuda/visits.hpp", *["elementary.hpp"] * self.elementary),
+                "struct Stencil {",
+                indent("\n".join(self._members()), "  "),
+                "};",
                 "",
-                self.uniform_struct().replace("void set(", "__device__ void set("),
-                self.pointers(),
-                *self.row_images(),
-                *([HOLDS] if uniform else ()),
-                *(self._level(stage) for stage in range(count)),
-                *(self._visits(KERNEL, self.real) if uniform else self._visits_by_type()),
+                *(line for stage in range(len(self.stages)) for line in self._launched(stage)),
             ]
         )
 
-    def _visits(self, void: str, cell: str) -> Iterator[str]:
-        """What looks at updated cells one by one, where they are of one type."""
-        for stage in range(len(self.stages)):
-            for text in (POINTS, WATCH):
-                named = text.replace("STAGE", str(stage)).replace("VOID ", void)
-                yield named.replace("REAL", cell)
+    def _members(self) -> Iterator[str]:
+        """What the headers ask of a stencil, and the update of each stage."""
+        yield self.layers()
+        yield f"static constexpr int kStages = {len(self.stages)};"
+        yield f"static constexpr int64_t kFields = {len(self.stencil.fields)};"
+        yield self.uniform_struct()
+        yield self.pointers()
+        yield self.by_field()
+        yield from self.row_images()
+        yield from (self._update(stage) for stage in range(len(self.stages)))
 
-    def _visits_by_type(self) -> Iterator[str]:
-        """The same for each type that such cells are kept in."""
-        for cell in self.updated:
-            yield f"namespace of_{cell} {{"
-            yield self.writers(cell)
-            yield self.plane_of(cell)
-            yield HOLDS
-            yield from self._visits("OG_INLINE void ", cell)
-            yield "}"
-        for stage in range(len(self.stages)):
-            for name in ("points", "watch"):
-                yield f"{KERNEL}{name}_{stage}(const Slab s) {{"
-                yield from (f"  of_{cell}::{name}_{stage}(s);" for cell in self.updated)
-                yield "}"
+    def _launched(self, stage: int) -> Iterator[str]:
+        """The kernels of a stage."""
+        kernel = 'extern "C" __global__ void outgrid_'
+        yield f"{kernel}update_{stage}(const Slab s) {{ Stencil::update_{stage}(s); }}"
+        for name in ("points", "watch"):
+            calls = " ".join(f"{name}<{cell}, Stencil>(s, {stage});" for cell in self.updated)
+            yield f"{kernel}{name}_{stage}(const Slab s) {{ {calls} }}"
 
-    def _level(self, stage: int) -> str:
-        """The launch that updates what stage ``stage`` assigns."""
+    def _update(self, stage: int) -> str:
+        """The update of the cells of a thread by a stage."""
         return "\n".join(
             [
-                f'extern "C" __global__ void outgrid_update_{stage}(const Slab s) {{',
-                "  const int64_t x = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;",
-                "  const int64_t y = s.y0 + int64_t(blockIdx.y) * blockDim.y + threadIdx.y;",
-                "  if (x >= s.columns || y >= s.y1) return;",
-                "  Uniform u;",
-                "  u.set(s.parameters);",
-                "  const int64_t now = s.base + s.t, first = s.z0 + int64_t(blockIdx.z) * s.deep;",
-                "  const int64_t end = first + s.deep < s.z1 ? first + s.deep : s.z1;",
+                f"OG_INLINE void update_{stage}(const Slab& s) {{",
+                "  const Walk w = walk(s);",
+                "  if (!w.there) return;",
+                "  const Uniform u = Uniform::of(s.parameters);",
+                "  const int64_t x = w.x, y = w.y, now = s.base + s.t;",
                 "  const bool within = x >= kLowX && x < s.columns - kHighX && y >= kLowY &&",
                 "                      y < s.rows - kHighY;",
                 *(f"  {line}" for line in self._places(stage)),
-                "  for (int64_t z = first; z < end; ++z) {",
+                "  for (int64_t z = w.first; z < w.end; ++z) {",
                 "    if (within && z >= kLowZ && z < s.planes - kHighZ) {",
                 *(f"      {line}" for line in self._cell(stage)),
                 "    } else {",

@@ -15,7 +15,7 @@ class Faces(Statements):
 
     def _anywhere(self, field: Field) -> str:
         """A function that loads a vector from wherever an image of it lies."""
-        name, turned = self.names[field.name], ["REAL(1)"]
+        name, turned = self.names[field.name], ["Real(1)"]
         along = "z" if self.stencil.ndim == 3 else "y"
         places = {}
         for axis, at, extent in (
@@ -30,11 +30,11 @@ class Faces(Statements):
         across = [sign for sign in turned if "x + l" not in sign]
         own = [sign for sign in turned if "x + l" in sign]
         lines = [
-            f"__attribute__((noinline)) V {name}_at(",
+            f"OG_CALL V {name}_at(",
             "    const Slab& s, int64_t level, int64_t z, int64_t y, int64_t x) {",
             f"  const {self.stored(field.name)}* row = {name}_plane(s, level, {places['z']})"
             f" + ({places['y']}) * s.row_stride;",
-            f"  const REAL sign = {' * '.join(across)};",
+            f"  const Real sign = {' * '.join(across)};",
             "  if (x >= kLowX && x + kLanes <= s.columns - kHighX) {",
             "    return all(sign) * load(row + x);",
             "  }",
@@ -47,7 +47,7 @@ class Faces(Statements):
             "}",
             "",
         ]
-        return "\n".join(lines).replace("REAL", self.real)
+        return "\n".join(lines)
 
     def _load_anywhere(self, access: Access) -> str:
         places = zip("zyx", self.offset(access), strict=True)
@@ -62,7 +62,7 @@ class Faces(Statements):
         work = self._expressions(stage, 1)
         values: dict[Expression, str] = {}
         lines = [
-            f"__attribute__((noinline)) void edge_{stage}(",
+            f"OG_CALL void edge_{stage}(",
             "    const Slab& s, const Uniform& u, int64_t t, int64_t z, int64_t y, int64_t x) {",
             "  (void)u;",
             "  const int64_t now = s.base + t, place = y * s.row_stride + x;",

@@ -8,15 +8,16 @@ computed by the same instructions in the same order.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Mapping
 from functools import partial
+from textwrap import indent
 
 from outgrid.codegen.block import block, block_vectors, spelled
 from outgrid.codegen.headers import included
 from outgrid.codegen.reducing import Reductions
 from outgrid.codegen.rolling import Family, families
-from outgrid.codegen.spelling import CELLS
-from outgrid.codegen.traversal import FETCH, KEEP, LOOPS, SLAB, VISITS
+from outgrid.codegen.slab import structure
 from outgrid.errors import DefinitionError
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.plan.lifetime import dependences
@@ -28,6 +29,9 @@ from outgrid.stencil.model import Assignment, Stencil
 GROUPS = (8, 4, 2, 1)  # planes per row update, most first: they share the loads of a column
 USUAL_GROUPS = GROUPS[1:]  # of most stencils
 LARGEST_VECTOR_BYTES = 64
+ENTRY = """\
+extern "C" int outgrid_advance(const Slab* slab) { return advance<Stencil>(*slab); }
+"""
 
 
 def generate(
@@ -77,6 +81,7 @@ class _RowKernel(Reductions):
     def text(self) -> str:
         """The whole source."""
         radius = self.radius if self.stencil.ndim == 3 else (self.radius[0], 0, self.radius[1])
+        members = "\n".join(self._members())
         return "\n".join(
             [
                 f"// Kernel of stencil {self.stencil.digest[:16]}, {self.dtype}: "
@@ -84,56 +89,39 @@ class _RowKernel(Reductions):
                 f"// {self._moved_bytes()} per update where nothing is found in a cache.",
                 *self._field_comments(),
                 f"using Real = {self.real};",
-                included("cpu/functions.hpp" if self.elementary else "cpu/vector.hpp"),
-                f"constexpr int kReach = ({self._farthest()} + kLanes - 1) / kLanes;"
-                "  // vectors kept on either side of one",
-                self.layers(),
-                self._stage_constants(),
-                f"constexpr int64_t kParameters = {len(self.stencil.parameters) + 1};  // and step",
-                f"constexpr bool kAcrossColumns = {'true' if self.stencil.ndim == 2 else 'false'};",
-                SLAB.replace("REAL", self.real),
+                included("cpu/kernel.hpp", *["cpu/functions.hpp"] * self.elementary),
+                "namespace {",
                 "",
-                *self._converted(),
-                self.uniform_struct(),
-                self.pointers(),
-                *self.row_images(),
-                *(self._anywhere(field) for field in self.stencil.fields if self.edged),
-                self._keep_tile(),
-                *(self._edge(stage) for stage in range(len(self.stages)) if self.edged),
-                *(
-                    self._update(stage, planes)
-                    for stage in range(len(self.stages))
-                    for planes in self._groups(stage)
-                ),
-                self._dispatch(),
-                self._fetches(),
-                *self._reductions(),
-                *self._visits(),
-                LOOPS.replace("REAL", self.real),
+                f"static_assert(sizeof(Slab) == {ctypes.sizeof(structure('cpu/slab.hpp'))});",
+                "",
+                "struct Stencil {",
+                indent(members, "  "),
+                "};",
+                "",
+                "}  // namespace",
+                "",
+                ENTRY,
             ]
         )
 
-    def _converted(self) -> Iterator[str]:
-        """What keeps cells of other types than the one computed in."""
-        for cell in sorted({CELLS[kind] for kind in self.apart.values()}):
-            yield "".join((KEEP, FETCH)).replace("REAL", cell)
-
-    def _visits(self) -> Iterator[str]:
-        """What looks at updated cells one by one, for each type that these are kept in."""
-        if self.updated == (self.real,):
-            yield VISITS.replace("REAL", self.real)
-            return
-        for cell in self.updated:
-            yield f"namespace of_{cell} {{"
-            yield self.writers(cell)
-            yield self.plane_of(cell)
-            yield VISITS.replace("REAL", cell)
-            yield "}"
-        given = "const Slab& s, int64_t t, int stage, int64_t z0, int64_t z1, const Tile& c"
-        for name in ("points", "look", "snapshots"):
-            yield f"void {name}({given}) {{"
-            yield from (f"  of_{cell}::{name}(s, t, stage, z0, z1, c);" for cell in self.updated)
-            yield "}"
+    def _members(self) -> Iterator[str]:
+        """What the headers ask of a stencil."""
+        yield self.layers()
+        yield self._constants()
+        yield self.uniform_struct()
+        yield self.pointers()
+        yield self.by_field()
+        yield from self.row_images()
+        if self.edged:
+            yield from (self._anywhere(field) for field in self.stencil.fields)
+        yield self._keep_tile()
+        if self.edged:
+            yield from (self._edge(stage) for stage in range(len(self.stages)))
+        for stage in range(len(self.stages)):
+            yield from (self._update(stage, planes) for planes in self._groups(stage))
+        yield self._dispatch()
+        yield self._fetches()
+        yield from self._reductions()
 
     def _moved_bytes(self) -> str:
         """Bytes read and written per update: every level that is read, every field once."""
@@ -145,27 +133,45 @@ class _RowKernel(Reductions):
         read = sum(item[field] for field, _ in levels)
         return f"{read} bytes read, {sum(item[f.name] for f in self.stencil.evolving)} written"
 
-    def _stage_constants(self) -> str:
-        """Where each stage of a step works: planes behind the front, and rows beside an edge."""
+    def _constants(self) -> str:
+        """Numbers of the stencil, and where each stage of a step works.
+
+        Stages work planes behind the front, and rows or columns beside an edge.
+        """
         slope = tile_slope(self.stencil, self.dtype, self.edges)
-        found = dependences(self.stencil, self.edges)
-        lines = [f"constexpr int kStages = {len(self.stages)};"]
-        lines.append(f"constexpr int64_t kFields = {len(self.stencil.fields)};")
-        lines.append(f"constexpr int64_t kSlope = {slope.per_step}, kUnit = {slope.unit};")
-        circle = "true" if self.edges.periodic(1) else "false"
-        lines.append(f"constexpr bool kCircle = {circle};  // tiles close round their axis")
-        lines.append(self.writers())
-        shifts = (", ".join(map(str, each.skew().shifts)) for each in (found, found.mirrored()))
-        listed = ", ".join(f"{{{each}}}" for each in shifts)
-        lines.append(f"constexpr int64_t kShift[2][kStages] = {{{listed}}};  // upward, downward")
         aside = column_slope(self.stencil, self.dtype, self.edges)
-        lines.append(f"constexpr int64_t kColumnSlope = {aside.per_step};")
-        lines.append(f"constexpr int64_t kColumnUnit = {aside.unit};")
-        edges = {"Fall": slope.falls, "Rise": slope.rises, "ColumnFall": aside.falls}
-        for name, values in edges.items():
-            listed = ", ".join(map(str, values))
-            lines.append(f"constexpr int64_t k{name}[kStages] = {{{listed}}};")
-        return "\n".join(lines)
+        found = dependences(self.stencil, self.edges)
+        shifts = (", ".join(map(str, each.skew().shifts)) for each in (found, found.mirrored()))
+        both = ", ".join(f"{{{each}}}" for each in shifts)
+        flags = {
+            "AcrossColumns": self.stencil.ndim == 2,
+            "Circle": self.edges.periodic(1),  # tiles close round their axis
+            "UpdatesFloat": "float" in self.updated,
+            "UpdatesDouble": "double" in self.updated,
+        }
+        numbers = {
+            "Fields": len(self.stencil.fields),
+            "Parameters": len(self.stencil.parameters) + 1,  # and the step
+            "Slope": slope.per_step,
+            "Unit": slope.unit,
+            "ColumnSlope": aside.per_step,
+            "ColumnUnit": aside.unit,
+        }
+        by_stage = {"Fall": slope.falls, "Rise": slope.rises, "ColumnFall": aside.falls}
+        return "\n".join(
+            [
+                *(f"static constexpr bool k{k} = {str(v).lower()};" for k, v in flags.items()),
+                *(f"static constexpr int64_t k{k} = {v};" for k, v in numbers.items()),
+                f"static constexpr int kStages = {len(self.stages)};",
+                f"static constexpr int64_t kShift[2][kStages] = {{{both}}};  // upward, downward",
+                *(
+                    f"static constexpr int64_t k{k}[kStages] = {{{', '.join(map(str, v))}}};"
+                    for k, v in by_stage.items()
+                ),
+                f"static constexpr int kReach = ({self._farthest()} + kLanes - 1) / kLanes;"
+                "  // vectors kept on either side of one",
+            ]
+        )
 
     def _farthest(self) -> int:
         """The farthest cut of any rolled value, in cells."""
@@ -186,7 +192,8 @@ class _RowKernel(Reductions):
             yield f"//   {self.names[field.name]} = field {number}{kept}"
 
     def _keep_tile(self) -> str:
-        lines = ["void keep_tile(const Slab& s, int64_t t, int stage, int64_t z, const Tile& c) {"]
+        given = "const Slab& s, int64_t t, int stage, int64_t z, const Tile& c"
+        lines = [f"OG_CALL void keep_tile({given}) {{"]
         for stage in range(len(self.stages)):
             lines.append(f"  if (stage == {stage}) {{")
             for field in self.ringed(stage):
@@ -204,8 +211,8 @@ class _RowKernel(Reductions):
         ends = self._ends_of_row(stage, planes)
         rolled = () if wide else families(assignment.expression for _, assignment in work)
         lines = [
-            f"void update_{stage}_{planes}(const Slab& s, const Uniform& u, int64_t t, int64_t z,",
-            "                const Tile& c) {",
+            f"static void update_{stage}_{planes}(const Slab& s, const Uniform& u, int64_t t,",
+            "                       int64_t z, const Tile& c) {",
             "  (void)u;",
             "  const int64_t now = s.base + t, stride = s.row_stride;",
         ]
@@ -217,9 +224,8 @@ class _RowKernel(Reductions):
         for plane in range(planes):
             for field in self._updated(stage):
                 name = self.names[field.name]
-                pointer = self.pointer(field.name)
                 lines.append(
-                    f"  {pointer} const {name}_out{plane} = {name}_plane(s, now, z + {plane});"
+                    f"  auto* const {name}_out{plane} = {name}_plane(s, now, z + {plane});"
                 )
         if not wide:
             lines += [
@@ -426,8 +432,8 @@ class _RowKernel(Reductions):
                     f"    ahead = s.downward ? {-low} : {high};",
                     "    for (int64_t z = most(z0 + ahead, 0), end = least(z1 + ahead, s.planes); "
                     "z < end; ++z) {",
-                    f"      fetch<kSide, {farthest}>({name}_plane(s, s.base + t + ({version}), "
-                    "streamed(s, z)) + edge);",
+                    f"      fetch<kSide, kSlope, {farthest}>("
+                    f"{name}_plane(s, s.base + t + ({version}), streamed(s, z)) + edge);",
                     "    }",
                 ]
             lines.append("  }")
@@ -443,8 +449,8 @@ class _RowKernel(Reductions):
     def _dispatch(self) -> str:
         """The largest group that fits into ``n`` planes; returns the planes taken."""
         lines = [
-            "int64_t update_planes(const Slab& s, const Uniform& u, int64_t t, int stage,",
-            "                      int64_t z, int64_t n, const Tile& c) {",
+            "static int64_t update_planes(const Slab& s, const Uniform& u, int64_t t, int stage,",
+            "                             int64_t z, int64_t n, const Tile& c) {",
             "  (void)stage;",
         ]
         last = len(self.stages) - 1

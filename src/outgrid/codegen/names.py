@@ -78,20 +78,32 @@ class Names:
             low, high = (low[0], 0, low[1]), (high[0], 0, high[1])
         names = ("LowZ", "LowY", "LowX", "HighZ", "HighY", "HighX")
         pairs = zip(names, (*low, *high), strict=True)
-        return f"constexpr int64_t {', '.join(f'k{name} = {n}' for name, n in pairs)};"
+        return f"static constexpr int64_t {', '.join(f'k{name} = {n}' for name, n in pairs)};"
 
     def stored(self, field: str) -> str:
         """The type of a cell of a field as it is kept."""
         return CELLS[self.apart.get(field, self.dtype)]
 
-    def writers(self, cell: str | None = None) -> str:
-        """The stage that updates each field, or each of those of a type; -1 for all others."""
-        found = (
-            self.stencil.writer(field.name) if cell in (None, self.stored(field.name)) else None
-            for field in self.stencil.fields
+    def by_field(self) -> str:
+        """What a field is, by its number: the stage that updates it, and the size of its cells."""
+        written = [self.stencil.writer(field.name) for field in self.stencil.fields]
+        tables = {
+            "writer": ["-1" if stage is None else str(stage) for stage in written],
+            "cell_bytes": [f"sizeof({self.stored(field.name)})" for field in self.stencil.fields],
+        }
+        lines: list[str] = []
+        for name, values in tables.items():
+            lines.append(f"OG_INLINE int {name}(int64_t field) {{")
+            lines.append(f"  constexpr int found[] = {{{', '.join(values)}}};")
+            lines.append("  return found[field];\n}")
+        lines.append(
+            "OG_INLINE void* plane_of(const Slab& s, int64_t field, int64_t level, int64_t z) {"
         )
-        listed = ", ".join("-1" if writer is None else str(writer) for writer in found)
-        return f"constexpr int kWriter[] = {{{listed}}};  // the stage that updates a field"
+        for number, field in enumerate(self.stencil.fields):
+            if field.evolving:
+                plane = f"{self.names[field.name]}_plane(s, level, z)"
+                lines.append(f"  if (field == {number}) return {plane};")
+        return "\n".join([*lines, "  return nullptr;", "}", ""])
 
     def _uniform_nodes(self) -> dict[Expression, str]:
         """Names of the parameters and of what is computed from them alone, once per call."""
@@ -111,15 +123,18 @@ class Names:
         """Parameters, and what follows from them alone, in the precision of the fields."""
         lines = ["struct Uniform {"]
         lines += [f"  {self.type(node)} {name};" for node, name in self.uniform.items()]
-        lines += ["  void set(const double* given) {", "    (void)given;"]
+        lines += ["  OG_INLINE Uniform of(const double* given) {", "    (void)given;"]
         for node, name in self.uniform.items():
+            value = ""
             if isinstance(node, Parameter):
                 number = (*self.stencil.parameters, STEP.name).index(node.name)
-                lines.append(f"    {name} = {self.real}(given[{number}]);")
+                value = f"{self.real}(given[{number}])"
             elif isinstance(node, Operation):
                 operands = [self.uniform.get(o) or self.scalar(o) for o in node.operands]
-                lines.append(f"    {name} = {SPELLING[node.name].format(*operands)};")
-        return "\n".join([*lines, "  }", "};", ""])
+                value = SPELLING[node.name].format(*operands)
+            lines.append(f"    const {self.type(node)} {name} = {value};")
+        made = ", ".join(self.uniform.values())
+        return "\n".join([*lines, f"    return {{{made}}};", "  }", "};", ""])
 
     def type(self, node: Expression) -> str:
         return "bool" if is_condition(node) else self.real
@@ -131,10 +146,10 @@ class Names:
 
     def pointers(self) -> str:
         """Access to the plane of a field at a level relative to the one being computed."""
-        lines = [f"using Plane = {self.real}*;"]
+        lines: list[str] = []
         start = 0
         for field in self.stencil.fields:
-            plane = self.pointer(field.name)
+            plane = f"{self.stored(field.name)}*"
             count = ring_count(field, self.stencil)
             which = f"{start} + (level % {count} + {count}) % {count}" if count > 1 else f"{start}"
             lines.append(
@@ -143,29 +158,13 @@ class Names:
                 f"  return ({plane})s.rings[{which}][z] + s.row_offset;\n}}"
             )
             start += count
-        by_number = self.plane_of(self.real) if self.updated == (self.real,) else ""
-        return "\n".join([*lines, by_number])
+        return "\n".join(lines)
 
     @property
     def updated(self) -> tuple[str, ...]:
         """The types of cells that are updated."""
         cells = (self.stored(field.name) for field in self.stencil.evolving)
         return tuple(dict.fromkeys(cells))
-
-    def pointer(self, field: str) -> str:
-        """The type of a plane of a field."""
-        return f"{self.stored(field)}*" if field in self.apart else "Plane"
-
-    def plane_of(self, cell: str) -> str:
-        """Access by number to the fields that are kept in cells of a type."""
-        plane = "Plane" if cell == self.real else f"{cell}*"
-        lines = [
-            f"OG_INLINE {plane} plane_of(const Slab& s, int64_t field, int64_t level, int64_t z) {{"
-        ]
-        for number, (field, name) in enumerate(self.names.items()):
-            if self.stored(field) == cell:
-                lines.append(f"  if (field == {number}) return {name}_plane(s, level, z);")
-        return "\n".join([*lines, "  return nullptr;", "}", ""])
 
     def image(self, field: str, axis: str) -> str | None:
         """The function that finds the plane, row or column read in place of one beyond a face."""

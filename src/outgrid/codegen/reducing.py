@@ -15,79 +15,6 @@ from outgrid.codegen.faces import Faces
 from outgrid.stencil.expression import Access, Expression
 from outgrid.stencil.model import Assignment
 
-TOTALS = r"""
-constexpr int kReductions = REDUCTIONS;
-constexpr int64_t kLine = 64 / sizeof(REAL);  // columns whose sum has a fixed order, in 2-D
-// A total is so many digits, then counts of inf, -inf and NaN. Of an extreme value only the first
-// digit is used, as a key that is ordered like the numbers.
-constexpr int kDigits = DIGITS, kCells = kDigits + 3;
-
-typedef double Wide __attribute__((vector_size(8 * kLanes), may_alias));
-
-struct Total {
-  int64_t digit[kDigits] = {}, beyond[3] = {};
-  alignas(128) double part[16] = {};
-  V top = all(-REAL(__builtin_huge_val()));
-  M broken = M{};
-
-  inline void sum(V v, int64_t x) {
-    *(Wide*)(part + (x & 15)) += __builtin_convertvector(v, Wide);
-  }
-  inline void most_of(V v) {
-    broken |= (M)(v != v);
-    top = v > top ? v : top;
-  }
-  // Ends a run of columns: its sum is one more summand.
-  void close() {
-    for (int w = 8; w > 0; w /= 2) {
-      for (int j = 0; j < w; ++j) part[j] += part[j + w];
-    }
-    add(part[0]);
-    for (double& each : part) each = 0;
-  }
-  void add(double a) {
-    if (a == 0) return;
-    if (!(__builtin_fabs(a) < __builtin_huge_val())) {
-      ++beyond[a != a ? 2 : a < 0];
-      return;
-    }
-    // |a| = size * 2^(exponent - 1075), by the bits of a; digit 0 counts 2^-LOWEST: below all.
-    const int64_t bits = bits_of_double(a), raw = bits >> 52 & 0x7ff;
-    const int64_t fraction = bits & ((int64_t{1} << 52) - 1);
-    const int64_t size = raw ? fraction | int64_t{1} << 52 : fraction, exponent = raw ? raw : 1;
-    const int64_t whole = a < 0 ? -size : size, at = exponent - 1075 + LOWEST;
-    const __int128 shifted = static_cast<__int128>(whole) << (at % 32);
-    digit[at / 32] += static_cast<int64_t>(shifted & 0xffffffff);
-    digit[at / 32 + 1] += static_cast<int64_t>((shifted >> 32) & 0xffffffff);
-    digit[at / 32 + 2] += static_cast<int64_t>(shifted >> 64);
-  }
-  void give_sum(int64_t* to) {
-    for (int n = 0; n < kDigits; ++n) {
-      if (n + 1 < kDigits) {
-        digit[n + 1] += digit[n] >> 32;
-        digit[n] &= 0xffffffff;
-      }
-      if (digit[n] != 0) __atomic_fetch_add(to + n, digit[n], __ATOMIC_RELAXED);
-    }
-    for (int n = 0; n < 3; ++n) {
-      if (beyond[n] != 0) __atomic_fetch_add(to + kDigits + n, beyond[n], __ATOMIC_RELAXED);
-    }
-  }
-  void give_most(int64_t* to) {
-    if (any(broken)) __atomic_fetch_add(to + kDigits + 2, int64_t{1}, __ATOMIC_RELAXED);
-    double most = -__builtin_huge_val();
-    for (int64_t l = 0; l < kLanes; ++l) most = double(top[l]) > most ? double(top[l]) : most;
-    int64_t key;
-    std::memcpy(&key, &most, sizeof key);
-    key ^= (key >> 63) & INT64_MAX;
-    int64_t now = __atomic_load_n(to, __ATOMIC_RELAXED);
-    while (key > now && !__atomic_compare_exchange_n(to, &now, key, true, __ATOMIC_RELAXED,
-                                                     __ATOMIC_RELAXED)) {
-    }
-  }
-};
-"""
-
 DIGITS, LOWEST = 68, 1126
 """Digits of 32 bits of a sum, and the exponent of 2 that its lowest bit stands for, negated."""
 
@@ -97,12 +24,10 @@ class Reductions(Faces):
 
     def _reductions(self) -> Iterator[str]:
         """What is summed up, or compared, over the cells of a tile before they are updated."""
-        kinds = [each.kind for each in self.stencil.reductions]
-        if kinds:
-            totals = TOTALS.replace("REDUCTIONS", str(len(kinds))).replace("REAL", self.real)
-            yield totals.replace("DIGITS", str(DIGITS)).replace("LOWEST", str(LOWEST))
-        else:
-            yield "constexpr int kReductions = 0;\nconstexpr int64_t kLine = 1;"
+        yield f"static constexpr int kReductions = {len(self.stencil.reductions)};"
+        if not self.stencil.reductions:
+            return
+        yield f"static_assert(kDigits == {DIGITS} && kLowest == {LOWEST});"
         number = 0
         calls: list[str] = []
         for stage, reduced in enumerate(self.reduced):
@@ -112,10 +37,9 @@ class Reductions(Faces):
                 number += len(reduced)
         yield "\n".join(
             [
-                "void reduce(const Slab& s, const Uniform& u, int64_t t, int stage, int64_t z0,",
-                "            int64_t z1, const Tile& c) {",
+                "static void reduce(const Slab& s, const Uniform& u, int64_t t, int stage,",
+                "                   int64_t z0, int64_t z1, const Tile& c) {",
                 *calls,
-                "  (void)s, (void)u, (void)t, (void)stage, (void)z0, (void)z1, (void)c;",
                 "}\n",
             ]
         )
@@ -125,7 +49,7 @@ class Reductions(Faces):
         work = self._moved(self.reduced[stage], stage, 1)
         inputs = self._inputs(work, stage, 1)
         kinds = [each.kind for each in self.stencil.stages[stage].reductions]
-        yield f"void reduce_{stage}(const Slab& s, const Uniform& u, int64_t t, int64_t z0,"
+        yield f"static void reduce_{stage}(const Slab& s, const Uniform& u, int64_t t, int64_t z0,"
         yield "              int64_t z1, const Tile& c) {"
         yield "  (void)u;"
         yield "  const int64_t now = s.base + t, stride = s.row_stride;"

@@ -6,12 +6,12 @@ import ctypes
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outgrid.codegen.slab import structure
 from outgrid.device import Device, Rectangle
 from outgrid.errors import ExecutionError
 from outgrid.execute.profiles import NO_PROFILES, Profiles
@@ -26,32 +26,13 @@ from outgrid.stencil.problem import Problem
 from outgrid.storage import Store, Transfers
 from outgrid.storage.staged import StagedStore, StagedTransfers
 
-__all__ = ["DeviceKernel", "DeviceSite", "DeviceWindow", "Launches", "slab_type"]
+__all__ = ["DeviceKernel", "DeviceSite", "DeviceWindow", "Launches"]
 
 Key = TypeVar("Key", bound=Hashable)
 
 BLOCK = (64, 4, 1)  # threads along columns and rows: whole lines of memory, and some reuse of rows
 DEEP = 16  # planes that a thread walks through: more are fewer threads, fewer read neighbours anew
 OF_POINTS = ("injected", "amounts", "sampled", "samples")
-POINTERS = ("parameters", "profiles", *OF_POINTS, "broken")
-NUMBERS = (
-    *("injections", "receptions", "planes", "rows", "columns", "row_stride"),
-    *("base", "t", "z0", "z1", "y0", "y1", "row_offset", "deep", "period"),
-)
-
-
-@cache
-def slab_type(rings: int) -> type[ctypes.Structure]:
-    """Mirror of the generated ``struct Slab`` of a device with so many rings."""
-
-    class DeviceSlab(ctypes.Structure):
-        _fields_ = [
-            ("rings", ctypes.c_void_p * rings),
-            *((name, ctypes.c_void_p) for name in POINTERS),
-            *((name, ctypes.c_int64) for name in NUMBERS),
-        ]
-
-    return DeviceSlab
 
 
 class Tables:
@@ -256,7 +237,7 @@ class Launches:
         """Launch one advance: each stage over the whole slab before the next."""
         stride = plan.columns
         fronts = {part.trip: part.first for part in instruction.parts}
-        slab_of = slab_type(len(plan.rings))
+        slab_of = structure("cuda/slab.hpp", kRings=len(plan.rings))
         for trip, step, stage, planes, rows in levels(plan, instruction):
             done = trip.done + step - 1
             tables = window.plane_tables(trip, fronts[trip]).tolist()

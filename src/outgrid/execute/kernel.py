@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.build.compiler import Library
+from outgrid.codegen.slab import structure
 from outgrid.errors import ExecutionError
 from outgrid.execute.profiles import NO_PROFILES, Profiles
 from outgrid.execute.site import HostSite
@@ -28,69 +29,7 @@ from outgrid.stencil.problem import Problem
 from outgrid.storage import Transfers
 
 ORDERS = {"level": 0, "diamond": 1}
-
-
-class _Slab(ctypes.Structure):
-    """Mirror of the generated ``struct Slab``."""
-
-    _fields_ = [
-        ("rings", ctypes.c_void_p),
-        ("parameters", ctypes.c_void_p),
-        ("profiles", ctypes.c_void_p),
-        ("injected", ctypes.c_void_p),
-        ("amounts", ctypes.c_void_p),
-        ("sampled", ctypes.c_void_p),
-        ("samples", ctypes.c_void_p),
-        ("kept", ctypes.c_void_p),
-        ("failure", ctypes.c_void_p),
-        ("totals", ctypes.c_void_p),
-        ("broken", ctypes.c_void_p),
-        ("plane_shifts", ctypes.c_void_p),
-        ("row_shifts", ctypes.c_void_p),
-        *(
-            (name, ctypes.c_int64)
-            for name in (
-                "injections",
-                "receptions",
-                "snapshots",
-                "made",
-                "planes",
-                "rows",
-                "columns",
-                "row_stride",
-                "first",
-                "last",
-                "depth",
-                "base",
-                "skew",
-                "since",
-                "watch",
-                "plane_low",
-                "plane_high",
-                "plane_rise",
-                "plane_fall",
-                "period",
-                "row_period",
-                "downward",
-                "row_low",
-                "row_high",
-                "row_rise",
-                "row_fall",
-                "own_z0",
-                "own_z1",
-                "own_y0",
-                "own_y1",
-                "row_offset",
-                "order",
-                "tile_rows",
-                "tile_planes",
-                "tile_columns",
-                "tile_band",
-                "threads",
-                "pin",
-            )
-        ),
-    ]
+Slab = structure("cpu/slab.hpp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +104,7 @@ class Kernel:
                 _shifts(each, len(plan.shifts)) for each in (trip.planes, trip.rows)
             )
             broken = np.full(1, NOWHERE)
-            slab = _Slab(
+            slab = Slab(
                 rings=pointers.ctypes.data,
                 parameters=self.parameters[done:].ctypes.data,
                 profiles=self.profiles.address,
@@ -271,7 +210,7 @@ class Kernel:
         """
         pointers = window.plane_tables(plan.trips[0], 0)
         shifts = np.zeros(2 * len(plan.shifts), np.int64)
-        slab = _Slab(
+        slab = Slab(
             plane_shifts=shifts.ctypes.data,
             row_shifts=shifts.ctypes.data,
             rings=pointers.ctypes.data,

@@ -1,5 +1,5 @@
-// The headers that kernels for a device are made of, for `make check`: what CUDA adds to C++ means
-// nothing here. Compiled with -DREAL=float, and double.
+// The headers of kernels for a device around the smallest stencil, for `make check`: what CUDA adds
+// to C++ means next to nothing here. Compiled with -DREAL=float, and double.
 #include <cmath>
 
 #define __device__
@@ -7,13 +7,36 @@
 #define __noinline__
 #define int64_t device_int64_t  // the headers have their own
 #define uint64_t device_uint64_t
-using Real = REAL;
+struct Index {
+  unsigned x, y, z;
+};
+extern const Index threadIdx, blockIdx, blockDim;
 using std::fma;
 using std::sqrt;
 int __float_as_int(float);
 float __int_as_float(int);
 long long __double_as_longlong(double);
 double __longlong_as_double(long long);
+void atomicMin(long long*, long long);
 
-#include "cuda/numbers.hpp"
+using Real = REAL;
+constexpr int kRings = 2;
+
+#include "cuda/visits.hpp"
 #include "elementary.hpp"
+
+// One field, halved by one stage.
+struct Stencil {
+  static constexpr int kStages = 1;
+  static constexpr int64_t kFields = 1;
+  OG_INLINE int writer(int64_t) { return 0; }
+  OG_INLINE int cell_bytes(int64_t) { return sizeof(Real); }
+  OG_INLINE void* plane_of(const Slab& s, int64_t, int64_t level, int64_t z) {
+    return (Real*)s.rings[level % 2][z] + s.row_offset;
+  }
+};
+
+void launched(const Slab s) {
+  points<Real, Stencil>(s, 0);
+  watch<Real, Stencil>(s, 0);
+}

@@ -522,7 +522,8 @@ def test_kernels_compile_without_a_warning(tmp_path):
         rule = (RULES | {"cube": cube}).get(name) or resolve(name)
         source = tmp_path / "kernel.cpp"
         source.write_text(generate(rule.trace(3), dtype, apart=apart))
-        flags = [*compiling.FLAGS, "-Wall", "-Wextra", "-Wshadow", "-Werror", "-o", "/dev/null"]
+        warnings = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
+        flags = [*compiling.FLAGS, *warnings, "-o", "/dev/null"]
         done = subprocess.run(["g++", *flags, source], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 

@@ -1,0 +1,61 @@
+// One stage of one level in one tile.
+#pragma once
+
+#include "cpu/call.hpp"
+#include "cpu/tile.hpp"
+#include "cpu/visits.hpp"
+
+namespace {
+
+// A stage of level t on planes [z0, z1) of a tile. In two dimensions there are very many calls: one
+// that is not inlined costs a seventh of the time there, and so would a tile passed by value.
+template <class Stencil>
+OG_INLINE void level(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1,
+                     const Tile& tile) {
+  z0 = most(z0, first_plane(s, t, stage)), z1 = least(z1, end_plane(s, t, stage));
+  const Tile c{most(tile.y0, first_row(s, t, stage)), least(tile.y1, end_row(s, t, stage)),
+               most(tile.x0, 0), least(tile.x1, s.columns)};
+  if (c.y0 >= c.y1 || c.x0 >= c.x1) return;
+  if (s.downward) {  // from here on planes are those of the grid
+    const int64_t lowest = streamed(s, z1 - 1);
+    z1 = lowest + z1 - z0, z0 = lowest;
+  }
+  const int64_t a = least(most(c.y0, Stencil::kLowY), c.y1);
+  const int64_t b = most(least(c.y1, s.rows - Stencil::kHighY), a);
+  if constexpr (Stencil::kReductions > 0) {
+    const int64_t own_z0 = most(most(z0, Stencil::kLowZ), s.own_z0);
+    const int64_t own_z1 = least(least(z1, s.planes - Stencil::kHighZ), s.own_z1);
+    const int64_t own_a = most(a, s.own_y0), own_b = least(b, s.own_y1);
+    if (own_z0 < own_z1 && own_a < own_b) {
+      Stencil::reduce(s, s.uniform[t - 1], t, stage, own_z0, own_z1,
+                      Tile{own_a, own_b, c.x0, c.x1});
+    }
+  }
+  const bool looks = s.watch > 0 && t >= s.watch;
+  for (int64_t z = z0; z < z1;) {
+    if (z < Stencil::kLowZ || z >= s.planes - Stencil::kHighZ) {
+      Stencil::keep_tile(s, t, stage, z, c);
+      ++z;
+      continue;
+    }
+    const int64_t n = least(z1, s.planes - Stencil::kHighZ) - z;
+    const int64_t taken =
+        Stencil::update_planes(s, s.uniform[t - 1], t, stage, z, n, Tile{a, b, c.x0, c.x1});
+    for (int64_t i = z; i < z + taken; ++i) {
+      if (c.y0 < a) Stencil::keep_tile(s, t, stage, i, Tile{c.y0, a, c.x0, c.x1});
+      if (b < c.y1) Stencil::keep_tile(s, t, stage, i, Tile{b, c.y1, c.x0, c.x1});
+    }
+    if (looks) {  // now, while it is in the nearest cache
+      for_cells<Stencil>([&](auto kind) { look<decltype(kind)>(s, t, stage, z, z + taken, c); });
+    }
+    z += taken;
+  }
+  for_cells<Stencil>([&](auto kind) {
+    using Cell = decltype(kind);
+    if (s.injections + s.receptions > 0) points<Cell>(s, t, stage, z0, z1, c);
+    if (looks && s.injections > 0) look<Cell>(s, t, stage, z0, z1, c);
+    if (s.snapshots > 0) snapshots<Cell>(s, t, stage, z0, z1, c);
+  });
+}
+
+}  // namespace

@@ -1,0 +1,64 @@
+// What one call of a kernel is given.
+#pragma once
+
+#include <cstdint>
+
+namespace {
+
+// Indices [first, end) of an axis, by steps.
+struct Part {
+  int64_t first, end, step;
+  int64_t count() const { return (end - first + step - 1) / step; }
+};
+
+// Cells of a field that are kept in a file, after step `begin` and every so many; the first of them
+// `offset` bytes into it.
+struct Snapshot {
+  int64_t field, file, begin, every, offset;
+  Part z, y, x;
+};
+
+// What one call advances, all in plane numbers of the sweep. Rings hold addresses of planes.
+struct Slab {
+  const char* const* const* rings;  // [ring][plane]
+  const double* parameters;         // [level - 1][parameter]
+  const Real* const* profiles;      // [profile][index along its axis]
+  // Sources and receivers: rows of (field, plane, row, column), and [level - 1][place].
+  const int64_t* injected;
+  const double* amounts;
+  const int64_t* sampled;
+  double* samples;
+  const Snapshot* kept;
+  int64_t* failure;  // the error number of a snapshot that could not be written
+  int64_t* totals;   // [level - 1][reduction][kCells]
+  // The place, as `place` counts them, of the first value seen that is no finite number.
+  int64_t* broken;
+  const int64_t* plane_shifts;  // [stage]: so much higher does a stage begin, then: and end
+  const int64_t* row_shifts;
+  int64_t injections, receptions, snapshots;
+  int64_t made;                               // steps before level 1, as snapshots count them
+  int64_t planes, rows, columns, row_stride;  // extents; stride of rows in elements
+  int64_t first, last;                        // front positions [first, last)
+  int64_t depth, base, skew;                  // levels 1..depth, level t in ring (base + t) mod m
+  int64_t since;                              // the first level of this call, else 1
+  int64_t watch;                              // the first level that is looked at; 0: none is
+  // Level t works on planes, and on rows, [low + rise*t, high + fall*t). Where there is a period,
+  // so many planes, or rows, on the first ones come again. Front positions and bounds of planes
+  // count from the last plane where that is the first one to be made: where the stream goes
+  // downward.
+  int64_t plane_low, plane_high, plane_rise, plane_fall, period, row_period, downward;
+  int64_t row_low, row_high, row_rise, row_fall;
+  // Planes and rows whose cells are counted in reductions and kept in snapshots: here and nowhere
+  // else.
+  int64_t own_z0, own_z1, own_y0, own_y1;
+  int64_t row_offset;  // elements from a plane's address to its row 0
+  int64_t order, tile_rows, tile_planes, tile_columns, tile_band, threads;
+  int64_t pin;  // whether each thread stays on a processor of its own
+};
+
+// A plane of the stream as the grid counts it, or the other way round.
+static inline int64_t streamed(const Slab& s, int64_t z) {
+  return s.downward ? s.planes - 1 - z : z;
+}
+
+}  // namespace

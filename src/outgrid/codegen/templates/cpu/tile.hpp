@@ -1,0 +1,34 @@
+// Parts of a plane, and what is done to them without computing.
+#pragma once
+
+#include <cstring>
+
+#include "cpu/vector.hpp"
+
+namespace {
+
+// Rows [y0, y1) and columns [x0, x1) of a plane; x0 and x1 are multiples of kLanes, or the end.
+struct Tile {
+  int64_t y0, y1, x0, x1;
+};
+
+// Cells outside the interior keep their value: copied from level to level like an update.
+template <class Cell>
+OG_INLINE void keep(Cell* to, const Cell* from, int64_t stride, const Tile& c) {
+  for (int64_t y = c.y0; y < c.y1; ++y) {
+    std::memcpy(to + y * stride + c.x0, from + y * stride + c.x0,
+                static_cast<size_t>(c.x1 - c.x0) * sizeof(Cell));
+  }
+}
+
+// Fetches the lines by which an edge of columns moves from level to level, `Slope` cells, `Far`
+// cells beyond it.
+template <int Side, int64_t Slope, int64_t Far, class Cell>
+OG_INLINE void fetch(const Cell* edge) {
+  constexpr int64_t line = 64 / sizeof(Cell), beyond = (Far + line - 1) / line * line;
+  for (int64_t n = 0; n < Slope; n += line) {
+    __builtin_prefetch(edge + n + (Side < 0 ? -beyond : beyond - Slope));
+  }
+}
+
+}  // namespace

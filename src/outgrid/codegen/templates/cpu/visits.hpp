@@ -1,0 +1,204 @@
+// What looks at updated cells one by one: sources and receivers, the watch for values that are not
+// finite, and snapshots. A `Cell` is how the fields that are looked at are kept.
+#pragma once
+
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "cpu/call.hpp"
+#include "cpu/tile.hpp"
+
+namespace {
+
+// The index i below `end`, of a plane or a row, or that which comes a period later.
+OG_INLINE int64_t turned(int64_t period, int64_t i, int64_t end) {
+  return i + period < end ? i + period : i;
+}
+
+// Where the plane or the row i comes for the first time.
+OG_INLINE int64_t unturned(int64_t period, int64_t i) { return period > 0 ? i % period : i; }
+
+// Whether the stage updates a field, and cells of this type.
+template <class Cell, class Stencil>
+OG_INLINE bool updates(int stage, int64_t field) {
+  return Stencil::writer(field) == stage && Stencil::cell_bytes(field) == int{sizeof(Cell)};
+}
+
+// For each type that updated fields are kept in: `visit` is given one of it.
+template <class Stencil, class Visit>
+OG_INLINE void for_cells(const Visit& visit) {
+  if constexpr (Stencil::kUpdatesFloat) visit(float{});
+  if constexpr (Stencil::kUpdatesDouble) visit(double{});
+}
+
+template <class Cell, class Stencil>
+OG_INLINE Cell* plane_of(const Call<Stencil>& s, int64_t field, int64_t level, int64_t z) {
+  return static_cast<Cell*>(Stencil::plane_of(s, field, level, z));
+}
+
+// Whether a place is of a field that the stage updates, on planes [z0, z1) of a tile.
+template <class Cell, class Stencil>
+OG_INLINE bool holds(const Call<Stencil>& s, const int64_t* at, int stage, int64_t z0, int64_t z1,
+                     const Tile& c) {
+  const int64_t z = turned(s.period, at[1], z1), y = turned(s.row_period, at[2], c.y1);
+  return updates<Cell, Stencil>(stage, at[0]) && z >= z0 && z < z1 && y >= c.y0 && y < c.y1 &&
+         at[3] >= c.x0 && at[3] < c.x1;
+}
+
+// Sources add to what was just made, then receivers look at it: each place is in one tile.
+template <class Cell, class Stencil>
+void points(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1, const Tile& c) {
+  for (int64_t n = 0; n < s.injections; ++n) {
+    const int64_t* at = s.injected + 4 * n;
+    if (!holds<Cell>(s, at, stage, z0, z1, c)) continue;
+    const double amount = s.amounts[(t - 1) * s.injections + n];
+    Cell* plane = plane_of<Cell>(s, at[0], s.base + t, turned(s.period, at[1], z1));
+    plane[turned(s.row_period, at[2], c.y1) * s.row_stride + at[3]] += Cell(amount);
+  }
+  for (int64_t n = 0; n < s.receptions; ++n) {
+    const int64_t* at = s.sampled + 4 * n;
+    if (!holds<Cell>(s, at, stage, z0, z1, c)) continue;
+    const Cell* plane = plane_of<Cell>(s, at[0], s.base + t, turned(s.period, at[1], z1));
+    const Cell* row = plane + turned(s.row_period, at[2], c.y1) * s.row_stride;
+    s.samples[(t - 1) * s.receptions + n] = row[at[3]];
+  }
+}
+
+// Whether all values of a tile are finite: v - v is 0 for those, and NaN for all others.
+template <class Cell>
+OG_INLINE bool all_finite(const Cell* plane, int64_t stride, const Tile& c) {
+  V a{}, b{}, d{}, e{};  // chains that do not wait for each other
+  Cell rest = 0;
+  for (int64_t y = c.y0; y < c.y1; ++y) {
+    const Cell* row = plane + y * stride;
+    int64_t x = c.x0;
+    for (; x + 4 * kLanes <= c.x1; x += 4 * kLanes) {
+      const V va = load(row + x), vb = load(row + x + kLanes);
+      const V vd = load(row + x + 2 * kLanes), ve = load(row + x + 3 * kLanes);
+      a += va - va, b += vb - vb, d += vd - vd, e += ve - ve;
+    }
+    for (; x + kLanes <= c.x1; x += kLanes) {
+      const V v = load(row + x);
+      a += v - v;
+    }
+    for (; x < c.x1; ++x) rest += row[x] - row[x];
+  }
+  const V sum = (a + b) + (d + e);
+  for (int64_t l = 0; l < kLanes; ++l) rest += static_cast<Cell>(sum[l]);
+  return rest == 0;
+}
+
+// Looks at what a stage has just made in a tile, and notes the first value that is not finite.
+// Places are counted by level, stage, plane, row, column and field, and twice: infinite, or NaN.
+template <class Cell, class Stencil>
+void look(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1, const Tile& c) {
+  for (int64_t field = 0; field < Stencil::kFields; ++field) {
+    if (!updates<Cell, Stencil>(stage, field)) continue;
+    for (int64_t z = z0; z < z1; ++z) {
+      const Cell* plane = plane_of<Cell>(s, field, s.base + t, z);
+      if (all_finite(plane, s.row_stride, c)) continue;
+      for (int64_t y = c.y0; y < c.y1; ++y) {
+        const Cell* row = plane + y * s.row_stride;
+        int64_t x = c.x0;
+        while (x < c.x1 && row[x] - row[x] == 0) ++x;
+        if (x == c.x1) continue;
+        int64_t place = (t - 1) * Stencil::kStages + stage;
+        place = place * s.planes + unturned(s.period, z);
+        place = place * (s.row_period > 0 ? s.row_period : s.rows) + unturned(s.row_period, y);
+        place = (place * s.columns + x) * Stencil::kFields + field;
+        place = 2 * place + (row[x] != row[x]);
+        int64_t now = __atomic_load_n(s.broken, __ATOMIC_RELAXED);
+        while (place < now && !__atomic_compare_exchange_n(s.broken, &now, place, true,
+                                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        }
+      }
+    }
+  }
+}
+
+// Values on their way to a file: neighbours there are written by one call.
+template <class Cell>
+class Outlet {
+ public:
+  Outlet(int64_t file, int64_t* failure) : file_(static_cast<int>(file)), failure_(failure) {}
+  Outlet(const Outlet&) = delete;
+  Outlet& operator=(const Outlet&) = delete;
+  ~Outlet() { flush(); }
+
+  // `count` values from `from` on, every `step`-th, go `at` bytes into the file.
+  void put(int64_t at, const Cell* from, int64_t count, int64_t step) {
+    while (count > 0) {
+      if (held_ == kMost || at != at_ + held_ * kItem) flush();
+      if (held_ == 0) at_ = at;
+      const int64_t n = least(count, kMost - held_);
+      for (int64_t i = 0; i < n; ++i) values_[held_ + i] = from[i * step];
+      held_ += n, count -= n, at += n * kItem, from += n * step;
+    }
+  }
+
+ private:
+  static constexpr int64_t kMost = 4096, kItem = sizeof(Cell);
+  Cell values_[kMost];
+  int64_t held_ = 0, at_ = 0;
+  int file_;
+  int64_t* failure_;
+
+  void flush() {
+    const char* from = reinterpret_cast<const char*>(values_);
+    for (int64_t done = 0, nbytes = held_ * kItem; done < nbytes;) {
+      const ssize_t n = pwrite(file_, from + done, nbytes - done, at_ + done);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) {
+        __atomic_store_n(failure_, n < 0 ? errno : EIO, __ATOMIC_RELAXED);
+        break;
+      }
+      done += n;
+    }
+    held_ = 0;
+  }
+};
+
+// The first index of a part that is not below i.
+OG_INLINE int64_t from(const Part& p, int64_t i) {
+  return i <= p.first ? p.first : p.first + (i - p.first + p.step - 1) / p.step * p.step;
+}
+
+// What snapshots keep of planes [z0, z1) of a tile goes to their files. A plane is as the stage has
+// left it, fixed cells included: each tile gives what it has written.
+template <class Cell, class Stencil>
+void snapshots(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1,
+               const Tile& c) {
+  const int64_t step = s.made + t;
+  for (int64_t n = 0; n < s.snapshots; ++n) {
+    const Snapshot& kept = s.kept[n];
+    const int64_t since = step - kept.begin;
+    if (!updates<Cell, Stencil>(stage, kept.field) || since < 0 || since % kept.every != 0)
+      continue;
+    const int64_t own_y0 = most(c.y0, s.own_y0), own_y1 = least(c.y1, s.own_y1);
+    const int64_t x0 = from(kept.x, c.x0), x1 = least(kept.x.end, c.x1);
+    if (own_y0 >= own_y1 || x0 >= x1) continue;
+    const int64_t count = (x1 - x0 + kept.x.step - 1) / kept.x.step;
+    const int64_t before = since / kept.every * kept.z.count();
+    Outlet<Cell> outlet(kept.file, s.failure);
+    for (int64_t i = most(z0, s.own_z0); i < least(z1, s.own_z1); ++i) {
+      const int64_t z = unturned(s.period, i);
+      if (z < kept.z.first || z >= kept.z.end || (z - kept.z.first) % kept.z.step != 0) continue;
+      const Cell* plane = plane_of<Cell>(s, kept.field, s.base + t, i);
+      const int64_t planes = before + (z - kept.z.first) / kept.z.step;
+      for (int64_t begin = own_y0, end; begin < own_y1; begin = end) {  // of rows up to a period
+        const int64_t turn = begin - unturned(s.row_period, begin);
+        end = s.row_period > 0 ? least(own_y1, turn + s.row_period) : own_y1;
+        const int64_t stop = least(kept.y.end, end - turn);
+        for (int64_t y = from(kept.y, begin - turn); y < stop; y += kept.y.step) {
+          const int64_t rows = planes * kept.y.count() + (y - kept.y.first) / kept.y.step;
+          const int64_t cells = rows * kept.x.count() + (x0 - kept.x.first) / kept.x.step;
+          const Cell* row = plane + (y + turn) * s.row_stride + x0;
+          outlet.put(kept.offset + cells * sizeof(Cell), row, count, kept.x.step);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
