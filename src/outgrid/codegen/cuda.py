@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from textwrap import indent
 
 from outgrid.codegen.headers import included
+from outgrid.codegen.members import by_field, layers, pointers, row_images, uniform_struct
 from outgrid.codegen.names import Names
 from outgrid.codegen.spelling import SPELLING
 from outgrid.errors import DefinitionError
@@ -45,45 +46,52 @@ def generate_cuda(
         raise DefinitionError(
             f"stencil {stencil.name!r} has reductions, which kernels for a device do not compute"
         )
-    return _CudaWriter(stencil, dtype, edges or Edges.fixed(stencil), apart or {}).text()
+    return _Kernels(Names(stencil, dtype, edges or Edges.fixed(stencil), apart or {})).text()
 
 
-class _CudaWriter(Names):
-    """Names and pieces of the kernels for a device."""
+class _Kernels:
+    """The kernels for a device."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
 
     def text(self) -> str:
         """The whole source."""
         return "\n".join(
             [
-                f"// Kernels of stencil {self.stencil.digest[:16]}, {self.dtype}.",
-                f"typedef {self.real} Real;",
-                f"constexpr int kRings = {len(self.rings)};",
-                included("cuda/visits.hpp", *["elementary.hpp"] * self.elementary),
+                f"// Kernels of stencil {self.names.stencil.digest[:16]}, {self.names.dtype}.",
+                f"typedef {self.names.real} Real;",
+                f"constexpr int kRings = {len(self.names.rings)};",
+                included("cuda/visits.hpp", *["elementary.hpp"] * self.names.elementary),
                 "struct Stencil {",
                 indent("\n".join(self._members()), "  "),
                 "};",
                 "",
-                *(line for stage in range(len(self.stages)) for line in self._launched(stage)),
+                *(
+                    line
+                    for stage in range(len(self.names.stages))
+                    for line in self._launched(stage)
+                ),
             ]
         )
 
     def _members(self) -> Iterator[str]:
         """What the headers ask of a stencil, and the update of each stage."""
-        yield self.layers()
-        yield f"static constexpr int kStages = {len(self.stages)};"
-        yield f"static constexpr int64_t kFields = {len(self.stencil.fields)};"
-        yield self.uniform_struct()
-        yield self.pointers()
-        yield self.by_field()
-        yield from self.row_images()
-        yield from (self._update(stage) for stage in range(len(self.stages)))
+        yield layers(self.names)
+        yield f"static constexpr int kStages = {len(self.names.stages)};"
+        yield f"static constexpr int64_t kFields = {len(self.names.stencil.fields)};"
+        yield uniform_struct(self.names)
+        yield pointers(self.names)
+        yield by_field(self.names)
+        yield from row_images(self.names)
+        yield from (self._update(stage) for stage in range(len(self.names.stages)))
 
     def _launched(self, stage: int) -> Iterator[str]:
         """The kernels of a stage."""
         kernel = 'extern "C" __global__ void outgrid_'
         yield f"{kernel}update_{stage}(const Slab s) {{ Stencil::update_{stage}(s); }}"
         for name in ("points", "watch"):
-            calls = " ".join(f"{name}<{cell}, Stencil>(s, {stage});" for cell in self.updated)
+            calls = " ".join(f"{name}<{cell}, Stencil>(s, {stage});" for cell in self.names.updated)
             yield f"{kernel}{name}_{stage}(const Slab s) {{ {calls} }}"
 
     def _update(self, stage: int) -> str:
@@ -113,7 +121,7 @@ class _CudaWriter(Names):
     def _accesses(self, stage: int) -> list[Access]:
         found = {
             node: None
-            for assignment in self.stages[stage]
+            for assignment in self.names.stages[stage]
             for node in nodes(assignment.expression)
             if isinstance(node, Access)
         }
@@ -123,38 +131,40 @@ class _CudaWriter(Names):
         """Distances, in elements, from a plane's row 0 to what is read in it."""
         seen: set[str] = set()
         for name, row, column, field in (
-            (self._place(access), *self.offset(access)[1:], access.field)
+            (self._place(access), *self.names.offset(access)[1:], access.field)
             for access in self._accesses(stage)
         ):
             if name in seen:
                 continue
             seen.add(name)
-            at_row = self._imaged(field, "y", row, "s.rows") if self.stencil.ndim == 3 else "y"
+            at_row = (
+                self._imaged(field, "y", row, "s.rows") if self.names.stencil.ndim == 3 else "y"
+            )
             at_column = self._imaged(field, "x", column, "s.columns")
             yield f"const int64_t {name} = ({at_row}) * s.row_stride + ({at_column});"
 
     def _imaged(self, field: str, axis: str, offset: int, extent: str) -> str:
         place = f"{axis} + ({offset})" if offset else axis
-        image = self.image(field, axis) if offset else None
+        image = self.names.image(field, axis) if offset else None
         return place if image is None else f"{image}({place}, {extent})"
 
     def _signs(self, access: Access) -> Iterator[str]:
         """With which signs images of the access are read."""
         extents = {"z": "s.planes", "y": "s.rows", "x": "s.columns"}
-        for axis, offset in zip(AXES, self.offset(access), strict=True):
-            named = "y" if self.stencil.ndim == 2 and axis == "z" else axis
-            sign = self.sign(access.field, named) if offset else None
+        for axis, offset in zip(AXES, self.names.offset(access), strict=True):
+            named = "y" if self.names.stencil.ndim == 2 and axis == "z" else axis
+            sign = self.names.sign(access.field, named) if offset else None
             if sign:
                 yield f"{sign}({axis} + ({offset}), {extents[axis]})"
 
     def _place(self, access: Access) -> str:
-        _, row, column = self.offset(access)
+        _, row, column = self.names.offset(access)
         imaged = [
             axis
             for axis, offset in zip(AXES[1:], (row, column), strict=True)
-            if offset and self.image(access.field, axis)
+            if offset and self.names.image(access.field, axis)
         ]
-        whose = self.names[access.field] if imaged else "at"
+        whose = self.names.fields[access.field] if imaged else "at"
         return f"{whose}_{_signed(row)}_{_signed(column)}"
 
     def _cell(self, stage: int) -> Iterator[str]:
@@ -162,45 +172,45 @@ class _CudaWriter(Names):
         values: dict[Expression, str] = {}
         planes: dict[tuple[str, int, int], str] = {}
         stores: list[str] = []
-        for assignment in self.stages[stage]:
+        for assignment in self.names.stages[stage]:
             for node in nodes(assignment.expression):
                 if node in values:
                     continue
-                if node in self.uniform:
-                    values[node] = f"u.{self.uniform[node]}"
+                if node in self.names.uniform:
+                    values[node] = f"u.{self.names.uniform[node]}"
                 elif isinstance(node, Constant):
-                    values[node] = self.scalar(node)
+                    values[node] = self.names.scalar(node)
                 elif isinstance(node, Profile):
-                    place = ("z", *AXES[4 - self.stencil.ndim :])[node.axis]
-                    number = self.profiles.index(node.name)
+                    place = ("z", *AXES[4 - self.names.stencil.ndim :])[node.axis]
+                    number = self.names.profiles.index(node.name)
                     values[node] = f"s.profiles[{number}][{place}]"
                 elif isinstance(node, Access):
-                    version = self.stencil.version(stage, node)
-                    key = (node.field, version, self.offset(node)[0])
+                    version = self.names.stencil.version(stage, node)
+                    key = (node.field, version, self.names.offset(node)[0])
                     if key not in planes:
                         planes[key] = f"plane{len(planes)}"
                         yield (
-                            f"const {self.stored(node.field)}* const {planes[key]}"
-                            f" = {self.names[node.field]}"
-                            f"_plane(s, now + ({version}), {self.plane(node.field, key[2])});"
+                            f"const {self.names.stored(node.field)}* const {planes[key]}"
+                            f" = {self.names.fields[node.field]}"
+                            f"_plane(s, now + ({version}), {self.names.plane(node.field, key[2])});"
                         )
                     values[node] = f"v{len(values)}"
                     place = self._place(node)
                     signs = "".join(f"{sign} * " for sign in self._signs(node))
-                    yield f"const {self.real} {values[node]} = {signs}{planes[key]}[{place}];"
+                    yield f"const {self.names.real} {values[node]} = {signs}{planes[key]}[{place}];"
                 elif isinstance(node, Operation):
                     operands = [values[operand] for operand in node.operands]
                     values[node] = f"v{len(values)}"
                     spelled = SPELLING[node.name].format(*operands)
-                    yield f"const {self.type(node)} {values[node]} = {spelled};"
-            target = f"{self.names[assignment.field]}_plane(s, now, z)[y * s.row_stride + x]"
+                    yield f"const {self.names.type(node)} {values[node]} = {spelled};"
+            target = f"{self.names.fields[assignment.field]}_plane(s, now, z)[y * s.row_stride + x]"
             stores.append(f"{target} = {values[assignment.expression]};")
         yield from stores
 
     def _kept(self, stage: int) -> Iterator[str]:
         """Statements that carry a cell of a layer on to the next level."""
         place = "[y * s.row_stride + x]"
-        for name in (self.names[field.name] for field in self.ringed(stage)):
+        for name in (self.names.fields[field.name] for field in self.names.ringed(stage)):
             yield f"{name}_plane(s, now, z){place} = {name}_plane(s, now - 1, z){place};"
 
 

@@ -12,25 +12,29 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from outgrid.codegen.faces import Faces
+from outgrid.codegen.names import Names
+from outgrid.codegen.statements import Statements, Work
 from outgrid.stencil.expression import Access, Expression
-from outgrid.stencil.model import Assignment
 
 DIGITS, LOWEST = 68, 1126
 """Digits of 32 bits of a sum, and the exponent of 2 that its lowest bit stands for, negated."""
 
 
-class Reductions(Faces):
+class Reductions:
     """The functions that reduce the cells of a tile."""
 
-    def _reductions(self) -> Iterator[str]:
+    def __init__(self, names: Names, statements: Statements, faces: Faces) -> None:
+        self.names, self.statements, self.faces = names, statements, faces
+
+    def members(self) -> Iterator[str]:
         """What is summed up, or compared, over the cells of a tile before they are updated."""
-        yield f"static constexpr int kReductions = {len(self.stencil.reductions)};"
-        if not self.stencil.reductions:
+        yield f"static constexpr int kReductions = {len(self.names.stencil.reductions)};"
+        if not self.names.stencil.reductions:
             return
         yield f"static_assert(kDigits == {DIGITS} && kLowest == {LOWEST});"
         number = 0
         calls: list[str] = []
-        for stage, reduced in enumerate(self.reduced):
+        for stage, reduced in enumerate(self.names.reduced):
             if reduced:
                 yield from self._reduce(stage, number)
                 calls.append(f"  if (stage == {stage}) reduce_{stage}(s, u, t, z0, z1, c);")
@@ -46,41 +50,36 @@ class Reductions(Faces):
 
     def _reduce(self, stage: int, number: int) -> Iterator[str]:
         """The reductions of one stage, ``number`` being that of the first of them."""
-        work = self._moved(self.reduced[stage], stage, 1)
-        inputs = self._inputs(work, stage, 1)
-        kinds = [each.kind for each in self.stencil.stages[stage].reductions]
+        work = self.statements.moved(self.names.reduced[stage], stage, 1)
+        inputs = self.statements.inputs(work, stage, 1)
+        kinds = [each.kind for each in self.names.stencil.stages[stage].reductions]
         yield f"static void reduce_{stage}(const Slab& s, const Uniform& u, int64_t t, int64_t z0,"
         yield "              int64_t z1, const Tile& c) {"
         yield "  (void)u;"
         yield "  const int64_t now = s.base + t, stride = s.row_stride;"
         yield f"  Total totals[{len(work)}];"
         yield "  for (int64_t z = z0; z < z1; ++z) {"
-        for (field, version, plane), name in inputs.items():
-            place = f"now + ({version}), {self.plane(field, plane)}"
-            read = f"{self.names[field]}_plane(s, {place})"
-            yield f"  const {self.stored(field)}* const {name} = {read};"
-        for node in self._used_uniforms(work):
-            name = self.uniform[node]
-            yield f"  const {self._vector(node)} {name}v = all(u.{name});"
-        yield from self._profiles(work)
-        yield from self._row_offsets(work)
+        yield from self.statements.planes(inputs)
+        yield from self.statements.uniforms(work)
+        yield from self.statements.profiles(work)
+        yield from self.statements.row_offsets(work)
         yield "  const int64_t first = kLowX, last = s.columns - kHighX;"
-        yield from self._ends()
+        yield from self.faces.ends()
         # Images are looked up where one may be read, as in updates.
         inline = "__attribute__((always_inline))"
         yield f"  auto inside = [&](int64_t i, int64_t x) {inline} {{"
-        yield from self._taken(work, kinds, partial(self._load, inputs))
+        yield from self._taken(work, kinds, partial(self.statements.load, inputs))
         yield "  };"
-        if self.edged:
+        if self.names.edged:
             yield f"  auto anywhere = [&](int64_t y, int64_t x) {inline} {{"
-            yield from self._taken(work, kinds, self._load_anywhere)
+            yield from self._taken(work, kinds, self.faces.load_anywhere)
             yield "  };"
         yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
         yield "    const int64_t row = y * stride;"
-        yield from self._row_settings(work)
+        yield from self.statements.row_settings(work)
         yield "    for (int64_t x = c.x0; x < c.x1; x += kLanes) {"
-        if self.edged:
-            turned = " || ".join(["x < head", "x >= tail", *self._turned(1)])
+        if self.names.edged:
+            turned = " || ".join(["x < head", "x >= tail", *self.faces.turned(1)])
             yield f"      if ({turned}) anywhere(y, x);"
             yield "      else inside(row + x, x);"
         else:
@@ -99,14 +98,16 @@ class Reductions(Faces):
 
     def _taken(
         self,
-        work: list[tuple[int, Assignment]],
+        work: Work,
         kinds: list[str],
         load: Callable[[Access], str],
     ) -> Iterator[str]:
         """Statements that hand the values of one vector of cells to the totals."""
         values: dict[Expression, str] = {}
         for _, each in work:
-            yield from (f"    {line}" for line in self._statements(each.expression, values, load))
+            yield from (
+                f"    {line}" for line in self.statements.compute(each.expression, values, load)
+            )
         yield "    const M in = within(x, first, last);"
         for index, ((_, each), kind) in enumerate(zip(work, kinds, strict=True)):
             value = values[each.expression]
@@ -115,6 +116,6 @@ class Reductions(Faces):
             else:
                 sign, least = (
                     "-" if kind == "min" else "",
-                    f"all(-{self.real}(__builtin_huge_val()))",
+                    f"all(-{self.names.real}(__builtin_huge_val()))",
                 )
                 yield f"    totals[{index}].most_of(in ? V({sign}{value}) : {least});"

@@ -19,28 +19,34 @@ from outgrid.stencil.expression import (
 )
 from outgrid.stencil.model import Assignment
 
+Work = list[tuple[int, Assignment]]
+"""What is assigned, plane by plane."""
+Inputs = dict[tuple[str, int, int], str]
+"""Names of the planes read, by (field, version, plane offset)."""
 
-class Statements(Names):
+
+class Statements:
     """What is read, and what is computed from it."""
 
-    def _expressions(self, stage: int, planes: int) -> list[tuple[int, Assignment]]:
+    def __init__(self, names: Names) -> None:
+        self.names = names
+
+    def expressions(self, stage: int, planes: int) -> Work:
         """The assignments of ``planes`` neighbouring planes, offsets counted from the first.
 
         Levels become versions: 0 is what this step makes, -1 what the one before has made.
         """
-        return self._moved(self.stages[stage], stage, planes)
+        return self.moved(self.names.stages[stage], stage, planes)
 
-    def _moved(
-        self, assignments: tuple[Assignment, ...], stage: int, planes: int
-    ) -> list[tuple[int, Assignment]]:
-        found: list[tuple[int, Assignment]] = []
+    def moved(self, assignments: tuple[Assignment, ...], stage: int, planes: int) -> Work:
+        found: Work = []
         given = [assignment.expression for assignment in assignments]
         leaves = [node for node in nodes(*given) if isinstance(node, Access | Profile)]
         for plane in range(planes):
             moved: dict[Expression, Expression] = {}
             for node in leaves:
                 if isinstance(node, Access):
-                    version = self.stencil.version(stage, node)
+                    version = self.names.stencil.version(stage, node)
                     offset = (node.offset[0] + plane, *node.offset[1:])
                     moved[node] = Access(node.field, version, offset)
                 elif node.axis == 0:
@@ -49,42 +55,54 @@ class Statements(Names):
             found += [(plane, Assignment(each.field, expression)) for each, expression in made]
         return found
 
-    def _inputs(
-        self, work: list[tuple[int, Assignment]], stage: int, planes: int
-    ) -> dict[tuple[str, int, int], str]:
+    def inputs(self, work: Work, stage: int, planes: int) -> Inputs:
         """Planes read, keyed by (field, version, plane offset); the kept value is read as well."""
-        found: dict[tuple[str, int, int], str] = {}
+        found: Inputs = {}
         keys = [
             (node.field, node.level, node.offset[0])
             for node in nodes(*roots(work))
             if isinstance(node, Access)
         ]
-        updated = self._updated(stage)
+        updated = self.names.written(stage)
         keys += [(field.name, -1, plane) for plane in range(planes) for field in updated]
         for field, version, plane in keys:
             sign = "m" if plane < 0 else "p"
             age = {0: "new_", -1: "", -2: "old_"}[version]
-            name = f"{self.names[field]}_{age}{sign}{abs(plane)}"
+            name = f"{self.names.fields[field]}_{age}{sign}{abs(plane)}"
             found.setdefault((field, version, plane), name)
         return found
 
-    def _used_uniforms(self, work: list[tuple[int, Assignment]]) -> list[Expression]:
+    def _used_uniforms(self, work: Work) -> list[Expression]:
         """Uniform values that a cell needs, not those that only lead to them."""
         used: dict[Expression, None] = {}
         for _, assignment in work:
             for node in nodes(assignment.expression):
-                if node in self.uniform:
+                if node in self.names.uniform:
                     continue
                 if isinstance(node, Operation):
-                    used |= {o: None for o in node.operands if o in self.uniform}
-            if assignment.expression in self.uniform:
+                    used |= {o: None for o in node.operands if o in self.names.uniform}
+            if assignment.expression in self.names.uniform:
                 used[assignment.expression] = None
         return list(used)
 
-    def _vector(self, node: Expression) -> str:
+    def uniforms(self, work: Work) -> Iterator[str]:
+        """Vectors of the uniform values that a cell needs."""
+        for node in self._used_uniforms(work):
+            name = self.names.uniform[node]
+            yield f"  const {self.vector(node)} {name}v = all(u.{name});"
+
+    def planes(self, inputs: Inputs) -> Iterator[str]:
+        """The planes that are read."""
+        for (field, version, plane), name in inputs.items():
+            place = f"now + ({version}), {self.names.plane(field, plane)}"
+            found = f"{self.names.fields[field]}_plane(s, {place})"
+            yield f"  const {self.names.stored(field)}* const {name} = {found};"
+
+    def vector(self, node: Expression) -> str:
+        """The type of the vector of a value."""
         return "M" if is_condition(node) else "V"
 
-    def _statements(
+    def compute(
         self,
         expression: Expression,
         values: dict[Expression, str],
@@ -92,12 +110,12 @@ class Statements(Names):
     ) -> Iterator[str]:
         """Statements for what ``values`` does not name yet; equal values are computed once."""
         for node in missing(expression, values):
-            if node in self.uniform:
-                values[node] = f"{self.uniform[node]}v"
+            if node in self.names.uniform:
+                values[node] = f"{self.names.uniform[node]}v"
             elif isinstance(node, Constant):
-                values[node] = f"all({self.scalar(node)})"
+                values[node] = f"all({self.names.scalar(node)})"
             elif isinstance(node, Profile):
-                values[node] = self._profile(node)
+                values[node] = self.profile(node)
             elif isinstance(node, Access):
                 values[node] = f"v{len(values)}"
                 yield f"const V {values[node]} = {load(node)};"
@@ -105,68 +123,69 @@ class Statements(Names):
                 operands = [values[operand] for operand in node.operands]
                 values[node] = f"v{len(values)}"
                 spelled = SPELLING[node.name].format(*operands)
-                yield f"const {self._vector(node)} {values[node]} = {spelled};"
+                yield f"const {self.vector(node)} {values[node]} = {spelled};"
 
-    def _load(self, inputs: dict[tuple[str, int, int], str], access: Access) -> str:
-        plane, _, column = self.offset(access)
-        place = f"{inputs[access.field, access.level, plane]} + i{self._row(access)}"
+    def load(self, inputs: Inputs, access: Access) -> str:
+        plane, _, column = self.names.offset(access)
+        place = f"{inputs[access.field, access.level, plane]} + i{self.row(access)}"
         beside = f" {'+' if column > 0 else '-'} {abs(column)}" if column else ""
         return f"load({place}{beside})"
 
-    def _row(self, access: Access) -> str:
+    def row(self, access: Access) -> str:
         """The way from a row to the one that an access reads."""
-        row = self.offset(access)[1]
-        if row and self.image(access.field, "y") and self.stencil.ndim == 3:
-            return f" + {self.names[access.field]}_row_{'m' if row < 0 else 'p'}{abs(row)}"
+        row = self.names.offset(access)[1]
+        if row and self.names.image(access.field, "y") and self.names.stencil.ndim == 3:
+            return f" + {self.names.fields[access.field]}_row_{'m' if row < 0 else 'p'}{abs(row)}"
         return f" {'+' if row > 0 else '-'} {abs(row)} * stride" if row else ""
 
-    def _row_names(self, work: list[tuple[int, Assignment]]) -> dict[tuple[str, int], str]:
+    def _row_names(self, work: Work) -> dict[tuple[str, int], str]:
         """Names of the distances to rows that may lie beyond a face, by field and offset."""
         found: dict[tuple[str, int], str] = {}
         for node in nodes(*roots(work)):
-            if isinstance(node, Access) and self.stencil.ndim == 3 and node.offset[1]:
+            if isinstance(node, Access) and self.names.stencil.ndim == 3 and node.offset[1]:
                 row = node.offset[1]
-                if self.image(node.field, "y"):
+                if self.names.image(node.field, "y"):
                     sign = "m" if row < 0 else "p"
-                    name = f"{self.names[node.field]}_row_{sign}{abs(row)}"
+                    name = f"{self.names.fields[node.field]}_row_{sign}{abs(row)}"
                     found[node.field, row] = name
         return found
 
-    def _used_profiles(self, work: list[tuple[int, Assignment]]) -> tuple[Profile, ...]:
+    def _used_profiles(self, work: Work) -> tuple[Profile, ...]:
         return profiles(*roots(work))
 
-    def _profile(self, profile: Profile, vector: str = "") -> str:
+    def profile(self, profile: Profile, vector: str = "") -> str:
         """The value of a profile for the vector at x, or another one of a block."""
-        name = f"g{self.profiles.index(profile.name)}"
-        if profile.axis == self.stencil.ndim - 1:
+        name = f"g{self.names.profiles.index(profile.name)}"
+        if profile.axis == self.names.stencil.ndim - 1:
             return f"load({name} + x{vector})"
         return f"{name}_{profile.offset}"
 
-    def _profiles(self, work: list[tuple[int, Assignment]]) -> Iterator[str]:
+    def profiles(self, work: Work) -> Iterator[str]:
         used = self._used_profiles(work)
         for name in dict.fromkeys(profile.name for profile in used):
-            number = self.profiles.index(name)
-            yield f"  const {self.real}* const g{number} = s.profiles[{number}];"
+            number = self.names.profiles.index(name)
+            yield f"  const {self.names.real}* const g{number} = s.profiles[{number}];"
         for profile in used:
-            if profile.axis < self.stencil.ndim - 1:
-                name = self._profile(profile)
-                value = f"g{self.profiles.index(profile.name)}[z + {profile.offset}]"
+            if profile.axis < self.names.stencil.ndim - 1:
+                name = self.profile(profile)
+                value = f"g{self.names.profiles.index(profile.name)}[z + {profile.offset}]"
                 yield f"  V {name} = {f'all({value})' if profile.axis == 0 else 'V{}'};"
 
-    def _row_offsets(self, work: list[tuple[int, Assignment]]) -> Iterator[str]:
+    def row_offsets(self, work: Work) -> Iterator[str]:
         for name in self._row_names(work).values():
             yield f"  int64_t {name} = 0;"
 
-    def _profile_settings(self, work: list[tuple[int, Assignment]]) -> Iterator[str]:
+    def profile_settings(self, work: Work) -> Iterator[str]:
         for profile in self._used_profiles(work):
-            if 0 < profile.axis < self.stencil.ndim - 1:
-                pointer = f"g{self.profiles.index(profile.name)}"
-                yield f"    {self._profile(profile)} = all({pointer}[y]);"
+            if 0 < profile.axis < self.names.stencil.ndim - 1:
+                pointer = f"g{self.names.profiles.index(profile.name)}"
+                yield f"    {self.profile(profile)} = all({pointer}[y]);"
 
-    def _row_settings(self, work: list[tuple[int, Assignment]]) -> Iterator[str]:
-        yield from self._profile_settings(work)
+    def row_settings(self, work: Work) -> Iterator[str]:
+        yield from self.profile_settings(work)
         for (field, row), name in self._row_names(work).items():
-            yield f"    {name} = ({self.image(field, 'y')}(y + ({row}), s.rows) - y) * stride;"
+            image = self.names.image(field, "y")
+            yield f"    {name} = ({image}(y + ({row}), s.rows) - y) * stride;"
 
 
 def roots(work: Iterable[tuple[int, Assignment]]) -> list[Expression]:

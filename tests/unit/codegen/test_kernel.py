@@ -413,7 +413,7 @@ def test_blocks_of_vectors_give_the_bytes_of_single_ones(rule, shape, dtype, dty
     tiled = {"depth": 4, "slab_planes": 3, "tile_rows": 40, "threads": 2}
     found = [baseline(problem, arrays), advance(problem, arrays, **tiled)]
     source = generate(problem.stencil, dtype, apart=problem.dtypes)
-    monkeypatch.setattr("outgrid.codegen.kernel.block_vectors", lambda _: 1)
+    monkeypatch.setattr("outgrid.codegen.rows.block_vectors", lambda _: 1)
     assert generate(problem.stencil, dtype, apart=problem.dtypes) != source
     wanted = baseline(problem, arrays)["u"]
     assert (wanted != arrays["u"]).any()

@@ -1,0 +1,270 @@
+"""Updates of rows: whole vectors, in groups of neighbouring planes, one by one, ahead or in blocks.
+
+The unit of work is a row of one or more neighbouring planes: values that several planes read are
+loaded once. Rows are whole vectors; cells of the boundary layer that share a vector with interior
+cells are blended with the value they keep, so there are no remainder loops and every cell is
+computed by the same instructions in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from outgrid.codegen.block import block, block_vectors, spelled
+from outgrid.codegen.faces import Faces
+from outgrid.codegen.names import Names
+from outgrid.codegen.rolling import Family, families
+from outgrid.codegen.statements import Inputs, Statements, Work
+from outgrid.stencil.expression import Expression
+
+GROUPS = (8, 4, 2, 1)  # planes per row update, most first: they share the loads of a column
+USUAL_GROUPS = GROUPS[1:]  # of most stencils
+
+
+class Rows:
+    """The functions that update rows of a stage in so many planes at once."""
+
+    def __init__(self, names: Names, statements: Statements, faces: Faces) -> None:
+        self.names, self.statements, self.faces = names, statements, faces
+        self.vectors = tuple(
+            block_vectors([a.expression for _, a in statements.expressions(stage, USUAL_GROUPS[0])])
+            for stage in range(len(names.stages))
+        )
+
+    def groups(self, stage: int) -> tuple[int, ...]:
+        """How many planes rows may be updated in at once, most first.
+
+        A group reads as many planes beside its own as the stencil reaches both ways. Where these
+        outnumber its own, twice as many planes are worth the registers that they do not find.
+        """
+        beside = 2 * self.names.radius[0] if self.names.stencil.ndim == 3 else 0
+        large = beside > USUAL_GROUPS[0] and self.vectors[stage] == 1
+        return GROUPS if large else USUAL_GROUPS
+
+    def farthest(self) -> int:
+        """The farthest cut of any rolled value, in cells."""
+        return max(
+            (
+                abs(cut)
+                for stage in range(len(self.names.stages))
+                for planes in self.groups(stage)
+                for family in families(
+                    a.expression for _, a in self.statements.expressions(stage, planes)
+                )
+                for cut in family.cuts.values()
+            ),
+            default=1,
+        )
+
+    def dispatch(self) -> str:
+        """The largest group that fits into ``n`` planes; returns the planes taken."""
+        lines = [
+            "static int64_t update_planes(const Slab& s, const Uniform& u, int64_t t, int stage,",
+            "                             int64_t z, int64_t n, const Tile& c) {",
+            "  (void)stage;",
+        ]
+        last = len(self.names.stages) - 1
+        for stage in range(last + 1):
+            lines.append(f"  if (stage == {stage}) {{" if stage < last else "  {")
+            for planes in self.groups(stage):
+                condition = f"if (n >= {planes}) " if planes > 1 else ""
+                call = f"update_{stage}_{planes}(s, u, t, z, c), {planes}"
+                lines.append(f"    {condition}return {call};")
+            lines.append("  }")
+        return "\n".join([*lines, "}", ""])
+
+    def update(self, stage: int, planes: int) -> str:
+        """Rows [y0, y1) of ``planes`` planes from z on, whole rows of vectors."""
+        work = self.statements.expressions(stage, planes)
+        inputs = self.statements.inputs(work, stage, planes)
+        wide = self.vectors[stage] > 1
+        ends = self.faces.ends_of_row(stage, planes)
+        rolled = () if wide else families(assignment.expression for _, assignment in work)
+        lines = [
+            f"static void update_{stage}_{planes}(const Slab& s, const Uniform& u, int64_t t,",
+            "                       int64_t z, const Tile& c) {",
+            "  (void)u;",
+            "  const int64_t now = s.base + t, stride = s.row_stride;",
+        ]
+        lines += self.statements.planes(inputs)
+        for plane in range(planes):
+            for field in self.names.written(stage):
+                name = self.names.fields[field.name]
+                lines.append(
+                    f"  auto* const {name}_out{plane} = {name}_plane(s, now, z + {plane});"
+                )
+        if not wide:
+            lines += self.statements.uniforms(work)
+        lines += [
+            *self.statements.profiles(work),
+            *self.statements.row_offsets(work),
+            "  const int64_t first = kLowX, last = s.columns - kHighX;",
+            *self.faces.ends(),
+            *(
+                self._block_loop(work, inputs, self.vectors[stage], ends)
+                if wide
+                else (self._rolled_loop if rolled else self._loop)(work, inputs, rolled, ends)
+            ),
+            "}",
+            "",
+        ]
+        return "\n".join(lines)
+
+    def _loop(
+        self,
+        work: Work,
+        inputs: Inputs,
+        rolled: tuple[Family, ...],
+        ends: tuple[str, str] | None,
+    ) -> Iterator[str]:
+        """Rows of vectors, each on its own; ``ends`` are the loops over those at the ends."""
+        yield "  auto cells = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {"
+        yield "    (void)x;"
+        yield from (f"    {line}" for line in self._body(work, inputs, rolled))
+        yield "  };"
+        yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
+        yield "    const int64_t row = y * stride;"
+        yield from self.statements.row_settings(work)
+        yield "    int64_t x = c.x0;"
+        blended = "cells(row + x, x, std::true_type{})"
+        yield ends[0] if ends else f"    for (; x < head; x += kLanes) {blended};"
+        yield "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});"
+        yield ends[1] if ends else f"    for (; x < c.x1; x += kLanes) {blended};"
+        yield "  }"
+
+    def _block_loop(
+        self,
+        work: Work,
+        inputs: Inputs,
+        vectors: int,
+        ends: tuple[str, str] | None,
+    ) -> Iterator[str]:
+        """Rows of blocks of kBlock vectors, and of single ones at the end of a row."""
+        found = block(
+            [a.expression for _, a in work],
+            self.statements.row,
+            lambda profile: self.statements.profile(profile, " + n * kLanes"),
+        )
+        before, inside = spelled(found, inputs, self.names.stored)
+        weights = [
+            f"u.{self.names.uniform[weight]}"
+            if weight in self.names.uniform
+            else self.names.scalar(weight)
+            for weight in found.weights
+        ]
+        yield f"  constexpr int kBlock = kRegisters == 32 ? {vectors} : {vectors // 2};"
+        yield f"  const {self.names.real} given[] = {{{', '.join(weights)}}};"
+        yield f"  const {self.names.real}* w = given;"
+        yield '  asm volatile("" : "+r"(w) : : "memory");  // numbers are broadcast from memory'
+        yield from (f"  {line}" for line in before)
+        yield "  auto cells = [&](int64_t i, int64_t x, auto wide) __attribute__((always_inline)) {"
+        yield "    constexpr int kWide = wide.value;"
+        yield from (f"    {line}" for line in inside)
+        if not ends:
+            yield "    if (x < head || x + kWide * kLanes > tail) {"
+            for (plane, assignment), result in zip(work, found.results, strict=True):
+                kept = f"load({inputs[assignment.field, -1, plane]} + i + n * kLanes)"
+                chosen = f"within(x + n * kLanes, first, last) ? v{result}[n] : {kept}"
+                yield f"      OG_VECTORS v{result}[n] = {chosen};"
+            yield "    }"
+        for (plane, assignment), result in zip(work, found.results, strict=True):
+            to = f"{self.names.fields[assignment.field]}_out{plane} + i + n * kLanes"
+            yield f"    OG_VECTORS store({to}, v{result}[n]);"
+        yield "  };"
+        yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
+        yield "    const int64_t row = y * stride;"
+        yield from self.statements.row_settings(work)
+        yield "    int64_t x = c.x0;"
+        last = "tail" if ends else "c.x1"
+        if ends:
+            yield ends[0]
+        yield f"    for (; x + (kBlock - 1) * kLanes < {last}; x += kBlock * kLanes) {{"
+        yield "      cells(row + x, x, std::integral_constant<int, kBlock>{});"
+        yield "    }"
+        yield f"    for (; x < {last}; x += kLanes) {{"
+        yield "      cells(row + x, x, std::integral_constant<int, 1>{});"
+        yield "    }"
+        if ends:
+            yield ends[1]
+        yield "  }"
+
+    def _rolled_loop(
+        self,
+        work: Work,
+        inputs: Inputs,
+        rolled: tuple[Family, ...],
+        ends: tuple[str, str] | None,
+    ) -> Iterator[str]:
+        """Rows of vectors that share values: r0[kReach] belongs to the current vector."""
+        count = len(rolled)
+        yield f"  V r[{count}][2 * kReach + 1];"
+        yield "  auto ahead = [&](int64_t i) __attribute__((always_inline)) {"
+        yield from (f"    {line}" for line in self._ahead(rolled, inputs))
+        yield "  };"
+        yield "  auto cells = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {"
+        yield "    (void)x;"
+        yield from (f"    {line}" for line in self._body(work, inputs, rolled))
+        yield "  };"
+        yield "  auto roll = [&]() __attribute__((always_inline)) {"
+        yield f"    for (int n = 0; n < {count}; ++n) {{"
+        yield "      for (int v = 0; v < 2 * kReach; ++v) r[n][v] = r[n][v + 1];"
+        yield "    }"
+        yield "  };"
+        yield "  auto next = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {"
+        yield "    ahead(i + kReach * kLanes);"
+        yield "    cells(i, x, edge);"
+        yield "    roll();"
+        yield "  };"
+        yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
+        yield "    const int64_t row = y * stride;"
+        yield from self.statements.row_settings(work)
+        yield "    int64_t x = c.x0;"
+        if ends:
+            yield ends[0]
+        yield "    for (int v = -kReach; v < kReach; ++v) {"
+        yield "      ahead(row + x + v * kLanes);"
+        yield "      roll();"
+        yield "    }"
+        blended = "next(row + x, x, std::true_type{})"
+        if not ends:
+            yield f"    for (; x < head; x += kLanes) {blended};"
+        yield "    for (; x < tail; x += kLanes) next(row + x, x, std::false_type{});"
+        yield ends[1] if ends else f"    for (; x < c.x1; x += kLanes) {blended};"
+        yield "  }"
+
+    def _ahead(self, rolled: tuple[Family, ...], inputs: Inputs) -> Iterator[str]:
+        """Statements for the values that are evaluated one vector ahead."""
+        load = partial(self.statements.load, inputs)
+        values: dict[Expression, str] = {}
+        for family in rolled:
+            yield from self.statements.compute(family.expression, values, load)
+        for number, family in enumerate(rolled):
+            yield f"r[{number}][2 * kReach] = {values[family.expression]};"
+
+    def _body(
+        self,
+        work: Work,
+        inputs: Inputs,
+        rolled: tuple[Family, ...],
+    ) -> Iterator[str]:
+        """Statements for one vector of cells in each plane."""
+        load = partial(self.statements.load, inputs)
+        values: dict[Expression, str] = {
+            node: f"shifted<{cut}>(r[{number}])"
+            for number, family in enumerate(rolled)
+            for node, cut in family.cuts.items()
+        }
+        results: list[tuple[int, str, str]] = []
+        for plane, assignment in work:
+            yield from self.statements.compute(assignment.expression, values, load)
+            results.append((plane, assignment.field, values[assignment.expression]))
+        yield "if constexpr (edge.value) {"
+        yield "  const M in = within(x, first, last);"
+        for plane, field, value in results:
+            kept = f"load({inputs[field, -1, plane]} + i)"
+            yield f"  store({self.names.fields[field]}_out{plane} + i, in ? {value} : {kept});"
+        yield "} else {"
+        for plane, field, value in results:
+            yield f"  store({self.names.fields[field]}_out{plane} + i, {value});"
+        yield "}"
