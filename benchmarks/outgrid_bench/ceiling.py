@@ -77,12 +77,12 @@ def footprint_lines(stencil: Stencil, planes: int, rows: int) -> int:
 
 def _row_offsets(stencil: Stencil, name: str) -> set[tuple[int, int]]:
     """Offsets (plane, row) at which the field is read or written."""
-    found = {(0, 0)}
+    offsets = {(0, 0)}
     for assignment in stencil.assignments:
         for access in accesses(assignment.expression):
             if access.field == name:
-                found.add((access.offset[0], access.offset[1] if stencil.ndim == 3 else 0))
-    return found
+                offsets.add((access.offset[0], access.offset[1] if stencil.ndim == 3 else 0))
+    return offsets
 
 
 def ceiling_box(case: Case, nbytes: int) -> tuple[int, ...]:

@@ -183,8 +183,8 @@ def _blocks(extent: Extent, core: int) -> list[Extent]:
     cells = [min(core, extent.cells - begin) for begin in range(0, extent.cells, core)]
     last = len(cells) - 1
     return [
-        Extent(each, (index > 0 or low) + (index < last or high))
-        for index, each in enumerate(cells)
+        Extent(cell, (index > 0 or low) + (index < last or high))
+        for index, cell in enumerate(cells)
     ]
 
 
@@ -261,12 +261,12 @@ class Choice:
     @property
     def bound_by(self) -> str:
         """The longest of the three."""
-        found = {
+        seconds = {
             "compute": self.compute_seconds,
             "read+write": self.transfer_seconds,
             "exchange": self.exchange_seconds,
         }
-        return max(found, key=lambda name: found[name])
+        return max(seconds, key=lambda name: seconds[name])
 
 
 def powers(steps: int) -> tuple[int, ...]:
@@ -287,21 +287,21 @@ def choose(
     piece. Raises InfeasiblePlan, with what the shallowest sweep lacked, where nothing fits.
     """
     refused: list[str] = []
-    found: list[Choice] = []
+    choices: list[Choice] = []
     for cut in cuts or _cuts(cluster.count):
         for depth in depths or powers(grid.steps):
             priced = price(grid, cluster, cut, depth, scheme)
             if isinstance(priced, str):
                 refused.append(priced)
             else:
-                found.append(priced)
-    if not found:
+                choices.append(priced)
+    if not choices:
         raise InfeasiblePlan(
             f"no cut and depth fits {cluster.count} nodes: {refused[0]}; allow other cuts, "
             "or take nodes with more"
         )
-    best = min(found, key=lambda each: (each.seconds, each.depth, -each.cut.z))
-    return _explained(best, found, refused)
+    best = min(choices, key=lambda choice: (choice.seconds, choice.depth, -choice.cut.z))
+    return _explained(best, choices, refused)
 
 
 def _cuts(count: int) -> list[Cut]:
@@ -376,20 +376,20 @@ def price(
     )
 
 
-def _explained(best: Choice, found: Sequence[Choice], refused: Sequence[str]) -> Choice:
+def _explained(best: Choice, choices: Sequence[Choice], refused: Sequence[str]) -> Choice:
     """``best`` with the reason against the next deeper sweep and against the next best cut."""
     why = [
         f"cut {best.cut}, depth {best.depth}: {format_bytes(best.disk_bytes)} on flash, "
         f"{best.redundancy:.3f} of the needed updates, bound by {best.bound_by}"
     ]
-    mine = [each for each in found if each.cut == best.cut and each.depth > best.depth]
+    mine = [choice for choice in choices if choice.cut == best.cut and choice.depth > best.depth]
     if mine:
-        slower = min(mine, key=lambda each: each.depth)
+        slower = min(mine, key=lambda choice: choice.depth)
         why.append(f"depth {slower.depth} takes {slower.seconds / best.seconds:.2f} times as long")
     why += [text for text in refused if text.startswith(f"cut {best.cut}, ")][:1]
-    others = [each for each in found if each.cut != best.cut]
+    others = [choice for choice in choices if choice.cut != best.cut]
     if others:
-        next_best = min(others, key=lambda each: each.seconds)
+        next_best = min(others, key=lambda choice: choice.seconds)
         why.append(
             f"cut {next_best.cut}, depth {next_best.depth} takes "
             f"{next_best.seconds / best.seconds:.2f} times as long"

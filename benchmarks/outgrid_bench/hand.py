@@ -174,7 +174,7 @@ def memory_bandwidth(place: Path, nbytes: int = 1 << 28) -> Bandwidth:
     buffers = [Buffer(nbytes) for _ in range(2)]
     for buffer in buffers:
         as_array(buffer, "float64", count=nbytes // 8)[...] = 1.0
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for name in ("copy", "scale"):
         loop = getattr(loops, name)
         loop.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
@@ -183,10 +183,10 @@ def memory_bandwidth(place: Path, nbytes: int = 1 << 28) -> Bandwidth:
             begin = time.perf_counter()
             loop(buffers[0].address, buffers[1].address, nbytes // 8)
             fastest = min(fastest, time.perf_counter() - begin)
-        found[name] = 2 * nbytes / fastest / 1e9
+        rates[name] = 2 * nbytes / fastest / 1e9
     for buffer in buffers:
         buffer.release()
-    return Bandwidth(**found)
+    return Bandwidth(**rates)
 
 
 def peak_flops(dtype: str, place: Path) -> float:

@@ -88,7 +88,7 @@ def rows(
     For each kind the faster of the references counts: the device can do at least that. ``over_fio``
     is the ratio to fio alone, None without it.
     """
-    found: list[dict[str, Any]] = []
+    measured: list[dict[str, Any]] = []
     for (method, kind), rates in samples.items():
         medians = [statistics.median(samples[name, kind]) for name in references]
         reference = references[medians.index(max(medians))]
@@ -101,7 +101,7 @@ def rows(
             if fio is None
             else statistics.median(ours / theirs for ours, theirs in zip(rates, fio, strict=True))
         )
-        found.append(
+        measured.append(
             {
                 "kind": kind,
                 "method": method,
@@ -113,7 +113,7 @@ def rows(
                 "samples": rates,
             }
         )
-    return found
+    return measured
 
 
 def _queues(stack: ExitStack, effort: Effort, refusals: list[str]) -> dict[str, Transfers]:

@@ -33,14 +33,14 @@ class Kept:
         if not self.path.exists():
             return []
         try:
-            found = json.loads(self.path.read_text())
-            for row in found:
+            rows = json.loads(self.path.read_text())
+            for row in rows:
                 self.key(row)
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"{self.path} holds no rows to go on with ({error}); name another with --json"
             ) from error
-        return found
+        return rows
 
     def key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         """What tells ``row`` from all others."""

@@ -105,24 +105,24 @@ def limited(
         refusal = _make_swap(file, swap_bytes or 0) if file is not None else None
         if refusal is not None:
             swap_bytes = 0
-        found = _group(group, memory_bytes, swap_bytes) or _scope(name, memory_bytes, swap_bytes)
-        what = f"{found.reason}; {refusal}" if refusal is not None else found.reason
-        with _counted(found):
-            yield Limited(found.folder, what, found.entering, found.swap_bytes)
+        entered = _group(group, memory_bytes, swap_bytes) or _scope(name, memory_bytes, swap_bytes)
+        what = f"{entered.reason}; {refusal}" if refusal is not None else entered.reason
+        with _counted(entered):
+            yield Limited(entered.folder, what, entered.entering, entered.swap_bytes)
 
 
 @contextmanager
-def _counted(found: Limited) -> Generator[None]:
+def _counted(limited_group: Limited) -> Generator[None]:
     """Have the pages of a group that swaps counted all the time.
 
     Linux 6 decides by counts that may be seconds old whether a group has pages to swap out; where
     they change as fast as here it finds none, and kills what runs. Whoever reads them renews them.
     """
-    if found.folder is None or found.swap_bytes == 0:
+    if limited_group.folder is None or limited_group.swap_bytes == 0:
         yield
         return
     ended = threading.Event()
-    counts = (found.folder / "memory.stat").open("rb", buffering=0)
+    counts = (limited_group.folder / "memory.stat").open("rb", buffering=0)
 
     def count() -> None:
         while not ended.wait(SECONDS_BETWEEN_COUNTS):
@@ -191,12 +191,12 @@ def _limits(group: Path, memory_bytes: int, swap_bytes: int | None) -> list[tupl
     if not (group / "memory.limit_in_bytes").exists():
         swap = "max" if swap_bytes is None else str(swap_bytes)
         return [("memory.max", str(memory_bytes)), ("memory.swap.max", swap)]
-    found = [("memory.limit_in_bytes", str(memory_bytes))]
-    found.append(("memory.swappiness", "0" if swap_bytes == 0 else "60"))
+    limits = [("memory.limit_in_bytes", str(memory_bytes))]
+    limits.append(("memory.swappiness", "0" if swap_bytes == 0 else "60"))
     both = "memory.memsw.limit_in_bytes"
     if swap_bytes is not None and (group / both).exists():  # else swap is not accounted for
-        found.append((both, str(memory_bytes + swap_bytes)))
-    return found
+        limits.append((both, str(memory_bytes + swap_bytes)))
+    return limits
 
 
 def _scope(name: str, memory_bytes: int, swap_bytes: int | None) -> Limited:

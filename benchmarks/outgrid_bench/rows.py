@@ -115,9 +115,9 @@ class Row:
         return msgspec.to_builtins(self)
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Row:
+    def from_dict(cls, data: dict[str, Any]) -> Row:
         """Inverse of `to_dict`."""
-        return msgspec.convert(found, cls)
+        return msgspec.convert(data, cls)
 
 
 def answers_agree(rows: Sequence[Row]) -> bool:
@@ -156,14 +156,14 @@ def measure_rows(
 def _machine_rows(place: Path, say: Say) -> list[Row]:
     """What the machine gives: memory bandwidth, and multiply-adds in registers."""
     say("memory bandwidth and peak of multiply-adds")
-    found = memory_bandwidth(place)
+    bandwidth = memory_bandwidth(place)
     peaks = [
         Row("fma", dtype, "peak", 0, (), 0, gflops=peak_flops(dtype, place) / 1e9)
         for dtype in ("float64", "float32")
     ]
     return peaks + [
         Row(name, "float64", "bandwidth", 0, (), 0, gigabytes_per_second=rate)
-        for name, rate in (("copy", found.copy), ("scale", found.scale))
+        for name, rate in (("copy", bandwidth.copy), ("scale", bandwidth.scale))
     ]
 
 
@@ -214,15 +214,15 @@ class _CaseRows:
 
     def _have_references(self) -> bool:
         """Take the rates in memory from the kept rows, if they are there."""
-        found = [
+        rows = [
             row
             for row in self.kept.rows
             if (row["stencil"], row["dtype"]) == (self.case.name, self.case.dtype)
             and row["mode"] != "outofcore"
         ]
-        for row in found:
+        for row in rows:
             self.samples[row["mode"]] = list(row["samples"])
-        return bool(found)
+        return bool(rows)
 
     def _kept_row(self, workload: Workload) -> dict[str, Any] | None:
         shape = [*workload.problem().shape]
@@ -259,8 +259,8 @@ class _CaseRows:
 
     def _keep(self, row: Row, beside: Mapping[str, tuple[float, ...]] | None = None) -> None:
         """Add a row with its ratios, of medians of samples or of what was measured ``beside``."""
-        found = self.samples | {mode: list(rates) for mode, rates in (beside or {}).items()}
-        rates = {mode: statistics.median(each) for mode, each in found.items()}
+        rates_by_mode = self.samples | {mode: list(rates) for mode, rates in (beside or {}).items()}
+        rates = {mode: statistics.median(measured) for mode, measured in rates_by_mode.items()}
         samples = row.samples or tuple(self.samples[row.mode])
         glups = statistics.median(samples)
         ceilings = [rate for mode, rate in rates.items() if mode.startswith("ceiling")]

@@ -79,14 +79,14 @@ def neighbourhood(
     problem: Problem, options: RunOptions, machine: Machine, choice: Plan, price: Price
 ) -> list[Plan]:
     """The plans of all combinations of settings around ``choice`` that fit the memory limit."""
-    found = {_settings(choice): choice}
+    plans = {_settings(choice): choice}
     for wanted in _wanted(problem, options, machine, choice):
         try:
             chosen = price(wanted)
         except InfeasiblePlan:
             continue
-        found.setdefault(_settings(chosen), chosen)
-    return list(found.values())
+        plans.setdefault(_settings(chosen), chosen)
+    return list(plans.values())
 
 
 def _settings(plan: Plan) -> tuple[object, ...]:
@@ -161,7 +161,7 @@ def _bands(
     if bands_cut(problem):
         return (None,)
     fitting = band_rows(problem, machine, planes, columns or 0)
-    return (*sorted({each for each in (fitting, choice.band) if each}), problem.shape[1])
+    return (*sorted({height for height in (fitting, choice.band) if height}), problem.shape[1])
 
 
 class Ground:
@@ -199,14 +199,14 @@ class Ground:
 
     def _seams(self, stack: ExitStack, plan: Plan) -> dict[SeamKey, Store]:
         """Places for the seams of a plan, gone with ``stack``."""
-        found: dict[SeamKey, Store] = {}
+        stores: dict[SeamKey, Store] = {}
         for key, shape in plan.seams.items():
             path = self.place / f"{'.'.join(map(str, key))}.seam.npy"
             store = DirectStore.create(path, shape, self.problem.dtype, self.transfers)
             stack.callback(path.unlink)
             stack.callback(store.close)
-            found[key] = store
-        return found
+            stores[key] = store
+        return stores
 
     def seconds(self, plan: Plan, kernel: Kernel, patience: float = math.inf) -> float:
         """Time of all sweeps of ``plan``; infinite if it is not done after ``patience`` seconds."""

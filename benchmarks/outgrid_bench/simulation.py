@@ -61,7 +61,7 @@ class Simulated:
 
     def mean(self, activity: str) -> float:
         """Seconds of an activity, the mean over nodes."""
-        return sum(getattr(each, activity) for each in self.nodes) / len(self.nodes)
+        return sum(getattr(node, activity) for node in self.nodes) / len(self.nodes)
 
     def share(self, *activities: str) -> float:
         """The part of all seconds that went into activities."""
@@ -278,8 +278,8 @@ class _Stream:
 
     def start(self) -> None:
         """Set the three going."""
-        for each in (self._reads(), self._updates(), self._writes()):
-            self.node.run.env.process(each)
+        for activity in (self._reads(), self._updates(), self._writes()):
+            self.node.run.env.process(activity)
 
     def _messages(self) -> tuple[dict[int, list[Any]], dict[int, list[Any]]]:
         """By chunk: (axis, peer, piece) that can be sent after it, and that must have come."""

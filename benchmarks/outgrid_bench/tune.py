@@ -114,7 +114,9 @@ class TuneRow:
     @property
     def best(self) -> Settings:
         """The fastest of the finalists."""
-        return min((c for c in self.candidates if c.samples), key=lambda found: found.seconds)
+        return min(
+            (c for c in self.candidates if c.samples), key=lambda candidate: candidate.seconds
+        )
 
     @property
     def choice_over_best(self) -> float:

@@ -81,8 +81,10 @@ class Case:
         rough = noise(self.ndim, first)
         usual = {True: rough, False: velocity(self.ndim, first)}
         return {
-            each.name: self.values.get(each.name, usual[each.evolving]).replace(NOISE, f"({rough})")
-            for each in self.stencil.fields
+            member.name: self.values.get(member.name, usual[member.evolving]).replace(
+                NOISE, f"({rough})"
+            )
+            for member in self.stencil.fields
         }
 
 

@@ -13,7 +13,9 @@ from outgrid_bench.cli.papers import ALL, PAPERS
 from outgrid_bench.cli.peers import PEERS
 from outgrid_bench.cli.tune import TUNE
 
-MEASUREMENTS = {each.name: each for each in (CORE, PEERS, TUNE, IO, *PAPERS, ALL)}
+MEASUREMENTS = {
+    measurement.name: measurement for measurement in (CORE, PEERS, TUNE, IO, *PAPERS, ALL)
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,17 +26,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("outgrid bench NAME --help", "what a measurement takes and prints"),
     )
     verbs = parser.add_subparsers(parser_class=Parser, title="measurements", metavar="NAME")
-    for each in MEASUREMENTS.values():
+    for measurement in MEASUREMENTS.values():
         verb = verbs.add_parser(
-            each.name,
-            help=each.purpose.replace("%", "%%"),
-            description=each.about,
-            epilog=examples(*each.examples),
+            measurement.name,
+            help=measurement.purpose.replace("%", "%%"),
+            description=measurement.about,
+            epilog=examples(*measurement.examples),
         )
         verb.elsewhere = OPTIONS
         add_debug_argument(verb)
-        each.declare(verb)
-        verb.set_defaults(run=_measure, parser=verb, name=each.name)
+        measurement.declare(verb)
+        verb.set_defaults(run=_measure, parser=verb, name=measurement.name)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -35,8 +35,8 @@ def run_peers(arguments: argparse.Namespace) -> int:
         arguments.with_swap,
     )
     if arguments.json:
-        found = [row.to_dict() for row in rows]
-        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+        records = [row.to_dict() for row in rows]
+        arguments.json.write_text(json.dumps(records, indent=2) + "\n")
     print(peer_table(rows))
     return 0 if all_agree(rows) else 1
 
@@ -46,7 +46,7 @@ PEERS = Measurement(
     purpose="what one would pick instead, in memory and out of core, on the same grid",
     about=(
         "Measures heat7 by what one would pick instead, on the same grid and, out of core, under "
-        f"the same limit: {', '.join(each.name for each in PROGRAMS)}. Prints a table in GLUP/s "
+        f"the same limit: {', '.join(peer.name for peer in PROGRAMS)}. Prints a table in GLUP/s "
         "(1e9 updates of a cell per second), with our rate over each and whether the answers "
         "agree, or why a program has no rate here; exit code 1 if an answer differs by more than "
         "rounding."

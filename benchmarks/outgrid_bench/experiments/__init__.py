@@ -17,8 +17,8 @@ from outgrid_bench.experiments.stream import STREAM
 __all__ = ["EXPERIMENTS", "Experiment", "Outcome", "Settings", "outcome_table"]
 
 EXPERIMENTS: dict[str, Experiment] = {
-    each.name: each
-    for each in (
+    experiment.name: experiment
+    for experiment in (
         LADDER,
         REQUESTS,
         BLOCKING,

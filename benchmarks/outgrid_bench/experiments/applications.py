@@ -77,7 +77,7 @@ def _measure(
             settings.say(f"{kind.name} in memory, threads: {threads}")
             plain = runs.in_memory(grid, steps, threads=threads)
             rates[f"{kind.name} {threads}"] = plain
-            methods = [replace(each, threads=threads) for each in (*PLAIN, *OURS)]
+            methods = [replace(one, threads=threads) for one in (*PLAIN, *OURS)]
             if settings.size == "tiny":
                 methods = methods[1::2]
             tasks += [Task(grid, method, steps, {}, plain) for method in methods]
@@ -94,17 +94,17 @@ def _slower(rows: Sequence[BeyondRow], method: str, stencil: str) -> dict[int, f
     }
 
 
-def _told(found: dict[int, float]) -> str:
-    return ", ".join(f"threads {threads}: {slower:.1f}" for threads, slower in found.items())
+def _told(times: dict[int, float]) -> str:
+    return ", ".join(f"threads {threads}: {slower:.1f}" for threads, slower in times.items())
 
 
 def _common(rows: Sequence[BeyondRow], stencil: str, swap: str) -> list[Finding]:
     """mmap over swap, and all cores over one."""
     mapped = _slower(rows, "plain on mmap", stencil)
     swapped = _slower(rows, "plain on swap", stencil)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if swapped and mapped:
-        found.append(
+        findings.append(
             Finding(
                 f"{PAPER}, {stencil}",
                 "beyond memory mapped files are faster than swap",
@@ -115,7 +115,7 @@ def _common(rows: Sequence[BeyondRow], stencil: str, swap: str) -> list[Finding]
         )
     most = max(mapped, default=1)
     if most > 1 and 1 in mapped:
-        found.append(
+        findings.append(
             Finding(
                 f"{PAPER}, {stencil}",
                 "many cores suffer more than one",
@@ -124,7 +124,7 @@ def _common(rows: Sequence[BeyondRow], stencil: str, swap: str) -> list[Finding]
                 mapped[most] > mapped[1],
             )
         )
-    return found
+    return findings
 
 
 def measure_mask(settings: Settings) -> Outcome:

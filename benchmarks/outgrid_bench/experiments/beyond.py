@@ -344,8 +344,8 @@ class Runs:
                 f"left out, since {QUICK_SECONDS} seconds are not enough for them here (--full has "
                 f"no limit of time): {'; '.join(dict.fromkeys(late))}"
             )
-        found = ((task, self._found(task)) for task in wanted)
-        return [self._row(task, kept) for task, kept in found if kept is not None]
+        outcomes = ((task, self._found(task)) for task in wanted)
+        return [self._row(task, kept) for task, kept in outcomes if kept is not None]
 
     def _found(self, task: Task) -> dict[str, Any] | None:
         """What was kept of a task."""
@@ -409,12 +409,12 @@ class Runs:
         grid = task.grid
         key = (grid.kind.name, grid.planes, *grid.plane, task.steps)
         if key not in self._answers:
-            found: list[tuple[int, np.ndarray]] = []
+            planes: list[tuple[int, np.ndarray]] = []
             with self._place() as place:
                 for centre in CENTRES:
                     problem, start, core = grid.part(task.steps, centre)
-                    found.append((start, in_memory(problem, "plain", place, core)[1]))
-            self._answers[key] = found
+                    planes.append((start, in_memory(problem, "plain", place, core)[1]))
+            self._answers[key] = planes
         return self._answers[key]
 
     def _plan(self, task: Task) -> Plan:
@@ -438,13 +438,13 @@ class Runs:
     @contextmanager
     def _limit(self, grid: Grid, method: Method, place: Path) -> Generator[Limited]:
         if method.tier != "swap":
-            with limited(grid.limit_bytes) as found:
-                yield found
+            with limited(grid.limit_bytes) as limit:
+                yield limit
             return
         # Both states of the grid; what memory holds of them is room to spare.
         swap_bytes = grid.swap_bytes + SWAP_SPARE_BYTES
-        with limited(grid.limit_bytes, swap_bytes, place.parent) as found:
-            yield found
+        with limited(grid.limit_bytes, swap_bytes, place.parent) as limit:
+            yield limit
 
     @contextmanager
     def _place(self) -> Generator[Path]:
@@ -491,7 +491,7 @@ def _measured(task: Task, watched: Watched, identical: bool) -> BeyondRow:
 
 def agree(rows: Sequence[BeyondRow]) -> bool:
     """Whether all runs of one grid and as many steps left the same bytes, and right ones."""
-    found: dict[tuple[str, int, int], set[str]] = {}
+    checksums: dict[tuple[str, int, int], set[str]] = {}
     for row in rows:
-        found.setdefault((row.stencil, row.grid_bytes, row.steps), set()).add(row.checksum)
-    return all(len(sums) == 1 for sums in found.values()) and all(row.identical for row in rows)
+        checksums.setdefault((row.stencil, row.grid_bytes, row.steps), set()).add(row.checksum)
+    return all(len(sums) == 1 for sums in checksums.values()) and all(row.identical for row in rows)

@@ -223,10 +223,10 @@ class _Bench:
 
 
 def _findings(rows: Sequence[BlockingRow]) -> list[Finding]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     outer = _fastest([row for row in rows if row.series == "out of core" and row.block])
     if outer is not None:
-        found.append(
+        findings.append(
             Finding(
                 f"{PAPER}, figure 9",
                 "out of core the best are the largest block that fits and depth 128, an eighth of "
@@ -241,7 +241,7 @@ def _findings(rows: Sequence[BlockingRow]) -> list[Finding]:
     spatial = _fastest([row for row in level if row.inner_depth == 1])
     if inner is not None and spatial is not None:
         gain = (inner.glups or 0) / (spatial.glups or 1)
-        found.append(
+        findings.append(
             Finding(
                 f"{PAPER}, figure 8",
                 "between cache and memory blocks of 32 to 64 cells with 4 to 8 steps are best",
@@ -250,7 +250,7 @@ def _findings(rows: Sequence[BlockingRow]) -> list[Finding]:
                 32 <= inner.inner <= 64 and 4 <= inner.inner_depth <= 8,
             )
         )
-        found.append(
+        findings.append(
             Finding(
                 f"{PAPER}, second level",
                 "temporal blocking of the second level is not worth its overhead",
@@ -267,7 +267,7 @@ def _findings(rows: Sequence[BlockingRow]) -> list[Finding]:
         if row.inner and not other.inner and row.threads == other.threads
     }
     if len(gains) > 1:
-        found.append(
+        findings.append(
             Finding(
                 f"{PAPER}, figure 10",
                 "two levels gain more over one the more threads there are",
@@ -278,7 +278,7 @@ def _findings(rows: Sequence[BlockingRow]) -> list[Finding]:
         )
     ours = [row for row in rows if row.scheme == "skewed"]
     if outer is not None and ours and ours[0].glups and outer.glups:
-        found.append(
+        findings.append(
             Finding(
                 f"{PAPER}, future work",
                 "computing nothing twice should pay: skewed over the best block",
@@ -287,7 +287,7 @@ def _findings(rows: Sequence[BlockingRow]) -> list[Finding]:
                 ours[0].glups > outer.glups,
             )
         )
-    return found
+    return findings
 
 
 def _second_level(row: BlockingRow) -> str:

@@ -211,11 +211,11 @@ def measure(settings: Settings) -> Outcome:
     settings.say("fitting on strong scaling")
     fits = fitted(RATES[2:4], SPREADS[:1], 1) if tiny else fitted()
     free = fits[0]
-    every = [predict(each)[0] for each in fits]
+    every = [predict(fit)[0] for fit in fits]
     predicted, runs = predict(free)
     counts = tuple(8 << bit for bit in range(settings.by_size(2, 6, 10)))
     rows, notes, ends = _scaled(counts, free.spread, settings.say)
-    found, right = planned(free)
+    choices, right = planned(free)
     notes = [
         f"free, fitted on strong scaling alone: {free.updates_per_second / 1e9:g}e9 updates per "
         f"second and node, a spread of {free.spread:.0%} between blocks; {len(fits) - 1} more "
@@ -230,14 +230,14 @@ def measure(settings: Settings) -> Outcome:
     return timed.outcome(
         [*_paper_rows(free, runs), *rows],
         [
-            *planner_findings(found),
+            *planner_findings(choices),
             *paper_findings(free, predicted, every),
             *_scaling_findings(rows, ends),
         ],
         reference="a simulation beside a paper's figures; nothing was run on several nodes",
         agrees=right,
         notes=notes,
-        details={"ends": ends, "fits": [_told(each) for each in fits]},
+        details={"ends": ends, "fits": [_told(fit) for fit in fits]},
     )
 
 
@@ -250,7 +250,7 @@ def _told(free: Free) -> dict[str, Any]:
 
 
 def _scaling_findings(rows: Sequence[ClusterRow], ends: dict[str, str]) -> list[Finding]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for study, kind in itertools.product(("weak", "strong"), NODE_KINDS):
         told: list[str] = []
         for way in WAYS:
@@ -269,7 +269,7 @@ def _scaling_findings(rows: Sequence[ClusterRow], ends: dict[str, str]) -> list[
                 f"{way.scheme} {way.name}: {1 / last.relative:.0%} at {last.nodes} nodes, "
                 f"{last.seconds:.0f} s, bound by {last.bound_by}{end}"
             )
-        found.append(
+        findings.append(
             Finding(
                 f"{OUTGRID}, {study} scaling, {kind}",
                 "where it ends and why",
@@ -278,7 +278,7 @@ def _scaling_findings(rows: Sequence[ClusterRow], ends: dict[str, str]) -> list[
                 None,
             )
         )
-    return found
+    return findings
 
 
 def draw(outcome: Outcome, figure: Any) -> None:

@@ -75,10 +75,10 @@ class Free:
 
 def priced(grid: GridSize, cluster: Cluster, cut: Cut, depth: int) -> Choice:
     """The paper's scheme as it ran. Raises InfeasiblePlan where that does not fit."""
-    found = price(grid, cluster, cut, depth, "blocks", BLOCK)
-    if isinstance(found, str):
-        raise InfeasiblePlan(found)
-    return found
+    choice = price(grid, cluster, cut, depth, "blocks", BLOCK)
+    if isinstance(choice, str):
+        raise InfeasiblePlan(choice)
+    return choice
 
 
 def _strong_efficiencies(updates_per_second: float, spread: float, seeds: int) -> Free:
@@ -96,9 +96,9 @@ def fitted(
 
     The paper tells whole percents: what lies within half of one of the best cannot be told apart.
     """
-    found = [_strong_efficiencies(*each, seeds) for each in itertools.product(rates, spreads)]
-    best = min(found, key=lambda free: free.error)
-    near = [free for free in found if free.error <= best.error + 0.005 and free is not best]
+    fits = [_strong_efficiencies(*pair, seeds) for pair in itertools.product(rates, spreads)]
+    best = min(fits, key=lambda free: free.error)
+    near = [free for free in fits if free.error <= best.error + 0.005 and free is not best]
     return [best, *near]
 
 
@@ -118,13 +118,13 @@ def studies() -> dict[str, list[Case]]:
 def planned(free: Free) -> tuple[list[Choice], bool]:
     """What the planner chooses for both shapes, with the cut given and with it free; and whether
     all four are the paper's."""
-    found = [
+    choices = [
         choose(grid, Cluster(8, free.node), "blocks", cuts)
         for grid, cut, _ in studies()["shape"]
         for cuts in ((cut,), ())
     ]
     paper = [(cut, depth) for _, cut, depth in studies()["shape"] for _ in range(2)]
-    return found, [(each.cut, each.depth) for each in found] == paper
+    return choices, [(choice.cut, choice.depth) for choice in choices] == paper
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +152,12 @@ def predict(free: Free) -> tuple[Predicted, dict[str, list[Simulated]]]:
     cube, cuboid = runs["shape"]
     beside = [run.mean("beside") for run in (cube, cuboid)]
     moved = [
-        run.mean("get") + run.mean("put") - each
-        for run, each in zip((cube, cuboid), beside, strict=True)
+        run.mean("get") + run.mean("put") - seconds
+        for run, seconds in zip((cube, cuboid), beside, strict=True)
     ]
-    updated = [run.mean("compute") + each for run, each in zip((cube, cuboid), beside, strict=True)]
+    updated = [
+        run.mean("compute") + seconds for run, seconds in zip((cube, cuboid), beside, strict=True)
+    ]
     predicted = Predicted(
         (weak[1], weak[2]),
         cube.seconds / cuboid.seconds,
@@ -169,9 +171,9 @@ def predict(free: Free) -> tuple[Predicted, dict[str, list[Simulated]]]:
     return predicted, runs
 
 
-def planner_findings(found: Sequence[Choice]) -> list[Finding]:
+def planner_findings(choices: Sequence[Choice]) -> list[Finding]:
     """The published depths beside what was `planned`."""
-    claims = [("cube 4K x 4K x 4K", 32, found[0]), ("cuboid 2K x 2K x 16K", 128, found[2])]
+    claims = [("cube 4K x 4K x 4K", 32, choices[0]), ("cuboid 2K x 2K x 16K", 128, choices[2])]
     return [
         Finding(
             f"{PAPER}, shapes",
@@ -191,8 +193,8 @@ def _near(here: float, paper: float) -> bool:
 def paper_findings(free: Free, predicted: Predicted, every: Sequence[Predicted]) -> list[Finding]:
     """Published figures beside the best fit, with the range over ``every`` fit as good."""
     strong = free.efficiencies
-    weak = [each for one in every for each in one.weak]
-    found = [
+    weak = [efficiency for one in every for efficiency in one.weak]
+    findings = [
         Finding(
             f"{PAPER}, strong scaling (fitted)",
             "8 to 16 and 32 nodes keep their efficiency",
@@ -206,7 +208,7 @@ def paper_findings(free: Free, predicted: Predicted, every: Sequence[Predicted])
             "+5 %",
             f"{predicted.weak[0] - 1:+.1%} and {predicted.weak[1] - 1:+.1%} "
             f"(as good fits: {min(weak) - 1:+.1%} to {max(weak) - 1:+.1%})",
-            all(_near(each, 1.05) for each in predicted.weak),
+            all(_near(efficiency, 1.05) for efficiency in predicted.weak),
         ),
     ]
     claims = [
@@ -220,9 +222,9 @@ def paper_findings(free: Free, predicted: Predicted, every: Sequence[Predicted])
     ]
     for name, claim, paper in claims:
         here = getattr(predicted, name)
-        low = min(getattr(each, name) for each in every)
-        high = max(getattr(each, name) for each in every)
-        found.append(
+        low = min(getattr(efficiency, name) for efficiency in every)
+        high = max(getattr(efficiency, name) for efficiency in every)
+        findings.append(
             Finding(
                 f"{PAPER}, shapes (predicted)",
                 claim,
@@ -231,4 +233,4 @@ def paper_findings(free: Free, predicted: Predicted, every: Sequence[Predicted])
                 _near(here, paper),
             )
         )
-    return found
+    return findings

@@ -143,10 +143,10 @@ def _begin(task: Task) -> dict[str, Any]:
 def launcher(bench: str) -> str:
     """MPI's launcher: that of this environment, or the first on the path."""
     beside = str(Path(sys.executable).parent)
-    found = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
-    if found is None or importlib.util.find_spec("mpi4py") is None:
+    mpiexec = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
+    if mpiexec is None or importlib.util.find_spec("mpi4py") is None:
         raise UsageError(f"{bench} needs mpiexec and mpi4py: pip install 'outgrid[mpi]'")
-    return found
+    return mpiexec
 
 
 def _rows(program: str, runs: Sequence[dict[str, Any]]) -> list[GetPutRow]:
@@ -193,15 +193,15 @@ def _rates(moves: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _floors(rows: Sequence[GetPutRow], moving: Sequence[dict[str, Any]]) -> list[str]:
     """What the vector sum takes over plain calls of MPI that move each of its bytes once."""
-    largest = max(each["bytes"] for each in moving)
-    rates = {each["how"]: each["bytes_per_second"] for each in moving if each["bytes"] == largest}
-    found: list[str] = []
+    largest = max(move["bytes"] for move in moving)
+    rates = {move["how"]: move["bytes_per_second"] for move in moving if move["bytes"] == largest}
+    floors: list[str] = []
     for share in dict.fromkeys(row.share for row in rows if row.program == "vector sum"):
         mine = [row for row in rows if (row.program, row.share) == ("vector sum", share)]
         floor = mine[0].data_bytes / 3 * (2 / rates["MPI_Get"] + 1 / rates["MPI_Put"])
         over = ", ".join(f"{row.way} {row.seconds / floor:.2f}" for row in mine)
-        found.append(f"vector sum, {share:.0%}, over one call of MPI for each array: {over}")
-    return found
+        floors.append(f"vector sum, {share:.0%}, over one call of MPI for each array: {over}")
+    return floors
 
 
 def _findings(rows: Sequence[GetPutRow]) -> list[Finding]:
@@ -211,11 +211,11 @@ def _findings(rows: Sequence[GetPutRow]) -> list[Finding]:
                 return row.over_paging
         return None
 
-    found: list[Finding] = []
+    findings: list[Finding] = []
     over = ratio("vector sum", SUM_SHARE)
     if over is not None:
         at_twice = ratio("vector sum", 2 * SUM_SHARE) or over
-        found.append(
+        findings.append(
             Finding(
                 f"{PAPER}, figure 2",
                 "a vector sum by get and put takes a third of the time of copies that page",
@@ -226,7 +226,7 @@ def _findings(rows: Sequence[GetPutRow]) -> list[Finding]:
         )
     over = ratio("heat7", STENCIL_SHARE)
     if over is not None:
-        found.append(
+        findings.append(
             Finding(
                 f"{PAPER}, figure 3",
                 "a 7-point stencil in blocks of space and time is faster by get and put",
@@ -235,12 +235,12 @@ def _findings(rows: Sequence[GetPutRow]) -> list[Finding]:
                 1 / over >= STENCIL_BAR,
             )
         )
-    return found
+    return findings
 
 
 def _moving_findings(moving: Sequence[dict[str, Any]]) -> list[Finding]:
-    largest = max(each["bytes"] for each in moving)
-    rates = {each["how"]: each["bytes_per_second"] for each in moving if each["bytes"] == largest}
+    largest = max(move["bytes"] for move in moving)
+    rates = {move["how"]: move["bytes_per_second"] for move in moving if move["bytes"] == largest}
     shares = rates["get"] / rates["MPI_Get"], rates["put"] / rates["MPI_Put"]
     fresh = rates["get into new memory"] / rates["MPI_Get"]
     return [
@@ -306,11 +306,11 @@ def _draw_ratios(axes: Any, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _draw_rates(axes: Any, moving: Sequence[dict[str, Any]]) -> None:
-    for number, how in enumerate(dict.fromkeys(each["how"] for each in moving)):
-        mine = [each for each in moving if each["how"] == how]
+    for number, how in enumerate(dict.fromkeys(move["how"] for move in moving)):
+        mine = [move for move in moving if move["how"] == how]
         axes.plot(
-            [each["bytes"] / (1 << 20) for each in mine],
-            [each["bytes_per_second"] / 1e9 for each in mine],
+            [move["bytes"] / (1 << 20) for move in mine],
+            [move["bytes_per_second"] / 1e9 for move in mine],
             linestyle="--" if how.startswith("MPI") else "-",
             label=how,
             **look(number),

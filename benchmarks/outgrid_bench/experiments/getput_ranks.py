@@ -125,7 +125,7 @@ class Carrier:
         if self.way != "get/put":
             blocks = 0 if self.way == "pages" else self.block_bytes
             self.pager = Pager(self.local_bytes - blocks, page=self.page_bytes)
-            self.paged = [each.paged(pager=self.pager) for each in self.arrays]
+            self.paged = [array.paged(pager=self.pager) for array in self.arrays]
 
     @property
     def block_bytes(self) -> int:
@@ -173,12 +173,12 @@ class Carrier:
             self.spent.fault_seconds = time.perf_counter() - written
         self.spent.seconds = time.perf_counter() - begin
         if self.pager is not None:
-            found = self.pager.statistics()
-            self.spent.moved_bytes = found.fetched_bytes + found.written_bytes
+            statistics = self.pager.statistics()
+            self.spent.moved_bytes = statistics.fetched_bytes + statistics.written_bytes
             # Whoever touches pages waits for them.
             part: Part = "compute_seconds" if self.way == "pages" else "copy_seconds"
             touching = getattr(self.spent, part)
-            waited = min(touching, found.service_seconds / self.threads)
+            waited = min(touching, statistics.service_seconds / self.threads)
             self.spent.fault_seconds += waited
             setattr(self.spent, part, touching - waited)
             self.paged.clear()
@@ -210,7 +210,7 @@ class VectorSum:
     def __init__(self, task: Task) -> None:
         self.task, (self.count,) = task, task.shape
         self.arrays = [remote.array(self.count, "int32") for _ in range(3)]
-        self.nbytes = sum(each.nbytes for each in self.arrays)
+        self.nbytes = sum(array.nbytes for array in self.arrays)
         for region in _chunks(self.count, 1 << 22):
             index = np.arange(region.start, region.stop, dtype=np.int32)
             self.arrays[0].put(region, 3 * index)
@@ -245,8 +245,8 @@ class VectorSum:
             chunks = iter(_chunks(self.count, chunk))
             with ThreadPoolExecutor(threads) as pool:
                 begun = [pool.submit(self._add, carrier, chunks, *block) for block in blocks]
-            for each in begun:
-                each.result()
+            for future in begun:
+                future.result()
 
         return program
 
@@ -271,7 +271,7 @@ class VectorSum:
         carrier.compute(lambda: self._sum(a, b, c))
 
     def _sum(self, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> None:
-        _library().outgrid_sum(*(each.ctypes.data for each in (a, b, c)), len(a))
+        _library().outgrid_sum(*(array.ctypes.data for array in (a, b, c)), len(a))
 
 
 class Heat7:
@@ -284,7 +284,7 @@ class Heat7:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.arrays = [remote.array(task.shape, "float64") for _ in range(2)]
-        self.nbytes = sum(each.nbytes for each in self.arrays)
+        self.nbytes = sum(array.nbytes for array in self.arrays)
         self.plane_bytes = self.arrays[0].nbytes // task.shape[0]
         self.state = [np.empty(task.shape) for _ in range(2)]
         for z in range(task.shape[0]):
@@ -301,25 +301,25 @@ class Heat7:
 
     def agrees(self) -> bool:
         """Whether remote memory holds what plain sweeps of the whole grid left."""
-        found = self.arrays[self.task.passes % 2]
+        array = self.arrays[self.task.passes % 2]
         return all(
-            found.get(z).tobytes() == self.state[0][z].tobytes() for z in range(self.task.shape[0])
+            array.get(z).tobytes() == self.state[0][z].tobytes() for z in range(self.task.shape[0])
         )
 
     def prepare(self, carrier: Carrier) -> Callable[[Carrier], None]:
         """The program, its blocks made."""
         planes, rows, columns = self.task.shape
         halo = self.task.depth
-        each = carrier.block_bytes // 2 // (8 * columns)  # rows of all planes of a block
-        own_rows = rows if each >= planes * rows else -(-rows // 2)
-        held_planes = each // min(rows, own_rows + halo)
+        rows_together = carrier.block_bytes // 2 // (8 * columns)  # rows of all planes of a block
+        own_rows = rows if rows_together >= planes * rows else -(-rows // 2)
+        held_planes = rows_together // min(rows, own_rows + halo)
         own_planes = planes if held_planes >= planes else held_planes - 2 * halo
         if own_planes < 1:
             raise UsageError(
                 f"blocks of {carrier.block_bytes} bytes do not hold {2 * halo + 1} planes of "
                 f"{own_rows + halo} rows"
             )
-        buffers = [_touched(8 * columns * each, "float64") for _ in range(2)]
+        buffers = [_touched(8 * columns * rows_together, "float64") for _ in range(2)]
 
         def program(carrier: Carrier) -> None:
             for number in range(self.task.passes):
@@ -338,7 +338,7 @@ class Heat7:
             for own, extent in zip((z, y), shape, strict=False)
         )
         origin = (region[0].start, region[1].start)
-        extents = (*(each.stop - each.start for each in region), shape[2])
+        extents = (*(cells.stop - cells.start for cells in region), shape[2])
         blocks = [buffer[: int(np.prod(extents))].reshape(extents) for buffer in buffers]
         carrier.get(source, region, blocks[0])
 
@@ -353,8 +353,8 @@ class Heat7:
 
         carrier.compute(work)
         own = tuple(
-            slice(each.start - first, each.stop - first)
-            for each, first in zip((z, y), origin, strict=True)
+            slice(cells.start - first, cells.stop - first)
+            for cells, first in zip((z, y), origin, strict=True)
         )
         carrier.put(1 - source, (z, y), blocks[0][own])
 
@@ -368,8 +368,8 @@ class Heat7:
         """One step of ``cells`` (of z and y, of the grid) of a block that begins at ``origin``."""
         bounds = [
             int(bound) - first
-            for each, first, extent in zip(cells, origin, self.task.shape, strict=False)
-            for bound in (each.start, extent if each.stop is None else each.stop)
+            for cell, first, extent in zip(cells, origin, self.task.shape, strict=False)
+            for bound in (cell.start, extent if cell.stop is None else cell.stop)
         ]
         ends = [
             face - first
@@ -394,7 +394,7 @@ def _chunks(extent: int, size: int) -> list[slice]:
 def _compare(task: Task) -> dict[str, Any]:
     """Every way at every share, in turns."""
     program = VectorSum(task) if task.program == "vector sum" else Heat7(task)
-    found: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = []
     refused = ""
     for _ in range(task.rounds):
         for share in task.shares:
@@ -407,7 +407,7 @@ def _compare(task: Task) -> dict[str, Any]:
                     refused = str(error)
                     continue
                 spent = carrier.run(program.prepare(carrier))
-                found.append(
+                runs.append(
                     {
                         "way": way,
                         "share": share,
@@ -417,7 +417,7 @@ def _compare(task: Task) -> dict[str, Any]:
                         **asdict(spent),
                     }
                 )
-    return {"runs": found, "refused": refused}
+    return {"runs": runs, "refused": refused}
 
 
 def _moving(task: Task) -> dict[str, Any]:
@@ -429,14 +429,14 @@ def _moving(task: Task) -> dict[str, Any]:
     here[...] = np.resize(np.arange(251, dtype=np.uint8), most)
     ours.put((), here)
     plain.put((), here)
-    found: list[dict[str, Any]] = []
+    moves: list[dict[str, Any]] = []
     agrees = True
 
     def timed(size: int, how: str, move: Callable[[], object]) -> None:
         begin = time.perf_counter()
         move()
         seconds = time.perf_counter() - begin
-        found.append({"bytes": size, "how": how, "seconds": seconds})
+        moves.append({"bytes": size, "how": how, "seconds": seconds})
 
     for size in task.sizes_bytes:
         region = slice(0, size)
@@ -451,7 +451,7 @@ def _moving(task: Task) -> dict[str, Any]:
             timed(size, "MPI_Put", lambda size=size: _plain(plain, here[:size], put=True))
             timed(size, "put", lambda region=region: ours.put(region, here[region]))
     agrees &= np.array_equal(ours.get(), here) and np.array_equal(plain.get(), here)
-    return {"moves": found, "agrees": bool(agrees)}
+    return {"moves": moves, "agrees": bool(agrees)}
 
 
 def _plain(array: remote.RemoteArray, local: NDArray[Any], put: bool) -> None:

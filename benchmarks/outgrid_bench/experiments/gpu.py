@@ -60,7 +60,7 @@ def measure(settings: Settings) -> Outcome:
     """Everything in one go; what fails is said and the rest goes on."""
     timed = Timed("gpu", settings)
     try:
-        found = pipeline.describe_device("gpu")
+        accelerator = pipeline.describe_device("gpu")
         device = pipeline.open_device("gpu", _source())
     except DeviceError as error:
         row = GpuRow("GPUs found", 0, "", "", 0, agrees=True)
@@ -74,7 +74,7 @@ def measure(settings: Settings) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="outgrid-bench-", dir=settings.folders[0]) as folder:
         for case in IDENTICAL[: settings.by_size(2, 5, 5)]:
             rows.append(_identity(case, settings, Path(folder)))
-        rates = _rates(settings, Path(folder), found.memory_bytes)
+        rates = _rates(settings, Path(folder), accelerator.memory_bytes)
     roof = rows[4].value / BYTES_PER_UPDATE  # of copies within the device, GLUP/s
     shares["plain"] = rates["memory"] / roof
     shares["beyond"] = rates["swap"] / rates["memory"]
@@ -104,7 +104,7 @@ def measure(settings: Settings) -> Outcome:
         _findings(shares),
         reference=f"{device.name}: copies within its memory at {rows[4].value:.0f} GB/s",
         agrees=all(row.agrees for row in rows),
-        details={"name": device.name, "memory_bytes": found.memory_bytes},
+        details={"name": device.name, "memory_bytes": accelerator.memory_bytes},
     )
 
 
@@ -216,7 +216,7 @@ def _rates(settings: Settings, folder: Path, memory_bytes: int) -> dict[str, flo
     steps = settings.by_size(8, 96, 512)
     problem = Problem(lookup("heat7"), shape, "float64", steps, initial={"u": "sin(x + y + z)"})
     limit = min(memory_bytes, TABLES_BYTES + 2 * problem.field_bytes // LIMITED)
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for tier in TIERS:
         settings.say(f"heat7 on tier {tier}")
         options: dict[str, Any] = {"scheme": "plain"}
@@ -225,10 +225,10 @@ def _rates(settings: Settings, folder: Path, memory_bytes: int) -> dict[str, flo
         result = _run(problem, folder / f"rate-{tier}", tier=tier, device="gpu", **options)
         measured = result.record.measured
         seconds = measured.compute_seconds if tier == "memory" else measured.seconds
-        found[tier] = measured.updates / seconds / 1e9
+        rates[tier] = measured.updates / seconds / 1e9
         for name in result.record.fields:
             result.path(name).unlink()
-    return found
+    return rates
 
 
 def draw(outcome: Outcome, figure: Any) -> None:

@@ -174,13 +174,13 @@ class _Bench:
 
     def timeline(self, nbytes: int, chunk_bytes: int) -> dict[str, Any]:
         """What each stage did when, with and without overlap: (stage, begin, end) in seconds."""
-        found: dict[str, Any] = {}
+        lines: dict[str, Any] = {}
         with self._matrix(nbytes, 1) as (paths, _):
             for name, overlap in (("one after the other", False), ("overlapped", True)):
                 _, _, events = self._product(paths, _Case("", "direct", chunk_bytes, overlap))
                 begin = min(event.begin for event in events)
-                found[name] = [(e.stage, e.begin - begin, e.end - begin) for e in events]
-        return found
+                lines[name] = [(e.stage, e.begin - begin, e.end - begin) for e in events]
+        return lines
 
     def _product(
         self, paths: Sequence[Path], case: _Case

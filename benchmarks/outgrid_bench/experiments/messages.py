@@ -77,9 +77,9 @@ def main() -> None:
     time.sleep(WATCHED_SECONDS)
     attention = (time.process_time() - before) / WATCHED_SECONDS
     _end(comm, expected, comm.send(1 - comm.rank, 1, Rows(leaving.address, 1, SMALL_BYTES)))
-    found = Messages(MESSAGE_BYTES / seconds, latency, busy / MESSAGE_BYTES, attention)
+    messages = Messages(MESSAGE_BYTES / seconds, latency, busy / MESSAGE_BYTES, attention)
     if not comm.rank:
-        sys.stdout.write(json.dumps(asdict(found)))
+        sys.stdout.write(json.dumps(asdict(messages)))
     comm.share(None)
 
 

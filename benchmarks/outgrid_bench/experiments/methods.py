@@ -101,12 +101,12 @@ def measure(settings: Settings) -> Outcome:
 
 
 def _findings(rows: Sequence[BeyondRow], memory: dict[str, float]) -> list[Finding]:
-    found = {row.method: row for row in rows}
+    by_method = {row.method: row for row in rows}
     plain = memory["plain"]
     findings: list[Finding] = []
-    blocked = [found.get(method.name) for method in BLOCKED]
+    blocked = [by_method.get(method.name) for method in BLOCKED]
     swapped, mapped, direct = blocked
-    if (worst := found.get("plain on swap")) is not None:
+    if (worst := by_method.get("plain on swap")) is not None:
         slower = plain / worst.glups
         findings.append(
             Finding(
@@ -148,7 +148,7 @@ def _findings(rows: Sequence[BeyondRow], memory: dict[str, float]) -> list[Findi
                 ),
             )
         )
-    ours = found.get("skewed on direct")
+    ours = by_method.get("skewed on direct")
     if ours is not None and direct is not None:
         faster = ours.glups / direct.glups
         findings.append(

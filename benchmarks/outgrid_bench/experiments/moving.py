@@ -236,4 +236,4 @@ def read_rate(memory: Buffer, set_bytes: int, pass_bytes: int) -> float:
 def main() -> None:
     """What `command` starts."""
     given = json.loads(sys.argv[1])
-    sys.stdout.write(json.dumps([asdict(move(Moving(**each))) for each in given]))
+    sys.stdout.write(json.dumps([asdict(move(Moving(**load))) for load in given]))

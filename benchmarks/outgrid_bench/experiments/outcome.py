@@ -138,9 +138,9 @@ class Outcome:
         return msgspec.to_builtins(self)
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Outcome:
+    def from_dict(cls, data: dict[str, Any]) -> Outcome:
         """Inverse of `to_dict`."""
-        return msgspec.convert(found, cls)
+        return msgspec.convert(data, cls)
 
 
 class Timed:
@@ -187,7 +187,7 @@ class Timed:
             self.settings.size,
             tuple(msgspec.to_builtins(asdict(row)) for row in rows),
             # Tiny sizes show that everything runs, not how fast.
-            tuple(replace(each, holds=None) if tiny else each for each in findings),
+            tuple(replace(finding, holds=None) if tiny else finding for finding in findings),
             reference,
             agrees,
             tuple(notes),

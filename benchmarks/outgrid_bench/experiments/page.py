@@ -46,13 +46,13 @@ def read_outcomes(folder: Path) -> list[Outcome]:
 
     Raises UsageError where there is none.
     """
-    found = [Outcome.from_dict(json.loads(path.read_text())) for path in folder.glob("*.json")]
-    if not found:
+    outcomes = [Outcome.from_dict(json.loads(path.read_text())) for path in folder.glob("*.json")]
+    if not outcomes:
         raise UsageError(
             f"{folder} holds no outcome of an experiment; outgrid bench all makes some"
         )
     order = list(EXPERIMENTS)
-    return sorted(found, key=lambda outcome: order.index(outcome.bench))
+    return sorted(outcomes, key=lambda outcome: order.index(outcome.bench))
 
 
 def write_page(outcomes: Sequence[Outcome], folder: Path) -> Path:
@@ -69,8 +69,8 @@ def write_page(outcomes: Sequence[Outcome], folder: Path) -> Path:
         f"<p>{_answers(outcomes)} {_written(outcomes)}</p>",
         f"<nav>{''.join(_link(outcome.bench) for outcome in outcomes)}</nav>",
         "<h2 id='claims'>All claims</h2>",
-        f"<p>{_counted([each for outcome in outcomes for each in outcome.findings])}</p>",
-        _table([(outcome.bench, each) for outcome in outcomes for each in outcome.findings]),
+        f"<p>{_counted([finding for outcome in outcomes for finding in outcome.findings])}</p>",
+        _table([(outcome.bench, finding) for outcome in outcomes for finding in outcome.findings]),
         "<h2 id='papers'>The papers</h2>",
         f"<ul>{''.join(f'<li>{safe(k)}: {safe(v)}</li>' for k, v in PAPERS.items())}</ul>",
         *(_section(outcome, folder) for outcome in outcomes),
@@ -112,8 +112,9 @@ def _written(outcomes: Sequence[Outcome]) -> str:
 
 def _counted(findings: Sequence[Finding]) -> str:
     """How many claims have which verdict."""
+    held = [finding.holds for finding in findings]
     counts = [
-        f"{sum(each.holds is verdict for each in findings)} <span class='{kind}'>{word}</span>"
+        f"{held.count(verdict)} <span class='{kind}'>{word}</span>"
         for verdict, (kind, word) in VERDICTS.items()
     ]
     return f"{len(findings)} claims: {', '.join(counts)}."
@@ -132,7 +133,7 @@ def _section(outcome: Outcome, folder: Path) -> str:
     purpose = EXPERIMENTS[outcome.bench].purpose
     notes = "".join(
         f"<li>{safe(line)}</li>"
-        for line in (*(f"disk {each}" for each in disk_lines(outcome)), *outcome.notes)
+        for line in (*(f"disk {disk_line}" for disk_line in disk_lines(outcome)), *outcome.notes)
     )
     return "\n".join(
         [
@@ -140,7 +141,7 @@ def _section(outcome: Outcome, folder: Path) -> str:
             f"<p>{safe(purpose[0].upper() + purpose[1:])}. "
             f"<code>outgrid bench {outcome.bench} --{outcome.size}</code></p>",
             figure,
-            _table([("", each) for each in outcome.findings]),
+            _table([("", finding) for finding in outcome.findings]),
             facts,
             f"<ul class='small'>{notes}</ul>" if notes else "",
             f"<details><summary>All rows</summary><pre>{safe(row_lines(outcome))}</pre></details>",
@@ -156,9 +157,11 @@ def _table(findings: Sequence[tuple[str, Finding]]) -> str:
     names = ["experiment", "where", "claim", "paper", "here", "today"][0 if named else 1 :]
     head = "".join(f"<th class='{name}'>{name}</th>" for name in names)
     rows = [f"<tr>{head}</tr>"]
-    for bench, each in findings:
-        kind, word = VERDICTS[each.holds]
-        texts = [safe(text) for text in (each.figure, each.claim, each.paper, each.here)]
+    for bench, finding in findings:
+        kind, word = VERDICTS[finding.holds]
+        texts = [
+            safe(text) for text in (finding.figure, finding.claim, finding.paper, finding.here)
+        ]
         cells = [*([_link(bench)] if named else []), *texts, f"<span class='{kind}'>{word}</span>"]
         pairs = zip(names, cells, strict=True)
         row = "".join(f"<td data-name='{name}'>{cell}</td>" for name, cell in pairs)

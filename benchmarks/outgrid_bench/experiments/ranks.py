@@ -118,7 +118,7 @@ def measure(settings: Settings) -> Outcome:
         case: GridSize((planes - 2, side - 2, side - 2), settings.by_size(2, 3, 4) * case.depth)
         for case in cases
     }
-    found: dict[_Case, list[Record]] = {case: [] for case in cases}
+    records: dict[_Case, list[Record]] = {case: [] for case in cases}
     answers: dict[str, set[str]] = {case.name: set() for case in cases}
     settings.say("messages between two ranks")
     messages = measure_messages()
@@ -129,20 +129,20 @@ def measure(settings: Settings) -> Outcome:
                 with TemporaryDirectory(dir=folder, prefix=f"{turn}.{number}.") as within:
                     out = Path(within) / "run"
                     record = _run(settings, grids[case], case, out)
-                    found[case].append(record)
+                    records[case].append(record)
                     answers[case.name].add(_digest(Result(out, record)["u"]))
-    rows = [_row(case, found, grids[case], settings, messages) for case in cases]
+    rows = [_row(case, records, grids[case], settings, messages) for case in cases]
     return timed.outcome(
         rows,
-        _findings(rows, _processors(found) / describe_machine().cores),
+        _findings(rows, _processors(records) / describe_machine().cores),
         reference=(
             "the simulator of clusters, with what cores and disk do in runs of one rank and what "
             "messages take alone"
         ),
-        agrees=all(len(each) == 1 for each in answers.values()),
+        agrees=all(len(answer) == 1 for answer in answers.values()),
         notes=[
             "ranks of one host share its cores, its disk and its memory; of "
-            f"{describe_machine().cores} cores others left {_processors(found):.2f} to one rank",
+            f"{describe_machine().cores} cores others left {_processors(records):.2f} to one rank",
             f"a rank sends {messages.bandwidth / 1e9:.2f} GB/s while as much comes; a small message"
             f" takes {1e3 * messages.latency_seconds:.1f} ms, a GB that is sent "
             f"{1e9 * messages.sent_seconds:.2f} s of a processor, and waiting for messages "
@@ -194,29 +194,29 @@ def _memory(settings: Settings) -> int:
 
 def _digest(field: Any) -> str:
     """A digest of all values of a field, some planes at a time."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for first in range(0, len(field), 16):
-        found.update(np.asarray(field[first : first + 16]).tobytes())
-    return found.hexdigest()
+        digest.update(np.asarray(field[first : first + 16]).tobytes())
+    return digest.hexdigest()
 
 
 def _row(
     case: _Case,
-    found: dict[_Case, list[Record]],
+    records: dict[_Case, list[Record]],
     grid: GridSize,
     settings: Settings,
     messages: Messages,
 ) -> RanksRow:
     def median(name: str) -> float:
-        return statistics.median(getattr(each.measured, name) for each in found[case])
+        return statistics.median(getattr(record.measured, name) for record in records[case])
 
     names = ("compute", "get", "put", "exchange", "agree", "processor", "compute_processor")
     every = {f"{name}_seconds": median(f"{name}_seconds") for name in names}
     seconds, expected, busy = median("seconds"), 0.0, 0.0
     if case.exchange == "halos":
-        expected, busy = _expected(grid, case, _node(case, found, settings, messages))
-        busy *= _processors(found) / case.ranks
-    planned = found[case][-1].plan["prediction"]["seconds"]
+        expected, busy = _expected(grid, case, _node(case, records, settings, messages))
+        busy *= _processors(records) / case.ranks
+    planned = records[case][-1].plan["prediction"]["seconds"]
     return RanksRow(
         case.name,
         case.ranks,
@@ -225,29 +225,30 @@ def _row(
         case.depth,
         seconds,
         **every,
-        sent_bytes=found[case][-1].measured.sent_bytes,
+        sent_bytes=records[case][-1].measured.sent_bytes,
         planned_seconds=planned,
         expected_seconds=expected,
         expected_over_measured=expected / seconds,
         expected_processor_seconds=busy,
-        seconds_samples=tuple(each.measured.seconds for each in found[case]),
+        seconds_samples=tuple(record.measured.seconds for record in records[case]),
     )
 
 
 def _node(
-    case: _Case, found: dict[_Case, list[Record]], settings: Settings, messages: Messages
+    case: _Case, records: dict[_Case, list[Record]], settings: Settings, messages: Messages
 ) -> Node:
     """What a rank has, from the runs of one and from messages: its share of cores and disk."""
     update = statistics.median(
-        each.compute_processor_seconds / each.updates for each in _alone(found, case.name)
+        measured.compute_processor_seconds / measured.updates
+        for measured in _alone(records, case.name)
     )
-    disk = _alone(found, DISK)
-    bandwidth = statistics.median(_moved_bytes(each) / each.seconds for each in disk)
+    disk = _alone(records, DISK)
+    bandwidth = statistics.median(_moved_bytes(measured) / measured.seconds for measured in disk)
     moved = statistics.median(
-        (each.processor_seconds - each.compute_processor_seconds) / _moved_bytes(each)
-        for each in disk
+        (measured.processor_seconds - measured.compute_processor_seconds) / _moved_bytes(measured)
+        for measured in disk
     )
-    processors = _processors(found) / case.ranks
+    processors = _processors(records) / case.ranks
     return Node(
         processors / update,
         _memory(settings) // case.ranks,
@@ -261,17 +262,18 @@ def _node(
     )
 
 
-def _processors(found: dict[_Case, list[Record]]) -> float:
+def _processors(records: dict[_Case, list[Record]]) -> float:
     """How many of the processors one rank had while all were to make updates."""
     return statistics.median(
-        each.compute_processor_seconds / each.compute_seconds for each in _alone(found, CORES)
+        measured.compute_processor_seconds / measured.compute_seconds
+        for measured in _alone(records, CORES)
     )
 
 
-def _alone(found: dict[_Case, list[Record]], name: str) -> list[Measured]:
+def _alone(records: dict[_Case, list[Record]], name: str) -> list[Measured]:
     """The runs of one rank."""
-    mine = (each for each in found if each.name == name and each.ranks == 1)
-    return [record.measured for each in mine for record in found[each]]
+    mine = (case for case in records if case.name == name and case.ranks == 1)
+    return [record.measured for case in mine for record in records[case]]
 
 
 def _moved_bytes(measured: Measured) -> int:
@@ -303,7 +305,7 @@ def _findings(rows: Sequence[RanksRow], left: float) -> list[Finding]:
             (CORES, "processor time", "processor_seconds"),
         )
     }
-    found = [
+    findings = [
         Finding(
             f"{OUTGRID}, simulator",
             f"the {what} of two ranks, {name}, is foreseen within {WITHIN:.0%}",
@@ -315,12 +317,14 @@ def _findings(rows: Sequence[RanksRow], left: float) -> list[Finding]:
         )
         for (name, what), mine in ratios.items()
     ]
-    each = {row.exchange: row for row in two if row.case == CORES and row.cut == str(Cut(1, 2))}
-    halos, seams = each["halos"], each["seams"]
+    by_exchange = {
+        row.exchange: row for row in two if row.case == CORES and row.cut == str(Cut(1, 2))
+    }
+    halos, seams = by_exchange["halos"], by_exchange["seams"]
     measured = seams.seconds / halos.seconds
     planned = seams.planned_seconds / halos.planned_seconds
     return [
-        *found,
+        *findings,
         Finding(
             f"{OUTGRID}, planner",
             f"what seams take over what halos take, cores bound, is foreseen within {WITHIN:.0%}",

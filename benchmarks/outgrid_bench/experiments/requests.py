@@ -116,8 +116,8 @@ class _Plain:
         for _ in range(2):
             move(self._moving("rw", False, False, SEQUENTIAL_BYTES))
         movings = self._movings()
-        found = [[move(moving) for moving in movings] for _ in range(self.rounds)]
-        rows = self._rows("below", movings, found)
+        rounds = [[move(moving) for moving in movings] for _ in range(self.rounds)]
+        rows = self._rows("below", movings, rounds)
         _drop_pages(self.noise)
         return rows
 
@@ -130,13 +130,13 @@ class _Plain:
             if not inside.enforced:
                 notes.append(inside.reason)
                 return []
-            found: list[list[Moved]] = []
+            rounds: list[list[Moved]] = []
             for _ in range(self.rounds):
                 done = inside.run(command(movings))
                 if done.returncode:
                     raise ExecutionError(f"requests under a limit ended with {done.returncode}")
-                found.append([Moved(**each) for each in json.loads(done.stdout)])
-        return self._rows("above", movings, found)
+                rounds.append([Moved(**load) for load in json.loads(done.stdout)])
+        return self._rows("above", movings, rounds)
 
     def _movings(self) -> list[Moving]:
         return [
@@ -159,11 +159,11 @@ class _Plain:
         )
 
     def _rows(
-        self, series: str, movings: Sequence[Moving], found: Sequence[Sequence[Moved]]
+        self, series: str, movings: Sequence[Moving], rounds: Sequence[Sequence[Moved]]
     ) -> list[RequestRow]:
         rows: list[RequestRow] = []
         for index, moving in enumerate(movings):
-            rates = [each[index].bytes_per_second for each in found]
+            rates = [moved[index].bytes_per_second for moved in rounds]
             fio = None
             if self.fio and series == "below" and not moving.writes and moving.method != "direct":
                 fio = _fio_rate(self.fio, moving, FIO_ENGINES[moving.method], 1, direct=False)
@@ -178,7 +178,7 @@ class _Plain:
                     1,
                     statistics.median(rates),
                     fio,
-                    all(each[index].agrees for each in found),
+                    all(moved[index].agrees for moved in rounds),
                     tuple(rates),
                 )
             )
@@ -359,8 +359,10 @@ class _Batches:
             written, read = (memory[slot, : len(places)] for slot in (number, number + count))
             right &= np.array_equal(written, read)
             for place, request in zip(places, written, strict=True):
-                found = _plainly(parts or [noise.path], stripe, place * self._request, request.size)
-                right &= found == request.tobytes()
+                content = _plainly(
+                    parts or [noise.path], stripe, place * self._request, request.size
+                )
+                right &= content == request.tobytes()
         return right
 
     def _start(self, kind: str, slot: int) -> int:
@@ -390,12 +392,12 @@ class _Batches:
 
 def _plainly(parts: Sequence[Path], stripe: int, offset: int, nbytes: int) -> bytes:
     """Bytes of a file that lies in stripes over ``parts``, by plain system calls."""
-    found = b""
+    content = b""
     for place in range(offset - offset % stripe, offset + nbytes, stripe):
         begin, end = max(place, offset), min(place + stripe, offset + nbytes)
         row, part = divmod(place // stripe, len(parts))
-        found += bytes_at(parts[part], row * stripe + begin - place, end - begin)
-    return found
+        content += bytes_at(parts[part], row * stripe + begin - place, end - begin)
+    return content
 
 
 def _drop_pages(noise: NoiseFile) -> None:
@@ -446,12 +448,12 @@ def _findings(rows: Sequence[RequestRow], settings: Settings) -> list[Finding]:
                 return row.bytes_per_second / MIB
         return None
 
-    found: list[Finding] = []
+    findings: list[Finding] = []
     suite = "bus flash beyond memory"
     sync = rate("below", "m_sync", "write", "random", 4 * MIB)
     later = rate("below", "m_async", "write", "random", 4 * MIB)
     if sync and later:
-        found.append(
+        findings.append(
             Finding(
                 f"{suite}, mapped writing in memory",
                 "writing 4 MiB at places of chance gains from MS_ASYNC",
@@ -464,7 +466,7 @@ def _findings(rows: Sequence[RequestRow], settings: Settings) -> list[Finding]:
     plain = [rate("above", "rw", "read", "random", size) for size in RANDOM_BYTES]
     known = [value for value in mapped if value is not None]
     if known and plain[-1]:
-        found.append(
+        findings.append(
             Finding(
                 f"{suite}, mapped reading beyond memory",
                 "random reading by mmap collapses beyond memory whatever the request, RW does not",
@@ -476,7 +478,7 @@ def _findings(rows: Sequence[RequestRow], settings: Settings) -> list[Finding]:
     reads = rate("below", "direct", "read", "random", 4 * MIB)
     writes = rate("below", "direct", "write", "random", 4 * MIB)
     if reads and writes:
-        found.append(
+        findings.append(
             Finding(
                 f"{suite}, figure 1",
                 "large requests are read faster than written",
@@ -486,7 +488,7 @@ def _findings(rows: Sequence[RequestRow], settings: Settings) -> list[Finding]:
             )
         )
     mixed = next(row for row in rows if row.series == "application")
-    found.append(
+    findings.append(
         Finding(
             "memory and storage of a cluster, figure 1",
             "blocks are read in requests of 12 MiB and written in requests of 8 MiB",
@@ -495,7 +497,7 @@ def _findings(rows: Sequence[RequestRow], settings: Settings) -> list[Finding]:
             None,
         )
     )
-    return [*found, *_path_findings(rows, settings)]
+    return [*findings, *_path_findings(rows, settings)]
 
 
 def _path_findings(rows: Sequence[RequestRow], settings: Settings) -> list[Finding]:

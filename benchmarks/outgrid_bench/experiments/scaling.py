@@ -26,7 +26,7 @@ def measure(settings: Settings) -> Outcome:
     notes: list[str] = []
     runs = Runs(settings, timed, notes)
     most = settings.factor or FACTORS[settings.size][-1]
-    factors = (*(each for each in FACTORS[settings.size] if each < most), most)
+    factors = (*(factor for factor in FACTORS[settings.size] if factor < most), most)
     largest = grid_of(settings, factors[-1])
     blocks = largest.blocks(settings.by_size(4, 256, 256))
     steps = settings.steps or passes(settings) * int(blocks["depth"])
@@ -61,10 +61,10 @@ def _findings(rows: Sequence[BeyondRow]) -> list[Finding]:
                 return row.over_memory
         return None
 
-    found: list[Finding] = []
+    findings: list[Finding] = []
     direct = share("overlapped on direct", largest)
     if direct is not None:
-        found.append(
+        findings.append(
             Finding(
                 PAPER,
                 "at 16 times the memory the blocked method keeps 40 to 65 % of the rate in memory",
@@ -75,7 +75,7 @@ def _findings(rows: Sequence[BeyondRow]) -> list[Finding]:
         )
     drop = share("overlapped on swap", 1.0)
     if drop is not None:
-        found.append(
+        findings.append(
             Finding(
                 PAPER,
                 "swap drops as soon as the grid is as large as memory",
@@ -86,7 +86,9 @@ def _findings(rows: Sequence[BeyondRow]) -> list[Finding]:
         )
     names = list(dict.fromkeys(row.method for row in rows))
     factors = sorted({row.factor for row in rows})
-    common = [each for each in factors if all(share(name, each) is not None for name in names)]
+    common = [
+        factor for factor in factors if all(share(name, factor) is not None for name in names)
+    ]
     if len(common) > 1:
         losses = {
             name: (share(name, common[-1]) or 0.0) / (share(name, common[0]) or 1.0)
@@ -94,7 +96,7 @@ def _findings(rows: Sequence[BeyondRow]) -> list[Finding]:
         }
         least = max(losses, key=lambda name: losses[name])
         kept = ", ".join(f"{name} keeps {loss:.0%}" for name, loss in losses.items())
-        found.append(
+        findings.append(
             Finding(
                 PAPER,
                 "direct transfers lose least as the grid grows",
@@ -103,7 +105,7 @@ def _findings(rows: Sequence[BeyondRow]) -> list[Finding]:
                 "direct" in least,
             )
         )
-    return found
+    return findings
 
 
 def draw(outcome: Outcome, figure: Any) -> None:

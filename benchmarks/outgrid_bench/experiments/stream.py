@@ -134,8 +134,8 @@ def measure(settings: Settings) -> Outcome:
                     notes += [] if text in notes else [text]
                     continue
                 settings.say(f"STREAM by {way}, {factor:g} times the limit, threads: {threads}")
-                found = _begin(settings, way, limit, factor, threads, rounds, notes)
-                rows += _rows(found, way, factor, memory)
+                begun = _begin(settings, way, limit, factor, threads, rounds, notes)
+                rows += _rows(begun, way, factor, memory)
     return timed.outcome(
         rows,
         _findings(rows) if enforced else (),
@@ -173,9 +173,9 @@ def _begin(
 
 
 def _rows(
-    found: tuple[Task, dict[str, Any]], way: str, factor: float, memory: dict[str, float]
+    begun: tuple[Task, dict[str, Any]], way: str, factor: float, memory: dict[str, float]
 ) -> list[StreamRow]:
-    task, told = found
+    task, told = begun
     rows: list[StreamRow] = []
     for name, _, sources in OPERATIONS:
         nbytes = 8 * (1 + len(sources)) * task.rows * ROW
@@ -376,12 +376,12 @@ def _findings(rows: Sequence[StreamRow]) -> list[Finding]:
         return None
 
     swap, mapped, direct = (slower(way, cores) for way in WAYS)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if mapped is not None and direct is not None:
         told = f"mmap {mapped:.0f} times, direct {direct:.0f} times"
         if swap is not None:
             told += f", swap {swap:.0f} times"
-        found.append(
+        findings.append(
             Finding(
                 PAPER,
                 "beyond memory STREAM by mmap loses less than by swap",
@@ -392,7 +392,7 @@ def _findings(rows: Sequence[StreamRow]) -> list[Finding]:
         )
     one = slower("mmap", 1)
     if one is not None and mapped is not None and cores > 1:
-        found.append(
+        findings.append(
             Finding(
                 PAPER,
                 "many cores suffer more than one",
@@ -401,7 +401,7 @@ def _findings(rows: Sequence[StreamRow]) -> list[Finding]:
                 mapped > one,
             )
         )
-    return found
+    return findings
 
 
 def draw(outcome: Outcome, figure: Any) -> None:

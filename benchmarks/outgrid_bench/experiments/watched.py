@@ -127,7 +127,7 @@ class Watcher:
         before = [sample for sample in self.samples if sample.seconds < begin]
         first = before[-1] if before else self.samples[0]
         after = [sample for sample in self.samples if sample.seconds > end][:1]
-        return tuple(each.since(first) for each in (first, *inside, *after))
+        return tuple(sample.since(first) for sample in (first, *inside, *after))
 
 
 def _process_bytes(process: int | None) -> int:
@@ -196,5 +196,5 @@ def _toml(table: str, entries: dict[str, Any]) -> str:
 def _toml_value(value: Any) -> str:
     if isinstance(value, dict):
         inner: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return "{" + ", ".join(f"{key} = {_toml_value(each)}" for key, each in inner.items()) + "}"
+        return "{" + ", ".join(f"{key} = {_toml_value(item)}" for key, item in inner.items()) + "}"
     return json.dumps(value)

@@ -155,11 +155,11 @@ class _Comparison:
         """Ours first, in both modes; then the peers."""
         ours = {"memory": self._ours_in_memory(), "outofcore": self._ours_out_of_core()}
         rates = {mode: row.glups or 0.0 for mode, row in ours.items()}
-        found = list(ours.values())
+        rows = list(ours.values())
         for peer in peers:
             self.say(f"{peer.name}, {_mode(peer).replace('outofcore', 'out of core')}")
-            found.append(self._peer(peer, rates[_mode(peer)]))
-        return found
+            rows.append(self._peer(peer, rates[_mode(peer)]))
+        return rows
 
     def _write_start(self, formula: Problem) -> None:
         source = formula.initial["u"]
@@ -247,10 +247,10 @@ class _Comparison:
         """Why the peer cannot run here, and what to do about it; None if it can."""
         if peer.swap and len(Path("/proc/swaps").read_text().splitlines()) < 2:
             return "no swap space is active; mkswap and swapon make some"
-        found = subprocess.run(
+        search = subprocess.run(
             [str(self.python), "-c", FIND, *peer.modules], capture_output=True, check=False
         )
-        if found.returncode == 0:
+        if search.returncode == 0:
             return None
         return f"not installed; {self.python} -m pip install {peer.packages}"
 
