@@ -51,7 +51,7 @@ extern "C" int outgrid_requests(const char* path, int kind, std::int64_t request
   const auto begin = Clock::now();
   const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   const auto work = [&](char* part) {
-    while (spent() < seconds && failure == 0) {
+    do {  // once at least, however late the thread begins
       const std::int64_t turn = turns++;
       bool writes = kind == 1;
       std::int64_t place = turn % places;
@@ -64,7 +64,7 @@ extern "C" int outgrid_requests(const char* path, int kind, std::int64_t request
                                        : pread(file, part, request_bytes, offset);
       if (done < 0) failure = errno;
       if (done > 0) moved += done;
-    }
+    } while (spent() < seconds && failure == 0);
   };
   std::vector<std::thread> threads;
   for (int i = 0; i < depth; ++i) threads.emplace_back(work, memory + i * request_bytes);

@@ -1,6 +1,7 @@
 import argparse
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -39,6 +40,12 @@ def test_every_engine_stands_beside_the_reference(tmp_path):
     assert starved["whole_over_bandwidth"] > 0
     assert json.loads(json.dumps(figures))["rows"] == figures["rows"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_transfer_that_begins_too_late_moves_something_all_the_same(tmp_path):
+    effort = replace(TINY, transfer_seconds=0.0)
+    figures = io.measure_io(tmp_path, lambda text: None, effort)
+    assert all(rate > 0 for row in figures["rows"] for rate in row["samples"])
 
 
 def test_ratios_are_taken_within_each_round():

@@ -95,6 +95,8 @@ class Flow:
     def move(self, noise: NoiseFile, kind: Kind, seconds: float, most: float = math.inf) -> float:
         """Bytes per second over `seconds`, or until `most` bytes: begin to last completion.
 
+        One request is made at least, however little time there is.
+
         "mixed" reads one half of the file and writes the other, ticket by ticket in turn.
         """
         tickets = noise.nbytes // self._ticket_bytes
@@ -104,10 +106,12 @@ class Flow:
         moved = asked = 0
         begin = time.perf_counter()
         while True:
-            while free and asked < most and time.perf_counter() < begin + seconds:
+            late = asked > 0 and time.perf_counter() >= begin + seconds
+            while free and asked < most and not late:
                 slot, turn = free.pop(), next(turns)
                 taken[self._start(noise.file, kind, turn, tickets, slot)] = slot
                 asked += self._ticket_bytes
+                late = time.perf_counter() >= begin + seconds
             if not taken:
                 return moved / (time.perf_counter() - begin)
             for completion in self._transfers.wait():
