@@ -91,9 +91,9 @@ def test_peers_that_are_installed_agree(peer, tmp_path, monkeypatch):
         pytest.importorskip(module)
     among(monkeypatch, peer)
     row = measure_peers(tiny(), None, tmp_path, quiet, 120, swap=True)[-1]
-    if peer.swap and row.glups is None:
+    if row.glups is None:  # it does not fit so small a limit, or has no swap to go to
         assert row.note
-        return
+        pytest.skip(row.note)
     assert row.agrees, row.note
 
 

@@ -162,7 +162,7 @@ def test_what_happens_to_a_disk_ends_in_words_and_the_run_goes_on(
     out = disk.folder / "run"
     process = start(tmp_path / "job.toml", out)
     getattr(disk, happens)()
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     if happens == "fill":
         (disk.folder / "filler").unlink()
     else:
@@ -196,7 +196,7 @@ def test_a_limit_that_is_lowered_under_a_run_is_kept_or_kills_it_and_it_goes_on(
                 (group.folder / name).write_text(str(mebibytes << 20))
             except OSError:  # more than that is in use and cannot be given back
                 break
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=600)
     assert process.returncode in (0, -9), said
     if process.returncode:
         with limited(112 << 20) as group:
