@@ -182,7 +182,15 @@ class Execution:
         seen = self.preview.initial if self.preview else None
         held = self.plan.held(self.plan.depth)
         filled = fill(
-            self.problem, self.plan.arrivals, store_of, self.transfers, seen, held, given, told
+            self.problem,
+            self.plan.arrivals,
+            store_of,
+            self.transfers,
+            seen,
+            held,
+            given,
+            told,
+            memory_bytes=self.plan.window_bytes,  # which is made when this has ended
         )
         for store in {id(store): store for store in stores.values()}.values():
             store.flush()

@@ -24,7 +24,11 @@ from outgrid.storage import Joined, Planes, Store, Transfers
 from outgrid.storage.npy import read_header, stream_npy
 
 CHUNK_BYTES = 8 << 20
+LEAST_CHUNK_BYTES = 1 << 19
 BUFFERS = 2  # one is being made while the other is being written
+# Blocks that a fill may have in memory at once: the buffers, what was read or evaluated in numbers
+# of twice the size, and what an evaluation leaves on its way.
+BLOCKS = 8
 
 Seen = Callable[[Arrival, range, range, NDArray[np.generic]], None]
 
@@ -53,10 +57,11 @@ def fill(
     held: Box | None = None,
     given: Mapping[str, Joined] | None = None,
     told: Callable[[Filled], None] | None = None,
+    memory_bytes: int = BLOCKS * CHUNK_BYTES,
 ) -> Filled:
     """Write state 0 of every level: all of it, or what the stores hold of it.
 
-    ``given`` replaces initial values by those of files.
+    ``given`` replaces initial values by those of files. ``memory_bytes`` are free by now.
 
     ``seen(arrival, planes, rows, cells)`` looks at every block on its way, cells of shape
     (planes, rows, x). ``told(filled)`` hears of each block how much is filled by then. Warns of
@@ -65,7 +70,8 @@ def fill(
     """
     filled = Filled()
     whole = Box(range(problem.shape[0]), range(problem.shape[1] if problem.ndim == 3 else 1))
-    values = _Values(problem, held or whole, given or {})
+    block_bytes = min(CHUNK_BYTES, max(LEAST_CHUNK_BYTES, memory_bytes // BLOCKS))
+    values = _Values(problem, held or whole, given or {}, block_bytes)
     for arrival in arrivals:
         _fill_level(values, arrival, stores(arrival), transfers, filled, seen, told)
     return filled
@@ -78,19 +84,21 @@ class _Values:
     problem: Problem
     held: Box
     given: Mapping[str, Joined]
+    block_bytes: int
 
     def source(self, name: str) -> Initial | Joined:
         """What the values of a level are made of."""
         return self.given[name] if name in self.given else self.problem.initial[name]
 
 
-def _blocks(problem: Problem, held: Box) -> Iterator[Box]:
-    """Pieces of a field that are made and written at once, in order, of about CHUNK_BYTES.
+def _blocks(wanted: _Values) -> Iterator[Box]:
+    """Pieces of a field that are made and written at once, in order, of about ``block_bytes``.
 
     Some planes, or some rows of one; in 2-D a plane has one row.
     """
+    problem, held = wanted.problem, wanted.held
     row_bytes = problem.shape[-1] * problem.item_bytes  # of the largest field
-    per_block = CHUNK_BYTES // (len(held.rows) * row_bytes)
+    per_block = wanted.block_bytes // (len(held.rows) * row_bytes)
     planes, rows = held.planes, held.rows
     whole = problem.ndim == 2 or len(rows) == problem.shape[1]
     if problem.ndim == 2 or (per_block and whole):
@@ -99,7 +107,7 @@ def _blocks(problem: Problem, held: Box) -> Iterator[Box]:
             yield Box(range(first, min(first + step, planes.stop)), rows)
         return
     together = rows_together(problem.shape)
-    step = max(1, CHUNK_BYTES // row_bytes // together) * together
+    step = max(1, wanted.block_bytes // row_bytes // together) * together
     for plane in planes:
         first = rows.start
         while first < rows.stop:
@@ -121,14 +129,14 @@ def _fill_level(
     source, dtype = wanted.source(name), problem.dtype_of(arrival.field)
     stored_bytes = read_header(source).dtype.itemsize if isinstance(source, Path) else 0
     columns = problem.shape[-1]
-    largest = max(len(block.planes) * len(block.rows) for block in _blocks(problem, held))
+    largest = max(len(block.planes) * len(block.rows) for block in _blocks(wanted))
     buffers = [Buffer(largest * columns * problem.item_bytes) for _ in range(BUFFERS)]
     tickets = [0] * BUFFERS
     ended: set[int] = set()
     odd = 0
     turn = 0
     for block, values, layer in zip(
-        _blocks(problem, held), _values(wanted, arrival), _layers(wanted, arrival), strict=True
+        _blocks(wanted), _values(wanted, arrival), _layers(wanted, arrival), strict=True
     ):
         shape = (len(block.planes), len(block.rows), columns)
         _wait_for(tickets[turn], transfers, ended)
@@ -178,7 +186,7 @@ def _values(
     """The initial values of each block, of shape (planes, rows, x), of what has that ``name``."""
     problem, name = wanted.problem, name or initial_name(arrival)
     source, dtype = wanted.source(name), problem.dtype_of(arrival.field)
-    blocks = _blocks(problem, wanted.held)
+    blocks = _blocks(wanted)
     if isinstance(source, Path):
         parts = ((block.planes, block.rows) for block in blocks)
         yield from stream_npy(source, dtype, parts, shape=problem.shape)
@@ -215,7 +223,7 @@ def _layers(wanted: _Values, arrival: Arrival) -> Iterator[NDArray[np.generic] |
     if arrival.level < 0 and wanted.source(name) is not wanted.source(arrival.field):
         yield from _values(wanted, arrival, arrival.field)
         return
-    for _ in _blocks(wanted.problem, wanted.held):
+    for _ in _blocks(wanted):
         yield None
 
 

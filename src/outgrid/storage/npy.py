@@ -223,18 +223,19 @@ def stream_npy(
     *,
     shape: tuple[int, ...],
 ) -> Iterator[NDArray[Any]]:
-    """The values of blocks of a .npy file, converted to `dtype`, of shape (planes, rows, x).
+    """The values of blocks of a .npy file, of shape (planes, rows, x), as they are in the file.
 
+    They convert to `dtype`; whoever takes them over does that, so that there is one array of them.
     A block is some planes with all of their rows, or some rows of one plane; in 2-D a plane is one
     row. An array is valid until the next one is asked for; what was read does not stay in the page
     cache. Raises what `check_npy` raises, and StoreError where reading fails.
     """
     header = check_npy(path, dtype, shape)
-    return _stream(Path(path), header, np.dtype(dtype), blocks)
+    return _stream(Path(path), header, blocks)
 
 
 def _stream(
-    path: Path, header: Header, target: np.dtype[Any], blocks: Iterable[tuple[range, range]]
+    path: Path, header: Header, blocks: Iterable[tuple[range, range]]
 ) -> Iterator[NDArray[Any]]:
     row_bytes = header.shape[-1] * header.dtype.itemsize
     rows_per_plane = math.prod(header.shape[1:-1])
@@ -252,7 +253,7 @@ def _stream(
                 offset = header.data_offset + first * row_bytes
                 _read_fully(file.fileno(), path, offset, values)
                 os.posix_fadvise(file.fileno(), offset, values.nbytes, os.POSIX_FADV_DONTNEED)
-                yield values.astype(target, copy=False)
+                yield values
     except MemoryError as error:
         raise StoreError(f"no memory for {format_bytes(nbytes)} of it", path=path) from error
     except OSError as error:
