@@ -27,10 +27,11 @@ from outgrid.build.kept import cache_folder, check_writable, elsewhere, keep, re
 from outgrid.errors import BuildError
 
 OPTIMISATION = "-O3"
+PROCESSOR = "-march=native"
 FLAGS = (
     "-std=c++20",
     OPTIMISATION,
-    "-march=native",
+    PROCESSOR,
     "-ffp-contract=off",  # the generator writes every fused multiply-add itself
     "-fno-math-errno",
     "-fopenmp",
@@ -54,9 +55,14 @@ class Compiler:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Flags for kernels. A level of optimisation that the command names itself stands."""
-        named = any(word.startswith("-O") for word in self.command)
-        return tuple(flag for flag in FLAGS + GCC_FLAGS if flag != OPTIMISATION or not named)
+        """Flags for kernels. What the command names itself, a level of optimisation or a processor,
+        stands."""
+        own = {OPTIMISATION: ("-O",), PROCESSOR: ("-march=", "-mcpu=")}
+        return tuple(
+            flag
+            for flag in FLAGS + GCC_FLAGS
+            if not any(word.startswith(own.get(flag, ())) for word in self.command)
+        )
 
     def __str__(self) -> str:
         return f"{self.version}, {shlex.join((*self.command, *self.flags))}"

@@ -106,6 +106,14 @@ def test_a_level_of_optimisation_in_the_command_stands(monkeypatch):
     assert "-O3" in find_compiler().flags
 
 
+@pytest.mark.parametrize("word", ["-march=x86-64-v2", "-mcpu=generic"])
+def test_a_processor_in_the_command_stands(word, monkeypatch):
+    monkeypatch.setenv("CXX", f"g++ {word}")
+    assert "-march=native" not in find_compiler().flags
+    monkeypatch.setenv("CXX", "g++ -mtune=generic")
+    assert "-march=native" in find_compiler().flags
+
+
 def test_the_cache_has_its_place(monkeypatch):
     monkeypatch.setenv("OUTGRID_CACHE", "/a")
     monkeypatch.setenv("XDG_CACHE_HOME", "/b")
