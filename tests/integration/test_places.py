@@ -283,3 +283,12 @@ def test_a_full_folder_is_named_before_anything_is_made(tmp_path, monkeypatch):
     with pytest.raises(InfeasiblePlan, match="has 400 KiB of free space"):
         pipeline.run(problem(), options(tmp_path / "run", [tmp_path / "a", tmp_path / "b"]))
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("given", ["out", "scratch"])
+def test_a_folder_whose_path_cannot_be_written_down_is_refused(given, tmp_path):
+    odd = tmp_path / os.fsdecode(b"odd \xff")
+    places = {"out": tmp_path / "run", "scratch": tmp_path / "scratch"} | {given: odd}
+    with pytest.raises(UsageError, match=r"odd \\xff' is no UTF-8"):
+        pipeline.run(problem(), options(**places))
+    assert not list(tmp_path.iterdir())

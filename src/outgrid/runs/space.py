@@ -120,7 +120,17 @@ def _check_apart(folder: Path) -> None:
 
 
 def check_usable(folder: Path) -> None:
-    """Raise StoreError where ``folder`` is none, cannot be made, or nothing can be made in it."""
+    """Raise StoreError where ``folder`` is none, cannot be made, or nothing can be made in it.
+
+    Raises UsageError where its path is no UTF-8, which manifests and records are written in.
+    """
+    try:
+        os.fspath(folder.resolve()).encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"the path {os.fsencode(folder.resolve())!r} is no UTF-8, which manifests and records "
+            "are written in; name a folder whose path is"
+        ) from None
     place = existing(folder)
     parts = folder.absolute().relative_to(place).parts
     reason = 0
