@@ -1,4 +1,5 @@
-"""Disks that fill up, turn read-only or vanish under a run, and a limit of memory that sinks.
+"""Disks that fill up, are slow, cut short, turn read-only or vanish under a run; files that may not
+grow; and a limit of memory that sinks.
 
 The disk is a file system in a file; where this process may not mount one, these tests are skipped.
 """
@@ -6,12 +7,14 @@ The disk is a file system in a file; where this process may not mount one, these
 import errno
 import fcntl
 import os
+import resource
 import shutil
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -87,6 +90,21 @@ class Disk:
             fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", WITHOUT_FLUSH))
         finally:
             os.close(descriptor)
+
+    def lose_its_end(self, told: bool) -> None:
+        """The file that the disk lies in is cut short.
+
+        The device, unless it is ``told``, reads zeroes beyond that, and an error if it is.
+        """
+        os.truncate(self.image, 8 << 20)
+        if told:
+            self._call("losetup", "--set-capacity", self._device())
+
+    @property
+    def number(self) -> str:
+        """Major and minor number of its device."""
+        found = self.folder.stat().st_dev
+        return f"{os.major(found)}:{os.minor(found)}"
 
     def _device(self) -> str:
         lines = Path("/proc/mounts").read_text().splitlines()
@@ -203,3 +221,86 @@ def test_a_limit_that_is_lowered_under_a_run_is_kept_or_kills_it_and_it_goes_on(
             done = group.try_run(command_of("resume", str(out), "--memory", "112MiB"), 60)
             assert done.returncode == 0, done.stderr
     assert fields(out) == answer
+
+
+BLKIO = Path("/sys/fs/cgroup/blkio")
+
+
+@contextmanager
+def slowed(disk: Disk, limits: dict[str, int]) -> Generator[tuple[str, ...]]:
+    """What to start a command with, so that it may move only so much to and from ``disk``."""
+    group = BLKIO / f"outgrid-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group that slows disks can be made here: {error}")
+    try:
+        for name, limit in limits.items():
+            file = group / f"blkio.throttle.{name}_device"
+            if not file.exists():
+                pytest.skip(f"this kernel has no {file.name}")
+            file.write_text(f"{disk.number} {limit}")
+        enter = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+        yield ("sh", "-c", enter, "sh")
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"read_bps": 24 << 20, "write_bps": 24 << 20},
+        {"read_iops": 300, "write_iops": 300},
+    ],
+    ids=["bytes", "requests"],
+)
+def test_a_slow_disk_is_waited_for(limits, disk, tmp_path, answer):
+    out, job = disk.folder / "run", tmp_path / "job.toml"
+    job.write_text(JOB.format(out=out, memory="256MiB"))
+    settings = ["--set", "depth=20", "--set", "request_bytes=65536", "--set", "queue_depth=64"]
+    with slowed(disk, limits) as entering:
+        command = [*entering, *command_of("run", str(job), *settings)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stderr) == (0, "")
+        counted = (BLKIO / f"outgrid-{os.getpid()}/blkio.throttle.io_serviced").read_text()
+    assert f"{disk.number} Read" in counted  # its requests went through the group
+    assert fields(out) == answer
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["errors", "zeroes"])
+def test_a_disk_that_is_cut_short_ends_in_words_and_gives_no_wrong_result(
+    told, disk, tmp_path, answer
+):
+    out = disk.folder / "run"
+    process = start(tmp_path / "job.toml", out)
+    disk.lose_its_end(told)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 4, said
+    refused = [f"{os.strerror(code)} (errno {code})" for code in (errno.EIO, errno.EROFS)]
+    words = refused if told else [*refused, "did not come back as written"]
+    assert any(each in said for each in words), said
+    assert f"file {out}/" in said
+    assert "Traceback" not in said
+    command = command_of("resume", str(out), "--memory", "256MiB")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode in (2, 4), done.stderr
+    assert str(out) in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not fields(out)
+
+
+def test_a_file_that_may_not_grow_ends_in_words_and_the_run_goes_on(tmp_path, answer):
+    out, job = tmp_path / "run", tmp_path / "job.toml"
+    job.write_text(JOB.format(out=out, memory="256MiB"))
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+
+    done = subprocess.run(
+        command_of("run", str(job)), capture_output=True, text=True, timeout=60, preexec_fn=limit
+    )
+    assert done.returncode == 4, done.stderr
+    assert f"{os.strerror(errno.EFBIG)} (errno {errno.EFBIG})" in done.stderr
+    assert f"file {out}/" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not out.exists()
