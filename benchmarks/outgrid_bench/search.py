@@ -200,7 +200,7 @@ class Ground:
     def _seams(self, stack: ExitStack, plan: Plan) -> dict[SeamKey, Store]:
         """Places for the seams of a plan, gone with ``stack``."""
         stores: dict[SeamKey, Store] = {}
-        for key, shape in plan.seams.items():
+        for key, shape in plan.places.items():
             path = self.place / f"{'.'.join(map(str, key))}.seam.npy"
             store = DirectStore.create(path, shape, self.problem.dtype, self.transfers)
             stack.callback(path.unlink)

@@ -29,7 +29,6 @@ from outgrid.execute.streaming import (
     PROGRESS_SECONDS,
     Observer,
     Progress,
-    SeamKey,
     StoreKey,
     doing,
     stream,
@@ -42,7 +41,9 @@ from outgrid.observe.totals import Totals
 from outgrid.observe.watch import NotFinite, Watch
 from outgrid.plan.ending import ended
 from outgrid.plan.instruction import Point
-from outgrid.plan.model import Arrival, Plan
+from outgrid.plan.model import Plan
+from outgrid.plan.rings import Arrival
+from outgrid.plan.seam import SeamKey
 from outgrid.plan.subgrid import Box
 from outgrid.purposes import COPIED_TIERS
 from outgrid.record import CUT_OFF, FINISHED, Part, Record, combine, compilers_of, write_record
@@ -96,7 +97,7 @@ class Execution:
             run=uuid.uuid4().hex,
             problem=(whole or problem).to_dict(),
             folder=folder.relative_scratch(),
-            files=folder.working_names(chosen.arrivals, chosen.seams, chosen.stored_apart),
+            files=folder.working_names(chosen.arrivals, chosen.places, chosen.stored_apart),
             results=(
                 *folder.result_names(chosen.arrivals),
                 # Ranks share the snapshots of the run; each has sums of its own part.
@@ -108,7 +109,7 @@ class Execution:
             durable=chosen.outlives,
             exported=chosen.outlives and folder.spread is None,
             spread=folder.spread,
-            first=chosen.stored.start,
+            first=chosen.stored.planes.start,
             first_row=chosen.owned_rows.start,
         )
         self.manifest = msgspec.structs.replace(
@@ -571,11 +572,12 @@ class Execution:
     ) -> str:
         """Where a value became NaN or infinite, in words: the sweep is repeated to find it."""
         site.transfers.drain()
-        if self.plan.seams and (self.manifest.part or self.manifest.planes):
+        if self.plan.places and (self.manifest.part or self.manifest.planes):
             # What is repeated writes to the seams that a restart within the sweep would read.
             self.manifest = at_start_of_sweep(self.manifest)
             self.folder.write_manifest(self.manifest)
-        if self.plan.borders:  # what other ranks left to this one in that sweep is gone
+        # What other ranks left to this one in that sweep is gone.
+        if any(each.cut for each in self.plan.seams):
             begin, end = (sum(self.plan.depths[: found.sweep + each]) for each in (0, 1))
             return (
                 f"a value became NaN or infinite in steps {self.done + begin + 1} to "

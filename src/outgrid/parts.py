@@ -11,16 +11,18 @@ from outgrid.codegen.kernel import generate
 from outgrid.comm import Comm, Rows, world
 from outgrid.execute.fill import fill
 from outgrid.execute.kernel import Kernel
-from outgrid.execute.streaming import SeamKey, stream
+from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
 from outgrid.matrix.onto import Upload
 from outgrid.matrix.product import StreamedMatrix
 from outgrid.matrix.sources import SOURCES
 from outgrid.matrix.stages import Event
 from outgrid.plan.lifetime import ring_count
-from outgrid.plan.model import Arrival, Plan, Tile
+from outgrid.plan.model import Plan, Tile
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, Instruction, program, row_updates
+from outgrid.plan.rings import Arrival
+from outgrid.plan.seam import SeamKey
 from outgrid.plan.tiling import (
     FRONT_PLANES,
     asking_for,

@@ -402,7 +402,7 @@ def _taken_over(manifest: Manifest, folder: RunFolder, chosen: Plan) -> Manifest
     if not chosen.begin.begun:
         # The sweep begins again, perhaps with another depth: what is there of it is void.
         manifest = at_start_of_sweep(manifest)
-    files = dict.fromkeys((*manifest.files, *folder.working_names(chosen.arrivals, chosen.seams)))
+    files = dict.fromkeys((*manifest.files, *folder.working_names(chosen.arrivals, chosen.places)))
     return msgspec.structs.replace(manifest, planes=chosen.begin.planes, files=tuple(files))
 
 
@@ -477,7 +477,7 @@ def _check_free(
 ) -> tuple[Path, ...]:
     """Raise UsageError if a run would find anything where it writes; devices that may be erased."""
     beside = snapshot_files(problem)
-    folder.check_free(chosen.arrivals, beside, chosen.seams, options.erase)
+    folder.check_free(chosen.arrivals, beside, chosen.places, options.erase)
     return check_devices(_devices(folder), options.erase)
 
 

@@ -127,7 +127,7 @@ class Rig:
                     f"{field}.{parity}", array.copy(), transfers, happened
                 )
             window, kernel = Window(plan), Kernel.of(self.library, rest)
-            for key, shape in plan.seams.items():
+            for key, shape in plan.places.items():
                 array = nonsense(shape, rest.dtype_of(key[0]))
                 if goes_on and key[2] == plan.depths[0]:
                     array = left.seams[key].copy()

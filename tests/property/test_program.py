@@ -18,7 +18,7 @@ from outgrid.plan.commits import Begin
 from outgrid.plan.lifetime import dependences
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import plan
-from outgrid.plan.program import Advance, Commit, Get, Mark, Put, place_planes, place_rows, program
+from outgrid.plan.program import Advance, Commit, Get, Mark, Put, program
 from outgrid.plan.sizing import Sizing, given_steps
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import stencil
@@ -76,9 +76,8 @@ def test_rows_of_evolving_fields_go_in_once_and_out_once_per_sweep(drawn):
     for move in program(found):
         if isinstance(move, Get | Put) and not (move.seam or move.field in constant):
             key = (move.trip.sweep, move.field, move.level)
-            planes = place_planes(found, move)
-            rows = place_rows(found, move)
-            moved[type(move)] += [(*key, plane, row) for plane in planes for row in rows]
+            there = move.there
+            moved[type(move)] += [(*key, at, row) for at in there.planes for row in there.rows]
     first, last = range(found.sweeps), range(found.sweeps)
     if found.resident:
         first = first[:1]
@@ -90,7 +89,7 @@ def test_rows_of_evolving_fields_go_in_once_and_out_once_per_sweep(drawn):
             for sweep in sweeps
             for each in levels
             for plane in range(found.planes)
-            for row in range(found.layout.rows)
+            for row in range(found.rows)
         )
 
 
@@ -156,7 +155,7 @@ def strips(draw, around=None, **given):
 @given(strips(commit_every=0), SEEDS)
 def test_strips_find_what_the_one_before_them_left(drawn, seed):
     problem, found = drawn
-    assert [each.depth for each in found.stairs] == sorted(
+    assert [each.depth for each in between_strips(found)] == sorted(
         {depth for depth in found.depths if found.strips.count(depth) > 1}
     )
     total = check(found, problem.stencil, random.Random(seed), problem.edges.periodic(0))
@@ -169,14 +168,14 @@ def test_strips_find_what_the_one_before_them_left(drawn, seed):
 def test_a_seam_of_strips_that_lacks_a_row_is_noticed(drawn, seed, data):
     """What is kept of each ring is the smallest block of rows that will do."""
     problem, found = drawn
-    seams = [each for wrap in found.stairs for each in wrap.seams]
-    assume(seams)
-    height, rows = found.strips.height, found.layout.rows
-    most = max(each.high for each in seams)
+    stairs = [stair for seam in between_strips(found) for stair in seam.stairs]
+    assume(stairs)
+    height, rows = found.strips.height, found.rows
+    most = max(each.high for each in stairs)
     # Some border has all of its seam in the grid, and no ring still holds what is missing.
     assume(any(most <= border <= rows for border in range(height, rows + 1, height)))
     assume(all(found.pitch_planes % ring.planes for ring in found.rings))
-    wrong = replace(found, stairs=with_a_shorter_seam(found.stairs, data))
+    wrong = with_a_shorter_seam(found, between_strips(found), data)
     with pytest.raises(ExecutionError):
         check(wrong, problem.stencil, random.Random(seed))
 
@@ -200,24 +199,35 @@ def closed_plans(draw, **given):
     return problem, plan(problem, options, MACHINE, FIXED_BYTES)
 
 
-def with_a_shorter_seam(wraps, data):
-    """The same, but one seam lacks its first or its last plane, or row."""
-    wrap = data.draw(st.sampled_from(wraps))
-    held = [number for number, each in enumerate(wrap.seams) if each.high > each.low]
+def between_strips(found):
+    """The seams that strips leave to the next ones."""
+    return [each for each in found.seams if not (each.closes or each.cut)]
+
+
+def closing(found, axis):
+    """The seams through which the first planes, or rows, come round again."""
+    return [each for each in found.seams if each.closes and each.axis == axis]
+
+
+def with_a_shorter_seam(found, seams, data):
+    """The same, but one of the seams lacks its first or its last plane, or row."""
+    seam = data.draw(st.sampled_from(seams))
+    held = [number for number, each in enumerate(seam.stairs) if each.high > each.low]
     assume(held)  # else only a coefficient reads its neighbours
     number = data.draw(st.sampled_from(held))
-    stair = wrap.seams[number]
+    stair = seam.stairs[number]
     low, high = data.draw(st.sampled_from([(1, 0), (0, 1)]))
     shorter = replace(stair, low=stair.low + low, high=stair.high - high)
-    seams = (*wrap.seams[:number], shorter, *wrap.seams[number + 1 :])
-    return tuple(replace(wrap, seams=seams) if each is wrap else each for each in wraps)
+    stairs = (*seam.stairs[:number], shorter, *seam.stairs[number + 1 :])
+    spoilt = replace(seam, stairs=stairs)
+    return replace(found, seams=tuple(spoilt if each is seam else each for each in found.seams))
 
 
 @given(closed_plans(), SEEDS)
 def test_what_comes_round_again_is_what_was_left(drawn, seed):
     """The first planes of a grid that is closed come back from the seam, in their versions."""
     problem, found = drawn
-    assert len(found.wraps) == len(set(found.depths))
+    assert len(closing(found, 0)) == len(set(found.depths))
     total = check(found, problem.stencil, random.Random(seed), closed=True)
     assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
     assert total == count(found)
@@ -229,7 +239,7 @@ def test_a_seam_that_lacks_a_plane_is_noticed(drawn, seed, data):
     problem, found = drawn
     # A ring that is as long as the grid holds what is missing.
     assume(all(found.planes % ring.planes for ring in found.rings))
-    wrong = replace(found, wraps=with_a_shorter_seam(found.wraps, data))
+    wrong = with_a_shorter_seam(found, closing(found, 0), data)
     with pytest.raises(ExecutionError):
         check(wrong, problem.stencil, random.Random(seed), closed=True)
 
@@ -242,8 +252,8 @@ def test_a_front_goes_over_a_closed_grid_in_memory(drawn, seed, data):
     given = {"depth": data.draw(st.integers(1, 7)), "slab_planes": slab}
     options = RunOptions.of(memory="1GiB", tier="memory", **given, **commits)
     found = plan(problem, options, MACHINE, FIXED_BYTES)
-    assert found.depth > 1 or not found.wraps
-    assert not found.seams
+    assert found.depth > 1 or not found.seams
+    assert not found.places
     total = check(found, problem.stencil, random.Random(seed), closed=True)
     assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
     assert found.redundancy == 0
@@ -339,7 +349,7 @@ def test_strips_close_round_a_circle(drawn, seed):
     """The first rows come back in the last strip, in their versions."""
     problem, found = drawn
     assert found.strips.count(found.depth) > 1
-    assert [turn.depth for turn in found.turns] == sorted(set(found.depths))
+    assert [each.depth for each in closing(found, 1)] == sorted(set(found.depths))
     total = check(found, problem.stencil, random.Random(seed))
     assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
     assert total == count(found)
@@ -349,7 +359,7 @@ def test_strips_close_round_a_circle(drawn, seed):
 @given(circles(), SEEDS, st.data())
 def test_a_seam_of_a_circle_that_lacks_a_row_is_noticed(drawn, seed, data):
     problem, found = drawn
-    wrong = replace(found, turns=with_a_shorter_seam(found.turns, data))
+    wrong = with_a_shorter_seam(found, closing(found, 1), data)
     with pytest.raises(ExecutionError):
         check(wrong, problem.stencil, random.Random(seed))
 
@@ -558,13 +568,12 @@ def test_a_seam_that_is_written_too_early_is_noticed(way, monkeypatch):
 def test_what_closes_a_circle_is_kept_until_the_last_strip_has_it(monkeypatch):
     """In a place of its own: seams of other borders would write over it."""
     problem, found, _ = in_parts("strips of a circle")
-    place = counting.seam_place
+    place = Plan.place
 
-    def shared(plan, move):
-        key = place(plan, move)
-        return (*key[:-1], min(key[-1], plan.seam_places - 1))
+    def shared(plan, seam, border):
+        return min(place(plan, seam, border), plan.seam_places - 1)
 
-    monkeypatch.setattr(counting, "seam_place", shared)
+    monkeypatch.setattr(Plan, "place", shared)
     with pytest.raises((ExecutionError, ValueError)):
         check(found, problem.stencil, random.Random(0))
 

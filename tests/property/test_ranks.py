@@ -248,7 +248,7 @@ def one_rank(problem, options, kernel, comm, seed, sweeps=None):
         fill(problem, plan.arrivals, lambda a: stores[a.field, a.level, 0], transfers, held=held)
         seams = {
             key: MemoryStore.create(key[0], shape, problem.dtype_of(key[0]), transfers)
-            for key, shape in plan.seams.items()
+            for key, shape in plan.places.items()
         }
         window, states = Window(plan), []
         tally = stream(
@@ -365,15 +365,13 @@ def test_a_seam_that_lacks_a_plane_is_noticed(end):
     problem, plans = seamed("heat5", 2)
     short = {"low": 1} if end == "low" else {"high": -1}
 
-    def without(border):
+    def without(seam):
         stairs = (
             replace(stair, **{key: getattr(stair, key) + by for key, by in short.items()})
-            for stair in border.seams
+            for stair in seam.stairs
         )
-        return replace(border, seams=tuple(stairs))
+        return replace(seam, stairs=tuple(stairs))
 
-    spoilt = [
-        replace(each, borders=tuple(without(border) for border in each.borders)) for each in plans
-    ]
+    spoilt = [replace(each, seams=tuple(map(without, each.seams))) for each in plans]
     # The other end of the same planes is the near one of those that stream the other way.
     assert caught(problem, spoilt)

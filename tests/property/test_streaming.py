@@ -192,7 +192,7 @@ def make_seams(problem, plan, transfers, folder):
             problem.dtype_of(key[0]),
             transfers,
         )
-        for key, shape in plan.seams.items()
+        for key, shape in plan.places.items()
     }
 
 

@@ -13,6 +13,7 @@ import random
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from outgrid.errors import ExecutionError
 from outgrid.execute.gates import Watermarks
 from outgrid.plan.lifetime import dependences
-from outgrid.plan.model import Departure, Plan
+from outgrid.plan.model import Plan
 from outgrid.plan.program import (
     Advance,
     Commit,
@@ -34,14 +35,14 @@ from outgrid.plan.program import (
     Send,
     levels,
     opposes,
-    place_planes,
-    place_rows,
     program,
     row_updates,
-    seam_place,
 )
-from outgrid.plan.subgrid import Box
-from outgrid.plan.trip import Trip
+from outgrid.plan.rings import Departure
+from outgrid.plan.schedule import ACROSS, STREAMED, Passage, Share
+from outgrid.plan.seam import SeamKey
+from outgrid.plan.subgrid import Box, common
+from outgrid.plan.trip import Trip, pieces
 from outgrid.stencil.model import Stencil
 
 VOID = -9  # neither a tag nor a state
@@ -125,8 +126,8 @@ class _Post:
 
     def queue(self, source: int, target: int, move: Move) -> deque[_Message]:
         """Planes of one level, or of one ring, from one rank to another, in order."""
-        number = move.ring if move.seam else move.level
-        key = source, target, move.field, number, move.seam
+        seam = move.seam is not None
+        key = source, target, move.field, move.ring if seam else move.level, seam
         return self.messages.setdefault(key, deque())
 
 
@@ -150,29 +151,6 @@ class _Reading:
     rows: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """How planes and rows of one trip are counted: in slots, and up to which one."""
-
-    slot_origin: int
-    row_origin: int
-    planes: int
-    rows: int
-    base: int
-    turns: bool
-
-    @classmethod
-    def of(cls, plan: Plan, trip: Trip) -> _Frame:
-        return cls(
-            plan.slot_origin(trip),
-            plan.row_origin(trip),
-            plan.extent(trip),
-            plan.row_extent(trip),
-            plan.base(trip),
-            plan.turn(trip.depth) is not None,
-        )
-
-
 class _Check:
     def __init__(
         self,
@@ -192,14 +170,15 @@ class _Check:
         ]
         self.marks = Watermarks()
         self.total = Count()
-        self.planes, self.rows = plan.planes, plan.layout.rows
+        self.departures = plan.departures
+        self.planes, self.rows = plan.planes, plan.rows
         self.tall = sum(plan.depths) + 3  # versions that a row may have
         self.counts = {ring.field: plan.ring_count(ring.field) for ring in plan.rings}
-        self.frames: dict[int, _Frame] = {}
+        self.passages: dict[int, Passage] = {}
         self.grid_rows: dict[range, Tags] = {}
         self.rings = {(ring.field, ring.index): ring for ring in plan.rings}
         self.slots: dict[tuple[str, int], Tags] = {
-            key: np.full((ring.planes, plan.layout.window_rows), VOID, np.int64)
+            key: np.full((ring.planes, plan.window_rows), VOID, np.int64)
             for key, ring in self.rings.items()
         }
         # State held by each place of the two files of every level; VOID while it is written.
@@ -212,8 +191,8 @@ class _Check:
                 stored, rows = of.planes, of.rows
                 held[stored.start : stored.stop, rows.start : rows.stop] = state
                 self.files[arrival.field, arrival.level, parity] = held
-        self.seams: dict[tuple[str, int, int, int], Tags] = {
-            key: np.full(shape[:2], VOID, np.int64) for key, shape in plan.seams.items()
+        self.seams: dict[SeamKey, Tags] = {
+            key: np.full(shape[:2], VOID, np.int64) for key, shape in plan.places.items()
         }
         self.whole = replace(plan, begin=Point())
         self.trips = self.whole.trips
@@ -297,13 +276,10 @@ class _Check:
         read = [np.zeros((plan.planes, self.rows), bool) for _ in plan.arrivals]
         for trip in (trip for trip in plan.trips if trip.sweep == 0):
             for arrival, seen in zip(plan.arrivals, read, strict=True):
-                planes, rows = plan.entering(trip), plan.arriving(arrival, trip)
-                if plan.blocks is not None:
-                    planes = trip.planes.at(0, plan.planes)
-                    rows = trip.rows.at(0, self.rows)
-                for part in plan.strips.pieces(rows):
+                box = plan.passage(trip).arriving(arrival)
+                for part in pieces(box.rows, self.rows):
                     first = part.start % self.rows
-                    seen[planes.start : planes.stop, first : first + len(part)] = True
+                    seen[box.planes.start : box.planes.stop, first : first + len(part)] = True
         for arrival, seen in zip(plan.arrivals, read, strict=True):
             if not arrival.constant:
                 self.files[arrival.field, arrival.level, 0][~seen] = VOID
@@ -313,63 +289,38 @@ class _Check:
             place[:] = tags
 
     def _seams_of(self, point: Point) -> Iterator[tuple[Tags, Tags]]:
-        """What a restart at a point reads of seams: (the rows in their place, their tags)."""
-        for trip in self._begun(point) if self.seams and point.begun > point.state else ():
-            planes = point.planes if trip.part == point.part else self.planes
-            if trip.part + 1 >= point.part:
-                yield from self._seam_tags(trip, planes)
-            if trip.part == 0:
-                yield from self._turn_tags(trip, planes)
+        """What a restart at a point reads of seams: (the rows in their place, their tags).
 
-    def _seam_tags(self, trip: Trip, planes: int) -> Iterator[tuple[Tags, Tags]]:
-        """The seams that a trip leaves below ``planes``.
-
-        A row holds the last version of its ring that was made there: those above the border of a
-        strip, and planes below an inward face, have not come to the next one.
+        Those of the strip before it and what is there of its own, and what closes a circle.
         """
-        plan, border = self.plan, trip.rows.high
-        wrap = plan.wrap(trip.depth)
-        stairs = {(each.field, each.index): each for each in (wrap.seams if wrap else ())}
-        last = trip.part + 1 == plan.parts(trip.depth)
-        for ring in (ring for ring in plan.rings if ring.field in self.evolving):
-            count, stair = plan.ring_count(ring.field), stairs.get((ring.field, ring.index))
-            versions = [v for v in range(-1, trip.depth + 1) if v % count == ring.index]
-            if stair is not None:
-                key = (ring.field, ring.index, trip.depth, 0)
-                rise = next(d.rise for d in plan.departures if d.field == ring.field)
-                for plane in range(stair.low, min(stair.high, planes)):
-                    made = [v for v in versions if v <= 0 or plane >= plan.face * v + rise]
-                    tags = self._tags(trip, plane, range(self.rows), made[-1])
-                    yield self.seams[key][plane], tags
-            most, least = (0, 0) if last else plan.seam(ring, trip.depth)
-            held = plan.strips.clip(border - most, border - least)
-            leads = {a.level: a.row_lead for a in plan.arrivals if a.field == ring.field}
-            shift = next(d.row_shift for d in plan.departures if d.field == ring.field)
-            fall = plan.strips.fall.per_step
-            ends = [border - leads.get(v, fall * v + shift) for v in versions]
-            for end, then, version in zip(ends, [*ends[1:], 0], versions, strict=True):
-                rows = range(max(held.start, then), min(held.stop, end))
-                key = (ring.field, ring.index, trip.depth, (trip.part + 1) % plan.seam_places)
-                first = rows.start - border + most
-                for plane in range(planes if rows else 0):
-                    tags = self._tags(trip, plane, rows, version)
-                    yield self.seams[key][plane, first : first + len(rows)], tags
+        for trip in self._begun(point) if self.seams and point.begun > point.state else ():
+            planes = range(point.planes if trip.part == point.part else self.planes)
+            for share in self.whole.passage(trip).given():
+                if trip.part + 1 >= point.part or (share.seam.closes and share.seam.axis == ACROSS):
+                    yield from self._share_tags(trip, share, common(share.planes, planes))
 
-    def _turn_tags(self, trip: Trip, planes: int) -> Iterator[tuple[Tags, Tags]]:
-        """What the first strip of a circle leaves for the last, below ``planes``."""
-        plan, turn = self.plan, self.plan.turn(trip.depth)
-        for stair in turn.seams if turn is not None else ():
-            count = plan.ring_count(stair.field)
-            versions = [v for v in range(-1, trip.depth + 1) if v % count == stair.index]
-            place = self.seams[stair.field, stair.index, trip.depth, plan.turn_place]
-            up = plan.strips.rise.per_step
-            rise = next(d.row_rise for d in plan.departures if d.field == stair.field)
-            for row in range(stair.low, stair.high):
-                made = [v for v in versions if v <= 0 or row >= up * v + rise]
-                for plane in range(planes):
-                    tags = self._tags(trip, plane, range(row, row + 1), made[-1])
-                    first = row - stair.low
-                    yield place[plane, first : first + 1], tags
+    def _share_tags(self, trip: Trip, share: Share, planes: range) -> Iterator[tuple[Tags, Tags]]:
+        """What a trip leaves in ``planes`` of a seam: the last versions of a ring made there.
+
+        What lies beyond the cut has not come to the next ones.
+        """
+        seam, ring, (plane0, row0) = share.seam, share.ring, share.origin
+        count, levels = self.counts[ring.field], sum(d.field == ring.field for d in self.departures)
+        versions = [v for v in range(1 - levels, trip.depth + 1) if v % count == ring.index]
+
+        def made(cell: int) -> int:
+            beyond = cell - share.at if seam.rises else share.at - 1 - cell
+            return max(v for v in versions if abs(seam.edge(ring.field, v)) <= beyond)
+
+        along = seam.axis == STREAMED
+        for version, cells in groupby(planes if along else share.rows, made):
+            found = [*cells]
+            part = range(found[0], found[-1] + 1)
+            there, across = (part, share.rows) if along else (planes, part)
+            for plane in there:
+                place = self.seams[share.key][plane - plane0]
+                tags = self._tags(trip, plane, across, version)
+                yield place[across.start - row0 : across.stop - row0], tags
 
     def _missing(self, instruction: Instruction) -> str:
         return self.marks.missing(instruction.gate)
@@ -422,18 +373,18 @@ class _Check:
         ]
 
     def _slot(self, field: str, index: int, trip: Trip, plane: int, rows: range) -> Tags:
-        slots, frame = self.slots[field, index], self._frame(trip)
-        origin = frame.row_origin
-        slot = slots[(frame.slot_origin + plane) % len(slots)]
+        slots, passage = self.slots[field, index], self._passage(trip)
+        origin = passage.row_origin
+        slot = slots[(passage.slot_origin + plane) % len(slots)]
         if rows.start < origin or rows.stop > origin + len(slot):
             raise ExecutionError(f"rows {rows} of plane {plane} are outside the window in {trip}")
         return slot[rows.start - origin : rows.stop - origin]
 
-    def _frame(self, trip: Trip) -> _Frame:
-        frame = self.frames.get(trip.index)
-        if frame is None:
-            frame = self.frames[trip.index] = _Frame.of(self.plan, trip)
-        return frame
+    def _passage(self, trip: Trip) -> Passage:
+        passage = self.passages.get(trip.index)
+        if passage is None:
+            passage = self.passages[trip.index] = self.plan.passage(trip)
+        return passage
 
     def _rows_of_grid(self, rows: range) -> Tags:
         """Rows of a trip as the grid counts them: on a circle the first ones come again."""
@@ -450,12 +401,12 @@ class _Check:
     def _place(self, move: Move) -> list[Tags]:
         """The rows of a move in their file or seam, plane by plane."""
         store = (
-            self.seams[seam_place(self.plan, move)]
-            if move.seam
+            self.seams[move.seam]
+            if move.seam is not None
             else self.files[move.field, move.level, move.state % 2]
         )
-        rows = place_rows(self.plan, move)
-        return [store[plane, rows.start : rows.stop] for plane in place_planes(self.plan, move)]
+        rows = move.there.rows
+        return [store[plane, rows.start : rows.stop] for plane in move.there.planes]
 
     def _start_get(self, get: Get) -> None:
         places = self._place(get)
@@ -477,21 +428,24 @@ class _Check:
         if isinstance(put, Put) and not self.plan.resident and here <= point:
             raise ExecutionError(f"{put} writes over planes below {point}, which are durable")
         if put.seam and self.plan.commit_planes and point.state < self.plan.sweeps:
-            self._check_seam_overwritten(put, point)
+            needed = self._needed_seams(point, put.trip)
+            if put.seam in needed:
+                raise ExecutionError(f"{put} destroys a seam that a restart at {point} reads")
 
-    def _check_seam_overwritten(self, put: Put | Receive, point: Point) -> None:
-        """A restart at ``point`` reads the seam below its trip, and what is there of its own."""
-        borders = [point.part] if point.part and not self.plan.wraps else []
-        if point.planes and (put.trip.sweep, put.trip.part) != (point.state, point.part):
-            borders.append(point.part + 1)
-        needed = {border % self.plan.seam_places for border in borders}
-        if self.plan.turns and point > Point(point.state) and put.trip.sweep > point.state:
-            needed.add(self.plan.turn_place)
-        if (
-            put.trip.depth == self.plan.depths[point.state]
-            and seam_place(self.plan, put)[-1] in needed
-        ):
-            raise ExecutionError(f"{put} destroys a seam that a restart at {point} reads")
+    def _needed_seams(self, point: Point, writer: Trip) -> set[SeamKey]:
+        """What a restart at ``point`` takes from seams, and what is there already of its own."""
+        first, found = self.trips.number(point.state, 0), set[SeamKey]()
+        for part in range(point.part):
+            given = self.whole.passage(self.trips[first + part]).given()
+            found |= {
+                share.key
+                for share in given
+                if share.seam.axis == ACROSS and (share.seam.closes or part + 1 == point.part)
+            }
+        if point.planes and (writer.sweep, writer.part) != (point.state, point.part):
+            given = self.whole.passage(self.trips[first + point.part]).given()
+            found |= {share.key for share in given}
+        return found
 
     def _start_put(self, put: Put) -> None:
         self._check_overwritten(put)
@@ -587,16 +541,10 @@ class _Check:
             there[planes.start : planes.stop, rows.start : rows.stop] = True
             return there
         for trip in self._begun(point):
-            if plan.blocks is not None:
-                rows, planes = (
-                    trip.rows.at(trip.depth, self.rows),
-                    trip.planes.at(trip.depth, plan.planes),
-                )
-            else:
-                rows, planes = plan.leaving(each, trip), plan.put_planes(each, trip)
-            end = point.planes if trip.part == point.part else planes.stop
-            for plane in range(planes.start, min(planes.stop, end)):
-                there[plane % self.planes, self._rows_of_grid(rows)] = True
+            box = plan.passage(trip).leaving(each)
+            end = point.planes if trip.part == point.part else box.planes.stop
+            for plane in range(box.planes.start, min(box.planes.stop, end)):
+                there[plane % self.planes, self._rows_of_grid(box.rows)] = True
         return there
 
     def _begun(self, point: Point) -> tuple[Trip, ...]:
@@ -627,25 +575,26 @@ class _Check:
         self.total.row_updates += len(rows) if stage == 0 else 0
 
     def _version(self, field: str, trip: Trip, version: int, plane: int, rows: range) -> Tags:
-        index = (self._frame(trip).base + version) % self.counts[field]
+        index = (self._passage(trip).base + version) % self.counts[field]
         return self._slot(field, index, trip, plane, rows)
 
     def _check_reads(self, trip: Trip, step: int, stage: int, plane: int, rows: range) -> None:
-        frame = self._frame(trip)
+        passage = self._passage(trip)
+        (most, last), (closes, turns) = passage.extents, passage.periods
         for read in self.readings[stage]:
             evolving = read.field in self.evolving
             version = step + read.version if evolving else 0
             reached = range(rows.start + read.rows[0], rows.stop + read.rows[1])
-            if frame.turns and not (reached.start >= 0 and reached.stop <= frame.rows):
+            if turns and not (reached.start >= 0 and reached.stop <= last):
                 raise ExecutionError(
                     f"the update of rows {rows} to {step} in sweep {trip.sweep} reads rows "
                     f"{reached}, which do not come round"
                 )
-            reached = range(max(0, reached.start), min(frame.rows, reached.stop))
+            reached = range(max(0, reached.start), min(last, reached.stop))
             for offset in read.planes:
                 at = plane + offset
-                if not 0 <= at < frame.planes:
-                    if self.plan.wraps:
+                if not 0 <= at < most:
+                    if closes:
                         raise ExecutionError(
                             f"the update of plane {plane} to {step} in sweep {trip.sweep} reads "
                             f"plane {at}, which does not come round"

@@ -19,8 +19,9 @@ from outgrid.execute.window import Rings, ring_bytes
 from outgrid.native import Buffer
 from outgrid.observe.points import Points
 from outgrid.observe.watch import NOWHERE, Watch
-from outgrid.plan.model import Plan, Ring
+from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance, levels
+from outgrid.plan.rings import Ring
 from outgrid.plan.trip import Trip
 from outgrid.stencil.problem import Problem
 from outgrid.storage import Store, Transfers
@@ -239,26 +240,26 @@ class Launches:
         fronts = {part.trip: part.first for part in instruction.parts}
         slab_of = structure("cuda/slab.hpp", kRings=len(plan.rings))
         for trip, step, stage, planes, rows in levels(plan, instruction):
-            done = trip.done + step - 1
+            done, passage = trip.done + step - 1, plan.passage(trip)
             tables = window.plane_tables(trip, fronts[trip]).tolist()
             slab = slab_of(
                 rings=(ctypes.c_void_p * len(plan.rings))(*tables),
                 parameters=self._parameters + done * self._row_bytes,
                 profiles=self._profiles,
                 broken=self._broken + 8 * trip.index if self._broken else 0,
-                planes=plan.extent(trip),
+                planes=passage.extents[0],
                 rows=plan.layout.rows,
                 columns=plan.shape[-1],
                 row_stride=stride,
-                base=plan.base(trip),
+                base=passage.base,
                 t=step,
                 z0=planes.start,
                 z1=planes.stop,
                 y0=rows.start,
                 y1=rows.stop,
-                row_offset=-stride * plan.row_origin(trip),
+                row_offset=-stride * passage.row_origin,
                 deep=DEEP,
-                period=plan.planes if plan.wraps else 0,
+                period=passage.periods[0],
                 **self._in_step(done),
             )
             extents = (plan.shape[-1], len(rows), -(-len(planes) // DEEP))

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from outgrid.comm.base import Comm, Rows
 from outgrid.execute.gates import Watermarks
 from outgrid.native import Buffer
-from outgrid.plan.border import Channel, channels
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import EXCHANGE_BUFFERS
 from outgrid.plan.program import Move, Receive, Send, opposes
+from outgrid.plan.seam import Channel, channels
 from outgrid.storage import Planes
 
 
@@ -184,7 +184,8 @@ class Exchange:
 
 
 def _channel(move: Send | Receive) -> Channel:
-    return move.peer, move.field, move.ring if move.seam else move.level, move.seam
+    seam = move.seam is not None
+    return move.peer, move.field, move.ring if seam else move.level, seam
 
 
 def _buffers(plan: Plan, *, arriving: bool) -> dict[Channel, deque[Buffer]]:
@@ -204,7 +205,7 @@ def _exchanged(plan: Plan, arriving: bool) -> dict[Channel, int]:
     if plan.subgrid is None:
         return {}
     if plan.subgrid.seams:
-        found = channels(plan.borders, levels, seams=plan.upright != arriving)
+        found = channels(plan.seams, levels, given=plan.subgrid.upright != arriving)
         return dict.fromkeys(found, len(plan.owned_rows))
     boxes = [
         (each.peer, each.received if arriving else each.sent)

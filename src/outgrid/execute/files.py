@@ -9,9 +9,11 @@ import numpy as np
 
 from outgrid.config import RunOptions
 from outgrid.errors import StoreError
-from outgrid.execute.streaming import SeamKey, StoreKey
+from outgrid.execute.streaming import StoreKey
 from outgrid.native import Buffer
-from outgrid.plan.model import Plan, Ring
+from outgrid.plan.model import Plan
+from outgrid.plan.rings import Ring
+from outgrid.plan.seam import SeamKey
 from outgrid.plan.tiers import madvise
 from outgrid.remote.borrowed import Borrowed
 from outgrid.runs.seals import Seals, level_name
@@ -92,7 +94,7 @@ class Files:
 
     def remove_seams(self, names: Iterable[str]) -> None:
         """Remove those of the files ``names`` that hold seams of no use: most sweeps begin anew."""
-        kept = {self.folder.seam(*key).name for key in self.plan.seams if self._is_begun(key)}
+        kept = {self.folder.seam(*key).name for key in self.plan.places if self._is_begun(key)}
         for name in filter(is_seam, names):
             if name.removesuffix(SUMS_SUFFIX) not in kept:
                 (self.folder.scratch / name).unlink(missing_ok=True)
@@ -100,15 +102,15 @@ class Files:
     def _is_begun(self, key: SeamKey) -> bool:
         """Whether a restart reads what an earlier process left in the place of a seam."""
         plan = self.plan
-        return plan.begin.begun > 0 and key[2] == plan.depths[0]
+        return plan.begin.begun > 0 and key.depth == plan.depths[0]
 
     def seams(self) -> dict[SeamKey, Store]:
         """Files for the seams of strips, and of planes that come round again."""
         found: dict[SeamKey, Store] = {}
-        for key, shape in self.plan.seams.items():
-            path, dtype = self.folder.seam(*key), self.plan.dtype_of(key[0])
+        for key, shape in self.plan.places.items():
+            path, dtype = self.folder.seam(*key), self.plan.dtype_of(key.field)
             if self._is_begun(key):
-                store = self._open(path, key[0], shape)
+                store = self._open(path, key.field, shape)
             elif self.remote is not None:
                 store = self.remote.create_seam(path, shape, dtype, self.transfers)
             else:

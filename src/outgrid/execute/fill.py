@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError, meaning
 from outgrid.native import Buffer, as_array
-from outgrid.plan.model import Arrival
+from outgrid.plan.rings import Arrival
 from outgrid.plan.subgrid import Box
 from outgrid.stencil.boundary import STORED
 from outgrid.stencil.function import InitialFunction

@@ -22,8 +22,9 @@ from outgrid.observe.points import Points
 from outgrid.observe.reductions import Reductions
 from outgrid.observe.snapshots import Snapshots
 from outgrid.observe.watch import NOWHERE, Watch
-from outgrid.plan.model import Plan, Ring
+from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance
+from outgrid.plan.rings import Ring
 from outgrid.plan.trip import Span, Trip
 from outgrid.stencil.problem import Problem
 from outgrid.storage import Transfers
@@ -99,6 +100,8 @@ class Kernel:
         stride = plan.columns
         for part in instruction.parts:
             trip, done = part.trip, part.trip.done
+            passage = plan.passage(trip)
+            (planes, rows), counted = passage.extents, passage.counted
             pointers = window.plane_tables(trip, part.first)
             plane_shifts, row_shifts = (
                 _shifts(each, len(plan.shifts)) for each in (trip.planes, trip.rows)
@@ -112,17 +115,17 @@ class Kernel:
                 row_shifts=row_shifts.ctypes.data,
                 broken=broken.ctypes.data,
                 watch=self.watch.level(trip) if self.watch is not None else 0,
-                period=plan.planes if plan.wraps else 0,
-                row_period=plan.layout.rows if plan.turn(trip.depth) else 0,
+                period=passage.periods[0],
+                row_period=passage.periods[1],
                 downward=plan.downward,
-                planes=plan.extent(trip),
-                rows=plan.row_extent(trip),
+                planes=planes,
+                rows=rows,
                 columns=plan.shape[-1],
                 row_stride=stride,
                 first=part.first,
                 last=part.last,
                 depth=part.steps.stop - 1,
-                base=plan.base(trip),
+                base=passage.base,
                 skew=plan.skew,
                 since=part.since,
                 plane_low=trip.planes.low,
@@ -133,7 +136,7 @@ class Kernel:
                 row_high=trip.rows.high,
                 row_rise=trip.rows.rise,
                 row_fall=trip.rows.fall,
-                row_offset=-stride * plan.row_origin(trip),
+                row_offset=-stride * passage.row_origin,
                 order=ORDERS[plan.tile.order],
                 tile_rows=plan.tile.rows,
                 tile_planes=plan.tile.planes,
@@ -143,7 +146,10 @@ class Kernel:
                 pin=plan.pin,
                 **self._points(done),
                 **self._kept(done),
-                **_own(plan, trip),
+                own_z0=counted.planes.start,
+                own_z1=counted.planes.stop,
+                own_y0=counted.rows.start,
+                own_y1=counted.rows.stop,
                 **self._totals(trip, done),
             )
             status = self.library.handle.outgrid_advance(ctypes.byref(slab))
@@ -234,25 +240,6 @@ class Kernel:
         status = self.library.handle.outgrid_advance(ctypes.byref(slab))
         if status != 0:
             raise ExecutionError(f"the kernel failed with status {status} on planes {planes}")
-
-
-def _own(plan: Plan, trip: Trip) -> dict[str, int]:
-    """The planes and rows whose cells count in ``trip``: halos do where they are no halos.
-
-    Where ranks leave seams nothing is computed twice, and all cells count.
-    """
-    planes, rows = range(plan.extent(trip)), range(plan.row_extent(trip))
-    if plan.subgrid is not None and not plan.subgrid.seams:
-        planes, rows = plan.owned, plan.owned_rows
-    elif plan.blocks is not None:
-        planes = trip.planes.at(trip.depth, plan.planes)
-        rows = trip.rows.at(trip.depth, plan.layout.rows)
-    return {
-        "own_z0": planes.start,
-        "own_z1": planes.stop,
-        "own_y0": rows.start,
-        "own_y1": rows.stop,
-    }
 
 
 def _shifts(span: Span, stages: int) -> NDArray[np.int64]:

@@ -9,9 +9,10 @@ from typing import Any
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.site import Site
-from outgrid.execute.streaming import SeamKey, StoreKey, stream
+from outgrid.execute.streaming import StoreKey, stream
 from outgrid.observe.watch import NotFinite, Place, Watch
 from outgrid.plan.model import Plan
+from outgrid.plan.seam import SeamKey
 from outgrid.plan.trip import Point
 from outgrid.runs.seals import Seals
 from outgrid.seal import Seal

@@ -40,12 +40,10 @@ from outgrid.plan.program import (
     Put,
     Receive,
     Send,
-    place_planes,
-    place_rows,
     program,
     row_updates,
-    seam_place,
 )
+from outgrid.plan.seam import SeamKey
 from outgrid.runs.seals import Sealing
 from outgrid.seal import UNSEALED, Seal
 from outgrid.storage import Completion, Planes, Store
@@ -56,7 +54,6 @@ POLL_SECONDS = 1e-3  # between two looks for messages of other ranks
 SELDOM_SECONDS = 1e-2  # the same while the kernel runs, which wants the processor
 
 StoreKey = tuple[str, int, int]  # field, level, state modulo 2
-SeamKey = tuple[str, int, int, int]  # field, ring, depth of the sweep, place
 
 
 class Updates(Protocol):
@@ -263,7 +260,7 @@ class _Run(Generic[W]):
         self.reached = self.kept = plan.begin
         self.ahead: deque[Mark] = deque()
         self.unflushed: set[SeamKey] = set()
-        self.origin = plan.stored.start, plan.stored_rows.start
+        self.origin = plan.stored.planes.start, plan.stored.rows.start
         self.exchange = Exchange(plan, window.addresses, comm)
         self.coming: Iterator[Instruction] = iter(())
         self.next_advance: Advance | None = None
@@ -511,8 +508,8 @@ class _Run(Generic[W]):
 
     def _start(self, move: Move) -> None:
         store = (
-            self.seams[seam_place(self.plan, move)]
-            if move.seam
+            self.seams[move.seam]
+            if move.seam is not None
             else self.stores[move.field, move.level, move.state % 2]
         )
         if isinstance(move, Receive):
@@ -522,14 +519,11 @@ class _Run(Generic[W]):
             memory = Planes(self.window.addresses(move), stride, self.window)
         store.hold(self.seal(self.plan, move))
         act = store.get if isinstance(move, Get) else store.put
-        where = place_planes(self.plan, move), place_rows(self.plan, move)
-        if where[0].step < 0:
-            where = where[0][::-1], where[1]
-            memory = replace(memory, addresses=memory.addresses[::-1])
-        planes, rows = (
-            range(cells.start - origin, cells.stop - origin)
-            for cells, origin in zip(where, (0, 0) if move.seam else self.origin, strict=True)
-        )
+        there, (plane, row) = move.there, (0, 0) if move.seam is not None else self.origin
+        planes, rows = there.planes, range(there.rows.start - row, there.rows.stop - row)
+        if planes.step < 0:
+            planes, memory = planes[::-1], replace(memory, addresses=memory.addresses[::-1])
+        planes = range(planes.start - plane, planes.stop - plane)
         self.flying[act(planes, rows, memory)] = (move, store)
 
     def _flush(self, commit: Commit) -> None:
@@ -580,8 +574,8 @@ class _Run(Generic[W]):
             self.exchange.written(move)
             self.marks.received.complete(move.index)
         else:
-            if move.seam:
-                self.unflushed.add(seam_place(self.plan, move))
+            if move.seam is not None:
+                self.unflushed.add(move.seam)
             self.marks.put.complete(move.index)
 
     def _progress(self, advance: Advance) -> Progress:

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from outgrid.native import Buffer, as_array
 from outgrid.plan.layout import GUARD_BYTES
-from outgrid.plan.model import Plan, Ring
+from outgrid.plan.model import Plan
 from outgrid.plan.program import Move
+from outgrid.plan.rings import Ring
+from outgrid.plan.schedule import Passage
 from outgrid.plan.trip import Trip
 
 PAGE_BYTES = 4096
@@ -55,8 +57,9 @@ class Rings:
     def addresses(self, move: Move) -> NDArray[np.int64]:
         """Addresses of the first row of ``move`` in each of its planes."""
         ring = self._rings[move.field, move.ring]
-        slot = (self._plan.slot_origin(move.trip) + move.first) % ring.planes
-        row = move.rows.start - self._plan.row_origin(move.trip)
+        passage = self._plan.passage(move.trip)
+        slot = (passage.slot_origin + move.first) % ring.planes
+        row = move.rows.start - passage.row_origin
         offset_bytes = row * self._plan.layout.of(move.field).row_stride_bytes
         table = self._tables[move.field, move.ring]
         return table[slot : slot + move.last - move.first] + offset_bytes
@@ -67,11 +70,12 @@ class Rings:
         Valid for the planes that a slab from ``front`` on touches. One int64 per ring, in the
         order of the plan's rings.
         """
-        return np.array([self._table(r, trip, front) for r in self._plan.rings], dtype=np.int64)
+        passage = self._plan.passage(trip)
+        return np.array([self._table(r, passage, front) for r in self._plan.rings], dtype=np.int64)
 
-    def _table(self, ring: Ring, trip: Trip, front: int) -> int:
-        lowest = self._plan.lowest_plane(ring, trip, front)
-        slot = (self._plan.slot_origin(trip) + lowest) % ring.planes
+    def _table(self, ring: Ring, passage: Passage, front: int) -> int:
+        lowest = passage.lowest_plane(ring, front)
+        slot = (passage.slot_origin + lowest) % ring.planes
         first = slot - lowest
         if self._plan.downward:
             first = 2 * ring.planes - first - self._plan.planes

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
-from outgrid.plan.model import Arrival, Plan
-from outgrid.plan.program import Put, place_planes, place_rows
+from outgrid.plan.model import Plan
+from outgrid.plan.program import Put
+from outgrid.plan.rings import Arrival
 from outgrid.storage.npy import header_bytes
 
 PREVIEW_NAME = "preview.npy"
@@ -57,14 +58,14 @@ class Preview:
         """Look at planes on their way out of the window."""
         wanted = put.field == self._field and put.level == 0 and not put.seam
         if wanted and put.state % self._keep_every == 0:
-            planes = place_planes(self._plan, put)
+            planes = put.there.planes
 
             def plane_of(plane: int) -> NDArray[np.generic]:
                 first = put.first + plane - planes.start
                 (view,) = window.views(replace(put, first=first, last=first + 1))
                 return view
 
-            self._take(put.state, planes, place_rows(self._plan, put), plane_of)
+            self._take(put.state, planes, put.there.rows, plane_of)
 
     def end(self, plan: Plan) -> None:
         """Frames are of the states of ``plan`` from now on, the last one of which is the end."""

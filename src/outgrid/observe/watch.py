@@ -124,7 +124,7 @@ class Watch:
         place, field = divmod(place, len(self._fields))
         place, x = divmod(place, plan.shape[-1])
         place, y = divmod(place, plan.layout.rows)
-        place, z = divmod(place, plan.extent(trip))
+        place, z = divmod(place, plan.passage(trip).extents[0])
         level, stage = divmod(place, len(plan.shifts))
         return Place(
             step=trip.done + level + 1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -17,7 +17,9 @@ from outgrid.plan.commits import Begin, commit_planes, committing_seconds, notes
 from outgrid.plan.cost import rates, transfer_seconds, updates_per_second
 from outgrid.plan.layout import describe, layout, window_bytes
 from outgrid.plan.lifetime import ring_count
-from outgrid.plan.model import Layout, Plan, Prediction, Ring, Tile
+from outgrid.plan.model import Layout, Plan, Prediction, Tile
+from outgrid.plan.rings import Ring
+from outgrid.plan.schedule import Schedule
 from outgrid.plan.sizing import Sizing, sweep_steps
 from outgrid.plan.tables import sweeps_bytes
 from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
@@ -228,7 +230,23 @@ class _Blocking:
         read, written = (
             sum(each[way] * many for each, many in rows) - spared[way] for way in (0, 1)
         )
-        read, written = read * sizing.arriving_bytes, written * sizing.leaving_bytes
+        schedule = Schedule(
+            shape=problem.shape,
+            depths=depths,
+            slab_planes=problem.shape[0],
+            skew=sizing.skew.per_step,
+            shifts=sizing.skew.shifts,
+            pitch_planes=problem.shape[0],
+            strips=sizing.strips(depth),
+            resident=False,
+            rings=rings,
+            arrivals=sizing.arrivals,
+            departures=sizing.departures,
+            blocks=blocks,
+            begin=Point(part=part),
+        )
+        traffic = sizing.traffic(schedule)
+        read, written = read * traffic.arriving_bytes, written * traffic.leaving_bytes
         levels = max(1, options.inner_depth or 1)
         rate = updates_per_second(
             rates(problem, self.machine, threads), levels, levels * sizing.skew.per_step, 1 << 20
@@ -249,6 +267,8 @@ class _Blocking:
         )
         each = seconds / max(1, sweeps)
         planes = blocks.count() * problem.shape[0] if depths and not self._reduces else 0
+        every = commit_planes(options, each, planes, seams=False) if planes else 0
+        schedule = replace(schedule, commit_planes=every)
         notes = (
             *notes_on_tier(options),
             describe(found),
@@ -257,22 +277,12 @@ class _Blocking:
             _describe(tile, problem),
             *notes_on_commits(options, "reductions count each cell once" if self._reduces else ""),
         )
-        return Plan(
+        return Plan.of(
+            schedule,
             problem_digest=problem.digest,
             stencil=problem.stencil.name,
             scheme="overlapped",
-            shape=problem.shape,
             dtype=problem.dtype,
-            depths=depths,
-            slab_planes=problem.shape[0],
-            skew=sizing.skew.per_step,
-            shifts=sizing.skew.shifts,
-            pitch_planes=problem.shape[0],
-            strips=sizing.strips(depth),
-            resident=False,
-            rings=rings,
-            arrivals=sizing.arrivals,
-            departures=sizing.departures,
             layout=found,
             tile=tile,
             threads=threads,
@@ -280,10 +290,10 @@ class _Blocking:
             fixed_bytes=self.fixed_bytes,
             window_bytes=window_bytes(rings, found),
             transfer_bytes=self._transfer(found),
-            disk_bytes=sizing.disk_bytes(depths, sizing.strips(depth), disk_tier(options)),
+            disk_bytes=traffic.disk_bytes(disk_tier(options)),
             read_bytes=read,
             written_bytes=written,
-            fill_bytes=sizing.held(depth).count * sizing.arriving_bytes,
+            fill_bytes=traffic.fill_bytes,
             updates=problem.updates,
             flops=problem.updates * problem.stencil.flops,
             prediction=Prediction(
@@ -298,9 +308,6 @@ class _Blocking:
             tier=streaming_tier(options),
             keep=options.keep,
             held_bytes=window_bytes(rings, found),
-            blocks=blocks,
-            commit_planes=commit_planes(options, each, planes, seams=False) if planes else 0,
-            begin=Point(part=part),
         )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from outgrid.errors import UsageError
 from outgrid.machine import Accelerator
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
-from outgrid.plan.model import DeviceLevel, Layout, Ring
+from outgrid.plan.model import DeviceLevel, Layout
+from outgrid.plan.rings import Ring
 from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
 

@@ -25,6 +25,7 @@ from outgrid.plan.instruction import (
     Put,
 )
 from outgrid.plan.model import Plan
+from outgrid.plan.subgrid import Box
 from outgrid.plan.trip import Trip
 
 
@@ -66,7 +67,7 @@ class _Lowering:
 
     def _trip(self, trip: Trip) -> Iterator[Instruction]:
         plan = self.plan
-        held = trip.planes.at(0, plan.planes)
+        held = plan.passage(trip).covered(0).planes
         middle = (held.start + held.stop) // 2
         begun, puts = self.advanced, dict(self.put_of_ring)
         halves = [part for part in (range(held.start, middle), range(middle, held.stop)) if part]
@@ -76,7 +77,7 @@ class _Lowering:
             got.append(self.got)
         # A front that has passed everything, and those at which a half is read, or is final.
         lags = [departure.lag(trip.depth, plan.skew) for departure in plan.departures]
-        core = trip.planes.at(trip.depth, plan.planes)
+        core = plan.passage(trip).covered(trip.depth).planes
         end = held.stop + plan.skew * trip.depth + max(plan.shifts) + 1
         written = max(puts.values())
         first = (core.start + core.stop) // 2
@@ -98,6 +99,7 @@ class _Lowering:
         self, trip: Trip, planes: range, advanced: int, puts: dict[tuple[str, int], int]
     ) -> Iterator[Get]:
         """Reads of a block may begin when the block before no longer needs the ring."""
+        rows = self.plan.passage(trip).covered(0).rows
         for arrival in self.plan.arrivals:
             ring = arrival.level % self.counts[arrival.field]
             put = puts[arrival.field, ring]
@@ -113,8 +115,9 @@ class _Lowering:
                 ring,
                 planes.start,
                 planes.stop,
-                trip.rows.at(0, self.plan.layout.rows),
-                border=None,
+                rows,
+                seam=None,
+                there=Box(planes, rows),
                 gate=Gate(advanced=advanced, put=put),
             )
 
@@ -127,9 +130,8 @@ class _Lowering:
         return Advance(self.advanced - 1, (Part(trip, first, last, since, until),), gate)
 
     def _puts(self, trip: Trip, planes: range) -> Iterator[Put]:
-        for departure in self.plan.departures:
-            if not planes:
-                continue
+        rows = self.plan.passage(trip).covered(trip.depth).rows
+        for departure in self.plan.departures if planes else ():
             version = trip.depth + departure.level
             ring = version % self.counts[departure.field]
             self.put += 1
@@ -143,7 +145,8 @@ class _Lowering:
                 ring,
                 planes.start,
                 planes.stop,
-                trip.rows.at(trip.depth, self.plan.layout.rows),
-                border=None,
+                rows,
+                seam=None,
+                there=Box(planes, rows),
                 gate=Gate(advanced=self.advanced, committed=self.commit_of_sweeps),
             )

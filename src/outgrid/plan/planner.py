@@ -41,7 +41,9 @@ from outgrid.plan.device import (
     tables_bytes,
 )
 from outgrid.plan.layout import describe, window_bytes
-from outgrid.plan.model import DeviceLevel, Layout, Plan, Prediction, Ring, Tile
+from outgrid.plan.model import DeviceLevel, Layout, Plan, Prediction, Tile
+from outgrid.plan.rings import Ring
+from outgrid.plan.schedule import STREAMED, Schedule
 from outgrid.plan.sizing import (
     Sizing,
     deepest_of_split,
@@ -49,11 +51,11 @@ from outgrid.plan.sizing import (
     split_steps,
     sweep_steps,
 )
-from outgrid.plan.strips import Strips
 from outgrid.plan.subgrid import Subgrid
 from outgrid.plan.tables import SWEEP_BYTES, steps_bytes
 from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
 from outgrid.plan.tiling import choose_tile, tile_levels
+from outgrid.plan.traffic import Traffic
 from outgrid.plan.trip import Point
 from outgrid.purposes import PASSING_TIERS
 from outgrid.stencil.problem import Problem
@@ -81,25 +83,21 @@ WORTH_KEEPING = 50  # times the time that it takes to keep a resident grid in mi
 class _Candidate:
     """One way to run the problem, sized and priced."""
 
-    depths: tuple[int, ...]
-    slab: int
-    resident: bool
-    strips: Strips
+    schedule: Schedule
     layout: Layout
     tile: Tile
-    rings: tuple[Ring, ...]
     window_bytes: int
     held_bytes: int
     transfer_bytes: int
     exchange_bytes: int
     table_bytes: int
-    moved_bytes: tuple[int, int]
+    traffic: Traffic
     prediction: Prediction
 
     @property
     def parts(self) -> int:
         """Strips of the deepest sweep, 1 for whole planes."""
-        return self.strips.count(max(self.depths, default=0))
+        return self.schedule.parts(self.schedule.depth)
 
     @property
     def price(self) -> float:
@@ -107,7 +105,7 @@ class _Candidate:
 
         What wears the flash more must be worth it.
         """
-        if self.resident:
+        if self.schedule.resident:
             return self.prediction.seconds
         return (
             self.prediction.sustained_seconds
@@ -218,7 +216,7 @@ class _Choice:
 
     def _beside_device(self, chosen: _Candidate) -> int:
         """Memory of the process that a window on a device takes beside what copies pass through."""
-        tables = SWEEP_BYTES * len(chosen.depths) + 2 * chosen.table_bytes
+        tables = SWEEP_BYTES * len(chosen.schedule.depths) + 2 * chosen.table_bytes
         return self._staging_bytes(chosen.layout) + tables
 
     def _device_level(self, chosen: _Candidate) -> DeviceLevel | None:
@@ -227,7 +225,9 @@ class _Choice:
             return None
         used = self.accelerator.memory_bytes - self.room + chosen.needed_bytes
         room = self.host_room - self._beside_device(chosen)
-        return device_level(self.accelerator, used, chosen.layout, chosen.slab, room)
+        return device_level(
+            self.accelerator, used, chosen.layout, chosen.schedule.slab_planes, room
+        )
 
     @property
     def streamed(self) -> str:
@@ -329,18 +329,18 @@ class _Choice:
             return False
         if self.accelerator is not None and self._device_level(candidate) is None:
             return False
-        if not (candidate.resident or self._goes_round(candidate)):
+        if not (candidate.schedule.resident or self._goes_round(candidate)):
             return False
-        if self.sizing.least_owned(candidate.depths) > len(self.sizing.owned.planes):
+        if self.sizing.least_owned(candidate.schedule.depths) > len(self.sizing.owned.planes):
             return False
         disk = self.part.disk_bytes if self.part is not None else None
         if disk is None:
             return True
-        return self.sizing.disk_bytes(candidate.depths, candidate.strips) <= disk
+        return candidate.traffic.disk_bytes() <= disk
 
     def _goes_round(self, streamed: _Candidate) -> bool:
         """Whether a grid that is periodic along the stream has planes enough to be streamed."""
-        least = self.sizing.least_planes(streamed.depths, streamed.slab)
+        least = self.sizing.least_planes(streamed.schedule.depths, streamed.schedule.slab_planes)
         return self.problem.shape[0] >= least
 
     def _candidates(self, small: bool) -> Iterator[_Candidate]:
@@ -375,7 +375,7 @@ class _Choice:
         asked = self.options.slab_planes
         for slab in [asked] if asked else self._doubling(CUT_SLAB_PLANES) or [1]:
             for candidate in self._cut(slab):
-                moved = slab * candidate.strips.height * candidate.layout.row_bytes
+                moved = slab * candidate.schedule.strips.height * candidate.layout.row_bytes
                 if small or asked or moved >= SLAB_BYTES[0]:
                     yield candidate
 
@@ -526,9 +526,10 @@ class _Choice:
         layout = sizing.layout(strips, deepest)
         # Without a front over a closed grid each sweep is one slab, in which all planes make every
         # step together.
-        together = resident and sizing.closed and not sizing.wraps(depths, resident)
+        together = resident and sizing.closed and not sizing.seams(depths, resident)
         slab = sizing.whole_planes(deepest) if together else slab
-        rings = sizing.rings(depths, slab, resident, seams=strips.count(deepest) > 1)
+        schedule = sizing.schedule(depths, slab, resident, strips)
+        traffic = sizing.traffic(schedule)
         tile = choose_tile(
             self.problem,
             self.machine,
@@ -541,12 +542,12 @@ class _Choice:
         )
         rate = self._rate(tile, depth, slab)
         trips = min(1, len(depths)) if resident else len(depths)
-        moved = sizing.moved_bytes(depths[-1:] if resident else depths, strips, resident)
-        planes = len(sizing.held(deepest).planes)
+        moved = traffic.moved_bytes
+        planes = len(schedule.stored.planes)
         lead = min(1.0, sizing.skew.per_step * depth / planes)
         share = min(1.0, slab / (planes * strips.count(deepest)))
         movement = Movement(trips, *moved, share, self.options.request_bytes)
-        updated = sizing.updated_rows(depths) * self.problem.shape[-1]
+        updated = schedule.row_updates * self.problem.shape[-1]
         copying = 0.0
         if self.accelerator is not None:
             copying = max(moved) / self.accelerator.bandwidth
@@ -559,9 +560,9 @@ class _Choice:
             lead,
             self.threads if self.accelerator is None else 0,
             sum(moved) if disk_tier(self.options) == "direct" else 0,
-            self._exchange(depths),
+            self._exchange(traffic),
             copying,
-            self._waiting(depths, slab, updated / rate),
+            self._waiting(traffic, updated / rate),
         )
         # As many as sweeps, but for those of a resident grid, and bit by bit where that goes.
         whole = resident or self.part is not None or not self._can_roll()
@@ -575,36 +576,34 @@ class _Choice:
             len(depths) * within,
         )
         prediction = prediction.after(committing)
-        window_bytes = self._window_bytes(rings, layout)
+        window_bytes = self._window_bytes(schedule.rings, layout)
         held_bytes = window_bytes
         if self.options.in_place:  # in use at a time is what the window of a streamed grid holds
             held = sizing.rings((1,) if together else depths, slab, resident=False)
             held_bytes = min(window_bytes, self._window_bytes(held, layout))
         return _Candidate(
-            depths,
-            slab,
-            resident,
-            strips,
+            schedule,
             layout,
             tile,
-            rings,
             window_bytes,
             held_bytes,
             self._transfer_bytes(layout),
-            self._exchange_bytes(slab, depths),
+            # Planes of neighbours wait there for the disk, and planes for neighbours.
+            EXCHANGE_BUFFERS * traffic.buffered_bytes(slab),
             self._table_bytes(depths, strips.count(deepest)),
-            moved,
+            traffic,
             prediction,
         )
 
-    def _exchange(self, depths: tuple[int, ...]) -> float:
-        """Seconds in which what is exchanged between sweeps of ``depths`` steps goes one way."""
+    def _exchange(self, traffic: Traffic) -> float:
+        """Seconds in which what is exchanged between sweeps goes one way."""
         if self.part is None:
             return 0.0
-        network, nbytes = self.part.network, max(self.sizing.exchanged(depths))
-        return nbytes / network.bandwidth + len(depths) * network.latency_seconds
+        network, sweeps = self.part.network, traffic.schedule.sweeps
+        nbytes = max(traffic.exchanged_bytes)
+        return nbytes / network.bandwidth + sweeps * network.latency_seconds
 
-    def _waiting(self, depths: tuple[int, ...], slab: int, compute_seconds: float) -> float:
+    def _waiting(self, traffic: Traffic, compute_seconds: float) -> float:
         """Seconds in which ranks that leave seams wait for each other.
 
         An inverted rank begins when the seam at its first cut is complete. Then it is as far behind
@@ -613,19 +612,14 @@ class _Choice:
         A slab, the seam's way through the disk, a flush and two messages are between them then;
         the slab that a window has to spare for results hides one of its own.
         """
-        if self.part is None or not self.sizing.borders(depths):
+        found, machine = traffic.schedule, self.machine
+        if self.part is None or not any(found.cuts(found.depth)):
             return 0.0
-        machine, deepest = self.machine, max(depths)
-        planes = max(1, len(self.sizing.owned.planes))
-        plane_seconds = compute_seconds / len(depths) / planes
-        begin = (self.sizing.skew.per_step * deepest + 2 * slab) * plane_seconds
-        each = self.sizing.seam_read_bytes(deepest) / machine.read_bandwidth
+        plane_seconds = compute_seconds / found.sweeps / max(1, len(found.owned))
+        begin = (found.skew * found.depth + 2 * found.slab_planes) * plane_seconds
+        each = traffic.seam_read_bytes(found.depth) / machine.read_bandwidth
         each += machine.flush_seconds + 2 * self.part.network.latency_seconds
-        return begin + len(depths) * each
-
-    def _exchange_bytes(self, slab: int, depths: tuple[int, ...]) -> int:
-        """Buffers in which planes of neighbours wait for the disk, and planes for neighbours."""
-        return EXCHANGE_BUFFERS * self.sizing.buffered_bytes(depths, slab)
+        return begin + found.sweeps * each
 
     def _split(self, depth: int) -> tuple[int, ...]:
         """Steps per sweep: a depth that was asked for is kept, one of our own is balanced."""
@@ -686,13 +680,15 @@ class _Choice:
         if not candidates:
             return self._cannot_go_round()
         smallest = min(candidates, key=lambda c: c.needed_bytes)
-        least, owned = self.sizing.least_owned(smallest.depths), len(self.sizing.owned.planes)
+        least, owned = (
+            self.sizing.least_owned(smallest.schedule.depths),
+            len(self.sizing.owned.planes),
+        )
         if least > owned:
-            return self._too_thin(smallest.depths, least, owned)
+            return self._too_thin(smallest.schedule.depths, least, owned)
         disk = self.part.disk_bytes if self.part is not None else None
         if disk is not None and smallest.needed_bytes <= self.room:
-            wanted = self.sizing.disk_bytes(smallest.depths, smallest.strips)
-            depth = max(smallest.depths, default=0)
+            wanted, depth = smallest.traffic.disk_bytes(), smallest.schedule.depth
             return InfeasiblePlan(
                 f"a sweep of {depth} steps keeps {format_bytes(wanted)} on the disk of a rank, "
                 f"which has {format_bytes(disk)}; "
@@ -703,7 +699,9 @@ class _Choice:
             return self._device_infeasible(smallest, self.accelerator)
         needed = smallest.needed_bytes + self.fixed_bytes
         asked = "" if options.depth is None else f" for depth {options.depth}"
-        slab = f" with slabs of {smallest.slab} planes" if options.slab_planes else ""
+        slab = (
+            f" with slabs of {smallest.schedule.slab_planes} planes" if options.slab_planes else ""
+        )
         message = (
             f"the window{asked}{slab} needs {format_bytes(smallest.held_bytes)} and the program "
             f"itself {format_bytes(needed - smallest.held_bytes)}, together above the "
@@ -711,7 +709,7 @@ class _Choice:
         )
         fits = None
         if options.depth is not None and options.depth > 1:
-            fits = self._deepest_that_fits(smallest.slab)
+            fits = self._deepest_that_fits(smallest.schedule.slab_planes)
         if fits:
             message += f"depth {fits} fits, or "
         # Rounded up, and in whole units: what is said here is going to be typed.
@@ -812,92 +810,27 @@ class _Choice:
         return low or None
 
     def _finish(self, chosen: _Candidate) -> Plan:
-        problem, sizing = self.problem, self.sizing
-        deepest = max(chosen.depths, default=0)
-        notes = [*notes_on_tier(self.options), describe(chosen.layout)]
-        if sizing.subgrid is not None and sizing.subgrid.cut[0] > 1:
-            way = "downward" if sizing.subgrid.downward else "upward"
-            other = "against" if sizing.subgrid.opposite else "like"
-            notes.append(f"planes pass {way}, {other} those of the neighbours along z")
-            if sizing.with_seams:
-                does = "leaves seams at its cuts" if sizing.subgrid.upright else "takes seams"
-                notes.append(f"nothing is computed twice: this rank {does}")
-        if chosen.parts > 1:
-            notes.append(
-                f"planes pass in {chosen.parts} strips of {chosen.strips.height} "
-                "rows; their seams are written and read again"
-                + (", and close the circle" if sizing.circle else "")
-            )
-        wraps = sizing.wraps(chosen.depths, chosen.resident, chosen.strips)
-        if wraps:
-            again = format_count(wraps[-1].planes, "plane")
-            seam = "" if chosen.resident else "leave a seam in each sweep, and "
-            notes.append(
-                f"periodic along {self.streamed}: the first {again} {seam}come round again at"
-                f" {'the end of each sweep' if chosen.resident else 'its end'}"
-            )
-        elif sizing.closed:
-            notes.append(f"periodic along {self.streamed}: every step is made over the whole grid")
-        if problem.until is not None:
-            notes.append(
-                f"ends where {problem.until.rule}; all figures are those of {problem.steps} steps"
-            )
-        notes.append("kernel rate measured" if self.calibration else "kernel rate estimated")
-        levels = tile_levels(chosen.tile, problem)
-        across = "rows" if problem.stencil.ndim == 3 else "columns"
-        if chosen.tile.order == "diamond":
-            notes.append(
-                f"diamond tiles of {chosen.tile.rows} {across} "
-                f"carry {levels} levels through the cache"
-                + (f", {chosen.tile.columns} columns at a time" if chosen.tile.columns else "")
-                + (f", in bands of {chosen.tile.band} rows" if chosen.tile.band else "")
-            )
-        notes += self._notes_in_vain(chosen)
-        begin = self.begin or Begin(0, 0)
-        # A face that reaches below the grid spares nothing.
-        planes = begin.planes if begin.planes > sizing.lean(begin.depth) else 0
-        spared = sizing.spared_bytes(begin.depth, chosen.strips, begin.part, planes)
-        every = self._commit_planes(chosen)
-        commits = self._commit_sweeps(chosen)
-        kept = commits and len(chosen.depths) > commits
+        problem, traffic = self.problem, chosen.traffic
+        schedule = self._kept(chosen)
         tier = streaming_tier(self.options)
-        if chosen.resident and not self.options.in_place:
+        if chosen.schedule.resident and not self.options.in_place:
             tier = "memory"
-        disk_bytes = sizing.disk_bytes(
-            chosen.depths,
-            chosen.strips,
-            "direct" if chosen.resident else disk_tier(self.options),
-            chosen.window_bytes if tier == "mmap" and chosen.resident else 0,
-            chosen.resident,
-            seam_places=2 if every else 1,
+        mapped = tier == "mmap" and schedule.resident
+        disk_bytes = self.sizing.traffic(schedule).disk_bytes(
+            "direct" if schedule.resident else disk_tier(self.options),
+            chosen.window_bytes if mapped else 0,
         )
-        sent_bytes, received_bytes = sizing.exchanged(chosen.depths)
-        found = Plan(
+        begin = self.begin or Begin(0, 0)
+        spared = traffic.spared_bytes(begin.depth, begin.part, schedule.begin.planes)
+        read, written = (n - less for n, less in zip(traffic.moved_bytes, spared, strict=True))
+        sent_bytes, received_bytes = traffic.exchanged_bytes
+        ranked = self.sizing.subgrid is not None
+        return Plan.of(
+            schedule,
             problem_digest=problem.digest,
             stencil=problem.stencil.name,
-            scheme="plain" if max(chosen.depths, default=0) == 1 else "skewed",
-            shape=problem.shape,
+            scheme="plain" if schedule.depth == 1 else "skewed",
             dtype=problem.dtype,
-            depths=chosen.depths,
-            slab_planes=chosen.slab,
-            skew=sizing.skew.per_step,
-            shifts=sizing.skew.shifts,
-            pitch_planes=sizing.pitch_planes(
-                deepest, chosen.slab, chosen.resident, chosen.parts > 1, chosen.depths
-            ),
-            strips=chosen.strips,
-            resident=chosen.resident,
-            commit_planes=every,
-            commit_sweeps=commits if kept else 0,
-            face=sizing.face.per_step,
-            face_shifts=sizing.face.shifts,
-            wraps=wraps,
-            turns=sizing.turns(chosen.depths, chosen.strips),
-            stairs=sizing.stairs(chosen.depths, chosen.strips),
-            begin=Point(0, begin.part, planes),
-            rings=chosen.rings,
-            arrivals=sizing.arrivals,
-            departures=sizing.departures,
             layout=chosen.layout,
             tile=chosen.tile,
             threads=self.threads,
@@ -907,39 +840,88 @@ class _Choice:
             transfer_bytes=self._staging_bytes(chosen.layout),
             exchange_bytes=chosen.exchange_bytes,
             disk_bytes=disk_bytes,
-            read_bytes=chosen.moved_bytes[0] - spared[0],
-            written_bytes=chosen.moved_bytes[1] - spared[1],
-            fill_bytes=sizing.held(deepest).count * sizing.arriving_bytes,
-            updates=sizing.updates,
-            flops=sizing.updates * problem.stencil.flops,
+            read_bytes=read,
+            written_bytes=written * (schedule.states if schedule.commit_sweeps else 1),
+            fill_bytes=traffic.fill_bytes,
+            updates=self.sizing.updates,
+            flops=self.sizing.updates * problem.stencil.flops,
             prediction=chosen.prediction,
-            notes=tuple(notes),
+            notes=tuple(self._notes(chosen)),
             pin=self.options.pin,
             tier=tier,
             keep=self.options.keep,
             held_bytes=0 if self.accelerator is not None else chosen.held_bytes,
             device=self._device_level(chosen),
-            subgrid=sizing.subgrid,
-            borders=sizing.borders(chosen.depths),
+            snapshot_bytes=problem.kept_bytes(problem.steps, schedule.part) if ranked else 0,
             sent_bytes=sent_bytes,
             received_bytes=received_bytes,
         )
-        if sizing.subgrid is not None:
-            kept_bytes = problem.kept_bytes(problem.steps, found.part)
-            found = replace(found, snapshot_bytes=kept_bytes)
-        if not kept:
-            return found
-        return replace(found, written_bytes=found.states * found.written_bytes)
+
+    def _kept(self, chosen: _Candidate) -> Schedule:
+        """The schedule, with what is made durable and where it begins."""
+        begin, commits = self.begin or Begin(0, 0), self._commit_sweeps(chosen)
+        # A face that reaches below the grid spares nothing.
+        planes = begin.planes if begin.planes > chosen.schedule.lean(begin.depth) else 0
+        return replace(
+            chosen.schedule,
+            commit_planes=self._commit_planes(chosen),
+            commit_sweeps=commits if chosen.schedule.sweeps > commits else 0,
+            begin=Point(0, begin.part, planes),
+        )
+
+    def _notes(self, chosen: _Candidate) -> Iterator[str]:
+        """What a reader of the plan has to know."""
+        problem, sizing, schedule = self.problem, self.sizing, chosen.schedule
+        yield from notes_on_tier(self.options)
+        yield describe(chosen.layout)
+        if sizing.subgrid is not None and sizing.subgrid.cut[0] > 1:
+            way = "downward" if sizing.subgrid.downward else "upward"
+            other = "against" if sizing.subgrid.opposite else "like"
+            yield f"planes pass {way}, {other} those of the neighbours along z"
+            if sizing.with_seams:
+                does = "leaves seams at its cuts" if sizing.subgrid.upright else "takes seams"
+                yield f"nothing is computed twice: this rank {does}"
+        if chosen.parts > 1:
+            yield (
+                f"planes pass in {chosen.parts} strips of {chosen.schedule.strips.height} "
+                "rows; their seams are written and read again"
+                + (", and close the circle" if sizing.circle else "")
+            )
+        closing = schedule.closing(schedule.depth, STREAMED)
+        if closing is not None:
+            again = format_count(closing.reach, "plane")
+            seam = "" if chosen.schedule.resident else "leave a seam in each sweep, and "
+            yield (
+                f"periodic along {self.streamed}: the first {again} {seam}come round again at"
+                f" {'the end of each sweep' if chosen.schedule.resident else 'its end'}"
+            )
+        elif sizing.closed:
+            yield f"periodic along {self.streamed}: every step is made over the whole grid"
+        if problem.until is not None:
+            yield (
+                f"ends where {problem.until.rule}; all figures are those of {problem.steps} steps"
+            )
+        yield "kernel rate measured" if self.calibration else "kernel rate estimated"
+        levels = tile_levels(chosen.tile, problem)
+        across = "rows" if problem.stencil.ndim == 3 else "columns"
+        if chosen.tile.order == "diamond":
+            yield (
+                f"diamond tiles of {chosen.tile.rows} {across} "
+                f"carry {levels} levels through the cache"
+                + (f", {chosen.tile.columns} columns at a time" if chosen.tile.columns else "")
+                + (f", in bands of {chosen.tile.band} rows" if chosen.tile.band else "")
+            )
+        yield from self._notes_in_vain(chosen)
 
     def _notes_in_vain(self, chosen: _Candidate) -> Iterator[str]:
         """What was asked for, and means nothing to what was chosen."""
         options = self.options
-        if options.slab_planes not in (None, chosen.slab):
+        if options.slab_planes not in (None, chosen.schedule.slab_planes):
             yield "slab_planes does nothing: every step is made over the whole grid"
         for name in ("tile_columns", "tile_band"):
             if options.given(name) is not None and chosen.tile.order == "level":
                 yield f"{name} does nothing: planes are updated level by level, without diamonds"
-        if not chosen.resident:
+        if not chosen.schedule.resident:
             yield from notes_on_commits(options, self._whole_sweeps(chosen))
 
     def _whole_sweeps(self, chosen: _Candidate) -> str:
@@ -952,7 +934,7 @@ class _Choice:
 
     def _commit_planes(self, chosen: _Candidate) -> int:
         """Planes between two commits within a sweep, 0 where there are none."""
-        if chosen.resident or not chosen.depths or self.part is not None:
+        if chosen.schedule.resident or not chosen.schedule.depths or self.part is not None:
             return 0
         if self._whole_sweeps(chosen):
             return 0
@@ -964,15 +946,15 @@ class _Choice:
 
     def _commit_sweeps(self, chosen: _Candidate) -> int:
         """Sweeps between two commits of a resident grid, 0 for streamed ones."""
-        if not chosen.resident or not chosen.depths:
+        if not chosen.schedule.resident or not chosen.schedule.depths:
             return 0
         seconds = self.options.commit_seconds
         if seconds is None:
-            moving = chosen.moved_bytes[1] / self.machine.write_bandwidth
+            moving = chosen.traffic.moved_bytes[1] / self.machine.write_bandwidth
             seconds = max(COMMIT_SECONDS, WORTH_KEEPING * moving)
-        sweeps = math.ceil(min(seconds / self._sweep_seconds(chosen), len(chosen.depths)))
+        sweeps = math.ceil(min(seconds / self._sweep_seconds(chosen), len(chosen.schedule.depths)))
         return max(1, sweeps)
 
     @staticmethod
     def _sweep_seconds(chosen: _Candidate) -> float:
-        return max(1e-9, chosen.prediction.seconds / len(chosen.depths))
+        return max(1e-9, chosen.prediction.seconds / len(chosen.schedule.depths))

@@ -41,7 +41,6 @@ from typing import Any
 
 from outgrid.errors import InfeasiblePlan
 from outgrid.plan import overlapped
-from outgrid.plan.border import Border
 from outgrid.plan.instruction import (
     Advance,
     Commit,
@@ -57,14 +56,14 @@ from outgrid.plan.instruction import (
     Send,
     levels,
     opposes,
-    place_planes,
-    place_rows,
     row_updates,
-    seam_place,
 )
-from outgrid.plan.model import Plan, Ring
-from outgrid.plan.subgrid import Exchanged
-from outgrid.plan.trip import Trip
+from outgrid.plan.model import Plan
+from outgrid.plan.rings import Arrival, Departure, Ring
+from outgrid.plan.schedule import ACROSS, Passage, Share
+from outgrid.plan.seam import Cut, SeamKey
+from outgrid.plan.subgrid import Box, common
+from outgrid.plan.trip import Trip, pieces
 
 __all__ = [
     "Advance",
@@ -81,11 +80,8 @@ __all__ = [
     "Send",
     "levels",
     "opposes",
-    "place_planes",
-    "place_rows",
     "program",
     "row_updates",
-    "seam_place",
 ]
 
 
@@ -96,7 +92,8 @@ def program(plan: Plan) -> Iterator[Instruction]:
     return overlapped.lower(plan) if plan.blocks is not None else _Lowering(plan).run()
 
 
-_Place = tuple[str, int, int | None]
+RECENT_PASSAGES = 8  # kept: a slab asks several times for the same few
+_Place = tuple[str, int, SeamKey | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,9 @@ class _Flow:
     """What enters or leaves the window with one trip: ``planes`` Z, with ``Z + lag`` in a slab.
 
     What leaves goes to its place, or to the rank ``peer``; by front position ``until`` at the
-    latest, where nothing of the trip is left to be done.
+    latest, where nothing of the trip is left to be done. It comes from or goes to a file, or to a
+    ``seam``, where plane and row ``origin`` are the first. What enters was left there by
+    ``givers``, each a trip and the planes that it leaves, if the run itself left it.
     """
 
     field: str
@@ -113,20 +112,17 @@ class _Flow:
     lag: int
     planes: range
     rows: range
-    border: int | None = None
+    seam: SeamKey | None = None
+    origin: tuple[int, int] = (0, 0)
+    givers: tuple[tuple[int, range], ...] = ()
     constant: bool = False
     peer: int | None = None
     until: int | None = None
 
     @property
-    def seam(self) -> bool:
-        """Whether it goes through a seam, at a border."""
-        return self.border is not None
-
-    @property
     def place(self) -> _Place:
         """The file, or the seam, that the rows lie in."""
-        return self.field, self.ring if self.seam else self.level, self.border
+        return self.field, self.level, self.seam
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +157,7 @@ class _Lowering:
         # and trip, how far its planes were written, as pairs of last plane and watermark (rule 3).
         self.slot_put = {key: [0] * ring.planes for key, ring in self.rings.items()}
         self.slot_sent = {key: [0] * ring.planes for key, ring in self.rings.items()}
-        # By sweep, and border where seams are taken: pairs of first plane and watermark of what is
+        # By sweep, and place where seams are taken: pairs of first plane and watermark of what is
         # received before it, planes rising.
         self.halos: dict[tuple[int, int | None], list[tuple[int, int]]] = {}
         self.expected = 1  # the next state to be received
@@ -176,10 +172,11 @@ class _Lowering:
         self.departures = {(each.field, each.level): each for each in plan.departures}
         reach = plan.skew * plan.depth + max(plan.shifts)
         firsts = {depth: plan.depths.index(depth) for depth in set(plan.depths)}
-        each = [self.trips[max(0, self.trips.number(sweep, 0))] for sweep in firsts.values()]
-        entered = [plan.entering(trip).start for trip in each]
-        self.first_entered = min(plan.streamed(plan.stored).start, *entered)
-        extent = max(plan.touched(trip).stop for trip in each)
+        self.passages: dict[int, Passage] = {}
+        each = [self._passage(max(0, self.trips.number(n, 0))) for n in firsts.values()]
+        entered = [passage.entering.start for passage in each]
+        self.first_entered = min(plan.streamed(plan.stored.planes).start, *entered)
+        extent = max(passage.touched.stop for passage in each)
         self.longest = extent + max(reach, *(ring.high for ring in plan.rings)) + 1
 
     def run(self) -> Iterator[Instruction]:
@@ -201,6 +198,14 @@ class _Lowering:
                 )
             yield self._advance(slab)
             yield from self._puts(slab)
+
+    def _passage(self, index: int) -> Passage:
+        """What a trip does."""
+        if index not in self.passages:
+            if len(self.passages) == RECENT_PASSAGES:
+                del self.passages[next(iter(self.passages))]
+            self.passages[index] = self.plan.passage(self.trips[index])
+        return self.passages[index]
 
     def _active(self, slab: int) -> tuple[Trip, ...]:
         """Trips that may have planes under the front, or on their way in or out, in ``slab``."""
@@ -224,131 +229,95 @@ class _Lowering:
     def _moved(self, slab: int, trip: Trip, flow: _Flow) -> Iterator[range]:
         """The planes of a flow in ``slab``, cut where the first planes come round again."""
         planes = self._planes(slab, trip, flow.lag, flow.planes, flow.until)
-        end = self.plan.planes
-        for part in (
-            range(planes.start, min(planes.stop, end)),
-            range(max(planes.start, end), planes.stop),
-        ):
-            if part:
-                yield part
+        return pieces(planes, self.plan.planes)
 
     def _ring(self, field: str, trip: Trip, version: int) -> Ring:
-        return self.rings[field, (self.plan.base(trip) + version) % self.counts[field]]
+        base = self._passage(trip.index).base
+        return self.rings[field, (base + version) % self.counts[field]]
 
     def _slots(self, trip: Trip, first: int, last: int) -> range:
-        origin = self.plan.slot_origin(trip)
+        origin = self._passage(trip.index).slot_origin
         return range(origin + first, origin + last)
 
     def _entering(self, trip: Trip) -> tuple[_Flow, ...]:
-        """What a trip reads: its rows of every level, and the seams that the strip before left."""
+        """What a trip reads: its rows of every level, and what it takes from seams."""
         if trip.index not in self.entering:
             self.entering.pop(trip.index - 3, None)
             self.entering[trip.index] = tuple(self._enter(trip))
         return self.entering[trip.index]
 
     def _enter(self, trip: Trip) -> Iterator[_Flow]:
-        plan = self.plan
+        plan, passage = self.plan, self._passage(trip.index)
         if plan.resident and trip.sweep > 0:
             return
-        entering, wrap = plan.entering(trip), plan.wrap(trip.depth)
         for arrival in plan.arrivals:
-            ring = self._ring(arrival.field, trip, arrival.level)
-            rows, arriving = plan.arriving(arrival, trip), plan.arriving_planes(arrival, trip)
-            # What is resident is still there when it comes round.
-            again = wrap.again(arrival.field) if wrap is not None and not plan.resident else 0
-            for part in plan.strips.pieces(rows):
+            ring, box = self._ring(arrival.field, trip, arrival.level), passage.arriving(arrival)
+            planes = range(box.planes.start, box.planes.stop + passage.rereads(arrival))
+            for rows in pieces(box.rows, plan.rows):
                 yield _Flow(
                     arrival.field,
                     arrival.level,
                     ring.index,
                     arrival.lead,
-                    range(arriving.start, arriving.stop + again),
-                    part,
+                    planes,
+                    rows,
+                    givers=tuple(self._writers(arrival, trip, rows)),
                     constant=arrival.constant,
                 )
-        if trip.part > 0:
-            for ring, rows in self._seams(trip, trip.rows.low):
-                yield _Flow(ring.field, 0, ring.index, ring.low, entering, rows, trip.part)
-        last = plan.strips.count(trip.depth) - 1
-        if trip.part == last:
-            for ring, rows in self._turned(trip, plan.layout.rows):
-                yield _Flow(ring.field, 0, ring.index, ring.low, entering, rows, last + 1)
-        for ring, planes, rows in plan.left(trip):
-            again = range(plan.planes + planes.start, plan.planes + planes.stop)
-            yield _Flow(ring.field, 0, ring.index, ring.low, again, rows, 0)
-        for border in plan.cuts(trip.depth) if not plan.upright else ():
-            for ring, planes in self._stairs(border):
-                rows, side = plan.owned_rows, int(border.above)
-                yield _Flow(ring.field, 0, ring.index, ring.low, planes, rows, side)
+        for share in passage.taken():
+            givers = ((share.giver, share.given),) if share.giver >= 0 else ()
+            yield self._through(share, share.ring.low, givers=givers)
 
-    def _stairs(self, border: Border) -> Iterator[tuple[Ring, range]]:
-        """What lies at a border, by ring."""
-        for stair in border.seams:
-            yield self.rings[stair.field, stair.index], range(stair.low, stair.high)
+    def _through(self, share: Share, lag: int, **given: Any) -> _Flow:
+        """What goes through a seam."""
+        where = share.ring.field, 0, share.ring.index, lag, share.planes, share.rows
+        return _Flow(*where, share.key, share.origin, **given)
+
+    def _writers(self, arrival: Arrival, trip: Trip, rows: range) -> Iterator[tuple[int, range]]:
+        """The trips of the sweep before that leave some ``rows`` of a level, with their planes."""
+        plan, sweep = self.plan, trip.sweep - 1
+        if arrival.constant or sweep < 0:
+            return
+        departure, depth = self.departures[arrival.field, arrival.level], plan.depths[sweep]
+        first, last = 0, plan.parts(depth)
+        borders = [each for each in plan.seams_of(depth, ACROSS) if not each.closes]
+        if borders and plan.closing(depth, ACROSS) is None:
+            edge = borders[0].edge(departure.field, depth + departure.level)
+            first = (rows.start - edge) // plan.strips.height
+            last = min((rows.stop - 1 - edge) // plan.strips.height + 1, last)
+        for index in range(self.trips.number(sweep, first), self.trips.number(sweep, last)):
+            left = self.plan.passage(self.trips[index]).leaving(departure) if index >= 0 else None
+            for part in pieces(left.rows, plan.rows) if left is not None else ():
+                begin = part.start % plan.rows
+                if left is not None and common(range(begin, begin + len(part)), rows):
+                    yield index, left.planes
+                    break
 
     def _leaving(self, trip: Trip) -> tuple[_Flow, ...]:
-        """What a trip writes: its rows of the last levels, and the seams for the next strip."""
+        """What a trip writes: its rows of the last levels, and what it gives to seams."""
         if trip.index not in self.leaving:
             self.leaving.pop(trip.index - 3, None)
             self.leaving[trip.index] = tuple(self._leave(trip))
         return self.leaving[trip.index]
 
     def _leave(self, trip: Trip) -> Iterator[_Flow]:
-        plan = self.plan
+        plan, passage = self.plan, self._passage(trip.index)
         if plan.state_after(trip.sweep + 1) is None:
             return
-        cuts = plan.cuts(trip.depth)
-        for number, departure in enumerate(plan.departures):
+        for departure in plan.departures:
             ring = self._ring(departure.field, trip, trip.depth + departure.level)
-            lag = departure.lag(trip.depth, plan.skew)
-            planes = plan.put_planes(departure, trip)
+            lag, box = departure.lag(trip.depth, plan.skew), passage.leaving(departure)
             where = (departure.field, departure.level, ring.index, lag)
-            for rows in plan.strips.pieces(plan.leaving(departure, trip)):
-                yield _Flow(*where, planes, rows)
-            for each in self._exchanged(trip.sweep + 1):
-                sent = plan.streamed(each.sent.planes)
-                yield _Flow(*where, sent, each.sent.rows, peer=each.peer)
-            for border in cuts if not plan.upright else ():
-                returned = range(*border.returned[number])
-                yield _Flow(*where, returned, plan.owned_rows, peer=border.peer)
-        for border in cuts if plan.upright else ():
-            until = plan.front_end(trip) - 1
-            for ring, planes in self._stairs(border):
-                where = (ring.field, 0, ring.index, ring.high, planes, plan.owned_rows)
-                yield _Flow(*where, int(border.above), peer=border.peer, until=until)
-        wrap, last = plan.wrap(trip.depth), plan.strips.count(trip.depth) - 1
-        borders = [(trip.part + 1, self._seams(trip, trip.rows.high))] if trip.part < last else []
-        borders += [(last + 1, self._turned(trip, 0))] if trip.part == 0 else []
-        for border, left in borders:
-            for ring, rows in left:
-                # The first ones get their last steps when they come round.
-                turn = wrap.turn(ring.field, ring.index) if wrap is not None else 0
-                planes = range(max(turn, plan.put_from(trip)), turn + plan.planes)
-                yield _Flow(ring.field, 0, ring.index, ring.high, planes, rows, border)
-        for ring, planes, rows in plan.left(trip):
-            left = range(max(planes.start, plan.put_from(trip)), planes.stop)
-            yield _Flow(ring.field, 0, ring.index, ring.high, left, rows, 0)
-
-    def _exchanged(self, sweep: int) -> tuple[Exchanged, ...]:
-        """What goes between ranks before ``sweep``; nothing after the last one."""
-        subgrid = self.plan.subgrid
-        if subgrid is None or subgrid.seams or sweep >= self.plan.sweeps:
-            return ()
-        return tuple(subgrid.exchanged(self.plan.depths[sweep]))
-
-    def _seams(self, trip: Trip, border: int) -> Iterator[tuple[Ring, range]]:
-        for ring in self.rings.values():
-            most, least = self.plan.seam(ring, trip.depth)
-            rows = self.plan.strips.clip(border - most, border - least)
-            if rows:
-                yield ring, rows
-
-    def _turned(self, trip: Trip, origin: int) -> Iterator[tuple[Ring, range]]:
-        """What comes round in strips, with the first row at ``origin``."""
-        turn = self.plan.turn(trip.depth)
-        for stair in turn.seams if turn is not None else ():
-            if rows := range(origin + stair.low, origin + stair.high):
-                yield self.rings[stair.field, stair.index], rows
+            for rows in pieces(box.rows, plan.rows):
+                yield _Flow(*where, box.planes, rows)
+            for each in plan.exchanged(trip.sweep + 1):
+                yield _Flow(*where, plan.streamed(each.sent.planes), each.sent.rows, peer=each.peer)
+            for cut, planes in passage.returned(departure):
+                if not cut.given:
+                    yield _Flow(*where, planes, plan.owned_rows, peer=cut.peer)
+        for share in passage.given():
+            until = passage.front_end - 1 if share.peer is not None else None
+            yield self._through(share, share.ring.high, peer=share.peer, until=until)
 
     def _free_after(self, ring: Ring, stream: int) -> int:
         """Advances after which the slot for plane ``stream`` of the stream is out of use."""
@@ -357,52 +326,31 @@ class _Lowering:
         slabs = -(-(stream - ring.planes + ring.high + 1) // self.plan.slab_planes)
         return max(0, slabs - self.first_slab)
 
-    def _written_after(self, flow: _Flow, trip: Trip, planes: range) -> int | None:
+    def _written_after(self, flow: _Flow, planes: range) -> int | None:
         """Puts after which ``planes`` of what ``flow`` reads are in their place.
 
         None if some of these puts were not emitted yet, 0 for what was there before the run.
         """
         put = 0
-        for source, first, last in self._sources(flow, trip, planes):
-            if last > first:
-                written = self.written.get((flow.place, source), [])
-                index = bisect_left(written, (last, 0))
-                if index == len(written):
-                    return None
-                put = max(put, written[index][1])
+        for source, last in self._sources(flow, planes):
+            written = self.written.get((flow.place, source), [])
+            index = bisect_left(written, (last, 0))
+            if index == len(written):
+                return None
+            put = max(put, written[index][1])
         return put
 
-    def _sources(self, flow: _Flow, trip: Trip, planes: range) -> Iterator[tuple[int, int, int]]:
-        """Trips that write what is read of ``planes``: (index, their first plane, the last end)."""
-        plan, last, wrap = self.plan, planes.stop, self.plan.wrap(trip.depth)
-        if flow.seam and plan.borders:
-            return  # these are received
-        # What closes a circle is of the first strip.
-        apart = trip.part if flow.border == plan.strips.count(trip.depth) else 1
-        if wrap is not None and flow.seam and not flow.border:
-            yield trip.index, plan.put_from(trip), last - plan.planes
-        elif wrap is not None and flow.seam:
-            turn = wrap.turn(flow.field, flow.ring)
-            again = plan.planes + min(last, turn) if planes.start < turn else last
-            yield trip.index - apart, turn, again
-        elif flow.seam:
-            source = trip.index - apart
-            if source >= 0:
-                yield source, plan.put_from(self.trips[source]), last
-        elif not flow.constant and trip.sweep > 0:
-            departure = self.departures[flow.field, flow.level]
-            depth, last = plan.depths[trip.sweep - 1], min(last, plan.streamed(plan.owned).stop)
-            turn = departure.first(depth, plan.face) if plan.wraps else 0
-            if planes.start < turn:  # these leave last
-                last = plan.planes + min(last, turn)
-            lag = departure.row_lag(depth, plan.strips.fall)
-            rise = departure.row_first(depth, plan.strips.rise)
-            for owner in plan.strips.owners(depth, lag, rise, flow.rows):
-                index = self.trips.number(trip.sweep - 1, owner)
-                if index >= 0:
-                    source = self.trips[index]
-                    left = plan.put_planes(departure, source)
-                    yield source.index, left.start, min(last, left.stop)
+    def _sources(self, flow: _Flow, planes: range) -> Iterator[tuple[int, int]]:
+        """Trips that write what is read of ``planes``: (index, the last end there).
+
+        Plane z of one trip may be plane ``z + planes`` of another one, which leaves it later.
+        """
+        for index, left in flow.givers:
+            for turn in (self.plan.planes, 0, -self.plan.planes):
+                both = common(range(planes.start + turn, planes.stop + turn), left)
+                if both:
+                    yield index, both.stop
+                    break
 
     def _arriving(self, slab: int) -> Iterator[tuple[_Flow, Trip, range]]:
         for trip in self._active(slab):
@@ -417,7 +365,7 @@ class _Lowering:
             slots = self._slots(trip, planes.start, planes.stop)
             if self._free_after(ring, slots[-1]) > self.advanced:
                 return False
-            if self._written_after(flow, trip, planes) is None:
+            if self._written_after(flow, planes) is None:
                 return False
             if self._received_after(flow, trip, planes) is None:
                 return False
@@ -428,10 +376,10 @@ class _Lowering:
 
         None where they were not emitted yet.
         """
-        first = trip.sweep == 0 and not flow.seam
-        if self.plan.subgrid is None or flow.constant or first:
+        if self.plan.subgrid is None or flow.constant or not (trip.sweep or flow.seam):
             return 0
-        taken = self.halos.get((trip.sweep, flow.border))
+        place = flow.seam.place if flow.seam is not None else None
+        taken = self.halos.get((trip.sweep, place))
         if taken is None:
             return None
         index = bisect_left(taken, (planes.stop, 0))
@@ -448,7 +396,8 @@ class _Lowering:
         The state before the last one is in them: it was read, and is not needed by a restart.
         """
         plan, state = self.plan, self.expected
-        last = plan.sweeps if plan.borders else plan.sweeps - 1  # which none goes on from
+        returned = any(plan.cuts(plan.depths[0]))
+        last = plan.sweeps if returned else plan.sweeps - 1  # which none goes on from
         if state > last or not self._is_read(state - 2):
             return
         committed = self._durable(state - 1)
@@ -460,8 +409,9 @@ class _Lowering:
         trip, gate = self.trips[state - 1], Gate(committed=committed, got=self.got)
         for each in self._incoming(state):
             self.received += 1
-            where = (*each.level, state, -1, each.planes.start, each.planes.stop, each.rows, None)
-            yield Receive(self.received - 1, trip, *where, gate, each.peer)
+            where = (*each.level, state, -1, each.planes.start, each.planes.stop, each.rows)
+            there = self._there(None, each.planes, each.rows)
+            yield Receive(self.received - 1, trip, *where, None, there, gate, each.peer)
             taken.append((each.due, self.received))
             self.landed = self.received
 
@@ -471,43 +421,57 @@ class _Lowering:
         Each goes to where that of the sweep before was, and waits until that was read.
         """
         while taken := self._taken(self.asked):
-            trip, border, before = taken
+            trip, side, shares = taken
             got = 0
-            if before is not None:
-                if self._last_slab(before, border) >= self.arrived:
+            if trip.sweep:
+                if self._last_slab(trip.index - 1, side) >= self.arrived:
                     return
-                got = self.seam_got.pop((before.sweep, int(border.above)))
+                got = self.seam_got.pop((trip.sweep - 1, side))
             self.asked += 1
-            for ring, planes in self._stairs(border):
-                for part in self._in_slabs(planes, opposite=True):
+            for share in shares:
+                for part in self._in_slabs(share.planes, opposite=True):
                     self.received += 1
-                    side, rows = int(border.above), self.plan.owned_rows
-                    where = (ring.field, 0, trip.sweep + 1, ring.index, part.start, part.stop)
-                    gate, number = Gate(got=got), self.received - 1
-                    yield Receive(number, trip, *where, rows, side, gate, border.peer)
-            due = min(planes.start for _, planes in self._stairs(border))
-            self.halos.pop((trip.sweep - 2, int(border.above)), None)
-            self.halos[trip.sweep, int(border.above)] = [(due, self.received)]
+                    where = (share.ring.field, 0, trip.sweep + 1, share.ring.index)
+                    there = self._there(share.key, part, share.rows, share.origin)
+                    yield Receive(
+                        self.received - 1,
+                        trip,
+                        *where,
+                        part.start,
+                        part.stop,
+                        share.rows,
+                        share.key,
+                        there,
+                        Gate(got=got),
+                        share.peer if share.peer is not None else -1,
+                    )
+            due = min(share.planes.start for share in shares)
+            self.halos.pop((trip.sweep - 2, side), None)
+            self.halos[trip.sweep, side] = [(due, self.received)]
 
-    def _taken(self, number: int) -> tuple[Trip, Border, Trip | None] | None:
-        """The trip and the border of a seam that is taken, and the trip before.
+    def _taken(self, number: int) -> tuple[Trip, int, list[Share]] | None:
+        """The trip, and the place and the shares of a seam that is taken from another rank.
 
         None where no more are.
         """
         plan = self.plan
-        sides = [each for each in plan.cuts(plan.depths[0]) if each.seams and not plan.upright]
+        taken = (share for share in self._passage(0).taken() if share.peer is not None)
+        sides = list(dict.fromkeys(share.key.place for share in taken))
         sweep = number // len(sides) if sides else plan.sweeps
         if sweep >= plan.sweeps:
             return None
-        trip, above = self.trips[sweep], sides[number % len(sides)].above
-        border = next(each for each in plan.cuts(trip.depth) if each.above == above)
-        return trip, border, self.trips[sweep - 1] if sweep else None
+        side = sides[number % len(sides)]
+        return self.trips[sweep], side, self._shares(sweep, side)
 
-    def _last_slab(self, trip: Trip, at: Border) -> int:
-        """The slab whose gets are the last ones of the seam of a trip, at the side of ``at``."""
-        border = next(each for each in self.plan.cuts(trip.depth) if each.above == at.above)
-        last = max(planes.stop - 1 + ring.low for ring, planes in self._stairs(border))
-        return (trip.index * self.plan.pitch_planes + last) // self.plan.slab_planes
+    def _shares(self, index: int, side: int) -> list[Share]:
+        """What a trip takes through the cut at one of its sides."""
+        return [share for share in self._passage(index).taken() if share.key.place == side]
+
+    def _last_slab(self, index: int, side: int) -> int:
+        """The slab whose gets are the last ones of the seam of a trip at one of its sides."""
+        shares = self._shares(index, side)
+        last = max(share.planes.stop - 1 + share.ring.low for share in shares)
+        return (index * self.plan.pitch_planes + last) // self.plan.slab_planes
 
     def _in_slabs(self, planes: range, *, opposite: bool = False) -> list[range]:
         """Planes in messages of a slab, as they are sent: from the first on, or from the last."""
@@ -525,7 +489,7 @@ class _Lowering:
         all of them are there when the last one is: the first plane that is needed.
         """
         plan, found = self.plan, list[_Incoming]()
-        for each in self._exchanged(state):
+        for each in plan.exchanged(state):
             planes = plan.streamed(each.received.planes)
             opposite = opposes(plan, each.peer)
             for part in self._in_slabs(planes, opposite=opposite):
@@ -533,11 +497,11 @@ class _Lowering:
                 for departure in plan.departures:
                     level = departure.field, departure.level
                     found.append(_Incoming(due, each.peer, level, part, each.received.rows))
-        for border in plan.cuts(plan.depths[state - 1]) if plan.upright else ():
-            for departure, ends in zip(plan.departures, border.returned, strict=True):
-                for part in self._in_slabs(range(*ends), opposite=True):
-                    level, rows = (departure.field, departure.level), plan.owned_rows
-                    found.append(_Incoming(ends[0], border.peer, level, part, rows))
+        passage = self._passage(self.trips.number(state - 1, 0))
+        for cut, departure, planes in _coming(passage):
+            for part in self._in_slabs(planes, opposite=True):
+                level, rows = (departure.field, departure.level), plan.owned_rows
+                found.append(_Incoming(planes.start, cut.peer, level, part, rows))
         return sorted(found, key=lambda one: (one.due, one.peer))
 
     def _durable(self, state: int) -> int | None:
@@ -550,10 +514,9 @@ class _Lowering:
         """Whether all gets of a sweep were emitted."""
         if sweep < 0:
             return True
-        trip = self.trips[sweep]
-        lead = max(arrival.lead for arrival in self.plan.arrivals)
-        last = self.plan.entering(trip).stop - 1 + lead + trip.index * self.plan.pitch_planes
-        return self.arrived > last // self.plan.slab_planes
+        passage = self._passage(sweep)  # of ranks, who have one trip for each sweep
+        last = passage.entering.stop - 1 + max(arrival.lead for arrival in self.plan.arrivals)
+        return self.arrived > (last + passage.slot_origin) // self.plan.slab_planes
 
     def _gets(self, slab: int) -> Iterator[Get]:
         for flow, trip, planes in self._arriving(slab):
@@ -561,7 +524,7 @@ class _Lowering:
             slots = self._slots(trip, planes.start, planes.stop)
             busy = self.slot_put[flow.field, flow.ring]
             put = max(busy[slot % ring.planes] for slot in slots)
-            put = max(put, self._written_after(flow, trip, planes) or 0)
+            put = max(put, self._written_after(flow, planes) or 0)
             busy = self.slot_sent[flow.field, flow.ring]
             gate = Gate(
                 advanced=self._free_after(ring, slots[-1]),
@@ -570,15 +533,33 @@ class _Lowering:
                 received=self._received_after(flow, trip, planes) or 0,
             )
             self.got += 1
-            if flow.border is not None and self.plan.borders:
-                self.seam_got[trip.sweep, flow.border] = self.got
+            if flow.seam is not None and self.plan.subgrid is not None:
+                self.seam_got[trip.sweep, flow.seam.place] = self.got
             state = 0 if flow.constant else trip.sweep
             yield Get(*self._move(self.got - 1, flow, trip, state, planes), gate=gate)
 
     def _move(self, index: int, flow: _Flow, trip: Trip, state: int, planes: range) -> Any:
         """The entries that a get and a put have in common."""
-        where = (flow.field, flow.level, state, flow.ring, planes.start, planes.stop)
-        return index, trip, *where, flow.rows, flow.border
+        where = (flow.field, flow.level, state, flow.ring, planes.start, planes.stop, flow.rows)
+        there = self._there(flow.seam, planes, flow.rows, flow.origin)
+        return index, trip, *where, flow.seam, there
+
+    def _there(
+        self, seam: SeamKey | None, planes: range, rows: range, origin: tuple[int, int] = (0, 0)
+    ) -> Box:
+        """Where planes and rows of a trip lie in their place: in a file, as the grid counts them.
+
+        What comes round again is there once.
+        """
+        plane, row = origin
+        if seam is None:
+            row = rows.start - rows.start % self.plan.rows
+        if seam is None and self.plan.downward:
+            planes = self.plan.streamed(planes)[::-1]
+        elif plane == 0 and planes.start >= self.plan.planes:
+            plane = self.plan.planes
+        across = range(rows.start - row, rows.stop - row)
+        return Box(range(planes.start - plane, planes.stop - plane, planes.step), across)
 
     def _advance(self, slab: int) -> Advance:
         put = sent = 0
@@ -586,7 +567,7 @@ class _Lowering:
         for key, ring in self.rings.items():
             writing, sending = self.slot_put[key], self.slot_sent[key]
             for trip in active:
-                planes = self._planes(slab, trip, ring.low, self.plan.touched(trip))
+                planes = self._planes(slab, trip, ring.low, self._passage(trip.index).touched)
                 slots = self._slots(trip, planes.start, planes.stop)
                 put = max(put, *(writing[slot % ring.planes] for slot in slots), 0)
                 sent = max(sent, *(sending[slot % ring.planes] for slot in slots), 0)
@@ -597,9 +578,9 @@ class _Lowering:
     def _parts(self, slab: int) -> Iterator[Part]:
         plan = self.plan
         for trip in self._active(slab):
-            origin = trip.index * plan.pitch_planes
-            first = max(plan.touched(trip).start, slab * plan.slab_planes - origin)
-            last = min(plan.front_end(trip), (slab + 1) * plan.slab_planes - origin)
+            origin, passage = trip.index * plan.pitch_planes, self._passage(trip.index)
+            first = max(passage.touched.start, slab * plan.slab_planes - origin)
+            last = min(passage.front_end, (slab + 1) * plan.slab_planes - origin)
             if first < last:
                 yield Part(trip, first, last)
 
@@ -647,16 +628,17 @@ class _Lowering:
 
         None where that is of no use, as an inward face would reach below the grid.
         """
-        plan = self.plan
+        plan, passage = self.plan, self._passage(trip.index)
         front = (slab + 1) * plan.slab_planes - trip.index * plan.pitch_planes
         ends = [
-            (plan.put_planes(d, trip).stop, d.lag(trip.depth, plan.skew)) for d in plan.departures
+            (passage.leaving(each).planes.stop, each.lag(trip.depth, plan.skew))
+            for each in plan.departures
         ]
         # Seams that other ranks take are of no use to a restart, what is returned to them is.
         ends += [
             (flow.planes.stop, flow.lag)
             for flow in self._leaving(trip)
-            if flow.seam != (flow.peer is not None)
+            if (flow.seam is not None) != (flow.peer is not None)
         ]
         under_way = [front - lag for end, lag in ends if front - lag < end]
         if under_way:
@@ -702,7 +684,7 @@ class _Lowering:
             self.written[key].pop()  # other rows of the same planes
         self.written[key].append((planes.stop, self.put))
         state = trip.sweep + 1 if flow.seam else self.plan.states_in(trip.sweep + 1)
-        if not flow.seam:
+        if flow.seam is None:
             before = self._durable(state - 1)
         else:  # no restart needs what it writes over, where commits are whole states
             before = self.durable.get(trip.index - 1) if self.plan.commit_planes else 0
@@ -710,3 +692,14 @@ class _Lowering:
             raise InfeasiblePlan(f"trip {trip.index} overtakes what has to be durable before it")
         gate = Gate(advanced=self.advanced, committed=before)
         return Put(*self._move(self.put - 1, flow, trip, state, planes), gate=gate)
+
+
+def _coming(passage: Passage) -> Iterator[tuple[Cut, Departure, range]]:
+    """What takers of a trip's seams return of each level that leaves, cut by cut."""
+    found = [
+        (cut, each, planes)
+        for each in passage.of.departures
+        for cut, planes in passage.returned(each)
+        if cut.given
+    ]
+    yield from sorted(found, key=lambda one: one[0].above)

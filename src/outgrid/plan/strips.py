@@ -6,8 +6,7 @@ and shifts of the stencil along the rows. What it reads on lower rows was comput
 when a plane retires, the rows that the next strip still needs stand in the rings as a staircase,
 one contiguous block of rows per ring. They are written as they are to a *seam* and come back, to
 the same rows, in the trip of the next strip. Nothing is computed twice; for one symmetric stage a
-sweep writes and reads ``2*S*depth`` rows per plane and border more. What is left is what
-`plan.wrap` finds, with rows that are counted from the border downwards.
+sweep writes and reads ``2*S*depth`` rows per plane and border more; see `plan.seam`.
 
 A grid that passes in one piece is one strip of so many rows that it ends beyond the last.
 
@@ -18,11 +17,10 @@ that rises inwards, is a seam too, and comes round in the trip of the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from outgrid.plan.skew import Skew
-from outgrid.plan.trip import Span, Trip, Trips, clip
+from outgrid.plan.trip import Span, Trip
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +88,6 @@ class Strips:
         several = self.circle and count > 1
         return several and strip == 0, several and strip == count - 1
 
-    def trips(self, depth: int, planes: int) -> Trips:
-        """The trips of one sweep over ``planes`` planes, in order."""
-        whole = Span(0, planes)
-        return Trips((depth,), self.count, lambda _, part, depth: (whole, self.span(depth, part)))
-
     def window_rows(self, depth: int) -> int:
         """Rows of a plane that the window holds for sweeps of up to ``depth`` steps."""
         return min(self.extent(depth), self.height + self.beside(depth))
@@ -103,73 +96,3 @@ class Strips:
         """The row of the grid in row 0 of the window's planes."""
         lowest = trip.rows.low - self.beside(trip.depth)
         return max(0, min(lowest, self.extent(trip.depth) - window_rows))
-
-    def owned(self, trip: Trip, lag: int, rise: int = 0) -> range:
-        """The rows of a trip for what trails it by ``lag`` rows, such as those of one level.
-
-        An end that leans the other way has come up by ``rise``.
-        """
-        return self._owned(trip.depth, trip.part, lag, rise)
-
-    def _owned(self, depth: int, strip: int, lag: int, rise: int) -> range:
-        rows, (first, last) = self.span(depth, strip), self._rising(depth, strip)
-        low = rows.low + (rise if first else -lag)
-        high = rows.high + (rise if last else -lag)
-        return clip(low, high, self.extent(depth))
-
-    def _comes_round(self, trip: Trip) -> bool:
-        """Whether a trip ends where the first rows come again."""
-        return self._rising(trip.depth, trip.part)[1]
-
-    def constant(self, trip: Trip, lag: int) -> range:
-        """Rows of a coefficient that all steps of a trip read; those of two strips overlap."""
-        low, high = trip.rows.low - self.beside(trip.depth), trip.rows.high - lag
-        if self._comes_round(trip):
-            high = self.extent(trip.depth)
-        return clip(low, high, self.extent(trip.depth))
-
-    def owners(self, depth: int, lag: int, rise: int, rows: range) -> Iterator[int]:
-        """Strips of a sweep of ``depth`` steps that own some of ``rows``; see `owned`."""
-        first, last = 0, self.count(depth)
-        if not self.circle:
-            first = (rows.start + lag) // self.height
-            last = min((rows.stop - 1 + lag) // self.height + 1, last)
-        for strip in range(first, last if rows else first):
-            owned = self._owned(depth, strip, lag, rise)
-            for part in self.pieces(owned):
-                beyond = part.start - part.start % self.rows
-                low, high = part.start - beyond, part.stop - beyond
-                if max(rows.start, low) < min(rows.stop, high):
-                    yield strip
-                    break
-
-    def pieces(self, rows: range) -> Iterator[range]:
-        """Rows of a trip, cut where the first ones come again."""
-        for part in (
-            range(rows.start, min(rows.stop, self.rows)),
-            range(max(rows.start, self.rows), rows.stop),
-        ):
-            if part:
-                yield part
-
-    def beneath(self, trip: Trip, seam: tuple[int, int]) -> range:
-        """Rows of a ring that the strip before left to a trip, ``seam`` being (most, least)."""
-        most, least = seam
-        return self.clip(trip.rows.low - most, trip.rows.low - least) if trip.part else range(0)
-
-    def beyond(self, trip: Trip, turn: tuple[int, int]) -> range:
-        """Rows of a ring that the first strip of a circle left to the last, from ``turn`` on."""
-        low, high = turn
-        return range(self.rows + low, self.rows + high) if self._comes_round(trip) else range(0)
-
-    def filled(self, trip: Trip, seam: tuple[int, int], turn: tuple[int, int]) -> range:
-        """Rows of a ring in which there is something once a trip has been at its first version."""
-        most, least = seam
-        first, last = turn
-        low = trip.rows.low - most if trip.part else first
-        high = self.rows + last if self._comes_round(trip) else trip.rows.high - least
-        return clip(low, high, self.extent(trip.depth))
-
-    def clip(self, low: int, high: int) -> range:
-        """Rows [low, high) that lie in the grid."""
-        return clip(low, high, self.rows)

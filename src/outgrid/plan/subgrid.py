@@ -47,10 +47,11 @@ class Box:
 
     def common(self, other: Box) -> Box:
         """What lies in both."""
-        return Box(_common(self.planes, other.planes), _common(self.rows, other.rows))
+        return Box(common(self.planes, other.planes), common(self.rows, other.rows))
 
 
-def _common(one: range, other: range) -> range:
+def common(one: range, other: range) -> range:
+    """Cells that are in both."""
     low = max(one.start, other.start)
     return range(low, max(low, min(one.stop, other.stop)))
 
@@ -116,7 +117,7 @@ class Subgrid:
     first. ``beyond`` and ``row_beyond`` say what a rank holds where the grid goes on. Neighbours
     along the planes stream in ``opposite`` directions, or all of them upward. With ``seams`` no
     rank holds a halo of planes: those with an even number along the planes are upright, the others
-    inverted; see `plan.border`.
+    inverted; see `plan.seam`.
     """
 
     rank: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import overload
@@ -117,6 +117,16 @@ def clip(low: int, high: int, extent: int) -> range:
     """[low, high) as far as it lies in [0, extent)."""
     low = max(0, min(low, extent))
     return range(low, max(low, min(high, extent)))
+
+
+def pieces(cells: range, extent: int) -> Iterator[range]:
+    """``cells`` cut where the first ones of an axis of ``extent`` cells come again."""
+    for part in (
+        range(cells.start, min(cells.stop, extent)),
+        range(max(cells.start, extent), cells.stop),
+    ):
+        if part:
+            yield part
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -27,7 +27,7 @@ from outgrid.durable import remove_folder, replace_file
 from outgrid.errors import Error, StoreError, UsageError
 from outgrid.observe.reductions import Table, totals_of
 from outgrid.observe.totals import joined
-from outgrid.plan.model import Arrival
+from outgrid.plan.rings import Arrival
 from outgrid.plan.subgrid import Box
 from outgrid.record import RECORD_NAME, Part, combine, combine_ranks
 from outgrid.runs.seals import level_name

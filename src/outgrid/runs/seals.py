@@ -8,7 +8,8 @@ from itertools import accumulate
 from typing import Self
 
 from outgrid.plan.instruction import Move
-from outgrid.plan.model import Arrival, Plan
+from outgrid.plan.model import Plan
+from outgrid.plan.rings import Arrival
 from outgrid.seal import Seal
 from outgrid.stencil.problem import PREVIOUS
 

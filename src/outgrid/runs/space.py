@@ -194,7 +194,7 @@ def reserve_results(chosen: Plan, folder: RunFolder) -> None:
 
 
 def _result_bytes(chosen: Plan, field: str) -> int:
-    return HEADER_BYTES + len(chosen.stored) * chosen.plane_bytes(field)
+    return HEADER_BYTES + len(chosen.stored.planes) * chosen.plane_bytes(field)
 
 
 def _largest_bytes(chosen: Plan) -> int:
@@ -203,7 +203,7 @@ def _largest_bytes(chosen: Plan) -> int:
 
 
 def _sums_bytes(chosen: Plan) -> int:
-    return HEADER_BYTES + len(chosen.stored) * len(chosen.stored_rows) * 8
+    return HEADER_BYTES + len(chosen.stored.planes) * len(chosen.stored.rows) * 8
 
 
 def _bytes_at_end(chosen: Plan) -> int:

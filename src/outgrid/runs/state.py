@@ -36,7 +36,8 @@ from outgrid.durable import make_folder, remove_folder, replace_file, sync_folde
 from outgrid.errors import StoreError, UsageError
 from outgrid.lines import format_share
 from outgrid.plan.lifetime import MOST_RINGS
-from outgrid.plan.model import Arrival
+from outgrid.plan.rings import Arrival
+from outgrid.plan.seam import SeamKey
 from outgrid.record import RECORD_NAME, Part
 from outgrid.runs.places import (
     OWNER_NAME,
@@ -63,7 +64,6 @@ FORMAT = 4
 # not bound to the run and its steps.
 READABLE = (2, 3, 4)
 COPY_BYTES = 4 << 20
-Seam = tuple[str, int, int, int]  # field, ring, depth of the sweep, place
 DIGEST_BYTES = 8
 
 
@@ -288,7 +288,7 @@ class RunFolder:
         self,
         levels: tuple[Arrival, ...],
         beside: tuple[str, ...] = (),
-        seams: Iterable[Seam] = (),
+        seams: Iterable[SeamKey] = (),
         erased: Iterable[Path] = (),
     ) -> None:
         """Raise UsageError if a file that the run is going to make exists already.
@@ -329,7 +329,7 @@ class RunFolder:
     def working_names(
         self,
         levels: tuple[Arrival, ...],
-        seams: Iterable[Seam] = (),
+        seams: Iterable[SeamKey] = (),
         apart: Iterable[str] = ("",),
     ) -> tuple[str, ...]:
         """Names of all files that a process makes in scratch, those of its ``seams`` included.

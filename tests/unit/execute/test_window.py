@@ -7,6 +7,7 @@ from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.execute.window import Window
 from outgrid.plan.program import Gate, Get
+from outgrid.plan.subgrid import Box
 from outgrid.stencil.problem import Problem
 
 
@@ -20,9 +21,9 @@ def planes_of(plan, ring, sweep, first, last):
     """Whole planes of a ring, as something that moves them."""
     rows = range(plan.layout.rows)
     trip = plan.trips[sweep]
-    return Get(
-        0, trip, ring.field, 0, sweep, ring.index, first, last, rows, border=None, gate=Gate()
-    )
+    there = Box(range(first, last), rows)
+    where = (first, last, rows, None, there)
+    return Get(0, trip, ring.field, 0, sweep, ring.index, *where, gate=Gate())
 
 
 @pytest.fixture

@@ -30,10 +30,7 @@ from outgrid.plan.program import (
     Receive,
     Send,
     levels,
-    place_planes,
-    place_rows,
     program,
-    seam_place,
 )
 from outgrid.plan.ranks import Ranks, plan_rank
 from outgrid.stencil.catalog import resolve
@@ -313,7 +310,7 @@ def said(found):
     """The figures of a plan, and digests of all else."""
     figures = {key: figure(value) for key, value in found.to_dict().items()}
     del figures["problem_digest"]  # what a problem is called is no matter of plans
-    figures["seams"] = digest(sorted(found.seams.items()))
+    figures["places"] = digest(sorted(found.places.items()))
     figures["program"] = digest(list(acts(found)))
     figures["instructions"] = dict(Counter(type(each).__name__ for each in first(found)))
     return figures
@@ -357,12 +354,11 @@ def acts(found):
     for each in first(found):
         name, waits = type(each).__name__, [getattr(each.gate, key) for key in each.gate.__slots__]
         if isinstance(each, Move):
-            place = (
-                seam_place(found, each) if each.seam else (each.field, each.level, each.state % 2)
-            )
-            there = place_planes(found, each), place_rows(found, each)
+            place = each.seam or (each.field, each.level, each.state % 2)
+            there = each.there.planes, each.there.rows
             mine = each.ring, each.first, each.last, each.rows
-            here = found.slot_origin(each.trip), found.row_origin(each.trip)
+            passage = found.passage(each.trip)
+            here = passage.slot_origin, passage.row_origin
             act = [each.index, each.trip.index, place, *map(list, there), mine, here]
             act += [each.peer] if isinstance(each, Send | Receive) else []
             act += [each.piece] if isinstance(each, Send) else []

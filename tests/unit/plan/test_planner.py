@@ -257,7 +257,7 @@ def test_a_grid_that_is_closed_along_the_stream_stays_in_memory_only_where_it_fi
     few = planned(closed((5, 64, 64)), depth=10)
     for each in (plain, few):
         assert each.resident
-        assert not each.wraps
+        assert not each.seams
         assert each.slab_planes == each.shape[0] + each.depth
         assert "periodic along z: every step is made over the whole grid" in each.explain()
     found = planned(closed((1024, 1024, 1024)))
@@ -269,14 +269,14 @@ def test_a_grid_that_is_closed_along_the_stream_stays_in_memory_only_where_it_fi
 def test_large_planes_of_a_closed_grid_pass_in_strips():
     found = planned(closed((512, 4096, 2048)), memory="256MiB", tier="direct")
     assert found.strips.count(found.depth) > 1
-    assert [wrap.depth for wrap in found.wraps] == sorted(set(found.depths))
+    assert all(found.closing(depth, 0) for depth in found.depths)
     assert (found.redundancy, found.commit_planes) == (0, 0)
     around = {"boundary": {"z": "periodic", "y": "periodic"}, "initial": {"u": 0.0}}
     torus = Problem("heat7", (512, 4096, 2048), "float64", 64, **around)
     found = planned(torus, memory="256MiB", tier="direct")
     assert found.strips.circle
     assert found.strips.count(found.depth) > 1
-    assert [wrap.depth for wrap in found.wraps] == [turn.depth for turn in found.turns]
+    assert all(found.closing(depth, axis) for depth in found.depths for axis in (0, 1))
 
 
 def test_a_closed_grid_of_few_planes_is_not_streamed():

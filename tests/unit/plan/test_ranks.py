@@ -9,7 +9,7 @@ import pytest
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Machine, Network
-from outgrid.plan.program import Advance, Get, Receive, Send, place_planes, program
+from outgrid.plan.program import Advance, Get, Receive, Send, program
 from outgrid.plan.ranks import Ranks, plan_rank
 from outgrid.plan.trip import Span
 from outgrid.stencil.problem import Problem
@@ -76,16 +76,16 @@ def test_neighbours_stream_in_opposite_directions_so_that_messages_have_a_sweep_
             match each:
                 case Send():
                     left = (each.trip.index + 1) * plan.pitch_planes - 4 * each.gate.advanced
-                    made |= {(each.peer, each.state, at): left for at in place_planes(plan, each)}
+                    made |= {(each.peer, each.state, at): left for at in each.there.planes}
                 case Receive():
-                    received |= {(each.state, at) for at in place_planes(plan, each)}
+                    received |= {(each.state, at) for at in each.there.planes}
                 case Get():
                     gets.append(each)
                 case Advance():
                     while got < each.gate.got:
                         get, got = gets.popleft(), got + 1
                         front = 4 * each.index - get.trip.index * plan.pitch_planes
-                        planes = {(get.state, at) for at in place_planes(plan, get)}
+                        planes = {(get.state, at) for at in get.there.planes}
                         for at in received & planes:
                             needed.setdefault((rank, *at), front)
     assert made.keys() == needed.keys()

@@ -61,21 +61,21 @@ def test_a_resident_plan_holds_whole_fields():
 
 def test_the_next_sweep_begins_a_multiple_of_the_slab_later():
     sizing = Sizing(problem(shape=(11, 16, 64)))
-    assert sizing.pitch_planes(2, 3, resident=False) == 12
-    assert sizing.pitch_planes(8, 3, resident=False) == 18  # 8 behind the front and three slabs
-    assert sizing.pitch_planes(8, 3, resident=True) == 21
+    assert sizing.schedule((2,), 3).pitch_planes == 12
+    assert sizing.schedule((8,), 3).pitch_planes == 18  # 8 behind the front and three slabs
+    assert sizing.schedule((8,), 3, resident=True).pitch_planes == 21
 
 
 def test_bytes_follow_from_levels_and_trips():
     field = 40 * 16 * 64 * 8
     heat, wave = Sizing(problem()), Sizing(problem("wave:4"))
-    whole = heat.strips(4)
-    assert heat.moved_bytes((2, 4, 4), whole) == (3 * field, 3 * field)
-    assert heat.disk_bytes((2, 4, 4), whole) == 2 * field
+    found = heat.traffic(heat.schedule((2, 4, 4), 5))
+    assert found.moved_bytes == (3 * field, 3 * field)
+    assert found.disk_bytes() == 2 * field
     # Two levels in and out, a coefficient in.
-    whole = wave.strips(4)
-    assert wave.moved_bytes((4, 4, 4), whole) == (9 * field, 6 * field)
-    assert wave.disk_bytes((4, 4, 4), whole) == 5 * field
+    found = wave.traffic(wave.schedule((4, 4, 4), 5))
+    assert found.moved_bytes == (9 * field, 6 * field)
+    assert found.disk_bytes() == 5 * field
 
 
 def test_a_seam_moves_twice_the_skew_for_each_level_and_border():
@@ -83,8 +83,9 @@ def test_a_seam_moves_twice_the_skew_for_each_level_and_border():
     row = 40 * 64 * 8
     strips = sizing.strips(4, 41)  # 164 / 41: four strips, three borders
     assert strips.count(4) == 4
-    assert sizing.moved_bytes((4,), strips) == (row * (160 + 3 * 8), row * (160 + 3 * 8))
-    assert sizing.disk_bytes((4,), strips) == row * (2 * 160 + 8)
+    found = sizing.traffic(sizing.schedule((4,), 5, strips=strips))
+    assert found.moved_bytes == (row * (160 + 3 * 8), row * (160 + 3 * 8))
+    assert found.disk_bytes() == row * (2 * 160 + 8)
     assert sizing.layout(strips, 4).window_rows == 41 + 5
 
 
@@ -105,7 +106,8 @@ def test_strips_of_staggered_fields_save_as_many_rows_of_each_as_they_lean(order
     for depth in (1, 4, 5):
         strips = sizing.strips(depth, 60)
         assert strips.fall.per_step == skew
-        rows = {key: most - least for key, (most, least) in sizing.seams(depth, strips).items()}
+        (seam,) = sizing.seams((depth,), strips=strips)
+        rows = {(each.field, each.index): each.high - each.low for each in seam.stairs}
         assert rows == {("e", 0): skew * depth, ("h", 0): skew * depth}
 
 

@@ -1,0 +1,52 @@
+"""What the window holds and what passes through it: rings, and levels that arrive and leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Planes of one field resident in the window; plane Z of the stream lives in slot Z mod planes.
+
+    ``low`` and ``high`` are the front positions, relative to a plane, of its first and last touch.
+    """
+
+    field: str
+    index: int
+    planes: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A time level of a field that enters the window: planes with ``Z + lead < F1`` must be in.
+
+    ``level`` is 0 or -1. A constant field arrives in level 0 of ring 0 in every sweep.
+    """
+
+    field: str
+    level: int
+    lead: int
+    constant: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A time level of a field that leaves: version ``depth + level`` of the sweep.
+
+    ``shift`` is that of the stage that writes the field, ``lead`` that of the field's arrival.
+    """
+
+    field: str
+    level: int
+    shift: int
+    lead: int
+
+    def lag(self, depth: int, skew: int) -> int:
+        """Planes with ``Z + lag < F1`` are final once the slab that ends at F1 is done.
+
+        A sweep of one step passes its arrived level on: it cannot leave before it came.
+        """
+        return max(self.lead, skew * (depth + self.level) + self.shift)

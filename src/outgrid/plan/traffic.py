@@ -1,0 +1,174 @@
+"""The bytes of a schedule: what its sweeps read, write, exchange and keep on disk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from outgrid.plan.schedule import Passage, Schedule, Share
+from outgrid.plan.seam import channels
+from outgrid.plan.subgrid import common
+from outgrid.purposes import PASSING_TIERS
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What moves by a schedule whose fields have rows of so many bytes in files."""
+
+    schedule: Schedule
+    row_bytes: Mapping[str, int]
+
+    @property
+    def arriving_bytes(self) -> int:
+        """Bytes of a row of all levels that enter the window."""
+        return sum(self.row_bytes[each.field] for each in self.schedule.arrivals)
+
+    @property
+    def leaving_bytes(self) -> int:
+        """Bytes of a row of all levels that leave it."""
+        return sum(self.row_bytes[each.field] for each in self.schedule.departures)
+
+    @property
+    def fill_bytes(self) -> int:
+        """Bytes that files begin with."""
+        return self.schedule.stored.count * self.arriving_bytes
+
+    @cached_property
+    def moved_bytes(self) -> tuple[int, int]:
+        """Bytes that sweeps (read, write), seams and halos included; of a grid in memory, one."""
+        found = self.schedule
+        depths = found.depths[-1:] if found.resident else found.depths
+        read, written = 0, self.exchanged_bytes[1]
+        for depth, times in Counter(depths).items():
+            for passage in found.sweep(depth):
+                moved = self._moved(passage)
+                read, written = read + times * moved[0], written + times * moved[1]
+        return read, written
+
+    def _moved(
+        self, passage: Passage, low: int | None = None, end: int | None = None
+    ) -> tuple[int, int]:
+        """Bytes that a trip (reads, writes); only those in planes below ``low``, and ``end``."""
+
+        def below(planes: range, most: int | None) -> int:
+            return len(planes) if most is None else len(common(planes, range(min(0, most), most)))
+
+        read = written = 0
+        for arrival in self.schedule.arrivals:
+            box = passage.arriving(arrival)
+            again = passage.rereads(arrival) if low is None else 0
+            planes = below(box.planes, low) + again
+            read += planes * len(box.rows) * self.row_bytes[arrival.field]
+        for departure in self.schedule.departures:
+            box = passage.leaving(departure)
+            written += below(box.planes, end) * len(box.rows) * self.row_bytes[departure.field]
+        for share in passage.taken():
+            read += below(share.planes, low) * len(share.rows) * self.row_bytes[share.ring.field]
+        for share in passage.given():
+            if share.peer is None:
+                nbytes = len(share.rows) * self.row_bytes[share.ring.field]
+                written += below(share.planes, end) * nbytes
+        return read, written
+
+    def spared_bytes(self, depth: int, part: int, planes: int) -> tuple[int, int]:
+        """Bytes that a sweep need not (read, write) where it goes on at a trip and a plane of it.
+
+        The trips before are left out, and of this one what it writes below ``planes``.
+        """
+        low = max(0, planes - self.schedule.lean(depth))
+        read = written = 0
+        if not (part or planes):
+            return read, written
+        for passage in self.schedule.sweep(depth):
+            if passage.trip.part > part:
+                break
+            ends = (None, None) if passage.trip.part < part else (low, planes)
+            moved = self._moved(passage, *ends)
+            read, written = read + moved[0], written + moved[1]
+        return read, written
+
+    @cached_property
+    def exchanged_bytes(self) -> tuple[int, int]:
+        """Bytes (sent, received) between sweeps, and of seams within them."""
+        sent = received = 0
+        found = self.schedule
+        if found.subgrid is None:
+            return sent, received
+        for depth, times in Counter(found.depths).items():
+            if found.subgrid.seams:
+                passage = next(found.sweep(depth))
+                seams = sum(self._bytes(share) for share in self._at_cuts(passage))
+                back = self._returned_bytes(passage)
+                to, come = (seams, back) if found.subgrid.upright else (back, seams)
+                sent, received = sent + times * to, received + times * come
+        for depth, times in Counter(found.depths[1:]).items():
+            for each in () if found.subgrid.seams else found.subgrid.exchanged(depth):
+                sent += times * each.sent.count * self.leaving_bytes
+                received += times * each.received.count * self.leaving_bytes
+        return sent, received
+
+    @staticmethod
+    def _at_cuts(passage: Passage) -> Iterator[Share]:
+        """What goes through seams between ranks."""
+        for share in (*passage.given(), *passage.taken()):
+            if share.peer is not None:
+                yield share
+
+    def _bytes(self, share: Share) -> int:
+        return share.count * self.row_bytes[share.ring.field]
+
+    def _returned_bytes(self, passage: Passage) -> int:
+        """Bytes of what is given back over cuts between ranks."""
+        return sum(
+            len(planes) * len(self.schedule.owned_rows) * self.row_bytes[departure.field]
+            for departure in self.schedule.departures
+            for _, planes in passage.returned(departure)
+        )
+
+    def seam_read_bytes(self, depth: int) -> int:
+        """Bytes that have to be there when the first plane beyond a cut is updated."""
+        found: Counter[bool] = Counter()
+        for share in self._at_cuts(next(self.schedule.sweep(depth))):
+            found[bool(share.key.place)] += self._bytes(share)
+        return max(found.values(), default=0)
+
+    def buffered_bytes(self, slab: int) -> int:
+        """Bytes of a slab of all that goes between ranks, each way, level and ring for itself."""
+        found = self.schedule
+        if found.subgrid is None:
+            return 0
+        if not found.subgrid.seams:
+            rows = sum(
+                len(box.rows)
+                for each in found.subgrid.exchanged(found.depth)
+                for box in (each.sent, each.received)
+                if box.count
+            )
+            return slab * rows * self.leaving_bytes
+        levels = [(each.field, each.level) for each in found.departures]
+        fields = [
+            field
+            for given in (False, True)
+            for _, field, _, _ in channels(found.seams, levels, given=given)
+        ]
+        return slab * found.rows * sum(self.row_bytes[field] for field in fields)
+
+    def disk_bytes(self, tier: str = "direct", mapped_bytes: int = 0) -> int:
+        """Bytes reserved in scratch: two files for each evolving level, one for a coefficient, and
+        the places of seams.
+
+        A grid that is streamed from memory leaves its results only. ``mapped_bytes`` are those of
+        rings in files.
+        """
+        found = self.schedule
+        if tier in PASSING_TIERS:
+            return self.leaving_bytes * found.planes * found.rows
+        files = 2 * self.leaving_bytes
+        files += sum(self.row_bytes[each.field] for each in found.arrivals if each.constant)
+        seams = (
+            planes * rows * self.row_bytes[key.field]
+            for key, (planes, rows, *_) in found.places.items()
+        )
+        return files * found.stored.count + mapped_bytes + sum(seams)
