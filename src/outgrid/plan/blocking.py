@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -10,21 +9,20 @@ import msgspec
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.lines import format_count, format_extents
-from outgrid.machine import Machine
+from outgrid.plan.assemble import assemble
 from outgrid.plan.blocks import LEAST_EDGE, Blocks, paper_block
-from outgrid.plan.calibration import Calibration
-from outgrid.plan.commits import Begin, commit_planes, committing_seconds, notes_on_commits
-from outgrid.plan.cost import rates, transfer_seconds, updates_per_second
-from outgrid.plan.layout import describe, layout, window_bytes
+from outgrid.plan.candidate import Candidate
+from outgrid.plan.commits import Begin, committing_seconds
+from outgrid.plan.cost import transfer_seconds, updates_per_second
+from outgrid.plan.layout import layout, window_bytes
 from outgrid.plan.lifetime import ring_count
 from outgrid.plan.model import Layout, Plan, Prediction, Tile
+from outgrid.plan.request import Request
 from outgrid.plan.rings import Ring
 from outgrid.plan.schedule import Schedule
-from outgrid.plan.sizing import Sizing, sweep_steps
+from outgrid.plan.sizing import sweep_steps
 from outgrid.plan.tables import sweeps_bytes
-from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
 from outgrid.plan.tiling import FRONT_PLANES, columns_cut, tile_levels, tile_slope
-from outgrid.plan.trip import Point
 from outgrid.stencil.problem import Problem
 from outgrid.units import format_bytes
 
@@ -36,12 +34,17 @@ INNER_EDGE = 32
 class _Blocking:
     """The inputs of one decision."""
 
-    problem: Problem
-    options: RunOptions
-    machine: Machine
-    fixed_bytes: int
-    calibration: Calibration | None
-    begin: Begin | None = None
+    request: Request
+
+    @property
+    def problem(self) -> Problem:
+        """What is computed."""
+        return self.request.problem
+
+    @property
+    def options(self) -> RunOptions:
+        """How that is asked for."""
+        return self.request.options
 
     def plan(self) -> Plan:
         problem = self.problem
@@ -49,9 +52,9 @@ class _Blocking:
         self._tile(1)  # whatever memory says, settings are looked at first
         core, depth = self._sizes()
         depths = sweep_steps(problem, depth, given=True) if depth else ()
-        if self.begin is not None:
-            rest = problem.after(self.begin.depth)
-            depths = (self.begin.depth, *sweep_steps(rest, depth, given=True))
+        if self.request.begin is not None:
+            rest = problem.after(self.request.begin.depth)
+            depths = (self.request.begin.depth, *sweep_steps(rest, depth, given=True))
             depth = max(depths)
         planes, found = self._held(core, depth)
         if not self._fits(core, depth):
@@ -131,13 +134,8 @@ class _Blocking:
         """Memory of the whole process."""
         planes, found = self._held(core, depth)
         window = window_bytes(self._rings(planes), found)
-        beside = sweeps_bytes(self.problem, depth) + self.fixed_bytes
-        return window + self._transfer(found) + beside
-
-    @property
-    def _reduces(self) -> bool:
-        # Reductions count each cell once, so a sweep begins from its start.
-        return bool(self.problem.stencil.reductions)
+        beside = sweeps_bytes(self.problem, depth) + self.request.fixed_bytes
+        return window + self.request.staging_bytes(found) + beside
 
     def _rings(self, planes: int) -> tuple[Ring, ...]:
         stencil = self.problem.stencil
@@ -146,10 +144,6 @@ class _Blocking:
             for field in stencil.fields
             for index in range(ring_count(field, stencil))
         )
-
-    def _transfer(self, found: Layout) -> int:
-        """Staging buffers of the I/O queue, beside the window."""
-        return self.options.in_flight_bytes if found.staged else 0
 
     def _blocks(self, core: tuple[int, int]) -> Blocks:
         radius, shape = self.problem.stencil.radius, self.problem.shape
@@ -179,7 +173,7 @@ class _Blocking:
 
     def _refusal(self, core: tuple[int, int], depth: int) -> InfeasiblePlan:
         needed = self._needed_bytes(core, depth)
-        own = self.fixed_bytes + sweeps_bytes(self.problem, depth)
+        own = self.request.fixed_bytes + sweeps_bytes(self.problem, depth)
         fits = self._deepest(core)
         hint = f"depth {fits} fits, or " if fits < depth and self._fits(core, fits) else ""
         planes, rows = core
@@ -219,17 +213,9 @@ class _Blocking:
         rings: tuple[Ring, ...],
         found: Layout,
     ) -> Plan:
-        problem, options, sizing = self.problem, self.options, Sizing(self.problem)
+        request, problem, sizing = self.request, self.problem, self.request.sizing
         depth = max(depths, default=0)
-        tile = self._tile(depth)
-        threads = options.threads or self.machine.cores
-        times = Counter(depths)
-        rows = [(blocks.moved_rows(each), many) for each, many in times.items()]
-        part = self.begin.part if self.begin is not None else 0
-        spared = blocks.moved_rows(depths[0], part) if part else (0, 0)
-        read, written = (
-            sum(each[way] * many for each, many in rows) - spared[way] for way in (0, 1)
-        )
+        tile, sweeps = self._tile(depth), len(depths)
         schedule = Schedule(
             shape=problem.shape,
             depths=depths,
@@ -243,97 +229,70 @@ class _Blocking:
             arrivals=sizing.arrivals,
             departures=sizing.departures,
             blocks=blocks,
-            begin=Point(part=part),
         )
-        traffic = sizing.traffic(schedule)
-        read, written = read * traffic.arriving_bytes, written * traffic.leaving_bytes
-        levels = max(1, options.inner_depth or 1)
-        rate = updates_per_second(
-            rates(problem, self.machine, threads), levels, levels * sizing.skew.per_step, 1 << 20
+        traffic, window = sizing.traffic(schedule), window_bytes(rings, found)
+        part = request.begin.part if request.begin is not None else 0
+        spared = traffic.spared_bytes(depths[0], part, 0) if part else (0, 0)
+        moved = [n - less for n, less in zip(traffic.moved_bytes, spared, strict=True)]
+        guess = self._guess(schedule, tile, moved[0], moved[1])
+        seconds = guess.seconds
+        parts = blocks.count() if request.can_roll else 1
+        committing = committing_seconds(
+            problem, request.options, request.machine, seconds, sweeps, sweeps * parts
         )
-        sample = self.calibration.of(levels, tile.planes) if self.calibration else None
-        if sample is not None:
-            rate = sample.rate(levels)
-        updated = sum(blocks.updated_rows(each) * many for each, many in times.items())
-        updates = updated * problem.shape[-1]
-        compute = updates / rate
-        transfer = transfer_seconds(self.machine, read, written)
-        # Computing overlaps with transfers in the first and the last step of a block only.
-        beside = min(transfer, compute / depth) if depth else 0.0
-        seconds = compute + transfer - beside
-        sweeps, parts = len(depths), 1 if self._reduces else blocks.count()
-        seconds += committing_seconds(
-            problem, options, self.machine, seconds, sweeps, sweeps * parts
-        )
-        each = seconds / max(1, sweeps)
-        planes = blocks.count() * problem.shape[0] if depths and not self._reduces else 0
-        every = commit_planes(options, each, planes, seams=False) if planes else 0
-        schedule = replace(schedule, commit_planes=every)
         notes = (
-            *notes_on_tier(options),
-            describe(found),
             f"{blocks.count()} blocks of {blocks.core[0]} planes"
             + (f" and {blocks.core[1]} rows" if problem.ndim == 3 else ""),
             _describe(tile, problem),
-            *notes_on_commits(options, "reductions count each cell once" if self._reduces else ""),
         )
-        return Plan.of(
+        chosen = Candidate(
             schedule,
-            problem_digest=problem.digest,
-            stencil=problem.stencil.name,
-            scheme="overlapped",
-            dtype=problem.dtype,
-            layout=found,
-            tile=tile,
-            threads=threads,
-            memory_bytes=options.memory_bytes,
-            fixed_bytes=self.fixed_bytes,
-            window_bytes=window_bytes(rings, found),
-            transfer_bytes=self._transfer(found),
-            disk_bytes=traffic.disk_bytes(disk_tier(options)),
-            read_bytes=read,
-            written_bytes=written,
-            fill_bytes=traffic.fill_bytes,
-            updates=problem.updates,
-            flops=problem.updates * problem.stencil.flops,
-            prediction=Prediction(
-                seconds=seconds,
-                compute_seconds=compute,
-                transfer_seconds=transfer,
-                updates_per_second=rate,
-                bound_by="compute" if compute >= transfer else "read+write",
-            ),
+            found,
+            tile,
+            window_bytes=window,
+            held_bytes=window,
+            transfer_bytes=request.staging_bytes(found),
+            exchange_bytes=0,
+            table_bytes=0,
+            traffic=traffic,
+            prediction=guess.after(committing),
             notes=notes,
-            pin=options.pin,
-            tier=streaming_tier(options),
-            keep=options.keep,
-            held_bytes=window_bytes(rings, found),
+        )
+        return assemble(request, chosen)
+
+    def _guess(self, schedule: Schedule, tile: Tile, read: int, written: int) -> Prediction:
+        """What sweeps take that move so many bytes, without what makes states durable."""
+        machine, depth = self.request.machine, schedule.depth
+        levels = max(1, self.options.inner_depth or 1)
+        rate = updates_per_second(self.request.rates, levels, levels * schedule.skew, 1 << 20)
+        calibration = self.request.calibration
+        sample = calibration.of(levels, tile.planes) if calibration else None
+        if sample is not None:
+            rate = sample.rate(levels)
+        compute = schedule.row_updates * self.problem.shape[-1] / rate
+        transfer = transfer_seconds(machine, read, written)
+        # Computing overlaps with transfers in the first and the last step of a block only.
+        beside = min(transfer, compute / depth) if depth else 0.0
+        return Prediction(
+            seconds=compute + transfer - beside,
+            compute_seconds=compute,
+            transfer_seconds=transfer,
+            updates_per_second=rate,
+            bound_by="compute" if compute >= transfer else "read+write",
         )
 
 
-def plan_blocks(
-    problem: Problem,
-    options: RunOptions,
-    machine: Machine,
-    fixed_bytes: int,
-    calibration: Calibration | None = None,
-) -> Plan:
-    """The plan of scheme ``overlapped`` that fits ``options.memory_bytes``.
+def plan_blocks(request: Request) -> Plan:
+    """The plan of scheme ``overlapped`` that fits the memory of a request.
 
     Raises InfeasiblePlan with what fits, UsageError for settings that do not go together.
     """
-    return _Blocking(problem, options, machine, fixed_bytes, calibration).plan()
+    return _Blocking(request).plan()
 
 
-def plan_blocks_within(
-    problem: Problem,
-    options: RunOptions,
-    machine: Machine,
-    fixed_bytes: int,
-    calibration: Calibration | None,
-    begin: Begin,
-) -> Plan | None:
+def plan_blocks_within(request: Request, begin: Begin) -> Plan | None:
     """The plan that goes on at a block, with blocks as they were; None where that cannot be."""
+    problem, options = request.problem, request.options
     planes, rows = begin.cut
     columns = len(problem.interior[-1])
     block = (planes, rows, columns) if problem.ndim == 3 else (planes, columns)
@@ -346,7 +305,7 @@ def plan_blocks_within(
     if len(problem.stencil.stages) > 1 or problem.stencil.reductions:
         return None
     given = msgspec.structs.replace(options, block=block)
-    chosen = _Blocking(problem, given, machine, fixed_bytes, calibration, begin)
+    chosen = _Blocking(replace(request, options=given, begin=begin))
     return chosen.plan() if chosen.can_go_on(begin) else None
 
 

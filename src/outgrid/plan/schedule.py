@@ -354,7 +354,8 @@ class Schedule:
         begun = takewhile(lambda trip: trip.sweep < apart, trips)
         rows = sum(self.passage(trip).row_updates for trip in begun)
         if self.blocks is not None:
-            return rows + sum(self.blocks.updated_rows(depth) for depth in self.depths[apart:])
+            times = Counter(self.depths[apart:])
+            return rows + sum(n * self.blocks.updated_rows(depth) for depth, n in times.items())
         return rows + self.planes * self.rows * sum(self.depths[apart:])
 
     @property

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from outgrid.plan.schedule import Passage, Schedule, Share
 from outgrid.plan.seam import channels
@@ -42,10 +43,18 @@ class Traffic:
         depths = found.depths[-1:] if found.resident else found.depths
         read, written = 0, self.exchanged_bytes[1]
         for depth, times in Counter(depths).items():
-            for passage in found.sweep(depth):
-                moved = self._moved(passage)
-                read, written = read + times * moved[0], written + times * moved[1]
+            moved = self._sweep_bytes(depth)
+            read, written = read + times * moved[0], written + times * moved[1]
         return read, written
+
+    def _sweep_bytes(self, depth: int, parts: int | None = None) -> tuple[int, int]:
+        """Bytes that a sweep (reads, writes), or its first ``parts`` trips."""
+        found = self.schedule
+        if found.blocks is not None:  # of which there may be very many
+            rows = found.blocks.moved_rows(depth, parts)
+            return rows[0] * self.arriving_bytes, rows[1] * self.leaving_bytes
+        moved = [self._moved(each) for each in islice(found.sweep(depth), parts)]
+        return sum(read for read, _ in moved), sum(written for _, written in moved)
 
     def _moved(
         self, passage: Passage, low: int | None = None, end: int | None = None
@@ -77,15 +86,13 @@ class Traffic:
 
         The trips before are left out, and of this one what it writes below ``planes``.
         """
-        low = max(0, planes - self.schedule.lean(depth))
-        read = written = 0
         if not (part or planes):
-            return read, written
-        for passage in self.schedule.sweep(depth):
-            if passage.trip.part > part:
-                break
-            ends = (None, None) if passage.trip.part < part else (low, planes)
-            moved = self._moved(passage, *ends)
+            return 0, 0
+        read, written = self._sweep_bytes(depth, part)
+        if planes:
+            low = max(0, planes - self.schedule.lean(depth))
+            passage = next(islice(self.schedule.sweep(depth), part, None))
+            moved = self._moved(passage, low, planes)
             read, written = read + moved[0], written + moved[1]
         return read, written
 

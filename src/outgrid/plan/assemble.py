@@ -1,0 +1,178 @@
+"""From a candidate to a plan: what is made durable when, what all of it moves, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from outgrid.lines import format_count
+from outgrid.plan.candidate import Candidate, level_of
+from outgrid.plan.commits import COMMIT_SECONDS, Begin, commit_planes, notes_on_commits
+from outgrid.plan.layout import describe
+from outgrid.plan.model import Plan
+from outgrid.plan.request import Request
+from outgrid.plan.schedule import ACROSS, STREAMED, Schedule
+from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
+from outgrid.plan.tiling import tile_levels
+from outgrid.plan.trip import Point
+
+WORTH_KEEPING = 50  # times the time that it takes to keep a resident grid in mid-run
+
+
+def assemble(request: Request, chosen: Candidate) -> Plan:
+    """The plan that runs what was ``chosen``."""
+    problem, traffic = request.problem, chosen.traffic
+    schedule = _kept(request, chosen)
+    tier = streaming_tier(request.options)
+    if chosen.schedule.resident and not request.options.in_place:
+        tier = "memory"
+    mapped = tier == "mmap" and schedule.resident
+    disk_bytes = request.sizing.traffic(schedule).disk_bytes(
+        "direct" if schedule.resident else disk_tier(request.options),
+        chosen.window_bytes if mapped else 0,
+    )
+    begin = request.begin or Begin(0, 0)
+    spared = traffic.spared_bytes(begin.depth, begin.part, schedule.begin.planes)
+    read, written = (n - less for n, less in zip(traffic.moved_bytes, spared, strict=True))
+    sent_bytes, received_bytes = traffic.exchanged_bytes
+    ranked = request.sizing.subgrid is not None
+    return Plan.of(
+        schedule,
+        problem_digest=problem.digest,
+        stencil=problem.stencil.name,
+        scheme=chosen.scheme,
+        dtype=problem.dtype,
+        layout=chosen.layout,
+        tile=chosen.tile,
+        threads=request.threads,
+        memory_bytes=request.options.memory_bytes,
+        fixed_bytes=request.fixed_bytes,
+        window_bytes=chosen.window_bytes,
+        transfer_bytes=request.staging_bytes(chosen.layout),
+        exchange_bytes=chosen.exchange_bytes,
+        disk_bytes=disk_bytes,
+        read_bytes=read,
+        written_bytes=written * (schedule.states if schedule.commit_sweeps else 1),
+        fill_bytes=traffic.fill_bytes,
+        updates=request.sizing.updates,
+        flops=request.sizing.updates * problem.stencil.flops,
+        prediction=chosen.prediction,
+        notes=(*notes_on_tier(request.options), describe(chosen.layout), *_notes(request, chosen)),
+        pin=request.options.pin,
+        tier=tier,
+        keep=request.options.keep,
+        held_bytes=0 if request.accelerator is not None else chosen.held_bytes,
+        device=level_of(request, chosen),
+        snapshot_bytes=problem.kept_bytes(problem.steps, schedule.part) if ranked else 0,
+        sent_bytes=sent_bytes,
+        received_bytes=received_bytes,
+    )
+
+
+def _kept(request: Request, chosen: Candidate) -> Schedule:
+    """The schedule, with what is made durable and where it begins."""
+    begin, commits = request.begin or Begin(0, 0), _commit_sweeps(request, chosen)
+    # A face that reaches below the grid spares nothing.
+    planes = begin.planes if begin.planes > chosen.schedule.lean(begin.depth) else 0
+    return replace(
+        chosen.schedule,
+        commit_planes=_commit_planes(request, chosen),
+        commit_sweeps=commits if chosen.schedule.sweeps > commits else 0,
+        begin=Point(0, begin.part, planes),
+    )
+
+
+def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
+    """What a reader of the plan has to know."""
+    problem, sizing, schedule = request.problem, request.sizing, chosen.schedule
+    if schedule.blocks is not None:
+        yield from chosen.notes
+        yield from notes_on_commits(request.options, _whole_sweeps(request, chosen))
+        return
+    if sizing.subgrid is not None and sizing.subgrid.cut[0] > 1:
+        way = "downward" if sizing.subgrid.downward else "upward"
+        other = "against" if sizing.subgrid.opposite else "like"
+        yield f"planes pass {way}, {other} those of the neighbours along z"
+        if sizing.with_seams:
+            does = "leaves seams at its cuts" if sizing.subgrid.upright else "takes seams"
+            yield f"nothing is computed twice: this rank {does}"
+    if chosen.parts > 1:
+        yield (
+            f"planes pass in {chosen.parts} strips of {chosen.schedule.strips.height} "
+            "rows; their seams are written and read again"
+            + (", and close the circle" if sizing.circle else "")
+        )
+    closing = schedule.closing(schedule.depth, STREAMED)
+    if closing is not None:
+        again = format_count(closing.reach, "plane")
+        seam = "" if chosen.schedule.resident else "leave a seam in each sweep, and "
+        yield (
+            f"periodic along {request.streamed}: the first {again} {seam}come round again at"
+            f" {'the end of each sweep' if chosen.schedule.resident else 'its end'}"
+        )
+    elif sizing.closed:
+        yield f"periodic along {request.streamed}: every step is made over the whole grid"
+    if problem.until is not None:
+        yield (f"ends where {problem.until.rule}; all figures are those of {problem.steps} steps")
+    yield "kernel rate measured" if request.calibration else "kernel rate estimated"
+    levels = tile_levels(chosen.tile, problem)
+    across = "rows" if problem.stencil.ndim == 3 else "columns"
+    if chosen.tile.order == "diamond":
+        yield (
+            f"diamond tiles of {chosen.tile.rows} {across} "
+            f"carry {levels} levels through the cache"
+            + (f", {chosen.tile.columns} columns at a time" if chosen.tile.columns else "")
+            + (f", in bands of {chosen.tile.band} rows" if chosen.tile.band else "")
+        )
+    yield from _notes_in_vain(request, chosen)
+
+
+def _notes_in_vain(request: Request, chosen: Candidate) -> Iterator[str]:
+    """What was asked for, and means nothing to what was chosen."""
+    options = request.options
+    if options.slab_planes not in (None, chosen.schedule.slab_planes):
+        yield "slab_planes does nothing: every step is made over the whole grid"
+    for name in ("tile_columns", "tile_band"):
+        if options.given(name) is not None and chosen.tile.order == "level":
+            yield f"{name} does nothing: planes are updated level by level, without diamonds"
+    if not chosen.schedule.resident:
+        yield from notes_on_commits(options, _whole_sweeps(request, chosen))
+
+
+def _whole_sweeps(request: Request, chosen: Candidate) -> str:
+    """Why a sweep becomes durable as a whole only; empty where it does so bit by bit."""
+    if not request.can_roll:
+        return "reductions count each cell once"
+    if chosen.schedule.closes and chosen.parts > 1:
+        return "strips of a circle leave to each other what closes it"
+    return ""
+
+
+def _commit_planes(request: Request, chosen: Candidate) -> int:
+    """Planes between two commits within a sweep, 0 where there are none."""
+    if chosen.schedule.resident or not chosen.schedule.depths or request.part is not None:
+        return 0
+    if _whole_sweeps(request, chosen):
+        return 0
+    schedule, planes = chosen.schedule, chosen.parts * request.problem.shape[0]
+    cut = any(seam.axis == ACROSS for seam in schedule.seams)
+    every = commit_planes(request.options, _sweep_seconds(chosen), planes, bool(schedule.seams))
+    # Strips need a flush each and a second place for seams: not where a sweep is over sooner.
+    return 0 if cut and every == planes and request.begin is None else every
+
+
+def _commit_sweeps(request: Request, chosen: Candidate) -> int:
+    """Sweeps between two commits of a resident grid, 0 for streamed ones."""
+    if not chosen.schedule.resident or not chosen.schedule.depths:
+        return 0
+    seconds = request.options.commit_seconds
+    if seconds is None:
+        moving = chosen.traffic.moved_bytes[1] / request.machine.write_bandwidth
+        seconds = max(COMMIT_SECONDS, WORTH_KEEPING * moving)
+    sweeps = math.ceil(min(seconds / _sweep_seconds(chosen), len(chosen.schedule.depths)))
+    return max(1, sweeps)
+
+
+def _sweep_seconds(chosen: Candidate) -> float:
+    return max(1e-9, chosen.prediction.seconds / len(chosen.schedule.depths))

@@ -1,0 +1,211 @@
+"""Candidates: ways to run a problem, each a schedule with its price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outgrid.plan.commits import committing_seconds
+from outgrid.plan.cost import Movement, border_seconds, predict, updates_per_second
+from outgrid.plan.device import device_level, device_rate
+from outgrid.plan.model import DeviceLevel, Layout, Prediction, Tile
+from outgrid.plan.request import Request
+from outgrid.plan.schedule import Schedule
+from outgrid.plan.tables import SWEEP_BYTES
+from outgrid.plan.tiers import disk_tier
+from outgrid.plan.tiling import choose_tile, tile_levels
+from outgrid.plan.traffic import Traffic
+
+WORTH_CUTTING = 1.05
+WORTH_STREAMING = 1.1  # times faster than the same grid in memory
+# Of a slab, for each level and neighbour, and way: one fills while one is on its way.
+EXCHANGE_BUFFERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to run the problem, sized and priced."""
+
+    schedule: Schedule
+    layout: Layout
+    tile: Tile
+    window_bytes: int
+    held_bytes: int
+    transfer_bytes: int
+    exchange_bytes: int
+    table_bytes: int
+    traffic: Traffic
+    prediction: Prediction
+    notes: tuple[str, ...] = ()
+
+    @property
+    def scheme(self) -> str:
+        """What it is called."""
+        if self.schedule.blocks is not None:
+            return "overlapped"
+        return "plain" if self.schedule.depth == 1 else "skewed"
+
+    @property
+    def parts(self) -> int:
+        """Strips or blocks of the deepest sweep, 1 for whole planes."""
+        return self.schedule.parts(self.schedule.depth)
+
+    @property
+    def price(self) -> float:
+        """Expected seconds, with room for a disk that gives less than it promised.
+
+        What wears the flash more must be worth it.
+        """
+        if self.schedule.resident:
+            return self.prediction.seconds
+        return (
+            self.prediction.sustained_seconds
+            * WORTH_STREAMING
+            * (WORTH_CUTTING if self.parts > 1 else 1.0)
+        )
+
+    @property
+    def needed_bytes(self) -> int:
+        """Memory where the window is, beside what is needed there in any case."""
+        return self.held_bytes + self.transfer_bytes + self.exchange_bytes + self.table_bytes
+
+
+def priced(
+    request: Request, depth: int, slab: int, resident: bool, height: int | None = None
+) -> Candidate:
+    """Sweeps of ``depth`` steps in slabs; of strips of ``height`` rows, or whole planes."""
+    sizing = request.sizing
+    depths = request.split(depth)
+    deepest = max(depths, default=0)
+    strips = sizing.strips(deepest, height)
+    layout = sizing.layout(strips, deepest)
+    # Without a front over a closed grid each sweep is one slab, in which all planes make every
+    # step together.
+    together = resident and sizing.closed and not sizing.seams(depths, resident)
+    slab = sizing.whole_planes(deepest) if together else slab
+    schedule = sizing.schedule(depths, slab, resident, strips)
+    traffic = sizing.traffic(schedule)
+    tile = choose_tile(
+        request.problem,
+        request.machine,
+        request.options,
+        request.threads,
+        depth if request.accelerator is None else 1,  # a device goes level by level
+        request.calibration,
+        together,
+        slab,
+    )
+    rate = _rate(request, tile, depth, slab)
+    trips = min(1, len(depths)) if resident else len(depths)
+    moved = traffic.moved_bytes
+    planes = len(schedule.stored.planes)
+    lead = min(1.0, sizing.skew.per_step * depth / planes)
+    share = min(1.0, slab / (planes * strips.count(deepest)))
+    movement = Movement(trips, *moved, share, request.options.request_bytes)
+    updated = schedule.row_updates * request.problem.shape[-1]
+    copying = 0.0
+    if request.accelerator is not None:
+        copying = max(moved) / request.accelerator.bandwidth
+    prediction = predict(
+        updated,
+        request.machine,
+        rate,
+        len(depths),
+        movement,
+        lead,
+        request.threads if request.accelerator is None else 0,
+        sum(moved) if disk_tier(request.options) == "direct" else 0,
+        _exchange(request, traffic),
+        copying,
+        _waiting(request, traffic, updated / rate),
+    )
+    # As many as sweeps, but for those of a resident grid, and bit by bit where that goes.
+    whole = resident or request.part is not None or not request.can_roll
+    within = 1 if whole else planes * strips.count(deepest)
+    committing = committing_seconds(
+        request.problem,
+        request.options,
+        request.machine,
+        prediction.seconds,
+        trips,
+        len(depths) * within,
+    )
+    prediction = prediction.after(committing)
+    window_bytes = request.window_bytes(schedule.rings, layout)
+    held_bytes = window_bytes
+    if request.options.in_place:  # in use at a time is what the window of a streamed grid holds
+        held = sizing.rings((1,) if together else depths, slab, resident=False)
+        held_bytes = min(window_bytes, request.window_bytes(held, layout))
+    return Candidate(
+        schedule,
+        layout,
+        tile,
+        window_bytes,
+        held_bytes,
+        request.transfer_bytes(layout),
+        # Planes of neighbours wait there for the disk, and planes for neighbours.
+        EXCHANGE_BUFFERS * traffic.buffered_bytes(slab),
+        request.table_bytes(depths, strips.count(deepest)),
+        traffic,
+        prediction,
+    )
+
+
+def _exchange(request: Request, traffic: Traffic) -> float:
+    """Seconds in which what is exchanged between sweeps goes one way."""
+    if request.part is None:
+        return 0.0
+    network, sweeps = request.part.network, traffic.schedule.sweeps
+    nbytes = max(traffic.exchanged_bytes)
+    return nbytes / network.bandwidth + sweeps * network.latency_seconds
+
+
+def _waiting(request: Request, traffic: Traffic, compute_seconds: float) -> float:
+    """Seconds in which ranks that leave seams wait for each other.
+
+    An inverted rank begins when the seam at its first cut is complete. Then it is as far behind
+    as the last level of an upright one is behind its front, so that in each sweep they meet:
+    the upright one has results to write when the inverted one has done with the sweep before.
+    A slab, the seam's way through the disk, a flush and two messages are between them then;
+    the slab that a window has to spare for results hides one of its own.
+    """
+    found, machine = traffic.schedule, request.machine
+    if request.part is None or not any(found.cuts(found.depth)):
+        return 0.0
+    plane_seconds = compute_seconds / found.sweeps / max(1, len(found.owned))
+    begin = (found.skew * found.depth + 2 * found.slab_planes) * plane_seconds
+    each = traffic.seam_read_bytes(found.depth) / machine.read_bandwidth
+    each += machine.flush_seconds + 2 * request.part.network.latency_seconds
+    return begin + found.sweeps * each
+
+
+def _rate(request: Request, tile: Tile, depth: int, slab: int) -> float:
+    """Updates per second, from the tile's own measurement if there is one."""
+    if request.accelerator is not None:
+        return device_rate(
+            request.problem, request.accelerator, request.sizing.cells_per_plane, slab
+        )
+    skew = request.sizing.skew.per_step
+    levels = tile_levels(tile, request.problem)
+    sample = None
+    if request.calibration:
+        sample = request.calibration.of(levels, tile.planes, tile.columns, tile.band)
+    if request.calibration and sample is not None:
+        unknown = border_seconds(request.rates, skew)
+        return request.calibration.rate(sample, depth, slab, unknown)
+    reach = levels * max(1, skew)
+    return updates_per_second(request.rates, min(levels, max(1, depth)), reach, slab)
+
+
+def beside_device(request: Request, chosen: Candidate) -> int:
+    """Memory of the process that a window on a device takes beside what copies pass through."""
+    tables = SWEEP_BYTES * len(chosen.schedule.depths) + 2 * chosen.table_bytes
+    return request.staging_bytes(chosen.layout) + tables
+
+
+def level_of(request: Request, chosen: Candidate) -> DeviceLevel | None:
+    """The level of a device, if there is one that the process has memory enough to feed."""
+    if request.accelerator is None:
+        return None
+    used = request.accelerator.memory_bytes - request.room + chosen.needed_bytes
+    room = request.host_room - beside_device(request, chosen)
+    return device_level(request.accelerator, used, chosen.layout, chosen.schedule.slab_planes, room)

@@ -1,0 +1,255 @@
+"""Choosing: scheme, depth, slab and tile from a memory limit and a machine.
+
+Every candidate is sized and priced in closed form and the cheapest that fits is taken, so the
+choice can be printed with its reason and tested without a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outgrid.plan.candidate import Candidate, level_of, priced
+from outgrid.plan.request import Request
+from outgrid.plan.sizing import deepest_of_split
+from outgrid.plan.tables import SWEEP_BYTES
+from outgrid.purposes import PASSING_TIERS
+
+# Slabs are sized in bytes per field: below, requests get small; above, memory is better spent on
+# depth.
+SLAB_BYTES = (1 << 20, 1 << 29)
+RESIDENT_SLAB_PLANES = 64
+RESIDENT_DEPTH = 64  # steps of the deepest sweeps of a grid in memory
+CUT_SLAB_PLANES = 64  # of strips: beyond, memory is better spent on their height
+RESIDENT_SLABS = 8
+RESIDENT_SLAB_BYTES = 4 << 30
+
+
+class Choice:
+    """The candidates for a request, and the best of them."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.problem, self.options, self.sizing = request.problem, request.options, request.sizing
+
+    def best(self) -> Candidate | None:
+        """The cheapest that fits; None where none does."""
+        return self._cheapest(small=False) or self._cheapest(small=True)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a plan may go on at ``begin``, if one of that kind fits."""
+        options, begin = self.options, self.request.begin
+        if begin is None or self.request.only_resident or not self.request.can_roll:
+            return False
+        if begin.depth > self.problem.steps or (options.scheme == "plain" and begin.depth > 1):
+            return False
+        if options.strip_rows is not None and (options.strip_rows,) != begin.cut:
+            return False
+        can_cut = self.sizing.can_cut and not self.sizing.closed
+        if begin.cut and not (can_cut and begin.cut[0] > 0):
+            return False
+        seams = bool(begin.cut) or self.sizing.closed
+        strips = self.sizing.strips(begin.depth, self.request.height_begun)
+        begun = begin.part < strips.count(begin.depth)
+        return begun and not (seams and options.tier in PASSING_TIERS)
+
+    def _cheapest(self, small: bool) -> Candidate | None:
+        best: Candidate | None = None
+        for candidate in self._candidates(small):
+            if self._fits(candidate) and (best is None or candidate.price < best.price * 0.999):
+                best = candidate
+        return best
+
+    def _fits(self, candidate: Candidate) -> bool:
+        """Whether memory and disk have room, and planes that go round are enough."""
+        if candidate.needed_bytes > self.request.room:
+            return False
+        if self.request.accelerator is not None and level_of(self.request, candidate) is None:
+            return False
+        if not (candidate.schedule.resident or self.goes_round(candidate)):
+            return False
+        if self.sizing.least_owned(candidate.schedule.depths) > len(self.sizing.owned.planes):
+            return False
+        disk = self.request.part.disk_bytes if self.request.part is not None else None
+        if disk is None:
+            return True
+        return candidate.traffic.disk_bytes() <= disk
+
+    def goes_round(self, streamed: Candidate) -> bool:
+        """Whether a grid that is periodic along the stream has planes enough to be streamed."""
+        least = self.sizing.least_planes(streamed.schedule.depths, streamed.schedule.slab_planes)
+        return self.problem.shape[0] >= least
+
+    def _candidates(self, small: bool) -> Iterator[Candidate]:
+        if self.problem.steps == 0:
+            yield priced(self.request, 0, self.slabs()[0], resident=False)
+            return
+        streamed = self._small_slabs() if small else self.slabs()
+        if self.request.part is not None and self.request.part.depths is not None:
+            slab = self.request.part.slab or streamed[0]
+            yield priced(
+                self.request, max(self.request.part.depths, default=0), slab, resident=False
+            )
+            return
+        if self.request.height_begun is not None:
+            yield from self._cut_candidates(small)
+            return
+        if self.request.begin is not None or self.request.part is not None:
+            for slab in streamed:
+                for depth in self._depths(slab, resident=False):
+                    yield priced(self.request, depth, slab, resident=False)
+            return
+        for resident in self.residencies():
+            if not resident:
+                yield from self._cut_candidates(small)
+            if self.options.strip_rows is None:
+                for slab in self.resident_slabs() if resident else streamed:
+                    for depth in self._depths(slab, resident):
+                        yield priced(self.request, depth, slab, resident)
+
+    def _cut_candidates(self, small: bool) -> Iterator[Candidate]:
+        """Candidates of planes cut into strips; ``small``: also those of small requests."""
+        if not self.sizing.can_cut or (self.request.accelerator is not None and self.sizing.circle):
+            return
+        asked = self.options.slab_planes
+        for slab in [asked] if asked else self._doubling(CUT_SLAB_PLANES) or [1]:
+            for candidate in self._cut(slab):
+                moved = slab * candidate.schedule.strips.height * candidate.layout.row_bytes
+                if small or asked or moved >= SLAB_BYTES[0]:
+                    yield candidate
+
+    def _cut(self, slab: int) -> Iterator[Candidate]:
+        """Candidates of planes cut into strips, as high as memory allows for each depth."""
+        for depth in self._cut_depths():
+            given = self.options.strip_rows or self.request.height_begun
+            height = given or self._height(depth, slab)
+            if height is None:
+                return
+            strips = self.sizing.strips(depth, height)
+            if strips.closes(depth) and (given or strips.count(depth) > 1):
+                yield priced(self.request, depth, slab, resident=False, height=height)
+
+    def _cut_depths(self) -> list[int]:
+        """Depths worth pricing, in steps of about a quarter."""
+        steps = self.problem.deepest
+        if self.options.scheme == "plain" or self.options.depth is not None:
+            return self._depths(1, resident=False)
+        deepest = min(steps, self.problem.shape[0] // max(1, self.sizing.skew.per_step))
+        found, depth = [1], 2
+        while depth < deepest:
+            found.append(deepest_of_split(steps, depth))
+            depth = max(depth + 2, depth * 5 // 4 // 2 * 2)
+        return self._listable({*found, deepest_of_split(steps, max(1, deepest))})
+
+    def _height(self, depth: int, slab: int) -> int | None:
+        """Rows of the highest strips that fit, evened out; None where not even one row does."""
+        sizing = self.sizing
+        rings = sizing.rings((depth,), slab, resident=False, seams=True)
+        thinnest = sizing.layout(sizing.strips(depth, 1), depth)
+        depths, room = (
+            self.request.split(depth),
+            self.request.room - self.request.transfer_bytes(thinnest),
+        )
+        each = sum(ring.planes * thinnest.of(ring.field).row_stride_bytes for ring in rings)
+        beside = sizing.strips(depth, 1).beside(depth)
+        height = (room - self.request.table_bytes(depths, 1)) // each - beside
+        # A pitch is rounded up to whole sectors, and an odd number of them.
+        while height > 0:
+            strips = sizing.strips(depth, height)
+            window = self.request.window_bytes(rings, sizing.layout(strips, depth))
+            if window + self.request.table_bytes(depths, strips.count(depth)) <= room:
+                break
+            height -= 1
+        least = self.least_height(depth)
+        if height < least:
+            return None
+        total = self.problem.shape[1]
+        total += 0 if sizing.circle else sizing.strips(depth, height).lean(depth)
+        return max(least, -(-total // -(-total // height)))
+
+    def least_height(self, depth: int) -> int:
+        """Rows of the thinnest strips."""
+        return max(1, self.sizing.strips(depth, 1).beside(depth) if self.sizing.circle else 1)
+
+    def residencies(self) -> tuple[bool, ...]:
+        if self.request.part is not None:
+            return (False,)
+        if self.request.only_resident:
+            return (True,)
+        return (True, False) if self.options.tier == "auto" else (False,)
+
+    def slabs(self) -> list[int]:
+        """Slabs worth pricing."""
+        if self.options.slab_planes is not None:
+            return [self.options.slab_planes]
+        plane_bytes = self.request.whole.pitch_bytes
+        found = self._slabs_up_to(SLAB_BYTES[1])
+        large = [slab for slab in found if slab * plane_bytes >= SLAB_BYTES[0]]
+        return large or found[-1:] or [1]
+
+    def resident_slabs(self) -> list[int]:
+        """Only the first sweep waits for planes that come and only the last leaves them behind.
+
+        Slabs let these two overlap with the transfers; between them a slab only costs a start and
+        an end of the threads' work. So either one slab, or a few.
+        """
+        if self.options.slab_planes is not None:
+            return [self.options.slab_planes]
+        if self.options.in_place:
+            return self.slabs()
+        planes = RESIDENT_SLAB_BYTES // self.request.whole.pitch_bytes
+        whole = max(RESIDENT_SLAB_PLANES, min(2 * self.problem.shape[0], planes))
+        return [whole, max(1, self.problem.shape[0] // RESIDENT_SLABS)]
+
+    def _small_slabs(self) -> list[int]:
+        """Slabs that are taken only where no larger one fits."""
+        if self.options.slab_planes is not None:
+            return []
+        return self._slabs_up_to(SLAB_BYTES[0]) or [1]
+
+    def _slabs_up_to(self, nbytes: int) -> list[int]:
+        return self._doubling(nbytes // self.request.whole.pitch_bytes)
+
+    def _doubling(self, most: int) -> list[int]:
+        """Slabs of 1, 2, 4, 6, ... planes up to ``most``, fewer than the grid has.
+
+        Tiles advance by 2, 4 or 8 planes: the last step of a slab should be a whole one.
+        """
+        slab, found = 1, list[int]()
+        while slab < len(self.sizing.owned.planes) and slab <= most:
+            found.append(slab)
+            step = 2 if slab < 6 else 4 if slab < 12 else 8
+            slab = slab * 2 if slab < 4 else slab * 3 // 2 // step * step
+        return found
+
+    def _depths(self, slab: int, resident: bool) -> list[int]:
+        """Depths worth pricing: for each number of sweeps the least depth that needs no more."""
+        steps = self.problem.deepest
+        if self.options.scheme == "plain":
+            return [1]
+        if self.options.depth is not None:
+            return [min(self.options.depth, steps)]
+        most = min(steps, self._deepest(slab, resident))
+        return self._listable({deepest_of_split(steps, depth) for depth in range(1, most + 1)})
+
+    def _listable(self, depths: set[int]) -> list[int]:
+        """Those of which memory has room to list the sweeps, at least the deepest one."""
+        least = -(-self.problem.steps * SWEEP_BYTES // max(1, self.request.host_room))
+        return sorted({depth for depth in depths if depth >= least} or {max(depths)})
+
+    def _deepest(self, slab: int, resident: bool) -> int:
+        """Largest depth whose window fits, by bisection; memory grows with depth."""
+        if resident and not self.options.in_place:
+            return RESIDENT_DEPTH
+        room = self.request.room - self.request.transfer_bytes(self.request.whole)
+        planes = self.problem.shape[0] // max(1, self.sizing.skew.per_step)
+        low, high = 1, max(1, min(planes, self.problem.deepest))
+        while low < high:
+            middle = (low + high + 1) // 2
+            rings = self.sizing.rings((middle,), slab, resident=False)
+            layout = self.sizing.layout(self.sizing.strips(middle), middle)
+            if self.request.window_bytes(rings, layout) <= room:
+                low = middle
+            else:
+                high = middle - 1
+        return low

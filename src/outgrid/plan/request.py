@@ -1,0 +1,208 @@
+"""What is asked of the planner, and what follows from it directly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from outgrid.config import RunOptions
+from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.machine import Accelerator, Machine, Network
+from outgrid.plan.calibration import Calibration
+from outgrid.plan.commits import Begin
+from outgrid.plan.cost import Rates, rates
+from outgrid.plan.device import SEEN_BYTES, check_offered, ring_tables_bytes, tables_bytes
+from outgrid.plan.layout import window_bytes
+from outgrid.plan.model import Layout
+from outgrid.plan.rings import Ring
+from outgrid.plan.sizing import Sizing, given_steps, split_steps, sweep_steps
+from outgrid.plan.subgrid import Subgrid
+from outgrid.plan.tables import SWEEP_BYTES, steps_bytes
+from outgrid.stencil.problem import Problem
+from outgrid.stencil.symbol import AXES
+from outgrid.units import format_bytes
+
+SCHEMES = ("skewed", "plain", "overlapped")
+MOST_LISTED = 1 << 14  # sweeps; beyond them their list is looked at before it is made
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one of several ranks is to plan: its ``subgrid``.
+
+    Where ``depths`` and ``slab`` are given, they were chosen for all ranks. ``disk_bytes`` bounds
+    the working files.
+    """
+
+    subgrid: Subgrid
+    network: Network
+    disk_bytes: int | None = None
+    depths: tuple[int, ...] | None = None
+    slab: int | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """The inputs of one decision; see `outgrid.plan.planner.plan`."""
+
+    problem: Problem
+    options: RunOptions
+    machine: Machine
+    fixed_bytes: int
+    calibration: Calibration | None
+    begin: Begin | None = None
+    part: Part | None = None
+    accelerator: Accelerator | None = None
+
+    @cached_property
+    def sizing(self) -> Sizing:
+        """What follows from the problem alone."""
+        return Sizing(self.problem, self.part.subgrid if self.part else None)
+
+    @property
+    def threads(self) -> int:
+        """Threads that compute."""
+        return self.options.threads or self.machine.cores
+
+    @cached_property
+    def rates(self) -> Rates:
+        """Updates per second that bound the problem on the machine."""
+        return rates(self.problem, self.machine, self.threads)
+
+    @property
+    def host_room(self) -> int:
+        """Memory of the process beside what it needs in any case."""
+        return self.options.memory_bytes - self.fixed_bytes
+
+    @cached_property
+    def room(self) -> int:
+        """The same where the window is."""
+        if self.accelerator is None:
+            return self.host_room
+        return self.accelerator.memory_bytes - tables_bytes(self.problem)
+
+    @cached_property
+    def whole(self) -> Layout:
+        """How whole planes lie in the window."""
+        return self.sizing.layout(self.sizing.strips(0), 0)
+
+    def staging_bytes(self, layout: Layout) -> int:
+        """Staging buffers of the I/O queue."""
+        return self.options.in_flight_bytes if layout.staged else 0
+
+    def transfer_bytes(self, layout: Layout) -> int:
+        """What transfers take of the memory that the window is in."""
+        return 0 if self.accelerator is not None else self.staging_bytes(layout)
+
+    def table_bytes(self, depths: tuple[int, ...], parts: int) -> int:
+        """What grows with sweeps of so many ``parts``, in the memory that the window is in."""
+        if self.accelerator is not None:
+            return SEEN_BYTES * len(depths) * parts
+        return SWEEP_BYTES * len(depths)
+
+    def window_bytes(self, rings: tuple[Ring, ...], layout: Layout) -> int:
+        """Memory of the window, with its tables."""
+        tables = ring_tables_bytes(rings) if self.accelerator is not None else 0
+        return window_bytes(rings, layout) + tables
+
+    @property
+    def streamed(self) -> str:
+        """Name of the axis that a grid is streamed along."""
+        return AXES[-self.problem.ndim]
+
+    @property
+    def only_resident(self) -> bool:
+        """Whether the options ask for a grid that stays where it is while it is updated."""
+        return self.options.in_place or self.options.tier == "memory"
+
+    @property
+    def height_begun(self) -> int | None:
+        """The height of the strips of the sweep that a run goes on in; None for whole planes."""
+        return self.begin.cut[0] if self.begin is not None and self.begin.cut else None
+
+    @property
+    def can_roll(self) -> bool:
+        """Whether a state may become durable bit by bit."""
+        # Reductions count each cell once, so a sweep begins from its start.
+        return not self.problem.stencil.reductions
+
+    def check(self) -> None:
+        """Raise UsageError for values out of range."""
+        if self.accelerator is not None:
+            check_offered(self.problem)
+        options, planes = self.options, self.problem.shape[0]
+        if options.scheme is not None and options.scheme not in SCHEMES:
+            raise UsageError(
+                f"scheme {options.scheme!r} is not known; choose one of {', '.join(SCHEMES)}"
+            )
+        if options.depth is not None and options.depth < 1:
+            raise UsageError(f"depth {options.depth} is below 1 step per sweep")
+        if options.scheme == "plain" and options.depth not in (None, 1):
+            raise UsageError(
+                f"scheme plain makes one step per sweep, so depth {options.depth} cannot be met; "
+                "leave depth out or choose scheme skewed"
+            )
+        if options.slab_planes is not None and not 1 <= options.slab_planes <= planes:
+            raise UsageError(
+                f"slab_planes {options.slab_planes} is outside 1..{planes}, the planes of the grid"
+            )
+        if options.threads is not None and options.threads < 1:
+            raise UsageError(f"threads {options.threads} is below 1")
+        if options.strip_rows is not None:
+            self._check_strips(options.strip_rows)
+
+    def _check_strips(self, height: int) -> None:
+        if self.problem.ndim == 2:
+            raise UsageError("strip_rows cuts planes of several rows; a plane in 2-D is one row")
+        if height < 1:
+            raise UsageError(f"strip_rows {height} is below 1 row per strip")
+        if self.accelerator is not None and self.sizing.circle:
+            raise UsageError(
+                "strip_rows does not cut grids that are periodic along y on a device; leave it out"
+            )
+        depth = max(1, min(self.options.depth or 1, self.problem.deepest))
+        strips = self.sizing.strips(depth, height)
+        if not strips.closes(depth):
+            least = strips.beside(depth)
+            raise UsageError(
+                f"strips of {height} rows do not go round a grid of {self.sizing.rows} rows that is"
+                f" periodic along y in sweeps of {depth} steps: they need {least} rows at least and"
+                f" a grid of {2 * least}; leave strip_rows out"
+            )
+
+    def split(self, depth: int) -> tuple[int, ...]:
+        """Steps per sweep: a depth that was asked for is kept, one of our own is balanced."""
+        if depth == 0:
+            return ()
+        if self.part is not None and self.part.depths is not None:
+            return self.part.depths
+        self._check_sweeps(depth)
+        given = self.options.depth is not None
+        if self.begin is None:
+            return sweep_steps(self.problem, depth, given=given)
+        split = given_steps if given else split_steps
+        return (self.begin.depth, *split(self.problem.steps - self.begin.depth, depth))
+
+    def _check_sweeps(self, depth: int) -> None:
+        """Raise InfeasiblePlan where not even a list of all sweeps has room."""
+        steps = self.problem.steps
+        sweeps = -(-steps // depth)
+        listed = SWEEP_BYTES * sweeps
+        if sweeps > MOST_LISTED and listed > self.host_room:
+            slab = self.options.slab_planes or 1
+            layout = self.sizing.layout(self.sizing.strips(depth), depth)
+            rings = self.sizing.rings((depth,), slab, resident=False)
+            window = 0 if self.accelerator is not None else self.window_bytes(rings, layout)
+            beside = window + self.staging_bytes(layout)
+            needed = listed + self.fixed_bytes + beside
+            # What grows with the steps is among the fixed bytes, and would be less for fewer.
+            growing = steps_bytes(self.problem)
+            each = SWEEP_BYTES + -(-growing * depth // steps)
+            fitting = max(0, self.host_room + growing - beside) // each * depth
+            raise InfeasiblePlan(
+                f"{steps} steps, {depth} in each sweep, are {sweeps} sweeps, and the list of them "
+                f"takes {format_bytes(listed)}, with the program itself above the "
+                f"memory limit of {format_bytes(self.options.memory_bytes)}; run at most "
+                f"{fitting} steps at a time, or a limit of "
+                f"{-(-needed // (1 << 20))} MiB fits"
+            )
