@@ -91,8 +91,8 @@ class Definition(definition.Definition):
         )
         from outgrid.testing.reference import run_reference  # a definition alone needs no executor
 
-        found = run_reference(problem)
-        new = {each.name: found[each.name] for each in stencil.evolving}
+        answer = run_reference(problem)
+        new = {each.name: answer[each.name] for each in stencil.evolving}
         return new if len(new) > 1 else next(iter(new.values()))
 
 
@@ -100,18 +100,18 @@ def _array(values: Any) -> NDArray[Any]:
     """The values of a field, or of its first component."""
     if isinstance(values, list | tuple):
         several = cast("list[Any]", values)
-        return np.asarray(several[0] if any(np.ndim(each) > 1 for each in several) else several)
+        return np.asarray(several[0] if any(np.ndim(one) > 1 for one in several) else several)
     return np.asarray(values)
 
 
 def _values(values: Any) -> Any:
-    found = np.asarray(values)
-    return found if found.ndim else values
+    array = np.asarray(values)
+    return array if array.ndim else values
 
 
 def _computed_in(values: Iterable[Any]) -> str:
-    arrays = [cast("NDArray[Any]", each) for each in values if isinstance(each, np.ndarray)]
-    real = [each.dtype for each in arrays if each.dtype.kind == "f"]
+    arrays = [cast("NDArray[Any]", array) for array in values if isinstance(array, np.ndarray)]
+    real = [array.dtype for array in arrays if array.dtype.kind == "f"]
     return "float32" if real and np.result_type(*real).itemsize <= 4 else "float64"
 
 
@@ -147,7 +147,7 @@ def stencil(
     """
 
     def define(function: Callable[..., Any]) -> Definition:
-        found = definition.stencil(name=name, ndim=ndim)(function)
-        return Definition(found.function, found.name, found.ndim)
+        traced = definition.stencil(name=name, ndim=ndim)(function)
+        return Definition(traced.function, traced.name, traced.ndim)
 
     return define if function is None else define(function)

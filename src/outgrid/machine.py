@@ -118,13 +118,13 @@ class Machine:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> "Machine":
+    def from_dict(cls, data: dict[str, Any]) -> "Machine":
         """Inverse of `to_dict`. Raises UsageError when a key is missing or unknown."""
         names = {field.name for field in fields(cls)}
-        if found.keys() != names:
-            odd = sorted(found.keys() ^ names)
+        if data.keys() != names:
+            odd = sorted(data.keys() ^ names)
             raise UsageError(f"not a description of a machine: {', '.join(odd)} missing or unknown")
-        return cls(**found)
+        return cls(**data)
 
 
 def describe_machine(proc: Path = Path("/proc"), sysfs: Path = Path("/sys")) -> Machine:
@@ -214,8 +214,8 @@ def peak_memory_bytes(proc: Path = Path("/proc")) -> int:
 
 def device_bytes(proc: Path = Path("/proc")) -> tuple[int, int]:
     """Bytes that devices were (read, written) for this process so far; 0 where it is not told."""
-    found = dict(line.split(": ") for line in _read(proc / "self/io").splitlines() if ": " in line)
-    return int(found.get("read_bytes", 0)), int(found.get("write_bytes", 0))
+    counts = dict(line.split(": ") for line in _read(proc / "self/io").splitlines() if ": " in line)
+    return int(counts.get("read_bytes", 0)), int(counts.get("write_bytes", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ def strain(proc: Path = Path("/proc")) -> Strain:
     queued = [_read(path).split() for path in proc.glob("self/task/*/schedstat")]
     stolen = _read(proc / "stat").split("\n", 1)[0].split()[8:9]
     return Strain(
-        sum(int(each[1]) for each in queued if len(each) > 1) / 1e9,
+        sum(int(words[1]) for words in queued if len(words) > 1) / 1e9,
         sum(map(int, stolen)) / os.sysconf("SC_CLK_TCK"),
         resource.getrusage(resource.RUSAGE_SELF).ru_majflt,
     )
@@ -319,8 +319,8 @@ def _cpu_name(proc: Path) -> str:
 def _compiler_path() -> str:
     """The C++ compiler's path, links resolved (most systems put the version there), or ""."""
     wanted = shlex.split(os.environ.get("CXX", ""))[:1] or ["c++", "g++", "clang++"]
-    found = (shutil.which(name) for name in wanted)
-    return next((os.path.realpath(path) for path in found if path is not None), "")
+    paths = (shutil.which(name) for name in wanted)
+    return next((os.path.realpath(path) for path in paths if path is not None), "")
 
 
 def _status_bytes(path: Path, key: str) -> int:

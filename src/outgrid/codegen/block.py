@@ -63,7 +63,7 @@ class Block:
     @property
     def weights(self) -> tuple[Expression, ...]:
         """All weights in the order of their use."""
-        return tuple(weight for each in self.statements for weight in each.weights)
+        return tuple(weight for statement in self.statements for weight in statement.weights)
 
 
 def block_vectors(roots: Sequence[Expression]) -> int:
@@ -204,7 +204,7 @@ def spelled(
     inside += [f"V {', '.join(f'near{number}[{NEAR}]' for number in range(block.rows))};"]
     used = 0
     for run in runs(block.statements):
-        each = sum(len(s.weights) for s in run.statements)
+        count = sum(len(s.weights) for s in run.statements)
         if len(run.planes) < LEAST_PLANES:
             inside += _lines(run.statements, lambda plane: pointer[plane], f"w[{used} +")
         else:
@@ -213,10 +213,10 @@ def spelled(
             before.append(f"const {kind}* const {name}[] = {{{listed}}};")
             inside.append(f"for (int j = 0; j < {len(run.planes)}; ++j) {{")
             inside.append(f"  const {kind}* const at = {name}[j];")
-            body = _lines(run.statements, lambda _: "at", f"w[{used} + {each} * j +")
+            body = _lines(run.statements, lambda _: "at", f"w[{used} + {count} * j +")
             inside += [*(f"  {line}" for line in body), "}"]
-            each *= len(run.planes)
-        used += each
+            count *= len(run.planes)
+        used += count
     return before, inside
 
 

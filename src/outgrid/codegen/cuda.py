@@ -119,13 +119,13 @@ class _Kernels:
         )
 
     def _accesses(self, stage: int) -> list[Access]:
-        found = {
+        accesses = {
             node: None
             for assignment in self.names.stages[stage]
             for node in nodes(assignment.expression)
             if isinstance(node, Access)
         }
-        return list(found)
+        return list(accesses)
 
     def _places(self, stage: int) -> Iterator[str]:
         """Distances, in elements, from a plane's row 0 to what is read in it."""

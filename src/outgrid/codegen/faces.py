@@ -102,12 +102,12 @@ class Faces:
         """The loops over vectors before and after those inside, where images may be read."""
         if not self.names.edged:
             return None
-        each = " ".join(f"edge_{stage}(s, u, t, z + {plane}, y, x);" for plane in range(planes))
+        calls = " ".join(f"edge_{stage}(s, u, t, z + {plane}, y, x);" for plane in range(planes))
         turned = " || ".join(self.turned(planes)) or "false"
         return (
             f"    const int64_t inside = {turned} ? c.x1 : head;\n"
-            f"    for (; x < inside; x += kLanes) {{ {each} }}",
-            f"    for (; x < c.x1; x += kLanes) {{ {each} }}",
+            f"    for (; x < inside; x += kLanes) {{ {calls} }}",
+            f"    for (; x < c.x1; x += kLanes) {{ {calls} }}",
         )
 
     def turned(self, planes: int) -> Iterator[str]:

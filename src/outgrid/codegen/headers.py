@@ -16,20 +16,20 @@ def included(*names: str) -> str:
 
     So a kernel is one source that needs no folder of headers to be compiled or looked at.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name in names:
-        _collect(name, found)
-    return "\n".join(found.values())
+        _collect(name, texts)
+    return "\n".join(texts.values())
 
 
-def _collect(name: str, found: dict[str, str]) -> None:
+def _collect(name: str, texts: dict[str, str]) -> None:
     """Put what a header includes before it."""
-    if name in found:
+    if name in texts:
         return
     text = _text(name)
     for needed in INCLUDE.findall(text):
-        _collect(needed, found)
-    found[name] = INCLUDE.sub("", text).replace("#pragma once\n", "")
+        _collect(needed, texts)
+    texts[name] = INCLUDE.sub("", text).replace("#pragma once\n", "")
 
 
 @cache

@@ -45,12 +45,12 @@ def with_last_uses(
     order: Iterable[Expression], roots: Sequence[Expression]
 ) -> list[tuple[Expression, set[Expression]]]:
     """Each node of an order with those of its operands that nothing after it needs."""
-    needed, found = set(roots), list[tuple[Expression, set[Expression]]]()
+    needed, ordered = set(roots), list[tuple[Expression, set[Expression]]]()
     for node in reversed(tuple(order)):
         operands = set(node.operands) if isinstance(node, Operation) else set[Expression]()
-        found.append((node, operands - needed))
+        ordered.append((node, operands - needed))
         needed |= operands
-    return found[::-1]
+    return ordered[::-1]
 
 
 def longest_chain(root: Expression) -> int:
@@ -64,17 +64,17 @@ def longest_chain(root: Expression) -> int:
 
 def varying(roots: Iterable[Expression]) -> tuple[Expression, ...]:
     """What differs from cell to cell in ``roots``, operands first."""
-    found: dict[Expression, bool] = {}
+    varies: dict[Expression, bool] = {}
     for root in roots:
         for node in nodes(root):
             match node:
                 case Operation():
-                    found[node] = any(found[operand] for operand in node.operands)
+                    varies[node] = any(varies[operand] for operand in node.operands)
                 case Access() | Profile():
-                    found[node] = True
+                    varies[node] = True
                 case Constant() | Parameter():
-                    found[node] = False
-    return tuple(node for node, differs in found.items() if differs)
+                    varies[node] = False
+    return tuple(node for node, differs in varies.items() if differs)
 
 
 def heights(nodes_of: Iterable[Expression]) -> dict[Expression, int]:

@@ -118,8 +118,8 @@ class _Kernel:
         """Bytes read and written per update: every level that is read, every field once."""
         levels = {(access.field, access.level) for access in self.names.stencil.accesses}
         item = {
-            each.name: ITEM_BYTES[self.names.apart.get(each.name, self.names.dtype)]
-            for each in self.names.stencil.fields
+            field.name: ITEM_BYTES[self.names.apart.get(field.name, self.names.dtype)]
+            for field in self.names.stencil.fields
         }
         read = sum(item[field] for field, _ in levels)
         return (
@@ -133,9 +133,11 @@ class _Kernel:
         """
         slope = tile_slope(self.names.stencil, self.names.dtype, self.names.edges)
         aside = column_slope(self.names.stencil, self.names.dtype, self.names.edges)
-        found = dependences(self.names.stencil, self.names.edges)
-        shifts = (", ".join(map(str, each.skew().shifts)) for each in (found, found.mirrored()))
-        both = ", ".join(f"{{{each}}}" for each in shifts)
+        along = dependences(self.names.stencil, self.names.edges)
+        shifts = (
+            ", ".join(map(str, direction.skew().shifts)) for direction in (along, along.mirrored())
+        )
+        both = ", ".join(f"{{{shift}}}" for shift in shifts)
         flags = {
             "AcrossColumns": self.names.stencil.ndim == 2,
             "Circle": self.names.edges.periodic(1),  # tiles close round their axis
@@ -205,8 +207,8 @@ class _Kernel:
             for field, version, plane, column in self._places_read(stage):
                 if version < 0:
                     low, high, farthest = reaches.get((field, version), (plane, plane, 0))
-                    found = min(plane, low), max(plane, high), max(abs(column), farthest)
-                    reaches[field, version] = found
+                    reach = min(plane, low), max(plane, high), max(abs(column), farthest)
+                    reaches[field, version] = reach
             lines.append(f"  if (stage == {stage}) {{")
             for (field, version), (low, high, farthest) in reaches.items():
                 name = self.names.fields[field]

@@ -53,7 +53,10 @@ class Names:
             for stage in stencil.stages
         )
         self.reduced = tuple(
-            tuple(Assignment(each.name, contract(each.expression)) for each in stage.reductions)
+            tuple(
+                Assignment(reduction.name, contract(reduction.expression))
+                for reduction in stage.reductions
+            )
             for stage in stencil.stages
         )
         self.rings = ring_order(stencil)
@@ -75,11 +78,11 @@ class Names:
 
     def _uniform_nodes(self) -> dict[Expression, str]:
         """Names of the parameters and of what is computed from them alone, once per call."""
-        found: dict[Expression, str] = {}
+        names: dict[Expression, str] = {}
         for node in self._nodes():
-            if node not in found and not isinstance(node, Constant) and is_uniform(node):
-                found[node] = f"p{len(found)}"
-        return found
+            if node not in names and not isinstance(node, Constant) and is_uniform(node):
+                names[node] = f"p{len(names)}"
+        return names
 
     def _nodes(self) -> Iterator[Expression]:
         """All that stages compute and reduce."""
@@ -124,7 +127,7 @@ class Names:
 
     def written(self, stage: int) -> tuple[Field, ...]:
         """The fields that a stage updates."""
-        return tuple(self.stencil.field(each.field) for each in self.stages[stage])
+        return tuple(self.stencil.field(assignment.field) for assignment in self.stages[stage])
 
     def offset(self, access: Access) -> tuple[int, int, int]:
         """(plane, row, column) offset; in two dimensions a plane is one row."""

@@ -52,7 +52,7 @@ class Reductions:
         """The reductions of one stage, ``number`` being that of the first of them."""
         work = self.statements.moved(self.names.reduced[stage], stage, 1)
         inputs = self.statements.inputs(work, stage, 1)
-        kinds = [each.kind for each in self.names.stencil.stages[stage].reductions]
+        kinds = [reduction.kind for reduction in self.names.stencil.stages[stage].reductions]
         yield f"static void reduce_{stage}(const Slab& s, const Uniform& u, int64_t t, int64_t z0,"
         yield "              int64_t z1, const Tile& c) {"
         yield "  (void)u;"
@@ -104,13 +104,14 @@ class Reductions:
     ) -> Iterator[str]:
         """Statements that hand the values of one vector of cells to the totals."""
         values: dict[Expression, str] = {}
-        for _, each in work:
+        for _, reduction in work:
             yield from (
-                f"    {line}" for line in self.statements.compute(each.expression, values, load)
+                f"    {line}"
+                for line in self.statements.compute(reduction.expression, values, load)
             )
         yield "    const M in = within(x, first, last);"
-        for index, ((_, each), kind) in enumerate(zip(work, kinds, strict=True)):
-            value = values[each.expression]
+        for index, ((_, reduction), kind) in enumerate(zip(work, kinds, strict=True)):
+            value = values[reduction.expression]
             if kind == "sum":
                 yield f"    totals[{index}].sum(in ? V({value}) : V{{}}, x);"
             else:

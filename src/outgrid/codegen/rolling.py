@@ -50,7 +50,7 @@ def families(roots: Iterable[Expression]) -> tuple[Family, ...]:
         if isinstance(node, Access) or _costs(node, LEAST_FLOPS):
             places.setdefault(identity, {}).setdefault(offset, node)
     places = {key: spread for key, spread in places.items() if _worth(spread)}
-    found: dict[int, Family] = {}
+    by_identity: dict[int, Family] = {}
     seen: set[Expression] = set()
     pending = list(reversed(wanted))
     while pending:
@@ -62,22 +62,22 @@ def families(roots: Iterable[Expression]) -> tuple[Family, ...]:
         spread = places.get(identity, {})
         middle = (min(spread) + max(spread)) // 2 if spread else 0
         if spread and offset is not None:
-            if identity not in found:
+            if identity not in by_identity:
                 first = next(iter(spread))
-                found[identity] = Family(_moved(spread[first], middle - first), {})
-            found[identity].cuts[node] = offset - middle
+                by_identity[identity] = Family(_moved(spread[first], middle - first), {})
+            by_identity[identity].cuts[node] = offset - middle
         elif isinstance(node, Operation):
             pending.extend(reversed(node.operands))
-    return _joined(wanted, found.values())
+    return _joined(wanted, by_identity.values())
 
 
-def _joined(roots: tuple[Expression, ...], found: Iterable[Family]) -> tuple[Family, ...]:
+def _joined(roots: tuple[Expression, ...], given: Iterable[Family]) -> tuple[Family, ...]:
     """The families, those that only wait joined where one value is made of them alone.
 
     Some values are computed ahead for the sake of others, but are needed in one place. What is made
     of several such can be computed ahead as well: then one value waits instead of all of them.
     """
-    families = tuple(found)
+    families = tuple(given)
     cuts = {node for family in families for node in family.cuts}
     waiting = {node for f in families if set(f.cuts.values()) == {0} for node in f.cuts}
     left: dict[Expression, None] = {}
@@ -105,13 +105,13 @@ def _joins(expression: Expression, cuts: set[Expression], waiting: set[Expressio
 
     Nothing below ``cuts`` is looked at.
     """
-    found: set[Expression] = set()
+    seen: set[Expression] = set()
     for node in _below(expression, cuts):
         if node in cuts or isinstance(node, Access | Profile):
             if node not in waiting:
                 return False
-            found.add(node)
-    return len(found) > 1
+            seen.add(node)
+    return len(seen) > 1
 
 
 def _costs(expression: Expression, least: int) -> bool:
@@ -148,7 +148,7 @@ def _worth(spread: dict[int, Expression]) -> bool:
 def _signatures(roots: tuple[Expression, ...]) -> dict[Expression, tuple[int, int | None]]:
     """(identity up to a move in x, x of the first access) of every node; None without access."""
     numbers: dict[object, int] = {}
-    found: dict[Expression, tuple[int, int | None]] = {}
+    signatures: dict[Expression, tuple[int, int | None]] = {}
     for node in nodes(*roots):
         offset: int | None = None
         match node:
@@ -156,7 +156,7 @@ def _signatures(roots: tuple[Expression, ...]) -> dict[Expression, tuple[int, in
                 key: object = (field, level, place[:-1])
                 offset = place[-1]
             case Operation(name, operands):
-                parts = [found[operand] for operand in operands]
+                parts = [signatures[operand] for operand in operands]
                 offset = next((x for _, x in parts if x is not None), None)
                 key = (
                     name,
@@ -167,8 +167,8 @@ def _signatures(roots: tuple[Expression, ...]) -> dict[Expression, tuple[int, in
             case Profile():
                 key = node
                 offset = 0  # it is bound to its place
-        found[node] = (numbers.setdefault(key, len(numbers)), offset)
-    return found
+        signatures[node] = (numbers.setdefault(key, len(numbers)), offset)
+    return signatures
 
 
 def _moved(expression: Expression, along: int) -> Expression:

@@ -141,17 +141,17 @@ class Rows:
         ends: tuple[str, str] | None,
     ) -> Iterator[str]:
         """Rows of blocks of kBlock vectors, and of single ones at the end of a row."""
-        found = block(
+        blocked = block(
             [a.expression for _, a in work],
             self.statements.row,
             lambda profile: self.statements.profile(profile, " + n * kLanes"),
         )
-        before, inside = spelled(found, inputs, self.names.stored)
+        before, inside = spelled(blocked, inputs, self.names.stored)
         weights = [
             f"u.{self.names.uniform[weight]}"
             if weight in self.names.uniform
             else self.names.scalar(weight)
-            for weight in found.weights
+            for weight in blocked.weights
         ]
         yield f"  constexpr int kBlock = kRegisters == 32 ? {vectors} : {vectors // 2};"
         yield f"  const {self.names.real} given[] = {{{', '.join(weights)}}};"
@@ -163,12 +163,12 @@ class Rows:
         yield from (f"    {line}" for line in inside)
         if not ends:
             yield "    if (x < head || x + kWide * kLanes > tail) {"
-            for (plane, assignment), result in zip(work, found.results, strict=True):
+            for (plane, assignment), result in zip(work, blocked.results, strict=True):
                 kept = f"load({inputs[assignment.field, -1, plane]} + i + n * kLanes)"
                 chosen = f"within(x + n * kLanes, first, last) ? v{result}[n] : {kept}"
                 yield f"      OG_VECTORS v{result}[n] = {chosen};"
             yield "    }"
-        for (plane, assignment), result in zip(work, found.results, strict=True):
+        for (plane, assignment), result in zip(work, blocked.results, strict=True):
             to = f"{self.names.fields[assignment.field]}_out{plane} + i + n * kLanes"
             yield f"    OG_VECTORS store({to}, v{result}[n]);"
         yield "  };"

@@ -39,7 +39,7 @@ class Statements:
         return self.moved(self.names.stages[stage], stage, planes)
 
     def moved(self, assignments: tuple[Assignment, ...], stage: int, planes: int) -> Work:
-        found: Work = []
+        work: Work = []
         given = [assignment.expression for assignment in assignments]
         leaves = [node for node in nodes(*given) if isinstance(node, Access | Profile)]
         for plane in range(planes):
@@ -52,12 +52,12 @@ class Statements:
                 elif node.axis == 0:
                     moved[node] = Profile(node.name, 0, plane)
             made = zip(assignments, substitute_all(given, moved), strict=True)
-            found += [(plane, Assignment(each.field, expression)) for each, expression in made]
-        return found
+            work += [(plane, Assignment(source.field, expression)) for source, expression in made]
+        return work
 
     def inputs(self, work: Work, stage: int, planes: int) -> Inputs:
         """Planes read, keyed by (field, version, plane offset); the kept value is read as well."""
-        found: Inputs = {}
+        inputs: Inputs = {}
         keys = [
             (node.field, node.level, node.offset[0])
             for node in nodes(*roots(work))
@@ -69,8 +69,8 @@ class Statements:
             sign = "m" if plane < 0 else "p"
             age = {0: "new_", -1: "", -2: "old_"}[version]
             name = f"{self.names.fields[field]}_{age}{sign}{abs(plane)}"
-            found.setdefault((field, version, plane), name)
-        return found
+            inputs.setdefault((field, version, plane), name)
+        return inputs
 
     def _used_uniforms(self, work: Work) -> list[Expression]:
         """Uniform values that a cell needs, not those that only lead to them."""
@@ -95,8 +95,8 @@ class Statements:
         """The planes that are read."""
         for (field, version, plane), name in inputs.items():
             place = f"now + ({version}), {self.names.plane(field, plane)}"
-            found = f"{self.names.fields[field]}_plane(s, {place})"
-            yield f"  const {self.names.stored(field)}* const {name} = {found};"
+            address = f"{self.names.fields[field]}_plane(s, {place})"
+            yield f"  const {self.names.stored(field)}* const {name} = {address};"
 
     def vector(self, node: Expression) -> str:
         """The type of the vector of a value."""
@@ -140,15 +140,15 @@ class Statements:
 
     def _row_names(self, work: Work) -> dict[tuple[str, int], str]:
         """Names of the distances to rows that may lie beyond a face, by field and offset."""
-        found: dict[tuple[str, int], str] = {}
+        names: dict[tuple[str, int], str] = {}
         for node in nodes(*roots(work)):
             if isinstance(node, Access) and self.names.stencil.ndim == 3 and node.offset[1]:
                 row = node.offset[1]
                 if self.names.image(node.field, "y"):
                     sign = "m" if row < 0 else "p"
                     name = f"{self.names.fields[node.field]}_row_{sign}{abs(row)}"
-                    found[node.field, row] = name
-        return found
+                    names[node.field, row] = name
+        return names
 
     def _used_profiles(self, work: Work) -> tuple[Profile, ...]:
         return profiles(*roots(work))

@@ -53,11 +53,11 @@ class Mpi:
         done = MPI.Request.Testsome(self._requests)
         if not done:
             return []
-        found = [self._tickets[index] for index in done]
+        tickets = [self._tickets[index] for index in done]
         gone = set(done)
         self._tickets = [t for index, t in enumerate(self._tickets) if index not in gone]
         self._requests = [r for index, r in enumerate(self._requests) if index not in gone]
-        return found
+        return tickets
 
     def share(self, value: T) -> list[T]:
         # Who comes first sleeps: a collective call that waits would keep a core busy.

@@ -33,8 +33,8 @@ class Serial:
         return self._tickets
 
     def ended(self) -> list[int]:
-        found, self._ended = self._ended, []
-        return found
+        tickets, self._ended = self._ended, []
+        return tickets
 
     def share(self, value: T) -> list[T]:
         return [value]

@@ -83,18 +83,18 @@ class CudaDevice:
     def _copy(self, stream: Any, parts: Sequence[Rectangle], after: Sequence[Any]) -> Hashable:
         for mark in after:
             stream.wait_event(mark)
-        for each in parts:
-            if each.row_bytes == each.to_stride == each.source_stride:
-                nbytes = each.rows * each.row_bytes
-                self._runtime.memcpyAsync(each.to, each.source, nbytes, _ANY_WAY, stream.ptr)
+        for part in parts:
+            if part.row_bytes == part.to_stride == part.source_stride:
+                nbytes = part.rows * part.row_bytes
+                self._runtime.memcpyAsync(part.to, part.source, nbytes, _ANY_WAY, stream.ptr)
                 continue
             self._runtime.memcpy2DAsync(
-                each.to,
-                each.to_stride,
-                each.source,
-                each.source_stride,
-                each.row_bytes,
-                each.rows,
+                part.to,
+                part.to_stride,
+                part.source,
+                part.source_stride,
+                part.row_bytes,
+                part.rows,
                 _ANY_WAY,
                 stream.ptr,
             )
@@ -152,12 +152,12 @@ def describe() -> Accelerator:
     cupy = _cupy()
     properties = _properties(cupy)
     free = int(cupy.cuda.Device().mem_info[0] * FREE_SHARE)
-    found = Accelerator(free, properties["name"].decode())
+    accelerator = Accelerator(free, properties["name"].decode())
     # Both edges of the clock, in kHz, move bits on all lines of the bus.
     bandwidth = 2e3 * properties["memoryClockRate"] * properties["memoryBusWidth"] / 8
     if not bandwidth:
-        return found
-    return Accelerator(found.memory_bytes, found.name, memory_bandwidth=bandwidth)
+        return accelerator
+    return Accelerator(accelerator.memory_bytes, accelerator.name, memory_bandwidth=bandwidth)
 
 
 def _properties(cupy: Any) -> dict[str, Any]:

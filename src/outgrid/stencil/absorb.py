@@ -81,13 +81,13 @@ def matched_layers(
     every axis, to which `wave` is passed on. `faces` are the sides of an axis that have a layer,
     such as {"z": "+"}; both, if left out, and with "" none.
     """
-    found: dict[str, NDArray[np.float64]] = {}
+    profiles: dict[str, NDArray[np.float64]] = {}
     for axis, extent in zip(AXES[-len(shape) :], shape, strict=True):
         sides = (faces or {}).get(axis, "-+")
         for name, half in (("", False), ("_half", True)):
             layer = matched_layer(extent, width, half=half, sides=sides, **wave)
-            found[f"decay{name}_{axis}"], found[f"gain{name}_{axis}"] = layer
-    return found
+            profiles[f"decay{name}_{axis}"], profiles[f"gain{name}_{axis}"] = layer
+    return profiles
 
 
 def _depth(extent: int, width: int, sides: str, place: float) -> NDArray[np.float64]:

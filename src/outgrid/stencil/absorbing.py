@@ -37,8 +37,8 @@ def absorbing(
     values. Raises DefinitionError.
     """
     kinds = {
-        boundary.face(each.name, axis, side).kind
-        for each in stencil.evolving
+        boundary.face(evolving.name, axis, side).kind
+        for evolving in stencil.evolving
         for axis in AXES[-stencil.ndim :]
         for side in SIDES
     }
@@ -62,7 +62,7 @@ def _behind(boundary: Boundary) -> Boundary:
     return replace(
         boundary,
         faces=tuple((name, _behind(face)) for name, face in boundary.faces),
-        fields=tuple((name, _behind(each)) for name, each in boundary.fields),
+        fields=tuple((name, _behind(rules)) for name, rules in boundary.fields),
     )
 
 
@@ -105,7 +105,9 @@ class _Sponges:
         ]
         if not factors:
             return value
-        factor = reduce(lambda product, each: operation("mul", product, each), factors)
+        factor = reduce(
+            lambda product, next_factor: operation("mul", product, next_factor), factors
+        )
         rest = self._rest(name)
         if rest == 0:
             return operation("mul", value, factor)
@@ -163,7 +165,7 @@ def _matched(
     What is `given` is left as it is.
     """
     known = {profile.name for profile in stencil.profiles}
-    found: dict[str, NDArray[np.float64]] = {}
+    profiles: dict[str, NDArray[np.float64]] = {}
     for axis, extent in zip(AXES[-stencil.ndim :], shape, strict=True):
         low, high = (_common(stencil, boundary, axis, side) for side in SIDES)
         pair = low if low.kind == "matched" else None, high if high.kind == "matched" else None
@@ -188,13 +190,15 @@ def _matched(
                 layer = matched_layer(extent, half=bool(half), sides=side, **numbers)
                 for number, values in enumerate(layer, start=2 * half):
                     layers[number] += values
-        found |= dict(zip(names, layers, strict=True))
-    return {name: values for name, values in found.items() if name in known - given.keys()}
+        profiles |= dict(zip(names, layers, strict=True))
+    return {name: values for name, values in profiles.items() if name in known - given.keys()}
 
 
 def _common(stencil: Stencil, boundary: Boundary, axis: str, side: str) -> Boundary:
     """What holds at a face that is matched: the same for all fields."""
-    faces = {each.name: boundary.face(each.name, axis, side) for each in stencil.evolving}
+    faces = {
+        evolving.name: boundary.face(evolving.name, axis, side) for evolving in stencil.evolving
+    }
     matched = [face for face in faces.values() if face.kind == "matched"]
     if matched and len(set(faces.values())) > 1:
         named = ", ".join(f"{name}: {face.kind}" for name, face in faces.items())

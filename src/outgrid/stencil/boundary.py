@@ -120,13 +120,13 @@ class Boundary:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, which `boundary_of` reads."""
-        found: dict[str, Any] = {"kind": self.kind, "value": self.value}
+        data: dict[str, Any] = {"kind": self.kind, "value": self.value}
         apart = {name: getattr(self, name) for name in NUMBERS[1:]}
-        found |= {name: number for name, number in apart.items() if number is not None}
-        found |= {name: face.to_dict() for name, face in self.faces}
+        data |= {name: number for name, number in apart.items() if number is not None}
+        data |= {name: face.to_dict() for name, face in self.faces}
         if self.fields:
-            found["fields"] = {name: each.to_dict() for name, each in self.fields}
-        return found
+            data["fields"] = {name: boundary.to_dict() for name, boundary in self.fields}
+        return data
 
 
 def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
@@ -168,12 +168,12 @@ def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
 
 def _face_of(name: str, given: object) -> Boundary:
     """The boundary of a face, or of both faces of an axis."""
-    found = boundary_of(given, None)
-    if found.kind is None:
+    own = boundary_of(given, None)
+    if own.kind is None:
         raise DefinitionError(
             f"the boundary of {name} lacks a kind: {given!r}; give one of {', '.join(KINDS)}"
         )
-    return found
+    return own
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,12 +245,12 @@ def edges_of(stencil: Stencil, boundary: Boundary) -> Edges:
                     STORED if stored[1] or own[1] in FIXED or radius == 0 else own[1],
                 )
             )
-    return Edges(tuple(layers), tuple((name, tuple(found)) for name, found in rules.items()))
+    return Edges(tuple(layers), tuple((name, tuple(pairs)) for name, pairs in rules.items()))
 
 
 def _check_names(stencil: Stencil, boundary: Boundary) -> None:
     absent = AXES[: -stencil.ndim]
-    for faces in (boundary.faces, *(each.faces for _, each in boundary.fields)):
+    for faces in (boundary.faces, *(rules.faces for _, rules in boundary.fields)):
         for name, _ in faces:
             if name[0] in absent:
                 raise DefinitionError(
@@ -266,8 +266,8 @@ def _check_names(stencil: Stencil, boundary: Boundary) -> None:
 
 
 def _check_periodic(stencil: Stencil, axis: str, kinds: dict[str, tuple[str, ...]]) -> None:
-    found = {kind == "periodic" for of in kinds.values() for kind in of}
-    if len(found) > 1:
+    periodic = {kind == "periodic" for of in kinds.values() for kind in of}
+    if len(periodic) > 1:
         named = ", ".join(f"{name}: {low} and {high}" for name, (low, high) in kinds.items())
         raise DefinitionError(
             f"stencil {stencil.name!r} is periodic along {axis} in part ({named}); both faces and"

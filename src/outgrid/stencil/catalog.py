@@ -85,8 +85,8 @@ def _acoustic(order: int) -> Definition:
         bent = {axis: second(p, axis, order) + backward(slope[axis], axis, order) for axis in slope}
         bends = {axis: decay[axis] * bend[axis] + gain[axis] * bent[axis] for axis in bent}
         first, *others = (bent[axis] + bends[axis] for axis in bent)
-        for each in others:
-            first = first + each
+        for other in others:
+            first = first + other
         return [{"slope": slopes}, {"bend": bends, "p": 2 * p - p.previous + c * first}]
 
     return acoustic_pml
@@ -154,11 +154,11 @@ def load(reference: str) -> Definition:
         names = runpy.run_path(path)
     except Exception as error:
         raise DefinitionError(f"{path} fails with {type(error).__name__}: {error}") from error
-    found = names.get(function)
-    if isinstance(found, Definition):
-        return found
-    if inspect.isfunction(found):
-        return stencil(found)
+    definition = names.get(function)
+    if isinstance(definition, Definition):
+        return definition
+    if inspect.isfunction(definition):
+        return stencil(definition)
     definitions = [name for name, value in names.items() if isinstance(value, Definition)]
     raise DefinitionError(f"{path} defines no stencil {function!r}{suggest(function, definitions)}")
 

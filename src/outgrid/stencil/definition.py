@@ -71,16 +71,16 @@ class Definition:
         return self._infer()
 
     def _infer(self) -> Stencil:
-        found: list[Stencil] = []
+        stencils: list[Stencil] = []
         faults: list[DefinitionError] = []
         for ndim in _DIMENSIONS:
             try:
-                found.append(self._trace(ndim))
+                stencils.append(self._trace(ndim))
             except DefinitionError as error:
                 faults.append(error)
-        if len(found) == 1:
-            return found[0]
-        if found:
+        if len(stencils) == 1:
+            return stencils[0]
+        if stencils:
             raise DefinitionError(
                 f"stencil {self.name!r} works in 2-D and in 3-D; say which with a shape or ndim="
             )
@@ -250,8 +250,13 @@ def _assemble(
     defaults: tuple[tuple[str, float], ...],
     stages: tuple[Stage, ...],
 ) -> Stencil:
-    updated = {each.field for stage in stages for each in stage.assignments}
-    nodes = {node for stage in stages for each in stage.expressions for node in ex.nodes(each)}
+    updated = {assignment.field for stage in stages for assignment in stage.assignments}
+    nodes = {
+        node
+        for stage in stages
+        for expression in stage.expressions
+        for node in ex.nodes(expression)
+    }
     read = {node.field for node in nodes if isinstance(node, Access)}
     previous = {node.field for node in nodes if isinstance(node, Access) and node.level == -1}
     profiles = {node.name for node in nodes if isinstance(node, Profile)}

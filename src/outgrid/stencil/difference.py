@@ -72,4 +72,4 @@ def _at(field: FieldSymbol, axis: str, distance: int) -> Symbol:
     axes = AXES[-field.ndim :]
     if axis not in axes:
         raise DefinitionError(f"no axis {axis!r}{suggest(axis, axes)}; axes are {', '.join(axes)}")
-    return field[tuple(distance * (axis == each) for each in axes)]
+    return field[tuple(distance * (axis == other) for other in axes)]

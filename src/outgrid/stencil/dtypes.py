@@ -66,7 +66,7 @@ def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
             f' types, such as {{"{stencil.fields[-1].name}": "float32"}}'
         )
     names = [field.name for field in stencil.fields]
-    found: dict[str, str] = {}
+    dtypes: dict[str, str] = {}
     for name, written in cast("Mapping[str, Any]", given).items():
         wanted = dtype_name(written)
         parts = [name] if name in names else components_of(name, names)
@@ -87,8 +87,8 @@ def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
                 f"the field {name!r} is updated and kept in {wanted}; what is computed is kept in"
                 f" float32 or float64, and fields of whole numbers are only read"
             )
-        found |= {part: wanted for part in parts if wanted != dtype}
-    return {name: found[name] for name in names if name in found}
+        dtypes |= {part: wanted for part in parts if wanted != dtype}
+    return {name: dtypes[name] for name in names if name in dtypes}
 
 
 def _range(dtype: str) -> tuple[float, float]:

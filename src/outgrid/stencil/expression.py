@@ -127,9 +127,9 @@ class Operation:
             )
         for place, operand in enumerate(self.operands):
             if is_condition(operand) != (place in operator.conditions):
-                found, needed = ("a condition", "a value")[:: 1 if is_condition(operand) else -1]
+                is_there, needed = ("a condition", "a value")[:: 1 if is_condition(operand) else -1]
                 raise DefinitionError(
-                    f"operand {place} of {self.name!r} is {found} where {needed} is needed;"
+                    f"operand {place} of {self.name!r} is {is_there} where {needed} is needed;"
                     " where(condition, a, b) turns a condition into values"
                 )
         object.__setattr__(self, "_hash", hash((self.name, self.operands)))

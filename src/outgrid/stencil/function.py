@@ -59,18 +59,18 @@ class InitialFunction:
     @property
     def digest(self) -> str:
         """sha256 in hex of what the function is made of: its code and what it has closed over."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         function: Any = self.function
         code = getattr(function, "__code__", None)
         if code is None:
-            found.update(repr(function).encode())
+            digest.update(repr(function).encode())
         else:
-            _update(found, code)
+            _update(digest, code)
             kept = [cell.cell_contents for cell in function.__closure__ or ()]
             for value in (*kept, function.__defaults__, function.__kwdefaults__):
                 whole = value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
-                found.update(whole)
-        return found.hexdigest()
+                digest.update(whole)
+        return digest.hexdigest()
 
     def plane(self, origin: tuple[int, ...], extents: tuple[int, ...]) -> NDArray[Any]:
         """The values in a block of cells of one plane, of shape `extents[1:]`.
@@ -103,7 +103,9 @@ class InitialFunction:
             kind = "complex" if values.dtype.kind == "c" else str(values.dtype)
             raise DefinitionError(f"{self} returns {kind} values {where}; real numbers are needed")
         if not _fits(values.shape, extents):
-            shapes = ", ".join(f"{axis} of shape {each.shape}" for axis, each in along.items())
+            shapes = ", ".join(
+                f"{axis} of shape {coordinates.shape}" for axis, coordinates in along.items()
+            )
             raise DefinitionError(
                 f"{self} returns values of shape {values.shape} {where}, which do not broadcast to"
                 f" {extents}; it is called block by block, here with {shapes}"
@@ -127,11 +129,11 @@ def _fits(shape: tuple[int, ...], extents: tuple[int, ...]) -> bool:
         return False
 
 
-def _update(found: Any, code: CodeType) -> None:
-    found.update(code.co_code)
-    found.update(repr((code.co_names, code.co_varnames, code.co_freevars)).encode())
+def _update(digest: Any, code: CodeType) -> None:
+    digest.update(code.co_code)
+    digest.update(repr((code.co_names, code.co_varnames, code.co_freevars)).encode())
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            _update(found, constant)
+            _update(digest, constant)
         else:
-            found.update(repr(constant).encode())
+            digest.update(repr(constant).encode())

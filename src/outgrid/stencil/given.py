@@ -29,7 +29,7 @@ def value_of(kind: type[V], given: object) -> V:
     name = kind.__name__
     if not isinstance(given, Mapping):
         needed = [
-            name for name, each in kind.__dataclass_fields__.items() if each.default is MISSING
+            name for name, member in kind.__dataclass_fields__.items() if member.default is MISSING
         ]
         raise DefinitionError(
             f"{given!r} is no {name}; give {name}({', '.join(needed)}), or a mapping of these"

@@ -62,7 +62,7 @@ class Stage:
     @property
     def expressions(self) -> tuple[Expression, ...]:
         """What is evaluated in each interior cell."""
-        return tuple(each.expression for each in (*self.assignments, *self.reductions))
+        return tuple(made.expression for made in (*self.assignments, *self.reductions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,34 +99,34 @@ class Stencil:
     @property
     def assignments(self) -> tuple[Assignment, ...]:
         """The assignments of all stages, in order."""
-        return tuple(each for stage in self.stages for each in stage.assignments)
+        return tuple(assignment for stage in self.stages for assignment in stage.assignments)
 
     @property
     def reductions(self) -> tuple[Reduction, ...]:
         """The reductions of all stages, in order."""
-        return tuple(each for stage in self.stages for each in stage.reductions)
+        return tuple(reduction for stage in self.stages for reduction in stage.reductions)
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
         """What all stages evaluate in each interior cell, in order."""
-        return tuple(each for stage in self.stages for each in stage.expressions)
+        return tuple(expression for stage in self.stages for expression in stage.expressions)
 
     @property
     def accesses(self) -> tuple[Access, ...]:
         """Distinct accesses of all expressions, in order of first use."""
-        read = (access for each in self.expressions for access in ex.accesses(each))
+        read = (access for expression in self.expressions for access in ex.accesses(expression))
         return tuple(dict.fromkeys(read))
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
         """Distinct profiles of all expressions, in order of first use."""
-        read = (profile for each in self.expressions for profile in ex.profiles(each))
+        read = (profile for expression in self.expressions for profile in ex.profiles(expression))
         return tuple(dict.fromkeys(read))
 
     def writer(self, field: str) -> int | None:
         """The number of the stage that updates `field`; None for a coefficient."""
         for number, stage in enumerate(self.stages):
-            if any(each.field == field for each in stage.assignments):
+            if any(assignment.field == field for assignment in stage.assignments):
                 return number
         return None
 
@@ -165,7 +165,8 @@ class Stencil:
         What several assignments of a stage have in common is computed once.
         """
         return sum(
-            ex.flops(*(each.expression for each in stage.assignments)) for stage in self.stages
+            ex.flops(*(assignment.expression for assignment in stage.assignments))
+            for stage in self.stages
         )
 
     def field(self, name: str) -> Field:
@@ -195,16 +196,16 @@ class Stencil:
             "defaults": [[name, value] for name, value in self.defaults],
             "stages": [
                 [
-                    {"field": each.field, "expression": ex.to_rows(each.expression)}
-                    for each in stage.assignments
+                    {"field": assignment.field, "expression": ex.to_rows(assignment.expression)}
+                    for assignment in stage.assignments
                 ]
                 + [
                     {
-                        "reduction": each.name,
-                        "kind": each.kind,
-                        "expression": ex.to_rows(each.expression),
+                        "reduction": reduction.name,
+                        "kind": reduction.kind,
+                        "expression": ex.to_rows(reduction.expression),
                     }
-                    for each in stage.reductions
+                    for reduction in stage.reductions
                 ]
                 for stage in self.stages
             ],
@@ -226,16 +227,16 @@ class Stencil:
                 stages=tuple(
                     Stage(
                         tuple(
-                            Assignment(each["field"], ex.from_rows(each["expression"]))
-                            for each in stage
-                            if "field" in each
+                            Assignment(row["field"], ex.from_rows(row["expression"]))
+                            for row in stage
+                            if "field" in row
                         ),
                         tuple(
                             Reduction(
-                                each["reduction"], each["kind"], ex.from_rows(each["expression"])
+                                row["reduction"], row["kind"], ex.from_rows(row["expression"])
                             )
-                            for each in stage
-                            if "field" not in each
+                            for row in stage
+                            if "field" not in row
                         ),
                     )
                     for stage in data["stages"]
@@ -258,7 +259,7 @@ def _check_names(stencil: Stencil) -> None:
     profiles = [profile.name for profile in stencil.profiles]
     names = [stencil.name, *(field.name for field in stencil.fields)]
     names += [*stencil.parameters, *dict.fromkeys(profiles)]
-    names += [each.name for each in stencil.reductions]
+    names += [reduction.name for reduction in stencil.reductions]
     for profile in stencil.profiles:
         if profiles.count(profile.name) > 1 or not 0 <= profile.axis < stencil.ndim:
             raise DefinitionError(
@@ -295,19 +296,21 @@ def _check_stages(stencil: Stencil) -> None:
     for stage in stencil.stages:
         if not stage.assignments:
             raise DefinitionError(f"stencil {stencil.name!r} has a stage without assignments")
-        for each in stage.assignments:
-            if ex.is_condition(each.expression):
+        for assignment in stage.assignments:
+            if ex.is_condition(assignment.expression):
                 raise DefinitionError(
-                    f"the new value of {each.field!r} in stencil {stencil.name!r} is a condition;"
-                    " where(condition, 1, 0) is a number"
+                    f"the new value of {assignment.field!r} in stencil {stencil.name!r} is a"
+                    " condition; where(condition, 1, 0) is a number"
                 )
-        for each in stage.reductions:
-            if each.kind not in KINDS:
-                raise DefinitionError(f"unknown reduction {each.kind!r}{suggest(each.kind, KINDS)}")
-            if ex.is_condition(each.expression):
+        for reduction in stage.reductions:
+            if reduction.kind not in KINDS:
                 raise DefinitionError(
-                    f"the {each.kind} {each.name!r} in stencil {stencil.name!r} is of a condition;"
-                    " where(condition, 1, 0) is a number"
+                    f"unknown reduction {reduction.kind!r}{suggest(reduction.kind, KINDS)}"
+                )
+            if ex.is_condition(reduction.expression):
+                raise DefinitionError(
+                    f"the {reduction.kind} {reduction.name!r} in stencil {stencil.name!r} is of a"
+                    " condition; where(condition, 1, 0) is a number"
                 )
         for expression in stage.expressions:
             for access in ex.accesses(expression):
@@ -325,14 +328,14 @@ def _check_stages(stencil: Stencil) -> None:
                         f"stencil {stencil.name!r} has no parameter {name!r}"
                         f"{suggest(name, stencil.parameters)}"
                     )
-        for each in stage.assignments:
-            stencil.field(each.field)
-            if each.field in updated:
+        for assignment in stage.assignments:
+            stencil.field(assignment.field)
+            if assignment.field in updated:
                 raise DefinitionError(
-                    f"stencil {stencil.name!r} updates {each.field!r} twice in one step; once is"
-                    " allowed"
+                    f"stencil {stencil.name!r} updates {assignment.field!r} twice in one step;"
+                    " once is allowed"
                 )
-            updated.append(each.field)
+            updated.append(assignment.field)
     if not updated:
         raise DefinitionError(f"stencil {stencil.name!r} updates no field")
     for field in stencil.fields:

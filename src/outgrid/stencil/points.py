@@ -21,8 +21,8 @@ def corners(position: tuple[float, ...]) -> list[tuple[tuple[int, ...], float]]:
         cell, rest = math.floor(place), place - math.floor(place)
         sides.append([(cell, 1 - rest), (cell + 1, rest)] if rest else [(cell, 1.0)])
     return [
-        (tuple(cell for cell, _ in found), math.prod(weight for _, weight in found))
-        for found in itertools.product(*sides)
+        (tuple(cell for cell, _ in corner), math.prod(weight for _, weight in corner))
+        for corner in itertools.product(*sides)
     ]
 
 
@@ -42,7 +42,7 @@ class Source:
         object.__setattr__(self, "position", _checked_position("source", self.position))
         given = cast("object", self.values)
         if isinstance(given, Iterable):
-            values = tuple(_checked_value(each) for each in cast("Iterable[object]", given))
+            values = tuple(_checked_value(value) for value in cast("Iterable[object]", given))
             object.__setattr__(self, "values", values)
         else:
             object.__setattr__(self, "values", _checked_value(given))
@@ -63,10 +63,10 @@ class Source:
 
     def amounts(self, steps: int, dtype: str) -> tuple[list[tuple[int, ...]], np.ndarray]:
         """Cells, and what is added to them: float64 of shape (steps, cells), rounded to dtype."""
-        found = corners(self.position)
+        around = corners(self.position)
         values = np.array([self.value(step) for step in range(steps)]).reshape(steps, 1)
-        amounts = values * np.array([[weight for _, weight in found]])
-        return [cell for cell, _ in found], amounts.astype(dtype).astype(np.float64)
+        amounts = values * np.array([[weight for _, weight in around]])
+        return [cell for cell, _ in around], amounts.astype(dtype).astype(np.float64)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, the keyword arguments of a Source."""

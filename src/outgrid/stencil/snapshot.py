@@ -87,7 +87,7 @@ class Snapshot:
         Axes that ``part`` does not reach to are whole.
         """
         cells = self.cells(shape)
-        counts = [len(each) for each in cells]
+        counts = [len(cell) for cell in cells]
         for axis, (kept, mine) in enumerate(zip(cells, part, strict=False)):
             below, above = (
                 len(range(kept.start, min(kept.stop, max(kept.start, end)), kept.step))
@@ -98,9 +98,9 @@ class Snapshot:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, the keyword arguments of a Snapshot."""
-        found = {"field": self.field, "every": self.every, "first": self.first}
+        data = {"field": self.field, "every": self.every, "first": self.first}
         axes = {axis: self._at(axis) for axis in AXES if self._at(axis) is not None}
-        return found | {"stride": self.stride} | axes
+        return data | {"stride": self.stride} | axes
 
     def _at(self, axis: str) -> int | str | None:
         return getattr(self, axis)
@@ -149,7 +149,7 @@ def _checked(axis: str, given: object) -> int | str | None:
 
 
 def _ends(text: str) -> tuple[int | None, int | None, int | None]:
-    found = _SLICE.fullmatch(text)
-    parts = found.groups() if found is not None else (None, None, None)
+    match = _SLICE.fullmatch(text)
+    parts = match.groups() if match is not None else (None, None, None)
     low, high, step = (None if part is None else int(part) for part in parts)
     return low, high, step

@@ -139,11 +139,11 @@ def _checked_function(
 ) -> InitialFunction:
     """A function that gives the first few values, at least."""
     with meaning(f"the initial values of {name!r}"):
-        found = InitialFunction(function, len(shape))
+        checked = InitialFunction(function, len(shape))
         origin = (0,) * len(shape)
         with np.errstate(all="ignore"):
-            found.plane(origin, (1, *(min(2, extent) for extent in shape[1:])))
-    return found
+            checked.plane(origin, (1, *(min(2, extent) for extent in shape[1:])))
+    return checked
 
 
 def _checked_array(

@@ -172,9 +172,9 @@ class SlowDevice:
 
     def download(self, parts: Sequence[Rectangle], after: Sequence[Hashable]) -> Hashable:
         """Copy from the device."""
-        for each in parts:
-            for row in range(each.rows):
-                ctypes.memset(each.to + row * each.to_stride, GARBAGE, each.row_bytes)
+        for part in parts:
+            for row in range(part.rows):
+                ctypes.memset(part.to + row * part.to_stride, GARBAGE, part.row_bytes)
         return self._ask(2, after, lambda: _copy(parts, spoil=False))
 
     def launch(self, name: str, grid: Extents, block: Extents, given: ctypes.Structure) -> None:
@@ -239,9 +239,9 @@ class SlowDevice:
 
 
 def _copy(parts: Sequence[Rectangle], spoil: bool) -> None:
-    for each in parts:
-        for row in range(each.rows):
-            source = each.source + row * each.source_stride
-            ctypes.memmove(each.to + row * each.to_stride, source, each.row_bytes)
+    for part in parts:
+        for row in range(part.rows):
+            source = part.source + row * part.source_stride
+            ctypes.memmove(part.to + row * part.to_stride, source, part.row_bytes)
             if spoil:
-                ctypes.memset(source, GARBAGE, each.row_bytes)
+                ctypes.memset(source, GARBAGE, part.row_bytes)

@@ -53,18 +53,20 @@ def bounded(
                 sizes[node] = np.abs(np.asarray(values[node], np.float64))
                 continue
             operator = OPERATIONS[node.name]
-            value = operator.function(*(values[each] for each in node.operands))
+            value = operator.function(*(values[operand] for operand in node.operands))
             size = np.abs(np.asarray(value, np.float64))
-            operands = [(sizes[each], errors[each]) for each in node.operands]
+            operands = [(sizes[operand], errors[operand]) for operand in node.operands]
             if node.name == "where":
-                error = _choice(*((values[each], errors[each]) for each in node.operands))
+                error = _choice(*((values[operand], errors[operand]) for operand in node.operands))
             elif operator.conditions:
                 error = np.maximum(*(errors[node.operands[place]] for place in (0, -1)))
             elif operator.condition:
-                error = _comparison(*((values[each], errors[each]) for each in node.operands))
+                error = _comparison(
+                    *((values[operand], errors[operand]) for operand in node.operands)
+                )
             elif node.name in _FUNCTIONS:
                 carried = _FUNCTIONS[node.name](
-                    *((values[each], errors[each]) for each in node.operands)
+                    *((values[operand], errors[operand]) for operand in node.operands)
                 )
                 units = 2 * unit * _places(node.name, size)
                 largest = size * (1 + units) + 2 * carried
@@ -157,7 +159,7 @@ def _logarithm(a: tuple[Any, Any]) -> Bound:
 
 def _power(a: tuple[Any, Any], b: tuple[Any, Any]) -> Bound:
     # a**b is exp(b log a) for a > 0; a whole b that is exact gives the same size for -a.
-    base, exponent = (np.asarray(each, np.float64) for each in (a[0], b[0]))
+    base, exponent = (np.asarray(operand, np.float64) for operand in (a[0], b[0]))
     logarithm, carried = np.abs(np.log(np.abs(base))), _logarithm((np.abs(base), a[1]))
     error = np.abs(exponent) * carried + logarithm * b[1] + 3 * carried * b[1]
     sure = (base > 0) | (b[1] == 0)

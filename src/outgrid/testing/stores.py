@@ -87,9 +87,9 @@ class Shuffled(Transfers):
     def wait(self, timeout_seconds: float = math.inf) -> list[Completion]:
         if not self._waiting:
             return []
-        found = self.poll()
-        if found or (timeout_seconds < math.inf and self._random.random() > self._haste):
-            return found
+        ended = self.poll()
+        if ended or (timeout_seconds < math.inf and self._random.random() > self._haste):
+            return ended
         return [self._carry_out(self._random.choice([*self._waiting]))]
 
     def wake(self) -> None:
@@ -102,10 +102,10 @@ class Shuffled(Transfers):
 
     def _carry_out(self, ticket: int) -> Completion:
         self._waiting.pop(ticket)()
-        found: list[Completion] = []
-        while not found:  # a flush of several files has parts, which say nothing
-            found = super().wait()
-        (ended,) = found
+        completions: list[Completion] = []
+        while not completions:  # a flush of several files has parts, which say nothing
+            completions = super().wait()
+        (ended,) = completions
         return Completion(ticket, ended.nbytes, ended.seconds, ended.error)
 
 
@@ -155,19 +155,19 @@ class Volatile(MemoryStore):
 
     def after_power_loss(self, choose: random.Random) -> NDArray[Any]:
         """What may be found: writes that were not flushed are there, not there or torn."""
-        found = self._stable.copy()
+        survived = self._stable.copy()
         pending = list(self._pending)
         choose.shuffle(pending)
         for offset, nbytes, values in pending:
             first, last = sorted((choose.randint(0, nbytes), choose.randint(0, nbytes)))
             match choose.randrange(3):
                 case 0:
-                    self._write(found, offset, nbytes, values)
+                    self._write(survived, offset, nbytes, values)
                 case 1:
-                    self._write(found, offset + first, last - first, values[first:last])
+                    self._write(survived, offset + first, last - first, values[first:last])
                 case _:
                     pass
-        return found
+        return survived
 
     @staticmethod
     def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:

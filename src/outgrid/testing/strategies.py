@@ -75,13 +75,13 @@ def stencils(
         for number in order
         for unmade in [[name for name in evolving if stage_of[name] >= number]]
     )
-    assignments = tuple(each for stage in stages for each in stage.assignments)
-    found = [node for each in assignments for node in nodes(each.expression)]
-    read = {node.field for node in found if isinstance(node, Access)}
-    old = {node.field for node in found if isinstance(node, Access) and node.level == -1}
-    given = {node.name for node in found if isinstance(node, Parameter)} - {STEP.name}
+    assignments = tuple(assignment for stage in stages for assignment in stage.assignments)
+    used = [node for assignment in assignments for node in nodes(assignment.expression)]
+    read = {node.field for node in used if isinstance(node, Access)}
+    old = {node.field for node in used if isinstance(node, Access) and node.level == -1}
+    given = {node.name for node in used if isinstance(node, Parameter)} - {STEP.name}
     parameters = tuple(sorted(given))
-    along = sorted({node.name for node in found if isinstance(node, Profile)})
+    along = sorted({node.name for node in used if isinstance(node, Profile)})
     return Stencil(
         "drawn",
         ndim,
@@ -244,19 +244,19 @@ def boundaries(draw: st.DrawFn, stencil: Stencil) -> str | dict[str, Any]:
         return draw(st.sampled_from(["dirichlet", "frozen", {"kind": "dirichlet", "value": 0.5}]))
     fixed = ["dirichlet", 0.5, {"kind": "sponge", "width": 1, "strength": 0.5}]
     images = ["neumann", "mirror", "odd", "odd-mirror", "zero"]
-    found: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     own: dict[str, Any] = {}
     for axis, radius in zip(AXES[-stencil.ndim :], stencil.radius, strict=True):
         if draw(st.integers(0, 3)) == 0:
-            found[axis] = "periodic"
+            data[axis] = "periodic"
             continue
         # Where nothing is read along an axis, it may be a single cell.
         kinds = st.sampled_from([*images, *(fixed if radius else fixed[:-1])])
-        found |= {f"{axis}{side}": draw(kinds) for side in "-+"}
+        data |= {f"{axis}{side}": draw(kinds) for side in "-+"}
         own[f"{axis}-"] = draw(kinds)
     if own and draw(st.booleans()):
-        found["fields"] = {draw(st.sampled_from([field.name for field in stencil.evolving])): own}
-    return found
+        data["fields"] = {draw(st.sampled_from([field.name for field in stencil.evolving])): own}
+    return data
 
 
 def _values(
@@ -356,13 +356,13 @@ def _overlapped(draw: st.DrawFn, problem: Problem) -> dict[str, Any]:
     interior = [len(inside) for inside in problem.interior]
     edges = [draw(st.integers(1, extent + 3)) for extent in interior[:-1]]
     slabs = ("slab_planes", "tile_rows", "tile_columns", "tile_band")
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         **dict.fromkeys(slabs),
         "scheme": "overlapped",
         "block": [*edges, interior[-1]],
     }
     if draw(st.booleans()):
-        found["inner"] = [draw(st.integers(1, 20)) for _ in interior]
+        options["inner"] = [draw(st.integers(1, 20)) for _ in interior]
     if draw(st.booleans()):
-        found["inner_depth"] = draw(st.integers(1, 6))
-    return found
+        options["inner_depth"] = draw(st.integers(1, 6))
+    return options

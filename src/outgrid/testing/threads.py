@@ -50,12 +50,12 @@ def in_threads(act: Callable[[Threads], R], count: int, choose: random.Random) -
     Raises the first error of one of them, which ends all others.
     """
     comms = Threads.group(count, choose)
-    found: dict[int, R] = {}
+    results: dict[int, R] = {}
     errors: list[BaseException] = []
 
     def work(comm: Threads) -> None:
         try:
-            found[comm.rank] = act(comm)
+            results[comm.rank] = act(comm)
         except BaseException as error:
             errors.append(error)
             comm.abort(1)
@@ -66,8 +66,8 @@ def in_threads(act: Callable[[Threads], R], count: int, choose: random.Random) -
     for thread in threads:
         thread.join()
     if errors:
-        raise next((each for each in errors if not isinstance(each, Aborted)), errors[0])
-    return [found[rank] for rank in range(count)]
+        raise next((error for error in errors if not isinstance(error, Aborted)), errors[0])
+    return [results[rank] for rank in range(count)]
 
 
 class Threads:
@@ -81,10 +81,10 @@ class Threads:
     @classmethod
     def group(cls, size: int, choose: random.Random) -> list[Threads]:
         """Ranks 0 to ``size`` - 1; ``choose`` draws when messages arrive."""
-        found = _Group(size, choose)
-        found.ended = [[] for _ in range(size)]
-        found.agreed = [deque() for _ in range(size)]
-        return [cls(found, rank) for rank in range(size)]
+        shared = _Group(size, choose)
+        shared.ended = [[] for _ in range(size)]
+        shared.agreed = [deque() for _ in range(size)]
+        return [cls(shared, rank) for rank in range(size)]
 
     def send(self, peer: int, channel: int, source: Rows) -> int:
         with self._group.lock:
@@ -114,8 +114,8 @@ class Threads:
             for key in ready:
                 if group.choose.random() < 0.5:
                     self._deliver(key)
-            found, group.ended[self.rank] = group.ended[self.rank], []
-            return found
+            tickets, group.ended[self.rank] = group.ended[self.rank], []
+            return tickets
 
     def share(self, value: T) -> list[T]:
         group = self._group
