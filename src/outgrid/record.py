@@ -4,6 +4,7 @@ Everything that is later printed, drawn or compared comes from this one value; `
 form on disk.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ __all__ = [
 
 RECORD_NAME = "record.json"
 FORMAT = 1
+# Pictures are named after fields: a record of strangers may not name what lies elsewhere.
+FIELD_NAME = re.compile(r"(rank\.\d+/)?\w+(\.\w+)*")
 
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -323,7 +326,7 @@ def read_record(path: Path) -> Record:
             raise UsageError(
                 f"{file} is a record of format {found.get('format')!r}; this version reads {FORMAT}"
             )
-        return msgspec.convert(found, Record)
+        record = msgspec.convert(found, Record)
     except OSError as error:
         raise UsageError(
             f"cannot read the record {file}: {error.strerror}; a finished run leaves one in its"
@@ -331,3 +334,7 @@ def read_record(path: Path) -> Record:
         ) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} is not a record of a run: {error}") from None
+    for name in (*record.fields, *record.pieces):
+        if FIELD_NAME.fullmatch(name) is None:
+            raise UsageError(f"{file} is not a record of a run: {name!r} is no name of a field")
+    return record

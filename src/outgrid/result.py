@@ -84,7 +84,8 @@ class Result(Mapping[str, Any]):
     def __getitem__(self, field: str) -> np.ndarray | Joined:
         """The field as a read-only array on disk, of the problem's shape and the field's dtype.
 
-        Slices are read when they are used. Raises UsageError as `path` does.
+        Slices are read when they are used. Raises UsageError as `path` does, and for a file that
+        is no array.
 
         One that several ranks left in pieces is read like an array; `numpy.asarray` reads it all.
         """
@@ -100,7 +101,11 @@ class Result(Mapping[str, Any]):
                     for each in self.record.pieces[field]
                 ]
             )
-        return np.load(self.path(field), mmap_mode="r")
+        path = self.path(field)
+        try:
+            return np.load(path, mmap_mode="r")
+        except (ValueError, EOFError) as error:
+            raise UsageError(f"{path} is no array of numbers ({error})") from error
 
     def __iter__(self) -> Iterator[str]:
         """The names of the fields that the run left."""

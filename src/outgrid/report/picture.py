@@ -106,7 +106,8 @@ def draw_plane(
     norm, colours = _scale(plane)
     extent = (0, edges[1], edges[0], 0)
     image = axes.imshow(plane, norm=norm, cmap=colours, extent=extent, interpolation="nearest")
-    axes.set(title=title, xlabel="x (cells)", ylabel=down)
+    axes.set(xlabel="x (cells)", ylabel=down)
+    axes.set_title(title, parse_math=False)
     figure.colorbar(image, ax=axes, shrink=0.8)
     figure.savefig(picture, dpi=100)
 
@@ -144,7 +145,7 @@ def draw_frames(taken: Floats, picture: Path, title: str) -> None:
         axes.set_title(f"{number + 1} of {count}", fontsize="small")
         axes.set(xticks=[], yticks=[])
     figure.colorbar(images[0], ax=every, shrink=0.8)
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)
     figure.savefig(picture, dpi=100)
 
 

@@ -1,5 +1,6 @@
 """The page of a run: one file that holds all there is to see of it."""
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +12,7 @@ from PIL import Image
 import outgrid as og
 from outgrid.cli import main
 from outgrid.errors import UsageError
+from outgrid.record import RECORD_NAME, read_record
 from outgrid.report.page import document, safe
 from outgrid.report.picture import draw_frames, draw_reductions, draw_traces
 
@@ -21,8 +23,11 @@ class Tags(HTMLParser):
     def __init__(self):
         super().__init__()
         self.open, self.sources, self.text = [], [], ""
+        self.found, self.attributes = set(), set()
 
     def handle_starttag(self, tag, attrs):
+        self.found.add(tag)
+        self.attributes.update(name for name, _ in attrs)
         if tag == "img":
             self.sources.append(dict(attrs)["src"])
         elif tag not in ("meta",):
@@ -82,6 +87,74 @@ def test_nothing_in_a_page_is_taken_for_a_tag():
     told = "<script>alert(1)</script>"
     page = read_page(document(told, [f"<p>{safe(told)}</p>"]))
     assert page.text.count(told) == 3  # the title, the heading and the text
+
+
+HOSTILE = "</td></title><script>alert('1')</script><img src=x onerror=\"alert(2)\">&amp;\n$\\frac{$"
+
+
+def hostile(value):
+    """The same value with every text in it replaced."""
+    if isinstance(value, dict):
+        return {key: hostile(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [hostile(each) for each in value]
+    return HOSTILE if isinstance(value, str) else value
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A run in folders of odd names."""
+    place = tmp_path / "<b onclick='x'>\n\"&quot;" / ("long" * 50)
+    place.mkdir(parents=True)
+    problem = og.Problem(
+        ripple,
+        (20, 30),
+        "float64",
+        4,
+        initial={"u": "x * y", "c": "0.2"},
+        snapshots=[og.Snapshot("u", every=1)],
+    )
+    scratch = [place / "<script>", place / "'\""]
+    og.run(problem, memory="256MiB", tier="direct", out=place / "run", scratch=scratch)
+    return place / "run"
+
+
+def test_hostile_names_and_records_stay_text(finished, capsys):
+    assert main(["report", str(finished)]) == 0
+    plain = read_page((finished / "report/report.html").read_text())
+    assert "<b onclick='x'>\n\"&quot;/longlong" in plain.text
+    assert "/<script>, " in plain.text
+    found = json.loads((finished / RECORD_NAME).read_text())
+    kept = {key: found[key] for key in ("fields", "checksums", "seals", "derived", "format")}
+    found = hostile(found) | kept
+    found["parts"] *= 2
+    found["warnings"] = [HOSTILE, "long" * 100_000]
+    (finished / RECORD_NAME).write_text(json.dumps(found))
+    assert main(["report", str(finished)]) == 0
+    page = read_page((finished / "report/report.html").read_text())
+    assert page.text.count("<script>alert('1')</script>") > 10
+    assert page.found - {"th"} == plain.found  # those of the table of parts are new
+    assert page.attributes == plain.attributes
+    assert len(page.sources) == len(plain.sources)
+
+
+def test_a_record_cannot_make_a_report_write_elsewhere(finished, capsys):
+    path = finished / RECORD_NAME
+    found = json.loads(path.read_text())
+    for name in ("../../evil", "/tmp/evil", "a/b/c", "..", "", "u\0", "<b>"):
+        path.write_text(json.dumps(found | {"fields": {name: "u.npy"}}))
+        with pytest.raises(UsageError, match="is no name of a field"):
+            read_record(finished)
+    assert main(["report", str(finished)]) == 2
+    assert "is no name of a field" in capsys.readouterr().err
+    assert not (finished / "report").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\x93NUMPY\x01\x00"])
+def test_a_result_that_is_no_array_is_named(content, finished, capsys):
+    (finished / "u.npy").write_bytes(content)
+    assert main(["report", str(finished)]) == 2
+    assert "u.npy is no array of numbers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shape", [(1, 9, 8), (5, 9, 8), (30, 4, 9, 8), (7, 600), (3, 2000, 1500)])
