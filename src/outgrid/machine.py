@@ -272,6 +272,8 @@ def _control_groups(proc: Path, controller: str) -> Iterator[tuple[Path, int]]:
     """Folders of this process's control groups, innermost first, with their version (1 or 2)."""
     mounts = list(_control_group_mounts(proc))
     for line in _read(proc / "self/cgroup").splitlines():
+        if line.count(":") < 2:  # not of this kernel's making
+            continue
         _, controllers, path = line.split(":", 2)
         version = 2 if not controllers else 1
         if version == 1 and controller not in controllers.split(","):
@@ -293,10 +295,9 @@ def _control_group_mounts(proc: Path) -> Iterator[tuple[str, Path, int, list[str
     versions = {"cgroup": 1, "cgroup2": 2}
     for line in _read(proc / "self/mountinfo").splitlines():
         mount, _, source = line.partition(" - ")
-        kind, _, options = source.split(" ", 2)
-        if kind in versions:
-            _, _, _, root, mount_point = mount.split(" ")[:5]
-            yield root, Path(mount_point), versions[kind], options.split(",")
+        shown, told = mount.split(" "), source.split(" ", 2)
+        if len(shown) >= 5 and len(told) == 3 and told[0] in versions:
+            yield shown[3], Path(shown[4]), versions[told[0]], told[2].split(",")
 
 
 def _cache_bytes(sysfs: Path, level: int) -> int | None:
@@ -324,7 +325,11 @@ def _compiler_path() -> str:
 
 
 def _status_bytes(path: Path, key: str) -> int:
-    match = re.search(rf"^{key}:\s*(\d+) kB$", path.read_text(), re.MULTILINE)
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise OSError(f"cannot read {path} ({error.strerror}): is /proc mounted?") from error
+    match = re.search(rf"^{key}:\s*(\d+) kB$", text, re.MULTILINE)
     if match is None:
         raise OSError(f"{path} has no line {key}: is this Linux?")
     return int(match[1]) * 1024

@@ -95,6 +95,57 @@ def test_a_limit_beyond_physical_memory_is_none(proc):
     assert memory_limit_bytes(proc) == 8000000 * KIB
 
 
+LIMIT_NAMES = {1: "memory.limit_in_bytes", 2: "memory.max"}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("shown", ["whole", "from its root", "another part"])
+def test_the_limit_of_a_container_is_what_shares_are_of(version, shown, proc, monkeypatch):
+    """Its mount may show the whole hierarchy, or only what lies below a root, its own or not."""
+    place_in_control_group(proc, version, {f"a/b/{LIMIT_NAMES[version]}": "268435456\n"})
+    if shown != "whole":
+        info = proc / "self/mountinfo"
+        root = {"from its root": "/a/b", "another part": "/elsewhere"}[shown]
+        info.write_text(info.read_text().replace("0:32 / ", f"0:32 {root} "))
+        hierarchy = proc.parent / "hierarchy"
+        (hierarchy / LIMIT_NAMES[version]).write_text("268435456\n")
+    monkeypatch.setattr(machine, "memory_limit_bytes", lambda: memory_limit_bytes(proc))
+    assert machine.limit_on_memory(None) == 128 << 20
+    assert machine.limit_on_memory(0.25) == machine.limit_on_memory("25%") == 64 << 20
+    assert machine.limit_on_memory(None, processes=2) == 64 << 20
+    (proc / "meminfo").write_text(
+        "MemTotal: 8000000 kB\nMemAvailable: 4000000 kB\nSwapFree: 0 kB\n"
+    )
+    assert anonymous_bytes(proc) == (256 << 20, 0)
+
+
+def test_a_container_that_hides_all_but_the_least_is_described(proc, tmp_path, monkeypatch):
+    """No /sys, no control groups, no names of processors, and one of them by affinity."""
+    (proc / "cpuinfo").unlink()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})
+    found = describe_machine(proc, tmp_path / "sys")
+    assert (found.cores, found.memory_bytes) == (1, 8000000 * KIB)
+    assert found.l2_bytes > 0
+    assert found.l3_bytes > 0
+    assert found.cpu
+    assert Machine.from_dict(found.to_dict()) == found
+
+
+@pytest.mark.parametrize(
+    "lines", ["", "no line of that kind", "3:memory", "35 31 0:32 / /x rw - cgroup2"]
+)
+def test_tables_of_control_groups_that_are_cut_short_limit_nothing(lines, proc, tmp_path):
+    for name in ("cgroup", "mountinfo"):
+        (proc / "self" / name).write_text(lines)
+    assert memory_limit_bytes(proc) == 8000000 * KIB
+
+
+def test_a_hidden_table_of_memory_is_named(proc):
+    (proc / "meminfo").unlink()
+    with pytest.raises(OSError, match=r"cannot read .*proc/meminfo.*: is /proc mounted\?"):
+        memory_limit_bytes(proc)
+
+
 def test_a_share_of_the_processor_counts_as_fewer_cores(proc, tmp_path):
     place_in_control_group(proc, 2, {"a/b/cpu.max": "100000 100000\n"})
     machine = describe_machine(proc, tmp_path / "sys")
