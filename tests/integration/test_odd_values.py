@@ -5,9 +5,15 @@ NaNs an operation returns, and whether a negated product flips its sign, is up t
 that a compiler chooses. NumPy's answer is compared in the same way.
 """
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from outgrid import open as open_result
 from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import StoreError
@@ -90,6 +96,66 @@ def test_odd_values_travel_the_same_on_every_way(dtype, boundary, tmp_path, monk
         else:
             found = run(problem, out, **given)
         assert (bits(found) == bits(plain)).all(), way
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_denormals_are_numbers_on_every_way(dtype, tmp_path):
+    """All values are so small that none has a leading one: halved they round, to 0 at last."""
+    tiny = np.finfo(dtype).smallest_subnormal
+    values = np.random.default_rng(5).integers(-400, 400, SHAPE).astype(dtype) * tiny
+    problem = Problem("heat7", SHAPE, dtype, 4, {"k": 0.125}, initial={"u": values})
+    wanted = run_reference(problem)["u"]
+    inner = (slice(5, -5),) * 3
+    assert (np.abs(wanted[wanted != 0]) < np.finfo(dtype).tiny).all()
+    assert (wanted[inner] != values[inner]).mean() > 0.9
+    plain = run(problem, tmp_path / "plain", tier="memory", scheme="plain")
+    # The reference adds in another order, each sum of such numbers is exact: only products round.
+    assert (np.abs(plain - wanted) <= 8 * tiny).all()
+    for way in ("tiled", "streamed", "strips", "blocks", "mapped"):
+        found = run(problem, tmp_path / way, **WAYS[way])
+        assert (bits(found) == bits(plain)).all(), way
+
+
+RANKS = """
+import sys
+import numpy as np
+import outgrid as og
+
+for dtype in ("float32", "float64"):
+    for exchange in ("halos", "seams"):
+        out = f"{sys.argv[1]}/{dtype}-{exchange}"
+        start = f"{sys.argv[1]}/{dtype}.npy"
+        shape, given = np.load(start).shape, {"parameters": {"k": 0.125}, "initial": {"u": start}}
+        problem = og.Problem("heat7", shape, dtype, 4, **given)
+        og.run(problem, memory="512MiB", out=out, exchange=exchange, depth=2, threads=1)
+"""
+
+
+@pytest.mark.mpi
+def test_odd_values_travel_the_same_over_ranks(tmp_path):
+    pytest.importorskip("mpi4py")
+    (tmp_path / "ranks.py").write_text(RANKS)
+    plain = {}
+    for dtype in ("float32", "float64"):
+        values = np.concatenate([odd_values(dtype)[:, ::-1], odd_values(dtype)])  # some at the cut
+        start = tmp_path / f"{dtype}.npy"
+        np.save(start, values)
+        problem = Problem("heat7", values.shape, dtype, 4, {"k": 0.125}, initial={"u": start})
+        plain[dtype] = run(problem, tmp_path / dtype, tier="memory", scheme="plain")
+        assert np.isnan(plain[dtype]).any()
+    mpiexec = Path(sys.executable).parent / "mpiexec"
+    done = subprocess.run(
+        [mpiexec, "-n", "2", sys.executable, tmp_path / "ranks.py", tmp_path],
+        env=os.environ | {"MPIR_CVAR_ENABLE_BUSY_WAIT_YIELD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    for dtype, wanted in plain.items():
+        for exchange in ("halos", "seams"):
+            found = np.asarray(open_result(tmp_path / f"{dtype}-{exchange}")["u"])
+            assert (bits(found) == bits(wanted)).all(), (dtype, exchange)
 
 
 def fail_at(patch, index: int) -> None:
