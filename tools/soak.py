@@ -5,8 +5,10 @@ python tools/soak.py --minutes 30 --record benchmarks/records/soak.json
 Each problem is first run plainly, in memory, one step per sweep; where it is small, that answer is
 compared with the NumPy reference as well. Then it is run with random settings by processes that are
 killed at random moments or at random system calls, get signals, run out of time, or meet failing,
-late and lost system calls; bits of their files are flipped in between. Each is resumed with other
-settings, until one comes to the end. What it leaves has to be the bytes of the answer.
+late and lost system calls; bits of their files are flipped in between. Some keep their fields in
+swap, or in the memory of other ranks: nothing is left of those, or what they kept on disk as well.
+Each is resumed with other settings, until one comes to the end. What it leaves has to be the bytes
+of the answer; where initial values have NaN, but for which NaN it is.
 
 Processes are forked from this one, which has everything imported: what is cut off is the run, not
 the start of the interpreter. System calls fail by a preloaded library, that of the tests of faults
@@ -15,8 +17,10 @@ the start of the interpreter. System calls fail by a preloaded library, that of 
 
 import argparse
 import collections
+import contextlib
 import datetime
 import errno
+import io
 import json
 import os
 import random
@@ -34,6 +38,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import psutil
 from origin import keep
 
 from outgrid.build.compiler import find_compiler
@@ -65,9 +70,14 @@ STENCILS = (
     (f"{RULES}:coupled", ("u", "v", "c"), (1, 1, 1), 1),
     (f"{RULES}:leaning", ("u",), (1, 0), 1),
     (f"{RULES}:staggered", ("e", "h", "c"), (1, 2, 1), 2),
+    (f"{RULES}:masked", ("u", "v", "mask"), (1, 1, 1), 1),
 )
 SPREAD_SHARE = 0.2  # of all problems
 CLOSED_SHARE = 0.15
+MIXED_SHARE = 0.3  # of those in double precision, with fields in single
+ODD_SHARE = 0.2
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
+RANKS = 3  # one computes, the others lend
 WAYS = {  # how an attempt is cut off, and how often of all
     "kill at a moment": 40,
     "kill at a call": 25,
@@ -78,6 +88,8 @@ WAYS = {  # how an attempt is cut off, and how often of all
     "call is late": 2,
     "call is lost": 2,
     "bit flipped": 4,
+    "kill on tier swap": 6,
+    "kill on tier remote": 3 if MPIEXEC.exists() else 0,
     "nothing": 2,
 }
 
@@ -92,6 +104,8 @@ class Case:
     stages: int
     radius: tuple[int, ...]
     closed: bool = False  # periodic along the streamed axis
+    mixed: bool = False  # fields of several types
+    odd: bool = False  # NaN, infinities, denormals and -0 among the initial values
     places: tuple[str, ...] = ()  # settings that spread the fields over several folders
     seconds: float = 1.0  # of the longest run so far
 
@@ -109,6 +123,10 @@ class Counts:
     in_mid_sweep: int = 0
     closed: int = 0  # problems that are periodic along the streamed axis
     spread: int = 0  # problems whose fields lay in several folders
+    mixed: int = 0  # problems whose fields are of several types
+    odd: int = 0  # problems with values that are no numbers, or hardly
+    nothing_left: int = 0  # runs that were killed and had kept nothing, which was said
+    ranks_killed: int = 0
     flips_named: int = 0
     flips_without_effect: int = 0
     wrong: int = 0
@@ -191,23 +209,59 @@ def draw_case(chance: random.Random, folder: Path) -> Case:
         shape = (60 + shape[0], *shape[1:])  # what is in the window must not meet itself
         boundary += f', {"zy"[len(shape) == 2]} = "periodic"'
     values = np.random.default_rng(chance.randrange(1 << 32))
+    odd = chance.random() < ODD_SHARE
+    types = {"mask": "uint8"} if "mask" in fields else {}
+    if dtype == "float64" and chance.random() < MIXED_SHARE:
+        types |= {name: "float32" for name in fields if name not in types and values.random() < 0.6}
     initial = []
     for name in fields:
         if name == "c":
             initial.append("c = 0.1")
         else:
-            np.save(folder / f"{name}.npy", values.random(shape).astype(dtype))
+            given = drawn(values, shape, types.get(name, dtype), odd)
+            np.save(folder / f"{name}.npy", given)
             initial.append(f'{name} = "{folder / name}.npy"')
+    kept = ", ".join(f'{name} = "{each}"' for name, each in types.items())
     table = (
         f'[problem]\nstencil = "{rule}"\nshape = {list(shape)}\nsteps = {steps}\n'
         f'dtype = "{dtype}"\nboundary = {{{boundary}}}\ninitial = {{{", ".join(initial)}}}\n'
+        f"dtypes = {{{kept}}}\n"
     )
-    return Case(table, shape, steps, stages, radius, closed)
+    return Case(table, shape, steps, stages, radius, closed, bool(types), odd)
+
+
+def drawn(
+    values: np.random.Generator, shape: tuple[int, ...], dtype: str, odd: bool
+) -> np.ndarray[Any, Any]:
+    """Random values of a field, all kinds of them where they are ``odd``."""
+    if dtype == "uint8":
+        return values.integers(0, 256, shape, np.uint8)
+    found = values.random(shape).astype(dtype)
+    if odd:
+        found[values.random(shape) < 0.1] = -0.0
+        found[values.random(shape) < 0.1] = np.finfo(dtype).smallest_subnormal
+        for each in (np.nan, -np.nan, np.inf, -np.inf, np.finfo(dtype).max):
+            found[tuple(values.integers(0, shape))] = each
+    return found
+
+
+def same(path: Path, content: bytes, odd: bool) -> bool:
+    """Whether a result is the answer; of ``odd`` values any NaN is as good as another."""
+    if path.read_bytes() == content:
+        return True
+    if not odd:
+        return False
+    found, wanted = np.load(path), np.load(io.BytesIO(content))
+    return np.array_equal(np.isnan(found), np.isnan(wanted)) and (
+        np.nan_to_num(found, nan=0.0, posinf=np.inf, neginf=-np.inf).tobytes()
+        == np.nan_to_num(wanted, nan=0.0, posinf=np.inf, neginf=-np.inf).tobytes()
+    )
 
 
 def draw_settings(case: Case, chance: random.Random, engine: str | None) -> list[str]:
     """Random settings, as arguments of run and resume."""
     found: dict[str, Any] = {
+        "scheme": "auto",  # not what the process before had
         "tier": chance.choice(["direct"] * 7 + ["memory", "auto"]),
         "threads": chance.choice([1, 1, 1, 2]),
         "engine": engine or chance.choice(["auto", *engines()]),
@@ -281,6 +335,8 @@ class Soak:
         case.places = draw_places(out, chance)
         counts.closed += case.closed
         counts.spread += bool(case.places)
+        counts.mixed += case.mixed
+        counts.odd += case.odd
         for attempt in range(MOST_ATTEMPTS + 1):
             way = chance.choices([*WAYS], [*WAYS.values()])[0]
             if attempt == MOST_ATTEMPTS:
@@ -290,7 +346,7 @@ class Soak:
         else:
             raise AssertionError(f"no end after {MOST_ATTEMPTS} attempts")
         for name, content in answer.items():
-            if (out / name).read_bytes() != content:
+            if not same(out / name, content, case.odd):
                 counts.wrong += 1
                 raise AssertionError(f"{name} differs from the answer")
         assert outgrid_quietly(["verify", str(out)], self.folder) == 0, "the result is not verified"
@@ -306,7 +362,7 @@ class Soak:
         assert ended.status == 0, f"the plain run: {ended}"
         case.seconds = max(0.05, ended.seconds)
         found = {path.name: path.read_bytes() for path in sorted(out.glob("*.npy"))}
-        if np.prod(case.shape) * case.steps <= SMALL_UPDATES:
+        if np.prod(case.shape) * case.steps <= SMALL_UPDATES and not case.odd:
             self._compare_with_numpy(out)
         return found
 
@@ -341,6 +397,10 @@ class Soak:
             if not begun:
                 return False
             return self._with_a_flip(case, out)
+        if way == "kill on tier swap":
+            return not begun and self._on_swap(case, out)
+        if way == "kill on tier remote":
+            return not case.places and self._on_remote(case, begun, out)
         by_call = way.startswith("call") or way == "kill at a call"
         settings = draw_settings(case, chance, "threads" if by_call else None)
         fault, act = self._cut(case, way, settings)
@@ -382,8 +442,11 @@ class Soak:
             case "nothing":
                 return "", None
         sign = {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}.get(way, signal.SIGKILL)
-        delay = chance.random() ** 1.5 * case.seconds
-        again = sign != signal.SIGKILL and chance.random() < 0.2
+        return "", self._signal(case, sign, sign != signal.SIGKILL and chance.random() < 0.2)
+
+    def _signal(self, case: Case, sign: signal.Signals, again: bool = False) -> Any:
+        """An act that sends a signal at a random moment."""
+        delay = self.chance.random() ** 1.5 * case.seconds
 
         def act(pid: int) -> None:
             end = time.monotonic() + delay
@@ -396,7 +459,83 @@ class Soak:
                 time.sleep(0.002)
                 os.kill(pid, sign)
 
-        return "", act
+        return act
+
+    def _on_swap(self, case: Case, out: Path) -> bool:
+        """Kill a run whose fields end with it: it comes to its end, or nothing is left of it."""
+        way, counts = "kill on tier swap", self.counts
+        settings = ["--memory", "256MiB", "--quiet", "--set", "tier=swap"]
+        settings += ["--set", f"depth={self.chance.randint(1, 4)}"]
+        counts.attempts += 1
+        counts.cut[way] += 1
+        job = ["run", str(self.folder / "job.toml"), "--out", str(out), *settings]
+        ended = child(job, self.folder, act=self._signal(case, signal.SIGKILL))
+        if ended is None:
+            counts.hangs += 1
+            raise AssertionError(f"{way}: no end within {HANG_SECONDS:g} s")
+        self._judge(way, ended)
+        if ended.status != 0:
+            self._nothing_left(out)
+        return ended.status == 0
+
+    def _nothing_left(self, out: Path) -> None:
+        """A resume has to say so, and a clean makes room."""
+        if not (out / MANIFEST_NAME).exists():
+            return
+        ended = child(["resume", str(out), "--memory", "256MiB", "--quiet"], self.folder)
+        assert ended is not None, "a resume of what was kept in memory hangs"
+        assert ended.status == 2, f"resumed what was kept in memory: {ended}"
+        assert "nothing can be resumed" in ended.words, ended.words
+        assert outgrid_quietly(["clean", str(out), "--delete"], self.folder) == 0
+        self.counts.nothing_left += 1
+
+    def _on_remote(self, case: Case, begun: bool, out: Path) -> bool:
+        """Kill some or all ranks of a run in lent memory, and see what is left of it."""
+        way, counts, chance = "kill on tier remote", self.counts, self.chance
+        kept = "disk" if begun else chance.choice(["disk", "none"])
+        settings = ["--memory", "256MiB", "--quiet", "--set", "tier=remote", "--set", "threads=1"]
+        settings += ["--set", f"keep={kept}", "--set", "lend=64MiB"]
+        command = self._command(case, begun, out, settings)
+        counts.attempts += 1
+        counts.cut[way] += 1
+        environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+        environment |= {"MPIR_CVAR_ENABLE_BUSY_WAIT_YIELD": "1", "OMP_NUM_THREADS": "1"}
+        words = self.folder / "words.txt"
+        with words.open("wb") as file:
+            launcher = subprocess.Popen(
+                [MPIEXEC, "-n", str(RANKS), sys.executable, "-m", "outgrid", *command],
+                env=environment,
+                stdout=file,
+                stderr=file,
+            )
+        begin = time.monotonic()
+        victims: list[psutil.Process] = []
+        wanted = (out / MANIFEST_NAME).exists  # some time after it is there, or has changed
+        while launcher.poll() is None and not wanted() and time.monotonic() - begin < HANG_SECONDS:
+            time.sleep(0.001)
+        time.sleep(chance.random() ** 1.5 * 3 * case.seconds)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found = psutil.Process(launcher.pid).children(recursive=True)
+            victims = [each for each in found if "outgrid" in each.cmdline()]
+        for victim in victims if chance.random() < 0.5 else victims[:1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                victim.kill()
+                counts.ranks_killed += 1
+        try:
+            status = launcher.wait(HANG_SECONDS)
+        except subprocess.TimeoutExpired:
+            for each in (*psutil.Process(launcher.pid).children(recursive=True), launcher):
+                each.kill()
+            launcher.wait()
+            counts.hangs += 1
+            raise AssertionError(f"{way}: no end within {HANG_SECONDS:g} s") from None
+        told = words.read_text(errors="replace")
+        assert status == 0 or victims, f"{way}: status {status}: {told[-2000:]}"
+        assert "Traceback" not in told, f"{way}: {told[-2000:]}"
+        counts.ended["done" if status == 0 else "killed"] += 1
+        if status != 0 and kept == "none":
+            self._nothing_left(out)
+        return status == 0
 
     def _judge(self, way: str, ended: Ended) -> None:
         """Every end but those that the way explains is noted."""

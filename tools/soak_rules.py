@@ -25,3 +25,12 @@ def staggered(e, h, c, *, k=0.1):
         {"h": h + k * c * (e[1, 0, 0] - e + e[0, 2, 0] - e[0, -1, 1])},
         {"e": e + k * (h - h[-1, 0, 0] + h[0, 1, 0])},
     ]
+
+
+@og.stencil
+def masked(u, v, mask, *, k=0.1):
+    """Fields of several types, one of them a mask of bytes."""
+    return {
+        "u": og.where(mask > 100, u, u + k * og.laplacian(u)),
+        "v": v + k * (u[1, 0, 0] - v[0, -1, 1]) * (mask / 255),
+    }
