@@ -107,6 +107,8 @@ def cleared(out: Path) -> list[object]:
         deleted = leftovers(out, delete=True)
     except UsageError as error:
         return [None, [], str(error)]
+    if found.manifest is None:
+        return [None, [], "finished"]
     error = "" if deleted == found else "what was listed is not what was deleted"
     return [found.manifest.steps_done, [str(path) for path in found.foreign], error]
 

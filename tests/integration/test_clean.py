@@ -58,10 +58,8 @@ def test_leftovers_are_listed_and_stay_until_deletion_is_asked_for(unfinished, c
 
 def test_how_far_an_unfinished_run_has_come_is_shown(unfinished, capsys):
     assert main(["show", str(unfinished)]) == 0
-    assert (
-        capsys.readouterr().out
-        == "unfinished: only the initial values are kept, none of the 8 steps\n"
-    )
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first == "unfinished: only the initial values are kept, none of the 8 steps"
     assert main(["show", str(unfinished), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps_done"] == 0
     pipeline.resume(unfinished, options(unfinished))

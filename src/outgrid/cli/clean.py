@@ -6,7 +6,7 @@ from pathlib import Path
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
 from outgrid.runs.leftovers import Leftovers, leftovers
-from outgrid.runs.state import how_far
+from outgrid.runs.state import Manifest, how_far
 from outgrid.units import format_bytes
 
 
@@ -26,29 +26,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """List what the run's manifest owns; delete it only if that was asked for."""
     found = leftovers(arguments.run_folder, delete=arguments.delete)
+    manifest = found.manifest
     if arguments.json:
         print_json(
             {
                 "files": [str(path) for path in found.files],
                 "bytes": found.nbytes,
-                "steps_done": found.manifest.steps_done,
-                "steps": found.manifest.problem.get("steps"),
-                "deleted": arguments.delete,
+                "steps_done": None if manifest is None else manifest.steps_done,
+                "steps": None if manifest is None else manifest.problem.get("steps"),
+                "deleted": arguments.delete and manifest is not None,
             }
         )
+    elif manifest is None:
+        print(f"nothing to clean: the run in {arguments.run_folder} is finished")
     else:
         print(*found.files, sep="\n")
-        print(_verdict(found, arguments.run_folder, deleted=arguments.delete))
+        print(_verdict(found, manifest, arguments.run_folder, deleted=arguments.delete))
     return 0
 
 
-def _verdict(found: Leftovers, out: Path, *, deleted: bool) -> str:
+def _verdict(found: Leftovers, manifest: Manifest, out: Path, *, deleted: bool) -> str:
     words = [f"{len(found.files)} files, {format_bytes(found.nbytes)}"]
     words += [f"{each} is not this run's: nothing in it is touched" for each in found.foreign]
     if deleted:
         words.append("deleted")
     else:
-        goes_on = found.manifest.steps_done >= 0
-        words.append(how_far(found.manifest) + goes_on * f"; outgrid resume {out} continues")
+        goes_on = manifest.steps_done >= 0
+        words.append(how_far(manifest) + goes_on * f"; outgrid resume {out} continues")
         words.append("--delete removes these files")
     return "; ".join(words)

@@ -65,19 +65,12 @@ def _kernel(arguments: argparse.Namespace) -> None:
 def _record(arguments: argparse.Namespace) -> None:
     from outgrid.record import RECORD_NAME, read_record
     from outgrid.report.summary import summarise
-    from outgrid.runs.group import on_disk
-    from outgrid.runs.state import how_far
+    from outgrid.runs.status import status
 
     target = arguments.target
-    run = on_disk(target) if target.is_dir() and not (target / RECORD_NAME).exists() else None
-    if run is not None and (run.group is not None or run.shares):
-        manifest = run.manifest
-        if arguments.json:
-            print_json(
-                {key: getattr(manifest, key) for key in ("steps_done", "depth", "part", "planes")}
-            )
-        else:
-            print(f"unfinished: {how_far(manifest)}")
+    run = status(target) if target.is_dir() and not (target / RECORD_NAME).exists() else None
+    if run is not None:
+        print_json(run.to_dict()) if arguments.json else print(run)
         return
     record = read_record(arguments.target)
     if arguments.json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from outgrid.record import RECORD_NAME
 from outgrid.runs.group import GROUP_NAME, OnDisk, Share, abandon, on_disk
 from outgrid.runs.lock import RunLock
 from outgrid.runs.state import MANIFEST_NAME, Manifest, RunFolder
@@ -12,12 +13,13 @@ from outgrid.runs.state import MANIFEST_NAME, Manifest, RunFolder
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """The files that a run owns, and the ``manifest`` of the rank that has come least far.
+    """The files that a run owns, and the ``manifest`` of the rank that has come least far; None for
+    a run that is finished and owns none.
 
     ``foreign`` are scratch folders that are not this run's, or not seen from this host.
     """
 
-    manifest: Manifest
+    manifest: Manifest | None
     files: tuple[Path, ...]
     nbytes: int
     foreign: tuple[Path, ...]
@@ -26,34 +28,52 @@ class Leftovers:
 def leftovers(out: Path, *, delete: bool = False) -> Leftovers:
     """What the unfinished run in ``out`` owns on disk; with ``delete`` it is removed.
 
-    Results that are in place are never removed. Raises UsageError where no manifest is, where it
-    is of another version, or where a process works on the run.
+    Results that are in place are never removed. Raises UsageError where no run is, where its
+    manifest is of another version, or where a process works on the run.
     """
-    if not _is_unfinished(on_disk(out)):
-        RunFolder.of_manifest(out)
+    nothing = Leftovers(None, (), 0, ())
+    if not is_unfinished(on_disk(out)):
+        _check_finished(out)
+        return nothing
     with RunLock(out):
         run = on_disk(out)
-        if not _is_unfinished(run):
-            RunFolder.of_manifest(out)
-        shares = (*run.shares, *run.strays)
-        owned = [path for each in shares for path in each.folder.owned(each.manifest)]
-        beside = [*(each.folder.out / MANIFEST_NAME for each in shares), out / GROUP_NAME]
-        beside = [path for path in beside if path.exists()]
-        files = tuple(dict.fromkeys((*run.snapshots, *run.partial, *owned, *beside)))
-        found = Leftovers(
-            manifest=run.manifest,
-            files=files,
-            nbytes=sum(path.lstat().st_blocks * 512 for path in files),
-            foreign=tuple(each.folder.scratch for each in shares if _is_foreign(each, out)),
-        )
+        if not is_unfinished(run):
+            _check_finished(out)
+            return nothing
+        found = list_leftovers(run)
         if delete:
-            for path in run.snapshots:
-                path.unlink()
-            run.tidy()
-            for each in run.shares:
-                abandon(out, each)
-            (out / GROUP_NAME).unlink(missing_ok=True)
+            remove_leftovers(run)
         return found
+
+
+def _check_finished(out: Path) -> None:
+    if not (out / RECORD_NAME).exists():
+        RunFolder.of_manifest(out)
+
+
+def list_leftovers(run: OnDisk) -> Leftovers:
+    """What an unfinished run, whose folder is locked, owns on disk."""
+    out, shares = run.out, (*run.shares, *run.strays)
+    owned = [path for each in shares for path in each.folder.owned(each.manifest)]
+    beside = [*(each.folder.out / MANIFEST_NAME for each in shares), out / GROUP_NAME]
+    beside = [path for path in beside if path.exists()]
+    files = tuple(dict.fromkeys((*run.snapshots, *run.partial, *owned, *beside)))
+    return Leftovers(
+        manifest=run.manifest,
+        files=files,
+        nbytes=sum(path.lstat().st_blocks * 512 for path in files),
+        foreign=tuple(each.folder.scratch for each in shares if _is_foreign(each, out)),
+    )
+
+
+def remove_leftovers(run: OnDisk) -> None:
+    """Remove what an unfinished run, whose folder is locked, owns on disk."""
+    for path in run.snapshots:
+        path.unlink()
+    run.tidy()
+    for each in run.shares:
+        abandon(run.out, each)
+    (run.out / GROUP_NAME).unlink(missing_ok=True)
 
 
 def _is_foreign(share: Share, out: Path) -> bool:
@@ -69,5 +89,6 @@ def _is_foreign(share: Share, out: Path) -> bool:
     return not folder.scratch.absolute().is_relative_to(out.absolute())
 
 
-def _is_unfinished(run: OnDisk) -> bool:
+def is_unfinished(run: OnDisk) -> bool:
+    """Whether an unfinished run is in a folder."""
     return run.group is not None or bool(run.shares)

@@ -13,6 +13,7 @@ import datetime
 import fcntl
 import os
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ from outgrid.durable import make_folder
 from outgrid.errors import StoreError, UsageError
 
 LOCK_NAME = "run.lock"
+LOOKS, LOOK_SECONDS = 5, 0.01
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -36,6 +38,30 @@ class Owner(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}, since {self.since}"
+
+
+def owner_of(folder: Path) -> tuple[Owner | None, bool | None]:
+    """Who works on the run in a folder, or did and could not say that it ended; whether it does.
+
+    None for whether where that is on another host.
+    """
+    try:
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(folder / LOCK_NAME, flags)
+    except OSError:
+        return None, False
+    try:
+        owner = _owner(os.pread(descriptor, 4096, 0))
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return owner, True
+    except OSError:  # no regular file
+        return None, False
+    finally:
+        os.close(descriptor)
+    here = owner is None or owner.host == socket.gethostname()
+    return owner, False if here else None
 
 
 class RunLock:
@@ -97,14 +123,17 @@ class RunLock:
             os.close(descriptor)  # its owner ended and removed it meanwhile
 
     def _lock(self, descriptor: int) -> None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = _owner(os.pread(descriptor, 4096, 0)) or "another process"
-            raise UsageError(
-                f"{self.path.parent} is in use by {owner}; one run at a time may use a folder"
-                f"{strangers()}"
-            ) from None
+        for _ in range(LOOKS):  # others may look who runs here, for some microseconds
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                time.sleep(LOOK_SECONDS)
+        owner = _owner(os.pread(descriptor, 4096, 0)) or "another process"
+        raise UsageError(
+            f"{self.path.parent} is in use by {owner}; one run at a time may use a folder"
+            f"{strangers()}"
+        )
 
     def _is_current(self, descriptor: int) -> bool:
         try:
