@@ -79,17 +79,21 @@ def run(
     scratch: Places | None = None,
     out: Folder = None,
     progress: Shows = None,
+    overwrite: bool = False,
     **options: Any,
 ) -> Result:
     """Run the problem; ``result["u"]`` is the field u, read from disk slice by slice.
 
     ``out`` is the folder of the results (left out: ``outgrid.run``), ``scratch`` that of the
-    working files (left out: inside ``out``); neither may hold results already. No option changes
-    the answer, not by one bit. Started on several ranks of MPI, each of which calls this alike,
-    they share the grid. What goes on is shown on a terminal and in a notebook, with ``progress``
-    True elsewhere too and with False nowhere; a function is called a few times a second while
-    initial values are written (``filled`` below 1) and while the sweeps go on. Ctrl-C stops the run
-    and keeps what is made; a second one ends it at once. Both raise KeyboardInterrupt.
+    working files (left out: inside ``out``); neither may hold results already. With ``overwrite``
+    those of a former run in ``out`` are replaced: once the new run has a plan and a kernel, the
+    files that the former one made are removed, and no others. No option changes the answer, not by
+    one bit. Started on several ranks of MPI, each of which calls this alike, they share the grid.
+
+    What goes on is shown on a terminal and in a notebook, with ``progress`` True elsewhere too and
+    with False nowhere; a function is called a few times a second while initial values are written
+    (``filled`` below 1) and while the sweeps go on. Ctrl-C stops the run and keeps what is made; a
+    second one ends it at once. Both raise KeyboardInterrupt.
 
     Raises UsageError for an unknown option, an input of another shape or type, and a folder that
     holds results; InfeasiblePlan where nothing fits the limit or the disk; BuildError where the
@@ -100,8 +104,8 @@ def run(
     comm, chosen = world(), _options(memory, scratch, out, options)
     with _stoppable(chosen.results) as stop, _shown(progress, comm) as observer:
         if comm.size > 1 and chosen.tier != "remote":
-            return distributed.run(problem, chosen, comm, observer, stop)
-        return pipeline.run(problem, chosen, observer, stop)
+            return distributed.run(problem, chosen, comm, observer, stop, overwrite=overwrite)
+        return pipeline.run(problem, chosen, observer, stop, overwrite=overwrite)
 
 
 def resume(

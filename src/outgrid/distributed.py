@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -58,6 +58,7 @@ from outgrid.record import (
     write_record,
 )
 from outgrid.result import Result
+from outgrid.runs.former import former
 from outgrid.runs.frames import frames_of, snapshot_files
 from outgrid.runs.group import (
     GROUP_NAME,
@@ -73,7 +74,7 @@ from outgrid.runs.group import (
 )
 from outgrid.runs.lock import LOCK_NAME, RunLock
 from outgrid.runs.space import check_parents, check_space, check_usable, folders_to_make, free_bytes
-from outgrid.runs.state import MANIFEST_NAME, RunFolder
+from outgrid.runs.state import MANIFEST_NAME, RunFolder, way_out
 from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
 from outgrid.storage.sums import sums_digest
@@ -89,6 +90,8 @@ def run(
     comm: Comm,
     progress: Observer | None = None,
     stop: Stop | None = None,
+    *,
+    overwrite: bool = False,
 ) -> Result:
     """Run a problem on all ranks of ``comm``, each of which calls this alike; see `pipeline.run`.
 
@@ -101,13 +104,20 @@ def run(
     options = msgspec.structs.replace(options.of_rank(comm.rank), out=out)
     check_parents(options)
     made = folders_to_make(options)
-    with _meeting(out, comm, new=True, names=snapshot_files(problem)):
+    names = snapshot_files(problem)
+    if overwrite:
+        former(out).check_inputs(problem)
+    with _meeting(out, comm, new=True, names=names, overwrite=overwrite):
         ranks = _Together(problem, options, comm, out, _stopping(stop, options), progress, kept)
         check_inputs(problem)
         say(progress, *made)
         kernel = ranks.kernel(problem)
         chosen = ranks.decide(problem, kernel)
         chosen = replace(chosen, notes=(*chosen.notes, *made))
+        comm.share(None)  # every rank has a plan
+        if overwrite and comm.rank == 0:
+            former(out).remove()
+        comm.share(None)
         return ranks.begin(problem, chosen, kernel, 0, None)
 
 
@@ -184,10 +194,12 @@ def resume(
 
 
 @contextmanager
-def _meeting(out: Path, comm: Comm, *, new: bool, names: tuple[str, ...] = ()) -> Generator[None]:
+def _meeting(
+    out: Path, comm: Comm, *, new: bool, names: tuple[str, ...] = (), overwrite: bool = False
+) -> Generator[None]:
     """Rank 0 holds the lock of the run's folder, which all ranks see, as long as they work.
 
-    A ``new`` run is going to leave ``names`` there.
+    A ``new`` run is going to leave ``names`` there, and may ``overwrite`` those of a former one.
     """
     if comm.rank:
         comm.share(None)
@@ -198,7 +210,7 @@ def _meeting(out: Path, comm: Comm, *, new: bool, names: tuple[str, ...] = ()) -
         RunFolder.of_manifest(out)
     with RunLock(out):
         if new:
-            _check_free(out, names)
+            _check_free(out, names, former(out).files if overwrite else ())
         on_disk(out).tidy()
         comm.share(None)
         _check_shared(out, comm)
@@ -215,14 +227,12 @@ def _check_shared(out: Path, comm: Comm) -> None:
             )
 
 
-def _check_free(out: Path, names: tuple[str, ...]) -> None:
+def _check_free(out: Path, names: tuple[str, ...], replaced: Collection[Path] = ()) -> None:
     for name in (GROUP_NAME, MANIFEST_NAME, RECORD_NAME, *names):
-        if (out / name).exists():
-            unfinished = name in (GROUP_NAME, MANIFEST_NAME)
-            hint = "outgrid resume continues an unfinished run; " if unfinished else ""
+        if (out / name).exists() and out / name not in replaced:
+            unfinished = GROUP_NAME if name == GROUP_NAME else MANIFEST_NAME
             raise UsageError(
-                f"{out / name} exists and is not overwritten; {hint}choose another folder with "
-                "--out, or remove it"
+                f"{out / name} exists and is not overwritten; {way_out(out, unfinished)}"
             )
 
 

@@ -44,6 +44,7 @@ from outgrid.purposes import COPIED_TIERS, Start, check_purposes
 from outgrid.record import RECORD_NAME, Part, compilers_of, read_record
 from outgrid.remote.borrowed import Borrowed, borrowed, lend
 from outgrid.result import Result
+from outgrid.runs.former import Former, former
 from outgrid.runs.frames import by_planes, snapshot_files, sums_within
 from outgrid.runs.group import on_disk
 from outgrid.runs.lock import RunLock
@@ -221,9 +222,12 @@ def run(
     options: RunOptions,
     progress: Observer | None = None,
     stop: Stop | None = None,
+    *,
+    overwrite: bool = False,
 ) -> Result:
     """Run a problem and leave its fields and its record in ``options.out``.
 
+    To ``overwrite`` is to remove, once a plan and a kernel are there, what a former run has left.
     Raises Stopped where ``stop`` or a limit of time ends the run early, and it can be resumed.
     """
     if lend(options):
@@ -231,7 +235,7 @@ def run(
     kept = options.kept(options.results)
     options = options.of_rank(0)
     with borrowed(options) as remote:
-        return _run(problem, options, kept, progress, stop, remote)
+        return _run(problem, options, kept, progress, stop, remote, overwrite)
 
 
 def _run(
@@ -241,6 +245,7 @@ def _run(
     progress: Observer | None,
     stop: Stop | None,
     remote: Borrowed | None,
+    overwrite: bool,
 ) -> Result:
     stop = stop or Stop()
     stop_in_time(stop, options.stop_after_seconds)
@@ -258,9 +263,16 @@ def _run(
     folder = _spread(folder, problem, options, chosen)
     if remote is not None:
         chosen = remote.spread(chosen)
-    check_space(chosen, folder)
+    before = former(folder.out) if overwrite else None
+    if before is not None:
+        before.check_inputs(problem)
+    check_space(chosen, folder, before.freed_bytes if before is not None else None)
     with RunLock(folder.out), claimed(_devices(folder)):
-        erase_devices(_check_free(problem, options, chosen, folder))
+        before = former(folder.out) if overwrite else None
+        devices = _check_free(problem, options, chosen, folder, before)
+        if before is not None:
+            before.remove()
+        erase_devices(devices)
         with open_transfers(chosen, options) as transfers:
             execution = Execution(
                 problem, options, machine, chosen, folder, transfers, remote=remote, kept=kept
@@ -473,11 +485,16 @@ def _devices(folder: RunFolder) -> tuple[Path, ...]:
 
 
 def _check_free(
-    problem: Problem, options: RunOptions, chosen: Plan, folder: RunFolder
+    problem: Problem,
+    options: RunOptions,
+    chosen: Plan,
+    folder: RunFolder,
+    before: Former | None = None,
 ) -> tuple[Path, ...]:
-    """Raise UsageError if a run would find anything where it writes; devices that may be erased."""
-    beside = snapshot_files(problem)
-    folder.check_free(chosen.arrivals, beside, chosen.places, options.erase)
+    """Raise UsageError if a run would find anything where it writes, but of a run ``before`` that
+    it replaces; devices that may be erased."""
+    beside, replaced = snapshot_files(problem), before.files if before is not None else ()
+    folder.check_free(chosen.arrivals, beside, chosen.places, options.erase, replaced)
     return check_devices(_devices(folder), options.erase)
 
 

@@ -22,6 +22,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("mpiexec -n 8 outgrid run job.toml", "on eight ranks of MPI"),
     )
     add_job_arguments(parser)
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace what a former run has left in the folder of results",
+    )
     add_json_argument(parser)
     add_quiet_argument(parser)
 
@@ -33,9 +38,13 @@ def run(arguments: argparse.Namespace) -> int:
     out = job.options.results
     with stopping_on_signals(out) as stop, progress_to_stderr(arguments, comm) as progress:
         if comm.size > 1 and job.options.tier != "remote":
-            result = distributed.run(job.problem, job.options, comm, progress, stop)
+            result = distributed.run(
+                job.problem, job.options, comm, progress, stop, overwrite=arguments.overwrite
+            )
         else:
-            result = pipeline.run(job.problem, job.options, progress, stop)
+            result = pipeline.run(
+                job.problem, job.options, progress, stop, overwrite=arguments.overwrite
+            )
     if comm.rank == 0:
         print_record(result.record, arguments)
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from outgrid.config import RunOptions
@@ -21,8 +21,12 @@ from outgrid.units import format_bytes
 DEVICES = Path("/dev")
 
 
-def check_space(chosen: Plan, folder: RunFolder) -> None:
+def check_space(
+    chosen: Plan, folder: RunFolder, freed_bytes: Mapping[int, int] | None = None
+) -> None:
     """Raise InfeasiblePlan if the disks have not the space for the working files and results.
+
+    ``freed_bytes`` are those that become free before the run begins, by device.
 
     Raises UsageError for a folder that would be among the devices, as a misspelled one would, and
     StoreError where nothing can be made, or a device is too small. Makes nothing.
@@ -44,9 +48,9 @@ def check_space(chosen: Plan, folder: RunFolder) -> None:
         _check_apart(path)
         check_usable(path)
         on_device.setdefault(_device(path), []).append((path, nbytes))
-    for parts in on_device.values():
+    for device, parts in on_device.items():
         path, nbytes = parts[0][0], sum(part for _, part in parts)
-        free = free_bytes(path)
+        free = free_bytes(path) + (freed_bytes or {}).get(device, 0)
         if nbytes > free:
             raise InfeasiblePlan(
                 f"{path} has {format_bytes(free)} of free space and the run needs "

@@ -22,7 +22,7 @@ import io
 import os
 import shutil
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -290,12 +290,14 @@ class RunFolder:
         beside: tuple[str, ...] = (),
         seams: Iterable[SeamKey] = (),
         erased: Iterable[Path] = (),
+        replaced: Collection[Path] = (),
     ) -> None:
         """Raise UsageError if a file that the run is going to make exists already.
 
         ``beside`` are the files that it leaves beside its fields, ``erased`` devices that may hold
-        what another run has left.
+        what another run has left, and ``replaced`` files of a former run in ``out`` that go first.
         """
+        going = {path.parent.resolve() / path.name for path in replaced}
         free = {path.resolve() for path in erased}
         names = (*self.result_names(levels), *beside)
         others = (RECORD_NAME, MANIFEST_NAME, TRACES_NAME, REDUCTIONS_NAME)
@@ -303,15 +305,15 @@ class RunFolder:
         found += [self.scratch / name for name in self.working_names(levels, seams)]
         found += self.spread.files() if self.spread is not None else []
         for path in found:
+            if path.parent.resolve() / path.name in going:
+                continue
             if path.exists() or path.is_symlink():
-                hint = "outgrid resume continues an unfinished run; " if self._resumable() else ""
-                raise UsageError(
-                    f"{path} exists and is not overwritten; {hint}choose another folder with "
-                    "--out, or remove it"
-                )
+                raise UsageError(f"{path} exists and is not overwritten; {way_out(self.out)}")
         for place in self.places:
             mark = read_mark(place)
             if mark is None or place in free:
+                continue
+            if going and Path(mark.out) == self.out.resolve():
                 continue
             if (Path(mark.out) / MANIFEST_NAME).exists():
                 hint = f"clear it with outgrid clean {mark.out}"
@@ -322,9 +324,6 @@ class RunFolder:
                 f"{place} is in use by the run in {mark.out}; choose another folder with "
                 f"--scratch, or {hint}"
             )
-
-    def _resumable(self) -> bool:
-        return (self.out / MANIFEST_NAME).exists()
 
     def working_names(
         self,
@@ -496,6 +495,14 @@ def _check_names(path: Path, names: tuple[str, ...]) -> None:
     for name in names:
         if Path(name).name != name or name in ("", ".", "..") or "\0" in name:
             raise UsageError(f"{path} names a file {name!r} outside of the run's folders")
+
+
+def way_out(out: Path, resumable: str = MANIFEST_NAME) -> str:
+    """What to do where something of a run is in the folder that another one is to have."""
+    hint = "outgrid resume continues an unfinished run; " if (out / resumable).exists() else ""
+    former = hint or (out / RECORD_NAME).exists()
+    replace = "--overwrite replaces what a former run has left, " if former else ""
+    return f"{hint}choose another folder with --out, {replace}or remove it"
 
 
 def is_halo(name: str) -> bool:

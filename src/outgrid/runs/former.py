@@ -1,0 +1,119 @@
+"""What a former run has left in a folder that another run is to have."""
+
+from __future__ import annotations
+
+import stat
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from outgrid.errors import UsageError
+from outgrid.record import RECORD_NAME, Record, read_record
+from outgrid.runs.frames import snapshot_files
+from outgrid.runs.group import OnDisk, on_disk, remove_empty
+from outgrid.runs.leftovers import is_unfinished, list_leftovers, remove_leftovers
+from outgrid.runs.state import REDUCTIONS_NAME, TRACES_NAME
+from outgrid.stencil.problem import Problem
+from outgrid.storage.sums import sums_path
+
+__all__ = ["Former", "former"]
+
+CLOCK_SECONDS = 2.0  # some file systems count no finer
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """The ``files`` of a former run in ``out``, all of them its own, the one that says so last."""
+
+    out: Path
+    files: tuple[Path, ...]
+    unfinished: OnDisk | None
+
+    @property
+    def freed_bytes(self) -> Mapping[int, int]:
+        """What is free on each device without them."""
+        found = Counter[int]()
+        for path in self.files:
+            status = path.lstat()
+            if status.st_nlink == 1:
+                found[status.st_dev] += status.st_blocks * 512
+        return found
+
+    def check_inputs(self, problem: Problem) -> None:
+        """Raise UsageError where one of the files is what a problem begins with."""
+        mine = {path.resolve() for path in self.files}
+        for name, source in problem.initial.items():
+            if isinstance(source, Path) and source.resolve() in mine:
+                raise UsageError(
+                    f"the initial values of {name!r} are {source}, which the run in {self.out} has "
+                    "left and which would be overwritten; choose another folder with --out"
+                )
+
+    def remove(self) -> None:
+        """Remove them all; after a crash in between what is left is still known as the run's."""
+        if self.unfinished is not None:
+            remove_leftovers(self.unfinished)
+        for path in self.files:
+            path.unlink(missing_ok=True)
+            remove_empty(path.parent, self.out)
+
+
+def former(out: Path) -> Former:
+    """What a run has left in ``out``, by its record and its manifest; nothing where neither is.
+
+    Raises UsageError where a file of it is not as the run left it, or where working files of it
+    cannot be seen from here.
+    """
+    unfinished, files = on_disk(out), list[Path]()
+    begun = is_unfinished(unfinished)
+    if begun:
+        found = list_leftovers(unfinished)
+        if found.foreign:
+            raise UsageError(
+                f"the run in {out} is not replaced: what is in {found.foreign[0]} is not its own, "
+                "or not seen from here; choose another folder with --out"
+            )
+        files += found.files
+    if (out / RECORD_NAME).exists():
+        files += _left(out, read_record(out))
+    return Former(out, tuple(dict.fromkeys(files)), unfinished if begun else None)
+
+
+def _left(out: Path, record: Record) -> Iterator[Path]:
+    """The files that a finished run has left, those that are there, its record last."""
+    mark = out / RECORD_NAME
+    ended = mark.lstat().st_mtime
+    for name in _names(record):
+        path = out / name
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        if ".." in Path(name).parts or not path.resolve().is_relative_to(out.resolve()):
+            raise UsageError(f"{mark} names the file {name} outside of its folder: remove it")
+        changed = "is no file" if not stat.S_ISREG(status.st_mode) else ""
+        if status.st_mtime > ended + CLOCK_SECONDS:
+            changed = "was changed since"
+        if changed:
+            raise UsageError(
+                f"{path} is not replaced: the run in {out} has left a file of that name, and it "
+                f"{changed}; choose another folder with --out, or remove it"
+            )
+        yield path
+    yield mark
+
+
+def _names(record: Record) -> Iterator[str]:
+    """Names of all files that the run of a record leaves, but the record."""
+    for name in record.fields.values():
+        yield name
+        yield str(sums_path(Path(name)))
+    problem = Problem.from_dict(record.problem)
+    yield from snapshot_files(problem)
+    if problem.receivers:
+        yield TRACES_NAME
+    if problem.stencil.reductions:
+        yield REDUCTIONS_NAME
+    if record.preview is not None:
+        yield record.preview

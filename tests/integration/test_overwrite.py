@@ -1,0 +1,209 @@
+"""A run that is to overwrite replaces what a former run has made, and nothing else."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outgrid as og
+from outgrid.cli import main
+from outgrid.errors import BuildError, InfeasiblePlan, Stopped, UsageError
+from outgrid.runs.lock import LOCK_NAME, RunLock
+from outgrid.runs.state import MANIFEST_NAME
+
+STREAMED = {"memory": "200MiB", "tier": "direct", "depth": 3, "threads": 1}
+
+
+def heat(steps=6, **others):
+    given = {"parameters": {"k": 0.1}, "initial": {"u": "x + y * z"}}
+    return og.Problem("heat7", (20, 16, 33), steps=steps, **(given | others))
+
+
+@og.stencil
+def watched(u):
+    return {"u": 0.5 * u, "total": og.sum(u)}
+
+
+def everything():
+    """A problem that leaves files of all kinds."""
+    return og.Problem(
+        watched,
+        (20, 16, 33),
+        steps=6,
+        initial={"u": 1.0},
+        receivers=[og.Receiver("u", (3, 4, 5))],
+        snapshots=[og.Snapshot("u", every=2)],
+    )
+
+
+def files(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def out(tmp_path):
+    """A folder with all that a run can leave, and a file that is not of it."""
+    folder = tmp_path / "run"
+    og.run(everything(), out=folder, preview=8, **STREAMED)
+    (folder / "notes.txt").write_text("precious")
+    return folder
+
+
+def test_the_results_of_a_former_run_are_replaced(out, tmp_path):
+    with pytest.raises(UsageError, match="--overwrite replaces what a former run has left, or"):
+        og.run(heat(), out=out, **STREAMED)
+    og.run(heat(), out=out, overwrite=True, **STREAMED)
+    og.run(heat(), out=tmp_path / "new", **STREAMED)
+    found, wanted = files(out), files(tmp_path / "new")
+    assert found.pop("notes.txt") == b"precious"
+    assert found.keys() == wanted.keys()
+    assert found["u.npy"] == wanted["u.npy"]
+    og.run(everything(), out=tmp_path / "empty", overwrite=True, **STREAMED)  # nothing to replace
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "words"),
+    [
+        ({"memory": "1MiB"}, InfeasiblePlan, "memory"),
+        ({"initial": {"u": Path("none.npy")}}, UsageError, "none.npy"),
+        ({"kernel": "int"}, BuildError, "on purpose"),
+        ({"disk": 0}, InfeasiblePlan, "free space"),
+    ],
+)
+def test_a_run_that_is_not_possible_loses_nothing(spoil, error, words, out, monkeypatch):
+    before, given = files(out), dict(STREAMED)
+    problem = heat(**({"initial": spoil["initial"]} if "initial" in spoil else {}))
+    if "memory" in spoil:
+        given["memory"] = spoil["memory"]
+    if "kernel" in spoil:
+
+        def fail(*_):
+            raise BuildError("on purpose")
+
+        monkeypatch.setattr("outgrid.pipeline._kernel", fail)
+    if "disk" in spoil:
+        monkeypatch.setattr("outgrid.runs.space.free_bytes", lambda _: -(1 << 40))
+    with pytest.raises(error, match=words):
+        og.run(problem, out=out, overwrite=True, **given)
+    assert files(out) == before
+
+
+def test_what_the_former_run_takes_counts_as_free(out, monkeypatch):
+    needed = og.plan(heat(), out=out.parent / "new", **STREAMED).disk_bytes
+    room = og.open(out)["u"].nbytes // 2
+    free = needed - room
+    monkeypatch.setattr("outgrid.runs.space.free_bytes", lambda _: free)
+    with pytest.raises(InfeasiblePlan, match="free space"):
+        og.run(heat(), out=out.parent / "new", **STREAMED)
+    og.run(heat(), out=out, overwrite=True, **STREAMED)
+
+
+def test_only_what_the_run_made_is_replaced(out):
+    os.utime(out / "u.npy", (time.time() + 60, time.time() + 60))
+    before = files(out)
+    with pytest.raises(UsageError, match=r"u\.npy is not replaced: .* was changed since; choose"):
+        og.run(heat(), out=out, overwrite=True, **STREAMED)
+    (out / "u.npy").unlink()
+    (out / "u.npy").symlink_to(out / "notes.txt")
+    with pytest.raises(UsageError, match=r"u\.npy is not replaced: .* is no file; choose"):
+        og.run(heat(), out=out, overwrite=True, **STREAMED)
+    (out / "u.npy").unlink()
+    (out / "u.npy").write_bytes(before["u.npy"])
+    record = json.loads(before["record.json"])
+    record["fields"] = {"u": "../elsewhere.npy"}
+    (out.parent / "elsewhere.npy").write_bytes(b"precious")
+    (out / "record.json").write_text(json.dumps(record))
+    with pytest.raises(UsageError, match=r"names the file \.\./elsewhere\.npy outside"):
+        og.run(heat(), out=out, overwrite=True, **STREAMED)
+    record["fields"] = {}
+    (out / "record.json").write_text(json.dumps(record))
+    with pytest.raises(UsageError, match=r"u\.npy exists and is not overwritten"):
+        og.run(heat(), out=out, overwrite=True, **STREAMED)
+    assert (out.parent / "elsewhere.npy").read_bytes() == b"precious"
+    assert (out / "u.npy").read_bytes() == before["u.npy"]
+
+
+def test_results_that_are_the_input_are_not_overwritten(out):
+    before = files(out)
+    problem = heat(initial={"u": out / "u.npy"})
+    with pytest.raises(UsageError, match=r"the initial values of 'u' are .*u\.npy, which the run"):
+        og.run(problem, out=out, overwrite=True, **STREAMED)
+    assert files(out) == before
+
+
+def test_an_unfinished_run_is_replaced_and_one_that_runs_is_not(tmp_path):
+    out = tmp_path / "run"
+    scratch = tmp_path / "work"
+    with pytest.raises(Stopped):
+        og.run(heat(), out=out, scratch=scratch, stop_after=1e-9, **STREAMED)
+    before = files(tmp_path)
+    with RunLock(out), pytest.raises(UsageError, match="in use by process"):
+        og.run(heat(), out=out, scratch=scratch, overwrite=True, **STREAMED)
+    assert {name for name in files(tmp_path) if LOCK_NAME not in name} == before.keys()
+    result = og.run(heat(steps=3), out=out, scratch=scratch, overwrite=True, **STREAMED)
+    assert result.record.steps == 3
+    assert not scratch.exists()
+    assert not (out / MANIFEST_NAME).exists()
+
+
+def test_a_run_that_was_killed_while_it_removed_results_is_replaced(out, monkeypatch):
+    removed = iter(range(100))
+    unlink = Path.unlink
+
+    def cut_off(path, missing_ok=False):
+        if path.parent == out and path.suffix != ".lock" and next(removed) == 3:
+            raise KeyboardInterrupt
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            og.run(heat(), out=out, overwrite=True, **STREAMED)
+    assert (out / "record.json").exists()
+    og.run(heat(), out=out, overwrite=True, **STREAMED)
+    assert (out / "notes.txt").exists()
+
+
+def test_the_command_line_overwrites_when_it_is_told_to(tmp_path, capsys):
+    job, out = tmp_path / "heat.toml", tmp_path / "heat.run"
+    job.write_text(
+        '[problem]\nstencil = "heat5"\nshape = [40, 64]\nsteps = 6\nparameters = {k = 0.2}\n'
+        'initial = {u = 1.0}\n[run]\nmemory = "256MiB"\n'
+    )
+    assert main(["run", str(job), "--quiet"]) == 0
+    assert main(["run", str(job), "--quiet"]) == 2
+    assert "exists and is not overwritten" in capsys.readouterr().err
+    assert main(["run", str(job), "--quiet", "--overwrite"]) == 0
+    assert np.load(out / "u.npy").shape == (40, 64)
+    job.write_text(job.read_text() + "overwrite = true\n")  # a file that wipes results, unasked
+    assert main(["run", str(job), "--quiet"]) == 2
+    assert "unknown key 'overwrite'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(shutil.which("mpiexec", path=Path(sys.executable).parent) is None, reason="MPI")
+def test_ranks_overwrite_the_results_of_ranks_and_of_one(tmp_path):
+    program = (
+        "import sys, outgrid as og\n"
+        "p = og.Problem('heat7', (40, 16, 33), steps=int(sys.argv[2]), parameters={'k': 0.1}, "
+        "initial={'u': 'x + y * z'})\n"
+        "og.run(p, out=sys.argv[1], memory='300MiB', overwrite=True)\n"
+    )
+    out = tmp_path / "run"
+    for ranks, steps in ((1, 2), (2, 3), (3, 4), (1, 5)):
+        command = [Path(sys.executable).parent / "mpiexec", "-n", str(ranks)] if ranks > 1 else []
+        subprocess.run([*command, sys.executable, "-c", program, out, str(steps)], check=True)
+        assert og.open(out).record.steps == steps
+        assert sorted(path.name for path in out.glob("rank.*")) == [
+            f"rank.{rank}" for rank in range(ranks) if ranks > 1
+        ]
+    assert sorted(path.name for path in out.iterdir()) == ["record.json", "u.npy", "u.npy.xxh3"]
