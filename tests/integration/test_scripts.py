@@ -107,7 +107,7 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path, monkeypatch):
 
 
 def test_ctrl_c_before_the_first_step_leaves_nothing(tmp_path, monkeypatch):
-    def press(*_):
+    def press(*_, **__):
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr("outgrid.execution.fill", press)
