@@ -15,10 +15,10 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from outgrid.errors import Error, InfeasiblePlan, UsageError
-from outgrid.execute.counting import count
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import plan
 from outgrid.plan.tables import steps_bytes
+from outgrid.testing.counting import count
 from outgrid.testing.strategies import machines, problems, run_options
 from outgrid.units import format_bytes, parse_bytes
 

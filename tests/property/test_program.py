@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError, InfeasiblePlan
-from outgrid.execute import counting
-from outgrid.execute.counting import check, count
 from outgrid.plan.commits import Begin
 from outgrid.plan.lifetime import dependences
 from outgrid.plan.model import Plan
@@ -23,6 +21,8 @@ from outgrid.plan.sizing import Sizing, given_steps
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
+from outgrid.testing import counting
+from outgrid.testing.counting import check, count
 from outgrid.testing.machine import MACHINE
 from outgrid.testing.orders import caught_in_some_order
 from outgrid.testing.strategies import machines, problems, run_options, stencils

@@ -15,8 +15,6 @@ from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan
-from outgrid.execute import counting
-from outgrid.execute.counting import check_ranks, count
 from outgrid.execute.fill import fill
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.streaming import stream
@@ -33,6 +31,8 @@ from outgrid.stencil.definition import stencil
 from outgrid.stencil.model import Reduction
 from outgrid.stencil.problem import Problem
 from outgrid.storage import MemoryStore
+from outgrid.testing import counting
+from outgrid.testing.counting import check_ranks, count
 from outgrid.testing.machine import MACHINE
 from outgrid.testing.orders import caught_in_some_order
 from outgrid.testing.stores import Shuffled

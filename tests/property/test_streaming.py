@@ -15,7 +15,6 @@ from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.config import RunOptions
 from outgrid.errors import StoreError
-from outgrid.execute.counting import count
 from outgrid.execute.fill import fill
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.streaming import stream
@@ -26,6 +25,7 @@ from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore, MemoryStore, Planes, Transfers
+from outgrid.testing.counting import count
 from outgrid.testing.reference import reference_with_bound
 from outgrid.testing.stores import Fault, Faulty, Shuffled
 from outgrid.testing.strategies import problems, run_options, stencils

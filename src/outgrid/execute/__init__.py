@@ -1,1 +1,1 @@
-"""Obeying a program: reference (NumPy), streaming (the real one), counting (moves nothing)."""
+"""Obeying a program: the window, the call of a kernel, and the loop, on a processor or a device."""

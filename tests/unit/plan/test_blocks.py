@@ -5,11 +5,11 @@ import pytest
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
-from outgrid.execute.counting import count
 from outgrid.plan.blocks import Blocks, paper_block, paper_block_bytes
 from outgrid.plan.planner import plan
 from outgrid.stencil.problem import Problem
 from outgrid.testing import machine
+from outgrid.testing.counting import count
 
 GIB = 1 << 30
 MACHINE = dataclasses.replace(machine.MACHINE, memory_bytes=32 * GIB)

@@ -7,11 +7,11 @@ import pytest
 
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError
-from outgrid.execute import counting
-from outgrid.execute.counting import check, count
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, Commit, Get, Point, Put, program
 from outgrid.stencil.problem import Problem
+from outgrid.testing import counting
+from outgrid.testing.counting import check, count
 from outgrid.testing.machine import MACHINE
 
 PROBLEM = Problem("heat7", (20, 5, 5), "float64", 9, initial={"u": 0.0})
