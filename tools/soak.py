@@ -22,6 +22,7 @@ import datetime
 import errno
 import io
 import json
+import math
 import os
 import random
 import re
@@ -58,6 +59,7 @@ RULES = ROOT / "tools" / "soak_rules.py"
 HANG_SECONDS = 180.0  # no run takes more than a few
 STUCK_SECONDS = 0.5  # after which the watchdog names a request that does not end
 MOST_ATTEMPTS = 30
+LENT_UPDATES = 5_000_000
 SMALL_UPDATES = 400_000  # of problems that are compared with the NumPy reference, too
 ERRORS = (errno.EIO, errno.ENOSPC, errno.ENODEV, errno.EROFS, errno.EDQUOT)
 CALLS = ("read", "write", "sync", "pwrite", "fsync", "rename")
@@ -245,6 +247,11 @@ def drawn(
     return found
 
 
+def may_lend(case: Case) -> bool:
+    """Whether it goes to other ranks: in one folder, and small, as ranks share few processors."""
+    return not case.places and math.prod(case.shape) * case.steps < LENT_UPDATES
+
+
 def same(path: Path, content: bytes, odd: bool) -> bool:
     """Whether a result is the answer; of ``odd`` values any NaN is as good as another."""
     if path.read_bytes() == content:
@@ -400,7 +407,7 @@ class Soak:
         if way == "kill on tier swap":
             return not begun and self._on_swap(case, out)
         if way == "kill on tier remote":
-            return not case.places and self._on_remote(case, begun, out)
+            return self._on_remote(case, begun, out) if may_lend(case) else False
         by_call = way.startswith("call") or way == "kill at a call"
         settings = draw_settings(case, chance, "threads" if by_call else None)
         fault, act = self._cut(case, way, settings)
@@ -679,6 +686,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "soak")
     parser.add_argument("--record", type=Path, help="JSON file for the counts")
     given = parser.parse_args()
+    given.folder = given.folder.resolve()  # initial values are named from there
     preloaded(given.folder)
     started = datetime.datetime.now(datetime.UTC)
     begin = time.monotonic()
