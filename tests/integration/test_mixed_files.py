@@ -7,12 +7,13 @@ another run, a snapshot that is missing.
 import random
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from outgrid import pipeline
+from outgrid import distributed, pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import Error
 from outgrid.record import RECORD_NAME
@@ -25,6 +26,7 @@ from outgrid.stencil.points import Receiver
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.reduction import max_over, sum_over
 from outgrid.stencil.snapshot import Snapshot
+from outgrid.testing.threads import in_threads
 
 STEPS = 12
 CHANCES = 40  # pairs that are tried, of some hundreds
@@ -123,6 +125,46 @@ def test_files_of_other_times_and_runs_are_refused_or_make_no_difference(
         refused += left is None
         shutil.rmtree(copy)
     assert 0 < refused < CHANCES
+
+
+def ranks(act, out: Path, count: int):
+    """The same call of all ranks, which are threads."""
+    given = RunOptions.of(memory="256MiB", threads=1, depth=3, slab_planes=2, out=out)
+    if act is distributed.resume:
+        return in_threads(partial(act, out, given), count, random.Random(count))[0]
+    return in_threads(partial(act, problem(1), given), count, random.Random(count))[0]
+
+
+def test_so_are_those_of_ranks(tmp_path, cut_off):
+    early, late, out = (tmp_path / name for name in ("early", "late", "run"))
+    pipeline.run(problem(1), options(tmp_path / "whole"))
+    answer = results(tmp_path / "whole")
+    cut_off(34, lambda: ranks(distributed.run, out, 2))
+    shutil.copytree(out, early)
+    cut_off(26, lambda: ranks(distributed.resume, out, 2))
+    shutil.move(out, late)
+    done = [RunFolder(each, each).read_manifest().steps_done for each in early.glob("rank.?")]
+    then = [RunFolder(each, each).read_manifest().steps_done for each in late.glob("rank.?")]
+    assert 0 < min(done) < min(then)
+    nothing = Path("nothing")
+    cases = [(path, count, other) for path in names(late) for count in (2, 1) for other in (0, 1)]
+    random.Random(4).shuffle(cases)
+    refused = 0
+    for path, count, other in [(nothing, 2, 0), (nothing, 1, 0), *cases[:24]]:
+        shutil.copytree(late, out)
+        spoilt(out, path, early if other else None)
+        try:
+            found = ranks(distributed.resume, out, count)
+        except Error:
+            assert path != nothing
+            refused += 1
+        else:
+            assert np.asarray(found["u"]).tobytes() == answer["u.npy"][-26 * 9 * 12 * 8 :], path
+            for name in ("receivers.npy", "reductions.npy", "snapshot.0.npy", "snapshot.1.npy"):
+                assert (out / name).read_bytes() == answer[name], (path, count, other)
+            assert not verify(out).errors
+        shutil.rmtree(out)
+    assert 0 < refused < 24
 
 
 def test_every_file_that_matters_is_named(tmp_path, monkeypatch):

@@ -84,10 +84,10 @@ def verify(out: Path, seen: Callable[[Path, int, int], None] | None = None) -> V
         return replace(verified, steps=found.steps)
 
 
-def read_back(path: Path, seal: Seal) -> list[Error]:
-    """What differs from its checksums in the file of a field that is whole, of ``seal``."""
+def read_back(path: Path, seal: Seal, owned: Box) -> list[Error]:
+    """What differs from its checksums in the part ``owned`` of the file of a result."""
     errors: list[Error] = []
-    _read(_Field(path, seal=seal), errors, None)
+    _read(_Field(path, owned=owned, seal=seal), errors, None)
     return errors
 
 
@@ -96,12 +96,19 @@ def _results(out: Path) -> Iterator[_Field]:
     record = read_record(out)
     if not record.checksums:
         raise UsageError(f"the record in {out} holds no checksums: an older version wrote it")
+    pieces = {piece.file: piece for of in (record.pieces or {}).values() for piece in of}
     for name, file in record.fields.items():
-        path = out / file
+        path, owned = out / file, None
+        if file in pieces:  # beside what a rank owns are halos, of other steps
+            piece = pieces[file]
+            owned = Box(
+                range(piece.low - piece.first, piece.high - piece.first),
+                range(piece.low_row - piece.first_row, piece.high_row - piece.first_row),
+            )
         if not _is_inside(Path(file)):
             raise UsageError(f"the record in {out} names a file {file!r} outside of it")
         wrong = _compare_digest(path, record.checksums.get(name, ""))
-        yield _Field(path, wrong=wrong, seal=record.seals.get(name, UNSEALED))
+        yield _Field(path, owned=owned, wrong=wrong, seal=record.seals.get(name, UNSEALED))
 
 
 def _result_frames(out: Path) -> Iterator[tuple[Frames, int]]:
@@ -191,7 +198,13 @@ def _read(field: _Field, errors: list[Error], seen: Callable[[Path, int, int], N
             else SpreadStore.reopen(path, transfers, field.parts, sums=True)
         )
         store.hold(field.seal)
-        owned = field.owned or Box(range(store.planes), range(store.rows_per_plane))
+        there = Box(range(store.planes), range(store.rows_per_plane))
+        owned = field.owned or there
+        if not (owned.planes.start >= 0 <= owned.rows.start) or not (
+            owned.planes.stop <= store.planes and owned.rows.stop <= store.rows_per_plane
+        ):
+            store.close()
+            raise UsageError(f"{path} holds {there}, and the run says that {owned} are its own")
         plane_bytes = len(owned.rows) * store.row_bytes
         per_chunk = max(1, min(len(owned.planes), CHUNK_BYTES // max(1, plane_bytes)))
         buffer = Buffer(max(1, per_chunk * plane_bytes))
