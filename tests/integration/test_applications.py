@@ -30,6 +30,7 @@ def example(name):
 def run_both_ways(problem, folder, **options):
     """The result in memory, after a run through a small window has given the same bytes."""
     given = {"memory": "512MiB", "threads": 1}
+    folder.mkdir(exist_ok=True)
     whole = pipeline.run(problem, RunOptions.of(out=folder / "memory", tier="memory", **given))
     given |= {"out": folder / "disk", "tier": "direct"} | options
     plan = pipeline.plan(problem, RunOptions.of(**given))
