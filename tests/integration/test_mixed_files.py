@@ -59,6 +59,7 @@ def options(out: Path, **others) -> RunOptions:
 def copies(where: Path, seed: int, monkeypatch, **given) -> list[Path]:
     """What is on the disk after each commit of a run, and its results at last."""
     write, found, out = RunFolder.write_manifest, list[Path](), where / "run"
+    where.mkdir()
 
     def keep(self, manifest):
         write(self, manifest)
