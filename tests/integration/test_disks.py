@@ -276,8 +276,9 @@ def test_a_disk_that_is_cut_short_ends_in_words_and_gives_no_wrong_result(
     disk.lose_its_end(told)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 4, said
-    refused = [f"{os.strerror(code)} (errno {code})" for code in (errno.EIO, errno.EROFS)]
-    words = refused if told else [*refused, "did not come back as written"]
+    # A moment passes before the device is told, so zeroes may come back from both.
+    words = [f"{os.strerror(code)} (errno {code})" for code in (errno.EIO, errno.EROFS)]
+    words.append("did not come back as written")
     assert any(each in said for each in words), said
     assert f"file {out}/" in said
     assert "Traceback" not in said
@@ -289,7 +290,7 @@ def test_a_disk_that_is_cut_short_ends_in_words_and_gives_no_wrong_result(
     assert not fields(out)
 
 
-def test_a_file_that_may_not_grow_ends_in_words_and_the_run_goes_on(tmp_path, answer):
+def test_files_that_may_not_grow_end_in_words_and_nothing_is_left(tmp_path):
     out, job = tmp_path / "run", tmp_path / "job.toml"
     job.write_text(JOB.format(out=out, memory="256MiB"))
 
