@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
@@ -74,7 +75,7 @@ from outgrid.runs.group import (
 )
 from outgrid.runs.lock import LOCK_NAME, RunLock
 from outgrid.runs.space import check_parents, check_space, check_usable, folders_to_make, free_bytes
-from outgrid.runs.state import MANIFEST_NAME, RunFolder, way_out
+from outgrid.runs.state import MANIFEST_NAME, REDUCTIONS_NAME, TRACES_NAME, RunFolder, way_out
 from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
 from outgrid.storage.sums import sums_digest
@@ -228,8 +229,10 @@ def _check_shared(out: Path, comm: Comm) -> None:
 
 
 def _check_free(out: Path, names: tuple[str, ...], replaced: Collection[Path] = ()) -> None:
-    for name in (GROUP_NAME, MANIFEST_NAME, RECORD_NAME, *names):
-        if (out / name).exists() and out / name not in replaced:
+    begun = tuple(f"{name}.new" for name in names)
+    left = (RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, *names, *begun)
+    for name in (GROUP_NAME, MANIFEST_NAME, *left):
+        if os.path.lexists(out / name) and out / name not in replaced:
             unfinished = GROUP_NAME if name == GROUP_NAME else MANIFEST_NAME
             raise UsageError(
                 f"{out / name} exists and is not overwritten; {way_out(out, unfinished)}"

@@ -2,11 +2,15 @@
 
 import errno
 import os
+import re
+import secrets
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 from outgrid.errors import StoreError
 
-__all__ = ["existing", "make_folder", "remove_folder", "replace_file", "sync_folder"]
+__all__ = ["existing", "make_folder", "partials", "remove_folder", "replace_file", "sync_folder"]
 
 # Something is in a folder, it is in use as a mount point is, or the one above it is not ours.
 STAYS = (
@@ -22,19 +26,44 @@ STAYS = (
 def replace_file(path: Path, content: bytes) -> None:
     """Give `path` new content: after a crash at any moment it holds the old one or the new one.
 
-    The order is write, fsync of the file, rename, fsync of its folder. Raises StoreError; the old
+    The order is write, fsync of the file, rename, fsync of its folder. What is written first has a
+    name that nobody else gives, so that no file of others is in its place; what a process that was
+    cut off left there goes. One process at a time may replace a file. Raises StoreError; the old
     content is then still there.
     """
-    partial = path.with_name(path.name + ".new")
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
+    made = False
     try:
-        with partial.open("wb") as file:
+        for left in partials(path):
+            left.unlink()
+        with partial.open("xb") as file:
+            made = True
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError as error:  # one of a write does not name its file
+        if made:
+            with suppress(OSError):  # what stays goes with the next one
+                partial.unlink()
         raise StoreError("cannot replace the file", path=path, errno=error.errno) from error
     sync_folder(path.parent)
+
+
+def partials(path: Path) -> list[Path]:
+    """What processes that were cut off in `replace_file` have left beside `path`."""
+    named = re.compile(re.escape(path.name) + r"\.[0-9a-f]{16}\.new")
+    try:
+        names = sorted(filter(named.fullmatch, os.listdir(path.parent)))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [place for name in names if _is_plain(place := path.with_name(name))]
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether it is a regular file that has no other name."""
+    found = path.lstat()
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
 
 
 def sync_folder(folder: Path) -> None:

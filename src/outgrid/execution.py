@@ -102,6 +102,7 @@ class Execution:
                 *folder.result_names(chosen.arrivals),
                 # Ranks share the snapshots of the run; each has sums of its own part.
                 *snapshot_files(problem)[0 if chosen.subgrid is None else len(problem.snapshots) :],
+                *((PREVIEW_NAME,) if options.preview else ()),
             ),
             steps_done=-1,
             parity=0,
@@ -165,7 +166,7 @@ class Execution:
         """Bring in the initial values, or those ``given`` in files, and commit state 0."""
         begin = reported = time.perf_counter()
         if self.options.preview and self.plan.departures:
-            path = self.folder.out / PREVIEW_NAME
+            path = self.folder.out / f"{PREVIEW_NAME}.new"
             self.preview = Preview(self.plan, path, self.options.preview)
 
         def store_of(arrival: Arrival) -> Store:
@@ -230,6 +231,8 @@ class Execution:
             place(self.folder.out, self.whole)
             for frames in self.frames:
                 frames.place(self.done + self.problem.steps)
+            if self.preview is not None:
+                self.preview.place(self.folder.out / PREVIEW_NAME)
             fields = self.place()
         record = self._record(fields)
         write_record(record, self.folder.out)

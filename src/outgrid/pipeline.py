@@ -34,6 +34,7 @@ from outgrid.execute.streaming import Observer, doing, say
 from outgrid.execution import Execution, open_transfers
 from outgrid.machine import Accelerator, Machine
 from outgrid.observe.points import Points
+from outgrid.observe.preview import PREVIEW_NAME
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan
@@ -493,7 +494,8 @@ def _check_free(
 ) -> tuple[Path, ...]:
     """Raise UsageError if a run would find anything where it writes, but of a run ``before`` that
     it replaces; devices that may be erased."""
-    beside, replaced = snapshot_files(problem), before.files if before is not None else ()
+    beside = (*snapshot_files(problem), *((PREVIEW_NAME,) * bool(options.preview)))
+    replaced = before.files if before is not None else ()
     folder.check_free(chosen.arrivals, beside, chosen.places, options.erase, replaced)
     return check_devices(_devices(folder), options.erase)
 

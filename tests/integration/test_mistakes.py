@@ -216,7 +216,9 @@ def test_a_disk_without_space_ends_before_anything_is_written(folder, capsys, mo
     assert not Path("job.run").exists()
 
 
-@pytest.mark.parametrize("name", ["u.npy", "scratch/u.0.npy", "manifest.json"])
+@pytest.mark.parametrize(
+    "name", ["u.npy", "scratch/u.0.npy", "manifest.json", "u.npy.new", "samples.npy.new"]
+)
 def test_what_exists_is_not_overwritten(name, folder, capsys):
     path = Path("job.run") / name
     path.parent.mkdir(parents=True)
@@ -237,6 +239,28 @@ def test_a_link_that_leads_nowhere_is_not_followed(name, folder, capsys):
     assert code == 2
     assert f"{path} exists and is not overwritten" in said
     assert not Path("elsewhere").exists()
+
+
+def test_a_preview_that_exists_is_not_overwritten(folder, capsys):
+    path = Path("job.run/preview.npy")
+    path.parent.mkdir()
+    path.write_bytes(b"precious")
+    code, said = run(capsys, ("threads = 1", "threads = 1\npreview = 8"))
+    assert code == 2
+    assert f"{path} exists and is not overwritten" in said
+    assert path.read_bytes() == b"precious"
+
+
+def test_links_at_names_that_are_written_first_are_not_followed(folder, capsys):
+    names = ("manifest.json", "record.json", "receivers.npy", "scratch/owner.json")
+    links = [Path("job.run") / f"{name}.new" for name in names]
+    Path("precious").write_bytes(b"precious")
+    links[-1].parent.mkdir(parents=True)
+    for link in links:
+        link.symlink_to(folder / "precious")
+    assert run(capsys)[0] == 0
+    assert Path("precious").read_bytes() == b"precious"
+    assert all(link.readlink() == folder / "precious" for link in links)
 
 
 def test_a_finished_run_is_not_overwritten(folder, capsys):

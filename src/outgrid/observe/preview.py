@@ -15,6 +15,7 @@ from outgrid.errors import StoreError
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Put
 from outgrid.plan.rings import Arrival
+from outgrid.regular import own
 from outgrid.storage.npy import header_bytes
 
 PREVIEW_NAME = "preview.npy"
@@ -45,7 +46,11 @@ class Preview:
         self._frames: dict[int, NDArray[np.float32]] = {}
         self._left: dict[int, int] = {}
         self.steps: list[int] = []
-        path.write_bytes(header_bytes((0, *self._shape), np.float32))
+        try:
+            with path.open("xb") as file:
+                file.write(header_bytes((0, *self._shape), np.float32))
+        except OSError as error:
+            raise self._failure(error) from error
 
     def initial(
         self, arrival: Arrival, planes: range, rows: range, cells: NDArray[np.generic]
@@ -96,13 +101,23 @@ class Preview:
     def _write(self, state: int, frame: NDArray[np.float32]) -> None:
         """Append a frame, then count it in the header."""
         try:
-            with self._path.open("r+b") as file:
+            with open(self._path, "r+b", opener=own) as file:
                 file.seek(0, os.SEEK_END)
                 file.write(frame.tobytes())
                 self.steps.append(sum(self._plan.depths[: self._plan.sweeps_until(state)]))
                 file.seek(0)
                 file.write(header_bytes((len(self.steps), *self._shape), np.float32))
         except OSError as error:
-            raise StoreError(
-                "cannot write the preview", path=self._path, errno=error.errno
-            ) from error
+            raise self._failure(error) from error
+
+    def place(self, path: Path) -> None:
+        """Leave the frames of a finished run under their name."""
+        try:
+            os.replace(self._path, path)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: OSError) -> StoreError:
+        if isinstance(error, StoreError):
+            return error
+        return StoreError("cannot write the preview", path=self._path, errno=error.errno)

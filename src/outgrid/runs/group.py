@@ -23,13 +23,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.durable import remove_folder, replace_file
+from outgrid.durable import partials, remove_folder, replace_file
 from outgrid.errors import Error, StoreError, UsageError
 from outgrid.observe.reductions import Table, totals_of
 from outgrid.observe.totals import joined
 from outgrid.plan.rings import Arrival
 from outgrid.plan.subgrid import Box
 from outgrid.record import RECORD_NAME, Part, combine, combine_ranks
+from outgrid.regular import read_own
 from outgrid.runs.seals import level_name
 from outgrid.runs.state import (
     MANIFEST_NAME,
@@ -98,9 +99,11 @@ def read_group(out: Path) -> Group | None:
     """The ranks of the run in ``out``; None for a run of one process, or none."""
     path = out / GROUP_NAME
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Group)
+        found = msgspec.json.decode(read_own(path), type=Group)
     except FileNotFoundError:
         return None
+    except StoreError:
+        raise
     except OSError as error:
         raise StoreError("cannot read", path=path, errno=error.errno) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -278,8 +281,7 @@ class OnDisk:
             self.out / name for name in (GROUP_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME)
         )
         found = (*names, *(folder / MANIFEST_NAME for folder in self.bare))
-        paths = (path.with_name(f"{path.name}.new") for path in found)
-        return tuple(path for path in paths if path.exists() or path.is_symlink())
+        return tuple(left for path in found for left in partials(path))
 
     @property
     def snapshots(self) -> tuple[Path, ...]:

@@ -32,13 +32,14 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from outgrid.durable import make_folder, remove_folder, replace_file, sync_folder
+from outgrid.durable import make_folder, partials, remove_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
 from outgrid.lines import format_share
 from outgrid.plan.lifetime import MOST_RINGS
 from outgrid.plan.rings import Arrival
 from outgrid.plan.seam import SeamKey
 from outgrid.record import RECORD_NAME, Part
+from outgrid.regular import own, read_own
 from outgrid.runs.places import (
     OWNER_NAME,
     SPREAD_SUFFIX,
@@ -247,13 +248,15 @@ class RunFolder:
         """The manifest. Raises UsageError where there is none, or not one of this version."""
         path = self.out / MANIFEST_NAME
         try:
-            text = path.read_bytes()
+            text = read_own(path)
         except FileNotFoundError:
             finished = (self.out / RECORD_NAME).exists()
             what = (
                 "the run in it is finished" if finished else "no unfinished run is in that folder"
             )
             raise UsageError(f"{self.out} holds no {MANIFEST_NAME}: {what}") from None
+        except StoreError:
+            raise
         except OSError as error:
             raise StoreError("cannot read the manifest", path=path, errno=error.errno) from error
         try:
@@ -302,6 +305,11 @@ class RunFolder:
         names = (*self.result_names(levels), *beside)
         others = (RECORD_NAME, MANIFEST_NAME, TRACES_NAME, REDUCTIONS_NAME)
         found = [self.out / name for name in (*names, *others)]
+        found += [
+            self._samples_so_far(),
+            self._totals_so_far(),
+            *(self.out / f"{name}.new" for name in names),
+        ]
         found += [self.scratch / name for name in self.working_names(levels, seams)]
         found += self.spread.files() if self.spread is not None else []
         for path in found:
@@ -390,13 +398,15 @@ class RunFolder:
         """
         path = self._samples_so_far()
         try:
-            text = path.read_bytes()
+            text = read_own(path)
         except FileNotFoundError:
             if manifest.samples == 0:
                 return None
             raise StoreError(
                 "what receivers and reductions have seen so far is missing", path=path
             ) from None
+        except StoreError:
+            raise
         except OSError as error:
             raise StoreError("cannot read", path=path, errno=error.errno) from error
         content, digest = text[:-DIGEST_BYTES], int.from_bytes(text[-DIGEST_BYTES:], "big")
@@ -426,13 +436,16 @@ class RunFolder:
 
     def totals(self, manifest: Manifest) -> tuple[Path, str]:
         """The file of what one of several ranks has found of the reductions, and its run."""
-        return self.out / f"{TOTALS_NAME}.new", manifest.identity
+        return self._totals_so_far(), manifest.identity
 
     def _replace(self, path: Path, content: bytes) -> None:
         try:
             replace_file(path, content)
         except OSError as error:
             raise StoreError("cannot write", path=path, errno=error.errno) from error
+
+    def _totals_so_far(self) -> Path:
+        return self.out / f"{TOTALS_NAME}.new"
 
     def _samples_so_far(self) -> Path:
         return self.out / f"{SAMPLES_NAME}.new"
@@ -462,18 +475,18 @@ class RunFolder:
         Those in scratch count only while the folder is marked as this run's; before that there is
         only the mark that is being written.
         """
-        beside = [MANIFEST_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, SAMPLES_NAME]
-        beside.append(TOTALS_NAME)
-        beside.append(self._samples_so_far().name)  # that file is replaced as well
-        beside += manifest.results
-        found = [self.out / f"{name}.new" for name in beside]
+        found = [self._samples_so_far(), self._totals_so_far()]
+        found += [self.out / f"{name}.new" for name in manifest.results]
+        replaced = [MANIFEST_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME]
+        for path in (self._samples_so_far(), *(self.out / name for name in replaced)):
+            found += partials(path)
         if self.spread is not None:
             mine = {place for place in self.places if self._owns(place, manifest)}
             found += [path for path in self.spread.files() if path.parent in mine]
         for place in self.places:
             marked = self._owns(place, manifest)
             if marked or (not manifest.files and read_mark(place) is None):
-                found.append(place / f"{OWNER_NAME}.new")
+                found += partials(place / OWNER_NAME)
         if self.is_mine(manifest):
             names = (*manifest.files, OWNER_NAME)  # the mark goes last
             found += [self.scratch / name for name in names]
@@ -560,13 +573,15 @@ def move(source: Path, target: Path) -> None:
             return
         partial = target.with_name(target.name + ".new")
         # Space that was reserved there is kept: the file is not truncated.
-        with source.open("rb") as old, open(os.open(partial, os.O_RDWR | os.O_CREAT), "wb") as new:
+        with open(source, "rb", opener=own) as old, open(partial, "r+b", opener=_made) as new:
             shutil.copyfileobj(old, new, COPY_BYTES)
             new.flush()
             os.fsync(new.fileno())
         os.replace(partial, target)
         sync_folder(target.parent)
         source.unlink()
+    except StoreError:
+        raise
     except OSError as error:
         raise StoreError(
             "cannot put the result in place", path=target, errno=error.errno

@@ -192,8 +192,9 @@ def test_what_a_manifest_does_not_own_stays(folder):
     fill(folder)
     (folder.scratch / "mine.npy").write_text("precious")
     (folder.out / "u.npy").write_text("a result in place")
-    for name in ("u.npy", "samples.npy", "samples.npy.new"):  # as the last one is replaced
-        (folder.out / f"{name}.new").write_text("half of a copy")
+    left = "0123456789abcdef.new"  # as files that are replaced whole are written first
+    for name in ("u.npy.new", "samples.npy.new", f"samples.npy.new.{left}", f"record.json.{left}"):
+        (folder.out / name).write_text("half of a copy")
     folder.abandon(manifest_of())
     assert [path.name for path in folder.scratch.iterdir()] == ["mine.npy"]
     assert [path.name for path in folder.out.iterdir()] == ["u.npy"]
