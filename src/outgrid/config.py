@@ -15,8 +15,9 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 import msgspec
 
-from outgrid.errors import UsageError
+from outgrid.errors import StoreError, UsageError
 from outgrid.purposes import COPIED_TIERS, PASSING_TIERS, check_purposes
+from outgrid.regular import read_given
 from outgrid.units import nearest, nearest_three, parse_bytes, parse_endurance, parse_seconds
 
 __all__ = [
@@ -61,6 +62,7 @@ DIRECT_IO_BLOCK_BYTES = 4096
 DEFAULT_REQUEST_BYTES = 2 << 20
 DEFAULT_QUEUE_DEPTH = 16
 
+MOST_JOB_BYTES = 16 << 20
 MOST_THREADS = 1024
 MOST_REQUESTS = 1024
 
@@ -452,7 +454,9 @@ def read_job_file(path: Path, settings: Mapping[str, Any] | None = None) -> JobF
     nearest valid one), missing keys and wrong types.
     """
     try:
-        found = tomllib.loads(path.read_text())
+        found = tomllib.loads(read_given(path, MOST_JOB_BYTES).decode())
+    except StoreError as error:
+        raise UsageError(f"cannot read the job file: {error}") from error
     except OSError as error:
         raise UsageError(f"cannot read the job file {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

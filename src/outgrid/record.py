@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from outgrid.durable import replace_file
-from outgrid.errors import UsageError
+from outgrid.errors import StoreError, UsageError
+from outgrid.regular import read_given
 from outgrid.seal import Seal
 
 __all__ = [
@@ -320,13 +321,15 @@ def read_record(path: Path) -> Record:
     """
     file = path / RECORD_NAME if path.is_dir() else path
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        found = msgspec.json.decode(read_given(file), type=dict[str, Any])
         found.pop("derived", None)
         if found.get("format") != FORMAT:
             raise UsageError(
                 f"{file} is a record of format {found.get('format')!r}; this version reads {FORMAT}"
             )
         record = msgspec.convert(found, Record)
+    except StoreError as error:
+        raise UsageError(f"cannot read the record: {error}") from error
     except OSError as error:
         raise UsageError(
             f"cannot read the record {file}: {error.strerror}; a finished run leaves one in its"

@@ -14,8 +14,9 @@ from outgrid.lines import format_work
 from outgrid.record import Record
 from outgrid.runs.state import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.components import components_of
-from outgrid.stencil.snapshot import Snapshot, snapshot_names
+from outgrid.stencil.snapshot import snapshot_names
 from outgrid.storage import Joined, Piece
+from outgrid.storage.npy import load_npy, map_npy
 from outgrid.units import suggest
 
 __all__ = ["Result"]
@@ -57,7 +58,7 @@ class Result(Mapping[str, Any]):
         path = self.out / TRACES_NAME
         if not path.exists():
             raise UsageError(f"the run in {self.out} had no receivers")
-        return np.load(path)
+        return load_npy(path)
 
     @property
     def reductions(self) -> dict[str, np.ndarray]:
@@ -65,8 +66,8 @@ class Result(Mapping[str, Any]):
         path = self.out / REDUCTIONS_NAME
         if not path.exists():
             return {}
-        found = np.load(path)
-        return {name: found[name].copy() for name in found.dtype.names}
+        found = load_npy(path)
+        return {name: found[name].copy() for name in found.dtype.names or ()}
 
     @property
     def snapshots(self) -> list[np.ndarray]:
@@ -74,12 +75,8 @@ class Result(Mapping[str, Any]):
 
         Axes with an index are left out.
         """
-        given, steps = self.record.problem.get("snapshots", ()), self.record.steps
-        # NumPy maps no empty file.
-        return [
-            np.load(self.out / name, mmap_mode="r" if Snapshot(**kept).taken(steps) else None)
-            for name, kept in zip(snapshot_names(len(given)), given, strict=True)
-        ]
+        given = self.record.problem.get("snapshots", ())
+        return [map_npy(self.out / name) for name in snapshot_names(len(given))]
 
     def __getitem__(self, field: str) -> np.ndarray | Joined:
         """The field as a read-only array on disk, of the problem's shape and the field's dtype.
@@ -101,11 +98,7 @@ class Result(Mapping[str, Any]):
                     for each in self.record.pieces[field]
                 ]
             )
-        path = self.path(field)
-        try:
-            return np.load(path, mmap_mode="r")
-        except (ValueError, EOFError) as error:
-            raise UsageError(f"{path} is no array of numbers ({error})") from error
+        return map_npy(self.path(field))
 
     def __iter__(self) -> Iterator[str]:
         """The names of the fields that the run left."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
 from outgrid.record import read_record
+from outgrid.regular import own
 from outgrid.report.page import run_page
 from outgrid.report.picture import draw_field, draw_frames, draw_reductions, draw_traces
 from outgrid.report.ranks import draw_ranks
@@ -31,11 +32,16 @@ def run(arguments: argparse.Namespace) -> int:
     out.mkdir(parents=True, exist_ok=True)
     pictures = _pictures(Result(arguments.run_folder, record), out)
     summary, page = out / "summary.txt", out / "report.html"
-    summary.write_text(summarise(record) + "\n")
-    page.write_text(run_page(record, pictures))
+    _write(summary, summarise(record) + "\n")
+    _write(page, run_page(record, pictures))
     paths = [str(path) for path in (summary, page, *(path for _, path in pictures))]
     print_json(paths) if arguments.json else print(*paths, sep="\n")
     return 0
+
+
+def _write(path: Path, text: str) -> None:
+    with open(path, "w", opener=own) as file:
+        file.write(text)
 
 
 def _pictures(result: Result, out: Path) -> list[tuple[str, Path]]:

@@ -41,6 +41,7 @@ from outgrid.plan.tiling import (
     columns_cut,
     tile_slope,
 )
+from outgrid.regular import read_own
 from outgrid.stencil.problem import Problem
 
 LEVELS = {2: (8, 16, 24, 32, 48, 64), 3: (2, 4, 6, 8, 12, 16, 24, 32)}  # by dimensions
@@ -182,7 +183,7 @@ class _Trials:
 def known(path: Path) -> Calibration | None:
     """The calibration kept at ``path``, None where there is none of this form."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        return decoded(path.read_bytes(), Calibration)
+        return decoded(read_own(path), Calibration)
     return None
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from outgrid.errors import StoreError, UsageError
 from outgrid.matrix.chunks import Chunk
 from outgrid.native import BLOCK_BYTES, Buffer, File, as_array
+from outgrid.regular import check_given, given
 from outgrid.storage.transfers import Transfers
 from outgrid.units import suggest
 
@@ -42,7 +43,7 @@ class MappedSource:
     """The file as memory: the product itself causes the pages to be read, without a copy."""
 
     def __init__(self, path: Path) -> None:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=given) as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self._descriptor = os.dup(file.fileno())
         self._map.madvise(mmap.MADV_SEQUENTIAL)
@@ -75,7 +76,7 @@ class PreadSource:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptor = given(path, os.O_RDONLY)
 
     def read(self, chunk: Chunk, into: Bytes) -> NDArray[Any]:
         memory, done = into.data, 0
@@ -103,6 +104,7 @@ class DirectSource:
     """The queue of the runs: requests in flight, past the page cache."""
 
     def __init__(self, path: Path) -> None:
+        check_given(path)
         try:
             self._file = File(path, "r")
         except OSError as error:

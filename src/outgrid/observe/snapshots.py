@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
+from outgrid.regular import check_own, own
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot, snapshot_names
 from outgrid.storage.npy import HEADER_BYTES, header_bytes, read_header
@@ -115,13 +116,15 @@ def place(out: Path, whole: Problem) -> None:
             continue
         dtype = whole.dtype_of(snapshot.field)
         try:
-            with path.open("r+b") as file:
+            with open(path, "r+b", opener=own) as file:
                 kept = snapshot.frame_bytes(whole.shape, dtype)
                 file.write(header_bytes(shape, dtype))
                 file.truncate(HEADER_BYTES + shape[0] * kept)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(path, out / name)
+        except StoreError:
+            raise
         except OSError as error:
             raise StoreError("cannot write", path=path, errno=error.errno) from error
 
@@ -129,6 +132,7 @@ def place(out: Path, whole: Problem) -> None:
 def _opened(path: Path, snapshot: Snapshot, whole: Problem) -> int:
     """The file of a snapshot: complete in an earlier process that was cut off, or still to be."""
     path = _partial(path) if _partial(path).exists() else path
+    check_own(path)
     head = read_header(path)
     shape, dtype = snapshot.shape(whole.shape, whole.steps), whole.dtype_of(snapshot.field)
     if (head.shape, head.dtype, head.data_offset) != (shape, dtype, HEADER_BYTES):
@@ -138,7 +142,9 @@ def _opened(path: Path, snapshot: Snapshot, whole: Problem) -> int:
             path=path,
         )
     try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return own(path, os.O_RDWR)
+    except StoreError:
+        raise
     except OSError as error:
         raise StoreError("cannot open", path=path, errno=error.errno) from error
 

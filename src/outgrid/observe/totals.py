@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
 from outgrid.observe.reductions import CELLS, Table, added, nothing
+from outgrid.regular import own
 from outgrid.seal import Seal
 
 ROWS_AT_ONCE = 256
@@ -32,7 +33,7 @@ class Totals:
         self.path, self.run, self.kinds = path, run, kinds
         self._row_bytes = len(kinds) * CELLS * 8
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._file = own(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise self._failure("cannot open", error) from error
 

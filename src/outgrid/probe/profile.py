@@ -14,6 +14,7 @@ from outgrid.build.kept import cache_folder, decoded, elsewhere, keep
 from outgrid.durable import existing
 from outgrid.errors import StoreError
 from outgrid.machine import Machine, describe_machine
+from outgrid.regular import read_own
 from outgrid.version import __version__
 
 # What a probe replaces in a description of the machine.
@@ -109,9 +110,11 @@ def known_profile(described: Machine, scratch: Path | None) -> Profile | None:
     key = Key.of(described, scratch or Path())
     path = _path(key)
     try:
-        text = path.read_bytes()
+        text = read_own(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except StoreError:
+        raise
     except OSError as error:
         raise StoreError("cannot read the profile", path=path, errno=error.errno) from error
     profile = decoded(text, Profile)

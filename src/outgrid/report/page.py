@@ -10,6 +10,7 @@ from pathlib import Path
 from outgrid.lines import format_share
 from outgrid.plan.explain import explain_rows
 from outgrid.record import Part, Record
+from outgrid.regular import read_own
 from outgrid.report.ranks import SHOWN
 from outgrid.report.summary import heading, summary_rows
 from outgrid.units import format_seconds
@@ -65,7 +66,7 @@ def document(title: str, parts: Iterable[str], style: str = "") -> str:
 
 def picture(path: Path, told: str) -> str:
     """The PNG file at ``path``, put inside the page; ``told`` to those who cannot see it."""
-    data = base64.b64encode(path.read_bytes()).decode()
+    data = base64.b64encode(read_own(path)).decode()
     image = f"<img alt='{html.escape(told, quote=True)}' src='data:image/png;base64,{data}'>"
     return f"<figure tabindex='0'>{image}</figure>"
 

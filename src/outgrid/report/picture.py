@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
+from outgrid.regular import own
 from outgrid.storage import Joined
-from outgrid.storage.npy import read_header
+from outgrid.storage.npy import map_npy, read_header
 
 if TYPE_CHECKING:
     from matplotlib.colors import Normalize
@@ -26,6 +27,7 @@ __all__ = [
     "draw_traces",
     "new_axes",
     "sample_plane",
+    "save_figure",
     "write_animation",
 ]
 
@@ -68,7 +70,7 @@ def _opened(path: Path) -> Floats:
         read_header(path)
     except StoreError as error:
         raise UsageError(f"no picture of {path}: {error}") from error
-    field = np.load(path, mmap_mode="r", allow_pickle=False)
+    field = map_npy(path)
     if field.ndim not in (2, 3) or 0 in field.shape:
         raise UsageError(f"{path} has shape {field.shape}; a picture needs 2 or 3 filled axes")
     return field
@@ -109,7 +111,7 @@ def draw_plane(
     axes.set(xlabel="x (cells)", ylabel=down)
     axes.set_title(title, parse_math=False)
     figure.colorbar(image, ax=axes, shrink=0.8)
-    figure.savefig(picture, dpi=100)
+    save_figure(figure, picture)
 
 
 def draw_frames(taken: Floats, picture: Path, title: str) -> None:
@@ -146,7 +148,7 @@ def draw_frames(taken: Floats, picture: Path, title: str) -> None:
         axes.set(xticks=[], yticks=[])
     figure.colorbar(images[0], ax=every, shrink=0.8)
     figure.suptitle(title, parse_math=False)
-    figure.savefig(picture, dpi=100)
+    save_figure(figure, picture)
 
 
 def draw_traces(traces: Floats, picture: Path) -> None:
@@ -172,7 +174,7 @@ def draw_traces(traces: Floats, picture: Path) -> None:
         )
         axes.set(xlabel="receiver", ylabel="step")
         figure.colorbar(image, ax=axes, shrink=0.8)
-    figure.savefig(picture, dpi=100)
+    save_figure(figure, picture)
 
 
 def draw_reductions(reductions: Mapping[str, Floats], picture: Path) -> None:
@@ -186,7 +188,7 @@ def draw_reductions(reductions: Mapping[str, Floats], picture: Path) -> None:
             axes.set_yscale("log")
         axes.set_ylabel(name)
     every[-1].set_xlabel("step")
-    figure.savefig(picture, dpi=100)
+    save_figure(figure, picture)
 
 
 def new_axes(inches: tuple[float, float], rows: int = 1, columns: int = 1) -> tuple[Any, list[Any]]:
@@ -198,6 +200,18 @@ def new_axes(inches: tuple[float, float], rows: int = 1, columns: int = 1) -> tu
     figure: Any = Figure(figsize=inches, layout="constrained")
     FigureCanvasAgg(figure)
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def save_figure(figure: Any, picture: Path) -> None:
+    """Write a figure into the file ``picture``, in the format that its name ends in.
+
+    Raises UsageError for a name that says none, StoreError where it is no regular file.
+    """
+    kind = picture.suffix.removeprefix(".")
+    if kind not in figure.canvas.get_supported_filetypes():
+        raise UsageError(f"cannot draw into {picture}: its name ends in no format; .png is one")
+    with open(picture, "wb", opener=own) as file:
+        figure.savefig(file, dpi=100, format=kind)
 
 
 def write_animation(frames: Sequence[Pixels], path: Path, seconds_per_frame: float = 0.1) -> None:

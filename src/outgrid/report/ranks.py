@@ -7,7 +7,7 @@ from pathlib import Path
 
 from outgrid.errors import UsageError
 from outgrid.record import Measured, RankPart
-from outgrid.report.picture import new_axes
+from outgrid.report.picture import new_axes, save_figure
 
 __all__ = ["ACTIVITIES", "draw_ranks", "rank_seconds"]
 
@@ -57,4 +57,4 @@ def draw_ranks(ranks: Sequence[RankPart], picture: Path) -> None:
     axes.margins(x=0.02)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper center", ncols=3, fontsize="small", frameon=False)
-    figure.savefig(picture, dpi=100)
+    save_figure(figure, picture)

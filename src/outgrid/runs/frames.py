@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
 from outgrid.plan.subgrid import Box
+from outgrid.regular import given, own
 from outgrid.runs.state import Manifest
 from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
@@ -69,7 +70,7 @@ class Frames:
         """
         path, across = self._there(self.table), len(self._planes)
         try:
-            with self._frames() as data, path.open("r+b", buffering=0) as file:
+            with self._frames() as data, open(path, "r+b", buffering=0, opener=own) as file:
                 for frame, count in self._complete(self.settled, steps, depth, planes):
                     begin = HEADER_BYTES + 8 * frame * across
                     kept = np.frombuffer(os.pread(file.fileno(), 8 * count, begin), np.uint64)
@@ -121,7 +122,7 @@ class Frames:
             return
         shape = self.snapshot.taken(steps), len(self._planes)
         try:
-            with path.open("r+b") as file:
+            with open(path, "r+b", opener=own) as file:
                 file.write(header_bytes(shape, np.uint64))
                 file.truncate(HEADER_BYTES + 8 * shape[0] * shape[1])
                 file.flush()
@@ -239,7 +240,7 @@ class _Data:
         self._buffer = memoryview(bytearray(CHUNK_BYTES))
 
     def __enter__(self) -> Self:
-        self._file = self.path.open("rb", buffering=0)
+        self._file = open(self.path, "rb", buffering=0, opener=given)
         return self
 
     def __exit__(self, *_: object) -> None:

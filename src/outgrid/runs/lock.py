@@ -24,6 +24,7 @@ import msgspec
 from outgrid.comm import strangers
 from outgrid.durable import make_folder
 from outgrid.errors import StoreError, UsageError
+from outgrid.regular import own
 
 LOCK_NAME = "run.lock"
 LOOKS, LOOK_SECONDS = 5, 0.01
@@ -109,8 +110,7 @@ class RunLock:
         self._made_folder = not self.path.parent.exists()
         make_folder(self.path.parent)
         while True:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(self.path, flags, 0o644)
+            descriptor = own(self.path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
                 self._lock(descriptor)
                 if self._is_current(descriptor):

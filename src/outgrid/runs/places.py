@@ -24,6 +24,7 @@ import msgspec
 from outgrid.durable import make_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
 from outgrid.lines import format_count
+from outgrid.regular import own
 from outgrid.storage import Parts, is_device, require_device
 from outgrid.storage.npy import HEADER_BYTES
 from outgrid.units import format_bytes
@@ -146,7 +147,7 @@ def read_mark(place: Path) -> OwnerMark | None:
     """Whose a folder or device is, None for nobody's. Raises UsageError for a mark of no sense."""
     path = place if is_device(place) else place / OWNER_NAME
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=None if path == place else own) as file:
             text = file.read(MARK_BYTES)
         if path == place:
             if not text.startswith(MARK):
@@ -155,9 +156,11 @@ def read_mark(place: Path) -> OwnerMark | None:
         return msgspec.json.decode(text, type=OwnerMark)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except StoreError:
+        raise
     except OSError as error:
         raise StoreError("cannot read", path=path, errno=error.errno) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} does not say which run owns this place: {error}") from None
 
 

@@ -565,6 +565,11 @@ def how_far(manifest: Manifest, parts: int = 0) -> str:
     return f"only the initial values are kept, none of the {steps} steps"
 
 
+def _made(path: str, flags: int) -> int:
+    """As `own`, of a file that is made where it is missing."""
+    return own(path, flags | os.O_CREAT)
+
+
 def move(source: Path, target: Path) -> None:
     """Rename, or copy, sync and remove where the two are on different file systems."""
     try:

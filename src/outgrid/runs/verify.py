@@ -12,6 +12,7 @@ from outgrid.errors import Error, StoreError, UsageError
 from outgrid.native import Buffer
 from outgrid.plan.subgrid import Box
 from outgrid.record import RECORD_NAME, read_record
+from outgrid.regular import check_own
 from outgrid.runs.frames import Frames, frames_of
 from outgrid.runs.group import Durable, durable
 from outgrid.runs.lock import RunLock
@@ -141,6 +142,8 @@ def _is_inside(file: Path) -> bool:
 def _compare_digest(path: Path, expected: str) -> Error | None:
     try:
         found = sums_digest(path)
+    except StoreError as error:
+        return error
     except OSError as error:
         return StoreError("cannot read", path=sums_path(path), errno=error.errno)
     if found == expected:
@@ -191,6 +194,9 @@ def _verify(files: Iterator[_Field], seen: Callable[[Path, int, int], None] | No
 
 def _read(field: _Field, errors: list[Error], seen: Callable[[Path, int, int], None] | None) -> int:
     path = field.path
+    if field.owned is not None:  # as a run that goes on opens them
+        for each in (path, sums_path(path)):
+            check_own(each)
     with Transfers() as transfers:
         store = (
             DirectStore.open(path, transfers, sums=True)

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 from outgrid.durable import sync_folder
 from outgrid.errors import StoreError, UsageError
 from outgrid.native import File
+from outgrid.regular import check_given, check_own
 from outgrid.seal import UNSEALED, Seal
 from outgrid.storage.base import LaidOut, Layout, Planes
 from outgrid.storage.npy import (
@@ -147,6 +148,7 @@ class DirectStore(LaidOut):
         UsageError where it is no such file.
         """
         path = Path(path)
+        (check_own if mode == "rw" else check_given)(path)
         try:
             file = File(path, mode, direct)
         except OSError as error:

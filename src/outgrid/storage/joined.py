@@ -14,6 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
+from outgrid.regular import given
 from outgrid.seal import Seal
 from outgrid.storage.base import Layout
 from outgrid.storage.npy import Header, read_header
@@ -117,6 +118,8 @@ class Joined:
 def _header(piece: Piece) -> Header:
     try:
         return read_header(piece.path)
+    except StoreError:
+        raise
     except OSError as error:
         raise StoreError("cannot open", path=piece.path, errno=error.errno) from error
 
@@ -144,7 +147,7 @@ def _read(
     if piece.seal is not None:
         sums = Sums.open(piece.path, Layout.of(header.shape, header.dtype, header.data_offset), "r")
     try:
-        with piece.path.open("rb", buffering=0) as file:
+        with open(piece.path, "rb", buffering=0, opener=given) as file:
             for at, plane in enumerate(planes):
                 first_plane, first_row = piece.first
                 row = (plane - first_plane) * across + rows.start - first_row

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outgrid.errors import StoreError, UsageError
+from outgrid.regular import given, stored
 from outgrid.stencil.dtypes import casting
 from outgrid.units import format_bytes
 
@@ -27,6 +28,8 @@ __all__ = [
     "check_npy",
     "check_written",
     "header_bytes",
+    "load_npy",
+    "map_npy",
     "read_header",
     "stream_npy",
     "write_header",
@@ -55,8 +58,8 @@ class Header:
 
 def header_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> bytes:
     """The 4096 bytes before the data of a C-ordered array."""
-    given = np.dtype(dtype)
-    text = f"{{'descr': {given.str!r}, 'fortran_order': False, 'shape': {tuple(shape)!r}, }}"
+    kind = np.dtype(dtype)
+    text = f"{{'descr': {kind.str!r}, 'fortran_order': False, 'shape': {tuple(shape)!r}, }}"
     head = _MAGIC + bytes((1, 0)) + (HEADER_BYTES - 10).to_bytes(2, "little")
     return head + text.encode("latin1").ljust(HEADER_BYTES - 11) + b"\n"
 
@@ -65,7 +68,7 @@ def write_header(
     path: str | os.PathLike[str], shape: tuple[int, ...], dtype: DTypeLike, base: int = 0
 ) -> None:
     """Write the padded header at byte `base` of an existing file or device, durably."""
-    with open(path, "r+b") as file:
+    with open(path, "r+b", opener=stored) as file:
         file.seek(base)
         file.write(header_bytes(shape, dtype))
         file.flush()
@@ -82,7 +85,7 @@ def read_header(path: str | os.PathLike[str], base: int | None = None) -> Header
     UsageError where it is no .npy file or holds no plain numbers.
     """
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=given if base is None else stored) as file:
             file.seek(base or 0)
             header = _parse_header(file, path, base or 0)
             size = os.fstat(file.fileno()).st_size
@@ -102,6 +105,32 @@ def read_header(path: str | os.PathLike[str], base: int | None = None) -> Header
     return header
 
 
+def map_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """The array in a .npy file, which cannot be changed, read when it is used.
+
+    Raises what `read_header` does.
+    """
+    header = read_header(path)
+    order = "F" if header.fortran_order else "C"
+    if not header.nbytes:  # nothing can be mapped
+        return np.empty(header.shape, header.dtype, order)
+    with open(os.fspath(path), "rb", opener=given) as file:
+        return np.memmap(file, header.dtype, "r", header.data_offset, header.shape, order)
+
+
+def load_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """All of a small .npy file, whose type may have columns with names. Raises StoreError."""
+    try:
+        with open(path, "rb", opener=given) as file:
+            return np.load(file, allow_pickle=False)
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError("cannot read", path=path, errno=error.errno) from error
+    except (ValueError, EOFError) as error:
+        raise StoreError(f"it is no .npy file: {error}", path=path) from error
+
+
 def check_written(path: str | os.PathLike[str], header: Header, base: int = 0) -> None:
     """Raise StoreError where `header`, read at byte `base`, is not byte for byte what we write.
 
@@ -112,9 +141,11 @@ def check_written(path: str | os.PathLike[str], header: Header, base: int = 0) -
         return
     wanted = header_bytes(header.shape, header.dtype.newbyteorder("="))
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=stored) as file:
             file.seek(base)
             found = file.read(HEADER_BYTES)
+    except StoreError:
+        raise
     except OSError as error:
         raise StoreError("cannot read", path=path, errno=error.errno) from error
     if found != wanted:
@@ -242,7 +273,7 @@ def _stream(
     memory = np.empty(0, header.dtype)
     nbytes = 0
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=given) as file:
             for planes, rows in blocks:
                 shape = (len(planes), len(rows), header.shape[-1])
                 nbytes = math.prod(shape) * header.dtype.itemsize

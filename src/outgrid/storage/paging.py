@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from outgrid import native
 from outgrid.errors import StoreError, UsageError
+from outgrid.regular import check_given
 from outgrid.storage.npy import HEADER_BYTES, header_bytes, read_header
 from outgrid.units import parse_bytes
 
@@ -195,6 +196,8 @@ def paged(
 
 
 def _opened(path: str | os.PathLike[str], mode: Literal["r", "rw", "create"]) -> native.File:
+    if mode != "create":
+        check_given(path)
     try:
         return native.File(path, mode, True)
     except FileExistsError as error:

@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 
 from outgrid.errors import StoreError
 from outgrid.native import File
+from outgrid.regular import check_own
 from outgrid.storage.base import Layout
 from outgrid.storage.direct import DirectStore
 from outgrid.storage.npy import HEADER_BYTES, check_written, read_header, write_header
@@ -104,7 +105,10 @@ class SpreadStore(DirectStore):
         """A field that exists; see `DirectStore.open`."""
         files: list[File] = []
         try:
-            files += [File(place, mode, True, base) for place, base in parts.places]
+            for place, base in parts.places:
+                if not is_device(place):
+                    check_own(place)
+                files.append(File(place, mode, True, base))
             if sums:
                 first, base = parts.places[0]
                 check_written(first, read_header(first, base), base)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from outgrid.durable import sync_folder
 from outgrid.errors import StoreError
 from outgrid.native import File
+from outgrid.regular import check_own, given, own
 from outgrid.seal import Seal
 from outgrid.storage.base import Layout
 from outgrid.storage.npy import HEADER_BYTES, read_header, write_header
@@ -40,7 +41,7 @@ def sums_path(path: Path) -> Path:
 def sums_digest(path: Path) -> str:
     """The checksum of the checksums of the field at `path`: what a record keeps of them."""
     digest = xxhash.xxh3_64()
-    with sums_path(path).open("rb", buffering=0) as file:
+    with open(sums_path(path), "rb", buffering=0, opener=given) as file:
         while part := file.read(1 << 20):
             digest.update(part)
     return digest.hexdigest()
@@ -70,7 +71,7 @@ class Sums:
             file.reserve(HEADER_BYTES + shape[0] * shape[1] * _ITEM_BYTES)
             write_header(path, shape, np.uint64)
             sync_folder(path.parent)
-            return cls(path, file, os.open(path, os.O_RDWR | os.O_CLOEXEC), layout)
+            return cls(path, file, own(path, os.O_RDWR), layout)
         except BaseException as error:
             file.close()
             path.unlink()
@@ -82,6 +83,8 @@ class Sums:
     def open(cls, field: Path, layout: Layout, mode: Literal["r", "rw"]) -> Self:
         """The table of a field that exists. Raises StoreError if it is missing or is another's."""
         path = sums_path(field)
+        if mode == "rw":
+            check_own(path)
         header = read_header(path)
         shape = (layout.planes, layout.rows_per_plane)
         if (header.shape, header.dtype, header.data_offset) != (shape, np.uint64, HEADER_BYTES):

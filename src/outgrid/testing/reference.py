@@ -24,6 +24,7 @@ from outgrid.stencil.model import Stage
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import ArrayDigest, FunctionDigest, Initial
+from outgrid.storage.npy import map_npy
 from outgrid.testing.rounding import bounded, stored
 from outgrid.units import suggest
 
@@ -257,7 +258,7 @@ def _initial_array(problem: Problem, name: str, value: Initial) -> NDArray[Any]:
     dtype = problem.dtype_of(name.removesuffix(PREVIOUS))
     match value:
         case Path():
-            given = np.load(value, allow_pickle=False)
+            given = map_npy(value)
             if given.shape != problem.shape:
                 _check_fit(problem, name, given.shape, given.dtype)
             return given.astype(dtype, order="C", casting=casting(dtype))
