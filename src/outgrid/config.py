@@ -7,7 +7,6 @@ initial condition is passed on as it was written.
 
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
@@ -18,6 +17,7 @@ import msgspec
 from outgrid.errors import StoreError, UsageError
 from outgrid.purposes import COPIED_TIERS, PASSING_TIERS, check_purposes
 from outgrid.regular import read_given
+from outgrid.toml import MOST_BYTES, parse_toml
 from outgrid.units import nearest, nearest_three, parse_bytes, parse_endurance, parse_seconds
 
 __all__ = [
@@ -62,7 +62,7 @@ DIRECT_IO_BLOCK_BYTES = 4096
 DEFAULT_REQUEST_BYTES = 2 << 20
 DEFAULT_QUEUE_DEPTH = 16
 
-MOST_JOB_BYTES = 16 << 20
+LONGEST_SHOWN = 200
 MOST_THREADS = 1024
 MOST_REQUESTS = 1024
 
@@ -454,14 +454,19 @@ def read_job_file(path: Path, settings: Mapping[str, Any] | None = None) -> JobF
     nearest valid one), missing keys and wrong types.
     """
     try:
-        found = tomllib.loads(read_given(path, MOST_JOB_BYTES).decode())
+        found = parse_toml(read_given(path, MOST_BYTES).decode(), f"the job file {path}")
     except StoreError as error:
         raise UsageError(f"cannot read the job file: {error}") from error
     except OSError as error:
         raise UsageError(f"cannot read the job file {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise UsageError(f"the job file {path} is not TOML: {error}") from error
     run = found.get("run", {})
+    if isinstance(run, dict) and "erase" in run:
+        raise UsageError(
+            f"[run] of {path}: erase is not taken from a file; who runs the job says what may go "
+            f"for good: add --erase {_spelled(run['erase'])} to the command, or erase to the call"
+        )
     if isinstance(run, dict):
         found["run"] = _chosen({**cast("dict[str, Any]", run), **(settings or {})})
     return _decode(found, JobFile, str(path))
@@ -477,10 +482,12 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         key, separator, value = setting.partition("=")
         if not separator or not key.strip():
-            raise UsageError(f"{setting!r} is not a setting; write KEY=VALUE, for example depth=8")
+            raise UsageError(
+                f"{_shown(setting)!r} is not a setting; write KEY=VALUE, for example depth=8"
+            )
         try:
-            found[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+            found[key.strip()] = parse_toml(f"value = {value}", f"--set {_shown(key)}")["value"]
+        except ValueError:
             found[key.strip()] = value.strip()
     return found
 
@@ -530,9 +537,9 @@ def _check_keys(found: dict[str, Any], path: str, table: type[msgspec.Struct], s
             continue
         hint = _key_hint(key, path, table)
         if not source:
-            raise UsageError(f"unknown option {key!r}; {hint}")
+            raise UsageError(f"unknown option {_shown(key)!r}; {hint}")
         where = f"[{path}] of {source}" if path else source
-        raise UsageError(f"{where}: unknown key {key!r}; {hint}")
+        raise UsageError(f"{where}: unknown key {_shown(key)!r}; {hint}")
 
 
 def _key_hint(key: str, path: str, table: type[msgspec.Struct]) -> str:
@@ -574,8 +581,19 @@ def _explain(message: str, found: dict[str, Any], source: str) -> str:
     if kinds is not None:
         wanted = dict.fromkeys(_KINDS.get(each, each) for each in kinds[1].split(" | "))
         reason = f"expected {' or '.join(each for each in wanted if each)}"
-    told = f"{path} = {written!r}: {reason[:1].lower()}{reason[1:]}"
+    told = f"{path} = {_shown(repr(written))}: {reason[:1].lower()}{reason[1:]}"
     return f"{source}: {told}" if source else told
+
+
+def _shown(text: str) -> str:
+    """As much of what was written as a message has room for."""
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+
+
+def _spelled(places: Any) -> str:
+    """Options of a command line that name `places`, as a job file has them."""
+    listed = cast("list[Any]", places) if isinstance(places, list) else [places]
+    return " --erase ".join(_shown(str(each)) for each in listed)
 
 
 def _at(found: Any, path: str) -> Any:

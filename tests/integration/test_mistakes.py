@@ -35,14 +35,16 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def run(capsys, *changes: tuple[str, str], verb: str = "run") -> tuple[int, str]:
+def run(
+    capsys, *changes: tuple[str, str], verb: str = "run", more: tuple[str, ...] = ()
+) -> tuple[int, str]:
     """Exit code and standard error of the job with pieces of its text replaced."""
     text = JOB
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
     Path("job.toml").write_text(text)
-    code = main([verb, "job.toml", *([] if verb == "plan" else ["--quiet"])])
+    code = main([verb, "job.toml", *([] if verb == "plan" else ["--quiet"]), *more])
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     if code:
@@ -50,6 +52,17 @@ def run(capsys, *changes: tuple[str, str], verb: str = "run") -> tuple[int, str]
         assert captured.err.startswith("outgrid: ")
         assert not Path("job.run/record.json").exists()
     return code, captured.err
+
+
+@pytest.mark.parametrize("written", ['"/dev/other"', '["/dev/other", "/dev/more"]'])
+def test_a_job_file_alone_erases_nothing(written, folder, capsys):
+    erase = ("threads = 1", f"threads = 1\nerase = {written}")
+    for verb in ("plan", "run"):
+        code, said = run(capsys, erase, verb=verb)
+        assert code == 2
+        assert "erase is not taken from a file" in said
+        assert "add --erase /dev/other" in said
+        assert said.count("--erase") == written.count("/dev/")
 
 
 @pytest.mark.parametrize(
@@ -334,16 +347,16 @@ def test_a_plan_says_what_a_run_would_be_refused_for_and_writes_nothing(
 ):
     in_the_way(kind, monkeypatch)
     place = "/dev/fast" if kind == "devices" else "fast"
-    more = 'erase = "/dev/other"' if kind == "erase" else ""
-    change = ("threads = 1", f'threads = 1\nscratch = "{place}"\n{more}')
+    more = ("--erase", "/dev/other") if kind == "erase" else ()
+    change = ("threads = 1", f'threads = 1\nscratch = "{place}"')
     before = sorted(Path().rglob("*"))
-    code, said = run(capsys, change, verb="plan")
+    code, said = run(capsys, change, verb="plan", more=more)
     assert code == 3
     assert said.startswith("outgrid: a run would be refused: ")
     assert words in said
     assert said.count("\n") == 1
     assert sorted({*Path().rglob("*")} - {Path("job.toml")}) == before
-    code, refused = run(capsys, change)
+    code, refused = run(capsys, change, more=more)
     assert code != 0
     assert refused.removeprefix("outgrid: ") == said.removeprefix(
         "outgrid: a run would be refused: "

@@ -174,7 +174,7 @@ def test_a_device_that_carries_something_is_refused_unless_named_twice(devices, 
     device = devices[0]
     subprocess.run(["mkfs.ext4", "-q", device], check=True)
     before = (tmp_path / "image0").read_bytes()
-    with pytest.raises(UsageError, match=f"{device} carries ext4 .* erase = "):
+    with pytest.raises(UsageError, match=f"{device} carries ext4 .* --erase {device}"):
         pipeline.run(problem(), options(tmp_path / "run", device))
     assert (tmp_path / "image0").read_bytes() == before
     assert not (tmp_path / "run").exists()
@@ -206,7 +206,7 @@ def test_devices_of_a_run_that_is_gone_are_free_again_when_named_twice(
     with pytest.raises(UsageError, match=f"clear it with outgrid clean {out}"):
         pipeline.run(problem(), options(tmp_path / "other", devices))
     shutil.rmtree(out)
-    with pytest.raises(UsageError, match=f'no manifest there any more, erase = "{devices[0]}"'):
+    with pytest.raises(UsageError, match=f"no manifest there any more, say --erase {devices[0]}"):
         pipeline.run(problem(), options(out, devices))
     with pytest.raises(UsageError, match=f"{devices[1]} is in use by the run in"):
         pipeline.run(problem(), options(out, devices, erase=devices[0]))

@@ -30,6 +30,13 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
         "(scratch inside the folder of results)",
     )
     parser.add_argument(
+        "--erase",
+        type=Path,
+        action="append",
+        metavar="DEVICE",
+        help="block device of --scratch that may lose what it carries (such a one is refused)",
+    )
+    parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder for results and record (JOB.run)"
     )
     add_run_arguments(parser)
@@ -75,6 +82,8 @@ def job_from(arguments: argparse.Namespace, processes: int = 1) -> Job:
     settings = settings_from(arguments)
     if arguments.scratch:
         settings["scratch"] = [str(path.absolute()) for path in arguments.scratch]
+    if arguments.erase:
+        settings["erase"] = [str(path.absolute()) for path in arguments.erase]
     if arguments.out is not None:
         settings["out"] = str(arguments.out.absolute())
     return load_job(arguments.job, settings, processes)

@@ -238,7 +238,7 @@ def check_devices(devices: Iterable[Path], erase: Iterable[Path]) -> tuple[Path,
         if found and device not in named:
             raise UsageError(
                 f"{device} carries {', '.join(found)} and is not overwritten; if what is there may "
-                f'go for good, name it twice: erase = "{device}" beside scratch'
+                f"go for good, say so: --erase {device}, or erase in the call"
             )
     return tuple(device for device, found in carried.items() if found)
 

@@ -326,7 +326,7 @@ class RunFolder:
             if (Path(mark.out) / MANIFEST_NAME).exists():
                 hint = f"clear it with outgrid clean {mark.out}"
             else:
-                way = f'erase = "{place}" beside scratch' if is_device(place) else f"remove {place}"
+                way = f"say --erase {place}" if is_device(place) else f"remove {place}"
                 hint = f"as that run has no manifest there any more, {way}"
             raise UsageError(
                 f"{place} is in use by the run in {mark.out}; choose another folder with "
