@@ -1,5 +1,6 @@
 """From a job file to a problem and the options of its run."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,15 +9,19 @@ from typing import Any
 import msgspec
 
 from outgrid.config import BoundaryTable, ProblemTable, RunOptions, RunTable, read_job_file
-from outgrid.errors import meaning
+from outgrid.errors import InfeasiblePlan, meaning
 from outgrid.machine import limit_on_memory, memory_limit_bytes
+from outgrid.plan.tables import LISTED_BYTES
 from outgrid.stencil.boundary import Boundary, boundary_of
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.initial import InitialExpression, evaluate_steps
 from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.problem import Problem
+from outgrid.units import format_bytes
 
 __all__ = ["Job", "load_job"]
+
+STEP_NAME = re.compile(r"\bstep\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +39,12 @@ def load_job(path: Path, settings: Mapping[str, Any] | None = None, processes: i
     may use, or its share of that where `processes` of a run are on this host, `out` the job file's
     name with the suffix .run, `scratch` a folder inside `out`.
     Raises UsageError for what is wrong with the file, DefinitionError for what is wrong with the
-    problem. Opens no input.
+    problem, InfeasiblePlan where formulas of step have more values than memory. Opens no input.
     """
     file = read_job_file(path, settings)
-    return Job(_problem(file.problem, path.parent), _options(file.run, path, processes))
+    options = _options(file.run, path, processes)
+    _check_listed(file.problem, options.memory_bytes)
+    return Job(_problem(file.problem, path.parent), options)
 
 
 def _problem(table: ProblemTable, base: Path) -> Problem:
@@ -60,6 +67,22 @@ def _problem(table: ProblemTable, base: Path) -> Problem:
         boundary=_boundary(table.boundary),
         initial={name: _initial(value, base) for name, value in table.initial.items()},
     )
+
+
+def _check_listed(table: ProblemTable, memory_bytes: int) -> None:
+    """Raise InfeasiblePlan where what formulas of step are in all steps is beyond the limit."""
+    given = [each for each in table.parameters.values() if isinstance(each, str)]
+    formulas = sum(STEP_NAME.search(each) is not None for each in given)
+    formulas += sum(isinstance(each.values, str) for each in table.sources)
+    needed = formulas * table.steps * LISTED_BYTES
+    if needed > memory_bytes:
+        fitting = memory_bytes // (formulas * LISTED_BYTES)
+        what = "a formula" if formulas == 1 else f"{formulas} formulas"
+        raise InfeasiblePlan(
+            f"the values of {what} of step take {format_bytes(needed)} in {table.steps} steps, "
+            f"above the memory limit of {format_bytes(memory_bytes)}; fewer than {fitting} steps "
+            "fit, or a stencil of one's own that computes them from outgrid.step"
+        )
 
 
 def _numbers(name: str, given: float | list[float] | str, steps: int) -> Any:

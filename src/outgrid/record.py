@@ -335,7 +335,7 @@ def read_record(path: Path) -> Record:
             f"cannot read the record {file}: {error.strerror}; a finished run leaves one in its"
             " output folder"
         ) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{file} is not a record of a run: {error}") from None
     for name in (*record.fields, *record.pieces):
         if FIELD_NAME.fullmatch(name) is None:

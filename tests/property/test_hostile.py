@@ -5,20 +5,28 @@ OUTGRID_FUZZ_EXAMPLES sets the number of examples of each test for a longer run.
 
 import json
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outgrid.errors import Error
+from outgrid.config import RunOptions, parse_settings
+from outgrid.errors import Error, InfeasiblePlan, UsageError
 from outgrid.job import load_job
 from outgrid.record import RECORD_NAME, read_record
+from outgrid.runs.group import durable
+from outgrid.runs.leftovers import leftovers
 from outgrid.runs.lock import RunLock
 from outgrid.runs.state import MANIFEST_NAME, OWNER_NAME, SAMPLES_NAME, Manifest, RunFolder
 from outgrid.runs.verify import verify
+from outgrid.stencil import initial
+from outgrid.stencil.initial import InitialExpression, evaluate_steps
+from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore, Transfers
 from outgrid.storage.npy import header_bytes, read_header
 
@@ -28,6 +36,18 @@ MANIFEST = msgspec.json.encode(
         version="1",
         run="r",
         problem={"stencil": "heat7", "shape": [8, 8, 8], "steps": 3},
+        folder="scratch",
+        files=("u.0.npy", "u.1.npy"),
+        results=("u.npy",),
+        steps_done=1,
+        parity=0,
+    )
+)
+WHOLE = msgspec.json.encode(
+    Manifest(
+        version="1",
+        run="r",
+        problem=Problem("heat7", (8, 8, 8), steps=3, initial={"u": 0.0}).to_dict(),
         folder="scratch",
         files=("u.0.npy", "u.1.npy"),
         results=("u.npy",),
@@ -155,6 +175,122 @@ def test_formulas_and_names(tmp_path_factory, text):
         stencil = json.dumps(text) if number else '"heat5"'
         path.write_text(f"[problem]\nstencil = {stencil}\nshape = [9, 9]\nsteps = 1\n{line}\n")
         refused_or_read(load_job, path, {"memory": "1GiB"})
+
+
+# What a parser takes too long for, calls itself too often for, or turns into too large a number.
+BEYOND = {
+    "dots": ("a" + ".a" * 50_000, "a key of more than 16 parts"),
+    "dots after spaces": ("a" + " . 'a'" * 50_000, "a key of more than 16 parts"),
+    "brackets": ("a = " + "[" * 100_000, "brackets nest deeper than 32"),
+    "braces": ("a = " + "{a = " * 50_000, "brackets nest deeper than 32"),
+    "digits": ("a = " + "9" * 4500, "a number or name of 4500 characters; at most 1000"),
+    "hexadecimal digits": ("a = 0x" + "f" * 4500, "of 4502 characters; at most 1000"),
+    "text": ('a = "' + "x" * 70_000 + '"', "a text of 70002 characters; at most 65536"),
+    "text without an end": ('a = """' + '\\"' * 70_000, "a text of 14000. characters"),
+}
+
+
+@pytest.mark.parametrize("kind", BEYOND)
+def test_jobs_that_no_parser_could_bear(kind, tmp_path):
+    line, words = BEYOND[kind]
+    path = tmp_path / "job.toml"
+    path.write_text(f"[problem]\n{line}\n")
+    with pytest.raises(UsageError, match=f"job.toml, line 2: .*{words}"):
+        load_job(path)
+    key, _, value = line.partition(" = ")
+    if value:
+        with pytest.raises(UsageError, match=f"--set {key}, line 1: .*{words}"):
+            parse_settings([f"{key}={value}"])
+
+
+def test_a_job_of_many_bytes_is_not_read(tmp_path):
+    path = tmp_path / "job.toml"
+    path.touch()
+    os.truncate(path, 1 << 40)
+    with pytest.raises(UsageError, match="more than the 4194304 bytes"):
+        load_job(path)
+
+
+def test_what_strings_and_comments_hold_is_not_counted(tmp_path):
+    path = tmp_path / "job.toml"
+    odd = "[" * 50 + ".a" * 50 + "9" * 2000
+    path.write_text(f"# {odd}\n{JOB.decode()}out = '{odd}'\n")
+    assert str(load_job(path).options.out).endswith(odd)
+
+
+@settings(max_examples=EXAMPLES)
+@given(FORMULA | st.text(max_size=200), FORMULA | st.text(max_size=60))
+def test_settings_of_the_command_line(key, value):
+    settings = [f"{key}={value}", f"tier={value}"]
+    refused_or_read(lambda: RunOptions.of(**{"memory": "1GiB"} | parse_settings(settings)))
+
+
+NESTED = b"[" * 100_000
+NAMES = (MANIFEST_NAME, RECORD_NAME, OWNER_NAME, "run.lock", "ranks.json")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "content", [NESTED, b'{"format": ' + NESTED, b'{"format": 1, "x":' + NESTED]
+)
+def test_text_that_nests_without_end(name, content, tmp_path):
+    (tmp_path / MANIFEST_NAME).write_bytes(MANIFEST)
+    (tmp_path / name).write_bytes(content)
+    for read in (durable, leftovers, verify, read_record):
+        refused_or_read(read, tmp_path)
+    refused_or_read(lambda: RunFolder.of_manifest(tmp_path)[0].check_owner(manifest_in(tmp_path)))
+
+
+def manifest_in(out: Path) -> Manifest:
+    return RunFolder(out, out).read_manifest()
+
+
+@pytest.mark.parametrize(
+    "extent", ["9" * 4000, "0x" + "f" * 5000, "-1", "2**70", str(2**63), str(2**200)]
+)
+def test_extents_of_many_digits(extent, tmp_path):
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': (3, {extent})}}".encode()
+    path = tmp_path / "u.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+    with pytest.raises(Error) as caught:
+        read_header(path)
+    assert len(str(caught.value)) < 500
+
+
+@settings(max_examples=EXAMPLES)
+@given(changed(WHOLE) | changed(MANIFEST))
+def test_unfinished_runs(tmp_path_factory, content):
+    out = tmp_path_factory.mktemp("run")
+    (out / MANIFEST_NAME).write_bytes(content)
+    for read in (durable, leftovers, verify):
+        refused_or_read(read, out)
+
+
+def test_formulas_of_step_are_counted_before_they_are_evaluated(tmp_path):
+    path = tmp_path / "job.toml"
+    job = JOB.decode().replace("{k = 0.2}", '{k = "0.1 + 0.1 * sin(step / 9)"}')
+    path.write_text(job.replace("steps = 6", "steps = 300_000_000"))
+    with pytest.raises(InfeasiblePlan, match=r"take 33.5 GiB in 300000000 steps, .* of 256 MiB"):
+        load_job(path)
+    source = '[[problem.sources]]\nfield = "u"\nposition = [3, 4]\nvalues = "2.0"\n[run]'
+    path.write_text(job.replace("steps = 6", "steps = 1_200_000").replace("[run]", source))
+    with pytest.raises(InfeasiblePlan, match=r"2 formulas .* fewer than (\d+) steps") as caught:
+        load_job(path)
+    fits = int(re.search(r"than (\d+) steps", str(caught.value))[1])
+    path.write_text(job.replace("steps = 6", f"steps = {fits // 10}").replace("[run]", source))
+    assert load_job(path).problem.steps == fits // 10
+
+
+@pytest.mark.parametrize("count", [1, 7, 65535, 65536, 65537, 200_003])
+@pytest.mark.parametrize(
+    "text",
+    ["sin(step / 7) * exp(-step / 1e5)", "tanh(step) ** 3", "where(step > 9, 1, step)", "2.5"],
+)
+def test_formulas_of_step_are_the_same_in_blocks(text, count, monkeypatch):
+    found = evaluate_steps(InitialExpression(text), count)
+    monkeypatch.setattr(initial, "_CELLS_PER_BLOCK", 2**30)
+    assert found == evaluate_steps(InitialExpression(text), count)
+    assert len(found) == count
 
 
 @settings(max_examples=EXAMPLES)

@@ -86,6 +86,14 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return () if at == steps else None
 
 
+class _Extent(msgspec.Struct, frozen=True):
+    """What of a problem says which files a run has, whatever the problem is."""
+
+    shape: tuple[int, ...]
+    steps: int
+    snapshots: list[Any] = []
+
+
 def write_group(out: Path, group: Group) -> None:
     """Replace the file of the ranks, durably and whole."""
     path = out / GROUP_NAME
@@ -286,7 +294,7 @@ class OnDisk:
     @property
     def snapshots(self) -> tuple[Path, ...]:
         """The files of snapshots that are being taken."""
-        names = snapshot_names(len(self.manifest.problem["snapshots"]))
+        names = snapshot_names(len(self.manifest.problem.get("snapshots", ())))
         kept = (sums_path(self.out / name) for name in names)
         paths = (
             path.with_name(f"{path.name}.new") for path in (*(self.out / n for n in names), *kept)
@@ -308,6 +316,7 @@ def on_disk(out: Path) -> OnDisk:
     group = read_group(out)
     owned: dict[Path, Box | None] = {out: None}
     if group is not None:
+        _check_extent(out / GROUP_NAME, group.problem)
         names = (out / name for name in group.folders)
         owned = dict(zip(names, group.owned, strict=True))
     ranks = [path for path in sorted(out.glob("rank.*")) if _RANK.fullmatch(path.name)]
@@ -316,11 +325,25 @@ def on_disk(out: Path) -> OnDisk:
     for path in dict.fromkeys((out, *owned, *ranks)):
         if (path / MANIFEST_NAME).exists():
             folder, manifest = RunFolder.of_manifest(path)
+            _check_extent(path / MANIFEST_NAME, manifest.problem)
             share = Share(folder, manifest, owned.get(path, NOTHING) or _whole(manifest))
             (shares if path in owned else strays).append(share)
     full = {share.folder.out for share in (*shares, *strays)}
     bare = (path for path in ranks if path not in full and not path.is_symlink())
     return OnDisk(out, group, tuple(shares), tuple(strays), tuple(bare))
+
+
+def _check_extent(path: Path, problem: dict[str, Any]) -> None:
+    """Raise UsageError for a problem, read from ``path``, that does not say which files there are.
+
+    What else is wrong with it is found where it is gone on with.
+    """
+    try:
+        extent = msgspec.convert(problem, _Extent)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path} does not say what its run computes: {error}") from None
+    if len(extent.shape) not in (2, 3) or min(*extent.shape, extent.steps + 1) < 1:
+        raise UsageError(f"{path} does not say what its run computes: it has no grid")
 
 
 def _whole(manifest: Manifest) -> Box:
@@ -333,7 +356,7 @@ def abandon(out: Path, share: Share) -> None:
     """Remove everything that a rank, or a process alone, owns in the run in ``out`` but results,
     and snapshots, with which others go on; folders that are empty then as well."""
     folder, manifest = share.folder, share.manifest
-    taken = snapshot_names(len(manifest.problem["snapshots"]))
+    taken = snapshot_names(len(manifest.problem.get("snapshots", ())))
     results = tuple(name for name in manifest.results if name not in taken)
     folder.remove_files(msgspec.structs.replace(manifest, results=results))
     if _RANK.fullmatch(folder.scratch.name):  # in the folder that the run was given

@@ -6,7 +6,7 @@ Only a small arithmetic language is understood: formulas come from job files and
 import ast
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.symbol import AXES
 from outgrid.units import suggest
 
-__all__ = ["InitialExpression", "evaluate", "evaluate_along", "evaluate_steps"]
+__all__ = ["InitialExpression", "check_along", "evaluate", "evaluate_along", "evaluate_steps"]
 
 _FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "exp": (1, np.exp),
@@ -166,6 +166,21 @@ def evaluate_along(
 
     Raises DefinitionError where it uses another axis or a value is not finite in `dtype`.
     """
+    blocks = [*_along(expression, axis, shape, dtype)]
+    return np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
+
+
+def check_along(
+    expression: InitialExpression, axis: int, shape: tuple[int, ...], dtype: str
+) -> None:
+    """Raise what `evaluate_along` does, without memory for the values of a long axis."""
+    for _ in _along(expression, axis, shape, dtype):
+        pass
+
+
+def _along(
+    expression: InitialExpression, axis: int, shape: tuple[int, ...], dtype: str
+) -> Iterator[NDArray[Any]]:
     names = AXES[-len(shape) :]
     others = expression.names & ({*AXES, "step"} - {names[axis]})
     if others:
@@ -176,12 +191,7 @@ def evaluate_along(
     variables: dict[str, Any] = {"pi": np.float64(math.pi)}
     for name, extent in zip(names, shape, strict=True):
         variables[f"n{name}"] = np.float64(extent)
-    variables[names[axis]] = np.arange(shape[axis], dtype=np.float64)
-    with np.errstate(all="ignore"):
-        values = np.empty(shape[axis], dtype)
-        made = _value(ast.parse(expression.text, mode="eval").body, variables)
-        _keep(expression, made, values, (0,))
-    return values
+    return _blocks(expression, names[axis], variables, shape[axis], dtype)
 
 
 def evaluate_steps(expression: InitialExpression, steps: int) -> tuple[float, ...]:
@@ -191,12 +201,25 @@ def evaluate_steps(expression: InitialExpression, steps: int) -> tuple[float, ..
         raise DefinitionError(
             f"{expression.text!r} uses {', '.join(sorted(others))}, but is a formula of step"
         )
-    variables: dict[str, Any] = {"pi": np.float64(math.pi), "step": np.arange(float(steps))}
-    values = np.empty(steps)
-    with np.errstate(all="ignore"):
-        made = _value(ast.parse(expression.text, mode="eval").body, variables)
-        _keep(expression, made, values, (0,))
-    return tuple(values.tolist())
+    blocks = _blocks(expression, "step", {"pi": np.float64(math.pi)}, steps, "float64")
+    return tuple(value for block in blocks for value in block.tolist())
+
+
+def _blocks(
+    expression: InitialExpression, name: str, variables: dict[str, Any], count: int, dtype: str
+) -> Iterator[NDArray[Any]]:
+    """Values for the numbers from 0 to `count`, which the formula calls `name`, a block at a time.
+
+    Blocks are whole multiples of vectors, so that a value does not depend on how many there are.
+    """
+    tree = ast.parse(expression.text, mode="eval").body
+    for first in range(0, count, _CELLS_PER_BLOCK):
+        last = min(count, first + _CELLS_PER_BLOCK)
+        block = np.empty(last - first, dtype)
+        with np.errstate(all="ignore"):
+            given = variables | {name: np.arange(first, last, dtype=np.float64)}
+            _keep(expression, _value(tree, given), block, (first,))
+        yield block
 
 
 def rows_together(shape: tuple[int, ...]) -> int:

@@ -22,7 +22,7 @@ from outgrid.stencil.components import components_of
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.dtypes import COMPUTED, dtype_name, fields_apart, is_dtype
 from outgrid.stencil.given import value_of
-from outgrid.stencil.initial import InitialExpression, evaluate_along
+from outgrid.stencil.initial import InitialExpression, check_along, evaluate_along
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.snapshot import Snapshot
@@ -384,21 +384,24 @@ class Problem:
         for key in known:
             if key not in data:
                 raise DefinitionError(f"the problem lacks the entry {key!r}")
-        return cls(
-            Stencil.from_dict(data["stencil"]),
-            data["shape"],
-            data["dtype"],
-            data["steps"],
-            data["parameters"],
-            data["boundary"],
-            {name: initial_from_dict(name, value) for name, value in data["initial"].items()},
-            data["first_step"],
-            data["sources"],
-            data["receivers"],
-            data["snapshots"],
-            data["until"],
-            data.get("dtypes"),
-        )
+        try:
+            return cls(
+                Stencil.from_dict(data["stencil"]),
+                data["shape"],
+                data["dtype"],
+                data["steps"],
+                data["parameters"],
+                data["boundary"],
+                {name: initial_from_dict(name, value) for name, value in data["initial"].items()},
+                data["first_step"],
+                data["sources"],
+                data["receivers"],
+                data["snapshots"],
+                data["until"],
+                data.get("dtypes"),
+            )
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise DefinitionError(f"an entry of the problem is none: {error!r}") from error
 
 
 def _check_points(problem: Problem) -> None:
@@ -616,7 +619,7 @@ def _checked_profile(
     if isinstance(value, str):
         with meaning(f"the parameter {name}"):
             formula = InitialExpression(value)
-            evaluate_along(formula, profile.axis, shape, dtype)
+            check_along(formula, profile.axis, shape, dtype)
         return formula
     if not isinstance(value, Iterable):
         return _checked_number(name, value, dtype)

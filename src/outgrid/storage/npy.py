@@ -38,6 +38,7 @@ __all__ = [
 HEADER_BYTES = 4096
 _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 65536
+_MOST_BITS = 128  # of an extent, which a message can still spell
 _DEEPEST_NESTING = 8  # a parser given thousands of brackets may exhaust the C stack
 
 
@@ -217,8 +218,10 @@ def _parse_literal(
         raise wrong("shape is not a tuple")
     extents = cast("tuple[object, ...]", shape)
     for extent in extents:
+        if isinstance(extent, int) and extent.bit_length() > _MOST_BITS:
+            raise wrong(f"an extent of {extent.bit_length()} bits in the shape")
         if not isinstance(extent, int) or isinstance(extent, bool) or extent < 0:
-            raise wrong(f"extent {extent!r} in the shape")
+            raise wrong(f"extent {str(extent)[:40]} in the shape")
     return cast("tuple[int, ...]", extents), dtype, fortran_order
 
 
