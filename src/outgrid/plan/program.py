@@ -41,6 +41,7 @@ from typing import Any
 
 from outgrid.errors import InfeasiblePlan
 from outgrid.plan import overlapped
+from outgrid.plan.flow import Flow, Flows, Place
 from outgrid.plan.instruction import (
     Advance,
     Commit,
@@ -59,10 +60,9 @@ from outgrid.plan.instruction import (
     row_updates,
 )
 from outgrid.plan.model import Plan
-from outgrid.plan.rings import Arrival, Departure, Ring
-from outgrid.plan.schedule import ACROSS, Passage, Share
-from outgrid.plan.seam import Cut, SeamKey
-from outgrid.plan.subgrid import Box, common
+from outgrid.plan.rings import Departure, Ring
+from outgrid.plan.schedule import Passage, Share
+from outgrid.plan.seam import Cut
 from outgrid.plan.trip import Trip, pieces
 
 __all__ = [
@@ -92,39 +92,6 @@ def program(plan: Plan) -> Iterator[Instruction]:
     return overlapped.lower(plan) if plan.blocks is not None else _Lowering(plan).run()
 
 
-RECENT_PASSAGES = 8  # kept: a slab asks several times for the same few
-_Place = tuple[str, int, SeamKey | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Flow:
-    """What enters or leaves the window with one trip: ``planes`` Z, with ``Z + lag`` in a slab.
-
-    What leaves goes to its place, or to the rank ``peer``; by front position ``until`` at the
-    latest, where nothing of the trip is left to be done. It comes from or goes to a file, or to a
-    ``seam``, where plane and row ``origin`` are the first. What enters was left there by
-    ``givers``, each a trip and the planes that it leaves, if the run itself left it.
-    """
-
-    field: str
-    level: int
-    ring: int
-    lag: int
-    planes: range
-    rows: range
-    seam: SeamKey | None = None
-    origin: tuple[int, int] = (0, 0)
-    givers: tuple[tuple[int, range], ...] = ()
-    constant: bool = False
-    peer: int | None = None
-    until: int | None = None
-
-    @property
-    def place(self) -> _Place:
-        """The file, or the seam, that the rows lie in."""
-        return self.field, self.level, self.seam
-
-
 @dataclass(frozen=True, slots=True)
 class _Incoming:
     """Planes of a (field, level) that come from ``peer``, before plane ``due`` is read."""
@@ -141,9 +108,8 @@ class _Lowering:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.trips = plan.trips
-        self.rings = {(ring.field, ring.index): ring for ring in plan.rings}
-        self.counts = {field: plan.ring_count(field) for field, _ in self.rings}
+        self.flows = Flows(plan)
+        self.trips, self.rings = self.flows.trips, self.flows.rings
         self.advanced = self.got = self.put = self.committed = self.sent = self.received = 0
         self.first_slab = plan.first_slab
         # Watermarks of the gets that slabs need which are still to be computed, and the next slab.
@@ -166,14 +132,10 @@ class _Lowering:
         # those at each border last.
         self.asked = 0
         self.seam_got: dict[tuple[int, int], int] = {}
-        self.written: dict[tuple[_Place, int], list[tuple[int, int]]] = {}
-        self.entering: dict[int, tuple[_Flow, ...]] = {}
-        self.leaving: dict[int, tuple[_Flow, ...]] = {}
-        self.departures = {(each.field, each.level): each for each in plan.departures}
+        self.written: dict[tuple[Place, int], list[tuple[int, int]]] = {}
         reach = plan.skew * plan.depth + max(plan.shifts)
         firsts = {depth: plan.depths.index(depth) for depth in set(plan.depths)}
-        self.passages: dict[int, Passage] = {}
-        each = [self._passage(max(0, self.trips.number(n, 0))) for n in firsts.values()]
+        each = [self.flows.passage(max(0, self.trips.number(n, 0))) for n in firsts.values()]
         entered = [passage.entering.start for passage in each]
         self.first_entered = min(plan.streamed(plan.stored.planes).start, *entered)
         extent = max(passage.touched.stop for passage in each)
@@ -199,14 +161,6 @@ class _Lowering:
             yield self._advance(slab)
             yield from self._puts(slab)
 
-    def _passage(self, index: int) -> Passage:
-        """What a trip does."""
-        if index not in self.passages:
-            if len(self.passages) == RECENT_PASSAGES:
-                del self.passages[next(iter(self.passages))]
-            self.passages[index] = self.plan.passage(self.trips[index])
-        return self.passages[index]
-
     def _active(self, slab: int) -> tuple[Trip, ...]:
         """Trips that may have planes under the front, or on their way in or out, in ``slab``."""
         plan = self.plan
@@ -226,98 +180,14 @@ class _Lowering:
             high = planes.stop if until >= front else low
         return range(low, high)
 
-    def _moved(self, slab: int, trip: Trip, flow: _Flow) -> Iterator[range]:
+    def _moved(self, slab: int, trip: Trip, flow: Flow) -> Iterator[range]:
         """The planes of a flow in ``slab``, cut where the first planes come round again."""
         planes = self._planes(slab, trip, flow.lag, flow.planes, flow.until)
         return pieces(planes, self.plan.planes)
 
-    def _ring(self, field: str, trip: Trip, version: int) -> Ring:
-        base = self._passage(trip.index).base
-        return self.rings[field, (base + version) % self.counts[field]]
-
     def _slots(self, trip: Trip, first: int, last: int) -> range:
-        origin = self._passage(trip.index).slot_origin
+        origin = self.flows.passage(trip.index).slot_origin
         return range(origin + first, origin + last)
-
-    def _entering(self, trip: Trip) -> tuple[_Flow, ...]:
-        """What a trip reads: its rows of every level, and what it takes from seams."""
-        if trip.index not in self.entering:
-            self.entering.pop(trip.index - 3, None)
-            self.entering[trip.index] = tuple(self._enter(trip))
-        return self.entering[trip.index]
-
-    def _enter(self, trip: Trip) -> Iterator[_Flow]:
-        plan, passage = self.plan, self._passage(trip.index)
-        if plan.resident and trip.sweep > 0:
-            return
-        for arrival in plan.arrivals:
-            ring, box = self._ring(arrival.field, trip, arrival.level), passage.arriving(arrival)
-            planes = range(box.planes.start, box.planes.stop + passage.rereads(arrival))
-            for rows in pieces(box.rows, plan.rows):
-                yield _Flow(
-                    arrival.field,
-                    arrival.level,
-                    ring.index,
-                    arrival.lead,
-                    planes,
-                    rows,
-                    givers=tuple(self._writers(arrival, trip, rows)),
-                    constant=arrival.constant,
-                )
-        for share in passage.taken():
-            givers = ((share.giver, share.given),) if share.giver >= 0 else ()
-            yield self._through(share, share.ring.low, givers=givers)
-
-    def _through(self, share: Share, lag: int, **given: Any) -> _Flow:
-        """What goes through a seam."""
-        where = share.ring.field, 0, share.ring.index, lag, share.planes, share.rows
-        return _Flow(*where, share.key, share.origin, **given)
-
-    def _writers(self, arrival: Arrival, trip: Trip, rows: range) -> Iterator[tuple[int, range]]:
-        """The trips of the sweep before that leave some ``rows`` of a level, with their planes."""
-        plan, sweep = self.plan, trip.sweep - 1
-        if arrival.constant or sweep < 0:
-            return
-        departure, depth = self.departures[arrival.field, arrival.level], plan.depths[sweep]
-        first, last = 0, plan.parts(depth)
-        borders = [each for each in plan.seams_of(depth, ACROSS) if not each.closes]
-        if borders and plan.closing(depth, ACROSS) is None:
-            edge = borders[0].edge(departure.field, depth + departure.level)
-            first = (rows.start - edge) // plan.strips.height
-            last = min((rows.stop - 1 - edge) // plan.strips.height + 1, last)
-        for index in range(self.trips.number(sweep, first), self.trips.number(sweep, last)):
-            left = self.plan.passage(self.trips[index]).leaving(departure) if index >= 0 else None
-            for part in pieces(left.rows, plan.rows) if left is not None else ():
-                begin = part.start % plan.rows
-                if left is not None and common(range(begin, begin + len(part)), rows):
-                    yield index, left.planes
-                    break
-
-    def _leaving(self, trip: Trip) -> tuple[_Flow, ...]:
-        """What a trip writes: its rows of the last levels, and what it gives to seams."""
-        if trip.index not in self.leaving:
-            self.leaving.pop(trip.index - 3, None)
-            self.leaving[trip.index] = tuple(self._leave(trip))
-        return self.leaving[trip.index]
-
-    def _leave(self, trip: Trip) -> Iterator[_Flow]:
-        plan, passage = self.plan, self._passage(trip.index)
-        if plan.state_after(trip.sweep + 1) is None:
-            return
-        for departure in plan.departures:
-            ring = self._ring(departure.field, trip, trip.depth + departure.level)
-            lag, box = departure.lag(trip.depth, plan.skew), passage.leaving(departure)
-            where = (departure.field, departure.level, ring.index, lag)
-            for rows in pieces(box.rows, plan.rows):
-                yield _Flow(*where, box.planes, rows)
-            for each in plan.exchanged(trip.sweep + 1):
-                yield _Flow(*where, plan.streamed(each.sent.planes), each.sent.rows, peer=each.peer)
-            for cut, planes in passage.returned(departure):
-                if not cut.given:
-                    yield _Flow(*where, planes, plan.owned_rows, peer=cut.peer)
-        for share in passage.given():
-            until = passage.front_end - 1 if share.peer is not None else None
-            yield self._through(share, share.ring.high, peer=share.peer, until=until)
 
     def _free_after(self, ring: Ring, stream: int) -> int:
         """Advances after which the slot for plane ``stream`` of the stream is out of use."""
@@ -326,13 +196,13 @@ class _Lowering:
         slabs = -(-(stream - ring.planes + ring.high + 1) // self.plan.slab_planes)
         return max(0, slabs - self.first_slab)
 
-    def _written_after(self, flow: _Flow, planes: range) -> int | None:
+    def _written_after(self, flow: Flow, planes: range) -> int | None:
         """Puts after which ``planes`` of what ``flow`` reads are in their place.
 
         None if some of these puts were not emitted yet, 0 for what was there before the run.
         """
         put = 0
-        for source, last in self._sources(flow, planes):
+        for source, last in self.flows.sources(flow, planes):
             written = self.written.get((flow.place, source), [])
             index = bisect_left(written, (last, 0))
             if index == len(written):
@@ -340,21 +210,9 @@ class _Lowering:
             put = max(put, written[index][1])
         return put
 
-    def _sources(self, flow: _Flow, planes: range) -> Iterator[tuple[int, int]]:
-        """Trips that write what is read of ``planes``: (index, the last end there).
-
-        Plane z of one trip may be plane ``z + planes`` of another one, which leaves it later.
-        """
-        for index, left in flow.givers:
-            for turn in (self.plan.planes, 0, -self.plan.planes):
-                both = common(range(planes.start + turn, planes.stop + turn), left)
-                if both:
-                    yield index, both.stop
-                    break
-
-    def _arriving(self, slab: int) -> Iterator[tuple[_Flow, Trip, range]]:
+    def _arriving(self, slab: int) -> Iterator[tuple[Flow, Trip, range]]:
         for trip in self._active(slab):
-            for flow in self._entering(trip):
+            for flow in self.flows.entering(trip):
                 for planes in self._moved(slab, trip, flow):
                     yield flow, trip, planes
 
@@ -371,7 +229,7 @@ class _Lowering:
                 return False
         return True
 
-    def _received_after(self, flow: _Flow, trip: Trip, planes: range) -> int | None:
+    def _received_after(self, flow: Flow, trip: Trip, planes: range) -> int | None:
         """Receives after which what others own of ``planes`` is in its place.
 
         None where they were not emitted yet.
@@ -410,7 +268,7 @@ class _Lowering:
         for each in self._incoming(state):
             self.received += 1
             where = (*each.level, state, -1, each.planes.start, each.planes.stop, each.rows)
-            there = self._there(None, each.planes, each.rows)
+            there = self.flows.there(None, each.planes, each.rows)
             yield Receive(self.received - 1, trip, *where, None, there, gate, each.peer)
             taken.append((each.due, self.received))
             self.landed = self.received
@@ -432,7 +290,7 @@ class _Lowering:
                 for part in self._in_slabs(share.planes, opposite=True):
                     self.received += 1
                     where = (share.ring.field, 0, trip.sweep + 1, share.ring.index)
-                    there = self._there(share.key, part, share.rows, share.origin)
+                    there = self.flows.there(share.key, part, share.rows, share.origin)
                     yield Receive(
                         self.received - 1,
                         trip,
@@ -455,7 +313,7 @@ class _Lowering:
         None where no more are.
         """
         plan = self.plan
-        taken = (share for share in self._passage(0).taken() if share.peer is not None)
+        taken = (share for share in self.flows.passage(0).taken() if share.peer is not None)
         sides = list(dict.fromkeys(share.key.place for share in taken))
         sweep = number // len(sides) if sides else plan.sweeps
         if sweep >= plan.sweeps:
@@ -465,7 +323,7 @@ class _Lowering:
 
     def _shares(self, index: int, side: int) -> list[Share]:
         """What a trip takes through the cut at one of its sides."""
-        return [share for share in self._passage(index).taken() if share.key.place == side]
+        return [share for share in self.flows.passage(index).taken() if share.key.place == side]
 
     def _last_slab(self, index: int, side: int) -> int:
         """The slab whose gets are the last ones of the seam of a trip at one of its sides."""
@@ -497,7 +355,7 @@ class _Lowering:
                 for departure in plan.departures:
                     level = departure.field, departure.level
                     found.append(_Incoming(due, each.peer, level, part, each.received.rows))
-        passage = self._passage(self.trips.number(state - 1, 0))
+        passage = self.flows.passage(self.trips.number(state - 1, 0))
         for cut, departure, planes in _coming(passage):
             for part in self._in_slabs(planes, opposite=True):
                 level, rows = (departure.field, departure.level), plan.owned_rows
@@ -514,7 +372,7 @@ class _Lowering:
         """Whether all gets of a sweep were emitted."""
         if sweep < 0:
             return True
-        passage = self._passage(sweep)  # of ranks, who have one trip for each sweep
+        passage = self.flows.passage(sweep)  # of ranks, who have one trip for each sweep
         last = passage.entering.stop - 1 + max(arrival.lead for arrival in self.plan.arrivals)
         return self.arrived > (last + passage.slot_origin) // self.plan.slab_planes
 
@@ -538,28 +396,11 @@ class _Lowering:
             state = 0 if flow.constant else trip.sweep
             yield Get(*self._move(self.got - 1, flow, trip, state, planes), gate=gate)
 
-    def _move(self, index: int, flow: _Flow, trip: Trip, state: int, planes: range) -> Any:
+    def _move(self, index: int, flow: Flow, trip: Trip, state: int, planes: range) -> Any:
         """The entries that a get and a put have in common."""
         where = (flow.field, flow.level, state, flow.ring, planes.start, planes.stop, flow.rows)
-        there = self._there(flow.seam, planes, flow.rows, flow.origin)
+        there = self.flows.there(flow.seam, planes, flow.rows, flow.origin)
         return index, trip, *where, flow.seam, there
-
-    def _there(
-        self, seam: SeamKey | None, planes: range, rows: range, origin: tuple[int, int] = (0, 0)
-    ) -> Box:
-        """Where planes and rows of a trip lie in their place: in a file, as the grid counts them.
-
-        What comes round again is there once.
-        """
-        plane, row = origin
-        if seam is None:
-            row = rows.start - rows.start % self.plan.rows
-        if seam is None and self.plan.downward:
-            planes = self.plan.streamed(planes)[::-1]
-        elif plane == 0 and planes.start >= self.plan.planes:
-            plane = self.plan.planes
-        across = range(rows.start - row, rows.stop - row)
-        return Box(range(planes.start - plane, planes.stop - plane, planes.step), across)
 
     def _advance(self, slab: int) -> Advance:
         put = sent = 0
@@ -567,7 +408,7 @@ class _Lowering:
         for key, ring in self.rings.items():
             writing, sending = self.slot_put[key], self.slot_sent[key]
             for trip in active:
-                planes = self._planes(slab, trip, ring.low, self._passage(trip.index).touched)
+                planes = self._planes(slab, trip, ring.low, self.flows.passage(trip.index).touched)
                 slots = self._slots(trip, planes.start, planes.stop)
                 put = max(put, *(writing[slot % ring.planes] for slot in slots), 0)
                 sent = max(sent, *(sending[slot % ring.planes] for slot in slots), 0)
@@ -578,7 +419,7 @@ class _Lowering:
     def _parts(self, slab: int) -> Iterator[Part]:
         plan = self.plan
         for trip in self._active(slab):
-            origin, passage = trip.index * plan.pitch_planes, self._passage(trip.index)
+            origin, passage = trip.index * plan.pitch_planes, self.flows.passage(trip.index)
             first = max(passage.touched.start, slab * plan.slab_planes - origin)
             last = min(passage.front_end, (slab + 1) * plan.slab_planes - origin)
             if first < last:
@@ -586,7 +427,7 @@ class _Lowering:
 
     def _puts(self, slab: int) -> Iterator[Put | Send | Commit | Mark]:
         for trip in self._active(slab):
-            for flow in self._leaving(trip):
+            for flow in self.flows.leaving(trip):
                 for planes in self._moved(slab, trip, flow):
                     if flow.peer is None:
                         yield self._put(flow, trip, planes)
@@ -628,7 +469,7 @@ class _Lowering:
 
         None where that is of no use, as an inward face would reach below the grid.
         """
-        plan, passage = self.plan, self._passage(trip.index)
+        plan, passage = self.plan, self.flows.passage(trip.index)
         front = (slab + 1) * plan.slab_planes - trip.index * plan.pitch_planes
         ends = [
             (passage.leaving(each).planes.stop, each.lag(trip.depth, plan.skew))
@@ -637,7 +478,7 @@ class _Lowering:
         # Seams that other ranks take are of no use to a restart, what is returned to them is.
         ends += [
             (flow.planes.stop, flow.lag)
-            for flow in self._leaving(trip)
+            for flow in self.flows.leaving(trip)
             if (flow.seam is not None) != (flow.peer is not None)
         ]
         under_way = [front - lag for end, lag in ends if front - lag < end]
@@ -648,7 +489,7 @@ class _Lowering:
             return Point(state - 1, trip.part + 1)
         return Point(state)
 
-    def _sends(self, flow: _Flow, trip: Trip, planes: range, peer: int) -> Iterator[Send]:
+    def _sends(self, flow: Flow, trip: Trip, planes: range, peer: int) -> Iterator[Send]:
         """The planes, cut where one message ends and the next begins."""
         begin, slab, first = flow.planes.start, self.plan.slab_planes, planes.start
         while first < planes.stop:
@@ -658,7 +499,7 @@ class _Lowering:
             yield self._send(flow, trip, part, peer, piece)
             first = part.stop
 
-    def _send(self, flow: _Flow, trip: Trip, planes: range, peer: int, piece: range) -> Send:
+    def _send(self, flow: Flow, trip: Trip, planes: range, peer: int, piece: range) -> Send:
         ring = self.rings[flow.field, flow.ring]
         self.sent += 1
         busy = self.slot_sent[flow.field, flow.ring]
@@ -668,7 +509,7 @@ class _Lowering:
         move = self._move(self.sent - 1, flow, trip, state, planes)
         return Send(*move, gate=gate, peer=peer, piece=piece)
 
-    def _put(self, flow: _Flow, trip: Trip, planes: range) -> Put:
+    def _put(self, flow: Flow, trip: Trip, planes: range) -> Put:
         ring = self.rings[flow.field, flow.ring]
         self.put += 1
         busy = self.slot_put[flow.field, flow.ring]

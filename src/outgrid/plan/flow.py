@@ -1,0 +1,186 @@
+"""What enters and leaves the window with each trip, and where it lies.
+
+Levels come from files and go to them, what lies at cuts comes from seams and goes there. Whether that
+is a get or a put, or between ranks a receive or a send, is what a program adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from outgrid.plan.model import Plan
+from outgrid.plan.rings import Arrival, Ring
+from outgrid.plan.schedule import ACROSS, Passage, Share
+from outgrid.plan.seam import SeamKey
+from outgrid.plan.subgrid import Box, common
+from outgrid.plan.trip import Trip, pieces
+
+RECENT_TRIPS = 3  # whose flows are kept
+RECENT_PASSAGES = 8  # kept: a slab asks several times for the same few
+Place = tuple[str, int, SeamKey | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What enters or leaves the window with one trip: ``planes`` Z, with ``Z + lag`` in a slab.
+
+    What leaves goes to its place, or to the rank ``peer``; by front position ``until`` at the
+    latest, where nothing of the trip is left to be done. It comes from or goes to a file, or to a
+    ``seam``, where plane and row ``origin`` are the first. What enters was left there by
+    ``givers``, each a trip and the planes that it leaves, if the run itself left it.
+    """
+
+    field: str
+    level: int
+    ring: int
+    lag: int
+    planes: range
+    rows: range
+    seam: SeamKey | None = None
+    origin: tuple[int, int] = (0, 0)
+    givers: tuple[tuple[int, range], ...] = ()
+    constant: bool = False
+    peer: int | None = None
+    until: int | None = None
+
+    @property
+    def place(self) -> Place:
+        """The file, or the seam, that the rows lie in."""
+        return self.field, self.level, self.seam
+
+
+class Flows:
+    """The flows of a plan's trips, each made when it is asked for."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.trips = plan, plan.trips
+        self.rings = {(ring.field, ring.index): ring for ring in plan.rings}
+        self.counts = {field: plan.ring_count(field) for field, _ in self.rings}
+        self._departures = {(each.field, each.level): each for each in plan.departures}
+        self._passages: dict[int, Passage] = {}
+        self._entering: dict[int, tuple[Flow, ...]] = {}
+        self._leaving: dict[int, tuple[Flow, ...]] = {}
+
+    def passage(self, index: int) -> Passage:
+        """What a trip does."""
+        if index not in self._passages:
+            if len(self._passages) == RECENT_PASSAGES:
+                del self._passages[next(iter(self._passages))]
+            self._passages[index] = self.plan.passage(self.trips[index])
+        return self._passages[index]
+
+    def entering(self, trip: Trip) -> tuple[Flow, ...]:
+        """What a trip reads: its rows of every level, and what it takes from seams."""
+        if trip.index not in self._entering:
+            self._entering.pop(trip.index - RECENT_TRIPS, None)
+            self._entering[trip.index] = tuple(self._enter(trip))
+        return self._entering[trip.index]
+
+    def _enter(self, trip: Trip) -> Iterator[Flow]:
+        plan, passage = self.plan, self.passage(trip.index)
+        if plan.resident and trip.sweep > 0:
+            return
+        for arrival in plan.arrivals:
+            ring, box = self.ring(arrival.field, trip, arrival.level), passage.arriving(arrival)
+            planes = range(box.planes.start, box.planes.stop + passage.rereads(arrival))
+            for rows in pieces(box.rows, plan.rows):
+                yield Flow(
+                    arrival.field,
+                    arrival.level,
+                    ring.index,
+                    arrival.lead,
+                    planes,
+                    rows,
+                    givers=tuple(self._writers(arrival, trip, rows)),
+                    constant=arrival.constant,
+                )
+        for share in passage.taken():
+            givers = ((share.giver, share.given),) if share.giver >= 0 else ()
+            yield self._through(share, share.ring.low, givers=givers)
+
+    def _through(self, share: Share, lag: int, **given: Any) -> Flow:
+        """What goes through a seam."""
+        where = share.ring.field, 0, share.ring.index, lag, share.planes, share.rows
+        return Flow(*where, share.key, share.origin, **given)
+
+    def _writers(self, arrival: Arrival, trip: Trip, rows: range) -> Iterator[tuple[int, range]]:
+        """The trips of the sweep before that leave some ``rows`` of a level, with their planes."""
+        plan, sweep = self.plan, trip.sweep - 1
+        if arrival.constant or sweep < 0:
+            return
+        departure, depth = self._departures[arrival.field, arrival.level], plan.depths[sweep]
+        first, last = 0, plan.parts(depth)
+        borders = [each for each in plan.seams_of(depth, ACROSS) if not each.closes]
+        if borders and plan.closing(depth, ACROSS) is None:
+            edge = borders[0].edge(departure.field, depth + departure.level)
+            first = (rows.start - edge) // plan.strips.height
+            last = min((rows.stop - 1 - edge) // plan.strips.height + 1, last)
+        for index in range(self.trips.number(sweep, first), self.trips.number(sweep, last)):
+            left = self.plan.passage(self.trips[index]).leaving(departure) if index >= 0 else None
+            for part in pieces(left.rows, plan.rows) if left is not None else ():
+                begin = part.start % plan.rows
+                if left is not None and common(range(begin, begin + len(part)), rows):
+                    yield index, left.planes
+                    break
+
+    def leaving(self, trip: Trip) -> tuple[Flow, ...]:
+        """What a trip writes: its rows of the last levels, and what it gives to seams."""
+        if trip.index not in self._leaving:
+            self._leaving.pop(trip.index - RECENT_TRIPS, None)
+            self._leaving[trip.index] = tuple(self._leave(trip))
+        return self._leaving[trip.index]
+
+    def _leave(self, trip: Trip) -> Iterator[Flow]:
+        plan, passage = self.plan, self.passage(trip.index)
+        if plan.state_after(trip.sweep + 1) is None:
+            return
+        for departure in plan.departures:
+            ring = self.ring(departure.field, trip, trip.depth + departure.level)
+            lag, box = departure.lag(trip.depth, plan.skew), passage.leaving(departure)
+            where = (departure.field, departure.level, ring.index, lag)
+            for rows in pieces(box.rows, plan.rows):
+                yield Flow(*where, box.planes, rows)
+            for each in plan.exchanged(trip.sweep + 1):
+                yield Flow(*where, plan.streamed(each.sent.planes), each.sent.rows, peer=each.peer)
+            for cut, planes in passage.returned(departure):
+                if not cut.given:
+                    yield Flow(*where, planes, plan.owned_rows, peer=cut.peer)
+        for share in passage.given():
+            until = passage.front_end - 1 if share.peer is not None else None
+            yield self._through(share, share.ring.high, peer=share.peer, until=until)
+
+    def sources(self, flow: Flow, planes: range) -> Iterator[tuple[int, int]]:
+        """Trips that write what is read of ``planes``: (index, the last end there).
+
+        Plane z of one trip may be plane ``z + planes`` of another one, which leaves it later.
+        """
+        for index, left in flow.givers:
+            for turn in (self.plan.planes, 0, -self.plan.planes):
+                both = common(range(planes.start + turn, planes.stop + turn), left)
+                if both:
+                    yield index, both.stop
+                    break
+
+    def there(
+        self, seam: SeamKey | None, planes: range, rows: range, origin: tuple[int, int] = (0, 0)
+    ) -> Box:
+        """Where planes and rows of a trip lie in their place: in a file, as the grid counts them.
+
+        What comes round again is there once.
+        """
+        plane, row = origin
+        if seam is None:
+            row = rows.start - rows.start % self.plan.rows
+        if seam is None and self.plan.downward:
+            planes = self.plan.streamed(planes)[::-1]
+        elif plane == 0 and planes.start >= self.plan.planes:
+            plane = self.plan.planes
+        across = range(rows.start - row, rows.stop - row)
+        return Box(range(planes.start - plane, planes.stop - plane, planes.step), across)
+
+    def ring(self, field: str, trip: Trip, version: int) -> Ring:
+        """The ring that a version of a trip's sweep is in."""
+        base = self.passage(trip.index).base
+        return self.rings[field, (base + version) % self.counts[field]]
