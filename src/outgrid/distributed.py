@@ -42,8 +42,8 @@ from outgrid.plan.model import Plan
 from outgrid.plan.planner import Part as PlanPart
 from outgrid.plan.planner import plan as choose
 from outgrid.plan.ranks import Ranks, plan_rank
+from outgrid.plan.schedule.subgrid import Box, Subgrid
 from outgrid.plan.sizing import Sizing
-from outgrid.plan.subgrid import Box, Subgrid
 from outgrid.probe.profile import known_machine
 from outgrid.purposes import Start, check_purposes
 from outgrid.record import (

@@ -42,9 +42,9 @@ from outgrid.observe.watch import NotFinite, Watch
 from outgrid.plan.ending import ended
 from outgrid.plan.instruction import Point
 from outgrid.plan.model import Plan
-from outgrid.plan.rings import Arrival
-from outgrid.plan.seam import SeamKey
-from outgrid.plan.subgrid import Box
+from outgrid.plan.schedule.rings import Arrival
+from outgrid.plan.schedule.seam import SeamKey
+from outgrid.plan.schedule.subgrid import Box
 from outgrid.purposes import COPIED_TIERS
 from outgrid.record import CUT_OFF, FINISHED, Part, Record, combine, compilers_of, write_record
 from outgrid.remote.borrowed import Borrowed

@@ -17,12 +17,12 @@ from outgrid.matrix.onto import Upload
 from outgrid.matrix.product import StreamedMatrix
 from outgrid.matrix.sources import SOURCES
 from outgrid.matrix.stages import Event
-from outgrid.plan.lifetime import ring_count
 from outgrid.plan.model import Plan, Tile
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, Instruction, program, row_updates
-from outgrid.plan.rings import Arrival
-from outgrid.plan.seam import SeamKey
+from outgrid.plan.schedule.lifetime import ring_count
+from outgrid.plan.schedule.rings import Arrival
+from outgrid.plan.schedule.seam import SeamKey
 from outgrid.plan.tiling import (
     FRONT_PLANES,
     asking_for,

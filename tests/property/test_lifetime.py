@@ -5,7 +5,13 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outgrid.plan.lifetime import dependences, lifetimes, needed_from, ring_count, write_shift
+from outgrid.plan.schedule.lifetime import (
+    dependences,
+    lifetimes,
+    needed_from,
+    ring_count,
+    write_shift,
+)
 from outgrid.testing.strategies import stencils
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError, InfeasiblePlan
 from outgrid.plan.commits import Begin
-from outgrid.plan.lifetime import dependences
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, Commit, Get, Mark, Put, program
+from outgrid.plan.schedule.lifetime import dependences
 from outgrid.plan.sizing import Sizing, given_steps
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import stencil

@@ -6,8 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from outgrid.errors import DefinitionError
-from outgrid.plan.lifetime import dependences
-from outgrid.plan.skew import Reading, Skew, Writing, solve
+from outgrid.plan.schedule.lifetime import dependences
+from outgrid.plan.schedule.skew import Reading, Skew, Writing, solve
 from outgrid.testing.strategies import stencils
 
 LARGEST_SKEW = 6

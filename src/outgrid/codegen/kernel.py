@@ -20,7 +20,7 @@ from outgrid.codegen.slab import structure
 from outgrid.codegen.statements import Statements
 from outgrid.errors import DefinitionError
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
-from outgrid.plan.lifetime import dependences
+from outgrid.plan.schedule.lifetime import dependences
 from outgrid.plan.tiling import column_slope, tile_slope
 from outgrid.stencil.boundary import Edges
 from outgrid.stencil.expression import accesses

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from outgrid.codegen.names import Names
 from outgrid.codegen.spelling import SPELLING
-from outgrid.plan.lifetime import ring_count
+from outgrid.plan.schedule.lifetime import ring_count
 from outgrid.stencil.boundary import EVEN, STORED
 from outgrid.stencil.expression import STEP, Operation, Parameter
 from outgrid.stencil.symbol import AXES

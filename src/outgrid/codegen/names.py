@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from outgrid.codegen.spelling import CELLS, ELEMENTARY
 from outgrid.errors import DefinitionError
-from outgrid.plan.lifetime import ring_count
+from outgrid.plan.schedule.lifetime import ring_count
 from outgrid.stencil.boundary import EVEN, STORED, Edges
 from outgrid.stencil.contract import contract
 from outgrid.stencil.expression import (

@@ -29,10 +29,10 @@ from outgrid.execute.window import Window
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES, layout
-from outgrid.plan.lifetime import ring_count
 from outgrid.plan.model import Plan, Tile
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, program
+from outgrid.plan.schedule.lifetime import ring_count
 from outgrid.plan.tiling import (
     FRONT_PLANES,
     asking_for,

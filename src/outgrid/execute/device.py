@@ -21,8 +21,8 @@ from outgrid.observe.points import Points
 from outgrid.observe.watch import NOWHERE, Watch
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance, levels
-from outgrid.plan.rings import Ring
-from outgrid.plan.trip import Trip
+from outgrid.plan.schedule.rings import Ring
+from outgrid.plan.schedule.trip import Trip
 from outgrid.stencil.problem import Problem
 from outgrid.storage import Store, Transfers
 from outgrid.storage.staged import StagedStore, StagedTransfers

@@ -15,7 +15,7 @@ from outgrid.native import Buffer
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import EXCHANGE_BUFFERS
 from outgrid.plan.program import Move, Receive, Send, opposes
-from outgrid.plan.seam import Channel, channels
+from outgrid.plan.schedule.seam import Channel, channels
 from outgrid.storage import Planes
 
 

@@ -12,8 +12,8 @@ from outgrid.errors import StoreError
 from outgrid.execute.streaming import StoreKey
 from outgrid.native import Buffer
 from outgrid.plan.model import Plan
-from outgrid.plan.rings import Ring
-from outgrid.plan.seam import SeamKey
+from outgrid.plan.schedule.rings import Ring
+from outgrid.plan.schedule.seam import SeamKey
 from outgrid.plan.tiers import madvise
 from outgrid.remote.borrowed import Borrowed
 from outgrid.runs.seals import Seals, level_name

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError, meaning
 from outgrid.native import Buffer, as_array
-from outgrid.plan.rings import Arrival
-from outgrid.plan.subgrid import Box
+from outgrid.plan.schedule.rings import Arrival
+from outgrid.plan.schedule.subgrid import Box
 from outgrid.stencil.boundary import STORED
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.initial import InitialExpression, evaluate, rows_together

@@ -24,8 +24,8 @@ from outgrid.observe.snapshots import Snapshots
 from outgrid.observe.watch import NOWHERE, Watch
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance
-from outgrid.plan.rings import Ring
-from outgrid.plan.trip import Span, Trip
+from outgrid.plan.schedule.rings import Ring
+from outgrid.plan.schedule.trip import Span, Trip
 from outgrid.stencil.problem import Problem
 from outgrid.storage import Transfers
 

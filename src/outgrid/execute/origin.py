@@ -12,8 +12,8 @@ from outgrid.execute.site import Site
 from outgrid.execute.streaming import StoreKey, stream
 from outgrid.observe.watch import NotFinite, Place, Watch
 from outgrid.plan.model import Plan
-from outgrid.plan.seam import SeamKey
-from outgrid.plan.trip import Point
+from outgrid.plan.schedule.seam import SeamKey
+from outgrid.plan.schedule.trip import Point
 from outgrid.runs.seals import Seals
 from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem

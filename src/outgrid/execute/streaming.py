@@ -43,7 +43,7 @@ from outgrid.plan.program import (
     program,
     row_updates,
 )
-from outgrid.plan.seam import SeamKey
+from outgrid.plan.schedule.seam import SeamKey
 from outgrid.runs.seals import Sealing
 from outgrid.seal import UNSEALED, Seal
 from outgrid.storage import Completion, Planes, Store

@@ -11,9 +11,9 @@ from outgrid.native import Buffer, as_array
 from outgrid.plan.layout import GUARD_BYTES
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Move
-from outgrid.plan.rings import Ring
-from outgrid.plan.schedule import Passage
-from outgrid.plan.trip import Trip
+from outgrid.plan.schedule.model import Passage
+from outgrid.plan.schedule.rings import Ring
+from outgrid.plan.schedule.trip import Trip
 
 PAGE_BYTES = 4096
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from outgrid.errors import StoreError
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Put
-from outgrid.plan.rings import Arrival
+from outgrid.plan.schedule.rings import Arrival
 from outgrid.regular import own
 from outgrid.storage.npy import header_bytes
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outgrid.plan.model import Plan
-from outgrid.plan.trip import Trip
+from outgrid.plan.schedule.trip import Trip
 from outgrid.stencil.until import Until
 
 NOWHERE = np.iinfo(np.int64).max

@@ -12,10 +12,10 @@ from outgrid.plan.commits import COMMIT_SECONDS, Begin, commit_planes, notes_on_
 from outgrid.plan.layout import describe
 from outgrid.plan.model import Plan
 from outgrid.plan.request import Request
-from outgrid.plan.schedule import ACROSS, STREAMED, Schedule
+from outgrid.plan.schedule.model import ACROSS, STREAMED, Schedule
+from outgrid.plan.schedule.trip import Point
 from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
 from outgrid.plan.tiling import tile_levels
-from outgrid.plan.trip import Point
 
 WORTH_KEEPING = 50  # times the time that it takes to keep a resident grid in mid-run
 

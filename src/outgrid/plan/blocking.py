@@ -10,16 +10,16 @@ from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.lines import format_count, format_extents
 from outgrid.plan.assemble import assemble
-from outgrid.plan.blocks import LEAST_EDGE, Blocks, paper_block
 from outgrid.plan.candidate import Candidate
 from outgrid.plan.commits import Begin, committing_seconds
 from outgrid.plan.cost import transfer_seconds, updates_per_second
 from outgrid.plan.layout import layout, window_bytes
-from outgrid.plan.lifetime import ring_count
 from outgrid.plan.model import Layout, Plan, Prediction, Tile
 from outgrid.plan.request import Request
-from outgrid.plan.rings import Ring
-from outgrid.plan.schedule import Schedule
+from outgrid.plan.schedule.blocks import LEAST_EDGE, Blocks, paper_block
+from outgrid.plan.schedule.lifetime import ring_count
+from outgrid.plan.schedule.model import Schedule
+from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.sizing import sweep_steps
 from outgrid.plan.tables import sweeps_bytes
 from outgrid.plan.tiling import FRONT_PLANES, columns_cut, tile_levels, tile_slope

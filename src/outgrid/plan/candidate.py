@@ -9,7 +9,7 @@ from outgrid.plan.cost import Movement, border_seconds, predict, updates_per_sec
 from outgrid.plan.device import device_level, device_rate
 from outgrid.plan.model import DeviceLevel, Layout, Prediction, Tile
 from outgrid.plan.request import Request
-from outgrid.plan.schedule import Schedule
+from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.tables import SWEEP_BYTES
 from outgrid.plan.tiers import disk_tier
 from outgrid.plan.tiling import choose_tile, tile_levels

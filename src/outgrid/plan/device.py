@@ -8,7 +8,7 @@ from outgrid.errors import UsageError
 from outgrid.machine import Accelerator
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.plan.model import DeviceLevel, Layout
-from outgrid.plan.rings import Ring
+from outgrid.plan.schedule.rings import Ring
 from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
 

@@ -1,7 +1,7 @@
 """What enters and leaves the window with each trip, and where it lies.
 
-Levels come from files and go to them, what lies at cuts comes from seams and goes there. Whether that
-is a get or a put, or between ranks a receive or a send, is what a program adds.
+Levels come from files and go to them, what lies at cuts comes from seams and goes there. Whether
+that is a get or a put, or between ranks a receive or a send, is what a program adds.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from outgrid.plan.model import Plan
-from outgrid.plan.rings import Arrival, Ring
-from outgrid.plan.schedule import ACROSS, Passage, Share
-from outgrid.plan.seam import SeamKey
-from outgrid.plan.subgrid import Box, common
-from outgrid.plan.trip import Trip, pieces
+from outgrid.plan.schedule.model import ACROSS, Passage, Share
+from outgrid.plan.schedule.rings import Arrival, Ring
+from outgrid.plan.schedule.seam import SeamKey
+from outgrid.plan.schedule.subgrid import Box, common
+from outgrid.plan.schedule.trip import Trip, pieces
 
 RECENT_TRIPS = 3  # whose flows are kept
 RECENT_PASSAGES = 8  # kept: a slab asks several times for the same few

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from outgrid.plan.model import Plan
-from outgrid.plan.seam import SeamKey
-from outgrid.plan.subgrid import Box, common
-from outgrid.plan.trip import Point, Trip
+from outgrid.plan.schedule.seam import SeamKey
+from outgrid.plan.schedule.subgrid import Box, common
+from outgrid.plan.schedule.trip import Point, Trip
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from outgrid.plan.model import Apart, Layout
-from outgrid.plan.rings import Ring
+from outgrid.plan.schedule.rings import Ring
 from outgrid.stencil.dtypes import STORED
 from outgrid.units import format_bytes
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from outgrid.plan.explain import explain
-from outgrid.plan.schedule import Schedule
+from outgrid.plan.schedule.model import Schedule
 from outgrid.purposes import PASSING_TIERS
 
 # A disk that is busy for minutes, beside cores that are, moves less than in a probe of seconds:

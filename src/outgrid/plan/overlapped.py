@@ -25,8 +25,8 @@ from outgrid.plan.instruction import (
     Put,
 )
 from outgrid.plan.model import Plan
-from outgrid.plan.subgrid import Box
-from outgrid.plan.trip import Trip
+from outgrid.plan.schedule.subgrid import Box
+from outgrid.plan.schedule.trip import Trip
 
 
 def lower(plan: Plan) -> Iterator[Instruction]:

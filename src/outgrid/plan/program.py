@@ -60,10 +60,10 @@ from outgrid.plan.instruction import (
     row_updates,
 )
 from outgrid.plan.model import Plan
-from outgrid.plan.rings import Departure, Ring
-from outgrid.plan.schedule import Passage, Share
-from outgrid.plan.seam import Cut
-from outgrid.plan.trip import Trip, pieces
+from outgrid.plan.schedule.model import Passage, Share
+from outgrid.plan.schedule.rings import Departure, Ring
+from outgrid.plan.schedule.seam import Cut
+from outgrid.plan.schedule.trip import Trip, pieces
 
 __all__ = [
     "Advance",

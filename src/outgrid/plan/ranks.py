@@ -24,8 +24,8 @@ from outgrid.machine import Machine, Network
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import WORTH_CUTTING, Part, plan
+from outgrid.plan.schedule.subgrid import Subgrid, balanced, balanced_seams
 from outgrid.plan.sizing import Sizing
-from outgrid.plan.subgrid import Subgrid, balanced, balanced_seams
 from outgrid.stencil.problem import Problem
 
 ALIKE = 1.01  # prices that are taken for equal: then the rows are cut into fewer parts

@@ -14,9 +14,9 @@ from outgrid.plan.cost import Rates, rates
 from outgrid.plan.device import SEEN_BYTES, check_offered, ring_tables_bytes, tables_bytes
 from outgrid.plan.layout import window_bytes
 from outgrid.plan.model import Layout
-from outgrid.plan.rings import Ring
+from outgrid.plan.schedule.rings import Ring
+from outgrid.plan.schedule.subgrid import Subgrid
 from outgrid.plan.sizing import Sizing, given_steps, split_steps, sweep_steps
-from outgrid.plan.subgrid import Subgrid
 from outgrid.plan.tables import SWEEP_BYTES, steps_bytes
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import AXES

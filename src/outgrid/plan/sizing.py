@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from outgrid.plan.layout import layout
-from outgrid.plan.lifetime import (
+from outgrid.plan.model import Layout
+from outgrid.plan.schedule.lifetime import (
     Dependences,
     Lifetime,
     dependences,
@@ -19,13 +20,12 @@ from outgrid.plan.lifetime import (
     ring_count,
     write_shift,
 )
-from outgrid.plan.model import Layout
-from outgrid.plan.rings import Arrival, Departure, Ring
-from outgrid.plan.schedule import ACROSS, STREAMED, Schedule
-from outgrid.plan.seam import Cut, Seam, seam
-from outgrid.plan.skew import Halo, Skew
-from outgrid.plan.strips import Strips
-from outgrid.plan.subgrid import Box, Subgrid
+from outgrid.plan.schedule.model import ACROSS, STREAMED, Schedule
+from outgrid.plan.schedule.rings import Arrival, Departure, Ring
+from outgrid.plan.schedule.seam import Cut, Seam, seam
+from outgrid.plan.schedule.skew import Halo, Skew
+from outgrid.plan.schedule.strips import Strips
+from outgrid.plan.schedule.subgrid import Box, Subgrid
 from outgrid.plan.traffic import Traffic
 from outgrid.stencil.problem import Problem
 

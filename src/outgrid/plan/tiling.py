@@ -12,9 +12,9 @@ from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.cost import rates, waiting_share
 from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
-from outgrid.plan.lifetime import dependences
 from outgrid.plan.model import Tile
-from outgrid.plan.skew import Slope, solve_both_ways
+from outgrid.plan.schedule.lifetime import dependences
+from outgrid.plan.schedule.skew import Slope, solve_both_ways
 from outgrid.stencil.boundary import Edges
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import Problem

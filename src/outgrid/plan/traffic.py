@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from outgrid.plan.schedule import Passage, Schedule, Share
-from outgrid.plan.seam import channels
-from outgrid.plan.subgrid import common
+from outgrid.plan.schedule.model import Passage, Schedule, Share
+from outgrid.plan.schedule.seam import channels
+from outgrid.plan.schedule.subgrid import common
 from outgrid.purposes import PASSING_TIERS
 
 

@@ -22,7 +22,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
-from outgrid.plan.subgrid import Box
+from outgrid.plan.schedule.subgrid import Box
 from outgrid.regular import given, own
 from outgrid.runs.state import Manifest
 from outgrid.seal import Seal

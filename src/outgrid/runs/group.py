@@ -27,8 +27,8 @@ from outgrid.durable import partials, remove_folder, replace_file
 from outgrid.errors import Error, StoreError, UsageError
 from outgrid.observe.reductions import Table, totals_of
 from outgrid.observe.totals import joined
-from outgrid.plan.rings import Arrival
-from outgrid.plan.subgrid import Box
+from outgrid.plan.schedule.rings import Arrival
+from outgrid.plan.schedule.subgrid import Box
 from outgrid.record import RECORD_NAME, Part, combine, combine_ranks
 from outgrid.regular import read_own
 from outgrid.runs.seals import level_name

@@ -9,7 +9,7 @@ from typing import Self
 
 from outgrid.plan.instruction import Move
 from outgrid.plan.model import Plan
-from outgrid.plan.rings import Arrival
+from outgrid.plan.schedule.rings import Arrival
 from outgrid.seal import Seal
 from outgrid.stencil.problem import PREVIOUS
 

@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 from outgrid.durable import make_folder, partials, remove_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
 from outgrid.lines import format_share
-from outgrid.plan.lifetime import MOST_RINGS
-from outgrid.plan.rings import Arrival
-from outgrid.plan.seam import SeamKey
+from outgrid.plan.schedule.lifetime import MOST_RINGS
+from outgrid.plan.schedule.rings import Arrival
+from outgrid.plan.schedule.seam import SeamKey
 from outgrid.record import RECORD_NAME, Part
 from outgrid.regular import own, read_own
 from outgrid.runs.places import (

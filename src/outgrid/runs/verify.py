@@ -10,7 +10,7 @@ import numpy as np
 
 from outgrid.errors import Error, StoreError, UsageError
 from outgrid.native import Buffer
-from outgrid.plan.subgrid import Box
+from outgrid.plan.schedule.subgrid import Box
 from outgrid.record import RECORD_NAME, read_record
 from outgrid.regular import check_own
 from outgrid.runs.frames import Frames, frames_of

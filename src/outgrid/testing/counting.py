@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from outgrid.errors import ExecutionError
 from outgrid.execute.gates import Watermarks
-from outgrid.plan.lifetime import dependences
 from outgrid.plan.model import Plan
 from outgrid.plan.program import (
     Advance,
@@ -38,11 +37,12 @@ from outgrid.plan.program import (
     program,
     row_updates,
 )
-from outgrid.plan.rings import Departure
-from outgrid.plan.schedule import ACROSS, STREAMED, Passage, Share
-from outgrid.plan.seam import SeamKey
-from outgrid.plan.subgrid import Box, common
-from outgrid.plan.trip import Trip, pieces
+from outgrid.plan.schedule.lifetime import dependences
+from outgrid.plan.schedule.model import ACROSS, STREAMED, Passage, Share
+from outgrid.plan.schedule.rings import Departure
+from outgrid.plan.schedule.seam import SeamKey
+from outgrid.plan.schedule.subgrid import Box, common
+from outgrid.plan.schedule.trip import Trip, pieces
 from outgrid.stencil.model import Stencil
 
 VOID = -9  # neither a tag nor a state

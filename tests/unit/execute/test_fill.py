@@ -6,7 +6,7 @@ from outgrid.config import RunOptions
 from outgrid.errors import StoreError, UsageError
 from outgrid.execute import fill as filling
 from outgrid.execute.fill import fill, initial_name
-from outgrid.plan.rings import Arrival
+from outgrid.plan.schedule.rings import Arrival
 from outgrid.stencil import initial
 from outgrid.stencil.problem import Problem
 from outgrid.storage import MemoryStore

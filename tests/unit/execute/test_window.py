@@ -7,7 +7,7 @@ from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.execute.window import Window
 from outgrid.plan.program import Gate, Get
-from outgrid.plan.subgrid import Box
+from outgrid.plan.schedule.subgrid import Box
 from outgrid.stencil.problem import Problem
 
 

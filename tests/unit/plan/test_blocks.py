@@ -5,8 +5,8 @@ import pytest
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
-from outgrid.plan.blocks import Blocks, paper_block, paper_block_bytes
 from outgrid.plan.planner import plan
+from outgrid.plan.schedule.blocks import Blocks, paper_block, paper_block_bytes
 from outgrid.stencil.problem import Problem
 from outgrid.testing import machine
 from outgrid.testing.counting import count

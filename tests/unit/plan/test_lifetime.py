@@ -1,7 +1,7 @@
 import pytest
 
-from outgrid.plan.lifetime import Dependences, Lifetime, dependences, lifetimes, ring_count
-from outgrid.plan.skew import Reading, Writing
+from outgrid.plan.schedule.lifetime import Dependences, Lifetime, dependences, lifetimes, ring_count
+from outgrid.plan.schedule.skew import Reading, Writing
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.definition import stencil
 

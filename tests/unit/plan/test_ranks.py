@@ -11,7 +11,7 @@ from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Machine, Network
 from outgrid.plan.program import Advance, Get, Receive, Send, program
 from outgrid.plan.ranks import Ranks, plan_rank
-from outgrid.plan.trip import Span
+from outgrid.plan.schedule.trip import Span
 from outgrid.stencil.problem import Problem
 
 GIB = 1 << 30

@@ -1,7 +1,7 @@
 import pytest
 
 from outgrid.errors import DefinitionError
-from outgrid.plan.skew import MAX_SKEW, Reading, Slope, Writing, solve, solve_both_ways
+from outgrid.plan.schedule.skew import MAX_SKEW, Reading, Slope, Writing, solve, solve_both_ways
 
 
 def one_field(low, high, rings=2):

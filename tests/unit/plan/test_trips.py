@@ -10,8 +10,8 @@ from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan
 from outgrid.plan.planner import plan
 from outgrid.plan.program import program
+from outgrid.plan.schedule.trip import Span, Trips
 from outgrid.plan.tables import SWEEP_BYTES, steps_bytes
-from outgrid.plan.trip import Span, Trips
 from outgrid.stencil.problem import Problem
 from outgrid.testing.machine import MACHINE
 from outgrid.units import parse_bytes

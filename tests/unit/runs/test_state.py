@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from outgrid.errors import StoreError, UsageError
-from outgrid.plan.rings import Arrival
+from outgrid.plan.schedule.rings import Arrival
 from outgrid.runs import state
 from outgrid.runs.state import MANIFEST_NAME, OWNER_NAME, Manifest, RunFolder, level_name, move
 from outgrid.storage.sums import sums_path

@@ -2,8 +2,8 @@
 
 Along each axis a trip covers an interval with two ends. At a *wall* the grid ends and the steps
 cover all up to it. An end that *leans* moves step by step: what the trip leaves there, or lacks,
-goes through a seam; see `plan.seam`. An end that *shrinks* has a halo of cells that others compute
-as well. What differs by axis is the number of the axis: 0 for planes, 1 for rows.
+goes through a seam; see `plan.schedule.seam`. An end that *shrinks* has a halo of cells that others
+compute as well. What differs by axis is the number of the axis: 0 for planes, 1 for rows.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 
-from outgrid.plan.blocks import Blocks
-from outgrid.plan.rings import Arrival, Departure, Ring
-from outgrid.plan.seam import Cut, Seam, SeamKey, Stair, between
-from outgrid.plan.strips import Strips
-from outgrid.plan.subgrid import Box, Exchanged, Subgrid, common
-from outgrid.plan.trip import Point, Span, Trip, Trips, clip, mirrored
+from outgrid.plan.schedule.blocks import Blocks
+from outgrid.plan.schedule.rings import Arrival, Departure, Ring
+from outgrid.plan.schedule.seam import Cut, Seam, SeamKey, Stair, between
+from outgrid.plan.schedule.strips import Strips
+from outgrid.plan.schedule.subgrid import Box, Exchanged, Subgrid, common
+from outgrid.plan.schedule.trip import Point, Span, Trip, Trips, clip, mirrored
 
 STREAMED, ACROSS = 0, 1
 """The axes that grids are cut across: planes pass along the one, strips lie along the other."""

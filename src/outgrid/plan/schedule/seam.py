@@ -32,9 +32,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outgrid.plan.lifetime import Dependences, field_is_constant, write_shift
-from outgrid.plan.skew import Skew
-from outgrid.plan.trip import Span
+from outgrid.plan.schedule.lifetime import Dependences, field_is_constant, write_shift
+from outgrid.plan.schedule.skew import Skew
+from outgrid.plan.schedule.trip import Span
 
 Channel = tuple[int, str, int, bool]  # peer, field, level or ring, whether it is a seam
 

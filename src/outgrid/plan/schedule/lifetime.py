@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from outgrid.plan.skew import Halo, Reading, Skew, Writing, solve, solve_halo
+from outgrid.plan.schedule.skew import Halo, Reading, Skew, Writing, solve, solve_halo
 from outgrid.stencil.boundary import Edges
 from outgrid.stencil.expression import accesses
 from outgrid.stencil.model import Field, Stencil

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from outgrid.plan.trip import Span
+from outgrid.plan.schedule.trip import Span
 
 LEAST_EDGE = 2
 """Interior cells of the smallest block that is chosen, along each axis that is cut."""

@@ -6,7 +6,7 @@ and shifts of the stencil along the rows. What it reads on lower rows was comput
 when a plane retires, the rows that the next strip still needs stand in the rings as a staircase,
 one contiguous block of rows per ring. They are written as they are to a *seam* and come back, to
 the same rows, in the trip of the next strip. Nothing is computed twice; for one symmetric stage a
-sweep writes and reads ``2*S*depth`` rows per plane and border more; see `plan.seam`.
+sweep writes and reads ``2*S*depth`` rows per plane and border more; see `plan.schedule.seam`.
 
 A grid that passes in one piece is one strip of so many rows that it ends beyond the last.
 
@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outgrid.plan.skew import Skew
-from outgrid.plan.trip import Span, Trip
+from outgrid.plan.schedule.skew import Skew
+from outgrid.plan.schedule.trip import Span, Trip
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, product
 from typing import Any
 
-from outgrid.plan.skew import Halo
-from outgrid.plan.trip import Span, clip, mirrored
+from outgrid.plan.schedule.skew import Halo
+from outgrid.plan.schedule.trip import Span, clip, mirrored
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Subgrid:
     first. ``beyond`` and ``row_beyond`` say what a rank holds where the grid goes on. Neighbours
     along the planes stream in ``opposite`` directions, or all of them upward. With ``seams`` no
     rank holds a halo of planes: those with an even number along the planes are upright, the others
-    inverted; see `plan.seam`.
+    inverted; see `plan.schedule.seam`.
     """
 
     rank: int
