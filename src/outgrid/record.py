@@ -35,7 +35,7 @@ __all__ = [
 RECORD_NAME = "record.json"
 FORMAT = 1
 # Pictures are named after fields: a record of strangers may not name what lies elsewhere.
-FIELD_NAME = re.compile(r"(rank\.\d+/)?\w+(\.\w+)*")
+FIELD_NAME = re.compile(r"(rank\.\d+(\.\d+)?/)?\w+(\.\w+)*")
 
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
