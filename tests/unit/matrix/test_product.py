@@ -168,6 +168,7 @@ matrix[7, 7] = 1e5
 matrix.flush()
 del matrix
 np.ones((500, 500)) @ np.ones((500, 500))  # the memory of BLAS itself
+og.matrix  # and that of the modules that it loads
 reset_peak_memory()
 before = peak_memory_bytes()
 operator = og.matrix({str(path)!r}, memory="48MiB")
