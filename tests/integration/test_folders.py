@@ -60,8 +60,15 @@ def test_folders_that_are_there_need_no_word(job, tmp_path, capsys):
     assert "new folder" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("which", ["scratch", "out"])
-def test_a_folder_whose_parent_is_missing_is_refused_by_plan_and_run(which, job, tmp_path, capsys):
+def test_folders_above_that_of_the_results_are_made_and_told(job, tmp_path, capsys):
+    out = tmp_path / "runs" / "heat" / "1"
+    assert main(["run", str(job), "--out", str(out)]) == 0
+    assert re.search(rf"out {out}{ON}", capsys.readouterr().err)
+    assert (out / "u.npy").exists()
+
+
+def test_a_scratch_folder_whose_parent_is_missing_is_refused(job, tmp_path, capsys):
+    which = "scratch"
     missing = tmp_path / "mnt" / "disk" / "here"
     words = (
         f"{which} {missing}: {missing.parent} does not exist, and the folder would be made on "

@@ -60,12 +60,13 @@ def check_space(
 
 
 def check_parents(options: RunOptions) -> None:
-    """Raise UsageError for a folder that is to be made in one that does not exist either.
+    """Raise UsageError for a scratch folder that is to be made in one that does not exist either.
 
     Such a name is a slip, or a disk that is not mounted: what is written would fill another one.
+    Folders above that of the results are made, and told with their disk.
     """
     for name, place in _to_make(options):
-        if os.path.lexists(place.parent):
+        if name == "out" or os.path.lexists(place.parent):
             continue
         there = existing(place)
         raise UsageError(
@@ -80,7 +81,7 @@ def folders_to_make(options: RunOptions) -> tuple[str, ...]:
     return tuple(
         f"{name} {place} is a new folder on {_where(place)}"
         for name, place in _to_make(options)
-        if place.parent.is_dir()
+        if name == "out" or place.parent.is_dir()
     )
 
 
