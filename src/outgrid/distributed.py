@@ -509,7 +509,10 @@ class _Together:
             ),
             "folder": folder.name,
             "files": {name: f"{folder.name}/{file}" for name, file in fields.items()},
-            "sums": {name: sums_digest(folder / file) for name, file in fields.items()},
+            "sums": {
+                name: sums_digest(folder / file, execution.sealed()[name])
+                for name, file in fields.items()
+            },
             "seals": execution.sealed(),
             "totals": execution.folder.totals(manifest),
             "first": (manifest.first, manifest.first_row),
@@ -551,7 +554,7 @@ class _Together:
             frames.create()
             frames.settle(execution.whole.steps)
             frames.place(execution.whole.steps)
-            found[frames.out.stem] = sums_digest(frames.out), frames.seal
+            found[frames.out.stem] = frames.digest(execution.whole.steps), frames.seal
         return found
 
     def _reductions(self, shares: list[tuple[Path, str]], steps: int) -> np.ndarray:

@@ -613,7 +613,7 @@ class Execution:
         return (*self.before.parts, self._part(steps, Fraction(1), FINISHED))
 
     def _record(self, fields: dict[str, str]) -> Record:
-        parts = self.parts()
+        parts, seals = self.parts(), self.sealed()
         return Record(
             version=__version__,
             started=parts[0].started,
@@ -632,10 +632,13 @@ class Execution:
             ended=self.how_it_ended(self.observed()) if self._observes else "",
             spread=describe(self.folder.spread) if self.folder.spread is not None else "",
             checksums={
-                **{name: sums_digest(self.folder.out / file) for name, file in fields.items()},
-                **{frames.out.stem: sums_digest(frames.out) for frames in self.frames},
+                **{
+                    name: sums_digest(self.folder.out / file, seals[name])
+                    for name, file in fields.items()
+                },
+                **{frames.out.stem: frames.digest(parts[-1].last_step) for frames in self.frames},
             },
-            seals=self.sealed() | {frames.out.stem: frames.seal for frames in self.frames},
+            seals=seals | {frames.out.stem: frames.seal for frames in self.frames},
         )
 
 

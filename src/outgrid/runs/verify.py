@@ -108,8 +108,9 @@ def _results(out: Path) -> Iterator[_Field]:
             )
         if not _is_inside(Path(file)):
             raise UsageError(f"the record in {out} names a file {file!r} outside of it")
-        wrong = _compare_digest(path, record.checksums.get(name, ""))
-        yield _Field(path, owned=owned, wrong=wrong, seal=record.seals.get(name, UNSEALED))
+        seal = record.seals.get(name, UNSEALED)
+        wrong = _compare_digest(path, record.checksums.get(name, ""), seal)
+        yield _Field(path, owned=owned, wrong=wrong, seal=seal)
 
 
 def _result_frames(out: Path) -> Iterator[tuple[Frames, int]]:
@@ -139,9 +140,9 @@ def _is_inside(file: Path) -> bool:
     return not file.is_absolute() and ".." not in file.parts and 1 <= len(file.parts) <= 2
 
 
-def _compare_digest(path: Path, expected: str) -> Error | None:
+def _compare_digest(path: Path, expected: str, seal: Seal) -> Error | None:
     try:
-        found = sums_digest(path)
+        found = sums_digest(path, seal)
     except StoreError as error:
         return error
     except OSError as error:

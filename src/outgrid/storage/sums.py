@@ -23,7 +23,7 @@ from outgrid.durable import sync_folder
 from outgrid.errors import StoreError
 from outgrid.native import File
 from outgrid.regular import check_own, given, own
-from outgrid.seal import Seal
+from outgrid.seal import UNSEALED, Seal
 from outgrid.storage.base import Layout
 from outgrid.storage.npy import HEADER_BYTES, read_header, write_header
 
@@ -38,12 +38,17 @@ def sums_path(path: Path) -> Path:
     return path.with_name(path.name + SUMS_SUFFIX)
 
 
-def sums_digest(path: Path) -> str:
-    """The checksum of the checksums of the field at `path`: what a record keeps of them."""
-    digest = xxhash.xxh3_64()
+def sums_digest(path: Path, seal: Seal = UNSEALED) -> str:
+    """The checksum of the checksums of the field at `path`: what a record keeps of them.
+
+    The key of `seal` is taken off, so that it is the same for all runs with the same values.
+    """
     with open(sums_path(path), "rb", buffering=0, opener=given) as file:
+        digest = xxhash.xxh3_64(file.read(HEADER_BYTES))
         while part := file.read(1 << 20):
-            digest.update(part)
+            whole = len(part) // _ITEM_BYTES * _ITEM_BYTES
+            digest.update((np.frombuffer(part[:whole], np.uint64) ^ np.uint64(seal.key)).tobytes())
+            digest.update(part[whole:])
     return digest.hexdigest()
 
 
