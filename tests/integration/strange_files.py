@@ -151,18 +151,17 @@ def tell(folder: Path, state: str) -> None:
         names += ["job.run/report/u.png", "job.run/u.png"]
     trial = folder / "trial"
     for number, name in enumerate(dict.fromkeys(names)):
-        for offset in (0, 3):  # each name gets two kinds with each verb, each verb all kinds
-            for position, verb in enumerate(verbs(trial, state)):
-                kind = KINDS[(number + position + offset) % len(KINDS)]
-                shutil.copytree(whole, trial)
-                put(kind, trial / name, trial / "precious")
-                found = said(verbs(trial, state)[verb])
-                kept = (trial / "precious").read_bytes() == b"precious"
-                made = (trial / "nowhere").exists()
-                told = {"name": name, "kind": kind, "verb": verb, "kept": kept and not made}
-                sys.stdout.write(json.dumps(told | found) + "\n")
-                sys.stdout.flush()
-                shutil.rmtree(trial)
+        for position, verb in enumerate(verbs(trial, state)):  # each verb meets all kinds
+            kind = KINDS[(number + position) % len(KINDS)]
+            shutil.copytree(whole, trial)
+            put(kind, trial / name, trial / "precious")
+            found = said(verbs(trial, state)[verb])
+            kept = (trial / "precious").read_bytes() == b"precious"
+            made = (trial / "nowhere").exists()
+            told = {"name": name, "kind": kind, "verb": verb, "kept": kept and not made}
+            sys.stdout.write(json.dumps(told | found) + "\n")
+            sys.stdout.flush()
+            shutil.rmtree(trial)
 
 
 if __name__ == "__main__":

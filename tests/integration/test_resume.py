@@ -556,7 +556,7 @@ def test_a_resume_by_another_compiler_says_so_and_leaves_the_same_bytes(
     assert first.endswith(shlex.join([*words, *find_compiler().flags]))
     monkeypatch.setenv("CXX", "g++ -O2")
     assert main(["resume", str(out), "--memory", "256MiB"]) == 0
-    (warning,) = read_record(out).warnings
+    (warning,) = (text for text in read_record(out).warnings if "compilers" in text)
     assert warning == (
         "the kernels of this run come from several compilers, which changes no byte: "
         f"{first}; then {find_compiler()}"
@@ -574,5 +574,5 @@ def test_a_resume_by_the_same_compiler_says_nothing(tmp_path, monkeypatch, capsy
     assert main(["resume", str(out), "--memory", "256MiB"]) == 0
     assert "compilers" not in capsys.readouterr().err
     record = read_record(out)
-    assert record.warnings == ()
+    assert not any("compilers" in text for text in record.warnings)
     assert [part.compiler for part in record.parts] == 2 * [str(find_compiler())]
