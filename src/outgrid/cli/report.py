@@ -10,7 +10,7 @@ from outgrid.regular import own
 from outgrid.report.page import run_page
 from outgrid.report.picture import draw_field, draw_frames, draw_reductions, draw_traces
 from outgrid.report.ranks import draw_ranks
-from outgrid.report.summary import summarise
+from outgrid.report.summary import summarise, telling
 from outgrid.result import Result
 from outgrid.storage import Joined
 
@@ -30,10 +30,11 @@ def run(arguments: argparse.Namespace) -> int:
     record = read_record(arguments.run_folder)
     out = arguments.out or arguments.run_folder / "report"
     out.mkdir(parents=True, exist_ok=True)
-    pictures = _pictures(Result(arguments.run_folder, record), out)
     summary, page = out / "summary.txt", out / "report.html"
-    _write(summary, summarise(record) + "\n")
-    _write(page, run_page(record, pictures))
+    with telling(arguments.run_folder):
+        pictures = _pictures(Result(arguments.run_folder, record), out)
+        _write(summary, summarise(record) + "\n")
+        _write(page, run_page(record, pictures))
     paths = [str(path) for path in (summary, page, *(path for _, path in pictures))]
     print_json(paths) if arguments.json else print(*paths, sep="\n")
     return 0

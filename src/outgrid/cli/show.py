@@ -64,7 +64,7 @@ def _kernel(arguments: argparse.Namespace) -> None:
 
 def _record(arguments: argparse.Namespace) -> None:
     from outgrid.record import RECORD_NAME, read_record
-    from outgrid.report.summary import summarise
+    from outgrid.report.summary import summarise, telling
     from outgrid.runs.status import status
 
     target = arguments.target
@@ -76,7 +76,8 @@ def _record(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(record.to_dict())
     else:
-        print(summarise(record))
+        with telling(target):
+            print(summarise(record))
 
 
 def _field(arguments: argparse.Namespace) -> None:

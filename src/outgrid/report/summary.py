@@ -1,8 +1,11 @@
 """A record in a screenful: rate, bytes against the ideal, memory against the limit, prediction."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from outgrid.errors import Error, UsageError
 from outgrid.lines import (
     align,
     format_count,
@@ -15,7 +18,24 @@ from outgrid.report.delay import compared
 from outgrid.stencil.snapshot import snapshot_names
 from outgrid.units import format_bytes, format_rate, format_seconds
 
-__all__ = ["heading", "summarise", "summary_rows"]
+__all__ = ["heading", "summarise", "summary_rows", "telling"]
+
+
+@contextmanager
+def telling(run: Path) -> Generator[None]:
+    """Tell of the record of ``run``. Raises UsageError where its tables are none of this version.
+
+    A record keeps the problem, the plan and the machine as they were written: as plain tables.
+    """
+    try:
+        yield
+    except Error:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise UsageError(
+            f"the record of {run} does not hold a problem, a plan and a machine as this version "
+            f"writes them: {type(error).__name__}: {error}"
+        ) from error
 
 
 def summarise(record: Record) -> str:

@@ -138,6 +138,17 @@ def test_hostile_names_and_records_stay_text(finished, capsys):
     assert len(page.sources) == len(plain.sources)
 
 
+@pytest.mark.parametrize("table", ["plan", "machine", "problem"])
+@pytest.mark.parametrize("verb", ["show", "report"])
+def test_a_record_without_its_tables_is_told(verb, table, finished, capsys):
+    path = finished / "record.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {table: {}}))
+    code = main([verb, str(finished)])
+    said = capsys.readouterr().err
+    assert code == 0 or (code == 2 and "does not hold a problem, a plan and a machine" in said)
+    assert code == 2 or table != "plan"
+
+
 def test_a_record_cannot_make_a_report_write_elsewhere(finished, capsys):
     path = finished / RECORD_NAME
     found = json.loads(path.read_text())
