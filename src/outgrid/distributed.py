@@ -547,8 +547,7 @@ class _Together:
     def _sum_frames(self, execution: Execution) -> dict[str, tuple[str, Seal]]:
         """Sum up the snapshots of all ranks; the digest of the sums of each, and their seal."""
         found: dict[str, tuple[str, Seal]] = {}
-        *cut, _ = self.problem.shape
-        box = Box(range(cut[0]), range(cut[1] if len(cut) > 1 else 1))
+        box = Box.whole(self.problem.shape)
         for frames in frames_of(self.out, self.out, execution.manifest, box, execution.whole):
             frames.remove()
             frames.create()

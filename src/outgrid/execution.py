@@ -256,12 +256,8 @@ class Execution:
 
     def _read_back(self) -> None:
         """Compare the results with their checksums. Raises StoreError where they differ."""
-        planes, rows = self.plan.owned, self.plan.owned_rows
-        first, first_row = self.manifest.first, self.manifest.first_row
-        mine = Box(
-            range(planes.start - first, planes.stop - first),
-            range(rows.start - first_row, rows.stop - first_row),
-        )
+        mine = Box(self.plan.owned, self.plan.owned_rows)
+        mine = mine.counted_from(self.manifest.first, self.manifest.first_row)
         for level in self._results:
             seal = self.seals.level(level, self.plan.sweeps)
             errors = read_back(self.folder.result(level), seal, mine)

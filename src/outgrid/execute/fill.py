@@ -69,9 +69,8 @@ def fill(
     where bytes cannot be moved.
     """
     filled = Filled()
-    whole = Box(range(problem.shape[0]), range(problem.shape[1] if problem.ndim == 3 else 1))
     block_bytes = min(CHUNK_BYTES, max(LEAST_CHUNK_BYTES, memory_bytes // BLOCKS))
-    values = _Values(problem, held or whole, given or {}, block_bytes)
+    values = _Values(problem, held or Box.whole(problem.shape), given or {}, block_bytes)
     for arrival in arrivals:
         _fill_level(values, arrival, stores(arrival), transfers, filled, seen, told)
     return filled
@@ -148,14 +147,8 @@ def _fill_level(
             seen(arrival, block.planes, block.rows, cells)
         steps = store.row_bytes * len(block.rows) * np.arange(len(cells), dtype=np.int64)
         memory = Planes(buffers[turn].address + steps, store.row_bytes, buffers[turn])
-        planes, rows = (
-            range(cells.start - origin, cells.stop - origin)
-            for cells, origin in (
-                (block.planes, held.planes.start),
-                (block.rows, held.rows.start),
-            )
-        )
-        tickets[turn] = store.put(planes, rows, memory)
+        there = block.counted_from(held.planes.start, held.rows.start)
+        tickets[turn] = store.put(there.planes, there.rows, memory)
         filled.written_bytes += cells.nbytes
         filled.read_bytes += cells.size * stored_bytes
         if told is not None:

@@ -519,12 +519,13 @@ class _Run(Generic[W]):
             memory = Planes(self.window.addresses(move), stride, self.window)
         store.hold(self.seal(self.plan, move))
         act = store.get if isinstance(move, Get) else store.put
-        there, (plane, row) = move.there, (0, 0) if move.seam is not None else self.origin
-        planes, rows = there.planes, range(there.rows.start - row, there.rows.stop - row)
+        there = move.there
+        if move.seam is None:
+            there = there.counted_from(*self.origin)
+        planes = there.planes
         if planes.step < 0:
             planes, memory = planes[::-1], replace(memory, addresses=memory.addresses[::-1])
-        planes = range(planes.start - plane, planes.stop - plane)
-        self.flying[act(planes, rows, memory)] = (move, store)
+        self.flying[act(planes, there.rows, memory)] = (move, store)
 
     def _flush(self, commit: Commit) -> None:
         """Make what was written to the files of a state durable, all of them at once.

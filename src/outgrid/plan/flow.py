@@ -177,8 +177,7 @@ class Flows:
             planes = self.plan.streamed(planes)[::-1]
         elif plane == 0 and planes.start >= self.plan.planes:
             plane = self.plan.planes
-        across = range(rows.start - row, rows.stop - row)
-        return Box(range(planes.start - plane, planes.stop - plane, planes.step), across)
+        return Box(planes, rows).counted_from(plane, row)
 
     def ring(self, field: str, trip: Trip, version: int) -> Ring:
         """The ring that a version of a trip's sweep is in."""

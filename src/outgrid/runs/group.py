@@ -348,8 +348,7 @@ def _check_extent(path: Path, problem: dict[str, Any]) -> None:
 
 def _whole(manifest: Manifest) -> Box:
     """What a process alone owns."""
-    *cut, _ = manifest.problem["shape"]
-    return Box(range(cut[0]), range(cut[1] if len(cut) > 1 else 1))
+    return Box.whole(manifest.problem["shape"])
 
 
 def abandon(out: Path, share: Share) -> None:

@@ -102,10 +102,8 @@ def _results(out: Path) -> Iterator[_Field]:
         path, owned = out / file, None
         if file in pieces:  # beside what a rank owns are halos, of other steps
             piece = pieces[file]
-            owned = Box(
-                range(piece.low - piece.first, piece.high - piece.first),
-                range(piece.low_row - piece.first_row, piece.high_row - piece.first_row),
-            )
+            owned = Box(range(piece.low, piece.high), range(piece.low_row, piece.high_row))
+            owned = owned.counted_from(piece.first, piece.first_row)
         if not _is_inside(Path(file)):
             raise UsageError(f"the record in {out} names a file {file!r} outside of it")
         seal = record.seals.get(name, UNSEALED)
@@ -117,8 +115,7 @@ def _result_frames(out: Path) -> Iterator[tuple[Frames, int]]:
     """The snapshots of a finished run, if their checksums were kept."""
     record = read_record(out)
     whole = Problem.from_dict(record.problem)
-    *cut, _ = whole.shape
-    box = Box(range(cut[0]), range(cut[1] if len(cut) > 1 else 1))
+    box = Box.whole(whole.shape)
     for name, snapshot in zip(snapshot_names(len(whole.snapshots)), whole.snapshots, strict=True):
         path = out / name
         if path.stem in record.seals:
@@ -160,12 +157,7 @@ def _working_files(found: Durable) -> Iterator[_Field]:
     for share in found.shares:
         folder, manifest = share.folder, share.manifest
         folder.check_owner(manifest)
-        planes, rows = share.owned.planes, share.owned.rows
-        first, first_row = manifest.first, manifest.first_row
-        owned = Box(
-            range(planes.start - first, planes.stop - first),
-            range(rows.start - first_row, rows.stop - first_row),
-        )
+        owned = share.owned.counted_from(manifest.first, manifest.first_row)
         kept = SPREAD_SUFFIX if folder.spread is not None else ".npy"
         for name in manifest.files:
             path = folder.scratch / name
@@ -207,9 +199,7 @@ def _read(field: _Field, errors: list[Error], seen: Callable[[Path, int, int], N
         store.hold(field.seal)
         there = Box(range(store.planes), range(store.rows_per_plane))
         owned = field.owned or there
-        if not (owned.planes.start >= 0 <= owned.rows.start) or not (
-            owned.planes.stop <= store.planes and owned.rows.stop <= store.rows_per_plane
-        ):
+        if not owned.within(there):
             store.close()
             raise UsageError(f"{path} holds {there}, and the run says that {owned} are its own")
         plane_bytes = len(owned.rows) * store.row_bytes

@@ -35,10 +35,32 @@ class Box:
     planes: range
     rows: range
 
+    @classmethod
+    def whole(cls, shape: Sequence[int]) -> Box:
+        """All of a grid of that shape; in 2-D a plane has one row."""
+        return cls(range(shape[0]), range(shape[1] if len(shape) == 3 else 1))
+
     @property
     def count(self) -> int:
         """Rows of all planes together."""
         return len(self.planes) * len(self.rows)
+
+    def counted_from(self, plane: int, row: int) -> Box:
+        """The same cells, as who begins with that plane and that row counts them."""
+        planes, rows = self.planes, self.rows
+        return Box(
+            range(planes.start - plane, planes.stop - plane, planes.step),
+            range(rows.start - row, rows.stop - row, rows.step),
+        )
+
+    def within(self, other: Box) -> bool:
+        """Whether all of it lies in another box."""
+        return (
+            other.planes.start <= self.planes.start
+            and other.rows.start <= self.rows.start
+            and self.planes.stop <= other.planes.stop
+            and self.rows.stop <= other.rows.stop
+        )
 
     def holds(self, planes: Any, rows: Any) -> Any:
         """Whether cells lie in it, for arrays of their planes and rows."""
