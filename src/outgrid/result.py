@@ -14,7 +14,7 @@ from outgrid.lines import format_work
 from outgrid.record import Record
 from outgrid.runs.state import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.components import components_of
-from outgrid.stencil.snapshot import snapshot_names
+from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.storage import Joined, Piece
 from outgrid.storage.npy import load_npy, map_npy
 from outgrid.units import suggest
@@ -75,8 +75,8 @@ class Result(Mapping[str, Any]):
 
         Axes with an index are left out.
         """
-        given = self.record.problem.get("snapshots", ())
-        return [map_npy(self.out / name) for name in snapshot_names(len(given))]
+        taken = snapshots_by_file(self.record.problem.get("snapshots", ()))
+        return [map_npy(self.out / name) for name in taken]
 
     def __getitem__(self, field: str) -> np.ndarray | Joined:
         """The field as a read-only array on disk, of the problem's shape and the field's dtype.

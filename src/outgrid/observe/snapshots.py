@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from outgrid.errors import StoreError
 from outgrid.regular import check_own, own
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.snapshot import Snapshot, snapshot_names
+from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
 from outgrid.storage.npy import HEADER_BYTES, header_bytes, read_header
 
 SNAPSHOT_NUMBERS = 14  # of one snapshot in the table
@@ -39,29 +39,27 @@ class Snapshots:
     @classmethod
     def open(cls, out: Path, whole: Problem, steps_done: int) -> Snapshots:
         """The files that `reserve` made in ``out``, to go on with after ``steps_done`` steps."""
-        names = snapshot_names(len(whole.snapshots))
+        named = snapshots_by_file(whole.snapshots)
         rows: list[tuple[int, ...]] = []
         found = cls(
-            tuple(out / name for name in names),
+            tuple(out / name for name in named),
             [],
-            np.zeros((len(names), SNAPSHOT_NUMBERS), np.int64),
+            np.zeros((len(named), SNAPSHOT_NUMBERS), np.int64),
             np.zeros(1, np.int64),
         )
         fields = [each.name for each in whole.stencil.fields]
-        for path, snapshot in zip(found.paths, whole.snapshots, strict=True):
+        for path, snapshot in zip(found.paths, named.values(), strict=True):
             try:
                 found.files.append(_opened(path, snapshot, whole))
             except BaseException:
                 found.close()
                 raise
             rest = snapshot.after(steps_done)
-            cells = rest.cells(whole.shape)
-            z, y, x = cells if whole.ndim == 3 else (cells[0], range(1), cells[1])
             dtype = whole.dtype_of(snapshot.field)
             before = snapshot.taken(steps_done) * snapshot.frame_bytes(whole.shape, dtype)
             number = fields.index(rest.field)
             row = [number, found.files[-1], rest.begin, rest.every, HEADER_BYTES + before]
-            rows.append((*row, *(n for axis in (z, y, x) for n in _numbers(axis))))
+            rows.append((*row, *(n for axis in rest.kept(whole.shape) for n in _numbers(axis))))
         found.table[...] = np.array(rows, np.int64).reshape(found.table.shape)
         return found
 
@@ -88,7 +86,7 @@ class Snapshots:
 
 def reserve(out: Path, whole: Problem) -> None:
     """Make the files of all snapshots, and set their space aside. Raises StoreError."""
-    for name, snapshot in zip(snapshot_names(len(whole.snapshots)), whole.snapshots, strict=True):
+    for name, snapshot in snapshots_by_file(whole.snapshots).items():
         path = _partial(out / name)
         shape = snapshot.shape(whole.shape, whole.steps)
         dtype = whole.dtype_of(snapshot.field)
@@ -110,7 +108,7 @@ def place(out: Path, whole: Problem) -> None:
 
     A run that was cut off here has placed some.
     """
-    for name, snapshot in zip(snapshot_names(len(whole.snapshots)), whole.snapshots, strict=True):
+    for name, snapshot in snapshots_by_file(whole.snapshots).items():
         path, shape = _partial(out / name), snapshot.shape(whole.shape, whole.steps)
         if not path.exists():
             continue

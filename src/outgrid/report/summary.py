@@ -15,7 +15,7 @@ from outgrid.lines import (
 )
 from outgrid.record import Record
 from outgrid.report.delay import compared
-from outgrid.stencil.snapshot import snapshot_names
+from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["heading", "summarise", "summary_rows", "telling"]
@@ -81,8 +81,7 @@ def summary_rows(record: Record) -> Iterator[tuple[str, str]]:
         yield "warning", warning
     for name, file in record.fields.items():
         yield "result", f"{name} in {file}"
-    kept = record.problem.get("snapshots", ())
-    for each, file in zip(kept, snapshot_names(len(kept)), strict=True):
+    for file, each in snapshots_by_file(record.problem.get("snapshots", ())).items():
         yield "snapshots", f"{each['field']} in {file}"
 
 

@@ -27,7 +27,7 @@ from outgrid.regular import given, own
 from outgrid.runs.state import Manifest
 from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.snapshot import Snapshot, snapshot_names
+from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
 from outgrid.storage.npy import HEADER_BYTES, header_bytes, read_header
 from outgrid.storage.sums import sums_path
 
@@ -175,8 +175,7 @@ class Frames:
 
     @property
     def _cells(self) -> tuple[range, range, range]:
-        cells = self.snapshot.cells(self.whole.shape)
-        return (cells[0], cells[1], cells[2]) if len(cells) == 3 else (cells[0], range(1), cells[1])
+        return self.snapshot.kept(self.whole.shape)
 
     @property
     def _planes(self) -> range:
@@ -277,15 +276,13 @@ def frames_of(
         return ()
     return tuple(
         Frames(out / name, sums_path(folder / name), manifest.run, snapshot, whole, box)
-        for name, snapshot in zip(
-            snapshot_names(len(whole.snapshots)), whole.snapshots, strict=True
-        )
+        for name, snapshot in snapshots_by_file(whole.snapshots).items()
     )
 
 
 def snapshot_files(problem: Problem) -> tuple[str, ...]:
     """Names of the files that the snapshots of a run are left in, and of their checksums."""
-    names = snapshot_names(len(problem.snapshots))
+    names = snapshots_by_file(problem.snapshots)
     return (*names, *(sums_path(Path(name)).name for name in names))
 
 

@@ -43,7 +43,7 @@ from outgrid.runs.state import (
 )
 from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.snapshot import snapshot_names
+from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.storage import Joined, Piece
 from outgrid.storage.sums import sums_path
 
@@ -294,7 +294,7 @@ class OnDisk:
     @property
     def snapshots(self) -> tuple[Path, ...]:
         """The files of snapshots that are being taken."""
-        names = snapshot_names(len(self.manifest.problem.get("snapshots", ())))
+        names = snapshots_by_file(self.manifest.problem.get("snapshots", ()))
         kept = (sums_path(self.out / name) for name in names)
         paths = (
             path.with_name(f"{path.name}.new") for path in (*(self.out / n for n in names), *kept)
@@ -355,7 +355,7 @@ def abandon(out: Path, share: Share) -> None:
     """Remove everything that a rank, or a process alone, owns in the run in ``out`` but results,
     and snapshots, with which others go on; folders that are empty then as well."""
     folder, manifest = share.folder, share.manifest
-    taken = snapshot_names(len(manifest.problem.get("snapshots", ())))
+    taken = snapshots_by_file(manifest.problem.get("snapshots", ()))
     results = tuple(name for name in manifest.results if name not in taken)
     folder.remove_files(msgspec.structs.replace(manifest, results=results))
     if _RANK.fullmatch(folder.scratch.name):  # in the folder that the run was given

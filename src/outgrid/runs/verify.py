@@ -20,7 +20,7 @@ from outgrid.runs.places import SPREAD_SUFFIX
 from outgrid.runs.state import MANIFEST_NAME, is_halo, is_seam
 from outgrid.seal import UNSEALED, Seal
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.snapshot import snapshot_names
+from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.storage import DirectStore, Parts, Planes, SpreadStore, Transfers
 from outgrid.storage.sums import sums_digest, sums_path
 
@@ -116,7 +116,7 @@ def _result_frames(out: Path) -> Iterator[tuple[Frames, int]]:
     record = read_record(out)
     whole = Problem.from_dict(record.problem)
     box = Box.whole(whole.shape)
-    for name, snapshot in zip(snapshot_names(len(whole.snapshots)), whole.snapshots, strict=True):
+    for name, snapshot in snapshots_by_file(whole.snapshots).items():
         path = out / name
         if path.stem in record.seals:
             run = record.seals[path.stem].run

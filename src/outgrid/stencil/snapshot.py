@@ -2,8 +2,9 @@
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -11,9 +12,10 @@ from outgrid.errors import DefinitionError
 from outgrid.stencil.given import checked_count, is_whole, next_of
 from outgrid.stencil.symbol import AXES
 
-__all__ = ["Snapshot", "snapshot_names"]
+__all__ = ["Snapshot", "snapshots_by_file"]
 
 Selected: TypeAlias = int | str | slice | None
+S = TypeVar("S")
 _NUMBER = r"-?[0-9]{1,18}"
 _SLICE = re.compile(rf"({_NUMBER})?:({_NUMBER})?(?::({_NUMBER})?)?")
 
@@ -66,6 +68,11 @@ class Snapshot:
                     f"a snapshot at {axis} of a grid with the axes {', '.join(names)}"
                 )
         return tuple(map(self._along, names, shape))
+
+    def kept(self, shape: tuple[int, ...]) -> tuple[range, range, range]:
+        """The planes, rows and columns that are kept; in 2-D a plane has one row."""
+        planes, *rows, columns = self.cells(shape)
+        return planes, rows[0] if rows else range(1), columns
 
     def frame(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of what is kept after a step: axes with an index are left out."""
@@ -122,9 +129,9 @@ class Snapshot:
         return cells
 
 
-def snapshot_names(count: int) -> tuple[str, ...]:
-    """The files that so many snapshots are left in."""
-    return tuple(f"snapshot.{number}.npy" for number in range(count))
+def snapshots_by_file(snapshots: Iterable[S]) -> dict[str, S]:
+    """The snapshots of a problem, or what tells of each, by the name of the file it is left in."""
+    return {f"snapshot.{number}.npy": each for number, each in enumerate(snapshots)}
 
 
 def _checked(axis: str, given: object) -> int | str | None:
