@@ -32,6 +32,7 @@ from outgrid.execute.kernel import Kernel
 from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execute.streaming import Observer, doing, say
 from outgrid.execution import Execution, open_transfers
+from outgrid.formats.npy import check_npy
 from outgrid.machine import Accelerator, Machine
 from outgrid.observe.points import Points
 from outgrid.observe.preview import PREVIEW_NAME
@@ -54,7 +55,6 @@ from outgrid.runs.space import check_parents, check_space, folders_to_make
 from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep, check_begun
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.storage import is_device
-from outgrid.storage.npy import check_npy
 from outgrid.units import nearest_three
 
 # Interpreter, libraries, kernel, thread stacks and tables beside the window. Measured at 55 to

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from outgrid.errors import UsageError
+from outgrid.formats.npy import load_npy, map_npy
 from outgrid.lines import format_work
 from outgrid.record import Record
 from outgrid.runs.state import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.components import components_of
 from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.storage import Joined, Piece
-from outgrid.storage.npy import load_npy, map_npy
 from outgrid.units import suggest
 
 __all__ = ["Result"]

@@ -25,6 +25,7 @@ from outgrid.errors import Stopped, StoreError, UsageError
 from outgrid.execute import streaming
 from outgrid.execute.stop import SCHEDULER_MARGIN_SECONDS
 from outgrid.execution import Execution
+from outgrid.formats.npy import header_bytes
 from outgrid.observe import preview
 from outgrid.record import CUT_OFF, FINISHED, read_record
 from outgrid.runs import state
@@ -35,7 +36,6 @@ from outgrid.stencil.laplacian import laplacian
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import step
 from outgrid.storage import DirectStore
-from outgrid.storage.npy import header_bytes
 
 KILLS, KILLED_STEPS = 5, 120
 STEPS = 300

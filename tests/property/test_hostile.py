@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from outgrid.config import RunOptions, parse_settings
 from outgrid.errors import Error, InfeasiblePlan, UsageError
+from outgrid.formats.npy import header_bytes, read_header
 from outgrid.job import load_job
 from outgrid.record import RECORD_NAME, read_record
 from outgrid.runs.group import durable
@@ -28,7 +29,6 @@ from outgrid.stencil import initial
 from outgrid.stencil.initial import InitialExpression, evaluate_steps
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore, Transfers
-from outgrid.storage.npy import header_bytes, read_header
 
 EXAMPLES = int(os.environ.get("OUTGRID_FUZZ_EXAMPLES", "60"))
 MANIFEST = msgspec.json.encode(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError, meaning
+from outgrid.formats.npy import read_header, stream_npy
 from outgrid.native import Buffer, as_array
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.subgrid import Box
@@ -21,7 +22,6 @@ from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import Initial
 from outgrid.storage import Joined, Planes, Store, Transfers
-from outgrid.storage.npy import read_header, stream_npy
 
 CHUNK_BYTES = 8 << 20
 LEAST_CHUNK_BYTES = 1 << 19

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from outgrid.errors import UsageError
-from outgrid.storage.npy import read_header
+from outgrid.formats.npy import read_header
 
 __all__ = ["Chunk", "Part", "cut", "open_parts"]
 

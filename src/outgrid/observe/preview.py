@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
+from outgrid.formats.npy import header_bytes
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Put
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.regular import own
-from outgrid.storage.npy import header_bytes
 
 PREVIEW_NAME = "preview.npy"
 MOST_FRAMES = 240

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
+from outgrid.formats.npy import HEADER_BYTES, header_bytes, read_header
 from outgrid.regular import check_own, own
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
-from outgrid.storage.npy import HEADER_BYTES, header_bytes, read_header
 
 SNAPSHOT_NUMBERS = 14  # of one snapshot in the table
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
+from outgrid.formats.npy import map_npy, read_header
 from outgrid.regular import own
 from outgrid.storage import Joined
-from outgrid.storage.npy import map_npy, read_header
 
 if TYPE_CHECKING:
     from matplotlib.colors import Normalize

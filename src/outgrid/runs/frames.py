@@ -22,13 +22,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
+from outgrid.formats.npy import HEADER_BYTES, header_bytes, read_header
 from outgrid.plan.schedule.subgrid import Box
 from outgrid.regular import given, own
 from outgrid.runs.state import Manifest
 from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
-from outgrid.storage.npy import HEADER_BYTES, header_bytes, read_header
 from outgrid.storage.sums import sums_path
 
 __all__ = ["Frames", "by_planes", "frames_of", "snapshot_files", "sums_within"]

@@ -23,10 +23,10 @@ import msgspec
 
 from outgrid.durable import make_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
+from outgrid.formats.npy import HEADER_BYTES
 from outgrid.lines import format_count
 from outgrid.regular import own
 from outgrid.storage import Parts, is_device, require_device
-from outgrid.storage.npy import HEADER_BYTES
 from outgrid.units import format_bytes
 
 __all__ = [

@@ -11,10 +11,10 @@ from pathlib import Path
 from outgrid.config import RunOptions
 from outgrid.durable import existing
 from outgrid.errors import InfeasiblePlan, StoreError, UsageError
+from outgrid.formats.npy import HEADER_BYTES
 from outgrid.machine import anonymous_bytes
 from outgrid.plan.model import Plan
 from outgrid.runs.state import RunFolder
-from outgrid.storage.npy import HEADER_BYTES
 from outgrid.storage.sums import sums_path
 from outgrid.units import format_bytes
 

@@ -12,17 +12,17 @@ from numpy.typing import DTypeLike
 
 from outgrid.durable import sync_folder
 from outgrid.errors import StoreError, UsageError
-from outgrid.native import File
-from outgrid.regular import check_given, check_own
-from outgrid.seal import UNSEALED, Seal
-from outgrid.storage.base import LaidOut, Layout, Planes
-from outgrid.storage.npy import (
+from outgrid.formats.npy import (
     HEADER_BYTES,
     Header,
     check_written,
     read_header,
     write_header,
 )
+from outgrid.native import File
+from outgrid.regular import check_given, check_own
+from outgrid.seal import UNSEALED, Seal
+from outgrid.storage.base import LaidOut, Layout, Planes
 from outgrid.storage.sums import Sums, sums_path
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes

@@ -14,10 +14,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
+from outgrid.formats.npy import Header, read_header
 from outgrid.regular import given
 from outgrid.seal import Seal
 from outgrid.storage.base import Layout
-from outgrid.storage.npy import Header, read_header
 from outgrid.storage.sums import Sums
 
 __all__ = ["Joined", "Piece"]

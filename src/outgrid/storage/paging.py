@@ -18,8 +18,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from outgrid import native
 from outgrid.errors import StoreError, UsageError
+from outgrid.formats.npy import HEADER_BYTES, header_bytes, read_header
 from outgrid.regular import check_given
-from outgrid.storage.npy import HEADER_BYTES, header_bytes, read_header
 from outgrid.units import parse_bytes
 
 __all__ = ["PAGE_BYTES", "Pager", "paged"]

@@ -11,11 +11,11 @@ from typing import Any, Literal
 from numpy.typing import DTypeLike
 
 from outgrid.errors import StoreError
+from outgrid.formats.npy import HEADER_BYTES, check_written, read_header, write_header
 from outgrid.native import File
 from outgrid.regular import check_own
 from outgrid.storage.base import Layout
 from outgrid.storage.direct import DirectStore
-from outgrid.storage.npy import HEADER_BYTES, check_written, read_header, write_header
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
 

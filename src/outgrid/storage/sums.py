@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from outgrid.durable import sync_folder
 from outgrid.errors import StoreError
+from outgrid.formats.npy import HEADER_BYTES, read_header, write_header
 from outgrid.native import File
 from outgrid.regular import check_own, given, own
 from outgrid.seal import UNSEALED, Seal
 from outgrid.storage.base import Layout
-from outgrid.storage.npy import HEADER_BYTES, read_header, write_header
 
 __all__ = ["SUMS_SUFFIX", "Sums", "sums_digest", "sums_path"]
 

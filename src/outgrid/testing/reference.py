@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
+from outgrid.formats.npy import map_npy
 from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import EVEN, STORED
 from outgrid.stencil.dtypes import casting
@@ -24,7 +25,6 @@ from outgrid.stencil.model import Stage
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import ArrayDigest, FunctionDigest, Initial
-from outgrid.storage.npy import map_npy
 from outgrid.testing.rounding import bounded, stored
 from outgrid.units import suggest
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outgrid.errors import StoreError, UsageError
+from outgrid.formats.npy import header_bytes, read_header
 from outgrid.storage import DirectStore, Planes, Transfers
-from outgrid.storage.npy import header_bytes, read_header
 from outgrid.storage.sums import sums_path
 from outgrid.testing.stores import Shuffled
 

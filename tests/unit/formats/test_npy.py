@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from outgrid.errors import StoreError, UsageError
-from outgrid.storage.npy import (
+from outgrid.formats.npy import (
     HEADER_BYTES,
     check_npy,
     header_bytes,

@@ -1,0 +1,1 @@
+"""Files of numbers that others made, or will read."""
