@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 
 from outgrid.build.arithmetic import check_arithmetic
-from outgrid.build.kept import cache_folder, check_writable, elsewhere, keep, read_own, sealed, unsealed
+from outgrid.build.kept import cache_folder, check_writable, elsewhere, keep, label_of, labelled, read_trusted
 from outgrid.errors import BuildError
 
 OPTIMISATION = "-O3"
@@ -154,7 +154,7 @@ def build(source: str, compiler: Compiler, folder: Path | None = None) -> Librar
         elif path.exists():
             note = f"{path} was not as it had been written, and the kernel was compiled anew"
         keep(path.with_suffix(".cpp"), source.encode())
-        keep(path, sealed(_compiled(path, compiler), str(compiler)))
+        keep(path, labelled(_compiled(path, compiler), str(compiler)))
         return Library(path, _load(path), False, str(compiler), note)
 
 
@@ -179,8 +179,8 @@ def _load(path: Path) -> ctypes.CDLL:
 
 def _words_of(path: Path) -> str | None:
     """The compiler of a library that is kept and whole; else None."""
-    whole = read_own(path)
-    return None if whole is None else unsealed(whole)
+    whole = read_trusted(path)
+    return None if whole is None else label_of(whole)
 
 
 def _by_another(source: str, place: Path, missing: BuildError) -> tuple[Path, str]:

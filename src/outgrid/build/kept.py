@@ -15,7 +15,8 @@ import msgspec
 import xxhash
 
 from outgrid.durable import existing, sync_folder
-from outgrid.errors import UsageError
+from outgrid.errors import StoreError, UsageError
+from outgrid.regular import own
 
 Value = TypeVar("Value")
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -58,23 +59,21 @@ def check_writable(folder: Path) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(place))
 
 
-def read_own(path: Path) -> bytes | None:
-    """What is kept at ``path``, None where nothing is.
+def read_trusted(path: Path) -> bytes | None:
+    """What is kept at ``path`` and may be run, None where nothing is.
 
     Raises UsageError where file or folder belong to, or may be written by, somebody else, or where
-    it is no file; OSError where it cannot be read.
+    it is no regular file; OSError where it cannot be read.
     """
     try:
-        check_own(path.parent, os.stat(path.parent))
-        # A pipe of that name would be waited for.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        check_trusted(path.parent, os.stat(path.parent))
+        with open(path, "rb", opener=own) as file:
+            check_trusted(path, os.fstat(file.fileno()))
+            return file.read()
     except FileNotFoundError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        check_own(path, found := os.fstat(descriptor))
-        if not stat.S_ISREG(found.st_mode):
-            raise UsageError(f"{path} is no file; remove it, or {elsewhere()}")
-        return file.read()
+    except StoreError as error:
+        raise UsageError(f"{error}; remove it, or {elsewhere()}") from error
 
 
 def decoded(text: bytes, kind: type[Value]) -> Value | None:
@@ -85,7 +84,7 @@ def decoded(text: bytes, kind: type[Value]) -> Value | None:
         return None
 
 
-def check_own(path: Path, found: os.stat_result) -> None:
+def check_trusted(path: Path, found: os.stat_result) -> None:
     """Raise UsageError unless ``path`` is of this user, or of root, and nobody else may write."""
     mine, mode = os.geteuid(), stat.S_IMODE(found.st_mode)
     risk = "what is in it would run with your rights"
@@ -106,15 +105,15 @@ def elsewhere() -> str:
     return "name another place for what is kept in $OUTGRID_CACHE"
 
 
-def sealed(content: bytes, words: str) -> bytes:
+def labelled(content: bytes, words: str) -> bytes:
     """``content`` with ``words`` about it behind it, and a digest of both."""
     text = words.encode()
     whole = content + text + len(text).to_bytes(LENGTH_BYTES, "little")
     return whole + xxhash.xxh3_128_digest(whole) + MARK
 
 
-def unsealed(whole: bytes) -> str | None:
-    """The words about sealed content, None where it did not come back as it was written."""
+def label_of(whole: bytes) -> str | None:
+    """The words behind labelled content, None where it did not come back as it was written."""
     body, mark = whole[: -len(MARK)], whole[-len(MARK) :]
     body, digest = body[:-DIGEST_BYTES], body[-DIGEST_BYTES:]
     if mark != MARK or xxhash.xxh3_128_digest(body) != digest:
