@@ -10,10 +10,10 @@ import outgrid as og
 from outgrid import pipeline
 from outgrid.cli import main
 from outgrid.config import RunOptions
+from outgrid.definition import stencil
 from outgrid.errors import Stopped, UsageError
 from outgrid.execute.stop import Stop
 from outgrid.job import load_job
-from outgrid.stencil.definition import stencil
 from outgrid.testing.reference import reference_with_bound
 
 SHAPE = (30, 26, 37)

@@ -15,12 +15,12 @@ import pytest
 
 from outgrid import distributed, pipeline
 from outgrid.config import RunOptions
+from outgrid.definition import stencil
 from outgrid.errors import Error
 from outgrid.record import RECORD_NAME
 from outgrid.runs.lock import LOCK_NAME
 from outgrid.runs.state import OWNER_NAME, RunFolder
 from outgrid.runs.verify import verify
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.laplacian import laplacian
 from outgrid.stencil.points import Receiver
 from outgrid.stencil.problem import Problem

@@ -5,8 +5,8 @@ import pytest
 
 from outgrid import pipeline
 from outgrid.config import RunOptions
+from outgrid.definition import stencil
 from outgrid.errors import DefinitionError, UsageError
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.points import Receiver, Source, corners
 from outgrid.stencil.problem import Problem
 from outgrid.testing.reference import run_reference

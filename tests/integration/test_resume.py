@@ -21,6 +21,7 @@ from outgrid import pipeline
 from outgrid.build.compiler import find_compiler
 from outgrid.cli import main
 from outgrid.config import RunOptions
+from outgrid.definition import stencil
 from outgrid.errors import Stopped, StoreError, UsageError
 from outgrid.execute import streaming
 from outgrid.execute.stop import SCHEDULER_MARGIN_SECONDS
@@ -31,7 +32,6 @@ from outgrid.record import CUT_OFF, FINISHED, read_record
 from outgrid.runs import state
 from outgrid.runs.lock import LOCK_NAME
 from outgrid.runs.state import MANIFEST_NAME, RunFolder
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.laplacian import laplacian
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import step

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from outgrid import pipeline
 from outgrid.config import RunOptions
+from outgrid.definition import stencil
 from outgrid.errors import DefinitionError, StoreError, UsageError
 from outgrid.job import load_job
 from outgrid.observe import snapshots as files
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.points import Source
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot

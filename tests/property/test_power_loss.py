@@ -12,13 +12,13 @@ from outgrid import pipeline
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.config import RunOptions
+from outgrid.definition import stencil
 from outgrid.execute.fill import fill
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
 from outgrid.plan.commits import Begin
 from outgrid.stencil.catalog import resolve
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
 from outgrid.storage import MemoryStore
 from outgrid.testing.stores import Shuffled, Volatile

@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from outgrid.config import RunOptions
+from outgrid.definition import stencil
 from outgrid.errors import ExecutionError, InfeasiblePlan
 from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan
@@ -19,7 +20,6 @@ from outgrid.plan.program import Advance, Commit, Get, Mark, Put, program
 from outgrid.plan.schedule.lifetime import dependences
 from outgrid.plan.sizing import Sizing, given_steps
 from outgrid.stencil.catalog import resolve
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
 from outgrid.testing import counting
 from outgrid.testing.counting import check, count

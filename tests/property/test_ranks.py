@@ -14,6 +14,7 @@ from hypothesis.errors import UnsatisfiedAssumption
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.config import RunOptions
+from outgrid.definition import stencil
 from outgrid.errors import InfeasiblePlan
 from outgrid.execute.fill import fill
 from outgrid.execute.kernel import Kernel
@@ -27,7 +28,6 @@ from outgrid.plan.ranks import Ranks, plan_rank
 from outgrid.runs.state import level_name
 from outgrid.stencil.boundary import boundary_of
 from outgrid.stencil.catalog import resolve
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.model import Reduction
 from outgrid.stencil.problem import Problem
 from outgrid.storage import MemoryStore

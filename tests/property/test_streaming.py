@@ -14,6 +14,7 @@ from outgrid import pipeline
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.config import RunOptions
+from outgrid.definition import stencil
 from outgrid.errors import StoreError
 from outgrid.execute.fill import fill
 from outgrid.execute.kernel import Kernel
@@ -22,7 +23,6 @@ from outgrid.execute.window import Window
 from outgrid.runs.state import level_name
 from outgrid.stencil.boundary import boundary_of
 from outgrid.stencil.catalog import resolve
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore, MemoryStore, Planes, Transfers
 from outgrid.testing.counting import count

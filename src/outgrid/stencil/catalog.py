@@ -158,7 +158,7 @@ def load(reference: str) -> Definition:
     if isinstance(definition, Definition):
         return definition
     if inspect.isfunction(definition):
-        return stencil(definition)
+        return stencil()(definition)
     definitions = [name for name, value in names.items() if isinstance(value, Definition)]
     raise DefinitionError(f"{path} defines no stencil {function!r}{suggest(function, definitions)}")
 

@@ -4,7 +4,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias, cast, overload
+from typing import Any, NoReturn, TypeAlias, cast
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
@@ -106,23 +106,9 @@ class Definition:
             _raise_located(self, error)
 
 
-@overload
-def stencil(function: Callable[..., Any], /) -> Definition: ...
-
-
-@overload
 def stencil(
     *, name: str | None = None, ndim: int | None = None
-) -> Callable[[Callable[..., Any]], Definition]: ...
-
-
-def stencil(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    ndim: int | None = None,
-) -> Definition | Callable[[Callable[..., Any]], Definition]:
+) -> Callable[[Callable[..., Any]], Definition]:
     """Make a function the definition of a stencil, as `outgrid.stencil` tells."""
 
     def define(function: Callable[..., Any]) -> Definition:
@@ -132,7 +118,7 @@ def stencil(
             raise DefinitionError(f"a stencil has 2 or 3 dimensions, not {ndim}")
         return Definition(function, name if name is not None else function.__name__, ndim)
 
-    return define if function is None else define(function)
+    return define
 
 
 def _arguments(

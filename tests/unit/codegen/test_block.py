@@ -3,9 +3,9 @@
 import itertools
 
 from outgrid.codegen.block import LEAST_PLANES, block, block_vectors, runs
+from outgrid.definition import stencil
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.contract import contract
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.expression import Access, nodes, substitute
 
 

@@ -1,8 +1,8 @@
 from hypothesis import given
 
 from outgrid.codegen.interleave import interleaved, longest_chain, most_live, varying
+from outgrid.definition import stencil
 from outgrid.stencil.contract import contract
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.expression import Access, Operation
 from outgrid.testing.strategies import stencils
 

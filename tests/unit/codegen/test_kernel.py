@@ -16,12 +16,12 @@ from outgrid.build.compiler import Compiler, build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.codegen.names import ring_order
 from outgrid.config import RunOptions
+from outgrid.definition import stencil
 from outgrid.errors import DefinitionError
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.window import Window
 from outgrid.plan.program import Advance, Get, Put, program
 from outgrid.stencil.catalog import resolve
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.dtypes import STORED
 from outgrid.stencil.expression import OPERATIONS, Access, Constant, Operation
 from outgrid.stencil.model import Assignment, Field, Stage, Stencil

@@ -1,9 +1,9 @@
 from hypothesis import given
 
 from outgrid.codegen.rolling import families
+from outgrid.definition import stencil
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.contract import contract
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.expression import Access, Operation, accesses, nodes, operation, substitute
 from outgrid.testing.strategies import stencils
 

@@ -1,9 +1,9 @@
 import pytest
 
+from outgrid.definition import stencil
 from outgrid.plan.schedule.lifetime import Dependences, Lifetime, dependences, lifetimes, ring_count
 from outgrid.plan.schedule.skew import Reading, Writing
 from outgrid.stencil.catalog import resolve
-from outgrid.stencil.definition import stencil
 
 
 def lives(name, field, depth, ndim=3):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import outgrid as og
+from outgrid.definition import stencil
 from outgrid.errors import DefinitionError
 from outgrid.stencil.boundary import Boundary, boundary_of
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.expression import profiles
 from outgrid.stencil.problem import Problem
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from outgrid.definition import stencil
 from outgrid.errors import DefinitionError
 from outgrid.stencil.boundary import Boundary, boundary_of
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
 from outgrid.testing.reference import run_reference
 

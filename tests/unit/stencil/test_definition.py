@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from outgrid.definition import stencil
 from outgrid.errors import DefinitionError
 from outgrid.stencil.components import Vector
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.expression import Access, Constant, Operation, Parameter, operation
 from outgrid.stencil.initial import InitialExpression
 from outgrid.stencil.laplacian import laplacian

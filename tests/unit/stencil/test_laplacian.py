@@ -3,8 +3,8 @@ from fractions import Fraction
 import pytest
 import sympy
 
+from outgrid.definition import stencil
 from outgrid.stencil import expression as ex
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.laplacian import SECOND_DERIVATIVE_WEIGHTS, laplacian
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from outgrid.definition import stencil
 from outgrid.errors import DefinitionError
 from outgrid.stencil.catalog import lookup
 from outgrid.stencil.components import Vector
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.initial import InitialExpression, evaluate
 from outgrid.stencil.problem import Boundary, Problem
 from outgrid.stencil.symbol import step

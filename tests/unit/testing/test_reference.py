@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from outgrid.definition import stencil
 from outgrid.errors import UsageError
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.values import ArrayDigest
 from outgrid.testing.reference import initial_arrays, run_reference

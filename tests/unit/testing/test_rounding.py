@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from outgrid.definition import stencil
 from outgrid.errors import UsageError
 from outgrid.stencil import expression as ex
 from outgrid.stencil.contract import contract
-from outgrid.stencil.definition import stencil
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import cos, exp, log, maximum, minimum, sin, sqrt, tanh, where
 from outgrid.testing.reference import reference_with_bound, run_reference
