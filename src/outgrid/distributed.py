@@ -17,6 +17,7 @@ import numpy as np
 
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
+from outgrid.durable import partial_path
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.stop import Stop, stop_in_time
@@ -229,7 +230,7 @@ def _check_shared(out: Path, comm: Comm) -> None:
 
 
 def _check_free(out: Path, names: tuple[str, ...], replaced: Collection[Path] = ()) -> None:
-    begun = tuple(f"{name}.new" for name in names)
+    begun = tuple(partial_path(Path(name)).name for name in names)
     left = (RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, *names, *begun)
     for name in (GROUP_NAME, MANIFEST_NAME, *left):
         if os.path.lexists(out / name) and out / name not in replaced:

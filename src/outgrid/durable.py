@@ -10,7 +10,15 @@ from pathlib import Path
 
 from outgrid.errors import StoreError
 
-__all__ = ["existing", "make_folder", "partials", "remove_folder", "replace_file", "sync_folder"]
+__all__ = [
+    "existing",
+    "make_folder",
+    "partial_path",
+    "partials",
+    "remove_folder",
+    "replace_file",
+    "sync_folder",
+]
 
 # Something is in a folder, it is in use as a mount point is, or the one above it is not ours.
 STAYS = (
@@ -48,6 +56,11 @@ def replace_file(path: Path, content: bytes) -> None:
                 partial.unlink()
         raise StoreError("cannot replace the file", path=path, errno=error.errno) from error
     sync_folder(path.parent)
+
+
+def partial_path(path: Path) -> Path:
+    """The name of a file of a run until it is whole, and is renamed to `path`."""
+    return path.with_name(f"{path.name}.new")
 
 
 def partials(path: Path) -> list[Path]:

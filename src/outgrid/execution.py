@@ -16,6 +16,7 @@ import numpy as np
 
 from outgrid.comm import Comm, Serial
 from outgrid.config import RunOptions
+from outgrid.durable import partial_path
 from outgrid.errors import ExecutionError, Stopped, StoreError
 from outgrid.execute.account import Account
 from outgrid.execute.device import DeviceKernel
@@ -166,7 +167,7 @@ class Execution:
         """Bring in the initial values, or those ``given`` in files, and commit state 0."""
         begin = reported = time.perf_counter()
         if self.options.preview and self.plan.departures:
-            path = self.folder.out / f"{PREVIEW_NAME}.new"
+            path = partial_path(self.folder.out / PREVIEW_NAME)
             self.preview = Preview(self.plan, path, self.options.preview)
 
         def store_of(arrival: Arrival) -> Store:

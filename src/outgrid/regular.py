@@ -8,13 +8,24 @@ may have no end. So what a name means is looked at before it is opened, and once
     open(path, "rb", opener=stored)    what a field lies in: a file, or a block device
 """
 
+import errno
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 from outgrid.errors import StoreError
 
-__all__ = ["check_given", "check_own", "given", "own", "read_given", "read_own", "stored"]
+__all__ = [
+    "check_given",
+    "check_own",
+    "given",
+    "own",
+    "read_fully",
+    "read_given",
+    "read_own",
+    "stored",
+]
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -66,6 +77,33 @@ def read_given(path: Name, most_bytes: int = MOST_TEXT_BYTES) -> bytes:
 def read_own(path: Name, most_bytes: int = MOST_TEXT_BYTES) -> bytes:
     """All of a file that a run has made. Raises StoreError as `read_given` does."""
     return _read(path, most_bytes, follow=False)
+
+
+def read_fully(
+    descriptor: int,
+    into: Any,
+    offset: int,
+    path: Name,
+    short: str = "the file ends before its data",
+) -> None:
+    """Fill the buffer `into` with what is at byte `offset` of the open file `path`.
+
+    Raises StoreError, which begins with the words `short`, where the file ends before, OSError
+    where it cannot be read.
+    """
+    memory = memoryview(into).cast("B")
+    done = 0
+    while done < len(memory):
+        count = os.preadv(descriptor, [memory[done:]], offset + done)
+        if count == 0:
+            raise StoreError(
+                short,
+                path=path,
+                offset=offset + done,
+                length=len(memory) - done,
+                errno=errno.ENODATA,
+            )
+        done += count
 
 
 def _looked_at(path: Name, *, follow: bool) -> None:

@@ -6,7 +6,6 @@ begins at a block. Nothing is ever unpickled.
 """
 
 import ast
-import errno
 import math
 import os
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outgrid.errors import StoreError, UsageError
-from outgrid.regular import given, stored
+from outgrid.regular import given, own, read_fully, stored
 from outgrid.stencil.dtypes import casting
 from outgrid.units import format_bytes
 
@@ -27,10 +26,12 @@ __all__ = [
     "Header",
     "check_npy",
     "check_written",
+    "cut_npy",
     "header_bytes",
     "load_npy",
     "map_npy",
     "read_header",
+    "reserve_npy",
     "stream_npy",
     "write_header",
 ]
@@ -74,6 +75,28 @@ def write_header(
         file.write(header_bytes(shape, dtype))
         file.flush()
         os.fsync(file.fileno())
+
+
+def reserve_npy(path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+    """Make a file for an array of that shape, its space set aside and read as 0. Raises OSError."""
+    with path.open("xb") as file:
+        file.write(header_bytes(shape, dtype))
+        file.flush()
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        os.posix_fallocate(file.fileno(), 0, HEADER_BYTES + nbytes)
+
+
+def cut_npy(path: Path, shape: tuple[int, ...], dtype: DTypeLike, final: Path) -> None:
+    """Leave a file of `reserve_npy` under its `final` name, cut to what was filled, durably.
+
+    Raises OSError.
+    """
+    with open(path, "r+b", opener=own) as file:
+        file.write(header_bytes(shape, dtype))
+        file.truncate(HEADER_BYTES + math.prod(shape) * np.dtype(dtype).itemsize)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path, final)
 
 
 def read_header(path: str | os.PathLike[str], base: int | None = None) -> Header:
@@ -285,7 +308,7 @@ def _stream(
                 values = memory[: math.prod(shape)].reshape(shape)
                 first = planes.start * rows_per_plane + rows.start
                 offset = header.data_offset + first * row_bytes
-                _read_fully(file.fileno(), path, offset, values)
+                read_fully(file.fileno(), values, offset, path)
                 os.posix_fadvise(file.fileno(), offset, values.nbytes, os.POSIX_FADV_DONTNEED)
                 yield values
     except MemoryError as error:
@@ -294,19 +317,3 @@ def _stream(
         if isinstance(error, StoreError):
             raise
         raise StoreError("cannot read", path=path, errno=error.errno) from error
-
-
-def _read_fully(descriptor: int, path: Path, offset: int, values: NDArray[Any]) -> None:
-    memory = values.data.cast("B")
-    done = 0
-    while done < len(memory):
-        count = os.preadv(descriptor, [memory[done:]], offset + done)
-        if count == 0:
-            raise StoreError(
-                "the file ends before its data",
-                path=path,
-                offset=offset + done,
-                length=len(memory) - done,
-                errno=errno.ENODATA,
-            )
-        done += count

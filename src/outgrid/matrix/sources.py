@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from outgrid.errors import StoreError, UsageError
 from outgrid.matrix.chunks import Chunk
 from outgrid.native import BLOCK_BYTES, Buffer, File, as_array
-from outgrid.regular import check_given, given
+from outgrid.regular import check_given, given, read_fully
 from outgrid.storage.transfers import Transfers
 from outgrid.units import suggest
 
@@ -79,17 +79,7 @@ class PreadSource:
         self._descriptor = given(path, os.O_RDONLY)
 
     def read(self, chunk: Chunk, into: Bytes) -> NDArray[Any]:
-        memory, done = into.data, 0
-        while done < chunk.nbytes:
-            count = os.preadv(self._descriptor, [memory[done:]], chunk.offset + done)
-            if count == 0:
-                raise StoreError(
-                    "the file ends inside a read",
-                    path=self._path,
-                    offset=chunk.offset + done,
-                    length=chunk.nbytes - done,
-                )
-            done += count
+        read_fully(self._descriptor, into[: chunk.nbytes].data, chunk.offset, self._path)
         os.posix_fadvise(self._descriptor, chunk.offset, chunk.nbytes, os.POSIX_FADV_DONTNEED)
         return into
 

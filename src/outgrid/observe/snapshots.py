@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from outgrid.durable import partial_path
 from outgrid.errors import StoreError
-from outgrid.formats.npy import HEADER_BYTES, header_bytes, read_header
+from outgrid.formats.npy import HEADER_BYTES, cut_npy, read_header, reserve_npy
 from outgrid.regular import check_own, own
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
@@ -87,16 +88,10 @@ class Snapshots:
 def reserve(out: Path, whole: Problem) -> None:
     """Make the files of all snapshots, and set their space aside. Raises StoreError."""
     for name, snapshot in snapshots_by_file(whole.snapshots).items():
-        path = _partial(out / name)
+        path = partial_path(out / name)
         shape = snapshot.shape(whole.shape, whole.steps)
-        dtype = whole.dtype_of(snapshot.field)
-        head = header_bytes(shape, dtype)
-        nbytes = HEADER_BYTES + shape[0] * snapshot.frame_bytes(whole.shape, dtype)
         try:
-            with path.open("xb") as file:
-                file.write(head)
-                file.flush()
-                os.posix_fallocate(file.fileno(), 0, nbytes)
+            reserve_npy(path, shape, whole.dtype_of(snapshot.field))
         except OSError as error:
             raise StoreError(
                 "cannot reserve space for a snapshot", path=path, errno=error.errno
@@ -109,18 +104,11 @@ def place(out: Path, whole: Problem) -> None:
     A run that was cut off here has placed some.
     """
     for name, snapshot in snapshots_by_file(whole.snapshots).items():
-        path, shape = _partial(out / name), snapshot.shape(whole.shape, whole.steps)
+        path, shape = partial_path(out / name), snapshot.shape(whole.shape, whole.steps)
         if not path.exists():
             continue
-        dtype = whole.dtype_of(snapshot.field)
         try:
-            with open(path, "r+b", opener=own) as file:
-                kept = snapshot.frame_bytes(whole.shape, dtype)
-                file.write(header_bytes(shape, dtype))
-                file.truncate(HEADER_BYTES + shape[0] * kept)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(path, out / name)
+            cut_npy(path, shape, whole.dtype_of(snapshot.field), out / name)
         except StoreError:
             raise
         except OSError as error:
@@ -129,7 +117,7 @@ def place(out: Path, whole: Problem) -> None:
 
 def _opened(path: Path, snapshot: Snapshot, whole: Problem) -> int:
     """The file of a snapshot: complete in an earlier process that was cut off, or still to be."""
-    path = _partial(path) if _partial(path).exists() else path
+    path = partial_path(path) if partial_path(path).exists() else path
     check_own(path)
     head = read_header(path)
     shape, dtype = snapshot.shape(whole.shape, whole.steps), whole.dtype_of(snapshot.field)
@@ -145,10 +133,6 @@ def _opened(path: Path, snapshot: Snapshot, whole: Problem) -> int:
         raise
     except OSError as error:
         raise StoreError("cannot open", path=path, errno=error.errno) from error
-
-
-def _partial(path: Path) -> Path:
-    return path.with_name(f"{path.name}.new")
 
 
 def _numbers(cells: range) -> tuple[int, int, int]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
 from outgrid.observe.reductions import CELLS, Table, added, nothing
-from outgrid.regular import own
+from outgrid.regular import own, read_fully
 from outgrid.seal import Seal
 
 ROWS_AT_ONCE = 256
@@ -59,18 +59,15 @@ class Totals:
     def read(self, steps: range) -> Table:
         """The totals of these steps, counted from 0. Raises StoreError where they are not whole."""
         size = self._row_bytes + DIGEST_BYTES
-        content = b""
+        content = bytearray(len(steps) * size)
+        missing = "reductions of some steps are missing"
         try:
-            while missing := len(steps) * size - len(content):
-                part = os.pread(self._file, missing, steps.start * size + len(content))
-                if not part:
-                    raise StoreError("reductions of some steps are missing", path=self.path)
-                content += part
+            read_fully(self._file, content, steps.start * size, self.path, missing)
         except OSError as error:
             raise self._failure("cannot read", error) from error
         found: NDArray[np.int64] = np.zeros((len(steps), len(self.kinds), CELLS), np.int64)
         for number in range(len(steps)):
-            row = content[number * size : (number + 1) * size]
+            row = bytes(content[number * size : (number + 1) * size])
             step = steps.start + number + 1
             if self._digest(row[:-DIGEST_BYTES], step) != row[-DIGEST_BYTES:]:
                 raise StoreError(

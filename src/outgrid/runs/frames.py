@@ -21,10 +21,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from outgrid.durable import partial_path
 from outgrid.errors import StoreError
-from outgrid.formats.npy import HEADER_BYTES, header_bytes, read_header
+from outgrid.formats.npy import HEADER_BYTES, cut_npy, read_header, reserve_npy
 from outgrid.plan.schedule.subgrid import Box
-from outgrid.regular import given, own
+from outgrid.regular import given, own, read_fully
 from outgrid.runs.state import Manifest
 from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
@@ -54,12 +55,9 @@ class Frames:
     def create(self) -> None:
         """Make an empty table. Raises StoreError where it is there already."""
         shape = self.snapshot.taken(self.whole.steps), len(self._planes)
-        path = _partial(self.table)
+        path = partial_path(self.table)
         try:
-            with path.open("xb") as file:
-                file.write(header_bytes(shape, np.uint64))
-                file.flush()
-                os.posix_fallocate(file.fileno(), 0, HEADER_BYTES + 8 * shape[0] * shape[1])
+            reserve_npy(path, shape, np.uint64)
         except OSError as error:
             raise StoreError("cannot make checksums", path=path, errno=error.errno) from error
 
@@ -117,17 +115,12 @@ class Frames:
 
         May be called again after it was cut off.
         """
-        path = _partial(self.table)
+        path = partial_path(self.table)
         if not path.exists():
             return
         shape = self.snapshot.taken(steps), len(self._planes)
         try:
-            with open(path, "r+b", opener=own) as file:
-                file.write(header_bytes(shape, np.uint64))
-                file.truncate(HEADER_BYTES + 8 * shape[0] * shape[1])
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(path, self.table)
+            cut_npy(path, shape, np.uint64, self.table)
         except OSError as error:
             raise self._failure(error, path) from error
 
@@ -139,7 +132,7 @@ class Frames:
 
     def remove(self) -> None:
         """Remove a table that another process has left unfinished."""
-        _partial(self.table).unlink(missing_ok=True)
+        partial_path(self.table).unlink(missing_ok=True)
 
     @property
     def seal(self) -> Seal:
@@ -227,7 +220,7 @@ class Frames:
     @staticmethod
     def _there(path: Path) -> Path:
         """The file while it is being written, else that of a finished snapshot."""
-        partial = _partial(path)
+        partial = partial_path(path)
         return partial if partial.exists() else path
 
     @staticmethod
@@ -257,11 +250,9 @@ class _Data:
         done = 0
         while done < nbytes:
             part = self._buffer[: min(CHUNK_BYTES, nbytes - done)]
-            count = os.preadv(self._file.fileno(), [part], offset + done)
-            if not count:
-                raise StoreError("the file ends inside a frame", path=self.path, offset=offset)
-            digest.update(part[:count])
-            done += count
+            read_fully(self._file.fileno(), part, offset + done, self.path)
+            digest.update(part)
+            done += len(part)
         return digest.intdigest()
 
 
@@ -305,7 +296,3 @@ def _among(kept: range, part: range) -> range:
     """The indices of ``kept`` (of any step above 0) in ``part`` (of step 1)."""
     first = kept.start + max(0, -(-(part.start - kept.start) // kept.step)) * kept.step
     return range(first, max(first, min(kept.stop, part.stop)), kept.step)
-
-
-def _partial(path: Path) -> Path:
-    return path.with_name(f"{path.name}.new")

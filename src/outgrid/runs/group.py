@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.durable import partials, remove_folder, replace_file
+from outgrid.durable import partial_path, partials, remove_folder, replace_file
 from outgrid.errors import Error, StoreError, UsageError
 from outgrid.observe.reductions import Table, totals_of
 from outgrid.observe.totals import joined
@@ -296,9 +296,7 @@ class OnDisk:
         """The files of snapshots that are being taken."""
         names = snapshots_by_file(self.manifest.problem.get("snapshots", ()))
         kept = (sums_path(self.out / name) for name in names)
-        paths = (
-            path.with_name(f"{path.name}.new") for path in (*(self.out / n for n in names), *kept)
-        )
+        paths = (partial_path(path) for path in (*(self.out / name for name in names), *kept))
         return tuple(path for path in paths if path.exists() or path.is_symlink())
 
     def tidy(self) -> None:

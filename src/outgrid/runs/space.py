@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from outgrid.config import RunOptions
-from outgrid.durable import existing
+from outgrid.durable import existing, partial_path
 from outgrid.errors import InfeasiblePlan, StoreError, UsageError
 from outgrid.formats.npy import HEADER_BYTES
 from outgrid.machine import anonymous_bytes
@@ -186,7 +186,7 @@ def reserve_results(chosen: Plan, folder: RunFolder) -> None:
             (result, _result_bytes(chosen, level.field)),
             (sums_path(result), _sums_bytes(chosen)),
         ):
-            path = place.with_name(f"{place.name}.new")
+            path = partial_path(place)
             try:
                 with path.open("xb") as file:
                     os.posix_fallocate(file.fileno(), 0, nbytes)

@@ -32,7 +32,14 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from outgrid.durable import make_folder, partials, remove_folder, replace_file, sync_folder
+from outgrid.durable import (
+    make_folder,
+    partial_path,
+    partials,
+    remove_folder,
+    replace_file,
+    sync_folder,
+)
 from outgrid.errors import StoreError, UsageError
 from outgrid.lines import format_share
 from outgrid.plan.schedule.lifetime import MOST_RINGS
@@ -308,7 +315,7 @@ class RunFolder:
         found += [
             self._samples_so_far(),
             self._totals_so_far(),
-            *(self.out / f"{name}.new" for name in names),
+            *(partial_path(self.out / name) for name in names),
         ]
         found += [self.scratch / name for name in self.working_names(levels, seams)]
         found += self.spread.files() if self.spread is not None else []
@@ -445,10 +452,10 @@ class RunFolder:
             raise StoreError("cannot write", path=path, errno=error.errno) from error
 
     def _totals_so_far(self) -> Path:
-        return self.out / f"{TOTALS_NAME}.new"
+        return partial_path(self.out / TOTALS_NAME)
 
     def _samples_so_far(self) -> Path:
-        return self.out / f"{SAMPLES_NAME}.new"
+        return partial_path(self.out / SAMPLES_NAME)
 
     def abandon(self, manifest: Manifest) -> None:
         """Remove everything that the manifest owns but results, and at last the manifest."""
@@ -476,7 +483,7 @@ class RunFolder:
         only the mark that is being written.
         """
         found = [self._samples_so_far(), self._totals_so_far()]
-        found += [self.out / f"{name}.new" for name in manifest.results]
+        found += [partial_path(self.out / name) for name in manifest.results]
         replaced = [MANIFEST_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME]
         for path in (self._samples_so_far(), *(self.out / name for name in replaced)):
             found += partials(path)
@@ -576,7 +583,7 @@ def move(source: Path, target: Path) -> None:
         if source.stat().st_dev == target.parent.stat().st_dev:
             os.replace(source, target)
             return
-        partial = target.with_name(target.name + ".new")
+        partial = partial_path(target)
         # Space that was reserved there is kept: the file is not truncated.
         with open(source, "rb", opener=own) as old, open(partial, "r+b", opener=_made) as new:
             shutil.copyfileobj(old, new, COPY_BYTES)

@@ -11,7 +11,7 @@ import numpy as np
 from outgrid.errors import Error, StoreError, UsageError
 from outgrid.native import Buffer
 from outgrid.plan.schedule.subgrid import Box
-from outgrid.record import RECORD_NAME, read_record
+from outgrid.record import RECORD_NAME, Record, read_record
 from outgrid.regular import check_own
 from outgrid.runs.frames import Frames, frames_of
 from outgrid.runs.group import Durable, durable
@@ -77,7 +77,8 @@ def verify(out: Path, seen: Callable[[Path, int, int], None] | None = None) -> V
     """
     finished = (out / RECORD_NAME).exists() and not (out / MANIFEST_NAME).exists()
     if finished:
-        return _verify(_results(out), seen).with_frames(_result_frames(out))
+        record = read_record(out)
+        return _verify(_results(out, record), seen).with_frames(_result_frames(out, record))
     durable(out)
     with RunLock(out):
         found = durable(out)
@@ -92,9 +93,8 @@ def read_back(path: Path, seal: Seal, owned: Box) -> list[Error]:
     return errors
 
 
-def _results(out: Path) -> Iterator[_Field]:
+def _results(out: Path, record: Record) -> Iterator[_Field]:
     """The fields of a finished run, and whether their checksums are those of its record."""
-    record = read_record(out)
     if not record.checksums:
         raise UsageError(f"the record in {out} holds no checksums: an older version wrote it")
     pieces = {piece.file: piece for of in (record.pieces or {}).values() for piece in of}
@@ -111,9 +111,8 @@ def _results(out: Path) -> Iterator[_Field]:
         yield _Field(path, owned=owned, wrong=wrong, seal=seal)
 
 
-def _result_frames(out: Path) -> Iterator[tuple[Frames, int]]:
+def _result_frames(out: Path, record: Record) -> Iterator[tuple[Frames, int]]:
     """The snapshots of a finished run, if their checksums were kept."""
-    record = read_record(out)
     whole = Problem.from_dict(record.problem)
     box = Box.whole(whole.shape)
     for name, snapshot in snapshots_by_file(whole.snapshots).items():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
 from outgrid.formats.npy import Header, read_header
-from outgrid.regular import given
+from outgrid.regular import given, read_fully
 from outgrid.seal import Seal
 from outgrid.storage.base import Layout
 from outgrid.storage.sums import Sums
@@ -152,15 +152,10 @@ def _read(
                 first_plane, first_row = piece.first
                 row = (plane - first_plane) * across + rows.start - first_row
                 offset = row * row_bytes
-                memory = into[at].reshape(-1).view(np.uint8)
-                begin, done = header.data_offset + offset, 0
-                while done < memory.nbytes:
-                    count = os.preadv(file.fileno(), [memory[done:].data], begin + done)
-                    if not count:
-                        raise StoreError("the file ends before its data does", path=piece.path)
-                    done += count
+                begin, nbytes = header.data_offset + offset, into[at].nbytes
+                read_fully(file.fileno(), into[at].reshape(-1).data, begin, piece.path)
                 # What was read once is not going to be read again soon.
-                os.posix_fadvise(file.fileno(), begin, done, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(file.fileno(), begin, nbytes, os.POSIX_FADV_DONTNEED)
                 if sums is not None and piece.seal is not None:
                     found = np.array([xxhash.xxh3_64_intdigest(row) for row in into[at]], np.uint64)
                     there = range(plane - first_plane, plane - first_plane + 1)

@@ -23,7 +23,7 @@ from outgrid.durable import sync_folder
 from outgrid.errors import StoreError
 from outgrid.formats.npy import HEADER_BYTES, read_header, write_header
 from outgrid.native import File
-from outgrid.regular import check_own, given, own
+from outgrid.regular import check_own, given, own, read_fully
 from outgrid.seal import UNSEALED, Seal
 from outgrid.storage.base import Layout
 
@@ -127,13 +127,9 @@ class Sums:
         kept = np.empty_like(found)
         try:
             for offset, part in self._parts(planes, rows, kept):
-                memory = part.view(np.uint8).data
-                done = 0
-                while done < len(memory):
-                    count = os.preadv(self._descriptor, [memory[done:]], offset + done)
-                    if count == 0:
-                        return StoreError("the file of checksums is too short", path=self.path)
-                    done += count
+                read_fully(self._descriptor, part, offset, self.path)
+        except StoreError as error:
+            return error
         except OSError as error:
             return StoreError("cannot read checksums", path=self.path, errno=error.errno)
         wrong = np.flatnonzero(kept != found)

@@ -115,7 +115,7 @@ def test_a_failed_read_comes_out_and_no_thread_stays(tmp_path):
         file.truncate(9000)
     matrix._to_keep = frozenset()
     before = threading.active_count()
-    with pytest.raises(StoreError, match="ends inside a read"):
+    with pytest.raises(StoreError, match="ends before its data"):
         matrix.matmat(np.ones(512))
     assert threading.active_count() == before
 
