@@ -102,10 +102,10 @@ def run(
     """
     _check_problem(problem)
     comm, chosen = world(), _options(memory, scratch, out, options)
-    with _stoppable(chosen.results) as stop, _shown(progress, comm) as observer:
+    with _stoppable(chosen.results) as stop, _shown(progress, comm) as listener:
         if comm.size > 1 and chosen.tier != "remote":
-            return distributed.run(problem, chosen, comm, observer, stop, overwrite=overwrite)
-        return pipeline.run(problem, chosen, observer, stop, overwrite=overwrite)
+            return distributed.run(problem, chosen, comm, listener, stop, overwrite=overwrite)
+        return pipeline.run(problem, chosen, listener, stop, overwrite=overwrite)
 
 
 def resume(
@@ -124,10 +124,10 @@ def resume(
     comm = world()
     found = resumption(Path(out), {"memory": memory, **options}, comm)
     folder, chosen, changes = Path(out), found.options, found.changes
-    with _stoppable(folder) as stop, _shown(progress, comm) as observer:
+    with _stoppable(folder) as stop, _shown(progress, comm) as listener:
         if found.shared:
-            return distributed.resume(folder, chosen, comm, observer, stop, changes)
-        return pipeline.resume(folder, chosen, observer, stop, changes)
+            return distributed.resume(folder, chosen, comm, listener, stop, changes)
+        return pipeline.resume(folder, chosen, listener, stop, changes)
 
 
 def open_run(out: str | os.PathLike[str]) -> Result:

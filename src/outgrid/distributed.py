@@ -21,7 +21,7 @@ from outgrid.durable import partial_path
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.stop import Stop, stop_in_time
-from outgrid.execute.streaming import Observer, doing, say
+from outgrid.execute.streaming import Listener, doing, say
 from outgrid.execution import Execution, open_transfers
 from outgrid.machine import Machine, Network
 from outgrid.observe.reductions import nothing, numbers
@@ -90,7 +90,7 @@ def run(
     problem: Problem,
     options: RunOptions,
     comm: Comm,
-    progress: Observer | None = None,
+    progress: Listener | None = None,
     stop: Stop | None = None,
     *,
     overwrite: bool = False,
@@ -166,7 +166,7 @@ def resume(
     out: Path,
     options: RunOptions,
     comm: Comm,
-    progress: Observer | None = None,
+    progress: Listener | None = None,
     stop: Stop | None = None,
     changes: Sequence[str] = (),
 ) -> Result:
@@ -266,7 +266,7 @@ class _Together:
     comm: Comm
     out: Path
     stop: Stop
-    progress: Observer | None
+    progress: Listener | None
     kept: dict[str, Any]
 
     def kernel(self, problem: Problem) -> Kernel:

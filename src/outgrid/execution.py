@@ -28,7 +28,7 @@ from outgrid.execute.site import Site
 from outgrid.execute.stop import Stop
 from outgrid.execute.streaming import (
     PROGRESS_SECONDS,
-    Observer,
+    Listener,
     Progress,
     StoreKey,
     doing,
@@ -161,7 +161,7 @@ class Execution:
     def fill(
         self,
         stores: dict[StoreKey, Store],
-        progress: Observer | None,
+        progress: Listener | None,
         given: dict[str, Joined] | None = None,
     ) -> None:
         """Bring in the initial values, or those ``given`` in files, and commit state 0."""
@@ -222,7 +222,7 @@ class Execution:
         self,
         stores: dict[StoreKey, Store],
         kernel: Kernel | DeviceKernel,
-        progress: Observer | None,
+        progress: Listener | None,
         stop: Stop,
     ) -> Result:
         """Carry the grid through all sweeps, put the results in place and write the record."""
@@ -278,7 +278,7 @@ class Execution:
         self,
         stores: dict[StoreKey, Store],
         kernel: Kernel | DeviceKernel,
-        progress: Observer | None,
+        progress: Listener | None,
         stop: Stop,
     ) -> None:
         """Make all steps."""

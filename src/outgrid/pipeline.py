@@ -30,7 +30,7 @@ from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.stop import Stop, stop_in_time
-from outgrid.execute.streaming import Observer, doing, say
+from outgrid.execute.streaming import Listener, doing, say
 from outgrid.execution import Execution, open_transfers
 from outgrid.formats.npy import check_npy
 from outgrid.machine import Accelerator, Machine
@@ -164,7 +164,7 @@ def calibrated(
     options: RunOptions,
     machine: Machine,
     kernel: Kernel,
-    progress: Observer | None = None,
+    progress: Listener | None = None,
 ) -> Calibration | None:
     """The rates of a kernel that is about to run for long as ``first`` expects; else None."""
     if first.predicted_seconds < WORTH_CALIBRATING_SECONDS:
@@ -178,7 +178,7 @@ def _calibrated_plan(
     options: RunOptions,
     machine: Machine,
     kernel: Kernel | DeviceKernel,
-    progress: Observer | None,
+    progress: Listener | None,
     begin: Begin | None = None,
 ) -> Plan:
     """The plan of a run that is about to start: a kernel that runs for long is measured first.
@@ -201,7 +201,7 @@ def calibration(
     machine: Machine,
     kernel: Kernel,
     again: bool = False,
-    progress: Observer | None = None,
+    progress: Listener | None = None,
 ) -> Calibration | None:
     """What is known of the kernel's rates; measured now, and kept, where nothing is.
 
@@ -221,7 +221,7 @@ def calibration(
 def run(
     problem: Problem,
     options: RunOptions,
-    progress: Observer | None = None,
+    progress: Listener | None = None,
     stop: Stop | None = None,
     *,
     overwrite: bool = False,
@@ -243,7 +243,7 @@ def _run(
     problem: Problem,
     options: RunOptions,
     kept: dict[str, Any],
-    progress: Observer | None,
+    progress: Listener | None,
     stop: Stop | None,
     remote: Borrowed | None,
     overwrite: bool,
@@ -293,7 +293,7 @@ def _run(
 def resume(
     out: Path,
     options: RunOptions,
-    progress: Observer | None = None,
+    progress: Listener | None = None,
     stop: Stop | None = None,
     changes: Sequence[str] = (),
 ) -> Result:
@@ -311,7 +311,7 @@ def resume(
 def _resume(
     out: Path,
     options: RunOptions,
-    progress: Observer | None,
+    progress: Listener | None,
     stop: Stop | None,
     remote: Borrowed | None,
     changes: Sequence[str],
