@@ -15,8 +15,9 @@ from typing import Any, Literal, TypeVar, cast, get_args
 import msgspec
 
 from outgrid.errors import StoreError, UsageError
-from outgrid.purposes import COPIED_TIERS, PASSING_TIERS, check_purposes
+from outgrid.purposes import check_purposes
 from outgrid.regular import read_given
+from outgrid.tiers import COPIED_TIERS, PASSING_TIERS
 from outgrid.toml import MOST_BYTES, parse_toml
 from outgrid.units import nearest, nearest_three, parse_bytes, parse_endurance, parse_seconds
 
@@ -32,7 +33,6 @@ __all__ = [
 
 Scheme = Literal["auto", "skewed", "plain", "overlapped"]
 Tier = Literal["auto", "direct", "mmap", "swap", "remote", "memory"]
-TIERS: tuple[str, ...] = get_args(Tier)
 Advice = Literal["normal", "sequential", "random", "willneed", "dontneed"]
 Msync = Literal["none", "async", "sync"]
 Placement = Literal["cyclic", "contiguous"]

@@ -46,7 +46,6 @@ from outgrid.plan.model import Plan
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.plan.schedule.subgrid import Box
-from outgrid.purposes import COPIED_TIERS
 from outgrid.record import CUT_OFF, FINISHED, Part, Record, combine, compilers_of, write_record
 from outgrid.remote.borrowed import Borrowed
 from outgrid.result import Result
@@ -61,6 +60,7 @@ from outgrid.stencil.problem import Problem
 from outgrid.storage import Joined, Store, Transfers
 from outgrid.storage.export import export
 from outgrid.storage.sums import sums_digest
+from outgrid.tiers import COPIED_TIERS
 from outgrid.version import __version__
 
 __all__ = ["Execution", "open_transfers"]

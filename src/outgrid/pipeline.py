@@ -42,7 +42,7 @@ from outgrid.plan.model import Plan
 from outgrid.plan.planner import plan as choose
 from outgrid.probe.profile import known_machine
 from outgrid.probe.wear import device_endurance
-from outgrid.purposes import COPIED_TIERS, Start, check_purposes
+from outgrid.purposes import Start, check_purposes
 from outgrid.record import RECORD_NAME, Part, compilers_of, read_record
 from outgrid.remote.borrowed import Borrowed, borrowed, lend
 from outgrid.result import Result
@@ -55,6 +55,7 @@ from outgrid.runs.space import check_parents, check_space, folders_to_make
 from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep, check_begun
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.storage import is_device
+from outgrid.tiers import COPIED_TIERS
 from outgrid.units import nearest_three
 
 # Interpreter, libraries, kernel, thread stacks and tables beside the window. Measured at 55 to
