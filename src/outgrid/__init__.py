@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from outgrid.execute.streaming import Progress
+    from outgrid.formats.input import InputFile
     from outgrid.machine import Machine
     from outgrid.plan.model import Plan
     from outgrid.record import Record
@@ -74,6 +75,7 @@ __all__ = [
     "ExecutionError",
     "Gradient",
     "InfeasiblePlan",
+    "InputFile",
     "Machine",
     "Pager",
     "Plan",
@@ -141,6 +143,7 @@ _HOMES = {
         "VerificationError",
     ),
     "execute.streaming": ("Progress",),
+    "formats.input": ("InputFile",),
     "machine": ("Machine",),
     "plan.model": ("Plan",),
     "record": ("Record",),

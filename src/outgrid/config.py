@@ -15,9 +15,9 @@ from typing import Any, Literal, TypeVar, cast, get_args
 import msgspec
 
 from outgrid.errors import StoreError, UsageError
-from outgrid.purposes import check_purposes
+from outgrid.formats import InputFile
+from outgrid.purposes import COPIED_TIERS, PASSING_TIERS, check_purposes
 from outgrid.regular import read_given
-from outgrid.tiers import COPIED_TIERS, PASSING_TIERS
 from outgrid.toml import MOST_BYTES, parse_toml
 from outgrid.units import nearest, nearest_three, parse_bytes, parse_endurance, parse_seconds
 
@@ -33,6 +33,7 @@ __all__ = [
 
 Scheme = Literal["auto", "skewed", "plain", "overlapped"]
 Tier = Literal["auto", "direct", "mmap", "swap", "remote", "memory"]
+TIERS: tuple[str, ...] = get_args(Tier)
 Advice = Literal["normal", "sequential", "random", "willneed", "dontneed"]
 Msync = Literal["none", "async", "sync"]
 Placement = Literal["cyclic", "contiguous"]
@@ -158,8 +159,9 @@ class ProblemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[problem]` as written: what is computed.
 
     `stencil` is a catalog name or "path.py:function"; `shape` includes the boundary layer; an entry
-    of `initial` is a path to a .npy file, a number, or an expression of z, y, x. A parameter is a
-    number, a list, a formula of step, or of the axis that it is a profile along.
+    of `initial` is a file, by its path or as a table (see `InputFile`), a number, or an expression
+    of z, y, x. A parameter is a number, a list, a formula of step, or of the axis that it is a
+    profile along.
     """
 
     stencil: str
@@ -169,7 +171,7 @@ class ProblemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtypes: dict[str, str] = {}
     boundary: str | BoundaryTable = "dirichlet"
     parameters: dict[str, float | list[float] | str] = {}
-    initial: dict[str, str | float] = {}
+    initial: dict[str, str | float | InputFile] = {}
     sources: list[SourceTable] = []
     receivers: list[ReceiverTable] = []
     snapshots: list[SnapshotTable] = []

@@ -28,7 +28,7 @@ from outgrid.execute.site import Site
 from outgrid.execute.stop import Stop
 from outgrid.execute.streaming import (
     PROGRESS_SECONDS,
-    Listener,
+    Observer,
     Progress,
     StoreKey,
     doing,
@@ -46,6 +46,7 @@ from outgrid.plan.model import Plan
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.plan.schedule.subgrid import Box
+from outgrid.purposes import COPIED_TIERS
 from outgrid.record import CUT_OFF, FINISHED, Part, Record, combine, compilers_of, write_record
 from outgrid.remote.borrowed import Borrowed
 from outgrid.result import Result
@@ -60,7 +61,6 @@ from outgrid.stencil.problem import Problem
 from outgrid.storage import Joined, Store, Transfers
 from outgrid.storage.export import export
 from outgrid.storage.sums import sums_digest
-from outgrid.tiers import COPIED_TIERS
 from outgrid.version import __version__
 
 __all__ = ["Execution", "open_transfers"]
@@ -161,7 +161,7 @@ class Execution:
     def fill(
         self,
         stores: dict[StoreKey, Store],
-        progress: Listener | None,
+        progress: Observer | None,
         given: dict[str, Joined] | None = None,
     ) -> None:
         """Bring in the initial values, or those ``given`` in files, and commit state 0."""
@@ -222,7 +222,7 @@ class Execution:
         self,
         stores: dict[StoreKey, Store],
         kernel: Kernel | DeviceKernel,
-        progress: Listener | None,
+        progress: Observer | None,
         stop: Stop,
     ) -> Result:
         """Carry the grid through all sweeps, put the results in place and write the record."""
@@ -278,7 +278,7 @@ class Execution:
         self,
         stores: dict[StoreKey, Store],
         kernel: Kernel | DeviceKernel,
-        progress: Listener | None,
+        progress: Observer | None,
         stop: Stop,
     ) -> None:
         """Make all steps."""

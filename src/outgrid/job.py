@@ -10,6 +10,7 @@ import msgspec
 
 from outgrid.config import BoundaryTable, ProblemTable, RunOptions, RunTable, read_job_file
 from outgrid.errors import InfeasiblePlan, meaning
+from outgrid.formats import InputFile
 from outgrid.machine import limit_on_memory, memory_limit_bytes
 from outgrid.plan.tables import LISTED_BYTES
 from outgrid.stencil.boundary import Boundary, boundary_of
@@ -107,11 +108,11 @@ def _boundary(written: str | BoundaryTable) -> Boundary:
     return boundary_of(msgspec.to_builtins(written))
 
 
-def _initial(value: str | float, base: Path) -> Path | float | str:
-    """A text that ends like a file of an array is a path; any other is an expression."""
-    if isinstance(value, str) and value.endswith(".npy"):
-        return base / value
-    return value
+def _initial(value: str | float | InputFile, base: Path) -> float | str | InputFile:
+    """A text that ends like a file of a known format is one; any other is an expression."""
+    if isinstance(value, str) and InputFile.named_by(value):
+        value = InputFile(value)
+    return value.within(base) if isinstance(value, InputFile) else value
 
 
 def _options(table: RunTable, path: Path, processes: int) -> RunOptions:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outgrid.execute.kernel import Kernel
+from outgrid import pipeline
 
 
 @pytest.fixture
@@ -10,7 +10,7 @@ def cut_off(monkeypatch):
     """``cut_off(n, run)`` calls ``run``, whose kernel fails at its n-th advance; not later ones."""
 
     def call(advances, run):
-        advance, count = Kernel.advance, []
+        advance, count = pipeline.Kernel.advance, []
 
         def failing(self, *given):
             count.append(1)
@@ -19,7 +19,7 @@ def cut_off(monkeypatch):
             return advance(self, *given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Kernel, "advance", failing)
+            patch.setattr(pipeline.Kernel, "advance", failing)
             with pytest.raises(RuntimeError):
                 run()
 

@@ -554,7 +554,7 @@ def test_where_of_numpy_is_that_of_a_stencil():
         (lambda: problem(initial={"u": ARRAY.tolist()}), ["of type list", "array of NumPy"]),
         (lambda: problem(initial={"u": None}), ["'u' are None"]),
         (lambda: problem(initial={"u": ARRAY * 1j}), ["complex128", "real numbers"]),
-        (lambda: problem(initial={"u": "start.csv"}), ["start.csv", "must end in .npy"]),
+        (lambda: problem(initial={"u": "start.csv"}), ["start.csv", "files of .npy"]),
         (lambda: problem(initial={"u": "np.exp(x)"}), ["np.exp(x)", "without np"]),
         (lambda: problem(sources=[("u", (1, 1), 1.0)]), ["Source(field, position, values)"]),
         (lambda: problem(snapshots=10), ["snapshots = 10", "[Snapshot("]),

@@ -90,7 +90,7 @@ def test_a_run_that_is_not_possible_loses_nothing(spoil, error, words, out, monk
         def fail(*_):
             raise BuildError("on purpose")
 
-        monkeypatch.setattr("outgrid.pipeline.compiled", fail)
+        monkeypatch.setattr("outgrid.pipeline._kernel", fail)
     if "disk" in spoil:
         monkeypatch.setattr("outgrid.runs.space.free_bytes", lambda _: -(1 << 40))
     with pytest.raises(error, match=words):

@@ -3,12 +3,13 @@
 import math
 import random
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
 
 import outgrid as og
-from outgrid import pipeline
+from outgrid import distributed, pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError, StoreError
 from outgrid.observe.reductions import added, nothing, numbers, totals_of
@@ -165,16 +166,14 @@ RANKS = {
 
 def run_ranks(problem, out, count, **given):
     options = RunOptions.of(memory="512MiB", threads=1, out=out, depth=3, slab_planes=2, **given)
-    return in_threads(
-        lambda comm: pipeline.run(problem, options, comm=comm), count, random.Random(count)
-    )[0]
+    act = partial(distributed.run, problem, options)
+    return in_threads(act, count, random.Random(count))[0]
 
 
 def resume_ranks(out, count, **given):
     options = RunOptions.of(memory="512MiB", threads=1, **given)
-    return in_threads(
-        lambda comm: pipeline.resume(out, options, comm=comm), count, random.Random(count)
-    )[0]
+    act = partial(distributed.resume, out, options)
+    return in_threads(act, count, random.Random(count))[0]
 
 
 @pytest.mark.parametrize("way", RANKS)

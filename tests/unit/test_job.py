@@ -3,10 +3,11 @@ from pathlib import Path
 import pytest
 
 from outgrid.errors import DefinitionError, UsageError
+from outgrid.formats import InputFile
 from outgrid.job import load_job
 from outgrid.machine import memory_limit_bytes
 from outgrid.stencil.initial import InitialExpression
-from outgrid.stencil.problem import Boundary
+from outgrid.stencil.problem import Boundary, Problem
 
 PROBLEM = """
 [problem]
@@ -31,10 +32,37 @@ def test_paths_are_relative_to_the_job_file(tmp_path):
     assert job.problem.shape == (34, 66, 64)
     assert job.problem.dtype == "float64"
     assert job.problem.boundary == Boundary("dirichlet", 1.0)
-    assert job.problem.initial == {"u": tmp_path / "start.npy"}
+    assert job.problem.initial == {"u": InputFile(tmp_path / "start.npy")}
     assert job.options.memory_bytes == 64 << 20
     assert job.options.scratch == tmp_path / "fast"
     assert job.options.out == Path("/results")
+
+
+def test_files_of_values_are_told_in_tables(tmp_path):
+    said = """{path = "m.nc", name = "T", index = [0], transpose = [2, 1, 0], missing = 0.0}"""
+    job = load_job(write(tmp_path, PROBLEM.replace('"start.npy"', said)))
+    wanted = InputFile(tmp_path / "m.nc", "T", index=(0,), transpose=(2, 1, 0), missing=0.0)
+    assert job.problem.initial == {"u": wanted}
+    assert Problem.from_dict(job.problem.to_dict()) == job.problem
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ('{path = "m.csv"}', ["m.csv", "'.csv'", ".npy", ".zarr"]),
+        ('{path = "m.raw"}', ["m.raw", "give shape and dtype"]),
+        ('{path = "m.npy", dtype = "f4"}', ["says its own dtype", "leave"]),
+        ('{path = "m.npy", name = "u"}', ["holds one array", "'u'"]),
+        ('{path = "m.h5:a", name = "b"}', ["'a'", "'b'", "give one"]),
+        ('{path = "m.h5", transpose = [0, 0, 1]}', ["(0, 0, 1)", "does not order"]),
+        ('{path = "m.h5", interp = "cubic"}', ["cubic"]),
+        ('{path = "m.h5", units = "K"}', ["units"]),
+    ],
+)
+def test_odd_tables_of_files_are_refused(tmp_path, said, words):
+    with pytest.raises((UsageError, DefinitionError)) as caught:
+        load_job(write(tmp_path, PROBLEM.replace('"start.npy"', said)))
+    assert all(word in str(caught.value) for word in words), caught.value
 
 
 def test_what_is_left_out_has_a_place(tmp_path):

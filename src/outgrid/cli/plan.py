@@ -4,14 +4,12 @@ import argparse
 import sys
 from functools import partial
 
-from outgrid import pipeline
+from outgrid import distributed, pipeline
 from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from, print_json
 from outgrid.cli.parser import examples
 from outgrid.comm import end_alike, world
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.plan.explain import explain
-from outgrid.planning import plan_elsewhere
-from outgrid.runs.inputs import check_inputs, refused
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,11 +39,15 @@ def run(arguments: argparse.Namespace) -> int:
     job = job_from(arguments, comm.local)
     problem, options = job.problem, job.options
     if count is not None and count > 1:  # on other machines
-        plan = plan_elsewhere(problem, options, count)
-        against = [*refused(partial(check_inputs, problem))]
+        plan = distributed.plan(problem, options, count)
+        against = [*pipeline.refused(partial(pipeline.check_inputs, problem))]
+    elif comm.size > 1 and options.tier != "remote":
+        plan = distributed.plan_together(problem, options, comm)
+        against = distributed.objections(problem, options, comm)
     else:
-        plan = pipeline.plan(problem, options, comm=comm)
-        against = pipeline.objections(problem, options, plan, comm=comm)
+        plan = pipeline.plan_lent(problem, options, comm)
+        against = [] if comm.rank else pipeline.objections(problem, options, plan)
+        against = comm.share(against)[0]
     code = InfeasiblePlan.exit_code if against else 0
     if comm.rank:
         if code:

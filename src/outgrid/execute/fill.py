@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import cycle
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.errors import DefinitionError, meaning
-from outgrid.formats.npy import read_header, stream_npy
+from outgrid.errors import DefinitionError, InfeasiblePlan, StoreError, UsageError, meaning
+from outgrid.formats import InputFile, Source, open_input
 from outgrid.native import Buffer, as_array
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.subgrid import Box
 from outgrid.stencil.boundary import STORED
+from outgrid.stencil.dtypes import casting
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.initial import InitialExpression, evaluate, rows_together
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import Initial
 from outgrid.storage import Joined, Planes, Store, Transfers
+from outgrid.units import format_bytes, nearest_three
 
 CHUNK_BYTES = 8 << 20
 LEAST_CHUNK_BYTES = 1 << 19
@@ -72,8 +75,53 @@ def fill(
     block_bytes = min(CHUNK_BYTES, max(LEAST_CHUNK_BYTES, memory_bytes // BLOCKS))
     values = _Values(problem, held or Box.whole(problem.shape), given or {}, block_bytes)
     for arrival in arrivals:
-        _fill_level(values, arrival, stores(arrival), transfers, filled, seen, told)
+        name, level = initial_name(arrival), arrival.level
+        earlier = level < 0 and values.source(name) is not values.source(arrival.field)
+        with ExitStack() as opened:
+            own = opened.enter_context(_opened(values, name, memory_bytes))
+            # The layer of an earlier level is that of the current one, since it never changes.
+            layer = opened.enter_context(_opened(values, arrival.field, 0)) if earlier else None
+            _fill_level(values, arrival, own, layer, stores(arrival), transfers, filled, seen, told)
     return filled
+
+
+def check_inputs(problem: Problem) -> None:
+    """Open every file of initial values, and compare it with its field, before anything is written.
+
+    Raises UsageError.
+    """
+    for name, source in problem.initial.items():
+        if isinstance(source, InputFile):
+            open_initial(problem, name).close()
+
+
+def open_initial(problem: Problem, name: str) -> Source:
+    """The file that the initial values of ``name`` are read from, which has to be one.
+
+    Raises UsageError where it has another shape than the grid, or a type that NumPy does not
+    convert to that of the field within the same kind, or without any loss to whole numbers;
+    StoreError where it cannot be read.
+    """
+    file, target = problem.initial[name], np.dtype(problem.dtype_of(name.removesuffix(PREVIOUS)))
+    assert isinstance(file, InputFile)
+    try:
+        if not file.file.exists():
+            near = [
+                each.name for each in file.file.parent.glob("*") if InputFile.named_by(each.name)
+            ]
+            hint = f"; did you mean {nearest_three(file.file.name, sorted(near))}?" if near else ""
+            raise UsageError(f"{file} does not exist{hint}")
+        source = open_input(file, problem.shape)
+        if np.can_cast(source.dtype, target, casting(target)):
+            return source
+        source.close()
+        lost = "its kind" if target.kind == "f" else "numbers"
+        raise UsageError(
+            f"{file} holds {source.dtype}, which does not convert to {target} without losing "
+            f"{lost}; save it as {target}"
+        )
+    except (StoreError, UsageError) as error:
+        raise UsageError(f"the initial values of {name!r}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,59 +137,135 @@ class _Values:
         """What the values of a level are made of."""
         return self.given[name] if name in self.given else self.problem.initial[name]
 
+    def blocks(self, chunk: tuple[int, int]) -> Iterator[Box]:
+        """Pieces of a field that are made and written at once, of about ``block_bytes``, in order.
 
-def _blocks(wanted: _Values) -> Iterator[Box]:
-    """Pieces of a field that are made and written at once, in order, of about ``block_bytes``.
+        They begin at multiples of a ``chunk``, the planes and rows that are best made together, as
+        far as it fits.
+        """
+        row_bytes = self.problem.shape[-1] * self.problem.item_bytes  # of the largest field
+        fitting = max(1, self.block_bytes // row_bytes)
+        rows = len(self.held.rows)
+        deep, high = min(chunk[0], len(self.held.planes)), min(chunk[1], rows)
+        if deep * rows <= fitting:
+            steps = fitting // rows // deep * deep, rows
+        elif deep * high <= fitting:
+            steps = deep, fitting // deep // high * high
+        else:
+            steps = max(1, fitting // high), high
+        for planes in _cut(self.held.planes, steps[0]):
+            for part in _cut(self.held.rows, steps[1]):
+                yield Box(planes, part)
 
-    Some planes, or some rows of one; in 2-D a plane has one row.
-    """
-    problem, held = wanted.problem, wanted.held
-    row_bytes = problem.shape[-1] * problem.item_bytes  # of the largest field
-    per_block = wanted.block_bytes // (len(held.rows) * row_bytes)
-    planes, rows = held.planes, held.rows
-    whole = problem.ndim == 2 or len(rows) == problem.shape[1]
-    if problem.ndim == 2 or (per_block and whole):
-        step = max(1, per_block)
-        for first in range(planes.start, planes.stop, step):
-            yield Box(range(first, min(first + step, planes.stop)), rows)
+
+def _cut(cells: range, step: int) -> Iterator[range]:
+    """Pieces of a range that end at multiples of ``step``, or all of it in one that is so long."""
+    if len(cells) <= step:
+        yield cells
         return
-    together = rows_together(problem.shape)
-    step = max(1, wanted.block_bytes // row_bytes // together) * together
-    for plane in planes:
-        first = rows.start
-        while first < rows.stop:
-            last = min(first - first % together + step, rows.stop)
-            yield Box(range(plane, plane + 1), range(first, last))
-            first = last
+    first = cells.start
+    while first < cells.stop:
+        last = min(first - first % step + step, cells.stop)
+        yield range(first, last)
+        first = last
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """Values that are there to be read: those of a box, of shape (planes, rows, x).
+
+    ``chunk`` says which planes and rows are best read together, ``stored_bytes`` what a cell takes
+    in a file.
+    """
+
+    read: Callable[[Box], NDArray[np.generic]]
+    chunk: tuple[int, int] = (1, 1)
+    stored_bytes: int = 0
+
+
+@contextmanager
+def _opened(wanted: _Values, name: str, memory_bytes: int) -> Generator[_Opened]:
+    """The values that ``name`` begins with. ``memory_bytes`` are free to decode them, if any."""
+    problem, source = wanted.problem, wanted.source(name)
+    if not isinstance(source, InputFile):
+        yield _made(problem, name, source)
+        return
+    file = open_initial(problem, name)
+    if file.decoded_bytes * 2 > memory_bytes > 0:
+        file.close()
+        raise InfeasiblePlan(
+            f"the initial values of {name!r}: {source} is decoded in pieces of "
+            f"{format_bytes(file.decoded_bytes)}, two of which are above the "
+            f"{format_bytes(memory_bytes)} of the window; raise memory, or store smaller chunks"
+        )
+
+    def read(box: Box) -> NDArray[np.generic]:
+        cells = (box.planes, box.rows) if problem.ndim == 3 else (box.planes,)
+        values = file.read((*cells, range(problem.shape[-1])))
+        return values.reshape(len(box.planes), len(box.rows), problem.shape[-1])
+
+    chunk = file.chunk[0], file.chunk[1] if problem.ndim == 3 else 1
+    try:
+        yield _Opened(read, chunk, file.dtype.itemsize)
+    finally:
+        file.close()
+
+
+def _made(problem: Problem, name: str, source: Initial | Joined) -> _Opened:
+    """Values that are no file of the user's."""
+    dtype = problem.dtype_of(name.removesuffix(PREVIOUS))
+
+    def read(box: Box) -> NDArray[np.generic]:
+        planes, rows = box.planes, box.rows
+        shape = (len(planes), len(rows), problem.shape[-1])
+        match source:
+            case np.ndarray():
+                given = source[planes.start : planes.stop]
+                given = given[:, rows.start : rows.stop] if problem.ndim == 3 else given
+                return given.reshape(shape)
+            case Joined():
+                return source.read(planes, rows).reshape(shape)
+            case InitialExpression() | InitialFunction():
+                with meaning(f"the initial values of {name!r}"):
+                    return evaluate(source, planes, problem.shape, dtype, rows).reshape(shape)
+            case float():
+                return np.full(shape, source, dtype=dtype)
+            case _:
+                raise DefinitionError(
+                    f"the initial values of {name!r} were {source}, of which only a digest is "
+                    "left; give it again"
+                )
+
+    formula = isinstance(source, InitialExpression | InitialFunction) and problem.ndim == 3
+    return _Opened(read, (1, rows_together(problem.shape) if formula else 1))
 
 
 def _fill_level(
     wanted: _Values,
     arrival: Arrival,
+    own: _Opened,
+    layer: _Opened | None,
     store: Store,
     transfers: Transfers,
     filled: Filled,
     seen: Seen | None,
     told: Callable[[Filled], None] | None,
 ) -> None:
-    name, problem, held = initial_name(arrival), wanted.problem, wanted.held
-    source, dtype = wanted.source(name), problem.dtype_of(arrival.field)
-    stored_bytes = read_header(source).dtype.itemsize if isinstance(source, Path) else 0
-    columns = problem.shape[-1]
-    largest = max(len(block.planes) * len(block.rows) for block in _blocks(wanted))
+    """Write a level; its fixed layers without a value are those of ``layer``, if there is one."""
+    problem, held, name = wanted.problem, wanted.held, initial_name(arrival)
+    dtype, columns = problem.dtype_of(arrival.field), problem.shape[-1]
+    blocks = [*wanted.blocks(own.chunk)]
+    largest = max(block.count for block in blocks)
     buffers = [Buffer(largest * columns * problem.item_bytes) for _ in range(BUFFERS)]
     tickets = [0] * BUFFERS
     ended: set[int] = set()
     odd = 0
-    turn = 0
-    for block, values, layer in zip(
-        _blocks(wanted), _values(wanted, arrival), _layers(wanted, arrival), strict=True
-    ):
+    for turn, block in zip(cycle(range(BUFFERS)), blocks, strict=False):
         shape = (len(block.planes), len(block.rows), columns)
         _wait_for(tickets[turn], transfers, ended)
         cells = as_array(buffers[turn], dtype, count=math.prod(shape)).reshape(shape)
-        cells[...] = values
-        _fix_layers(cells, block, problem, arrival, layer)
+        cells[...] = own.read(block)
+        _fix_layers(cells, block, problem, arrival, layer.read(block) if layer else None)
         odd += int(cells.size - np.count_nonzero(np.isfinite(cells)))
         if seen is not None:
             seen(arrival, block.planes, block.rows, cells)
@@ -150,10 +274,9 @@ def _fill_level(
         there = block.counted_from(held.planes.start, held.rows.start)
         tickets[turn] = store.put(there.planes, there.rows, memory)
         filled.written_bytes += cells.nbytes
-        filled.read_bytes += cells.size * stored_bytes
+        filled.read_bytes += cells.size * own.stored_bytes
         if told is not None:
             told(filled)
-        turn = (turn + 1) % BUFFERS
         del cells
     transfers.drain()
     for buffer in buffers:
@@ -171,53 +294,6 @@ def _wait_for(ticket: int, transfers: Transfers, ended: set[int]) -> None:
     while ticket and ticket not in ended:
         ended |= {completion.check().ticket for completion in transfers.wait()}
     ended.discard(ticket)
-
-
-def _values(
-    wanted: _Values, arrival: Arrival, name: str | None = None
-) -> Iterator[NDArray[np.generic]]:
-    """The initial values of each block, of shape (planes, rows, x), of what has that ``name``."""
-    problem, name = wanted.problem, name or initial_name(arrival)
-    source, dtype = wanted.source(name), problem.dtype_of(arrival.field)
-    blocks = _blocks(wanted)
-    if isinstance(source, Path):
-        parts = ((block.planes, block.rows) for block in blocks)
-        yield from stream_npy(source, dtype, parts, shape=problem.shape)
-        return
-    for block in blocks:
-        planes, rows = block.planes, block.rows
-        shape = (len(planes), len(rows), problem.shape[-1])
-        match source:
-            case np.ndarray():
-                given = source[planes.start : planes.stop]
-                given = given[:, rows.start : rows.stop] if problem.ndim == 3 else given
-                yield given.reshape(shape)
-            case Joined():
-                yield source.read(planes, rows).reshape(shape)
-            case InitialExpression() | InitialFunction():
-                with meaning(f"the initial values of {name!r}"):
-                    cells = evaluate(source, planes, problem.shape, dtype, rows)
-                yield cells.reshape(shape)
-            case float():
-                yield np.full(shape, source, dtype=dtype)
-            case _:
-                raise DefinitionError(
-                    f"the initial values of {name!r} were {source}, of which only a digest is "
-                    "left; give it again"
-                )
-
-
-def _layers(wanted: _Values, arrival: Arrival) -> Iterator[NDArray[np.generic] | None]:
-    """Where fixed layers without a value have theirs from; None leaves them as they are.
-
-    The layer of an earlier level is that of the current one, since it never changes.
-    """
-    name = initial_name(arrival)
-    if arrival.level < 0 and wanted.source(name) is not wanted.source(arrival.field):
-        yield from _values(wanted, arrival, arrival.field)
-        return
-    for _ in _blocks(wanted):
-        yield None
 
 
 def _fix_layers(

@@ -8,7 +8,6 @@ begins at a block. Nothing is ever unpickled.
 import ast
 import math
 import os
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -17,22 +16,21 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outgrid.errors import StoreError, UsageError
-from outgrid.regular import given, own, read_fully, stored
-from outgrid.stencil.dtypes import casting
-from outgrid.units import format_bytes
+from outgrid.formats.input import InputFile
+from outgrid.formats.source import Source, Straight
+from outgrid.regular import given, own, stored
 
 __all__ = [
     "HEADER_BYTES",
     "Header",
-    "check_npy",
     "check_written",
     "cut_npy",
     "header_bytes",
     "load_npy",
     "map_npy",
+    "open_source",
     "read_header",
     "reserve_npy",
-    "stream_npy",
     "write_header",
 ]
 
@@ -248,72 +246,16 @@ def _parse_literal(
     return cast("tuple[int, ...]", extents), dtype, fortran_order
 
 
-def check_npy(path: str | os.PathLike[str], dtype: DTypeLike, shape: tuple[int, ...]) -> Header:
-    """The header of a file whose values a field of `dtype` and `shape` may begin with.
-
-    Raises UsageError where the file is in Fortran order, has another shape, or a type that NumPy
-    does not convert to `dtype` within the same kind, or without any loss to whole numbers;
-    StoreError where reading fails.
-    """
-    header = read_header(path)
-    target = np.dtype(dtype)
-    name = os.fspath(path)
-    if header.fortran_order and len(header.shape) > 1:
+def open_source(file: InputFile) -> Source:
+    """The array in a .npy file. Raises what `read_header` does, UsageError for Fortran order."""
+    header = read_header(file.path)
+    fortran = header.fortran_order and len(header.shape) > 1
+    if fortran and file.order != "F":
         raise UsageError(
-            f"{name} is in Fortran order; save it once more with np.ascontiguousarray(...)"
+            f"{file.path} is in Fortran order; save it once more with np.ascontiguousarray(...), "
+            f'or give InputFile({file.path!r}, order="F"), which reads it in small pieces'
         )
-    if header.shape != tuple(shape):
-        raise UsageError(f"{name} has shape {header.shape}; the field has {tuple(shape)}")
-    if not np.can_cast(header.dtype, target, casting(target)):
-        lost = "its kind" if target.kind == "f" else "numbers"
-        raise UsageError(
-            f"{name} holds {header.dtype}, which does not convert to {target} without losing "
-            f"{lost}; save it as {target}"
-        )
-    return header
-
-
-def stream_npy(
-    path: str | os.PathLike[str],
-    dtype: DTypeLike,
-    blocks: Iterable[tuple[range, range]],
-    *,
-    shape: tuple[int, ...],
-) -> Iterator[NDArray[Any]]:
-    """The values of blocks of a .npy file, of shape (planes, rows, x), as they are in the file.
-
-    They convert to `dtype`; whoever takes them over does that, so that there is one array of them.
-    A block is some planes with all of their rows, or some rows of one plane; in 2-D a plane is one
-    row. An array is valid until the next one is asked for; what was read does not stay in the page
-    cache. Raises what `check_npy` raises, and StoreError where reading fails.
-    """
-    header = check_npy(path, dtype, shape)
-    return _stream(Path(path), header, blocks)
-
-
-def _stream(
-    path: Path, header: Header, blocks: Iterable[tuple[range, range]]
-) -> Iterator[NDArray[Any]]:
-    row_bytes = header.shape[-1] * header.dtype.itemsize
-    rows_per_plane = math.prod(header.shape[1:-1])
-    memory = np.empty(0, header.dtype)
-    nbytes = 0
-    try:
-        with open(path, "rb", buffering=0, opener=given) as file:
-            for planes, rows in blocks:
-                shape = (len(planes), len(rows), header.shape[-1])
-                nbytes = math.prod(shape) * header.dtype.itemsize
-                if memory.nbytes < nbytes:
-                    memory = np.empty(math.prod(shape), header.dtype)
-                values = memory[: math.prod(shape)].reshape(shape)
-                first = planes.start * rows_per_plane + rows.start
-                offset = header.data_offset + first * row_bytes
-                read_fully(file.fileno(), values, offset, path)
-                os.posix_fadvise(file.fileno(), offset, values.nbytes, os.POSIX_FADV_DONTNEED)
-                yield values
-    except MemoryError as error:
-        raise StoreError(f"no memory for {format_bytes(nbytes)} of it", path=path) from error
-    except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        raise StoreError("cannot read", path=path, errno=error.errno) from error
+    if file.order == "F" and not fortran:
+        raise UsageError(f"{file.path} is not in Fortran order; leave order out")
+    shape = header.shape[::-1] if fortran else header.shape
+    return Straight(Path(file.path), shape, header.dtype, header.data_offset)

@@ -12,7 +12,7 @@ import numpy as np
 
 from outgrid.plan.explain import explain
 from outgrid.plan.schedule.model import Schedule
-from outgrid.tiers import TIERS
+from outgrid.purposes import PASSING_TIERS
 
 # A disk that is busy for minutes, beside cores that are, moves less than in a probe of seconds:
 # plans are chosen as if transfers took so much longer.
@@ -195,12 +195,13 @@ class Plan(Schedule):
     @property
     def store_tier(self) -> str:
         """The tier of the stores that planes come from and go to."""
-        return "direct" if self.resident and not TIERS[self.tier].files else self.tier
+        anonymous = self.tier == "memory" or (self.tier == "swap" and self.resident)
+        return "direct" if anonymous else self.tier
 
     @property
     def outlives(self) -> bool:
         """Whether what is put survives the process: not where fields are in memory alone."""
-        return not TIERS[self.tier].passing or self.resident or self.keep == "disk"
+        return self.tier not in PASSING_TIERS or self.resident or self.keep == "disk"
 
     @property
     def columns(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outgrid.errors import UsageError
+from outgrid.formats import InputFile
 from outgrid.record import RECORD_NAME, Record, read_record
 from outgrid.runs.frames import snapshot_files
 from outgrid.runs.group import OnDisk, on_disk, remove_empty
@@ -44,7 +45,7 @@ class Former:
         """Raise UsageError where one of the files is what a problem begins with."""
         mine = {path.resolve() for path in self.files}
         for name, source in problem.initial.items():
-            if isinstance(source, Path) and source.resolve() in mine:
+            if isinstance(source, InputFile) and source.file.resolve() in mine:
                 raise UsageError(
                     f"the initial values of {name!r} are {source}, which the run in {self.out} has "
                     "left and which would be overwritten; choose another folder with --out"

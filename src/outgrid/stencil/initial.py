@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError
+from outgrid.formats.registry import suffixes
 from outgrid.stencil.dtypes import in_words, keep
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.symbol import AXES
@@ -79,8 +80,7 @@ class InitialExpression:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             reason = error.msg if isinstance(error, SyntaxError) else error
             raise DefinitionError(
-                f"the formula {self.text!r} cannot be read: {reason}; a file's name must end in"
-                " .npy"
+                f"the formula {self.text!r} cannot be read: {reason}; files of {_files()} are read"
             ) from error
         object.__setattr__(self, "text", canonical)
 
@@ -316,9 +316,13 @@ def _check(node: ast.expr, text: str, depth: int) -> None:
         _check(operand, text, depth - 1)
 
 
+def _files() -> str:
+    return ", ".join(suffixes())
+
+
 def _refuse(text: str, reason: str) -> None:
     if re.fullmatch(r"[^\s()*+]*\.[A-Za-z]\w*", text.strip()):
-        reason = "if this is a file, its name must end in .npy"
+        reason = f"if this is a file, files of {_files()} are read"
     elif re.search(r"\b(np|numpy|math|og)\.", text):
         reason += "; functions are written without np, as in exp(x)"
     raise DefinitionError(f"the formula {text!r}: {reason}")

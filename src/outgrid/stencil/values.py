@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError, meaning
+from outgrid.formats import InputFile
 from outgrid.stencil.dtypes import COMPUTED, casting, in_words, number_fits
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.initial import InitialExpression
@@ -51,8 +52,8 @@ class FunctionDigest:
 
 
 Digest: TypeAlias = ArrayDigest | FunctionDigest
-Initial: TypeAlias = Path | float | InitialExpression | InitialFunction | NDArray[Any] | Digest
-"""Where the values of a field begin: a .npy file, a number, a formula, a function, or an array."""
+Initial: TypeAlias = InputFile | float | InitialExpression | InitialFunction | NDArray[Any] | Digest
+"""Where the values of a field begin: a file, a number, a formula, a function, or an array."""
 
 
 def check_range(what: str, value: float, dtype: str) -> None:
@@ -71,15 +72,19 @@ def check_range(what: str, value: float, dtype: str) -> None:
 def classify(name: str, value: object, shape: tuple[int, ...], dtype: str) -> Initial:
     """What `value` means as the initial values of `name` on a grid of `shape` in `dtype`.
 
-    Text ending in .npy is a path, other text a formula; arrays are copied. Raises DefinitionError.
+    Text that ends like a file of a known format is one, other text a formula; arrays are copied.
+    Raises DefinitionError.
     """
     match value:
         case ArrayDigest() | FunctionDigest():
             return value
+        case InputFile():
+            return value
         case Path():
-            return _checked_path(name, value)
-        case str() if value.endswith(".npy"):
-            return Path(value)
+            with meaning(f"the initial values of {name!r}"):
+                return InputFile(str(value))
+        case str() if InputFile.named_by(value):
+            return InputFile(value)
         case str():
             with meaning(f"the initial values of {name!r}"):
                 formula = InitialExpression(value)
@@ -100,21 +105,13 @@ def classify(name: str, value: object, shape: tuple[int, ...], dtype: str) -> In
             return number
         case _:
             raise DefinitionError(
-                f"the initial values of {name!r} are {_kind(value)}; give a .npy file, a number, a"
+                f"the initial values of {name!r} are {_kind(value)}; give a file, a number, a"
                 " formula of z, y, x, a function of them, or an array of NumPy"
             )
 
 
 def _kind(value: object) -> str:
     return "None" if value is None else f"of type {type(value).__name__}"
-
-
-def _checked_path(name: str, path: Path) -> Path:
-    if path.suffix != ".npy":
-        raise DefinitionError(
-            f"the initial file {path} of {name!r} ends in {path.suffix!r}; .npy files are read"
-        )
-    return path
 
 
 def _checked_formula(
@@ -173,8 +170,8 @@ def _checked_array(
 def initial_to_dict(value: Initial) -> dict[str, Any]:
     """JSON-able form, with the sha256 of the bytes of an array, and of the code of a function."""
     match value:
-        case Path():
-            return {"path": str(value)}
+        case InputFile():
+            return value.to_dict()
         case InitialExpression():
             return {"expression": value.text}
         case ArrayDigest():
@@ -192,8 +189,8 @@ def initial_to_dict(value: Initial) -> dict[str, Any]:
 def initial_from_dict(name: str, data: Mapping[str, Any]) -> Initial:
     """The inverse of `initial_to_dict`, except that arrays and functions come back as digests."""
     match dict(data):
-        case {"path": str(path)}:
-            return Path(path)
+        case {"path": str()}:
+            return InputFile.from_dict(data)
         case {"expression": str(text)}:
             return InitialExpression(text)
         case {"array": str(sha256)}:

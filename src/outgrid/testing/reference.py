@@ -7,14 +7,13 @@ bound is derived in docs/design/language.md.
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
-from outgrid.formats.npy import map_npy
+from outgrid.formats import InputFile, open_input
 from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import EVEN, STORED
 from outgrid.stencil.dtypes import casting
@@ -257,10 +256,10 @@ def _check_fit(problem: Problem, name: str, shape: tuple[int, ...], dtype: np.dt
 def _initial_array(problem: Problem, name: str, value: Initial) -> NDArray[Any]:
     dtype = problem.dtype_of(name.removesuffix(PREVIOUS))
     match value:
-        case Path():
-            given = map_npy(value)
-            if given.shape != problem.shape:
-                _check_fit(problem, name, given.shape, given.dtype)
+        case InputFile():
+            source = open_input(value, problem.shape)
+            given = source.read(tuple(map(range, problem.shape)))
+            source.close()
             return given.astype(dtype, order="C", casting=casting(dtype))
         case InitialExpression() | InitialFunction():
             return evaluate(value, range(problem.shape[0]), problem.shape, dtype)

@@ -63,7 +63,7 @@ def test_spelling_does_not_matter() -> None:
     [
         ("", ["''", "cannot be read"]),
         ("x +", ["cannot be read", ".npy"]),
-        ("start.csv", ["'start.csv'", "must end in .npy"]),
+        ("start.csv", ["'start.csv'", "files of .npy"]),
         ("q + 1", ["'q'", "known"]),
         ("sinh(x)", ["'sinh'", "did you mean 'sin'"]),
         ("hypot(x)", ["hypot takes 2 arguments, got 1"]),

@@ -9,6 +9,7 @@ import pytest
 
 from outgrid.definition import stencil
 from outgrid.errors import DefinitionError
+from outgrid.formats import InputFile
 from outgrid.stencil.catalog import lookup
 from outgrid.stencil.components import Vector
 from outgrid.stencil.initial import InitialExpression, evaluate
@@ -46,7 +47,7 @@ def test_everything_is_normalised() -> None:
     assert all(type(extent) is int for extent in (*problem.shape, problem.steps))
     assert problem.parameters == {"k": 1.0}
     assert problem.boundary == Boundary("dirichlet", 2.0)
-    assert problem.initial == {"u": Path("start.npy")}
+    assert problem.initial == {"u": InputFile("start.npy")}
     assert problem.stencil == lookup("heat5").trace()
 
 

@@ -1,0 +1,89 @@
+"""Values that a file keeps packed, and those that it says are missing: CF conventions 2.5, 8.1.
+
+value = scale_factor * stored + add_offset
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.errors import StoreError
+from outgrid.formats.input import InputFile
+from outgrid.formats.source import Box, Source
+
+__all__ = ["ATTRIBUTES", "unpacked"]
+
+ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value")
+
+
+def unpacked(source: Source, attributes: Mapping[str, Any], file: InputFile) -> Source:
+    """A source whose values are what its attributes say, none of them missing.
+
+    Only `scale_factor`, `add_offset`, `_FillValue` and `missing_value` say something.
+    """
+    said = {key: np.asarray(attributes[key]).ravel() for key in ATTRIBUTES if key in attributes}
+    missing = [each for key in ("_FillValue", "missing_value") for each in said.get(key, ())]
+    linear = [said[key][0] for key in ("scale_factor", "add_offset") if key in said]
+    if not missing and not linear:
+        return source
+    dtype = np.result_type(*(each.dtype for each in linear)) if linear else source.dtype
+    scale = said["scale_factor"][0] if "scale_factor" in said else None
+    offset = said["add_offset"][0] if "add_offset" in said else None
+    return _Unpacked(source, np.dtype(dtype), scale, offset, tuple(missing), file)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unpacked:
+    source: Source
+    dtype: np.dtype[Any]
+    scale: Any
+    offset: Any
+    missing: tuple[Any, ...]
+    file: InputFile
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.source.shape
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        return self.source.chunk
+
+    @property
+    def decoded_bytes(self) -> int:
+        return self.source.decoded_bytes
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return self.source.dims
+
+    def read(self, box: Box) -> NDArray[Any]:
+        stored = self.source.read(box)
+        absent = np.zeros(stored.shape, bool)
+        for value in self.missing:
+            absent |= np.isnan(stored) if value != value else stored == value
+        values = stored
+        if self.scale is not None:
+            values = np.multiply(values, self.scale, dtype=self.dtype)
+        if self.offset is not None:
+            values = np.add(values, self.offset, dtype=self.dtype)
+        if absent.any():
+            if self.file.missing is None:
+                cell = tuple(
+                    int(k) + cells.start
+                    for k, cells in zip(np.argwhere(absent)[0], box, strict=True)
+                )
+                raise StoreError(
+                    f"{self.file} has no value at cell {cell}, where it holds "
+                    f"{stored[tuple(np.argwhere(absent)[0])]}, its mark of missing values; give "
+                    "InputFile(..., missing=0.0) to put a number there",
+                    path=self.file.path,
+                )
+            values = np.where(absent, np.asarray(self.file.missing, self.dtype), values)
+        return values
+
+    def close(self) -> None:
+        self.source.close()

@@ -1,0 +1,89 @@
+"""The formats that are known, by the suffixes of their files. A format is a module and a line here.
+
+Others add theirs by an entry point of the group `outgrid.formats` that gives a `Format`.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+from outgrid.errors import UsageError
+
+if TYPE_CHECKING:
+    from outgrid.formats.input import InputFile
+    from outgrid.formats.source import Source
+
+__all__ = ["BUILT_IN", "Format", "format_of", "formats", "library", "suffixes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of files: what they are called, and the module that opens them.
+
+    `module` has a function `open_source(file: InputFile) -> Source`. `extra` is the extra of this
+    package that brings the libraries it needs. Files of a `named` format hold arrays with names,
+    those of a `bare` one say neither shape nor type.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    module: str
+    extra: str = ""
+    named: bool = False
+    bare: bool = False
+
+    def open_source(self, file: "InputFile") -> "Source":
+        """The array that `file` stands for. Raises UsageError and StoreError."""
+        opener = cast(
+            "Callable[[InputFile], Source]", importlib.import_module(self.module).open_source
+        )
+        return opener(file)
+
+
+BUILT_IN = (
+    Format("NumPy", (".npy",), "outgrid.formats.npy"),
+    Format("raw numbers", (".raw", ".bin"), "outgrid.formats.raw", bare=True),
+    Format("HDF5", (".h5", ".hdf5"), "outgrid.formats.hdf5", "hdf5", named=True),
+    Format("NetCDF", (".nc", ".nc4", ".cdf"), "outgrid.formats.netcdf", "hdf5", named=True),
+    Format("Zarr", (".zarr",), "outgrid.formats.zarr", "zarr", named=True),
+    Format("TIFF", (".tif", ".tiff"), "outgrid.formats.tiff", "image"),
+    Format("NIfTI", (".nii", ".nii.gz"), "outgrid.formats.nifti", "image"),
+    Format("SEG-Y", (".sgy", ".segy"), "outgrid.formats.segy", "seismic"),
+)
+GROUP = "outgrid.formats"
+
+
+@cache
+def formats() -> dict[str, Format]:
+    """All formats, by suffix; those of other packages last."""
+    others = [entry.load() for entry in entry_points(group=GROUP)]
+    known: dict[str, Format] = {}
+    for each in (*BUILT_IN, *others):
+        known |= {suffix: each for suffix in each.suffixes if suffix not in known}
+    return known
+
+
+def suffixes() -> tuple[str, ...]:
+    """Those of all formats."""
+    return tuple(formats())
+
+
+def format_of(path: str) -> Format:
+    """The format that a path ends like; it must be one."""
+    fitting = [suffix for suffix in suffixes() if path.lower().endswith(suffix)]
+    return formats()[max(fitting, key=len)]
+
+
+def library(name: str, file: object, extra: str) -> ModuleType:
+    """A library that reads a format. Raises UsageError, with how to get it, if it is not there."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(
+            f"{file} is read with {name.partition('.')[0]}, which cannot be imported ({error}); "
+            f"pip install 'outgrid[{extra}]'"
+        ) from error

@@ -1,0 +1,196 @@
+"""What every format gives: an array that is read a box of cells at a time."""
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.errors import Error, StoreError
+from outgrid.regular import given, read_fully
+from outgrid.units import format_bytes
+
+__all__ = ["Box", "Sliced", "Source", "Straight", "decoding", "reading"]
+
+Box = tuple[range, ...]
+"""Cells of an array: a range of step 1 for each axis."""
+
+
+class Source(Protocol):
+    """An array in a file, of any size.
+
+    `chunk` is what is read and decoded together: boxes that begin and end at multiples of it read
+    nothing twice. `dims` are the names of its axes, if the file says them.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What `read` gives, in any order of bytes."""
+        ...
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """Cells that are decoded together, along each axis."""
+        ...
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Memory that decoding takes, beside what `read` gives; 0 where nothing is decoded."""
+        ...
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the axes, or nothing."""
+        ...
+
+    def read(self, box: Box) -> NDArray[Any]:
+        """The values of a box, which are valid until the next call.
+
+        Raises StoreError where bytes are missing or cannot be read or decoded.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the file."""
+        ...
+
+
+@dataclass(slots=True)
+class Straight:
+    """Numbers that lie one behind the other in a file, `offset` bytes into it, the last axis first.
+
+    Where other things lie between them, `pitch_bytes` are from one index of the first axis to the
+    next. What was read does not stay in the page cache.
+    """
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+    dims: tuple[str, ...] = ()
+    pitch_bytes: int = 0
+    _descriptor: int = field(init=False)
+    _memory: NDArray[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._memory = np.empty(0, self.dtype)
+        with reading(self.path):
+            self._descriptor = given(self.path, os.O_RDONLY)
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """Nothing is decoded; rows are read at once."""
+        return (*(1 for _ in self.shape[:-1]), self.shape[-1])
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Nothing is decoded."""
+        return 0
+
+    def read(self, box: Box) -> NDArray[Any]:
+        """The values of a box, by one read for each piece of the file that it is made of."""
+        extents = tuple(map(len, box))
+        values = self._room(prod(extents)).reshape(extents)
+        whole = len(box)  # axes from this one on are read whole
+        while whole and extents[whole - 1] == self.shape[whole - 1]:
+            whole -= 1
+        apart = max(whole - 1, 1 if self.pitch_bytes else 0)
+        strides = [prod(self.shape[axis + 1 :]) * self.dtype.itemsize for axis in range(len(box))]
+        strides[0] = self.pitch_bytes or strides[0]
+        first = sum(cells.start * stride for cells, stride in zip(box, strides, strict=True))
+        for index in np.ndindex(*extents[:apart]):
+            offset = self.offset + first
+            offset += sum(k * stride for k, stride in zip(index, strides, strict=False))
+            piece = values[index]
+            with reading(self.path):
+                read_fully(self._descriptor, piece, offset, self.path)
+                os.posix_fadvise(self._descriptor, offset, piece.nbytes, os.POSIX_FADV_DONTNEED)
+        return values
+
+    def _room(self, cells: int) -> NDArray[Any]:
+        """Memory for so many values."""
+        if self._memory.size < cells:
+            try:
+                self._memory = np.empty(cells, self.dtype)
+            except MemoryError as error:
+                nbytes = format_bytes(cells * self.dtype.itemsize)
+                raise StoreError(f"no memory for {nbytes} of it", path=self.path) from error
+        return self._memory[:cells]
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+
+@dataclass(slots=True)
+class Sliced:
+    """An array of a library that is read by slices: `array[z0:z1, y0:y1, x0:x1]` gives NumPy's.
+
+    `closing` lets go of what it belongs to.
+    """
+
+    path: Path
+    array: Any
+    chunk: tuple[int, ...]
+    closing: Callable[[], object]
+    dims: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents."""
+        return tuple(map(int, self.array.shape))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Its type of numbers."""
+        return np.dtype(self.array.dtype)
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Bytes of a chunk."""
+        return prod(self.chunk) * self.dtype.itemsize
+
+    def read(self, box: Box) -> NDArray[Any]:
+        """The values of a box, decoded by the library."""
+        with decoding(self.path):
+            return np.asarray(self.array[tuple(slice(each.start, each.stop) for each in box)])
+
+    def close(self) -> None:
+        """Close the file."""
+        self.array = None
+        self.closing()
+
+
+@contextmanager
+def reading(path: Path) -> Generator[None]:
+    """Turn what the system says of a file into StoreError."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError("cannot read", path=path, errno=error.errno) from error
+
+
+@contextmanager
+def decoding(path: Path) -> Generator[None]:
+    """Turn what a library says of a file that it cannot read, of whatever type, into StoreError."""
+    try:
+        yield
+    except Error:
+        raise
+    except MemoryError as error:
+        raise StoreError("no memory to decode it", path=path) from error
+    except Exception as error:  # libraries of formats raise errors of any kind
+        said = str(error).strip() or type(error).__name__
+        raise StoreError(f"cannot be read: {said}", path=path) from error
