@@ -52,8 +52,10 @@ def main(memory: str = "512MiB") -> None:
             steps = SWEEPS * plan.depth
             given = {
                 "depth": plan.depth,
-                "slab_planes": plan.slab_planes,
-                "strip_rows": plan.strips.height if plan.strips.count(plan.depth) > 1 else None,
+                "slab_planes": plan.schedule.slab_planes,
+                "strip_rows": plan.schedule.strips.height
+                if plan.schedule.strips.count(plan.depth) > 1
+                else None,
                 "tile_rows": plan.tile.rows or None,
                 "threads": 1,
             }

@@ -163,8 +163,10 @@ def _resident(problem: Problem, machine: Machine) -> Plan:
 
 def _fill(chosen: Plan, windows: list[Window]) -> None:
     """Numbers below the stability limit of every case: nothing grows, nothing turns subnormal."""
-    numbers = np.random.default_rng(0).random(chosen.shape[1:]).astype(chosen.dtype) / 10
+    numbers = (
+        np.random.default_rng(0).random(chosen.schedule.shape[1:]).astype(chosen.work.dtype) / 10
+    )
     for window in windows:
-        for ring in chosen.rings:
+        for ring in chosen.schedule.rings:
             for values in window.slots(ring.field, ring.index):
                 values[...] = numbers.reshape(values.shape)

@@ -90,7 +90,14 @@ def neighbourhood(
 
 
 def _settings(plan: Plan) -> tuple[object, ...]:
-    return plan.resident, plan.depths, plan.slab_planes, plan.strips, plan.tile, plan.threads
+    return (
+        plan.schedule.resident,
+        plan.schedule.depths,
+        plan.schedule.slab_planes,
+        plan.schedule.strips,
+        plan.tile,
+        plan.threads,
+    )
 
 
 def _wanted(
@@ -103,7 +110,7 @@ def _wanted(
     width = 2 * tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
     depths = sorted({n for n in (*DEPTHS, choice.depth) if n <= problem.steps})
     sizes = (nbytes // problem.plane_bytes for nbytes in SLAB_BYTES)
-    slabs = sorted({n for n in (*sizes, choice.slab_planes) if 1 <= n <= problem.shape[0]})
+    slabs = sorted({n for n in (*sizes, choice.schedule.slab_planes) if 1 <= n <= problem.shape[0]})
     rows = {width * n for n in LEVELS[problem.ndim]}
     fronts = {*FRONTS}
     if choice.tile.order == "diamond":
@@ -147,7 +154,7 @@ def _in_strips(
     if problem.ndim == 2 or tile.order != "diamond" or len(problem.stencil.stages) > 1:
         return
     common = replace(asking_for(tile, problem, options), tier="direct", threads=choice.threads)
-    heights = {total // n for n in STRIPS} | {choice.strips.height}
+    heights = {total // n for n in STRIPS} | {choice.schedule.strips.height}
     strips = sorted(height for height in heights if 0 < height < total)
     for depth, slab, strip in product(depths, slabs, strips):
         if tile_levels(tile, problem) <= depth:
@@ -200,7 +207,7 @@ class Ground:
     def _seams(self, stack: ExitStack, plan: Plan) -> dict[SeamKey, Store]:
         """Places for the seams of a plan, gone with ``stack``."""
         stores: dict[SeamKey, Store] = {}
-        for key, shape in plan.places.items():
+        for key, shape in plan.schedule.places.items():
             path = self.place / f"{'.'.join(map(str, key))}.seam.npy"
             store = DirectStore.create(path, shape, self.problem.dtype, self.transfers)
             stack.callback(path.unlink)
@@ -236,7 +243,7 @@ class _Within:
 
     def __init__(self, plan: Plan, patience: float) -> None:
         self._plan, self._patience = plan, patience
-        self._total = plan.planes * plan.layout.rows * sum(plan.depths)
+        self._total = plan.schedule.planes * plan.layout.rows * sum(plan.schedule.depths)
         self.stopped = False
 
     def __iter__(self) -> Iterator[Instruction]:

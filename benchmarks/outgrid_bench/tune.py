@@ -56,10 +56,10 @@ class Settings:
         """The settings and times of one candidate."""
         plan, first = timing.plan, timing.first_seconds
         return cls(
-            plan.resident,
+            plan.schedule.resident,
             plan.depth,
-            plan.slab_planes,
-            plan.strips.height if plan.strips.count(plan.depth) > 1 else 0,
+            plan.schedule.slab_planes,
+            plan.schedule.strips.height if plan.schedule.strips.count(plan.depth) > 1 else 0,
             plan.tile.order,
             plan.tile.rows,
             plan.tile.planes,
@@ -181,7 +181,7 @@ def _measure(tuning: Tuning, machine: Machine, place: Path, say: Say) -> TuneRow
     choice = price(options)
     plans = neighbourhood(problem, options, machine, choice, price)
     say(f"{tuning.name}: {len(plans)} ways")
-    with Ground(problem, choice.arrivals, place) as ground:
+    with Ground(problem, choice.schedule.arrivals, place) as ground:
         timings = race(plans, ground, kernel)
     return TuneRow(
         problem=tuning.name,

@@ -43,8 +43,8 @@ def test_the_problems_differ_in_dimensions_radius_fields_and_memory():
     assert {len(problem.stencil.fields) for problem in problems} == {1, 2, 3}
     for tuning in TUNINGS:
         plan = planned(tuning, tier="memory" if tuning.name.endswith("rich") else "direct")
-        assert plan.resident == tuning.name.endswith("rich")
-        cut = any(plan.strips.count(depth) > 1 for depth in plan.depths)
+        assert plan.schedule.resident == tuning.name.endswith("rich")
+        cut = any(plan.schedule.strips.count(depth) > 1 for depth in plan.schedule.depths)
         assert cut or not tuning.name.endswith("wide")
 
 
@@ -94,7 +94,7 @@ def test_a_run_given_up_leaves_files_that_run_again(tmp_path):
     tuning = small(choose_tunings(["heat7-poor"])[0])
     plan = planned(tuning, tier="direct", depth=4, slab_planes=2)
     kernel = pipeline.load_kernel(tuning.problem)
-    with Ground(tuning.problem, plan.arrivals, tmp_path) as ground:
+    with Ground(tuning.problem, plan.schedule.arrivals, tmp_path) as ground:
         assert ground.seconds(plan, kernel, 0.0) == math.inf
         assert ground.transfers.drain() == []
         assert 0 < ground.seconds(plan, kernel) < math.inf

@@ -375,8 +375,8 @@ class _Together:
         name = names[comm.rank]
         folder = RunFolder(out / name, self._scratch / name)
         check_space(chosen, folder)
-        folder.check_free(chosen.arrivals)
-        subgrid = chosen.subgrid
+        folder.check_free(chosen.schedule.arrivals)
+        subgrid = chosen.schedule.subgrid
         assert subgrid is not None  # of a plan of ranks
         group = Group(
             version=__version__,
@@ -384,7 +384,7 @@ class _Together:
             plane_bounds=subgrid.plane_bounds,
             row_bounds=subgrid.row_bounds,
             folders=names,
-            depths=chosen.depths,
+            depths=chosen.schedule.depths,
             done=done,
             seams=subgrid.seams,
             parts=found.parts if found is not None else (),
@@ -423,7 +423,7 @@ class _Together:
                     mine = share.folder.out, share.manifest, share.owned
                     for frames in frames_of(out, *mine, self.problem):
                         frames.check(found.steps)
-            fields = found.fields(chosen.arrivals) if found is not None else None
+            fields = found.fields(chosen.schedule.arrivals) if found is not None else None
             execution.fill(stores, self.progress, fields)
             comm.share(None)
             if found is not None:
@@ -492,18 +492,18 @@ class _Together:
         fields = execution.place()
         parts = execution.parts()
         folder = execution.folder.out
-        mine, seen = Box(chosen.owned, chosen.owned_rows), None
+        mine, seen = Box(chosen.schedule.owned, chosen.schedule.owned_rows), None
         if points is not None and self.problem.receivers:
             held = mine.holds(points.sampled[:, 1], points.sampled[:, 2])
-            counts = held | (chosen.subgrid is not None and chosen.subgrid.seams)
+            counts = held | (chosen.schedule.subgrid is not None and chosen.schedule.subgrid.seams)
             seen = np.where(counts, execution.observed()[: execution.whole.steps], 0.0)
         told: dict[str, Any] = {
             "rank": RankPart(
                 rank=comm.rank,
-                low=chosen.owned.start,
-                high=chosen.owned.stop,
-                low_row=chosen.owned_rows.start,
-                high_row=chosen.owned_rows.stop,
+                low=chosen.schedule.owned.start,
+                high=chosen.schedule.owned.stop,
+                low_row=chosen.schedule.owned_rows.start,
+                high_row=chosen.schedule.owned_rows.stop,
                 host=socket.gethostname(),
                 measured=combine(parts),
                 plan=chosen.to_dict(),

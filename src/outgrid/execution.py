@@ -98,11 +98,15 @@ class Execution:
             run=uuid.uuid4().hex,
             problem=(whole or problem).to_dict(),
             folder=folder.relative_scratch(),
-            files=folder.working_names(chosen.arrivals, chosen.places, chosen.stored_apart),
+            files=folder.working_names(
+                chosen.schedule.arrivals, chosen.schedule.places, chosen.schedule.stored_apart
+            ),
             results=(
-                *folder.result_names(chosen.arrivals),
+                *folder.result_names(chosen.schedule.arrivals),
                 # Ranks share the snapshots of the run; each has sums of its own part.
-                *snapshot_files(problem)[0 if chosen.subgrid is None else len(problem.snapshots) :],
+                *snapshot_files(problem)[
+                    0 if chosen.schedule.subgrid is None else len(problem.snapshots) :
+                ],
                 *((PREVIEW_NAME,) if options.preview else ()),
             ),
             steps_done=-1,
@@ -111,8 +115,8 @@ class Execution:
             durable=chosen.outlives,
             exported=chosen.outlives and folder.spread is None,
             spread=folder.spread,
-            first=chosen.stored.planes.start,
-            first_row=chosen.owned_rows.start,
+            first=chosen.schedule.stored.planes.start,
+            first_row=chosen.schedule.owned_rows.start,
         )
         self.manifest = msgspec.structs.replace(
             self.manifest, options=kept or options.kept(self.out), tier=chosen.tier
@@ -135,7 +139,7 @@ class Execution:
         self.totals: Totals | None = None  # of one of several ranks
         self.earlier: np.ndarray | None = None  # seen in the steps before this process
         self.ended = ended or self.before.ended
-        mine = Box(chosen.owned, chosen.owned_rows)
+        mine = Box(chosen.schedule.owned, chosen.schedule.owned_rows)
         made = Problem.from_dict(self.manifest.problem)
         self.frames = frames_of(self.out, folder.out, self.manifest, mine, made)
 
@@ -143,7 +147,7 @@ class Execution:
         """Say what is going to be made, and make and reserve the files of all levels."""
         self.folder.create(self.manifest)
         reserve_results(self.plan, self.folder)
-        if self.plan.subgrid is None:  # ranks share those of the run
+        if self.plan.schedule.subgrid is None:  # ranks share those of the run
             reserve(self.folder.out, self.problem)
         for frames in self.frames:
             frames.create()
@@ -166,7 +170,7 @@ class Execution:
     ) -> None:
         """Bring in the initial values, or those ``given`` in files, and commit state 0."""
         begin = reported = time.perf_counter()
-        if self.options.preview and self.plan.departures:
+        if self.options.preview and self.plan.schedule.departures:
             path = partial_path(self.folder.out / PREVIEW_NAME)
             self.preview = Preview(self.plan, path, self.options.preview)
 
@@ -183,17 +187,17 @@ class Execution:
                 progress(self._filling(filled, now - begin))
 
         seen = self.preview.initial if self.preview else None
-        held = self.plan.held(self.plan.depth)
+        held = self.plan.schedule.held(self.plan.depth)
         filled = fill(
             self.problem,
-            self.plan.arrivals,
+            self.plan.schedule.arrivals,
             store_of,
             self.transfers,
             seen,
             held,
             given,
             told,
-            memory_bytes=self.plan.window_bytes,  # which is made when this has ended
+            memory_bytes=self.plan.memory.window_bytes,  # which is made when this has ended
         )
         for store in {id(store): store for store in stores.values()}.values():
             store.flush()
@@ -208,14 +212,14 @@ class Execution:
             sweep=0,
             sweeps=self.plan.sweeps,
             slab=0,
-            slabs=self.plan.slabs,
+            slabs=self.plan.schedule.slabs,
             updates_done=0,
-            updates_total=self.plan.updates,
+            updates_total=self.plan.work.updates,
             seconds=seconds,
             read_bytes=filled.read_bytes,
             written_bytes=filled.written_bytes,
             wait_seconds=0.0,
-            filled=min(1.0, filled.written_bytes / max(1, self.plan.fill_bytes)),
+            filled=min(1.0, filled.written_bytes / max(1, self.plan.volume.fill_bytes)),
         )
 
     def sweep(
@@ -242,8 +246,8 @@ class Execution:
 
     def place(self) -> dict[str, str]:
         """Put the results in place; their files by name."""
-        parity = (self.plan.states + self.parity) % 2
-        fields = self.folder.place_results(self.plan.arrivals, parity)
+        parity = (self.plan.schedule.states + self.parity) % 2
+        fields = self.folder.place_results(self.plan.schedule.arrivals, parity)
         if self._took_over:
             self._read_back()
         return fields
@@ -252,12 +256,12 @@ class Execution:
     def _took_over(self) -> bool:
         """Whether results, or planes of them, are of an earlier process and were not read since."""
         before = self.before
-        begun = self.plan.begin.begun > 0 and self.plan.sweeps == 1
+        begun = self.plan.schedule.begin.begun > 0 and self.plan.sweeps == 1
         return before.exported and before.steps_done >= 0 and (begun or not self.problem.steps)
 
     def _read_back(self) -> None:
         """Compare the results with their checksums. Raises StoreError where they differ."""
-        mine = Box(self.plan.owned, self.plan.owned_rows)
+        mine = Box(self.plan.schedule.owned, self.plan.schedule.owned_rows)
         mine = mine.counted_from(self.manifest.first, self.manifest.first_row)
         for level in self._results:
             seal = self.seals.level(level, self.plan.sweeps)
@@ -272,7 +276,7 @@ class Execution:
 
     @property
     def _results(self) -> Iterator[Arrival]:
-        return (level for level in self.plan.arrivals if not level.constant)
+        return (level for level in self.plan.schedule.arrivals if not level.constant)
 
     def carry(
         self,
@@ -289,7 +293,7 @@ class Execution:
             self.snapshots = Snapshots.open(self.out, self.whole, self.done)
             kernel = replace(kernel, snapshots=self.snapshots)
         self.kernel = kernel
-        if kernel.reductions is not None and self.plan.subgrid is not None:
+        if kernel.reductions is not None and self.plan.schedule.subgrid is not None:
             path, run = self.folder.totals(self.manifest)
             self.totals = Totals(path, run, kernel.reductions.kinds)
             kernel.reductions.keep = self._keep_totals
@@ -352,14 +356,14 @@ class Execution:
 
     def seen(self, sweeps: int) -> bytes | None:
         """What the run may end by after so many sweeps, as far as this rank has added it up."""
-        until, steps = self.problem.until, sum(self.plan.depths[:sweeps])
+        until, steps = self.problem.until, sum(self.plan.schedule.depths[:sweeps])
         if until is None or not until.looks(steps):
             return None
         return self._total(sweeps, self.done + steps).tobytes()
 
     def ending(self, sweeps: int, seen: Sequence[bytes]) -> Plan | None:
         """The plan to end with if the run ends after so many sweeps."""
-        until, steps = self.problem.until, sum(self.plan.depths[:sweeps])
+        until, steps = self.problem.until, sum(self.plan.schedule.depths[:sweeps])
         if until is None:
             return None
         kinds = (self._reduction[1],)
@@ -412,7 +416,7 @@ class Execution:
         """Leave what is no file in files, and say so: from here on they are there."""
         if self.manifest.exported:
             return
-        begin, parity = time.perf_counter(), self.plan.states % 2
+        begin, parity = time.perf_counter(), self.plan.schedule.states % 2
         self.parity = parity  # with which the last state is that of parity 0, as its copies are
         for (field, level), file in self.files.leaving.items():
             seal = self.seals.at(field, level, self.plan.sweeps)
@@ -422,7 +426,7 @@ class Execution:
             self.account.exported_bytes += self.problem.stored_bytes(field)
         self.account.export_seconds = time.perf_counter() - begin
         self.manifest = msgspec.structs.replace(self.manifest, durable=True, exported=True)
-        self._commit(Point(self.plan.states))
+        self._commit(Point(self.plan.schedule.states))
 
     def _commit(self, point: Point) -> None:
         """Say durably that everything up to ``point`` of this process's sweeps is there."""
@@ -436,15 +440,15 @@ class Execution:
             self.watch.kept(point.state)
 
     def _keep(self, point: Point) -> None:
-        sweeps = self.plan.sweeps_until(point.state)
-        steps = self.done + sum(self.plan.depths[:sweeps])
+        sweeps = self.plan.schedule.sweeps_until(point.state)
+        steps = self.done + sum(self.plan.schedule.depths[:sweeps])
         part = self._part(steps, self.account.share(point), CUT_OFF)
         within = point.begun > point.state
         self._keep_samples(sweeps)
         if self.snapshots is not None:
             self.snapshots.sync()
-        depth = self.plan.depths[sweeps] if within else 0
-        told = within and sums_within(self.whole, steps, depth, self.plan.cut)
+        depth = self.plan.schedule.depths[sweeps] if within else 0
+        told = within and sums_within(self.whole, steps, depth, self.plan.schedule.cut)
         for frames in self.frames:
             frames.settle(steps, depth, point.planes if told else 0)
         self.manifest = msgspec.structs.replace(
@@ -454,17 +458,17 @@ class Execution:
             depth=depth,
             part=point.part,
             planes=point.planes,
-            cut=self.plan.cut if within else (),
+            cut=self.plan.schedule.cut if within else (),
             parts=(*self.before.parts, part),
             finite=self.finite,
-            ended=self.ended if point.state == self.plan.states else "",
+            ended=self.ended if point.state == self.plan.schedule.states else "",
         )
         self.folder.write_manifest(self.manifest)
 
     @property
     def _observes(self) -> bool:
         """Whether steps leave anything beside fields: traces, or reductions of the whole grid."""
-        reduces = self.problem.stencil.reductions and self.plan.subgrid is None
+        reduces = self.problem.stencil.reductions and self.plan.schedule.subgrid is None
         return bool(self.problem.receivers or reduces)
 
     @property
@@ -552,12 +556,12 @@ class Execution:
     @property
     def out(self) -> Path:
         """The folder of the run; that of one of several ranks lies in it."""
-        whole = self.options.out if self.plan.subgrid is not None else None
+        whole = self.options.out if self.plan.schedule.subgrid is not None else None
         return whole or self.folder.out
 
     @property
     def _what_is_durable(self) -> str:
-        parts = self.plan.parts(self.manifest.depth) if self.manifest.depth else 0
+        parts = self.plan.schedule.parts(self.manifest.depth) if self.manifest.depth else 0
         return how_far(self.manifest, parts)
 
     def _not_finite(self, how: str) -> ExecutionError:
@@ -579,13 +583,13 @@ class Execution:
     ) -> str:
         """Where a value became NaN or infinite, in words: the sweep is repeated to find it."""
         site.transfers.drain()
-        if self.plan.places and (self.manifest.part or self.manifest.planes):
+        if self.plan.schedule.places and (self.manifest.part or self.manifest.planes):
             # What is repeated writes to the seams that a restart within the sweep would read.
             self.manifest = at_start_of_sweep(self.manifest)
             self.folder.write_manifest(self.manifest)
         # What other ranks left to this one in that sweep is gone.
-        if any(each.cut for each in self.plan.seams):
-            begin, end = (sum(self.plan.depths[: found.sweep + each]) for each in (0, 1))
+        if any(each.cut for each in self.plan.schedule.seams):
+            begin, end = (sum(self.plan.schedule.depths[: found.sweep + each]) for each in (0, 1))
             return (
                 f"a value became NaN or infinite in steps {self.done + begin + 1} to "
                 f"{self.done + end}; a run with exchange = 'halos', or on one rank, finds the step"
@@ -641,7 +645,7 @@ class Execution:
 
 def open_transfers(chosen: Plan, options: RunOptions) -> Transfers:
     staging: dict[str, Any] = (
-        {"staging_bytes": chosen.transfer_bytes} if chosen.transfer_bytes else {}
+        {"staging_bytes": chosen.memory.transfer_bytes} if chosen.memory.transfer_bytes else {}
     )
     copied = chosen.store_tier in COPIED_TIERS
     transfers = Transfers(

@@ -142,12 +142,13 @@ def _worn(chosen: Plan, problem: Problem, options: RunOptions) -> Plan:
     copied = not chosen.outlives or _is_spread(options)
     exported = chosen.result_bytes if copied else 0
     endurance = options.endurance_bytes or device_endurance(options.scratch or Path())
-    return replace(
-        chosen,
+    volume = replace(
+        chosen.volume,
         exported_bytes=exported,
         snapshot_bytes=problem.snapshot_bytes,
         endurance_bytes=endurance,
     )
+    return replace(chosen, volume=volume)
 
 
 def known_calibration(
@@ -411,11 +412,15 @@ def _other_tier(before: str, now: str, changes: Sequence[str]) -> Iterator[str]:
 
 def _taken_over(manifest: Manifest, folder: RunFolder, chosen: Plan) -> Manifest:
     """The manifest with the files of a plan that goes on, and as much as that builds on."""
-    if not chosen.begin.begun:
+    if not chosen.schedule.begin.begun:
         # The sweep begins again, perhaps with another depth: what is there of it is void.
         manifest = at_start_of_sweep(manifest)
-    files = dict.fromkeys((*manifest.files, *folder.working_names(chosen.arrivals, chosen.places)))
-    return msgspec.structs.replace(manifest, planes=chosen.begin.planes, files=tuple(files))
+    files = dict.fromkeys(
+        (*manifest.files, *folder.working_names(chosen.schedule.arrivals, chosen.schedule.places))
+    )
+    return msgspec.structs.replace(
+        manifest, planes=chosen.schedule.begin.planes, files=tuple(files)
+    )
 
 
 def load_kernel(problem: Problem) -> Kernel:
@@ -468,7 +473,7 @@ def _spread(folder: RunFolder, problem: Problem, options: RunOptions, chosen: Pl
         )
     names = dict.fromkeys(
         folder.path(level, parity).with_suffix(SPREAD_SUFFIX).name
-        for level in chosen.arrivals
+        for level in chosen.schedule.arrivals
         for parity in (0, 1)
     )
     spread = Spread.over(options.places, (*names,), options.stripe_bytes, problem.field_bytes)
@@ -495,7 +500,9 @@ def _check_free(
     it replaces; devices that may be erased."""
     beside = (*snapshot_files(problem), *((PREVIEW_NAME,) * bool(options.preview)))
     replaced = before.files if before is not None else ()
-    folder.check_free(chosen.arrivals, beside, chosen.places, options.erase, replaced)
+    folder.check_free(
+        chosen.schedule.arrivals, beside, chosen.schedule.places, options.erase, replaced
+    )
     return check_devices(_devices(folder), options.erase)
 
 

@@ -34,10 +34,10 @@ def run_both_ways(problem, folder, **options):
     whole = pipeline.run(problem, RunOptions.of(out=folder / "memory", tier="memory", **given))
     given |= {"out": folder / "disk", "tier": "direct"} | options
     plan = pipeline.plan(problem, RunOptions.of(**given))
-    fields = sum(ring.index == 0 for ring in plan.rings) * problem.field_bytes
+    fields = sum(ring.index == 0 for ring in plan.schedule.rings) * problem.field_bytes
     assert plan.sweeps > 1
     assert plan.depth > 1
-    assert plan.window_bytes * 4 < fields
+    assert plan.memory.window_bytes * 4 < fields
     streamed = pipeline.run(problem, RunOptions.of(**given))
     for name in whole.record.fields:
         assert streamed[name].tobytes() == whole[name].tobytes()
@@ -333,8 +333,8 @@ def test_many_fields_pass_in_strips_also_after_kill_9(name, tmp_path):
     wanted = pipeline.run(problem, in_memory)
     strips = IN_STRIPS | {"depth": depth, "strip_rows": rows}
     plan = pipeline.plan(problem, RunOptions.of(**strips, commit_every=1e-6))
-    assert plan.strips.count(depth) > 2
-    assert plan.commit_planes  # also within a sweep
+    assert plan.schedule.strips.count(depth) > 2
+    assert plan.schedule.commit_planes  # also within a sweep
     whole = pipeline.run(problem, RunOptions.of(out=tmp_path / "whole", **strips))
     command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), name, str(out)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

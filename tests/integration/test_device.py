@@ -168,15 +168,15 @@ def test_a_value_that_becomes_infinite_is_found(devices, tier, tmp_path):
 def test_what_is_planned_and_recorded_names_the_device(devices, tmp_path):
     plan = og.plan(heat(), **STREAMED)
     assert plan.device.name == "a slow device"
-    assert plan.held_bytes == 0
+    assert plan.memory.held_bytes == 0
     assert "a slow device:" in str(plan) == plan.explain()
     assert type(plan).from_dict(plan.to_dict()) == plan
     result = og.run(heat(), **STREAMED, out=tmp_path / "gpu")
     measured = result.record.measured
     assert measured.device == "a slow device"
     assert (measured.uploaded_bytes, measured.downloaded_bytes) == (
-        plan.read_bytes,
-        plan.written_bytes,
+        plan.volume.read_bytes,
+        plan.volume.written_bytes,
     )
     assert "a slow device: " in summarise(result.record)
 

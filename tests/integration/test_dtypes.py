@@ -124,22 +124,26 @@ def test_a_plan_counts_the_bytes_of_each_field(tmp_path):
     chosen = pipeline.plan(problem(), streamed)
     whole = pipeline.plan(problem(dtypes={}), streamed)
     cells, sweeps = np.prod(SHAPE), 4
-    assert chosen.fill_bytes == (4 + 8 + 4 + 1) * cells
-    assert chosen.read_bytes == sweeps * chosen.fill_bytes
-    assert chosen.written_bytes == sweeps * (4 + 8) * cells
-    assert chosen.disk_bytes == (2 * (4 + 8) + 4 + 1) * cells
+    assert chosen.volume.fill_bytes == (4 + 8 + 4 + 1) * cells
+    assert chosen.volume.read_bytes == sweeps * chosen.volume.fill_bytes
+    assert chosen.volume.written_bytes == sweeps * (4 + 8) * cells
+    assert chosen.volume.disk_bytes == (2 * (4 + 8) + 4 + 1) * cells
     for found in (chosen, whole):
-        pitches = {ring.field: found.layout.of(ring.field).pitch_bytes for ring in found.rings}
-        assert found.window_bytes == sum(ring.planes * pitches[ring.field] for ring in found.rings)
-    assert chosen.window_bytes < 0.6 * whole.window_bytes
+        pitches = {
+            ring.field: found.layout.of(ring.field).pitch_bytes for ring in found.schedule.rings
+        }
+        assert found.memory.window_bytes == sum(
+            ring.planes * pitches[ring.field] for ring in found.schedule.rings
+        )
+    assert chosen.memory.window_bytes < 0.6 * whole.memory.window_bytes
     heading = chosen.explain().splitlines()[0]
     assert "float64 (u in float32, c in float32, solid in uint8)" in heading
     measured = pipeline.run(problem(), streamed).record.measured
     assert (measured.read_bytes, measured.written_bytes) == (
-        chosen.read_bytes,
-        chosen.written_bytes,
+        chosen.volume.read_bytes,
+        chosen.volume.written_bytes,
     )
-    assert measured.fill_written_bytes == chosen.fill_bytes
+    assert measured.fill_written_bytes == chosen.volume.fill_bytes
     assert measured.snapshot_bytes == 3 * (4 * SHAPE[1] * SHAPE[2] + 8 * SHAPE[0] * SHAPE[2])
 
 
@@ -149,14 +153,17 @@ def test_planes_of_a_smaller_type_fit_whole_where_others_are_cut(tmp_path):
         pipeline.plan(problem(dtypes=each), options(tmp_path / "run", **streamed))
         for each in (DTYPES, {})
     )
-    assert chosen.transfer_bytes == other.transfer_bytes
-    window = (chosen.held_bytes + other.held_bytes) // 2  # room for one of them
-    limit = window + chosen.transfer_bytes + chosen.fixed_bytes
+    assert chosen.memory.transfer_bytes == other.memory.transfer_bytes
+    window = (chosen.memory.held_bytes + other.memory.held_bytes) // 2  # room for one of them
+    limit = window + chosen.memory.transfer_bytes + chosen.memory.fixed_bytes
     small = {"memory": limit, **streamed}
     for dtypes, whole in ((DTYPES, True), ({}, False)):
         found = pipeline.plan(problem(dtypes=dtypes), options(tmp_path / "run", **small))
-        assert (found.strips.count(found.depth) == 1) == whole
-        assert found.held_bytes + found.transfer_bytes + found.fixed_bytes <= limit
+        assert (found.schedule.strips.count(found.depth) == 1) == whole
+        assert (
+            found.memory.held_bytes + found.memory.transfer_bytes + found.memory.fixed_bytes
+            <= limit
+        )
 
 
 JOB = """

@@ -34,7 +34,7 @@ SMALLER = {"(1026, 2050, 2048)": "(34, 66, 64)", "[1026, 2050, 2048]": "[34, 66,
 def test_an_example_plans_and_runs(path, tmp_path):
     job = load_job(path, {"out": str(tmp_path / "out")})
     plan = pipeline.plan(job.problem, job.options)
-    assert plan.window_bytes + plan.fixed_bytes <= plan.memory_bytes
+    assert plan.memory.window_bytes + plan.memory.fixed_bytes <= plan.memory.limit_bytes
     if job.problem.cells > LARGEST_CELLS:
         return
     short = Problem.from_dict({**job.problem.to_dict(), "steps": FEW_STEPS})

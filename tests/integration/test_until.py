@@ -206,8 +206,8 @@ def test_a_job_file_says_until_when(tmp_path):
     assert found.problem.until == og.Until("most", 2, below=0.2)
     plan = og.plan(found.problem, memory="256MiB")
     assert "most is below 0.2, looked at every 2 steps" in plan.explain()
-    assert sum(plan.depths) == 20
-    assert max(plan.depths) == 2
+    assert sum(plan.schedule.depths) == 20
+    assert max(plan.schedule.depths) == 2
 
 
 @pytest.mark.parametrize(

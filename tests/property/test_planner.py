@@ -42,18 +42,21 @@ def test_memory_stays_below_the_limit(drawn):
     problem, options, found = drawn
     if isinstance(found, InfeasiblePlan):
         return
-    assert found.fixed_bytes == FIXED_BYTES + steps_bytes(problem)
-    assert found.memory_bytes == options.memory_bytes
-    assert found.held_bytes + found.fixed_bytes + found.transfer_bytes <= options.memory_bytes
-    assert found.held_bytes <= found.window_bytes
-    assert found.held_bytes == found.window_bytes or found.in_place
-    pitches = [found.layout.of(ring.field).pitch_bytes for ring in found.rings]
-    each = zip(found.rings, pitches, strict=True)
-    assert found.window_bytes == sum(ring.planes * pitch for ring, pitch in each)
-    cut = found.blocks is not None or found.strips.count(found.depth) > 1
-    for ring, pitch in zip(found.rings, pitches, strict=True):
+    assert found.memory.fixed_bytes == FIXED_BYTES + steps_bytes(problem)
+    assert found.memory.limit_bytes == options.memory_bytes
+    assert (
+        found.memory.held_bytes + found.memory.fixed_bytes + found.memory.transfer_bytes
+        <= options.memory_bytes
+    )
+    assert found.memory.held_bytes <= found.memory.window_bytes
+    assert found.memory.held_bytes == found.memory.window_bytes or found.in_place
+    pitches = [found.layout.of(ring.field).pitch_bytes for ring in found.schedule.rings]
+    each = zip(found.schedule.rings, pitches, strict=True)
+    assert found.memory.window_bytes == sum(ring.planes * pitch for ring, pitch in each)
+    cut = found.schedule.blocks is not None or found.schedule.strips.count(found.depth) > 1
+    for ring, pitch in zip(found.schedule.rings, pitches, strict=True):
         assert cut or pitch >= problem.stored_bytes(ring.field) // problem.shape[0]
-    assert bool(found.transfer_bytes) == found.layout.staged
+    assert bool(found.memory.transfer_bytes) == found.layout.staged
 
 
 @given(plans())
@@ -61,15 +64,15 @@ def test_sweeps_make_all_steps_as_they_were_asked_for(drawn):
     problem, options, found = drawn
     if isinstance(found, InfeasiblePlan):
         return
-    assert sum(found.depths) == problem.steps
+    assert sum(found.schedule.depths) == problem.steps
     assert found.depth <= (options.depth or problem.steps)
-    assert options.slab_planes in (None, found.slab_planes) or problem.edges.periodic(0)
-    assert options.tier == "auto" or found.resident == (
+    assert options.slab_planes in (None, found.schedule.slab_planes) or problem.edges.periodic(0)
+    assert options.tier == "auto" or found.schedule.resident == (
         (options.tier == "memory" or options.in_place) and problem.steps > 0
     )
     assert options.tier in ("auto", found.tier) or problem.steps == 0
-    assert found.problem_digest == problem.digest
-    assert (found.updates, found.flops) == (problem.updates, problem.flops)
+    assert found.work.problem_digest == problem.digest
+    assert (found.work.updates, found.work.flops) == (problem.updates, problem.flops)
 
 
 @given(plans())
@@ -78,13 +81,16 @@ def test_predicted_bytes_are_those_of_the_program(drawn):
     if isinstance(found, InfeasiblePlan):
         return
     total = count(found)
-    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
-    assert total.row_updates == found.row_updates
-    assert total.advances == found.slabs
-    states = found.states
-    assert found.resident or states == found.sweeps
+    assert (total.read_bytes, total.written_bytes) == (
+        found.volume.read_bytes,
+        found.volume.written_bytes,
+    )
+    assert total.row_updates == found.schedule.row_updates
+    assert total.advances == found.schedule.slabs
+    states = found.schedule.states
+    assert found.schedule.resident or states == found.sweeps
     assert total.commits >= states >= min(1, found.sweeps)
-    assert total.commits == states or found.commit_planes > 0
+    assert total.commits == states or found.schedule.commit_planes > 0
 
 
 @given(plans())

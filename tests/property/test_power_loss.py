@@ -73,7 +73,7 @@ class Rig:
         """State 0 and files of another state's nonsense."""
         made = {}
         with Shuffled(1) as transfers:
-            for level in plan.arrivals:
+            for level in plan.schedule.arrivals:
                 array = nonsense(self.problem.shape, self.problem.dtype_of(level.field))
                 made[level.field, level.level, 0] = array
                 if not level.constant:
@@ -83,15 +83,15 @@ class Rig:
                 key = arrival.field, arrival.level, 0
                 return MemoryStore("m", made[key], transfers)
 
-            fill(self.problem, plan.arrivals, store_of, transfers)
+            fill(self.problem, plan.schedule.arrivals, store_of, transfers)
         return made
 
     def run(self, left: Left, options: RunOptions, share: float = 0.0):
         """Go on from what is left; after a ``share`` of the operations, note what would be left."""
         rest = self.problem.after(left.steps_done)
         plan = pipeline.plan(rest, options, begin=left.begin)
-        goes_on = plan.begin.begun
-        begin = replace(left.begin, planes=plan.begin.planes) if goes_on else None
+        goes_on = plan.schedule.begin.begun
+        begin = replace(left.begin, planes=plan.schedule.begin.planes) if goes_on else None
         state = replace(left, begin=begin)
         stores: dict[tuple[str, int, int], Volatile] = {}
         seams: dict[tuple[str, int, int, int], Volatile] = {}
@@ -107,11 +107,13 @@ class Rig:
 
         def committed(point):
             nonlocal state
-            sweeps, begin = plan.sweeps_until(point.state), None
+            sweeps, begin = plan.schedule.sweeps_until(point.state), None
             if point.begun > point.state:
-                begin = Begin(plan.depths[sweeps], point.planes, point.part, plan.cut)
+                begin = Begin(
+                    plan.schedule.depths[sweeps], point.planes, point.part, plan.schedule.cut
+                )
             state = Left(
-                left.steps_done + sum(plan.depths[:sweeps]),
+                left.steps_done + sum(plan.schedule.depths[:sweeps]),
                 (left.parity + point.state) % 2,
                 begin,
                 {},
@@ -127,19 +129,19 @@ class Rig:
                     f"{field}.{parity}", array.copy(), transfers, happened
                 )
             window, kernel = Window(plan), Kernel.of(self.library, rest)
-            for key, shape in plan.places.items():
+            for key, shape in plan.schedule.places.items():
                 array = nonsense(shape, rest.dtype_of(key[0]))
-                if goes_on and key[2] == plan.depths[0]:
+                if goes_on and key[2] == plan.schedule.depths[0]:
                     array = left.seams[key].copy()
                     assert array.shape == shape
                 seams[key] = Volatile("seam", array, transfers, happened)
             stream(plan, kernel, window, stores, transfers, committed, seams=seams)
             transfers.drain()
             window.release()
-        last = plan.states % 2
+        last = plan.schedule.states % 2
         return {
             (each.field, each.level): stores[each.field, each.level, last].array.tobytes()
-            for each in plan.departures
+            for each in plan.schedule.departures
         }
 
 

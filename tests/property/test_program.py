@@ -18,6 +18,8 @@ from outgrid.plan.model import Plan
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, Commit, Get, Mark, Put, program
 from outgrid.plan.schedule.lifetime import dependences
+from outgrid.plan.schedule.model import Schedule
+from outgrid.plan.schedule.skew import Skew
 from outgrid.plan.sizing import Sizing, given_steps
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.problem import Problem
@@ -44,7 +46,10 @@ def test_any_order_that_the_gates_allow_keeps_every_rule(drawn, seed):
     problem, found = drawn
     closed = problem.edges.periodic(0)
     total = check(found, problem.stencil, random.Random(seed), closed)
-    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert (total.read_bytes, total.written_bytes) == (
+        found.volume.read_bytes,
+        found.volume.written_bytes,
+    )
     assert total == count(found)
 
 
@@ -70,26 +75,26 @@ def test_the_order_of_the_program_is_itself_valid(drawn):
 def test_rows_of_evolving_fields_go_in_once_and_out_once_per_sweep(drawn):
     """Strips share no row, and miss none; of coefficients they read some rows again."""
     _, found = drawn
-    assume(found.blocks is None)  # whose halos are read again
+    assume(found.schedule.blocks is None)  # whose halos are read again
     moved = {Get: [], Put: []}
-    constant = {each.field for each in found.arrivals if each.constant}
+    constant = {each.field for each in found.schedule.arrivals if each.constant}
     for move in program(found):
         if isinstance(move, Get | Put) and not (move.seam or move.field in constant):
             key = (move.trip.sweep, move.field, move.level)
             there = move.there
             moved[type(move)] += [(*key, at, row) for at in there.planes for row in there.rows]
     first, last = range(found.sweeps), range(found.sweeps)
-    if found.resident:
+    if found.schedule.resident:
         first = first[:1]
-        last = [sweep for sweep in last if found.state_after(sweep + 1) is not None]
-    arrivals = [each for each in found.arrivals if not each.constant]
-    for kind, sweeps, levels in ((Get, first, arrivals), (Put, last, found.departures)):
+        last = [sweep for sweep in last if found.schedule.state_after(sweep + 1) is not None]
+    arrivals = [each for each in found.schedule.arrivals if not each.constant]
+    for kind, sweeps, levels in ((Get, first, arrivals), (Put, last, found.schedule.departures)):
         assert sorted(moved[kind]) == sorted(
             (sweep, each.field, each.level, plane, row)
             for sweep in sweeps
             for each in levels
-            for plane in range(found.planes)
-            for row in range(found.rows)
+            for plane in range(found.schedule.planes)
+            for row in range(found.schedule.rows)
         )
 
 
@@ -119,10 +124,13 @@ def plans_within_a_sweep(draw):
 def test_a_run_goes_on_within_a_sweep_from_what_its_inward_face_needs(drawn, seed):
     """State 0 is void below the face, and the planes of state 1 that are durable stay."""
     problem, begin, found = drawn
-    assert (found.depths[0], found.begin.planes) == (begin.depth, begin.planes)
-    assert sum(found.depths) == problem.steps
+    assert (found.schedule.depths[0], found.schedule.begin.planes) == (begin.depth, begin.planes)
+    assert sum(found.schedule.depths) == problem.steps
     total = check(found, problem.stencil, random.Random(seed))
-    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert (total.read_bytes, total.written_bytes) == (
+        found.volume.read_bytes,
+        found.volume.written_bytes,
+    )
     assert total == count(found)
 
 
@@ -132,8 +140,9 @@ def test_a_face_that_leans_less_reads_what_is_not_there(drawn, seed):
     needed = max(0, *(-read.low for read in dependences(problem.stencil).readings))
     assume(needed > 0 and len(problem.stencil.stages) == 1)
     # The face begins one plane per step higher, and the first level reads below it.
-    wrong = replace(found, face=needed - 1, face_shifts=(0,))
-    assume(wrong.trips[0].planes.low > 0)
+    face = Skew(needed - 1, (0,))
+    wrong = replace(found, schedule=replace(found.schedule, face=face))
+    assume(wrong.schedule.trips[0].planes.low > 0)
     with pytest.raises(ExecutionError):
         check(wrong, problem.stencil, random.Random(seed))
 
@@ -156,12 +165,15 @@ def strips(draw, around=None, **given):
 def test_strips_find_what_the_one_before_them_left(drawn, seed):
     problem, found = drawn
     assert [each.depth for each in between_strips(found)] == sorted(
-        {depth for depth in found.depths if found.strips.count(depth) > 1}
+        {depth for depth in found.schedule.depths if found.schedule.strips.count(depth) > 1}
     )
     total = check(found, problem.stencil, random.Random(seed), problem.edges.periodic(0))
-    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert (total.read_bytes, total.written_bytes) == (
+        found.volume.read_bytes,
+        found.volume.written_bytes,
+    )
     assert total == count(found)
-    assert found.redundancy == 0
+    assert found.schedule.redundancy == 0
 
 
 @given(strips(st.just("frozen")), SEEDS, st.data())
@@ -170,11 +182,11 @@ def test_a_seam_of_strips_that_lacks_a_row_is_noticed(drawn, seed, data):
     problem, found = drawn
     stairs = [stair for seam in between_strips(found) for stair in seam.stairs]
     assume(stairs)
-    height, rows = found.strips.height, found.rows
+    height, rows = found.schedule.strips.height, found.schedule.rows
     most = max(each.high for each in stairs)
     # Some border has all of its seam in the grid, and no ring still holds what is missing.
     assume(any(most <= border <= rows for border in range(height, rows + 1, height)))
-    assume(all(found.pitch_planes % ring.planes for ring in found.rings))
+    assume(all(found.schedule.pitch_planes % ring.planes for ring in found.schedule.rings))
     wrong = with_a_shorter_seam(found, between_strips(found), data)
     with pytest.raises(ExecutionError):
         check(wrong, problem.stencil, random.Random(seed))
@@ -201,12 +213,12 @@ def closed_plans(draw, **given):
 
 def between_strips(found):
     """The seams that strips leave to the next ones."""
-    return [each for each in found.seams if not (each.closes or each.cut)]
+    return [each for each in found.schedule.seams if not (each.closes or each.cut)]
 
 
 def closing(found, axis):
     """The seams through which the first planes, or rows, come round again."""
-    return [each for each in found.seams if each.closes and each.axis == axis]
+    return [each for each in found.schedule.seams if each.closes and each.axis == axis]
 
 
 def with_a_shorter_seam(found, seams, data):
@@ -220,25 +232,29 @@ def with_a_shorter_seam(found, seams, data):
     shorter = replace(stair, low=stair.low + low, high=stair.high - high)
     stairs = (*seam.stairs[:number], shorter, *seam.stairs[number + 1 :])
     spoilt = replace(seam, stairs=stairs)
-    return replace(found, seams=tuple(spoilt if each is seam else each for each in found.seams))
+    seams = tuple(spoilt if each is seam else each for each in found.schedule.seams)
+    return replace(found, schedule=replace(found.schedule, seams=seams))
 
 
 @given(closed_plans(), SEEDS)
 def test_what_comes_round_again_is_what_was_left(drawn, seed):
     """The first planes of a grid that is closed come back from the seam, in their versions."""
     problem, found = drawn
-    assert len(closing(found, 0)) == len(set(found.depths))
+    assert len(closing(found, 0)) == len(set(found.schedule.depths))
     total = check(found, problem.stencil, random.Random(seed), closed=True)
-    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert (total.read_bytes, total.written_bytes) == (
+        found.volume.read_bytes,
+        found.volume.written_bytes,
+    )
     assert total == count(found)
-    assert found.redundancy == 0
+    assert found.schedule.redundancy == 0
 
 
 @given(closed_plans(), SEEDS, st.data())
 def test_a_seam_that_lacks_a_plane_is_noticed(drawn, seed, data):
     problem, found = drawn
     # A ring that is as long as the grid holds what is missing.
-    assume(all(found.planes % ring.planes for ring in found.rings))
+    assume(all(found.schedule.planes % ring.planes for ring in found.schedule.rings))
     wrong = with_a_shorter_seam(found, closing(found, 0), data)
     with pytest.raises(ExecutionError):
         check(wrong, problem.stencil, random.Random(seed), closed=True)
@@ -252,11 +268,14 @@ def test_a_front_goes_over_a_closed_grid_in_memory(drawn, seed, data):
     given = {"depth": data.draw(st.integers(1, 7)), "slab_planes": slab}
     options = RunOptions.of(memory="1GiB", tier="memory", **given, **commits)
     found = plan(problem, options, MACHINE, FIXED_BYTES)
-    assert found.depth > 1 or not found.seams
-    assert not found.places
+    assert found.depth > 1 or not found.schedule.seams
+    assert not found.schedule.places
     total = check(found, problem.stencil, random.Random(seed), closed=True)
-    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
-    assert found.redundancy == 0
+    assert (total.read_bytes, total.written_bytes) == (
+        found.volume.read_bytes,
+        found.volume.written_bytes,
+    )
+    assert found.schedule.redundancy == 0
 
 
 @st.composite
@@ -286,11 +305,14 @@ def closed_strips(draw, **given):
 @given(closed_strips(commit_every=0), SEEDS)
 def test_strips_come_round_one_by_one(drawn, seed):
     problem, found = drawn
-    assert found.strips.count(found.depth) > 1
+    assert found.schedule.strips.count(found.depth) > 1
     total = check(found, problem.stencil, random.Random(seed), closed=True)
-    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert (total.read_bytes, total.written_bytes) == (
+        found.volume.read_bytes,
+        found.volume.written_bytes,
+    )
     assert total == count(found)
-    assert found.redundancy == 0
+    assert found.schedule.redundancy == 0
     assert not points_within(found)  # it goes on from whole states
 
 
@@ -335,25 +357,31 @@ def test_ends_of_strips_need_not_move_to_close_a_circle():
     problem = blank(drifting.trace(), (1, 4, 1), 1, boundary={"y": "periodic"})
     options = RunOptions.of(memory="1GiB", tier="direct", strip_rows=2, commit_every=0)
     found = plan(problem, options, MACHINE, FIXED_BYTES)
-    assert (found.strips.fall.per_step, found.strips.rise.per_step) == (0, 0)
+    assert (found.schedule.strips.fall.per_step, found.schedule.strips.rise.per_step) == (0, 0)
     points = points_within(found)
     assert points
-    for begin in (None, *(Begin(1, at.planes, at.part, found.cut) for at in points)):
+    for begin in (None, *(Begin(1, at.planes, at.part, found.schedule.cut) for at in points)):
         rest = plan(problem, options, MACHINE, FIXED_BYTES, begin=begin)
         total = check(rest, problem.stencil, random.Random(0))
-        assert (total.read_bytes, total.written_bytes) == (rest.read_bytes, rest.written_bytes)
+        assert (total.read_bytes, total.written_bytes) == (
+            rest.volume.read_bytes,
+            rest.volume.written_bytes,
+        )
 
 
 @given(circles(), SEEDS)
 def test_strips_close_round_a_circle(drawn, seed):
     """The first rows come back in the last strip, in their versions."""
     problem, found = drawn
-    assert found.strips.count(found.depth) > 1
-    assert [each.depth for each in closing(found, 1)] == sorted(set(found.depths))
+    assert found.schedule.strips.count(found.depth) > 1
+    assert [each.depth for each in closing(found, 1)] == sorted(set(found.schedule.depths))
     total = check(found, problem.stencil, random.Random(seed))
-    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert (total.read_bytes, total.written_bytes) == (
+        found.volume.read_bytes,
+        found.volume.written_bytes,
+    )
     assert total == count(found)
-    assert found.redundancy == 0
+    assert found.schedule.redundancy == 0
 
 
 @given(circles(), SEEDS, st.data())
@@ -386,13 +414,16 @@ def plans_that_go_on(draw):
     points = points_within(found)
     assume(points)
     point = draw(st.sampled_from(points))
-    begin = Begin(found.depths[point.state], point.planes, point.part, found.cut)
-    rest = problem.after(sum(found.depths[: point.state]))
+    begin = Begin(found.schedule.depths[point.state], point.planes, point.part, found.schedule.cut)
+    rest = problem.after(sum(found.schedule.depths[: point.state]))
     thickest = min(6, problem.shape[0])
     slab, depth = draw(st.none() | st.integers(1, thickest)), draw(st.none() | st.integers(1, 9))
     if kind != "open":  # the first planes, or rows, come round in time in such sweeps
-        slab, depth = draw(st.integers(1, found.slab_planes)), draw(st.integers(1, found.depth))
-    slab = None if found.blocks else slab
+        slab, depth = (
+            draw(st.integers(1, found.schedule.slab_planes)),
+            draw(st.integers(1, found.depth)),
+        )
+    slab = None if found.schedule.blocks else slab
     options = msgspec.structs.replace(options, depth=depth, slab_planes=slab, strip_rows=None)
     return rest, begin, plan(rest, options, draw(machines()), FIXED_BYTES, begin=begin)
 
@@ -401,13 +432,16 @@ def plans_that_go_on(draw):
 def test_a_run_goes_on_from_any_point_that_is_named_within_a_sweep(drawn, seed):
     """In whole planes, strips, blocks and planes that come round: rows and seams are there."""
     problem, begin, found = drawn
-    assert (found.depths[0], found.cut) == (begin.depth, begin.cut)
-    assert (found.begin.part, found.begin.planes) == (begin.part, begin.planes)
+    assert (found.schedule.depths[0], found.schedule.cut) == (begin.depth, begin.cut)
+    assert (found.schedule.begin.part, found.schedule.begin.planes) == (begin.part, begin.planes)
     closed = problem.edges.periodic(0)
     total = check(found, problem.stencil, random.Random(seed), closed)
-    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
+    assert (total.read_bytes, total.written_bytes) == (
+        found.volume.read_bytes,
+        found.volume.written_bytes,
+    )
     assert total == count(found)
-    assert total.row_updates == found.row_updates
+    assert total.row_updates == found.schedule.row_updates
 
 
 @st.composite
@@ -425,17 +459,17 @@ def single_sweeps(draw):
 
 def with_ring(found: Plan, number: int, planes: int) -> Plan:
     """The plan with another size of one ring."""
-    rings = list(found.rings)
+    rings = list(found.schedule.rings)
     rings[number] = replace(rings[number], planes=planes)
-    return replace(found, rings=tuple(rings))
+    return replace(found, schedule=replace(found.schedule, rings=tuple(rings)))
 
 
 @given(single_sweeps(), SEEDS, st.data())
 def test_rings_of_their_span_and_a_slab_are_enough(drawn, seed, data):
     problem, found = drawn
     smallest = found
-    for number, ring in enumerate(found.rings):
-        least = ring.high - ring.low + found.slab_planes
+    for number, ring in enumerate(found.schedule.rings):
+        least = ring.high - ring.low + found.schedule.slab_planes
         assert ring.planes >= least
         if data.draw(st.booleans()):
             smallest = with_ring(smallest, number, least)
@@ -445,9 +479,9 @@ def test_rings_of_their_span_and_a_slab_are_enough(drawn, seed, data):
 @given(single_sweeps(), st.data())
 def test_no_ring_can_be_a_plane_smaller(drawn, data):
     problem, found = drawn
-    number = data.draw(st.integers(0, len(found.rings) - 1))
-    ring = found.rings[number]
-    least = ring.high - ring.low + found.slab_planes
+    number = data.draw(st.integers(0, len(found.schedule.rings) - 1))
+    ring = found.schedule.rings[number]
+    least = ring.high - ring.low + found.schedule.slab_planes
     assume(least > 1)
     smaller = with_ring(found, number, least - 1)
     with pytest.raises((ExecutionError, InfeasiblePlan)):
@@ -458,9 +492,9 @@ def test_no_ring_can_be_a_plane_smaller(drawn, data):
 def test_a_smaller_ring_is_refused_or_harmless(drawn, data, seed):
     """Whatever is taken away, the check ends: it never hangs or stumbles."""
     problem, found = drawn
-    assume(found.depths)
-    number = data.draw(st.integers(0, len(found.rings) - 1))
-    planes = data.draw(st.integers(1, found.rings[number].planes))
+    assume(found.schedule.depths)
+    number = data.draw(st.integers(0, len(found.schedule.rings) - 1))
+    planes = data.draw(st.integers(1, found.schedule.rings[number].planes))
     smaller = with_ring(found, number, planes)
     with suppress(ExecutionError, InfeasiblePlan):
         check(smaller, problem.stencil, random.Random(seed))
@@ -541,7 +575,7 @@ def test_a_shorter_sweep_does_not_overtake_the_seams_that_its_commits_need():
     given = {"depth": 5, "slab_planes": 2, "strip_rows": 21, "commit_every": 0}
     options = RunOptions.of(memory="1GiB", tier="direct", **given)
     found = plan(problem, options, MACHINE, FIXED_BYTES)
-    assert found.depths == (1, 5)
+    assert found.schedule.depths == (1, 5)
     for seed in range(20):
         check(found, problem.stencil, random.Random(seed))
 
@@ -568,24 +602,26 @@ def test_a_seam_that_is_written_too_early_is_noticed(way, monkeypatch):
 def test_what_closes_a_circle_is_kept_until_the_last_strip_has_it(monkeypatch):
     """In a place of its own: seams of other borders would write over it."""
     problem, found, _ = in_parts("strips of a circle")
-    place = Plan.place
+    place = Schedule.place
 
     def shared(plan, seam, border):
         return min(place(plan, seam, border), plan.seam_places - 1)
 
-    monkeypatch.setattr(Plan, "place", shared)
+    monkeypatch.setattr(Schedule, "place", shared)
     with pytest.raises((ExecutionError, ValueError)):
         check(found, problem.stencil, random.Random(0))
 
 
 def test_seams_on_both_sides_of_a_strip_in_one_place_are_noticed(monkeypatch):
     problem, found, _ = in_parts("strips")
-    monkeypatch.setattr(Plan, "seam_places", 1)
+    monkeypatch.setattr(Schedule, "seam_places", 1)
     with pytest.raises(ExecutionError, match="destroys a seam"):
         check(found, problem.stencil, random.Random(0))
 
 
 def test_a_window_without_room_is_refused_with_its_size():
     _, found = streamed()
-    with pytest.raises(InfeasiblePlan, match=f"window of {found.window_bytes} bytes has no room"):
+    with pytest.raises(
+        InfeasiblePlan, match=f"window of {found.memory.window_bytes} bytes has no room"
+    ):
         list(program(with_ring(found, 0, 6)))

@@ -183,16 +183,22 @@ def test_ranks_in_any_order_keep_every_rule(drawn, seed):
     totals = check_ranks(plans, problem.stencil, random.Random(seed))
     for plan, total in zip(plans, totals, strict=True):
         assert total == count(plan)
-        assert (total.read_bytes, total.written_bytes) == (plan.read_bytes, plan.written_bytes)
-        assert (total.sent_bytes, total.received_bytes) == (plan.sent_bytes, plan.received_bytes)
-    assert sum(plan.updates for plan in plans) == problem.updates
-    assert len({plan.depths for plan in plans}) == 1
+        assert (total.read_bytes, total.written_bytes) == (
+            plan.volume.read_bytes,
+            plan.volume.written_bytes,
+        )
+        assert (total.sent_bytes, total.received_bytes) == (
+            plan.volume.sent_bytes,
+            plan.volume.received_bytes,
+        )
+    assert sum(plan.work.updates for plan in plans) == problem.updates
+    assert len({plan.schedule.depths for plan in plans}) == 1
     rows = problem.shape[1] if problem.ndim == 3 else 1
-    if plans[0].subgrid.seams:
+    if plans[0].schedule.subgrid.seams:
         assert sum(total.row_updates for total in totals) == problem.shape[0] * rows * problem.steps
     owned = np.zeros((problem.shape[0], rows), int)
     for plan in plans:
-        owned[place(plan.subgrid.owned)] += 1
+        owned[place(plan.schedule.subgrid.owned)] += 1
     assert (owned == 1).all()
 
 
@@ -236,19 +242,25 @@ def across_ranks(problem, options, count, seed, sweeps=None):
 def one_rank(problem, options, kernel, comm, seed, sweeps=None):
     ranks = Ranks(comm.rank, comm.size, NETWORK)
     plan = plan_rank(problem, options, MACHINE, FIXED_BYTES, ranks)
-    held = plan.held(plan.depth)
+    held = plan.schedule.held(plan.depth)
     with Shuffled(seed + comm.rank) as transfers:
         stores = {
             (each.field, each.level, parity): MemoryStore.create(
-                each.field, plan.stored_shape, problem.dtype_of(each.field), transfers
+                each.field, plan.schedule.stored_shape, problem.dtype_of(each.field), transfers
             )
-            for each in plan.arrivals
+            for each in plan.schedule.arrivals
             for parity in (0, 1)
         }
-        fill(problem, plan.arrivals, lambda a: stores[a.field, a.level, 0], transfers, held=held)
+        fill(
+            problem,
+            plan.schedule.arrivals,
+            lambda a: stores[a.field, a.level, 0],
+            transfers,
+            held=held,
+        )
         seams = {
             key: MemoryStore.create(key[0], shape, problem.dtype_of(key[0]), transfers)
-            for key, shape in plan.places.items()
+            for key, shape in plan.schedule.places.items()
         }
         window, states = Window(plan), []
         tally = stream(
@@ -267,14 +279,17 @@ def one_rank(problem, options, kernel, comm, seed, sweeps=None):
         plan = ended(plan, problem, sweeps)
     assert states == [Point(state) for state in range(1, plan.sweeps + 1)]
     moved = (tally.written_bytes, tally.sent_bytes, tally.received_bytes)
-    assert moved == (plan.written_bytes, plan.sent_bytes, plan.received_bytes)
+    assert moved == (plan.volume.written_bytes, plan.volume.sent_bytes, plan.volume.received_bytes)
     if sweeps is None:
-        assert (tally.read_bytes, tally.row_updates) == (plan.read_bytes, plan.row_updates)
-    owned = plan.subgrid.owned
+        assert (tally.read_bytes, tally.row_updates) == (
+            plan.volume.read_bytes,
+            plan.schedule.row_updates,
+        )
+    owned = plan.schedule.subgrid.owned
     mine = place(owned, (held.planes.start, held.rows.start))[: problem.ndim - 1]
     return owned, {
         level_name(each): stores[each.field, each.level, plan.sweeps % 2].array[mine].copy()
-        for each in plan.departures
+        for each in plan.schedule.departures
     }
 
 
@@ -294,7 +309,7 @@ def test_threads_as_ranks_give_the_bytes_of_one(drawn, seed):
 @given(st.one_of(cut_problems(ending(48)), seam_problems(ending(90))), SEEDS, st.data())
 def test_threads_as_ranks_end_together(drawn, seed, data):
     problem, options, plans = drawn
-    depths = plans[0].depths
+    depths = plans[0].schedule.depths
     assume(depths)
     sweeps = data.draw(st.integers(1, len(depths)))
     found = across_ranks(problem, options, len(plans), seed, sweeps)
@@ -372,6 +387,10 @@ def test_a_seam_that_lacks_a_plane_is_noticed(end):
         )
         return replace(seam, stairs=tuple(stairs))
 
-    spoilt = [replace(each, seams=tuple(map(without, each.seams))) for each in plans]
+    def spoil(plan):
+        seams = tuple(map(without, plan.schedule.seams))
+        return replace(plan, schedule=replace(plan.schedule, seams=seams))
+
+    spoilt = [*map(spoil, plans)]
     # The other end of the same planes is the near one of those that stream the other way.
     assert caught(problem, spoilt)

@@ -167,7 +167,7 @@ def kernel_of(problem):
 def make_stores(problem, plan, transfers, folder):
     """Two stores for each evolving level and one for a coefficient, in memory without a folder."""
     stores = {}
-    for level in plan.arrivals:
+    for level in plan.schedule.arrivals:
         for parity in (0, 1):
             if level.constant and parity:
                 continue
@@ -192,7 +192,7 @@ def make_seams(problem, plan, transfers, folder):
             problem.dtype_of(key[0]),
             transfers,
         )
-        for key, shape in plan.places.items()
+        for key, shape in plan.schedule.places.items()
     }
 
 
@@ -200,7 +200,7 @@ def run_over(problem, options, transfers, folder=None, wrap=None):
     """The final fields by name, and what the executor counted, over stores of our own."""
     plan = pipeline.plan(problem, options)
     stores = make_stores(problem, plan, transfers, folder)
-    fill(problem, plan.arrivals, lambda a: stores[a.field, a.level, 0], transfers)
+    fill(problem, plan.schedule.arrivals, lambda a: stores[a.field, a.level, 0], transfers)
     if wrap is not None:
         stores = {key: wrap(key, store) for key, store in stores.items()}
     seams = make_seams(problem, plan, transfers, folder)
@@ -215,8 +215,8 @@ def run_over(problem, options, transfers, folder=None, wrap=None):
         kernel = kernel_of(problem)
         tally = stream(plan, kernel, window, stores, transfers, note, seams=seams)
         result = {}
-        for level in plan.departures:
-            store = stores[level.field, level.level, plan.states % 2]
+        for level in plan.schedule.departures:
+            store = stores[level.field, level.level, plan.schedule.states % 2]
             result[level_name(level)] = values_of(store, transfers)
     finally:
         transfers.drain()
@@ -225,7 +225,7 @@ def run_over(problem, options, transfers, folder=None, wrap=None):
             store.close()
     assert commits == sorted(set(commits))
     states = [point.state for point in commits if point.begun == point.state]
-    assert states == list(range(1, plan.states + 1))
+    assert states == list(range(1, plan.schedule.states + 1))
     return result, tally, plan
 
 
@@ -266,8 +266,11 @@ def assert_right(problem, options, seed):
         found, tally, plan = run_over(problem, options, transfers)
     assert_same_bytes(found, plain(problem))
     assert_within_bound(found, problem)
-    assert (tally.read_bytes, tally.written_bytes) == (plan.read_bytes, plan.written_bytes)
-    assert tally.row_updates == plan.row_updates
+    assert (tally.read_bytes, tally.written_bytes) == (
+        plan.volume.read_bytes,
+        plan.volume.written_bytes,
+    )
+    assert tally.row_updates == plan.schedule.row_updates
 
 
 @given(KNOWN, st.data(), SEEDS)
@@ -338,10 +341,10 @@ def test_a_run_moves_what_its_plan_says(problem, data):
         }
     assert_same_bytes(found, plain(problem))
     measured, counted = result.record.measured, count(plan)
-    assert measured.read_bytes == plan.read_bytes == counted.read_bytes
-    assert measured.written_bytes == plan.written_bytes == counted.written_bytes
-    assert measured.fill_written_bytes == plan.fill_bytes
-    assert measured.updates == plan.updates == problem.updates
+    assert measured.read_bytes == plan.volume.read_bytes == counted.read_bytes
+    assert measured.written_bytes == plan.volume.written_bytes == counted.written_bytes
+    assert measured.fill_written_bytes == plan.volume.fill_bytes
+    assert measured.updates == plan.work.updates == problem.updates
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -218,9 +218,9 @@ class Grid:
         memory = int(BUFFER_SHARE * self.limit_bytes)
         options = RunOptions.of(memory=memory, scheme="overlapped", tier="direct")
         plan = pipeline.plan(self.problem(most_steps), options)
-        if plan.blocks is None:
+        if plan.schedule.blocks is None:
             raise ExecutionError(f"the plan of scheme overlapped has no blocks: {plan.scheme}")
-        return {"depth": plan.depth, "block": [*plan.blocks.core, self.plane[-1] - 2]}
+        return {"depth": plan.depth, "block": [*plan.schedule.blocks.core, self.plane[-1] - 2]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +369,7 @@ class Runs:
         """Make one run and keep its row; whether it could be made."""
         grid, method = task.grid, task.method
         with self._place() as place:
-            needed = self._plan(task).disk_bytes
+            needed = self._plan(task).volume.disk_bytes
             needed += grid.swap_bytes if method.tier == "swap" else 0
             free = shutil.disk_usage(place).free
             if needed > free:
@@ -425,10 +425,10 @@ class Runs:
         """Seconds that a run may take, from the probe of the disk and what faults make of it."""
         plan, grid, method = self._plan(task), task.grid, task.method
         machine = known_machine(self.folder)
-        beside = (plan.fill_bytes + plan.exported_bytes) / machine.write_bandwidth
+        beside = (plan.volume.fill_bytes + plan.volume.exported_bytes) / machine.write_bandwidth
         if method.tier == "direct":
             return plan.predicted_seconds + beside
-        moved = plan.read_bytes + plan.written_bytes
+        moved = plan.volume.read_bytes + plan.volume.written_bytes
         if method.in_place:  # both states are read and one is written
             moved = 3 * task.steps * grid.nbytes
         if method.tier == "swap":  # filled, and looked at in the end

@@ -66,9 +66,9 @@ class Account:
     ) -> Part:
         """What this process did up to step ``steps``, a ``share`` of what there was to do."""
         statistics, before = self.transfers.statistics(), self._counted
-        moved = self.plan.read_bytes + self.plan.written_bytes
+        moved = self.plan.volume.read_bytes + self.plan.volume.written_bytes
         first, begun = self.done, self._begun()
-        updates = int(self.plan.updates * (1 - begun) * share)
+        updates = int(self.plan.work.updates * (1 - begun) * share)
         if share == 1:  # what earlier parts have rounded off
             whole = self._whole_updates()
             updates = whole - sum(part.measured.updates for part in self.before.parts)
@@ -92,7 +92,7 @@ class Account:
             system_written_bytes=system_written - self._device_before[1],
             exported_bytes=self.exported_bytes,
             export_seconds=self.export_seconds,
-            snapshot_bytes=self.problem.kept_bytes(steps - first, self.plan.part),
+            snapshot_bytes=self.problem.kept_bytes(steps - first, self.plan.schedule.part),
             fill_read_bytes=self.filled.read_bytes,
             fill_written_bytes=self.filled.written_bytes,
             ideal_bytes=int(moved * share),
@@ -129,28 +129,30 @@ class Account:
         return (
             f"peak memory {format_bytes(peak)} passed the limit of {format_bytes(limit)}: "
             f"{format_bytes(self._resident_before)} were resident before the run began, of which "
-            f"the plan counts {format_bytes(self.plan.fixed_bytes)}; run it in a process of its "
-            "own (outgrid run), or raise memory by what is missing",
+            f"the plan counts {format_bytes(self.plan.memory.fixed_bytes)}; run it in a process of "
+            "its own (outgrid run), or raise memory by what is missing",
         )
 
     def _begun(self) -> Fraction:
         """The share of the steps from ``steps_done`` on that was made before this process began."""
-        begin = self.plan.begin
+        begin = self.plan.schedule.begin
         return self._steps(begin) / self.problem.steps if begin.begun else Fraction(0)
 
     def _steps(self, point: Point) -> Fraction:
         """Steps up to a point, a part of a sweep as a part of its steps."""
-        plan, sweeps = self.plan, self.plan.sweeps_until(point.state)
-        steps = Fraction(sum(plan.depths[:sweeps]))
+        plan, sweeps = self.plan, self.plan.schedule.sweeps_until(point.state)
+        steps = Fraction(sum(plan.schedule.depths[:sweeps]))
         if point.begun == point.state:
             return steps
-        depth = plan.depths[sweeps]
-        parts = point.part + Fraction(min(point.planes, plan.planes), plan.planes)
-        return steps + depth * parts / plan.parts(depth)
+        depth = plan.schedule.depths[sweeps]
+        parts = point.part + Fraction(min(point.planes, plan.schedule.planes), plan.schedule.planes)
+        return steps + depth * parts / plan.schedule.parts(depth)
 
     def _whole_updates(self) -> int:
         """Updates of what this process owns, in all steps since files of its own hold it."""
         if not self.problem.updates:
             return sum(part.measured.updates for part in self.before.parts)
         first = self.before.parts[0].first_step if self.before.parts else self.done
-        return self.plan.updates // self.problem.steps * (self.done + self.problem.steps - first)
+        return (
+            self.plan.work.updates // self.problem.steps * (self.done + self.problem.steps - first)
+        )

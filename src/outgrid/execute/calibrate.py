@@ -268,7 +268,8 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
     chosen = plan(Problem.from_dict(data), own, machine, 0)
     # A grid that is periodic along the stream is calibrated for streaming, where diamonds serve.
     tile = choose_tile(small, machine, own, chosen.threads, depth)
-    return replace(chosen, tile=tile, slab_planes=trial.slab or chosen.pitch_planes)
+    slab = trial.slab or chosen.schedule.pitch_planes
+    return replace(chosen, tile=tile, schedule=replace(chosen.schedule, slab_planes=slab))
 
 
 def _rate(chosen: Plan, window: Window, kernel: Kernel) -> float:
@@ -276,4 +277,4 @@ def _rate(chosen: Plan, window: Window, kernel: Kernel) -> float:
     for instruction in program(chosen):
         if isinstance(instruction, Advance):
             kernel.advance(chosen, window, instruction)
-    return chosen.updates / (time.perf_counter() - begin)
+    return chosen.work.updates / (time.perf_counter() - begin)

@@ -83,7 +83,7 @@ class DeviceWindow(Rings):
         self._device, self._held = device, list[int]()
         self._laid = Tables(device)
         try:
-            for ring in plan.rings:
+            for ring in plan.schedule.rings:
                 self._held.append(device.allocate(ring_bytes(plan, ring)))
             super().__init__(plan, self._held, self._laid.put)
         except BaseException:
@@ -205,7 +205,7 @@ class Launches:
     """
 
     def __init__(self, plan: Plan, kernel: DeviceKernel, ahead: int = 1) -> None:
-        self._kernel, self._device, self._trips = kernel, kernel.device, plan.trips
+        self._kernel, self._device, self._trips = kernel, kernel.device, plan.schedule.trips
         self._tables = Tables(self._device)
         self._ahead = ahead
         self._marks: deque[Hashable] = deque()
@@ -238,18 +238,18 @@ class Launches:
         """Launch one advance: each stage over the whole slab before the next."""
         stride = plan.columns
         fronts = {part.trip: part.first for part in instruction.parts}
-        slab_of = structure("cuda/slab.hpp", kRings=len(plan.rings))
+        slab_of = structure("cuda/slab.hpp", kRings=len(plan.schedule.rings))
         for trip, step, stage, planes, rows in levels(plan, instruction):
-            done, passage = trip.done + step - 1, plan.passage(trip)
+            done, passage = trip.done + step - 1, plan.schedule.passage(trip)
             tables = window.plane_tables(trip, fronts[trip]).tolist()
             slab = slab_of(
-                rings=(ctypes.c_void_p * len(plan.rings))(*tables),
+                rings=(ctypes.c_void_p * len(plan.schedule.rings))(*tables),
                 parameters=self._parameters + done * self._row_bytes,
                 profiles=self._profiles,
                 broken=self._broken + 8 * trip.index if self._broken else 0,
                 planes=passage.extents[0],
                 rows=plan.layout.rows,
-                columns=plan.shape[-1],
+                columns=plan.schedule.shape[-1],
                 row_stride=stride,
                 base=passage.base,
                 t=step,
@@ -262,7 +262,7 @@ class Launches:
                 period=passage.periods[0],
                 **self._in_step(done),
             )
-            extents = (plan.shape[-1], len(rows), -(-len(planes) // DEEP))
+            extents = (plan.schedule.shape[-1], len(rows), -(-len(planes) // DEEP))
             x, y, z = (-(-n // size) for n, size in zip(extents, BLOCK, strict=True))
             self._device.launch(f"outgrid_update_{stage}", (x, y, z), BLOCK, slab)
             if self._points:

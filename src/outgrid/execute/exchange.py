@@ -34,8 +34,8 @@ class Exchange:
         self._plan, self._addresses, self._comm = plan, addresses, comm
         self._sends: dict[Channel, deque[Send]] = {}
         self._receives: dict[Channel, deque[Receive]] = {}
-        named = [(each.field, each.level, False) for each in plan.departures]
-        named += [(ring.field, ring.index, True) for ring in plan.rings]
+        named = [(each.field, each.level, False) for each in plan.schedule.departures]
+        named += [(ring.field, ring.index, True) for ring in plan.schedule.rings]
         self._numbers = {each: number for number, each in enumerate(named)}
         self._moves: dict[int, Send | Receive] = {}  # by ticket of a message under way
         self._agreeing: int | None = None
@@ -107,7 +107,7 @@ class Exchange:
         buffer, count = self._filled[receive], receive.last - receive.first
         row_bytes = self._plan.layout.of(receive.field).row_bytes
         addresses = buffer.address + len(receive.rows) * row_bytes * np.arange(count)
-        if opposes(self._plan, receive.peer):
+        if opposes(self._plan.schedule, receive.peer):
             addresses = addresses[::-1]
         return Planes(addresses.astype(np.int64), row_bytes, buffer)
 
@@ -191,7 +191,7 @@ def _channel(move: Send | Receive) -> Channel:
 def _buffers(plan: Plan, *, arriving: bool) -> dict[Channel, deque[Buffer]]:
     """Two buffers of a slab for all that comes from other ranks, or goes to them."""
     each = {
-        key: plan.slab_planes * rows * plan.layout.of(key[1]).row_bytes
+        key: plan.schedule.slab_planes * rows * plan.layout.of(key[1]).row_bytes
         for key, rows in _exchanged(plan, arriving).items()
     }
     return {
@@ -201,15 +201,17 @@ def _buffers(plan: Plan, *, arriving: bool) -> dict[Channel, deque[Buffer]]:
 
 def _exchanged(plan: Plan, arriving: bool) -> dict[Channel, int]:
     """What comes from other ranks or goes to them, and how many rows of each plane."""
-    levels = [(each.field, each.level) for each in plan.departures]
-    if plan.subgrid is None:
+    levels = [(each.field, each.level) for each in plan.schedule.departures]
+    if plan.schedule.subgrid is None:
         return {}
-    if plan.subgrid.seams:
-        found = channels(plan.seams, levels, given=plan.subgrid.upright != arriving)
-        return dict.fromkeys(found, len(plan.owned_rows))
+    if plan.schedule.subgrid.seams:
+        found = channels(
+            plan.schedule.seams, levels, given=plan.schedule.subgrid.upright != arriving
+        )
+        return dict.fromkeys(found, len(plan.schedule.owned_rows))
     boxes = [
         (each.peer, each.received if arriving else each.sent)
-        for each in plan.subgrid.exchanged(plan.depth)
+        for each in plan.schedule.subgrid.exchanged(plan.depth)
     ]
     return {
         (peer, *level, False): len(box.rows) for peer, box in boxes for level in levels if box.count

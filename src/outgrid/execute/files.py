@@ -56,7 +56,7 @@ class Files:
         self.folder, self.plan, self.options = folder, chosen, options
         self.transfers, self.remote, self.seals = transfers, remote, seals
         self._parity = 0  # of the files that a resume goes on from
-        self.shape = chosen.stored_shape
+        self.shape = chosen.schedule.stored_shape
         self.habits = Habits(madvise(options), options.msync)
         self.fallbacks: list[str] = list(transfers.refusals)
         self.leaving: dict[tuple[str, int], DirectStore] = {}
@@ -79,7 +79,7 @@ class Files:
         """Open the files that an earlier process made; see `make`."""
         self._parity = parity
         if not exported:
-            for level in self.plan.arrivals:
+            for level in self.plan.schedule.arrivals:
                 for each in (0, 1):  # what that process had made, with other sweeps to go
                     path = self.folder.path(level, each)
                     path.unlink(missing_ok=True)
@@ -94,7 +94,9 @@ class Files:
 
     def remove_seams(self, names: Iterable[str]) -> None:
         """Remove those of the files ``names`` that hold seams of no use: most sweeps begin anew."""
-        kept = {self.folder.seam(*key).name for key in self.plan.places if self._is_begun(key)}
+        kept = {
+            self.folder.seam(*key).name for key in self.plan.schedule.places if self._is_begun(key)
+        }
         for name in filter(is_seam, names):
             if name.removesuffix(SUMS_SUFFIX) not in kept:
                 (self.folder.scratch / name).unlink(missing_ok=True)
@@ -102,12 +104,12 @@ class Files:
     def _is_begun(self, key: SeamKey) -> bool:
         """Whether a restart reads what an earlier process left in the place of a seam."""
         plan = self.plan
-        return plan.begin.begun > 0 and key.depth == plan.depths[0]
+        return plan.schedule.begin.begun > 0 and key.depth == plan.schedule.depths[0]
 
     def seams(self) -> dict[SeamKey, Store]:
         """Files for the seams of strips, and of planes that come round again."""
         found: dict[SeamKey, Store] = {}
-        for key, shape in self.plan.places.items():
+        for key, shape in self.plan.schedule.places.items():
             path, dtype = self.folder.seam(*key), self.plan.dtype_of(key.field)
             if self._is_begun(key):
                 store = self._open(path, key.field, shape)
@@ -159,7 +161,7 @@ class Files:
 
     def _apart(self, opener: Opener, path: Path, field: str) -> Store:
         """The store of a level: with its halos, where there are any, in files of their own."""
-        apart = self.plan.stored_apart
+        apart = self.plan.schedule.stored_apart
         if len(apart) == 1:
             self._opened.append(opener(path, field, self.shape))
             return self._opened[-1]
@@ -171,7 +173,7 @@ class Files:
         return BesideStore(parts, [*apart].index(""), self.transfers)
 
     def _make_results(self) -> None:
-        for level in self.plan.arrivals:
+        for level in self.plan.schedule.arrivals:
             if not level.constant:
                 path, dtype = self.folder.path(level, 0), self.plan.dtype_of(level.field)
                 store = DirectStore.create(path, self.shape, dtype, self.transfers, sums=True)
@@ -210,16 +212,16 @@ class Files:
     def _kept(self, path: Path) -> tuple[Seal, range]:
         """What the checksums of a file are of, and which of its planes are durable."""
         name, parity = self.folder.level_of(path.name)
-        level = next(each for each in self.plan.arrivals if level_name(each) == name)
+        level = next(each for each in self.plan.schedule.arrivals if level_name(each) == name)
         if parity in (None, self._parity):
-            return self.seals.level(level, 0), range(self.plan.planes)
-        begun = self.plan.begin.begun > 0
-        planes = range(self.plan.begin.planes if begun else 0)
+            return self.seals.level(level, 0), range(self.plan.schedule.planes)
+        begun = self.plan.schedule.begin.begun > 0
+        planes = range(self.plan.schedule.begin.planes if begun else 0)
         return self.seals.level(level, int(begun)), planes
 
     def _stores(self, opener: Opener, parity: int) -> dict[StoreKey, Store]:
         found: dict[StoreKey, Store] = {}
-        for level in self.plan.arrivals:
+        for level in self.plan.schedule.arrivals:
             for state in (0, 1):
                 if level.constant and state:
                     continue

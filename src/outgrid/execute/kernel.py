@@ -100,11 +100,11 @@ class Kernel:
         stride = plan.columns
         for part in instruction.parts:
             trip, done = part.trip, part.trip.done
-            passage = plan.passage(trip)
+            passage = plan.schedule.passage(trip)
             (planes, rows), counted = passage.extents, passage.counted
             pointers = window.plane_tables(trip, part.first)
             plane_shifts, row_shifts = (
-                _shifts(each, len(plan.shifts)) for each in (trip.planes, trip.rows)
+                _shifts(each, len(plan.schedule.skew.shifts)) for each in (trip.planes, trip.rows)
             )
             broken = np.full(1, NOWHERE)
             slab = Slab(
@@ -117,16 +117,16 @@ class Kernel:
                 watch=self.watch.level(trip) if self.watch is not None else 0,
                 period=passage.periods[0],
                 row_period=passage.periods[1],
-                downward=plan.downward,
+                downward=plan.schedule.downward,
                 planes=planes,
                 rows=rows,
-                columns=plan.shape[-1],
+                columns=plan.schedule.shape[-1],
                 row_stride=stride,
                 first=part.first,
                 last=part.last,
                 depth=part.steps.stop - 1,
                 base=passage.base,
-                skew=plan.skew,
+                skew=plan.schedule.skew.per_step,
                 since=part.since,
                 plane_low=trip.planes.low,
                 plane_high=trip.planes.high,
@@ -214,23 +214,23 @@ class Kernel:
         the layer of fixed cells that a grid has. There are no more steps than rows of
         ``parameters``. Releases the interpreter lock.
         """
-        pointers = window.plane_tables(plan.trips[0], 0)
-        shifts = np.zeros(2 * len(plan.shifts), np.int64)
+        pointers = window.plane_tables(plan.schedule.trips[0], 0)
+        shifts = np.zeros(2 * len(plan.schedule.skew.shifts), np.int64)
         slab = Slab(
             plane_shifts=shifts.ctypes.data,
             row_shifts=shifts.ctypes.data,
             rings=pointers.ctypes.data,
             parameters=self.parameters.ctypes.data,
             profiles=self.profiles.address,
-            planes=plan.planes,
+            planes=plan.schedule.planes,
             rows=plan.layout.rows,
-            columns=plan.shape[-1],
+            columns=plan.schedule.shape[-1],
             row_stride=plan.columns,
             first=planes.start,
             last=planes.stop,
             depth=steps,
             since=1,
-            plane_high=plan.planes,
+            plane_high=plan.schedule.planes,
             row_low=rows.start,
             row_high=rows.stop,
             order=ORDERS["level"],

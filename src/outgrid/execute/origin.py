@@ -62,15 +62,16 @@ def first_of(
     sweeps from there to the one in which such a value was seen. None where it is not seen again:
     then the machine did not compute the same twice.
     """
-    begin = plan.sweeps_until(found.state)
-    done = sum(plan.depths[:begin])
-    again = replace(
-        plan,
-        depths=plan.depths[begin : found.sweep + 1],
+    begin = plan.schedule.sweeps_until(found.state)
+    done = sum(plan.schedule.depths[:begin])
+    schedule = replace(
+        plan.schedule,
+        depths=plan.schedule.depths[begin : found.sweep + 1],
         begin=Point(),
         commit_planes=0,
         commit_sweeps=0,
     )
+    again = replace(plan, schedule=schedule)
     rest = problem.after(done)
     names = tuple(field.name for field in problem.stencil.fields)
     watch = Watch(again, names, every_step=True)

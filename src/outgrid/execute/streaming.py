@@ -252,15 +252,15 @@ class _Run(Generic[W]):
         self.committed, self.progress, self.leaving = committed, progress, leaving
         self.marks = Watermarks()
         self.tally, self.stop, self.until = tally, stop, until
-        self.slabs = plan.slabs  # counted once: it goes through all trips
+        self.slabs = plan.schedule.slabs  # counted once: it goes through all trips
         self.slowest_seconds = 0.0  # of a slab, with waiting
         self.stopping = False
         self.settled = 0 if until is not None else plan.sweeps  # a sweep known to come
         # How far everything is written, and how far that is known durably.
-        self.reached = self.kept = plan.begin
+        self.reached = self.kept = plan.schedule.begin
         self.ahead: deque[Mark] = deque()
         self.unflushed: set[SeamKey] = set()
-        self.origin = plan.stored.planes.start, plan.stored.rows.start
+        self.origin = plan.schedule.stored.planes.start, plan.schedule.stored.rows.start
         self.exchange = Exchange(plan, window.addresses, comm)
         self.coming: Iterator[Instruction] = iter(())
         self.next_advance: Advance | None = None
@@ -345,18 +345,18 @@ class _Run(Generic[W]):
         Sweeps of a grid that is streamed overlap: of later ones planes are on their way in and
         out. Their files are those that the state before the last one was in.
         """
-        last, self.settled = ending.states, ending.sweeps
+        last, self.settled = ending.schedule.states, ending.sweeps
         self.gets.clear()
         self.exchange.end(ending.sweeps)
         self.puts = deque(put for put in self.puts if put.state <= last and not put.seam)
         self.commits = deque(each for each in self.commits if each.point.state <= last)
-        if ending.resident and self.plan.state_after(ending.sweeps) is None:
+        if ending.schedule.resident and self.plan.schedule.state_after(ending.sweeps) is None:
             for each in last_moves(ending):
                 if isinstance(each, Put):
                     self.puts.append(each)
                 else:
                     self.commits.append(each)
-        self.plan, self.slabs = ending, ending.slabs
+        self.plan, self.slabs = ending, ending.schedule.slabs
 
     @property
     def _unfinished(self) -> bool:
@@ -502,7 +502,7 @@ class _Run(Generic[W]):
         self.exchange.start(self.marks, self.settled)
         if not self.commits or self.flushing or self.flushed or self.agreeing:
             return
-        known = self.plan.sweeps_until(self.commits[0].point.state) <= self.settled
+        known = self.plan.schedule.sweeps_until(self.commits[0].point.state) <= self.settled
         if known and self.marks.open(self.commits[0].gate):
             self._flush(self.commits[0])
 
@@ -533,8 +533,10 @@ class _Run(Generic[W]):
         So are seams where a restart may need them.
         """
         state = commit.point.begun % 2
-        stores = [self.stores[each.field, each.level, state] for each in self.plan.departures]
-        if self.plan.commit_planes:
+        stores = [
+            self.stores[each.field, each.level, state] for each in self.plan.schedule.departures
+        ]
+        if self.plan.schedule.commit_planes:
             stores += [self.seams[key] for key in sorted(self.unflushed)]
             self.unflushed.clear()
         for store in stores:
@@ -581,14 +583,14 @@ class _Run(Generic[W]):
 
     def _progress(self, advance: Advance) -> Progress:
         plan, tally = self.plan, self.tally
-        share = tally.row_updates / max(1, plan.row_updates)
+        share = tally.row_updates / max(1, plan.schedule.row_updates)
         return Progress(
             sweep=advance.parts[-1].trip.sweep if advance.parts else plan.sweeps - 1,
             sweeps=plan.sweeps,
             slab=advance.index,
             slabs=self.slabs,
-            updates_done=round(share * plan.updates),
-            updates_total=plan.updates,
+            updates_done=round(share * plan.work.updates),
+            updates_total=plan.work.updates,
             seconds=self.reported - self.started,
             read_bytes=tally.read_bytes,
             written_bytes=tally.written_bytes,

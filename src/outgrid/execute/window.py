@@ -43,21 +43,21 @@ class Rings:
         self._tables: dict[tuple[str, int], NDArray[np.int64]] = {}
         self._seen: dict[tuple[str, int], NDArray[np.int64]] = {}
         self._lying: dict[tuple[str, int], int] = {}
-        for ring, address in zip(plan.rings, addresses, strict=True):
+        for ring, address in zip(plan.schedule.rings, addresses, strict=True):
             slots = np.arange(2 * ring.planes, dtype=np.int64) % ring.planes
             table = address + GUARD_BYTES + slots * plan.layout.of(ring.field).pitch_bytes
             self._tables[ring.field, ring.index] = table
             # By planes of the grid, as updates count them, the other way round if those fall.
             seen = self._seen[ring.field, ring.index] = (
-                np.ascontiguousarray(table[::-1]) if plan.downward else table
+                np.ascontiguousarray(table[::-1]) if plan.schedule.downward else table
             )
             self._lying[ring.field, ring.index] = lay(seen)
-        self._rings = {(ring.field, ring.index): ring for ring in plan.rings}
+        self._rings = {(ring.field, ring.index): ring for ring in plan.schedule.rings}
 
     def addresses(self, move: Move) -> NDArray[np.int64]:
         """Addresses of the first row of ``move`` in each of its planes."""
         ring = self._rings[move.field, move.ring]
-        passage = self._plan.passage(move.trip)
+        passage = self._plan.schedule.passage(move.trip)
         slot = (passage.slot_origin + move.first) % ring.planes
         row = move.rows.start - passage.row_origin
         offset_bytes = row * self._plan.layout.of(move.field).row_stride_bytes
@@ -70,15 +70,17 @@ class Rings:
         Valid for the planes that a slab from ``front`` on touches. One int64 per ring, in the
         order of the plan's rings.
         """
-        passage = self._plan.passage(trip)
-        return np.array([self._table(r, passage, front) for r in self._plan.rings], dtype=np.int64)
+        passage = self._plan.schedule.passage(trip)
+        return np.array(
+            [self._table(r, passage, front) for r in self._plan.schedule.rings], dtype=np.int64
+        )
 
     def _table(self, ring: Ring, passage: Passage, front: int) -> int:
         lowest = passage.lowest_plane(ring, front)
         slot = (passage.slot_origin + lowest) % ring.planes
         first = slot - lowest
-        if self._plan.downward:
-            first = 2 * ring.planes - first - self._plan.planes
+        if self._plan.schedule.downward:
+            first = 2 * ring.planes - first - self._plan.schedule.planes
         return self._lying[ring.field, ring.index] + 8 * first
 
 
@@ -96,7 +98,7 @@ class Window(Rings):
         take: Callable[[Ring, int], Buffer] | None = None,
     ) -> None:
         self._buffers: list[Buffer] = []
-        for ring in plan.rings:
+        for ring in plan.schedule.rings:
             nbytes = ring_bytes(plan, ring)
             self._buffers.append(take(ring, nbytes) if take is not None else Buffer(nbytes))
         if not plan.in_place:
@@ -121,15 +123,15 @@ class Window(Rings):
         return [self._rows(ring, address, self._plan.layout.window_rows) for address in addresses]
 
     def _rows(self, ring: Ring, address: int, rows: int) -> np.ndarray:
-        buffer = self._buffers[self._plan.rings.index(ring)]
+        buffer = self._buffers[self._plan.schedule.rings.index(ring)]
         columns, dtype = self._plan.columns, self._plan.dtype_of(ring.field)
         cells = as_array(buffer, dtype, offset_bytes=address - buffer.address, count=rows * columns)
-        return cells.reshape(rows, columns)[:, : self._plan.shape[-1]]
+        return cells.reshape(rows, columns)[:, : self._plan.schedule.shape[-1]]
 
     def fill(self, noise: np.random.Generator) -> None:
         """Set all cells to numbers in [0, 1), the same block of them again and again."""
         numbers = noise.random(1 << 16)
-        for ring, buffer in zip(self._plan.rings, self._buffers, strict=True):
+        for ring, buffer in zip(self._plan.schedule.rings, self._buffers, strict=True):
             block = numbers.astype(self._plan.dtype_of(ring.field))
             cells = as_array(buffer, block.dtype)
             for first in range(0, cells.size, block.size):

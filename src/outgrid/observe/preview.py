@@ -38,11 +38,11 @@ class Preview:
 
     def __init__(self, plan: Plan, path: Path, edge: int) -> None:
         self._plan, self._path = plan, path
-        self._field = plan.departures[0].field
-        height, width = plan.shape[-2:]
+        self._field = plan.schedule.departures[0].field
+        height, width = plan.schedule.shape[-2:]
         self.stride = max(1, -(-max(height, width) // edge))
         self._shape = (-(-height // self.stride), -(-width // self.stride))
-        self._keep_every = max(1, -(-plan.states // MOST_FRAMES))
+        self._keep_every = max(1, -(-plan.schedule.states // MOST_FRAMES))
         self._frames: dict[int, NDArray[np.float32]] = {}
         self._left: dict[int, int] = {}
         self.steps: list[int] = []
@@ -85,14 +85,14 @@ class Preview:
     ) -> None:
         """Sample ``rows`` of ``planes``; only those that the frame shows are looked at."""
         frame = self._frames.setdefault(state, np.zeros(self._shape, np.float32))
-        left = self._left.setdefault(state, self._plan.planes * self._plan.layout.rows)
-        if len(self._plan.shape) == 2:
+        left = self._left.setdefault(state, self._plan.schedule.planes * self._plan.layout.rows)
+        if len(self._plan.schedule.shape) == 2:
             for row in range(-(-planes.start // self.stride), -(-planes.stop // self.stride)):
                 frame[row] = plane_of(row * self.stride).reshape(-1)[:: self.stride]
-        elif self._plan.planes // 2 in planes:
+        elif self._plan.schedule.planes // 2 in planes:
             shown = range(-(-rows.start // self.stride), -(-rows.stop // self.stride))
             first = shown.start * self.stride - rows.start
-            seen = plane_of(self._plan.planes // 2)[first :: self.stride, :: self.stride]
+            seen = plane_of(self._plan.schedule.planes // 2)[first :: self.stride, :: self.stride]
             frame[shown.start : shown.stop] = seen
         self._left[state] = left - len(planes) * len(rows)
         if self._left[state] == 0:
@@ -104,7 +104,9 @@ class Preview:
             with open(self._path, "r+b", opener=own) as file:
                 file.seek(0, os.SEEK_END)
                 file.write(frame.tobytes())
-                self.steps.append(sum(self._plan.depths[: self._plan.sweeps_until(state)]))
+                self.steps.append(
+                    sum(self._plan.schedule.depths[: self._plan.schedule.sweeps_until(state)])
+                )
                 file.seek(0)
                 file.write(header_bytes((len(self.steps), *self._shape), np.float32))
         except OSError as error:

@@ -70,7 +70,7 @@ class Watch:
     ) -> None:
         self._plan, self._fields, self._every_step = plan, fields, every_step
         self._until = until
-        self._levels = -min((departure.level for departure in plan.departures), default=0)
+        self._levels = -min((departure.level for departure in plan.schedule.departures), default=0)
         self._state = 0
         self.first: Place | None = None
 
@@ -80,7 +80,7 @@ class Watch:
             return 1
         steps = trip.done + trip.depth
         due = trip.done // RESIDENT_STEPS < steps // RESIDENT_STEPS
-        kept = self._plan.state_after(trip.sweep + 1) is not None
+        kept = self._plan.schedule.state_after(trip.sweep + 1) is not None
         ends = self._until is not None and self._until.looks(steps)
         return max(1, trip.depth - self._levels) if due or kept or ends else 0
 
@@ -116,20 +116,24 @@ class Watch:
     @property
     def _sound(self) -> int:
         """The last state that was made before what was seen."""
-        return self._plan.states if self.first is None else self._plan.states_in(self.first.sweep)
+        return (
+            self._plan.schedule.states
+            if self.first is None
+            else self._plan.schedule.states_in(self.first.sweep)
+        )
 
     def _place(self, trip: Trip, place: int) -> Place:
         plan = self._plan
         place, nan = divmod(place, 2)
         place, field = divmod(place, len(self._fields))
-        place, x = divmod(place, plan.shape[-1])
+        place, x = divmod(place, plan.schedule.shape[-1])
         place, y = divmod(place, plan.layout.rows)
-        place, z = divmod(place, plan.passage(trip).extents[0])
-        level, stage = divmod(place, len(plan.shifts))
+        place, z = divmod(place, plan.schedule.passage(trip).extents[0])
+        level, stage = divmod(place, len(plan.schedule.skew.shifts))
         return Place(
             step=trip.done + level + 1,
             stage=stage,
-            cell=(z, y, x) if len(plan.shape) == 3 else (z, x),
+            cell=(z, y, x) if len(plan.schedule.shape) == 3 else (z, x),
             field=self._fields[field],
             nan=bool(nan),
             sweep=trip.sweep,

@@ -10,7 +10,7 @@ from outgrid.lines import format_count
 from outgrid.plan.candidate import Candidate, level_of
 from outgrid.plan.commits import COMMIT_SECONDS, Begin, commit_planes, notes_on_commits
 from outgrid.plan.layout import describe
-from outgrid.plan.model import Plan
+from outgrid.plan.model import Memory, Plan, Volume, Work
 from outgrid.plan.request import Request
 from outgrid.plan.schedule.model import ACROSS, STREAMED, Schedule
 from outgrid.plan.schedule.trip import Point
@@ -37,36 +37,42 @@ def assemble(request: Request, chosen: Candidate) -> Plan:
     read, written = (n - less for n, less in zip(traffic.moved_bytes, spared, strict=True))
     sent_bytes, received_bytes = traffic.exchanged_bytes
     ranked = request.sizing.subgrid is not None
-    return Plan.of(
-        schedule,
-        problem_digest=problem.digest,
-        stencil=problem.stencil.name,
+    return Plan(
+        work=Work(
+            problem.digest,
+            problem.stencil.name,
+            problem.dtype,
+            updates=request.sizing.updates,
+            flops=request.sizing.updates * problem.stencil.flops,
+        ),
         scheme=chosen.scheme,
-        dtype=problem.dtype,
+        schedule=schedule,
         layout=chosen.layout,
         tile=chosen.tile,
         threads=request.threads,
-        memory_bytes=request.options.memory_bytes,
-        fixed_bytes=request.fixed_bytes,
-        window_bytes=chosen.window_bytes,
-        transfer_bytes=request.staging_bytes(chosen.layout),
-        exchange_bytes=chosen.exchange_bytes,
-        disk_bytes=disk_bytes,
-        read_bytes=read,
-        written_bytes=written * (schedule.states if schedule.commit_sweeps else 1),
-        fill_bytes=traffic.fill_bytes,
-        updates=request.sizing.updates,
-        flops=request.sizing.updates * problem.stencil.flops,
+        memory=Memory(
+            request.options.memory_bytes,
+            request.fixed_bytes,
+            chosen.window_bytes,
+            held_bytes=0 if request.accelerator is not None else chosen.held_bytes,
+            transfer_bytes=request.staging_bytes(chosen.layout),
+            exchange_bytes=chosen.exchange_bytes,
+        ),
+        volume=Volume(
+            disk_bytes,
+            read_bytes=read,
+            written_bytes=written * (schedule.states if schedule.commit_sweeps else 1),
+            fill_bytes=traffic.fill_bytes,
+            snapshot_bytes=problem.kept_bytes(problem.steps, schedule.part) if ranked else 0,
+            sent_bytes=sent_bytes,
+            received_bytes=received_bytes,
+        ),
         prediction=chosen.prediction,
         notes=(*notes_on_tier(request.options), describe(chosen.layout), *_notes(request, chosen)),
         pin=request.options.pin,
         tier=tier,
         keep=request.options.keep,
-        held_bytes=0 if request.accelerator is not None else chosen.held_bytes,
         device=level_of(request, chosen),
-        snapshot_bytes=problem.kept_bytes(problem.steps, schedule.part) if ranked else 0,
-        sent_bytes=sent_bytes,
-        received_bytes=received_bytes,
     )
 
 

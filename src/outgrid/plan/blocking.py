@@ -220,8 +220,7 @@ class _Blocking:
             shape=problem.shape,
             depths=depths,
             slab_planes=problem.shape[0],
-            skew=sizing.skew.per_step,
-            shifts=sizing.skew.shifts,
+            skew=sizing.skew,
             pitch_planes=problem.shape[0],
             strips=sizing.strips(depth),
             resident=False,
@@ -264,7 +263,9 @@ class _Blocking:
         """What sweeps take that move so many bytes, without what makes states durable."""
         machine, depth = self.request.machine, schedule.depth
         levels = max(1, self.options.inner_depth or 1)
-        rate = updates_per_second(self.request.rates, levels, levels * schedule.skew, 1 << 20)
+        rate = updates_per_second(
+            self.request.rates, levels, levels * schedule.skew.per_step, 1 << 20
+        )
         calibration = self.request.calibration
         sample = calibration.of(levels, tile.planes) if calibration else None
         if sample is not None:

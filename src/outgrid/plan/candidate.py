@@ -172,7 +172,7 @@ def _waiting(request: Request, traffic: Traffic, compute_seconds: float) -> floa
     if request.part is None or not any(found.cuts(found.depth)):
         return 0.0
     plane_seconds = compute_seconds / found.sweeps / max(1, len(found.owned))
-    begin = (found.skew * found.depth + 2 * found.slab_planes) * plane_seconds
+    begin = (found.skew.per_step * found.depth + 2 * found.slab_planes) * plane_seconds
     each = traffic.seam_read_bytes(found.depth) / machine.read_bandwidth
     each += machine.flush_seconds + 2 * request.part.network.latency_seconds
     return begin + found.sweeps * each

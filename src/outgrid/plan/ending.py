@@ -15,25 +15,30 @@ def ended(plan: Plan, problem: Problem, sweeps: int) -> Plan:
 
     ``problem`` is that of the steps that are made. The time that was expected shrinks alike.
     """
-    found = replace(plan, depths=plan.depths[:sweeps])
+    schedule = replace(plan.schedule, depths=plan.schedule.depths[:sweeps])
+    shorter = replace(plan, schedule=schedule)
     moved = {Get: 0, Put: 0, Send: 0, Receive: 0}
-    for each in program(found):
+    for each in program(shorter):
         if isinstance(each, Get | Put):
             moved[type(each)] += each.nbytes(plan)
     for each in _exchanged(plan, sweeps):
         moved[type(each)] += each.nbytes(plan)
-    made, planned = sum(found.depths), sum(plan.depths)
+    made, planned = sum(schedule.depths), sum(plan.schedule.depths)
     share = made / planned
-    guess = plan.prediction
+    work, guess = plan.work, plan.prediction
     return replace(
-        found,
-        read_bytes=moved[Get],
-        written_bytes=moved[Put] + moved[Receive],
-        sent_bytes=moved[Send],
-        received_bytes=moved[Receive],
-        updates=plan.updates * made // planned,
-        flops=plan.flops * made // planned,
-        snapshot_bytes=problem.kept_bytes(made, plan.part),
+        shorter,
+        work=replace(
+            work, updates=work.updates * made // planned, flops=work.flops * made // planned
+        ),
+        volume=replace(
+            plan.volume,
+            read_bytes=moved[Get],
+            written_bytes=moved[Put] + moved[Receive],
+            sent_bytes=moved[Send],
+            received_bytes=moved[Receive],
+            snapshot_bytes=problem.kept_bytes(made, schedule.part),
+        ),
         prediction=replace(
             guess,
             seconds=guess.seconds * share,
@@ -48,7 +53,7 @@ def _exchanged(plan: Plan, sweeps: int) -> Iterator[Send | Receive]:
 
     Halos of the next one are on their way before it is known that none follows.
     """
-    for each in program(plan) if plan.subgrid is not None else ():
+    for each in program(plan) if plan.schedule.subgrid is not None else ():
         if isinstance(each, Send | Receive) and each.trip.sweep < sweeps:
             yield each
         if isinstance(each, Advance) and any(part.trip.sweep > sweeps for part in each.parts):
@@ -57,7 +62,7 @@ def _exchanged(plan: Plan, sweeps: int) -> Iterator[Send | Receive]:
 
 def last_moves(plan: Plan) -> Iterator[Put | Commit]:
     """The instructions by which the last state of a resident grid goes to its files."""
-    last = plan.states
+    last = plan.schedule.states
     for each in program(plan):
         if (isinstance(each, Put) and each.state == last) or (
             isinstance(each, Commit) and each.point.state == last

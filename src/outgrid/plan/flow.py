@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from outgrid.plan.model import Plan
-from outgrid.plan.schedule.model import ACROSS, Passage, Share
+from outgrid.plan.schedule.model import ACROSS, Passage, Schedule, Share
 from outgrid.plan.schedule.rings import Arrival, Ring
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.plan.schedule.subgrid import Box, common
@@ -52,13 +51,13 @@ class Flow:
 
 
 class Flows:
-    """The flows of a plan's trips, each made when it is asked for."""
+    """The flows of a schedule's trips, each made when it is asked for."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.trips = plan, plan.trips
-        self.rings = {(ring.field, ring.index): ring for ring in plan.rings}
-        self.counts = {field: plan.ring_count(field) for field, _ in self.rings}
-        self._departures = {(each.field, each.level): each for each in plan.departures}
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule, self.trips = schedule, schedule.trips
+        self.rings = {(ring.field, ring.index): ring for ring in schedule.rings}
+        self.counts = {field: schedule.ring_count(field) for field, _ in self.rings}
+        self._departures = {(each.field, each.level): each for each in schedule.departures}
         self._passages: dict[int, Passage] = {}
         self._entering: dict[int, tuple[Flow, ...]] = {}
         self._leaving: dict[int, tuple[Flow, ...]] = {}
@@ -68,7 +67,7 @@ class Flows:
         if index not in self._passages:
             if len(self._passages) == RECENT_PASSAGES:
                 del self._passages[next(iter(self._passages))]
-            self._passages[index] = self.plan.passage(self.trips[index])
+            self._passages[index] = self.schedule.passage(self.trips[index])
         return self._passages[index]
 
     def entering(self, trip: Trip) -> tuple[Flow, ...]:
@@ -79,13 +78,13 @@ class Flows:
         return self._entering[trip.index]
 
     def _enter(self, trip: Trip) -> Iterator[Flow]:
-        plan, passage = self.plan, self.passage(trip.index)
-        if plan.resident and trip.sweep > 0:
+        schedule, passage = self.schedule, self.passage(trip.index)
+        if schedule.resident and trip.sweep > 0:
             return
-        for arrival in plan.arrivals:
+        for arrival in schedule.arrivals:
             ring, box = self.ring(arrival.field, trip, arrival.level), passage.arriving(arrival)
             planes = range(box.planes.start, box.planes.stop + passage.rereads(arrival))
-            for rows in pieces(box.rows, plan.rows):
+            for rows in pieces(box.rows, schedule.rows):
                 yield Flow(
                     arrival.field,
                     arrival.level,
@@ -107,20 +106,22 @@ class Flows:
 
     def _writers(self, arrival: Arrival, trip: Trip, rows: range) -> Iterator[tuple[int, range]]:
         """The trips of the sweep before that leave some ``rows`` of a level, with their planes."""
-        plan, sweep = self.plan, trip.sweep - 1
+        schedule, sweep = self.schedule, trip.sweep - 1
         if arrival.constant or sweep < 0:
             return
-        departure, depth = self._departures[arrival.field, arrival.level], plan.depths[sweep]
-        first, last = 0, plan.parts(depth)
-        borders = [each for each in plan.seams_of(depth, ACROSS) if not each.closes]
-        if borders and plan.closing(depth, ACROSS) is None:
+        departure, depth = self._departures[arrival.field, arrival.level], schedule.depths[sweep]
+        first, last = 0, schedule.parts(depth)
+        borders = [each for each in schedule.seams_of(depth, ACROSS) if not each.closes]
+        if borders and schedule.closing(depth, ACROSS) is None:
             edge = borders[0].edge(departure.field, depth + departure.level)
-            first = (rows.start - edge) // plan.strips.height
-            last = min((rows.stop - 1 - edge) // plan.strips.height + 1, last)
+            first = (rows.start - edge) // schedule.strips.height
+            last = min((rows.stop - 1 - edge) // schedule.strips.height + 1, last)
         for index in range(self.trips.number(sweep, first), self.trips.number(sweep, last)):
-            left = self.plan.passage(self.trips[index]).leaving(departure) if index >= 0 else None
-            for part in pieces(left.rows, plan.rows) if left is not None else ():
-                begin = part.start % plan.rows
+            left = (
+                self.schedule.passage(self.trips[index]).leaving(departure) if index >= 0 else None
+            )
+            for part in pieces(left.rows, schedule.rows) if left is not None else ():
+                begin = part.start % schedule.rows
                 if left is not None and common(range(begin, begin + len(part)), rows):
                     yield index, left.planes
                     break
@@ -133,20 +134,22 @@ class Flows:
         return self._leaving[trip.index]
 
     def _leave(self, trip: Trip) -> Iterator[Flow]:
-        plan, passage = self.plan, self.passage(trip.index)
-        if plan.state_after(trip.sweep + 1) is None:
+        schedule, passage = self.schedule, self.passage(trip.index)
+        if schedule.state_after(trip.sweep + 1) is None:
             return
-        for departure in plan.departures:
+        for departure in schedule.departures:
             ring = self.ring(departure.field, trip, trip.depth + departure.level)
-            lag, box = departure.lag(trip.depth, plan.skew), passage.leaving(departure)
+            lag, box = departure.lag(trip.depth, schedule.skew.per_step), passage.leaving(departure)
             where = (departure.field, departure.level, ring.index, lag)
-            for rows in pieces(box.rows, plan.rows):
+            for rows in pieces(box.rows, schedule.rows):
                 yield Flow(*where, box.planes, rows)
-            for each in plan.exchanged(trip.sweep + 1):
-                yield Flow(*where, plan.streamed(each.sent.planes), each.sent.rows, peer=each.peer)
+            for each in schedule.exchanged(trip.sweep + 1):
+                yield Flow(
+                    *where, schedule.streamed(each.sent.planes), each.sent.rows, peer=each.peer
+                )
             for cut, planes in passage.returned(departure):
                 if not cut.given:
-                    yield Flow(*where, planes, plan.owned_rows, peer=cut.peer)
+                    yield Flow(*where, planes, schedule.owned_rows, peer=cut.peer)
         for share in passage.given():
             until = passage.front_end - 1 if share.peer is not None else None
             yield self._through(share, share.ring.high, peer=share.peer, until=until)
@@ -157,7 +160,7 @@ class Flows:
         Plane z of one trip may be plane ``z + planes`` of another one, which leaves it later.
         """
         for index, left in flow.givers:
-            for turn in (self.plan.planes, 0, -self.plan.planes):
+            for turn in (self.schedule.planes, 0, -self.schedule.planes):
                 both = common(range(planes.start + turn, planes.stop + turn), left)
                 if both:
                     yield index, both.stop
@@ -172,11 +175,11 @@ class Flows:
         """
         plane, row = origin
         if seam is None:
-            row = rows.start - rows.start % self.plan.rows
-        if seam is None and self.plan.downward:
-            planes = self.plan.streamed(planes)[::-1]
-        elif plane == 0 and planes.start >= self.plan.planes:
-            plane = self.plan.planes
+            row = rows.start - rows.start % self.schedule.rows
+        if seam is None and self.schedule.downward:
+            planes = self.schedule.streamed(planes)[::-1]
+        elif plane == 0 and planes.start >= self.schedule.planes:
+            plane = self.schedule.planes
         return Box(planes, rows).counted_from(plane, row)
 
     def ring(self, field: str, trip: Trip, version: int) -> Ring:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from outgrid.plan.model import Plan
+from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.plan.schedule.subgrid import Box, common
 from outgrid.plan.schedule.trip import Point, Trip
@@ -131,19 +132,20 @@ class Mark:
 Instruction = Get | Advance | Put | Commit | Send | Receive | Mark
 
 
-def opposes(plan: Plan, peer: int) -> bool:
+def opposes(schedule: Schedule, peer: int) -> bool:
     """Whether another rank streams its planes in the opposite direction."""
-    subgrid = plan.subgrid
+    subgrid = schedule.subgrid
     return subgrid is not None and subgrid.of(peer).downward != subgrid.downward
 
 
 def levels(plan: Plan, advance: Advance) -> Iterator[tuple[Trip, int, int, range, range]]:
     """(trip, step, stage, planes, rows) that an advance updates, in order."""
+    schedule, skew = plan.schedule, plan.schedule.skew
     for part in advance.parts:
-        passage = plan.passage(part.trip)
+        passage = schedule.passage(part.trip)
         for step in part.steps:
-            for stage, shift in enumerate(plan.shifts):
-                box, back = passage.covered(step, stage), shift + plan.skew * step
+            for stage, shift in enumerate(skew.shifts):
+                box, back = passage.covered(step, stage), shift + skew.per_step * step
                 planes = common(box.planes, range(part.first - back, part.last - back))
                 if planes and box.rows:
                     yield part.trip, step, stage, planes, box.rows

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 import numpy as np
 
+from outgrid.plan import form
 from outgrid.plan.explain import explain
 from outgrid.plan.schedule.model import Schedule
 from outgrid.purposes import PASSING_TIERS
@@ -122,59 +122,94 @@ class Prediction:
         return replace(self, seconds=self.seconds + seconds)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(Schedule):
-    """Everything that an executor needs to know: a schedule, in bytes and seconds as well.
-
-    ``tier`` is where the fields live: "direct", "mmap", "swap" or "remote" (of which ``keep``
-    "disk" keeps a copy), or "memory" for resident ones; a resident plan of tier "mmap" or "swap"
-    works in place, in rings that may be larger than memory, of which ``held_bytes`` are in use at
-    a time. ``pin`` keeps each thread on one processor. With a ``device`` the window lies in its
-    memory, and nothing of it in that of the process.
-    """
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is computed: the problem by its digest, and how much that is."""
 
     problem_digest: str
     stencil: str
-    scheme: str
     dtype: str
-    layout: Layout
-    tile: Tile
-    threads: int
-    memory_bytes: int
+    updates: int
+    flops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the process takes of the memory that it may take, ``limit_bytes``.
+
+    That is ``fixed_bytes`` in any case. Of a window that is larger than memory ``held_bytes`` are
+    in use at a time. Transfers between a disk and the window, or a device, pass through others, and
+    so does what ranks exchange.
+    """
+
+    limit_bytes: int
     fixed_bytes: int
     window_bytes: int
+    held_bytes: int
     transfer_bytes: int
+    exchange_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """What is kept on disk, and what moves.
+
+    That is what files begin with, what sweeps read and write, what is left of it: results
+    that are exported, snapshots; and what goes between ranks. The disk is rated to be written
+    ``endurance_bytes``, if that is known.
+    """
+
     disk_bytes: int
     read_bytes: int
     written_bytes: int
     fill_bytes: int
-    updates: int
-    flops: int
-    prediction: Prediction
-    notes: tuple[str, ...] = ()
-    pin: bool = False
-    tier: str = "direct"
-    keep: str = "none"
-    held_bytes: int = 0
     exported_bytes: int = 0
     snapshot_bytes: int = 0
     endurance_bytes: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
-    exchange_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that an executor needs to know: a schedule, in bytes and seconds as well.
+
+    ``tier`` is where the fields live: "direct", "mmap", "swap" or "remote" (of which ``keep``
+    "disk" keeps a copy), or "memory" for resident ones; a resident plan of tier "mmap" or "swap"
+    works in place, in rings that may be larger than memory. ``pin`` keeps each thread on one
+    processor. With a ``device`` the window lies in its memory, and nothing of it in that of the
+    process.
+    """
+
+    work: Work
+    scheme: str
+    schedule: Schedule
+    layout: Layout
+    tile: Tile
+    threads: int
+    memory: Memory
+    volume: Volume
+    prediction: Prediction
+    notes: tuple[str, ...] = ()
+    pin: bool = False
+    tier: str = "direct"
+    keep: str = "none"
     device: DeviceLevel | None = None
 
-    @classmethod
-    def of(cls, schedule: Schedule, **given: Any) -> Plan:
-        """A plan that follows a schedule."""
-        return cls(
-            **{each.name: getattr(schedule, each.name) for each in fields(schedule)}, **given
-        )
+    @property
+    def depth(self) -> int:
+        """Steps of the deepest sweep."""
+        return self.schedule.depth
+
+    @property
+    def sweeps(self) -> int:
+        """Trips of the grid through the window."""
+        return self.schedule.sweeps
 
     @property
     def in_place(self) -> bool:
         """Whether sweeps work right in the memory that the fields live in, beyond the limit."""
-        return self.resident and self.tier != "memory"
+        return self.schedule.resident and self.tier != "memory"
 
     @property
     def flash_written_bytes(self) -> int:
@@ -183,49 +218,51 @@ class Plan(Schedule):
         A sweep in place changes a ring of each evolving field in each of its steps: in a file, all
         of that is written out sooner or later.
         """
-        changed = 0
+        changed, schedule, volume = 0, self.schedule, self.volume
         if self.in_place:
-            for field in {departure.field for departure in self.departures}:
-                rings = self.ring_count(field)
-                levels = sum(min(depth, rings) for depth in self.depths)
-                changed += levels * self.planes * self.plane_bytes(field)
-        beside = self.fill_bytes + self.exported_bytes + self.snapshot_bytes
-        return self.written_bytes + beside + changed
+            for field in {departure.field for departure in schedule.departures}:
+                rings = schedule.ring_count(field)
+                levels = sum(min(depth, rings) for depth in schedule.depths)
+                changed += levels * schedule.planes * self.plane_bytes(field)
+        beside = volume.fill_bytes + volume.exported_bytes + volume.snapshot_bytes
+        return volume.written_bytes + beside + changed
 
     @property
     def store_tier(self) -> str:
         """The tier of the stores that planes come from and go to."""
-        anonymous = self.tier == "memory" or (self.tier == "swap" and self.resident)
+        anonymous = self.tier == "memory" or (self.tier == "swap" and self.schedule.resident)
         return "direct" if anonymous else self.tier
 
     @property
     def outlives(self) -> bool:
         """Whether what is put survives the process: not where fields are in memory alone."""
-        return self.tier not in PASSING_TIERS or self.resident or self.keep == "disk"
+        return self.tier not in PASSING_TIERS or self.schedule.resident or self.keep == "disk"
 
     @property
     def columns(self) -> int:
         """Cells from row to row in the window, the same for all fields."""
-        return self.layout.row_stride_bytes // np.dtype(self.dtype).itemsize
+        return self.layout.row_stride_bytes // np.dtype(self.work.dtype).itemsize
 
     def dtype_of(self, field: str) -> str:
         """The type that a field is kept in."""
-        return next((each.dtype for each in self.layout.apart if each.field == field), self.dtype)
+        apart = (each.dtype for each in self.layout.apart if each.field == field)
+        return next(apart, self.work.dtype)
 
     def plane_bytes(self, field: str) -> int:
         """Bytes of one plane of a field on disk."""
-        return len(self.stored.rows) * self.layout.of(field).row_bytes
+        return len(self.schedule.stored.rows) * self.layout.of(field).row_bytes
 
     @property
     def result_bytes(self) -> int:
         """Bytes of all levels that sweeps leave."""
-        return sum(self.planes * self.plane_bytes(each.field) for each in self.departures)
+        schedule = self.schedule
+        return schedule.planes * sum(self.plane_bytes(each.field) for each in schedule.departures)
 
     @property
     def working_bytes(self) -> int:
         """Bytes of two states of what is updated, and of all coefficients."""
-        constants = (each.field for each in self.arrivals if each.constant)
-        return 2 * self.result_bytes + sum(map(self.plane_bytes, constants)) * self.planes
+        constants = (each.field for each in self.schedule.arrivals if each.constant)
+        return 2 * self.result_bytes + sum(map(self.plane_bytes, constants)) * self.schedule.planes
 
     @property
     def predicted_seconds(self) -> float:
@@ -234,16 +271,14 @@ class Plan(Schedule):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, with the derived figures that readers of a plan look for."""
-        found = asdict(self)
-        found |= {
+        return form.of(self) | {
             "depth": self.depth,
             "sweeps": self.sweeps,
-            "slabs": self.slabs,
-            "redundancy": self.redundancy,
+            "slabs": self.schedule.slabs,
+            "redundancy": self.schedule.redundancy,
             "predicted_seconds": self.predicted_seconds,
             "flash_written_terabytes": self.flash_written_bytes / 1e12,
         }
-        return found
 
     def explain(self) -> str:
         """The plan in words and figures."""
@@ -254,9 +289,9 @@ class Plan(Schedule):
         return self.explain()
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Plan:
+    def from_dict(cls, plain: dict[str, Any]) -> Plan:
         """Inverse of `to_dict`. Raises msgspec.ValidationError for what is no plan."""
-        return msgspec.convert({name: found[name] for name in cls.__dataclass_fields__}, cls)
+        return form.read(plain, cls)
 
     @property
     def digest(self) -> str:

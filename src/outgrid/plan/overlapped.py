@@ -24,37 +24,37 @@ from outgrid.plan.instruction import (
     Point,
     Put,
 )
-from outgrid.plan.model import Plan
+from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.subgrid import Box
 from outgrid.plan.schedule.trip import Trip
 
 
-def lower(plan: Plan) -> Iterator[Instruction]:
+def lower(schedule: Schedule) -> Iterator[Instruction]:
     """Instructions of the whole run, lazily, in an order that is a valid serial execution."""
-    return _Lowering(plan).run()
+    return _Lowering(schedule).run()
 
 
 class _Lowering:
     """What was emitted so far, as the numbers that gates compare with."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.counts = {ring.field: plan.ring_count(ring.field) for ring in plan.rings}
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.counts = {ring.field: schedule.ring_count(ring.field) for ring in schedule.rings}
         self.advanced = self.got = self.put = 0
         self.put_of_sweeps = 0  # watermark of the puts of all sweeps before
         self.committed = 0
         self.commit_of_sweeps = 0  # and of their commits
-        self.put_of_ring = {(ring.field, ring.index): 0 for ring in plan.rings}
+        self.put_of_ring = {(ring.field, ring.index): 0 for ring in schedule.rings}
 
     def run(self) -> Iterator[Instruction]:
         """Trip after trip; a commit after the last one of a sweep, and after some of the others."""
-        plan = self.plan
-        every = plan.commit_planes
-        kept = plan.begin.part * plan.planes  # of the trips of this sweep, all together
-        for trip in plan.trips:
+        schedule = self.schedule
+        every = schedule.commit_planes
+        kept = schedule.begin.part * schedule.planes  # of the trips of this sweep, all together
+        for trip in schedule.trips:
             yield from self._trip(trip)
-            gate, passed = Gate(put=self.put), (trip.part + 1) * plan.planes
-            last = trip.part + 1 == plan.parts(trip.depth)
+            gate, passed = Gate(put=self.put), (trip.part + 1) * schedule.planes
+            last = trip.part + 1 == schedule.parts(trip.depth)
             point = Point(trip.sweep + 1) if last else Point(trip.sweep, trip.part + 1)
             if last or (every and passed // every > kept // every):
                 self.committed += 1
@@ -66,8 +66,8 @@ class _Lowering:
                 self.put_of_sweeps, self.commit_of_sweeps = self.put, self.committed
 
     def _trip(self, trip: Trip) -> Iterator[Instruction]:
-        plan = self.plan
-        held = plan.passage(trip).covered(0).planes
+        schedule = self.schedule
+        held = schedule.passage(trip).covered(0).planes
         middle = (held.start + held.stop) // 2
         begun, puts = self.advanced, dict(self.put_of_ring)
         halves = [part for part in (range(held.start, middle), range(middle, held.stop)) if part]
@@ -76,9 +76,11 @@ class _Lowering:
             yield from self._gets(trip, part, begun, puts)
             got.append(self.got)
         # A front that has passed everything, and those at which a half is read, or is final.
-        lags = [departure.lag(trip.depth, plan.skew) for departure in plan.departures]
-        core = plan.passage(trip).covered(trip.depth).planes
-        end = held.stop + plan.skew * trip.depth + max(plan.shifts) + 1
+        lags = [
+            departure.lag(trip.depth, schedule.skew.per_step) for departure in schedule.departures
+        ]
+        core = schedule.passage(trip).covered(trip.depth).planes
+        end = held.stop + schedule.skew.per_step * trip.depth + max(schedule.skew.shifts) + 1
         written = max(puts.values())
         first = (core.start + core.stop) // 2
         yield self._advance(trip, 1, 1, 0, middle, got[0], written)
@@ -99,8 +101,8 @@ class _Lowering:
         self, trip: Trip, planes: range, advanced: int, puts: dict[tuple[str, int], int]
     ) -> Iterator[Get]:
         """Reads of a block may begin when the block before no longer needs the ring."""
-        rows = self.plan.passage(trip).covered(0).rows
-        for arrival in self.plan.arrivals:
+        rows = self.schedule.passage(trip).covered(0).rows
+        for arrival in self.schedule.arrivals:
             ring = arrival.level % self.counts[arrival.field]
             put = puts[arrival.field, ring]
             if not arrival.constant:
@@ -130,8 +132,8 @@ class _Lowering:
         return Advance(self.advanced - 1, (Part(trip, first, last, since, until),), gate)
 
     def _puts(self, trip: Trip, planes: range) -> Iterator[Put]:
-        rows = self.plan.passage(trip).covered(trip.depth).rows
-        for departure in self.plan.departures if planes else ():
+        rows = self.schedule.passage(trip).covered(trip.depth).rows
+        for departure in self.schedule.departures if planes else ():
             version = trip.depth + departure.level
             ring = version % self.counts[departure.field]
             self.put += 1

@@ -60,7 +60,7 @@ from outgrid.plan.instruction import (
     row_updates,
 )
 from outgrid.plan.model import Plan
-from outgrid.plan.schedule.model import Passage, Share
+from outgrid.plan.schedule.model import Passage, Schedule, Share
 from outgrid.plan.schedule.rings import Departure, Ring
 from outgrid.plan.schedule.seam import Cut
 from outgrid.plan.schedule.trip import Trip, pieces
@@ -87,9 +87,12 @@ __all__ = [
 
 def program(plan: Plan) -> Iterator[Instruction]:
     """Instructions of the whole run, lazily, in an order that is a valid serial execution."""
-    if not plan.depths:
+    schedule = plan.schedule
+    if not schedule.depths:
         return iter(())
-    return overlapped.lower(plan) if plan.blocks is not None else _Lowering(plan).run()
+    if schedule.blocks is not None:
+        return overlapped.lower(schedule)
+    return _Lowering(schedule, plan.memory.window_bytes).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +109,19 @@ class _Incoming:
 class _Lowering:
     """State of the lowering: what was emitted so far, and who used each slot and place last."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.flows = Flows(plan)
+    def __init__(self, schedule: Schedule, window_bytes: int) -> None:
+        self.schedule, self.window_bytes = schedule, window_bytes
+        self.flows = Flows(schedule)
         self.trips, self.rings = self.flows.trips, self.flows.rings
         self.advanced = self.got = self.put = self.committed = self.sent = self.received = 0
-        self.first_slab = plan.first_slab
+        self.first_slab = schedule.first_slab
         # Watermarks of the gets that slabs need which are still to be computed, and the next slab.
         self.got_by_slab: dict[int, int] = {}
         self.arrived = self.first_slab
         # Commits so far when all that a trip leaves was durable, of the last two states, and the
         # last point that was named.
         self.durable = {-1: 0}
-        self.reached = self.kept = plan.begin
+        self.reached = self.kept = schedule.begin
         # Watermark of the puts that must end before a slot is used again (rule 2). For each place
         # and trip, how far its planes were written, as pairs of last plane and watermark (rule 3).
         self.slot_put = {key: [0] * ring.planes for key, ring in self.rings.items()}
@@ -133,18 +136,18 @@ class _Lowering:
         self.asked = 0
         self.seam_got: dict[tuple[int, int], int] = {}
         self.written: dict[tuple[Place, int], list[tuple[int, int]]] = {}
-        reach = plan.skew * plan.depth + max(plan.shifts)
-        firsts = {depth: plan.depths.index(depth) for depth in set(plan.depths)}
+        reach = schedule.skew.per_step * schedule.depth + max(schedule.skew.shifts)
+        firsts = {depth: schedule.depths.index(depth) for depth in set(schedule.depths)}
         each = [self.flows.passage(max(0, self.trips.number(n, 0))) for n in firsts.values()]
         entered = [passage.entering.start for passage in each]
-        self.first_entered = min(plan.streamed(plan.stored.planes).start, *entered)
+        self.first_entered = min(schedule.streamed(schedule.stored.planes).start, *entered)
         extent = max(passage.touched.stop for passage in each)
-        self.longest = extent + max(reach, *(ring.high for ring in plan.rings)) + 1
+        self.longest = extent + max(reach, *(ring.high for ring in schedule.rings)) + 1
 
     def run(self) -> Iterator[Instruction]:
         """Alternate: every get that the window has room for, one advance, its puts, commits."""
-        slabs = self.plan.slabs
-        ahead = 4 + self.longest // self.plan.slab_planes  # more than the window has room for
+        slabs = self.schedule.slabs
+        ahead = 4 + self.longest // self.schedule.slab_planes  # more than the window has room for
         for slab in range(self.first_slab, slabs):
             yield from self._receives()
             most = min(slabs, slab + ahead)
@@ -155,35 +158,38 @@ class _Lowering:
             if self.arrived <= slab:
                 raise InfeasiblePlan(
                     f"slab {slab} of {slabs} waits for planes that a window of "
-                    f"{self.plan.window_bytes} bytes has no room for; a depth lower than "
-                    f"{self.plan.depth} fits"
+                    f"{self.window_bytes} bytes has no room for; a depth lower than "
+                    f"{self.schedule.depth} fits"
                 )
             yield self._advance(slab)
             yield from self._puts(slab)
 
     def _active(self, slab: int) -> tuple[Trip, ...]:
         """Trips that may have planes under the front, or on their way in or out, in ``slab``."""
-        plan = self.plan
-        start, stop = slab * plan.slab_planes, (slab + 1) * plan.slab_planes
-        first = max(0, (start - self.longest) // plan.pitch_planes)
-        last = -(-(stop - self.first_entered) // plan.pitch_planes)
+        schedule = self.schedule
+        start, stop = slab * schedule.slab_planes, (slab + 1) * schedule.slab_planes
+        first = max(0, (start - self.longest) // schedule.pitch_planes)
+        last = -(-(stop - self.first_entered) // schedule.pitch_planes)
         return self.trips[first : max(first, last)]
 
     def _planes(
         self, slab: int, trip: Trip, lag: int, planes: range, until: int | None = None
     ) -> range:
         """The ``planes`` Z of a trip with ``Z + lag`` in ``slab``, or ``until`` if that is less."""
-        plan = self.plan
-        front = slab * plan.slab_planes - trip.index * plan.pitch_planes
-        low, high = max(planes.start, front - lag), min(planes.stop, front + plan.slab_planes - lag)
-        if until is not None and until < front + plan.slab_planes:
+        schedule = self.schedule
+        front = slab * schedule.slab_planes - trip.index * schedule.pitch_planes
+        low, high = (
+            max(planes.start, front - lag),
+            min(planes.stop, front + schedule.slab_planes - lag),
+        )
+        if until is not None and until < front + schedule.slab_planes:
             high = planes.stop if until >= front else low
         return range(low, high)
 
     def _moved(self, slab: int, trip: Trip, flow: Flow) -> Iterator[range]:
         """The planes of a flow in ``slab``, cut where the first planes come round again."""
         planes = self._planes(slab, trip, flow.lag, flow.planes, flow.until)
-        return pieces(planes, self.plan.planes)
+        return pieces(planes, self.schedule.planes)
 
     def _slots(self, trip: Trip, first: int, last: int) -> range:
         origin = self.flows.passage(trip.index).slot_origin
@@ -193,7 +199,7 @@ class _Lowering:
         """Advances after which the slot for plane ``stream`` of the stream is out of use."""
         if stream < ring.planes:
             return 0
-        slabs = -(-(stream - ring.planes + ring.high + 1) // self.plan.slab_planes)
+        slabs = -(-(stream - ring.planes + ring.high + 1) // self.schedule.slab_planes)
         return max(0, slabs - self.first_slab)
 
     def _written_after(self, flow: Flow, planes: range) -> int | None:
@@ -234,7 +240,7 @@ class _Lowering:
 
         None where they were not emitted yet.
         """
-        if self.plan.subgrid is None or flow.constant or not (trip.sweep or flow.seam):
+        if self.schedule.subgrid is None or flow.constant or not (trip.sweep or flow.seam):
             return 0
         place = flow.seam.place if flow.seam is not None else None
         taken = self.halos.get((trip.sweep, place))
@@ -253,9 +259,9 @@ class _Lowering:
 
         The state before the last one is in them: it was read, and is not needed by a restart.
         """
-        plan, state = self.plan, self.expected
-        returned = any(plan.cuts(plan.depths[0]))
-        last = plan.sweeps if returned else plan.sweeps - 1  # which none goes on from
+        schedule, state = self.schedule, self.expected
+        returned = any(schedule.cuts(schedule.depths[0]))
+        last = schedule.sweeps if returned else schedule.sweeps - 1  # which none goes on from
         if state > last or not self._is_read(state - 2):
             return
         committed = self._durable(state - 1)
@@ -312,11 +318,11 @@ class _Lowering:
 
         None where no more are.
         """
-        plan = self.plan
+        schedule = self.schedule
         taken = (share for share in self.flows.passage(0).taken() if share.peer is not None)
         sides = list(dict.fromkeys(share.key.place for share in taken))
-        sweep = number // len(sides) if sides else plan.sweeps
-        if sweep >= plan.sweeps:
+        sweep = number // len(sides) if sides else schedule.sweeps
+        if sweep >= schedule.sweeps:
             return None
         side = sides[number % len(sides)]
         return self.trips[sweep], side, self._shares(sweep, side)
@@ -329,11 +335,11 @@ class _Lowering:
         """The slab whose gets are the last ones of the seam of a trip at one of its sides."""
         shares = self._shares(index, side)
         last = max(share.planes.stop - 1 + share.ring.low for share in shares)
-        return (index * self.plan.pitch_planes + last) // self.plan.slab_planes
+        return (index * self.schedule.pitch_planes + last) // self.schedule.slab_planes
 
     def _in_slabs(self, planes: range, *, opposite: bool = False) -> list[range]:
         """Planes in messages of a slab, as they are sent: from the first on, or from the last."""
-        slab = self.plan.slab_planes
+        slab = self.schedule.slab_planes
         if opposite:
             ends = range(planes.stop, planes.start, -slab)
             return [range(max(planes.start, end - slab), end) for end in ends]
@@ -346,19 +352,19 @@ class _Lowering:
         Those of a neighbour come in the order in which it streams. Where that is the opposite one,
         all of them are there when the last one is: the first plane that is needed.
         """
-        plan, found = self.plan, list[_Incoming]()
-        for each in plan.exchanged(state):
-            planes = plan.streamed(each.received.planes)
-            opposite = opposes(plan, each.peer)
+        schedule, found = self.schedule, list[_Incoming]()
+        for each in schedule.exchanged(state):
+            planes = schedule.streamed(each.received.planes)
+            opposite = opposes(schedule, each.peer)
             for part in self._in_slabs(planes, opposite=opposite):
                 due = planes.start if opposite else part.start
-                for departure in plan.departures:
+                for departure in schedule.departures:
                     level = departure.field, departure.level
                     found.append(_Incoming(due, each.peer, level, part, each.received.rows))
         passage = self.flows.passage(self.trips.number(state - 1, 0))
         for cut, departure, planes in _coming(passage):
             for part in self._in_slabs(planes, opposite=True):
-                level, rows = (departure.field, departure.level), plan.owned_rows
+                level, rows = (departure.field, departure.level), schedule.owned_rows
                 found.append(_Incoming(planes.start, cut.peer, level, part, rows))
         return sorted(found, key=lambda one: (one.due, one.peer))
 
@@ -366,15 +372,15 @@ class _Lowering:
         """Commits after which all of a state is durable; None while there are none."""
         if state == 0:
             return 0
-        return self.durable.get(self.trips.number(self.plan.sweeps_until(state), 0) - 1)
+        return self.durable.get(self.trips.number(self.schedule.sweeps_until(state), 0) - 1)
 
     def _is_read(self, sweep: int) -> bool:
         """Whether all gets of a sweep were emitted."""
         if sweep < 0:
             return True
         passage = self.flows.passage(sweep)  # of ranks, who have one trip for each sweep
-        last = passage.entering.stop - 1 + max(arrival.lead for arrival in self.plan.arrivals)
-        return self.arrived > (last + passage.slot_origin) // self.plan.slab_planes
+        last = passage.entering.stop - 1 + max(arrival.lead for arrival in self.schedule.arrivals)
+        return self.arrived > (last + passage.slot_origin) // self.schedule.slab_planes
 
     def _gets(self, slab: int) -> Iterator[Get]:
         for flow, trip, planes in self._arriving(slab):
@@ -391,7 +397,7 @@ class _Lowering:
                 received=self._received_after(flow, trip, planes) or 0,
             )
             self.got += 1
-            if flow.seam is not None and self.plan.subgrid is not None:
+            if flow.seam is not None and self.schedule.subgrid is not None:
                 self.seam_got[trip.sweep, flow.seam.place] = self.got
             state = 0 if flow.constant else trip.sweep
             yield Get(*self._move(self.got - 1, flow, trip, state, planes), gate=gate)
@@ -417,11 +423,11 @@ class _Lowering:
         return Advance(self.advanced - 1, parts=tuple(self._parts(slab)), gate=gate)
 
     def _parts(self, slab: int) -> Iterator[Part]:
-        plan = self.plan
+        schedule = self.schedule
         for trip in self._active(slab):
-            origin, passage = trip.index * plan.pitch_planes, self.flows.passage(trip.index)
-            first = max(passage.touched.start, slab * plan.slab_planes - origin)
-            last = min(passage.front_end, (slab + 1) * plan.slab_planes - origin)
+            origin, passage = trip.index * schedule.pitch_planes, self.flows.passage(trip.index)
+            first = max(passage.touched.start, slab * schedule.slab_planes - origin)
+            last = min(passage.front_end, (slab + 1) * schedule.slab_planes - origin)
             if first < last:
                 yield Part(trip, first, last)
 
@@ -437,43 +443,43 @@ class _Lowering:
 
     def _commits(self, slab: int, trip: Trip) -> Iterator[Commit | Mark]:
         """What may be said to be durable of the state that a trip writes, as far as ``slab``."""
-        plan, state = self.plan, self.plan.state_after(trip.sweep + 1)
+        schedule, state = self.schedule, self.schedule.state_after(trip.sweep + 1)
         if state is None or trip.index in self.durable:
             return
         point = self._point(slab, trip, state)
         if point is None or point <= self.reached:
             return
-        if not (plan.commit_planes or point.state == state):
+        if not (schedule.commit_planes or point.state == state):
             return
         self.reached = point
         gate = Gate(advanced=self.advanced, put=self.put, received=self.landed)
         if point.planes:
-            every = plan.commit_planes
+            every = schedule.commit_planes
             if self._passed(point) // every == self._passed(self.kept) // every:
                 yield Mark(point, gate)
                 return
         self.kept = point
         self.committed += 1
         if not point.planes:
-            oldest = self.trips.number(plan.sweeps_until(max(0, state - 2)), 0) - 1
+            oldest = self.trips.number(schedule.sweeps_until(max(0, state - 2)), 0) - 1
             self.durable = {key: at for key, at in self.durable.items() if key >= oldest}
             self.durable[trip.index] = self.committed
         yield Commit(self.committed - 1, point, gate=gate)
 
     def _passed(self, point: Point) -> int:
         """Planes of all trips of a sweep up to ``point``."""
-        return point.part * self.plan.planes + point.planes
+        return point.part * self.schedule.planes + point.planes
 
     def _point(self, slab: int, trip: Trip, state: int) -> Point | None:
         """How far all has left that a trip leaves, when a slab is complete.
 
         None where that is of no use, as an inward face would reach below the grid.
         """
-        plan, passage = self.plan, self.flows.passage(trip.index)
-        front = (slab + 1) * plan.slab_planes - trip.index * plan.pitch_planes
+        schedule, passage = self.schedule, self.flows.passage(trip.index)
+        front = (slab + 1) * schedule.slab_planes - trip.index * schedule.pitch_planes
         ends = [
-            (passage.leaving(each).planes.stop, each.lag(trip.depth, plan.skew))
-            for each in plan.departures
+            (passage.leaving(each).planes.stop, each.lag(trip.depth, schedule.skew.per_step))
+            for each in schedule.departures
         ]
         # Seams that other ranks take are of no use to a restart, what is returned to them is.
         ends += [
@@ -484,14 +490,16 @@ class _Lowering:
         under_way = [front - lag for end, lag in ends if front - lag < end]
         if under_way:
             planes = min(under_way)
-            return Point(state - 1, trip.part, planes) if planes > plan.lean(trip.depth) else None
-        if trip.part + 1 < plan.parts(trip.depth):
+            return (
+                Point(state - 1, trip.part, planes) if planes > schedule.lean(trip.depth) else None
+            )
+        if trip.part + 1 < schedule.parts(trip.depth):
             return Point(state - 1, trip.part + 1)
         return Point(state)
 
     def _sends(self, flow: Flow, trip: Trip, planes: range, peer: int) -> Iterator[Send]:
         """The planes, cut where one message ends and the next begins."""
-        begin, slab, first = flow.planes.start, self.plan.slab_planes, planes.start
+        begin, slab, first = flow.planes.start, self.schedule.slab_planes, planes.start
         while first < planes.stop:
             low = first - (first - begin) % slab
             piece = range(low, min(low + slab, flow.planes.stop))
@@ -505,7 +513,7 @@ class _Lowering:
         busy = self.slot_sent[flow.field, flow.ring]
         for slot in self._slots(trip, planes.start, planes.stop):
             busy[slot % ring.planes] = self.sent
-        state, gate = self.plan.states_in(trip.sweep + 1), Gate(advanced=self.advanced)
+        state, gate = self.schedule.states_in(trip.sweep + 1), Gate(advanced=self.advanced)
         move = self._move(self.sent - 1, flow, trip, state, planes)
         return Send(*move, gate=gate, peer=peer, piece=piece)
 
@@ -524,11 +532,11 @@ class _Lowering:
         while self.written[key] and self.written[key][-1][0] >= planes.stop:
             self.written[key].pop()  # other rows of the same planes
         self.written[key].append((planes.stop, self.put))
-        state = trip.sweep + 1 if flow.seam else self.plan.states_in(trip.sweep + 1)
+        state = trip.sweep + 1 if flow.seam else self.schedule.states_in(trip.sweep + 1)
         if flow.seam is None:
             before = self._durable(state - 1)
         else:  # no restart needs what it writes over, where commits are whole states
-            before = self.durable.get(trip.index - 1) if self.plan.commit_planes else 0
+            before = self.durable.get(trip.index - 1) if self.schedule.commit_planes else 0
         if before is None:
             raise InfeasiblePlan(f"trip {trip.index} overtakes what has to be durable before it")
         gate = Gate(advanced=self.advanced, committed=before)

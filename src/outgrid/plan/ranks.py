@@ -76,7 +76,9 @@ def plan_rank(
     way = next(way for way in found if way.price <= ALIKE * least)
     common, part = way.common, way.part
     mine = replace(part.subgrid, rank=ranks.rank).turned(common.depth)
-    settled = replace(part, subgrid=mine, depths=common.depths, slab=common.slab_planes)
+    settled = replace(
+        part, subgrid=mine, depths=common.schedule.depths, slab=common.schedule.slab_planes
+    )
     chosen = choose(part=settled)
     why = _why(way, [each for each in found if each is not way], refused)
     if common.sweeps > 1 and options.depth is None:
@@ -132,7 +134,7 @@ def _way(
         settled = parts(max(1, first.depth))
         if seams:
             _check_thickness(problem, settled[0].subgrid, first)
-        given = {"depths": first.depths, "slab": first.slab_planes}
+        given = {"depths": first.schedule.depths, "slab": first.schedule.slab_planes}
         plans = [choose(part=replace(each, **given)) for each in settled]
         found = (_Way(*each) for each in zip(plans, settled, strict=True))
         return max(found, key=lambda way: way.price)
@@ -150,7 +152,7 @@ def _check_thickness(problem: Problem, subgrid: Subgrid, chosen: Plan) -> None:
     """Raise InfeasiblePlan where what a rank leaves at its cuts is not apart."""
     for rank in range(subgrid.ranks):
         sizing = Sizing(problem, subgrid.of(rank))
-        least, owned = sizing.least_owned(chosen.depths), len(sizing.owned.planes)
+        least, owned = sizing.least_owned(chosen.schedule.depths), len(sizing.owned.planes)
         if least > owned:
             raise InfeasiblePlan(
                 f"rank {rank} owns {owned} planes, and to leave seams in sweeps of {chosen.depth} "
@@ -166,7 +168,11 @@ def _alike(parts: list[Part], choose: Callable[..., Plan]) -> tuple[Plan, Part]:
             chosen = choose(part=part)
             for other in parts:
                 if other is not part:
-                    choose(part=replace(other, depths=chosen.depths, slab=chosen.slab_planes))
+                    choose(
+                        part=replace(
+                            other, depths=chosen.schedule.depths, slab=chosen.schedule.slab_planes
+                        )
+                    )
         except InfeasiblePlan as error:
             refused.append(error)
         else:
@@ -191,7 +197,7 @@ def _price(chosen: Plan) -> float:
 
 
 def _cut_of(chosen: Plan) -> tuple[int, int]:
-    return chosen.subgrid.cut if chosen.subgrid is not None else (1, 1)
+    return chosen.schedule.subgrid.cut if chosen.schedule.subgrid is not None else (1, 1)
 
 
 def _why(
@@ -230,7 +236,7 @@ def _ratio(other: Plan, chosen: Plan) -> str:
 
 def _words(chosen: Plan) -> str:
     along, across = _cut_of(chosen)
-    seams = chosen.subgrid is not None and chosen.subgrid.seams
+    seams = chosen.schedule.subgrid is not None and chosen.schedule.subgrid.seams
     exchange = f" and {'seams' if seams else 'halos'}" if along * across > 1 else ""
     return f"cut into {along} x {across} parts (planes x rows) with depth {chosen.depth}{exchange}"
 

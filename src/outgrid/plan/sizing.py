@@ -95,16 +95,14 @@ class Sizing:
             shape=self.problem.shape,
             depths=depths,
             slab_planes=slab,
-            skew=self.skew.per_step,
-            shifts=self.skew.shifts,
+            skew=self.skew,
             pitch_planes=0,
             strips=strips,
             resident=resident,
             rings=self.rings(depths, slab, resident, bool(seams)),
             arrivals=self.arrivals,
             departures=self.departures,
-            face=self.face.per_step,
-            face_shifts=self.face.shifts,
+            face=self.face,
             seams=seams,
             subgrid=self.subgrid,
         )
@@ -379,7 +377,7 @@ class Sizing:
             last = [passage.front_end - 1]
             wanted: dict[int, int] = {}
             for departure in found.departures:
-                lag = departure.lag(depth, found.skew)
+                lag = departure.lag(depth, found.skew.per_step)
                 left = [passage.leaving(departure).planes]
                 for cut, planes in passage.returned(departure):
                     left += [] if cut.given else [planes]

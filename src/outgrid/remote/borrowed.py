@@ -144,6 +144,6 @@ def _needed_bytes(chosen: Plan) -> int:
     """Bytes of both states of every evolving level, of coefficients and of seams."""
     seams = (
         math.prod(shape) * np.dtype(chosen.dtype_of(field)).itemsize
-        for (field, *_), shape in chosen.places.items()
+        for (field, *_), shape in chosen.schedule.places.items()
     )
     return chosen.working_bytes + sum(seams)

@@ -42,8 +42,8 @@ class Seals:
     @classmethod
     def of(cls, run: str, plan: Plan, done: int) -> Self:
         """Those of a plan whose state 0 is that after ``done`` steps."""
-        constant = frozenset(each.field for each in plan.arrivals if each.constant)
-        return cls(run, (*accumulate(plan.depths, initial=done),), constant)
+        constant = frozenset(each.field for each in plan.schedule.arrivals if each.constant)
+        return cls(run, (*accumulate(plan.schedule.depths, initial=done),), constant)
 
     def again(self, plan: Plan, sweeps: int) -> Self:
         """Those of a plan that begins so many sweeps later."""
@@ -57,7 +57,7 @@ class Seals:
         """That of the planes of a move."""
         if move.seam:
             return Seal(self.run, f"{move.field}.seam", self.steps[move.trip.sweep])
-        return self.at(move.field, move.level, plan.sweeps_until(move.state))
+        return self.at(move.field, move.level, plan.schedule.sweeps_until(move.state))
 
     def at(self, field: str, level: int, sweeps: int) -> Seal:
         """That of a field's current level, 0, or of the one before, -1, after so many sweeps."""

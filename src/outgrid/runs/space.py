@@ -32,8 +32,10 @@ def check_space(
     StoreError where nothing can be made, or a device is too small. Makes nothing.
     """
     _check_swap(chosen)
-    files = 2 * len(chosen.departures) + sum(level.constant for level in chosen.arrivals)
-    wanted = [(folder.scratch, chosen.disk_bytes + files * _sums_bytes(chosen))]
+    files = 2 * len(chosen.schedule.departures) + sum(
+        level.constant for level in chosen.schedule.arrivals
+    )
+    wanted = [(folder.scratch, chosen.volume.disk_bytes + files * _sums_bytes(chosen))]
     if folder.spread is not None:
         results = _bytes_at_end(chosen)
         wanted = [(folder.scratch, results + files * _sums_bytes(chosen))]
@@ -42,7 +44,7 @@ def check_space(
             wanted += folder.spread.needed_bytes(_largest_bytes(chosen)).items()
     if _device(folder.out) != _device(folder.scratch):
         wanted.append((folder.out, _bytes_at_end(chosen)))
-    wanted.append((folder.out, chosen.snapshot_bytes))
+    wanted.append((folder.out, chosen.volume.snapshot_bytes))
     on_device: dict[int, list[tuple[Path, int]]] = {}
     for path, nbytes in wanted:
         _check_apart(path)
@@ -159,10 +161,10 @@ def _check_swap(chosen: Plan) -> None:
     """Raise InfeasiblePlan if what is to be swapped out has no place to go."""
     if chosen.tier != "swap":
         return
-    grid = chosen.window_bytes
-    if not chosen.resident:
+    grid = chosen.memory.window_bytes
+    if not chosen.schedule.resident:
         grid += chosen.working_bytes
-    needed = grid + chosen.transfer_bytes + chosen.fixed_bytes
+    needed = grid + chosen.memory.transfer_bytes + chosen.memory.fixed_bytes
     memory, swap = anonymous_bytes()
     if needed > memory + swap:
         raise InfeasiblePlan(
@@ -180,7 +182,7 @@ def reserve_results(chosen: Plan, folder: RunFolder) -> None:
     """
     if _device(folder.out) == _device(folder.scratch):
         return
-    for level in (each for each in chosen.arrivals if not each.constant):
+    for level in (each for each in chosen.schedule.arrivals if not each.constant):
         result = folder.result(level)
         for place, nbytes in (
             (result, _result_bytes(chosen, level.field)),
@@ -199,21 +201,23 @@ def reserve_results(chosen: Plan, folder: RunFolder) -> None:
 
 
 def _result_bytes(chosen: Plan, field: str) -> int:
-    return HEADER_BYTES + len(chosen.stored.planes) * chosen.plane_bytes(field)
+    return HEADER_BYTES + len(chosen.schedule.stored.planes) * chosen.plane_bytes(field)
 
 
 def _largest_bytes(chosen: Plan) -> int:
     """Bytes of the largest field: places set as much aside for each."""
-    return chosen.planes * max(chosen.plane_bytes(each.field) for each in chosen.arrivals)
+    return chosen.schedule.planes * max(
+        chosen.plane_bytes(each.field) for each in chosen.schedule.arrivals
+    )
 
 
 def _sums_bytes(chosen: Plan) -> int:
-    return HEADER_BYTES + len(chosen.stored.planes) * len(chosen.stored.rows) * 8
+    return HEADER_BYTES + len(chosen.schedule.stored.planes) * len(chosen.schedule.stored.rows) * 8
 
 
 def _bytes_at_end(chosen: Plan) -> int:
-    results = (_result_bytes(chosen, each.field) for each in chosen.departures)
-    return sum(results) + len(chosen.departures) * _sums_bytes(chosen)
+    results = (_result_bytes(chosen, each.field) for each in chosen.schedule.departures)
+    return sum(results) + len(chosen.schedule.departures) * _sums_bytes(chosen)
 
 
 def _device(path: Path) -> int:

@@ -162,48 +162,53 @@ class _Check:
         rank: int,
     ) -> None:
         self.plan, self.choose, self.closed = plan, choose, closed
+        self.schedule = schedule = plan.schedule
         self.post, self.rank = post, rank
-        self.readings = _readings(stencil, plan.downward)
+        self.readings = _readings(stencil, schedule.downward)
         self.evolving = {field.name for field in stencil.evolving}
         self.written = [
             [assignment.field for assignment in stage.assignments] for stage in stencil.stages
         ]
         self.marks = Watermarks()
         self.total = Count()
-        self.departures = plan.departures
-        self.planes, self.rows = plan.planes, plan.rows
-        self.tall = sum(plan.depths) + 3  # versions that a row may have
-        self.counts = {ring.field: plan.ring_count(ring.field) for ring in plan.rings}
+        self.departures = schedule.departures
+        self.planes, self.rows = schedule.planes, schedule.rows
+        self.tall = sum(schedule.depths) + 3  # versions that a row may have
+        self.counts = {ring.field: schedule.ring_count(ring.field) for ring in schedule.rings}
         self.passages: dict[int, Passage] = {}
         self.grid_rows: dict[range, Tags] = {}
-        self.rings = {(ring.field, ring.index): ring for ring in plan.rings}
+        self.rings = {(ring.field, ring.index): ring for ring in schedule.rings}
         self.slots: dict[tuple[str, int], Tags] = {
-            key: np.full((ring.planes, plan.window_rows), VOID, np.int64)
+            key: np.full((ring.planes, schedule.window_rows), VOID, np.int64)
             for key, ring in self.rings.items()
         }
         # State held by each place of the two files of every level; VOID while it is written.
         self.files: dict[tuple[str, int, int], Tags] = {}
-        for arrival in plan.arrivals:
+        for arrival in schedule.arrivals:
             for parity in (0, 1):
                 state = 0 if parity == 0 else -1
-                held = np.full((plan.planes, self.rows), VOID, np.int64)
-                of = plan.held(plan.depth) if arrival.constant else plan.evolving(plan.depth)
+                held = np.full((schedule.planes, self.rows), VOID, np.int64)
+                of = (
+                    schedule.held(schedule.depth)
+                    if arrival.constant
+                    else schedule.evolving(schedule.depth)
+                )
                 stored, rows = of.planes, of.rows
                 held[stored.start : stored.stop, rows.start : rows.stop] = state
                 self.files[arrival.field, arrival.level, parity] = held
         self.seams: dict[SeamKey, Tags] = {
-            key: np.full(shape[:2], VOID, np.int64) for key, shape in plan.places.items()
+            key: np.full(shape[:2], VOID, np.int64) for key, shape in schedule.places.items()
         }
-        self.whole = replace(plan, begin=Point())
+        self.whole = replace(schedule, begin=Point())
         self.trips = self.whole.trips
-        self.durable = plan.begin
+        self.durable = schedule.begin
         self._resume()
         self.stream = program(plan)
         self.queues: dict[type, deque[Instruction]] = {
             kind: deque() for kind in (Get, Advance, Put, Commit, Send, Receive, Mark)
         }
         self.flying: list[tuple[Move, list[Tags]]] = []
-        seams = plan.subgrid is not None and plan.subgrid.seams
+        seams = schedule.subgrid is not None and schedule.subgrid.seams
         self.done: dict[tuple[int, int, int], NDArray[np.bool_]] = post.done if seams else {}
         self.said: deque[Commit] = deque()  # which other ranks have not all said yet
         self._pull()
@@ -260,7 +265,7 @@ class _Check:
 
     def finish(self) -> Count:
         """The totals, with all steps made."""
-        wanted = self.plan.row_updates
+        wanted = self.schedule.row_updates
         if self.total.row_updates != wanted:
             raise ExecutionError(f"{self.total.row_updates} row updates instead of {wanted}")
         return self.total
@@ -270,20 +275,20 @@ class _Check:
 
         What is not read of state 0 is void, to show that it is not.
         """
-        plan, point = self.plan, self.durable
+        schedule, point = self.schedule, self.durable
         if point == Point(0):
             return
-        read = [np.zeros((plan.planes, self.rows), bool) for _ in plan.arrivals]
-        for trip in (trip for trip in plan.trips if trip.sweep == 0):
-            for arrival, seen in zip(plan.arrivals, read, strict=True):
-                box = plan.passage(trip).arriving(arrival)
+        read = [np.zeros((schedule.planes, self.rows), bool) for _ in schedule.arrivals]
+        for trip in (trip for trip in schedule.trips if trip.sweep == 0):
+            for arrival, seen in zip(schedule.arrivals, read, strict=True):
+                box = schedule.passage(trip).arriving(arrival)
                 for part in pieces(box.rows, self.rows):
                     first = part.start % self.rows
                     seen[box.planes.start : box.planes.stop, first : first + len(part)] = True
-        for arrival, seen in zip(plan.arrivals, read, strict=True):
+        for arrival, seen in zip(schedule.arrivals, read, strict=True):
             if not arrival.constant:
                 self.files[arrival.field, arrival.level, 0][~seen] = VOID
-        for departure in plan.departures:
+        for departure in schedule.departures:
             self.files[departure.field, departure.level, 1][self._there(departure, point)] = 1
         for place, tags in self._seams_of(point):
             place[:] = tags
@@ -383,7 +388,7 @@ class _Check:
     def _passage(self, trip: Trip) -> Passage:
         passage = self.passages.get(trip.index)
         if passage is None:
-            passage = self.passages[trip.index] = self.plan.passage(trip)
+            passage = self.passages[trip.index] = self.schedule.passage(trip)
         return passage
 
     def _rows_of_grid(self, rows: range) -> Tags:
@@ -396,7 +401,7 @@ class _Check:
 
     def _of_grid(self, plane: int) -> int:
         """A plane of the stream as the grid counts it."""
-        return self.planes - 1 - plane if self.plan.downward else plane
+        return self.planes - 1 - plane if self.schedule.downward else plane
 
     def _place(self, move: Move) -> list[Tags]:
         """The rows of a move in their file or seam, plane by plane."""
@@ -425,9 +430,9 @@ class _Check:
         if (put.state - complete) % 2 == 0 and not put.seam:
             raise ExecutionError(f"{put} destroys state {complete}, the last durable one")
         here = Point(put.trip.sweep, put.trip.part, put.first + 1)
-        if isinstance(put, Put) and not self.plan.resident and here <= point:
+        if isinstance(put, Put) and not self.schedule.resident and here <= point:
             raise ExecutionError(f"{put} writes over planes below {point}, which are durable")
-        if put.seam and self.plan.commit_planes and point.state < self.plan.sweeps:
+        if put.seam and self.schedule.commit_planes and point.state < self.schedule.sweeps:
             needed = self._needed_seams(point, put.trip)
             if put.seam in needed:
                 raise ExecutionError(f"{put} destroys a seam that a restart at {point} reads")
@@ -498,7 +503,7 @@ class _Check:
     def _end_receive(self, move: Receive, moved: int) -> None:
         queue = self.post.queue(move.peer, self.rank, move)
         wanted = list(zip(range(move.first, move.last), self._place(move), strict=True))
-        for at, place in reversed(wanted) if opposes(self.plan, move.peer) else wanted:
+        for at, place in reversed(wanted) if opposes(self.schedule, move.peer) else wanted:
             came, plane = queue.popleft(), self._of_grid(at)
             if (came.plane, came.rows, came.state) != (plane, move.rows, move.state):
                 raise ExecutionError(f"{move} finds {came}")
@@ -521,7 +526,7 @@ class _Check:
 
     def _check_there(self, point: Point, what: Instruction) -> None:
         """Everything up to ``point`` is written."""
-        for departure in self.plan.departures:
+        for departure in self.schedule.departures:
             held = self.files[departure.field, departure.level, point.begun % 2]
             if (held[self._there(departure, point)] != point.begun).any():
                 raise ExecutionError(f"{what} before all of that is written")
@@ -531,17 +536,17 @@ class _Check:
 
     def _there(self, each: Departure, point: Point) -> NDArray[np.bool_]:
         """The cells of the last level begun that a run has written when it has come so far."""
-        plan, begun = self.whole, point.begun
-        there = np.zeros((plan.planes, self.rows), bool)
+        schedule, begun = self.whole, point.begun
+        there = np.zeros((schedule.planes, self.rows), bool)
         if begun == point.state:
             # A restart needs halos, too.
-            last = Box(plan.owned, plan.owned_rows)
-            needed = plan.evolving(plan.depths[begun]) if begun < plan.sweeps else last
+            last = Box(schedule.owned, schedule.owned_rows)
+            needed = schedule.evolving(schedule.depths[begun]) if begun < schedule.sweeps else last
             planes, rows = needed.planes, needed.rows
             there[planes.start : planes.stop, rows.start : rows.stop] = True
             return there
         for trip in self._begun(point):
-            box = plan.passage(trip).leaving(each)
+            box = schedule.passage(trip).leaving(each)
             end = point.planes if trip.part == point.part else box.planes.stop
             for plane in range(box.planes.start, min(box.planes.stop, end)):
                 there[plane % self.planes, self._rows_of_grid(box.rows)] = True
@@ -565,7 +570,7 @@ class _Check:
             done = np.zeros((self.planes, self.rows), bool)
             self.done[trip.sweep, step, stage] = done
         at, there = self._of_grid(plane % self.planes), self._rows_of_grid(rows)
-        if self.plan.blocks is None and done[at, there].any():
+        if self.schedule.blocks is None and done[at, there].any():
             raise ExecutionError(f"plane {at} of sweep {trip.sweep} is updated twice to {step}")
         done[at, there] = True
         self._check_reads(trip, step, stage, plane, rows)
@@ -617,8 +622,8 @@ class _Check:
     ) -> Tags:
         """The tags of rows of a plane; a resident value keeps one name through all sweeps."""
         sweep = trip.sweep
-        if self.plan.resident:
-            version = version + sum(self.plan.depths[:sweep]) if evolving else version
+        if self.schedule.resident:
+            version = version + sum(self.schedule.depths[:sweep]) if evolving else version
             sweep = 0
         plane = self._of_grid(plane % self.planes)
         first = (sweep * self.planes + plane) * self.rows * self.tall + version + 1

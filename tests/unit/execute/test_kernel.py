@@ -28,7 +28,7 @@ def test_a_box_is_updated_and_what_is_around_it_stays(name, shape, planes, rows,
     plan = pipeline.plan(problem, RunOptions.of(memory="1GiB", tier="memory"))
     window = Window(plan)
     values = np.random.default_rng(steps).random(shape)
-    for ring in plan.rings:
+    for ring in plan.schedule.rings:
         views = window.slots(ring.field, ring.index)
         while views:
             view = views.pop()

@@ -69,10 +69,10 @@ def until(true, seconds=20):
 def obey(plan, transfers, recorder, **others):
     """Run the program of `plan` over stores of zeroes with a kernel that does nothing."""
     stores = {}
-    for level in plan.arrivals:
+    for level in plan.schedule.arrivals:
         for parity in (0,) if level.constant else (0, 1):
             key = (level.field, level.level, parity)
-            inner = MemoryStore("m", np.zeros(plan.shape, plan.dtype), transfers)
+            inner = MemoryStore("m", np.zeros(plan.schedule.shape, plan.work.dtype), transfers)
             stores[key] = recorder.store(key, inner)
     window = Window(plan)
     try:
@@ -109,8 +109,8 @@ def test_the_next_slab_is_being_read_while_one_is_updated():
 
     class Slow(Recorder):
         def advance(self, plan, window, instruction):
-            front = (instruction.index + 1) * plan.slab_planes
-            wanted = min(plan.planes, front + plan.slab_planes)
+            front = (instruction.index + 1) * plan.schedule.slab_planes
+            wanted = min(plan.schedule.planes, front + plan.schedule.slab_planes)
             self.given_up |= not until(lambda: asked([*self.events]) >= wanted)
 
         given_up = False
@@ -119,7 +119,7 @@ def test_the_next_slab_is_being_read_while_one_is_updated():
     with Transfers("threads") as transfers:
         obey(plan, transfers, recorder)
     assert not recorder.given_up
-    assert asked(recorder.events) == plan.planes
+    assert asked(recorder.events) == plan.schedule.planes
 
 
 def test_what_comes_after_a_slab_is_prepared_while_that_is_updated():
@@ -143,21 +143,24 @@ def test_what_comes_after_a_slab_is_prepared_while_that_is_updated():
     with Transfers("threads") as transfers:
         obey(plan, transfers, recorder, instructions=instructions())
     assert not recorder.given_up
-    assert len(given) == plan.slabs + 1
-    assert recorder.slabs > plan.slabs // 2
+    assert len(given) == plan.schedule.slabs + 1
+    assert recorder.slabs > plan.schedule.slabs // 2
 
 
 def test_the_tally_counts_bytes_and_updates():
     plan, recorder = plan_of(), Recorder()
     with Shuffled() as transfers:
         tally = obey(plan, transfers, recorder)
-    assert (tally.read_bytes, tally.written_bytes) == (plan.read_bytes, plan.written_bytes)
-    assert tally.row_updates == plan.planes * plan.layout.rows * 9
+    assert (tally.read_bytes, tally.written_bytes) == (
+        plan.volume.read_bytes,
+        plan.volume.written_bytes,
+    )
+    assert tally.row_updates == plan.schedule.planes * plan.layout.rows * 9
     assert 0 <= tally.wait_seconds <= tally.seconds
     assert 0 < tally.compute_processor_seconds / plan.threads < tally.processor_seconds
     assert 0 <= tally.compute_seconds <= tally.seconds
     updates = [row_updates(plan, each) for each in recorder.events if isinstance(each, Advance)]
-    assert sum(updates) == plan.planes * plan.layout.rows * 9
+    assert sum(updates) == plan.schedule.planes * plan.layout.rows * 9
 
 
 def test_progress_goes_up_to_the_end(monkeypatch):
@@ -165,13 +168,13 @@ def test_progress_goes_up_to_the_end(monkeypatch):
     plan, told = plan_of(), []
     with Shuffled() as transfers:
         obey(plan, transfers, Recorder(), progress=told.append)
-    assert len(told) == plan.slabs
-    assert [each.slab for each in told] == list(range(plan.slabs))
+    assert len(told) == plan.schedule.slabs
+    assert [each.slab for each in told] == list(range(plan.schedule.slabs))
     done = [each.updates_done for each in told]
     assert done == sorted(done)
-    assert done[-1] == plan.updates == told[-1].updates_total
+    assert done[-1] == plan.work.updates == told[-1].updates_total
     assert all(each.sweeps == plan.sweeps and 0 <= each.sweep < plan.sweeps for each in told)
-    assert told[-1].read_bytes == plan.read_bytes
+    assert told[-1].read_bytes == plan.volume.read_bytes
 
 
 def test_leaving_sees_every_result_before_it_is_written():

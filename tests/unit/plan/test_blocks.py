@@ -48,10 +48,10 @@ def test_the_planner_takes_the_blocks_of_table_2(_, domain, block_gib, buffer_gi
         "heat7", tuple(n + 2 for n in reversed(domain)), "float64", 256, initial={"u": 0.0}
     )
     found = plan(problem, RunOptions.of(memory="32GiB", scheme="overlapped"), MACHINE, 80 << 20)
-    assert found.blocks.core == (512, 512)
-    assert found.depths == (128, 128)
+    assert found.schedule.blocks.core == (512, 512)
+    assert found.schedule.depths == (128, 128)
     # Rows have no halo here, since x is not cut.
-    assert found.window_bytes <= 2 * block_gib * GIB
+    assert found.memory.window_bytes <= 2 * block_gib * GIB
 
 
 def test_blocks_cover_the_grid_once_and_read_a_halo_where_the_grid_goes_on():
@@ -80,11 +80,14 @@ def planned(shape=(130, 130, 66), steps=16, **options):
 def test_traffic_is_predicted_exactly():
     found = planned(depth=4, block=[30, 40, 64])
     total = count(found)
-    assert (total.read_bytes, total.written_bytes) == (found.read_bytes, found.written_bytes)
-    assert total.row_updates == found.row_updates
-    assert found.written_bytes == found.sweeps * 130 * 130 * 66 * 8
-    assert found.read_bytes > found.written_bytes
-    assert 0 < found.redundancy < 1
+    assert (total.read_bytes, total.written_bytes) == (
+        found.volume.read_bytes,
+        found.volume.written_bytes,
+    )
+    assert total.row_updates == found.schedule.row_updates
+    assert found.volume.written_bytes == found.sweeps * 130 * 130 * 66 * 8
+    assert found.volume.read_bytes > found.volume.written_bytes
+    assert 0 < found.schedule.redundancy < 1
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def choose(border, machine=MACHINE, **options):
 
 
 def test_costly_borders_ask_for_thick_slabs():
-    slabs = [choose(border, SLOW).slab_planes for border in (0.0, 1e-8, 3e-8)]
+    slabs = [choose(border, SLOW).schedule.slab_planes for border in (0.0, 1e-8, 3e-8)]
     assert slabs[0] < slabs[1] < slabs[2]
     assert choose(1e-7, SLOW).tile.order == "level"  # which has no borders
 
@@ -82,7 +82,8 @@ def test_a_run_held_up_by_the_disk_moves_slabs_of_many_requests():
     found = choose(0.0, SLOW, depth=2)
     assert found.prediction.bound_by == "read+write"
     assert (
-        found.slab_planes * found.plane_bytes("u") >= 4 * RunOptions(memory_bytes=0).request_bytes
+        found.schedule.slab_planes * found.plane_bytes("u")
+        >= 4 * RunOptions(memory_bytes=0).request_bytes
     )
     thin = choose(0.0, SLOW, depth=2, slab_planes=1)
     assert thin.predicted_seconds > 1.2 * found.predicted_seconds
@@ -108,7 +109,7 @@ def committing(stencil="heat7", steps=12, given=None, **options):
     wanted = RunOptions.of(memory="512MiB", **({"depth": 2, "tier": "direct"} | options))
     machines = (dataclasses.replace(MACHINE, flush_seconds=each) for each in (0.0, COMMIT_SECONDS))
     free, costly = (plan(problem, wanted, machine, 80 << 20) for machine in machines)
-    assert free.depths == costly.depths
+    assert free.schedule.depths == costly.schedule.depths
     return (costly.predicted_seconds - free.predicted_seconds) / COMMIT_SECONDS
 
 

@@ -310,7 +310,7 @@ def said(found):
     """The figures of a plan, and digests of all else."""
     figures = {key: figure(value) for key, value in found.to_dict().items()}
     del figures["problem_digest"]  # what a problem is called is no matter of plans
-    figures["places"] = digest(sorted(found.places.items()))
+    figures["places"] = digest(sorted(found.schedule.places.items()))
     figures["program"] = digest(list(acts(found)))
     figures["instructions"] = dict(Counter(type(each).__name__ for each in first(found)))
     return figures
@@ -357,7 +357,7 @@ def acts(found):
             place = each.seam or (each.field, each.level, each.state % 2)
             there = each.there.planes, each.there.rows
             mine = each.ring, each.first, each.last, each.rows
-            passage = found.passage(each.trip)
+            passage = found.schedule.passage(each.trip)
             here = passage.slot_origin, passage.row_origin
             act = [each.index, each.trip.index, place, *map(list, there), mine, here]
             act += [each.peer] if isinstance(each, Send | Receive) else []

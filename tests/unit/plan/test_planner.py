@@ -47,19 +47,19 @@ def disks(rate):
 
 def test_a_grid_that_fits_stays_in_memory():
     found = planned(problem((128, 128, 128)))
-    assert found.resident
-    assert (found.read_bytes, found.written_bytes) == (128**3 * 8, 128**3 * 8)
+    assert found.schedule.resident
+    assert (found.volume.read_bytes, found.volume.written_bytes) == (128**3 * 8, 128**3 * 8)
 
 
 def test_a_grid_that_does_not_fit_is_streamed_several_steps_at_a_time():
     found = planned()
-    assert not found.resident
+    assert not found.schedule.resident
     assert found.scheme == "skewed"
     assert found.depth > 4
     assert found.depth % 2 == 0
-    assert found.read_bytes >= found.sweeps * 8 * GIB
+    assert found.volume.read_bytes >= found.sweeps * 8 * GIB
     whole = planned(strip_rows=2048)
-    assert whole.read_bytes == whole.sweeps * 8 * GIB
+    assert whole.volume.read_bytes == whole.sweeps * 8 * GIB
 
 
 @pytest.mark.parametrize("cells", [66, 6])
@@ -76,7 +76,7 @@ def test_grids_too_small_for_blocks_of_the_rule_need_one_that_is_named():
     given = {"scheme": "overlapped", "memory": "1GiB"}
     with pytest.raises(UsageError, match="2 x 2 x 64 interior cells has no room for blocks of 2"):
         planned(problem((4, 4, 66)), **given)
-    assert planned(problem((4, 4, 66)), block=[2, 2, 64], **given).blocks.core == (2, 2)
+    assert planned(problem((4, 4, 66)), block=[2, 2, 64], **given).schedule.blocks.core == (2, 2)
 
 
 def test_what_a_device_sees_of_each_trip_is_counted_there_and_in_the_process():
@@ -92,7 +92,7 @@ def test_what_a_device_sees_of_each_trip_is_counted_there_and_in_the_process():
     with pytest.raises(InfeasiblePlan):
         on_device(f"{int(limit) - 1}MiB")
     found = on_device(f"{limit}MiB")
-    assert found.device.used_bytes == found.window_bytes + tables_bytes(asked) + 8 * 200_000
+    assert found.device.used_bytes == found.memory.window_bytes + tables_bytes(asked) + 8 * 200_000
 
 
 def test_planes_are_cut_into_strips_where_that_is_faster():
@@ -102,18 +102,18 @@ def test_planes_are_cut_into_strips_where_that_is_faster():
     whole = planned(large, memory="1GiB", depth=2, tier="direct", strip_rows=4096)
     with pytest.raises(InfeasiblePlan):
         planned(large, memory="256MiB", strip_rows=4096)
-    assert found.strips.count(found.depth) > 1
+    assert found.schedule.strips.count(found.depth) > 1
     assert found.depth > 16
-    assert found.window_bytes + found.fixed_bytes <= 256 * MIB
+    assert found.memory.window_bytes + found.memory.fixed_bytes <= 256 * MIB
     assert 2 * found.predicted_seconds < whole.predicted_seconds
-    assert found.disk_bytes > whole.disk_bytes
+    assert found.volume.disk_bytes > whole.volume.disk_bytes
     assert any("strips of" in note for note in found.notes)
 
 
 def test_the_height_of_strips_can_be_asked_for():
     found = planned(strip_rows=100)
-    assert found.strips.height == 100
-    assert found.strips.count(found.depth) == -(-(1024 + found.depth) // 100)
+    assert found.schedule.strips.height == 100
+    assert found.schedule.strips.count(found.depth) == -(-(1024 + found.depth) // 100)
     with pytest.raises(UsageError, match="in 2-D is one row"):
         planned(problem((1000, 1000), name="heat5"), strip_rows=10)
 
@@ -151,11 +151,11 @@ def test_fast_storage_leaves_computing_as_the_bound():
 )
 def test_what_is_asked_for_is_done(options, wanted):
     found = planned(**options)
-    assert {key: getattr(found, key) for key in wanted} == wanted
+    assert {key: found.to_dict()[key] for key in wanted} == wanted
 
 
 def test_a_depth_beyond_the_steps_makes_them_in_one_sweep():
-    assert planned(problem(steps=5), depth=8).depths == (5,)
+    assert planned(problem(steps=5), depth=8).schedule.depths == (5,)
 
 
 def test_a_measured_rate_is_used_and_said():
@@ -184,7 +184,7 @@ def test_refusals_say_the_values_and_what_fits(options, words):
     assert [word for word in words if word not in said] == []
     (limit,) = re.findall(r"a limit of (\d+ MiB) fits", said)
     found = planned(**(options | {"memory": limit}))
-    assert found.window_bytes + found.fixed_bytes <= parse_bytes(limit)
+    assert found.memory.window_bytes + found.memory.fixed_bytes <= parse_bytes(limit)
     smaller = parse_bytes(limit) - 2 * MIB
     with pytest.raises(InfeasiblePlan):
         planned(**(options | {"memory": smaller}))
@@ -227,8 +227,8 @@ def test_values_that_bypass_the_job_file_are_checked_too(changes, words):
 def test_ragged_rows_take_staging_buffers_out_of_the_limit():
     ragged = problem((1000, 999, 1001))
     found = planned(ragged, queue_depth=4, request_bytes="1MiB")
-    assert found.transfer_bytes == 4 * MIB
-    assert planned().transfer_bytes == 0
+    assert found.memory.transfer_bytes == 4 * MIB
+    assert planned().memory.transfer_bytes == 0
     with pytest.raises(InfeasiblePlan, match=r"itself 84\.0 MiB"):
         planned(ragged, queue_depth=4, request_bytes="1MiB", memory="84MiB")
 
@@ -236,11 +236,11 @@ def test_ragged_rows_take_staging_buffers_out_of_the_limit():
 def test_a_grid_larger_than_the_machine_is_planned():
     found = planned(problem((4096, 4096, 4096), 256), memory="32GiB", strip_rows=8192)
     assert found.depth > 4
-    assert found.disk_bytes == 2 * 4096**3 * 8
-    assert found.window_bytes < 32 * GIB
+    assert found.volume.disk_bytes == 2 * 4096**3 * 8
+    assert found.memory.window_bytes < 32 * GIB
     wave = planned(problem((2048, 2048, 2048), 1000, "wave:8"), memory="8GiB")
-    assert wave.disk_bytes >= 5 * 2048**3 * 8
-    assert wave.skew == 4
+    assert wave.volume.disk_bytes >= 5 * 2048**3 * 8
+    assert wave.schedule.skew.per_step == 4
 
 
 def closed(shape=(64, 64, 64), axis="z"):
@@ -250,33 +250,39 @@ def closed(shape=(64, 64, 64), axis="z"):
 
 def test_a_grid_that_is_closed_along_the_stream_stays_in_memory_only_where_it_fits():
     found = planned(closed())
-    assert found.resident
+    assert found.schedule.resident
     assert (found.tile.order, found.depth > 1) == ("diamond", True)
     assert "come round again at the end of each sweep" in found.explain()
     plain = planned(closed(), scheme="plain")
     few = planned(closed((5, 64, 64)), depth=10)
     for each in (plain, few):
-        assert each.resident
-        assert not each.seams
-        assert each.slab_planes == each.shape[0] + each.depth
+        assert each.schedule.resident
+        assert not each.schedule.seams
+        assert each.schedule.slab_planes == each.schedule.shape[0] + each.depth
         assert "periodic along z: every step is made over the whole grid" in each.explain()
     found = planned(closed((1024, 1024, 1024)))
-    assert (found.resident, found.tile.order, found.redundancy) == (False, "diamond", 0)
+    assert (found.schedule.resident, found.tile.order, found.schedule.redundancy) == (
+        False,
+        "diamond",
+        0,
+    )
     assert "come round again" in found.explain()
-    assert found.disk_bytes > 2 * 1024**3 * 8
+    assert found.volume.disk_bytes > 2 * 1024**3 * 8
 
 
 def test_large_planes_of_a_closed_grid_pass_in_strips():
     found = planned(closed((512, 4096, 2048)), memory="256MiB", tier="direct")
-    assert found.strips.count(found.depth) > 1
-    assert all(found.closing(depth, 0) for depth in found.depths)
-    assert (found.redundancy, found.commit_planes) == (0, 0)
+    assert found.schedule.strips.count(found.depth) > 1
+    assert all(found.schedule.closing(depth, 0) for depth in found.schedule.depths)
+    assert (found.schedule.redundancy, found.schedule.commit_planes) == (0, 0)
     around = {"boundary": {"z": "periodic", "y": "periodic"}, "initial": {"u": 0.0}}
     torus = Problem("heat7", (512, 4096, 2048), "float64", 64, **around)
     found = planned(torus, memory="256MiB", tier="direct")
-    assert found.strips.circle
-    assert found.strips.count(found.depth) > 1
-    assert all(found.closing(depth, axis) for depth in found.depths for axis in (0, 1))
+    assert found.schedule.strips.circle
+    assert found.schedule.strips.count(found.depth) > 1
+    assert all(
+        found.schedule.closing(depth, axis) for depth in found.schedule.depths for axis in (0, 1)
+    )
 
 
 def test_a_closed_grid_of_few_planes_is_not_streamed():
@@ -285,13 +291,13 @@ def test_a_closed_grid_of_few_planes_is_not_streamed():
         planned(closed(), depth=60, **given)
     with pytest.raises(InfeasiblePlan, match=r"26 planes, and this one has 24; smaller slabs fit"):
         planned(closed((24, 64, 64)), depth=1, **given)
-    assert not planned(closed(), depth=40, **given).resident
+    assert not planned(closed(), depth=40, **given).schedule.resident
 
 
 def test_tiles_close_round_a_periodic_axis_as_many_as_threads():
     around = {"boundary": {"y": "periodic"}, "initial": {"u": 0.0}}
     found = planned(Problem("heat7", (1024, 256, 1024), "float64", 100, **around))
-    assert (found.resident, found.tile.order, found.depth > 1) == (False, "diamond", True)
+    assert (found.schedule.resident, found.tile.order, found.depth > 1) == (False, "diamond", True)
     given = ("heat7", (1024, 40, 64), "float64", 100)
     small = Problem(*given, **around)
     wide = planned(Problem(*given, initial={"u": 0.0}), threads=4, depth=40).tile.rows
@@ -375,16 +381,16 @@ def test_planes_of_a_periodic_axis_pass_in_strips_that_close_the_circle():
     around = {"boundary": {"y": "periodic"}, "initial": {"u": 0.0}}
     large = Problem("heat7", (512, 4096, 2048), "float64", 64, **around)
     found = planned(large, memory="256MiB", tier="direct")
-    assert found.strips.circle
-    assert found.strips.count(found.depth) == -(-4096 // found.strips.height) > 1
-    assert (found.tile.order, found.redundancy) == ("diamond", 0)
+    assert found.schedule.strips.circle
+    assert found.schedule.strips.count(found.depth) == -(-4096 // found.schedule.strips.height) > 1
+    assert (found.tile.order, found.schedule.redundancy) == ("diamond", 0)
     assert "close the circle" in found.explain()
     small = Problem("heat7", (64, 40, 64), "float64", 64, **around)
     with pytest.raises(UsageError, match="need 6 rows at least and a grid of 12"):
         planned(small, depth=5, strip_rows=5)
     with pytest.raises(UsageError, match="need 21 rows at least and a grid of 42"):
         planned(small, depth=20, strip_rows=30)
-    assert planned(small, tier="direct", depth=19, strip_rows=20).strips.count(19) == 2
+    assert planned(small, tier="direct", depth=19, strip_rows=20).schedule.strips.count(19) == 2
 
 
 def test_blocks_are_cut_out_of_grids_with_fixed_faces_only():

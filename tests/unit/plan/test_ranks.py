@@ -30,8 +30,8 @@ def planned(
 
 def test_a_cuboid_is_cut_and_swept_as_was_published():
     found = planned((16386, 2050, 2048), exchange="halos")
-    assert (found.subgrid.cut, found.depth) == ((8, 1), 128)
-    assert found.disk_bytes <= 153 * GIB
+    assert (found.schedule.subgrid.cut, found.depth) == ((8, 1), 128)
+    assert found.volume.disk_bytes <= 153 * GIB
     assert "4 x 2 parts" in found.notes[-2]
     assert "depth 256 does not fit: a sweep of 256 steps keeps 1" in found.notes[-1]
     assert "which has 153 GiB" in found.notes[-1]
@@ -40,7 +40,7 @@ def test_a_cuboid_is_cut_and_swept_as_was_published():
 def test_a_cube_is_cut_as_was_published_and_swept_deeper_since_ends_of_the_grid_need_no_halo():
     """With halos at both ends of an axis that is cut, 64 steps would take 153.4 GiB."""
     found = planned((4098, 4098, 4096), exchange="halos")
-    assert (found.subgrid.cut, found.depth) == ((4, 2), 64)
+    assert (found.schedule.subgrid.cut, found.depth) == ((4, 2), 64)
     assert "depth 86 does not fit" in found.notes[-1]
 
 
@@ -58,7 +58,7 @@ def test_cuts_that_cannot_be_are_refused(options, words):
 
 
 def test_more_ranks_than_planes_share_the_rows():
-    assert planned((3, 40, 16), Ranks(0, 8, Network())).subgrid.cut[1] > 1
+    assert planned((3, 40, 16), Ranks(0, 8, Network())).schedule.subgrid.cut[1] > 1
     with pytest.raises(InfeasiblePlan, match="7 ranks cannot share 3 planes of 3 rows"):
         planned((3, 3, 16), Ranks(0, 7, Network()))
 
@@ -68,14 +68,16 @@ def test_neighbours_stream_in_opposite_directions_so_that_messages_have_a_sweep_
     ranks = [Ranks(rank, count, Network()) for rank in range(count)]
     given = {"depth": 8, "slab_planes": 4, "cuts": [66, 120, 174], "exchange": "halos"}
     plans = [planned(shape, each, **given) for each in ranks]
-    assert [each.downward for each in plans] == [False, True, False, True]
+    assert [each.schedule.downward for each in plans] == [False, True, False, True]
     made, needed = {}, {}  # planes of the front to the end of a sweep, and into the next one
     for rank, plan in enumerate(plans):
         gets, received, got = deque(), set(), 0
         for each in program(plan):
             match each:
                 case Send():
-                    left = (each.trip.index + 1) * plan.pitch_planes - 4 * each.gate.advanced
+                    left = (
+                        each.trip.index + 1
+                    ) * plan.schedule.pitch_planes - 4 * each.gate.advanced
                     made |= {(each.peer, each.state, at): left for at in each.there.planes}
                 case Receive():
                     received |= {(each.state, at) for at in each.there.planes}
@@ -84,14 +86,14 @@ def test_neighbours_stream_in_opposite_directions_so_that_messages_have_a_sweep_
                 case Advance():
                     while got < each.gate.got:
                         get, got = gets.popleft(), got + 1
-                        front = 4 * each.index - get.trip.index * plan.pitch_planes
+                        front = 4 * each.index - get.trip.index * plan.schedule.pitch_planes
                         planes = {(get.state, at) for at in get.there.planes}
                         for at in received & planes:
                             needed.setdefault((rank, *at), front)
     assert made.keys() == needed.keys()
     assert made
-    sweep = min(plan.pitch_planes for plan in plans)
-    halo = plans[0].subgrid.planes.halo(8)
+    sweep = min(plan.schedule.pitch_planes for plan in plans)
+    halo = plans[0].schedule.subgrid.planes.halo(8)
     assert min(made[key] + needed[key] for key in made) >= sweep - 3 * halo > 2 * halo
 
 
@@ -103,7 +105,7 @@ def test_parts_thinner_than_a_halo_are_all_streamed_upward():
             depth=depth,
             cuts=[10, 20, 30],
             exchange="halos",
-        ).downward
+        ).schedule.downward
         for depth in (10, 11)
         for rank in range(4)
     ]
@@ -119,29 +121,34 @@ def seamed(shape, count, **options):
 def test_seams_are_left_where_halos_would_cost_more_and_the_plan_says_what():
     given = {"depth": 48, "node": FAST, "around": {"y": "periodic"}, "steps": 2048}
     found = planned((800, 2048, 2048), Ranks(1, 4, Network(1e11, 1e-6)), **given)
-    assert found.subgrid.seams
-    assert found.redundancy == 0
+    assert found.schedule.subgrid.seams
+    assert found.schedule.redundancy == 0
     assert any("and seams: cut into 4 x 1 parts" in note for note in found.notes)
     assert "nothing is computed twice" in found.explain()
     flat = planned((4000, 64, 64), Ranks(1, 2, Network()), depth=1)
-    assert not flat.subgrid.seams
+    assert not flat.schedule.subgrid.seams
     other = planned((4000, 64, 64), Ranks(1, 2, Network()), depth=1, exchange="seams")
-    assert other.subgrid.seams
+    assert other.schedule.subgrid.seams
     assert other.prediction.wait_seconds > flat.prediction.wait_seconds == 0
 
 
 def test_ranks_that_leave_seams_own_more_and_compute_as_much_as_those_that_take_them():
     plans = seamed((480, 40, 32), 4, depth=8)
-    bounds = plans[0].subgrid.plane_bounds
+    bounds = plans[0].schedule.subgrid.plane_bounds
     owned = [high - low for low, high in itertools.pairwise(bounds)]
     assert owned == [120 + 5, 120 - 9, 120 + 9, 120 - 5]  # 4.5 planes at each cut
     every = 480 * 40 * 8 / 4
     for plan in plans:
-        assert plan.row_updates / plan.sweeps == pytest.approx(every, rel=0.01)
-    assert sum(plan.row_updates for plan in plans) == 480 * 40 * 256
+        assert plan.schedule.row_updates / plan.sweeps == pytest.approx(every, rel=0.01)
+    assert sum(plan.schedule.row_updates for plan in plans) == 480 * 40 * 256
     seam, back = (8 + 8) * 40 * 32 * 8, 8 * 40 * 32 * 8  # planes of two rings, and of a level
-    assert [plan.sent_bytes // plan.sweeps for plan in plans] == [seam, 2 * back, 2 * seam, back]
-    assert [plan.received_bytes // plan.sweeps for plan in plans] == [
+    assert [plan.volume.sent_bytes // plan.sweeps for plan in plans] == [
+        seam,
+        2 * back,
+        2 * seam,
+        back,
+    ]
+    assert [plan.volume.received_bytes // plan.sweeps for plan in plans] == [
         back,
         2 * seam,
         2 * back,
@@ -164,7 +171,7 @@ def test_seams_that_cannot_be_are_refused(error, options, words):
 
 def test_halos_are_taken_where_parts_are_too_thin_for_seams():
     found = planned((80, 40, 32), Ranks(0, 4, Network()), depth=30, cuts=[20, 40, 60])
-    assert not found.subgrid.seams
+    assert not found.schedule.subgrid.seams
     assert any("seams do not fit: " in note for note in found.notes)
 
 
@@ -181,5 +188,5 @@ def test_many_sweeps_are_planned_like_few(steps, monkeypatch):
     monkeypatch.setattr(Span, "at", at)
     plan = planned((300, 40, 64), Ranks(1, 3, Network()), "1GiB", steps=steps, depth=2)
     assert plan.sweeps >= 1000
-    assert plan.row_updates > plan.updates // 64
+    assert plan.schedule.row_updates > plan.work.updates // 64
     assert len(asked) < 1000

@@ -80,12 +80,12 @@ def test_a_plan_of_very_many_sweeps_takes_no_more_than_is_counted(options):
     tracemalloc.start()
     try:
         found = planned(MANY, **options)
-        trips = found.trips
+        trips = found.schedule.trips
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert trips[-1].sweep == MANY - 1
-    assert len(trips) == MANY * found.parts(1)
+    assert len(trips) == MANY * found.schedule.parts(1)
     assert peak < SWEEP_BYTES * MANY
 
 
@@ -111,8 +111,13 @@ def test_what_is_seen_in_each_step_counts_against_the_limit():
     seen = 1000 * 38 * 4 * 8
     assert steps_bytes(problem_of(1000, **given)) >= 3 * seen
     bare, full = planned(1000), planned(1000, given=given)
-    assert full.fixed_bytes - bare.fixed_bytes >= 3 * seen
-    limit = bare.window_bytes + bare.transfer_bytes + bare.fixed_bytes + SWEEP_BYTES * 1000
+    assert full.memory.fixed_bytes - bare.memory.fixed_bytes >= 3 * seen
+    limit = (
+        bare.memory.window_bytes
+        + bare.memory.transfer_bytes
+        + bare.memory.fixed_bytes
+        + SWEEP_BYTES * 1000
+    )
     assert planned(1000, memory=limit + parse_bytes("1MiB"))
     with pytest.raises(InfeasiblePlan):
         planned(1000, given=given, memory=limit)

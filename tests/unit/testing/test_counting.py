@@ -82,7 +82,7 @@ def test_updates_made_twice_are_told(monkeypatch):
 
 
 def test_updates_left_out_at_the_end_are_told(monkeypatch):
-    single = replace(PLAN, depths=(3,))
+    single = replace(PLAN, schedule=replace(PLAN.schedule, depths=(3,)))
     monkeypatch.setattr(counting, "program", lambda plan: iter(()))
     with pytest.raises(ExecutionError, match="0 row updates instead of 300"):
         check(single, PROBLEM.stencil, random.Random(0))
@@ -90,7 +90,10 @@ def test_updates_left_out_at_the_end_are_told(monkeypatch):
 
 def test_totals_are_those_of_the_plan():
     total = count(PLAN)
-    assert (total.read_bytes, total.written_bytes) == (PLAN.read_bytes, PLAN.written_bytes)
+    assert (total.read_bytes, total.written_bytes) == (
+        PLAN.volume.read_bytes,
+        PLAN.volume.written_bytes,
+    )
     assert total.row_updates == 20 * PLAN.layout.rows * 9
-    assert (total.advances, total.commits) == (PLAN.slabs, 3)
+    assert (total.advances, total.commits) == (PLAN.schedule.slabs, 3)
     assert check(PLAN, PROBLEM.stencil, random.Random(0)) == total

@@ -17,6 +17,7 @@ from itertools import takewhile
 from outgrid.plan.schedule.blocks import Blocks
 from outgrid.plan.schedule.rings import Arrival, Departure, Ring
 from outgrid.plan.schedule.seam import Cut, Seam, SeamKey, Stair, between
+from outgrid.plan.schedule.skew import UPRIGHT, Skew
 from outgrid.plan.schedule.strips import Strips
 from outgrid.plan.schedule.subgrid import Box, Exchanged, Subgrid, common
 from outgrid.plan.schedule.trip import Point, Span, Trip, Trips, clip, mirrored
@@ -38,8 +39,7 @@ class Schedule:
     A state is made durable bit by bit, every ``commit_planes`` planes (0: only as a whole; planes
     of strips and blocks count one after the other), that of a resident grid every ``commit_sweeps``
     sweeps (0: at the end). A schedule may ``begin`` at a point within its first sweep. An inward
-    face then leans by ``face`` planes per step, with ``face_shifts`` for the stages: what it
-    needs of state 0 begins so much lower.
+    face then rises as ``face`` says: what it needs of state 0 begins so much lower.
 
     ``seams`` are those of each depth that sweeps have: at cuts between strips and between ranks,
     and where the first cells of an axis come round again at its end.
@@ -53,8 +53,7 @@ class Schedule:
     shape: tuple[int, ...]
     depths: tuple[int, ...]
     slab_planes: int
-    skew: int
-    shifts: tuple[int, ...]
+    skew: Skew
     pitch_planes: int
     strips: Strips
     resident: bool
@@ -63,8 +62,7 @@ class Schedule:
     departures: tuple[Departure, ...]
     commit_planes: int = 0
     commit_sweeps: int = 0
-    face: int = 0
-    face_shifts: tuple[int, ...] = ()
+    face: Skew = UPRIGHT
     begin: Point = field(default_factory=Point)
     seams: tuple[Seam, ...] = ()
     blocks: Blocks | None = None
@@ -262,7 +260,7 @@ class Schedule:
 
     def lean(self, depth: int) -> int:
         """Planes by which what a face needs begins below what it leaves, ``depth`` steps later."""
-        return self.face * depth + max(self.face_shifts, default=0)
+        return self.face.per_step * depth + max(self.face.shifts, default=0)
 
     @property
     def cut(self) -> tuple[int, ...]:
@@ -336,7 +334,7 @@ class Schedule:
             along = between(planes.start, planes.stop, below, above)
         if self.begin.planes and (sweep, part) == (0, self.begin.part):
             low = self.begin.planes - self.lean(depth)
-            along = replace(along, low=low, rise=self.face, shifts=self.face_shifts)
+            along = replace(along, low=low, rise=self.face.per_step, shifts=self.face.shifts)
         if self.subgrid is not None:
             return along, self.subgrid.rows.span(depth)
         return along, self.strips.span(depth, part)
@@ -471,9 +469,9 @@ class Passage:
         return max(
             self.entering.stop + lead,
             *(
-                self.covered(step, stage).planes.stop + self.of.skew * step + shift
+                self.covered(step, stage).planes.stop + self.of.skew.per_step * step + shift
                 for step in (range(1, depth + 1) if shrinks else (1, depth))
-                for stage, shift in enumerate(self.of.shifts)
+                for stage, shift in enumerate(self.of.skew.shifts)
             ),
         )
 

@@ -66,6 +66,10 @@ class Skew:
     shifts: tuple[int, ...]
 
 
+UPRIGHT = Skew(0, ())
+"""That of what does not move."""
+
+
 @dataclass(frozen=True, slots=True)
 class Halo:
     """What a part of a grid needs around it to make some steps alone.
