@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
@@ -25,9 +24,7 @@ from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execute.streaming import Observer, doing, say
 from outgrid.execution import Execution, open_transfers
 from outgrid.machine import Machine, Network
-from outgrid.observe.reductions import nothing, numbers
-from outgrid.observe.snapshots import place, reserve
-from outgrid.observe.totals import Totals, joined
+from outgrid.observe import Noted, files_of
 from outgrid.pipeline import (
     COMPILING,
     FIXED_BYTES,
@@ -43,7 +40,7 @@ from outgrid.plan.model import Plan
 from outgrid.plan.planner import Part as PlanPart
 from outgrid.plan.planner import plan as choose
 from outgrid.plan.ranks import Ranks, plan_rank
-from outgrid.plan.schedule.subgrid import Box, Subgrid
+from outgrid.plan.schedule.subgrid import Subgrid
 from outgrid.plan.sizing import Sizing
 from outgrid.probe.profile import known_machine
 from outgrid.purposes import Start, check_purposes
@@ -61,7 +58,6 @@ from outgrid.record import (
 )
 from outgrid.result import Result
 from outgrid.runs.former import former
-from outgrid.runs.frames import frames_of, snapshot_files
 from outgrid.runs.group import (
     GROUP_NAME,
     Durable,
@@ -75,9 +71,9 @@ from outgrid.runs.group import (
     write_group,
 )
 from outgrid.runs.lock import LOCK_NAME, RunLock
+from outgrid.runs.run import Run
 from outgrid.runs.space import check_parents, check_space, check_usable, folders_to_make, free_bytes
 from outgrid.runs.state import MANIFEST_NAME, REDUCTIONS_NAME, TRACES_NAME, RunFolder, way_out
-from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
 from outgrid.storage.sums import sums_digest
 from outgrid.version import __version__
@@ -106,7 +102,7 @@ def run(
     options = msgspec.structs.replace(options.of_rank(comm.rank), out=out)
     check_parents(options)
     made = folders_to_make(options)
-    names = snapshot_files(problem)
+    names = files_of(problem, options)
     if overwrite:
         former(out).check_inputs(problem)
     with _meeting(out, comm, new=True, names=names, overwrite=overwrite):
@@ -157,7 +153,7 @@ def objections(problem: Problem, options: RunOptions, comm: Comm) -> list[str]:
     if comm.rank == 0:
         checks.append(partial(check_inputs, problem))
         checks.append(partial(check_kernel, problem, mine))
-        checks.append(partial(_check_free, out, snapshot_files(problem)))
+        checks.append(partial(_check_free, out, files_of(problem, options)))
     found = [f"rank {comm.rank}: {each}" for check in checks for each in refused(check)]
     return [each for said in comm.share(found) for each in said]
 
@@ -391,38 +387,12 @@ class _Together:
         )
         if found is None and comm.rank == 0:
             write_group(out, group)
-            reserve(out, self.problem)
         comm.share(None)
         with open_transfers(chosen, self.options) as transfers:
-            execution = Execution(
-                rest,
-                self.options,
-                known_machine(folder.scratch),
-                chosen,
-                folder,
-                transfers,
-                comm=comm,
-                done=done,
-                whole=self.problem,
-                ended=found.ended if found is not None else "",
-                kept=self.kept,
-            )
-            stores = execution.begin()
-            if found is not None and kernel.points is not None:
-                sampled = np.asarray(kernel.points.sampled)
-                seen = found.samples(sampled[:, 1], sampled[:, 2])
-                if seen is not None:
-                    mine = subgrid.owned.holds(sampled[:, 1], sampled[:, 2])
-                    made = np.arange(len(seen))[:, None] < found.steps
-                    execution.keep_samples(np.where(mine & made, seen, 0.0))
-            if found is not None and kernel.reductions is not None:
-                path, run = folder.totals(execution.manifest)
-                self._go_on_adding(Totals(path, run, kernel.reductions.kinds), found)
-            if found is not None and comm.rank == 0:
-                for share in found.shares:
-                    mine = share.folder.out, share.manifest, share.owned
-                    for frames in frames_of(out, *mine, self.problem):
-                        frames.check(found.steps)
+            beside = files_of(self.problem, self.options, alone=False)
+            begun = Run.new(rest, self.options, chosen, folder, comm, beside, self.kept, found)
+            execution = Execution(begun, known_machine(folder.scratch), transfers)
+            stores = execution.begin(found)
             fields = found.fields(chosen.schedule.arrivals) if found is not None else None
             execution.fill(stores, self.progress, fields)
             comm.share(None)
@@ -434,18 +404,6 @@ class _Together:
                 comm.share(None)
             execution.carry(stores, kernel, self.progress, self.stop)
             return self._finish(execution, group)
-
-    def _go_on_adding(self, totals: Totals, found: Durable) -> None:
-        """Rank 0 takes over what all reductions have come to, the others begin with nothing."""
-        done = 0
-        try:
-            for table in found.totals(totals.kinds):
-                mine = table if self.comm.rank == 0 else nothing(totals.kinds, len(table))
-                totals.write(done, mine)
-                done += len(table)
-            totals.sync()
-        finally:
-            totals.close()
 
     def go_on(
         self, rest: Problem, chosen: Plan, kernel: Kernel, found: Durable, group: Group
@@ -463,17 +421,8 @@ class _Together:
             share.folder.write_manifest(manifest)
         comm.share(None)
         with open_transfers(chosen, self.options) as transfers:
-            execution = Execution(
-                rest,
-                self.options,
-                known_machine(share.folder.scratch),
-                chosen,
-                share.folder,
-                transfers,
-                manifest,
-                comm=comm,
-                kept=self.kept,
-            )
+            gone = Run.resumed(rest, self.options, chosen, share.folder, manifest, comm, self.kept)
+            execution = Execution(gone, known_machine(share.folder.scratch), transfers)
             share.folder.write_manifest(execution.manifest)
             stores = execution.open_stores() if rest.steps else {}
             execution.carry(stores, kernel, self.progress, self.stop)
@@ -487,16 +436,9 @@ class _Together:
     def _finish(self, execution: Execution, group: Group) -> Result:
         """Put the results in place, everywhere, then say so in one record."""
         comm, out, manifest = self.comm, self.out, execution.manifest
-        chosen, kernel = execution.plan, execution.kernel
-        points = kernel.points if kernel is not None else None
-        fields = execution.place()
-        parts = execution.parts()
-        folder = execution.folder.out
-        mine, seen = Box(chosen.schedule.owned, chosen.schedule.owned_rows), None
-        if points is not None and self.problem.receivers:
-            held = mine.holds(points.sampled[:, 1], points.sampled[:, 2])
-            counts = held | (chosen.schedule.subgrid is not None and chosen.schedule.subgrid.seams)
-            seen = np.where(counts, execution.observed()[: execution.whole.steps], 0.0)
+        chosen, folder = execution.run.plan, execution.run.folder.out
+        fields, noted = execution.place(), execution.place_observed()
+        parts, mine = execution.parts(), execution.run.owned
         told: dict[str, Any] = {
             "rank": RankPart(
                 rank=comm.rank,
@@ -515,53 +457,19 @@ class _Together:
                 for name, file in fields.items()
             },
             "seals": execution.sealed(),
-            "totals": execution.folder.totals(manifest),
             "first": (manifest.first, manifest.first_row),
-            "seen": seen,
             "warnings": execution.account.filled.warnings,
         }
         every = comm.share(told)
-        whole = execution.whole
-        ended, names = "", [each.name for each in whole.stencil.reductions]
-        if names and comm.rank == 0:
-            reductions = self._reductions([each["totals"] for each in every], whole.steps)
-            RunFolder(out, out).place_reductions(names, reductions)
-            ended = execution.how_it_ended(reductions)
-        sums: dict[str, tuple[str, Seal]] = {}
+        record = self._record(execution, every, group.parts, parts, comm.share(noted)[0])
         if comm.rank == 0:
-            place(out, whole)
-            sums = self._sum_frames(execution)
-        ended, sums = comm.share((ended, sums))[0]
-        record = self._record(execution, every, group.parts, parts, ended, sums)
-        if comm.rank == 0:
-            if seen is not None and points is not None:
-                traces = np.sum([each["seen"] for each in every], axis=0) @ points.weights
-                RunFolder(out, out).place_traces(traces)
             write_record(record, out)
         comm.share(None)
-        abandon(out, Share(execution.folder, execution.manifest, mine))
+        abandon(out, Share(execution.run.folder, execution.manifest, mine))
         comm.share(None)
         if comm.rank == 0:
             (out / GROUP_NAME).unlink()
         return Result(out, record)
-
-    def _sum_frames(self, execution: Execution) -> dict[str, tuple[str, Seal]]:
-        """Sum up the snapshots of all ranks; the digest of the sums of each, and their seal."""
-        found: dict[str, tuple[str, Seal]] = {}
-        box = Box.whole(self.problem.shape)
-        for frames in frames_of(self.out, self.out, execution.manifest, box, execution.whole):
-            frames.remove()
-            frames.create()
-            frames.settle(execution.whole.steps)
-            frames.place(execution.whole.steps)
-            found[frames.out.stem] = frames.digest(execution.whole.steps), frames.seal
-        return found
-
-    def _reductions(self, shares: list[tuple[Path, str]], steps: int) -> np.ndarray:
-        """What all ranks together have found of the reductions: a row for each step."""
-        kinds = tuple(each.kind for each in self.problem.stencil.reductions)
-        tables = joined(shares, kinds, steps)
-        return np.vstack([np.zeros((0, len(kinds))), *(numbers(kinds, each) for each in tables)])
 
     def _record(
         self,
@@ -569,8 +477,7 @@ class _Together:
         every: list[dict[str, Any]],
         before: tuple[Part, ...],
         parts: tuple[Part, ...],
-        ended: str,
-        sums: dict[str, tuple[str, Seal]],
+        noted: Noted,
     ) -> Record:
         ranks: list[RankPart] = [each["rank"] for each in every]
         together = combine_ranks([rank.measured for rank in ranks])
@@ -598,7 +505,7 @@ class _Together:
             version=__version__,
             started=(*before, *parts)[0].started,
             problem=execution.manifest.problem,
-            plan=execution.plan.to_dict(),
+            plan=execution.run.plan.to_dict(),
             machine=execution.machine.to_dict(),
             measured=combine((*before, msgspec.structs.replace(parts[-1], measured=together))),
             fields={name: file for name, file, *_ in files},
@@ -607,11 +514,9 @@ class _Together:
                 *compilers_of(part.compiler for part in (*before, *parts)),
             ),
             parts=(*before, *parts),
-            ended=ended,
-            checksums={name: digest for name, _, digest, _ in files}
-            | {name: digest for name, (digest, _) in sums.items()},
-            seals={name: seal for name, *_, seal in files}
-            | {name: seal for name, (_, seal) in sums.items()},
+            ended=noted.ended,
+            checksums={name: digest for name, _, digest, _ in files} | noted.checksums,
+            seals={name: seal for name, *_, seal in files} | noted.seals,
             ranks=tuple(ranks),
             pieces=pieces,
         )

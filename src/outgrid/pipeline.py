@@ -14,7 +14,7 @@ import msgspec
 from outgrid.build.compiler import check_loadable, load
 from outgrid.codegen.cuda import generate_cuda
 from outgrid.codegen.kernel import generate
-from outgrid.comm import Comm
+from outgrid.comm import Comm, Serial
 from outgrid.config import RunOptions
 from outgrid.device import describe_device, open_device
 from outgrid.errors import (
@@ -34,8 +34,8 @@ from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execute.streaming import Observer, doing, say
 from outgrid.execution import Execution, open_transfers
 from outgrid.machine import Accelerator, Machine
+from outgrid.observe import files_of
 from outgrid.observe.points import Points
-from outgrid.observe.preview import PREVIEW_NAME
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan
@@ -47,10 +47,11 @@ from outgrid.record import RECORD_NAME, Part, compilers_of, read_record
 from outgrid.remote.borrowed import Borrowed, borrowed, lend
 from outgrid.result import Result
 from outgrid.runs.former import Former, former
-from outgrid.runs.frames import by_planes, snapshot_files, sums_within
+from outgrid.runs.frames import by_planes, sums_within
 from outgrid.runs.group import on_disk
 from outgrid.runs.lock import RunLock
 from outgrid.runs.places import SPREAD_SUFFIX, Spread, check_devices, claimed, erase_devices
+from outgrid.runs.run import Run
 from outgrid.runs.space import check_parents, check_space, folders_to_make
 from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep, check_begun
 from outgrid.stencil.problem import Problem
@@ -275,9 +276,9 @@ def _run(
             before.remove()
         erase_devices(devices)
         with open_transfers(chosen, options) as transfers:
-            execution = Execution(
-                problem, options, machine, chosen, folder, transfers, remote=remote, kept=kept
-            )
+            beside = files_of(problem, options)
+            begun = Run.new(problem, options, chosen, folder, Serial(), beside, kept)
+            execution = Execution(begun, machine, transfers, remote)
             try:
                 stores = execution.begin()
                 execution.fill(stores, progress)
@@ -361,16 +362,9 @@ def _resume(
         say(progress, *changes)
         chosen = replace(chosen, notes=(*chosen.notes, *changes))
         with claimed(_devices(folder)), open_transfers(chosen, options) as transfers:
-            execution = Execution(
-                rest,
-                options,
-                machine,
-                chosen,
-                folder,
-                transfers,
-                _taken_over(manifest, folder, chosen),
-                remote=remote,
-            )
+            before, kept = _taken_over(manifest, folder, chosen), options.kept(out)
+            found = Run.resumed(rest, options, chosen, folder, before, Serial(), kept)
+            execution = Execution(found, machine, transfers, remote)
             folder.write_manifest(execution.manifest)
             # With all steps made, results may be in place already.
             stores = execution.open_stores() if rest.steps or not manifest.exported else {}
@@ -498,7 +492,7 @@ def _check_free(
 ) -> tuple[Path, ...]:
     """Raise UsageError if a run would find anything where it writes, but of a run ``before`` that
     it replaces; devices that may be erased."""
-    beside = (*snapshot_files(problem), *((PREVIEW_NAME,) * bool(options.preview)))
+    beside = files_of(problem, options)
     replaced = before.files if before is not None else ()
     folder.check_free(
         chosen.schedule.arrivals, beside, chosen.schedule.places, options.erase, replaced

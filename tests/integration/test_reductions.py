@@ -5,6 +5,7 @@ import random
 from fractions import Fraction
 from functools import partial
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -12,7 +13,7 @@ import outgrid as og
 from outgrid import distributed, pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError, StoreError
-from outgrid.observe.reductions import added, nothing, numbers, totals_of
+from outgrid.observe.accumulators import added, nothing, numbers, totals_of
 from outgrid.observe.totals import Totals, joined
 from outgrid.runs.state import RunFolder
 from outgrid.stencil.model import Stencil
@@ -155,6 +156,46 @@ def test_sums_go_on_where_a_run_was_cut_off(tmp_path, cut_off):
     found = pipeline.resume(out, RunOptions.of(memory="512MiB", depth=2, tier="direct"))
     same(found.reductions, wanted.reductions)
     assert not list(out.glob("*.new"))
+
+
+def as_before(out, kinds):
+    """Make of a run that was cut off what the version before has left: numbers, and no totals."""
+    folder, manifest = RunFolder.of_manifest(out)
+    totals = Totals(*folder.totals(manifest), kinds)
+    values = np.zeros((manifest.problem["steps"], len(kinds)))
+    values[: manifest.steps_done] = numbers(kinds, totals.read(range(manifest.steps_done)))
+    totals.close()
+    totals.path.unlink()
+    seen = folder.read_samples(manifest)
+    manifest = folder.write_samples(manifest, np.hstack([seen, values]))
+    folder.write_manifest(msgspec.structs.replace(manifest, format=4))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_of_the_version_before_goes_on_with_its_numbers(ranks, tmp_path, cut_off):
+    problem = relaxing(steps=17, receivers=[og.Receiver("u", (20.5, 8, 21))])
+    wanted = run(problem, tmp_path / "whole", tier="memory")
+    out = tmp_path / "cut"
+    cut_off(40, lambda: run(problem, out, tier="direct", depth=3, slab_planes=2))
+    assert RunFolder.of_manifest(out)[1].steps_done > 0
+    as_before(out, tuple(each.kind for each in problem.stencil.reductions))
+    if ranks == 1:
+        found = pipeline.resume(out, RunOptions.of(memory="512MiB", depth=2, tier="direct"))
+    else:
+        found = resume_ranks(out, ranks, depth=2)
+    same(found.reductions, wanted.reductions)
+    assert found.traces.tobytes() == wanted.traces.tobytes()
+    assert not list(out.rglob("*.new"))
+
+
+def test_totals_that_are_gone_are_missed(tmp_path, cut_off):
+    problem = relaxing(steps=17, receivers=[og.Receiver("u", (20.5, 8, 21))])
+    out = tmp_path / "cut"
+    cut_off(40, lambda: run(problem, out, tier="direct", depth=3, slab_planes=2))
+    folder, manifest = RunFolder.of_manifest(out)
+    folder.totals(manifest)[0].unlink()
+    with pytest.raises(StoreError, match="reductions of some steps are missing"):
+        pipeline.resume(out, RunOptions.of(memory="512MiB", tier="direct"))
 
 
 RANKS = {

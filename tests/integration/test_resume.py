@@ -191,7 +191,7 @@ def test_a_manifest_of_a_format_before_is_read(number, later, tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(state.Manifest, "identity", "")  # checksums were of no run then
         found = cut_off_within(out, monkeypatch, 0)
-    assert found["format"] == 4
+    assert found["format"] == state.FORMAT
     later = (*later, "sealed", "samples")
     before = {key: value for key, value in found.items() if key not in later}
     (out / MANIFEST_NAME).write_text(json.dumps(before | {"format": number}))

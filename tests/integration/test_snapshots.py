@@ -186,7 +186,7 @@ def test_snapshots_go_on_where_a_run_was_cut_off(name, stop, plain, tmp_path, cu
 
 def test_what_cannot_be_written_is_told(tmp_path, monkeypatch):
     problem = wave(snapshots=[Snapshot("u")])
-    opened = files.Snapshots.open
+    opened = files.Outlets.open
 
     def closed(*given):
         found = opened(*given)
@@ -195,7 +195,7 @@ def test_what_cannot_be_written_is_told(tmp_path, monkeypatch):
         os.close(readable)
         return found
 
-    monkeypatch.setattr(files.Snapshots, "open", closed)
+    monkeypatch.setattr(files.Outlets, "open", closed)
     with pytest.raises(StoreError, match="cannot write a snapshot") as caught:
         run(problem, tmp_path / "out")
     assert caught.value.errno == errno.EBADF
@@ -207,7 +207,7 @@ def test_snapshots_are_counted_and_overwrite_nothing(tmp_path):
     out = tmp_path / "out"
     options = RunOptions.of(memory="512MiB", out=out)
     chosen = pipeline.plan(problem, options)
-    assert chosen.snapshot_bytes == problem.snapshot_bytes
+    assert chosen.volume.snapshot_bytes == problem.snapshot_bytes
     assert "snapshots" in chosen.explain()
     out.mkdir()
     (out / "snapshot.1.npy").write_bytes(b"mine")
@@ -254,12 +254,12 @@ def test_snapshots_of_axes_that_are_not_there_and_too_many_are_refused():
 def test_a_file_of_snapshots_that_is_another_is_refused(tmp_path):
     problem = wave(snapshots=[Snapshot("u", z=3)])
     files.reserve(tmp_path, problem)
-    files.Snapshots.open(tmp_path, problem, 4).close()
+    files.Outlets.open(tmp_path, problem, 4).close()
     with pytest.raises(StoreError, match="shape"):
-        files.Snapshots.open(tmp_path, wave(snapshots=[Snapshot("u", z=3, every=2)]), 4)
+        files.Outlets.open(tmp_path, wave(snapshots=[Snapshot("u", z=3, every=2)]), 4)
     (tmp_path / "snapshot.0.npy.new").unlink()
     with pytest.raises(StoreError, match="cannot"):
-        files.Snapshots.open(tmp_path, problem, 4)
+        files.Outlets.open(tmp_path, problem, 4)
 
 
 def test_a_job_has_snapshots(tmp_path):

@@ -16,7 +16,7 @@ from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError, ExecutionError
 from outgrid.execute.kernel import Kernel
 from outgrid.job import load_job
-from outgrid.observe.reductions import CELLS
+from outgrid.observe.accumulators import CELLS
 from outgrid.record import combine_ranks
 from outgrid.runs.state import RunFolder
 from outgrid.stencil.problem import Problem

@@ -18,9 +18,9 @@ from outgrid.execute.profiles import NO_PROFILES, Profiles
 from outgrid.execute.site import HostSite
 from outgrid.execute.window import Window
 from outgrid.native import Buffer
+from outgrid.observe.accumulators import Accumulators
 from outgrid.observe.points import Points
-from outgrid.observe.reductions import Reductions
-from outgrid.observe.snapshots import Snapshots
+from outgrid.observe.snapshots import Outlets
 from outgrid.observe.watch import NOWHERE, Watch
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance
@@ -44,9 +44,9 @@ class Kernel:
     parameters: NDArray[np.float64]
     points: Points | None = None
     profiles: Profiles = NO_PROFILES
-    reductions: Reductions | None = None
+    reductions: Accumulators | None = None
     watch: Watch | None = None
-    snapshots: Snapshots | None = None
+    snapshots: Outlets | None = None
 
     @classmethod
     def of(
@@ -62,7 +62,7 @@ class Kernel:
             problem.parameter_table(steps),
             points,
             Profiles.of(problem),
-            Reductions.of(problem, steps),
+            Accumulators.of(problem),
         )
 
     @property

@@ -1,1 +1,43 @@
-"""What watches a run: receivers, snapshots, reductions, previews, values that are not finite."""
+"""What watches a run: receivers, snapshots, reductions, previews, values that are not finite.
+
+A new observer is a file with a class of `Observer`, and its line in ``KINDS``.
+"""
+
+from __future__ import annotations
+
+from outgrid.config import RunOptions
+from outgrid.observe.finite import Finite
+from outgrid.observe.observer import Noted, Observer, Reached
+from outgrid.observe.preview import Preview
+from outgrid.observe.receivers import Receivers
+from outgrid.observe.reductions import Reductions
+from outgrid.observe.snapshots import Snapshots
+from outgrid.observe.until import EndsEarly
+from outgrid.runs.run import Run
+from outgrid.stencil.problem import Problem
+
+__all__ = ["KINDS", "Noted", "Observer", "Reached", "files_of", "observers_of"]
+
+KINDS: tuple[type[Observer], ...] = (
+    Finite,
+    Receivers,
+    Reductions,
+    EndsEarly,
+    Snapshots,
+    Preview,
+)
+
+
+def observers_of(run: Run) -> list[Observer]:
+    """Whatever watches a run, in the order in which they are called."""
+    return [kind(run) for kind in KINDS if kind.watches(run.given, run.options)]
+
+
+def files_of(problem: Problem, options: RunOptions, *, alone: bool = True) -> tuple[str, ...]:
+    """Names of all that observers leave in the folder of a run, or of a rank not ``alone``."""
+    return tuple(
+        name
+        for kind in KINDS
+        if kind.watches(problem, options)
+        for name in kind.files(problem, options, alone=alone)
+    )

@@ -31,32 +31,34 @@ class Points:
         injected: list[tuple[int, ...]] = []
         amounts: list[NDArray[np.float64]] = []
         for source in problem.sources:
-            cells, values = source.amounts(problem.steps, problem.dtype_of(source.field))
-            injected += [_row(problem, source.field, cell) for cell in cells]
+            around, values = source.amounts(problem.steps, problem.dtype_of(source.field))
+            injected += [_row(problem, source.field, cell) for cell in around]
             amounts.append(values)
-        found = [corners(receiver.position) for receiver in problem.receivers]
-        sampled = [
-            _row(problem, receiver.field, cell)
-            for receiver, around in zip(problem.receivers, found, strict=True)
-            for cell, _ in around
-        ]
-        weights = np.zeros((len(sampled), len(found)))
-        first = 0
-        for number, around in enumerate(found):
-            weights[first : first + len(around), number] = [weight for _, weight in around]
-            first += len(around)
+        cells, weights = sampled(problem)
         table = np.hstack([np.zeros((problem.steps, 0)), *amounts])
         return cls(
             np.array(injected, np.int64).reshape(-1, 4),
             np.ascontiguousarray(table),
-            np.array(sampled, np.int64).reshape(-1, 4),
-            np.zeros((problem.steps, len(sampled))),
+            cells,
+            np.zeros((problem.steps, len(cells))),
             weights,
         )
 
-    def traces(self, steps: int) -> NDArray[np.float64]:
-        """What receivers saw in the first ``steps`` steps: one row per step."""
-        return self.samples[:steps] @ self.weights
+
+def sampled(problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The cells that receivers look at, and how their samples become traces; see `Points`."""
+    found = [corners(receiver.position) for receiver in problem.receivers]
+    cells = [
+        _row(problem, receiver.field, cell)
+        for receiver, around in zip(problem.receivers, found, strict=True)
+        for cell, _ in around
+    ]
+    weights = np.zeros((len(cells), len(found)))
+    first = 0
+    for number, around in enumerate(found):
+        weights[first : first + len(around), number] = [weight for _, weight in around]
+        first += len(around)
+    return np.array(cells, np.int64).reshape(-1, 4), weights
 
 
 def _row(problem: Problem, field: str, cell: tuple[int, ...]) -> tuple[int, int, int, int]:

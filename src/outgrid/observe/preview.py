@@ -3,63 +3,85 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outgrid.comm import Comm
+from outgrid.config import RunOptions
+from outgrid.durable import partial_path
 from outgrid.errors import StoreError
 from outgrid.formats.npy import header_bytes
+from outgrid.observe.observer import Noted, Observer, Window
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Put
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.regular import own
+from outgrid.runs.group import Durable
+from outgrid.runs.run import Run
+from outgrid.runs.state import Manifest
+from outgrid.stencil.problem import Problem
 
 PREVIEW_NAME = "preview.npy"
 MOST_FRAMES = 240
 
 
-class Window(Protocol):
-    """The planes of a run that are in memory."""
-
-    def views(self, move: Put, /) -> Sequence[NDArray[np.generic]]:
-        """The planes that a transfer moves, in one piece or more."""
-        ...
-
-
-class Preview:
+class Preview(Observer):
     """Frames of shape (height, width), float32: every n-th cell of a 2-D field, or of the middle
     plane of a 3-D one. One frame for each state, each written to the file when it is complete; of
-    very many states only every k-th is kept.
+    very many states only every k-th is kept. A run that is resumed has none.
     """
 
-    def __init__(self, plan: Plan, path: Path, edge: int) -> None:
-        self._plan, self._path = plan, path
-        self._field = plan.schedule.departures[0].field
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        plan, self._path = run.plan, partial_path(run.out / PREVIEW_NAME)
         height, width = plan.schedule.shape[-2:]
-        self.stride = max(1, -(-max(height, width) // edge))
+        self.stride = max(1, -(-max(height, width) // max(1, run.options.preview)))
         self._shape = (-(-height // self.stride), -(-width // self.stride))
         self._keep_every = max(1, -(-plan.schedule.states // MOST_FRAMES))
         self._frames: dict[int, NDArray[np.float32]] = {}
         self._left: dict[int, int] = {}
         self.steps: list[int] = []
-        try:
-            with path.open("xb") as file:
-                file.write(header_bytes((0, *self._shape), np.float32))
-        except OSError as error:
-            raise self._failure(error) from error
 
-    def initial(
+    @classmethod
+    def watches(cls, problem: Problem, options: RunOptions) -> bool:
+        """Where it is asked for."""
+        return bool(options.preview)
+
+    @classmethod
+    def files(cls, problem: Problem, options: RunOptions, *, alone: bool = True) -> tuple[str, ...]:
+        """Its frames."""
+        return (PREVIEW_NAME,)
+
+    def begin(self, manifest: Manifest, found: Durable | None) -> Manifest:
+        """Make the file, and look on from now."""
+        if self._plan.schedule.departures:
+            try:
+                with self._path.open("xb") as file:
+                    file.write(header_bytes((0, *self._shape), np.float32))
+            except OSError as error:
+                raise self._failure(error) from error
+            self.initial, self.leaving = self._initial, self._leaving
+        return manifest
+
+    @property
+    def _plan(self) -> Plan:
+        return self.run.plan
+
+    @property
+    def _field(self) -> str:
+        return self._plan.schedule.departures[0].field
+
+    def _initial(
         self, arrival: Arrival, planes: range, rows: range, cells: NDArray[np.generic]
     ) -> None:
         """Look at a block on its way into the store."""
         if arrival.field == self._field and arrival.level == 0:
             self._take(0, planes, rows, lambda plane: cells[plane - planes.start])
 
-    def leaving(self, put: Put, window: Window) -> None:
+    def _leaving(self, put: Put, window: Window) -> None:
         """Look at planes on their way out of the window."""
         wanted = put.field == self._field and put.level == 0 and not put.seam
         if wanted and put.state % self._keep_every == 0:
@@ -71,10 +93,6 @@ class Preview:
                 return view
 
             self._take(put.state, planes, put.there.rows, plane_of)
-
-    def end(self, plan: Plan) -> None:
-        """Frames are of the states of ``plan`` from now on, the last one of which is the end."""
-        self._plan = plan
 
     def _take(
         self,
@@ -112,12 +130,15 @@ class Preview:
         except OSError as error:
             raise self._failure(error) from error
 
-    def place(self, path: Path) -> None:
+    def place(self, comm: Comm) -> Noted:
         """Leave the frames of a finished run under their name."""
+        if self.leaving is None:
+            return Noted()
         try:
-            os.replace(self._path, path)
+            os.replace(self._path, self.run.out / PREVIEW_NAME)
         except OSError as error:
             raise self._failure(error) from error
+        return Noted(preview=PREVIEW_NAME)
 
     def _failure(self, error: OSError) -> StoreError:
         if isinstance(error, StoreError):

@@ -1,126 +1,126 @@
-"""Reductions as the tables that a kernel adds to, and as the numbers that come of them."""
+"""Reductions: kept as exact totals beside a run, and left as numbers in its end."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from outgrid.codegen.reducing import DIGITS, LOWEST
+from outgrid.comm import Comm
+from outgrid.config import RunOptions
+from outgrid.observe.accumulators import Accumulators, Table, nothing, numbers, totals_of
+from outgrid.observe.observer import Noted, Observer, Reached
+from outgrid.observe.points import sampled
+from outgrid.observe.totals import Totals, joined
+from outgrid.runs.group import Durable, Share
+from outgrid.runs.run import Run
+from outgrid.runs.state import REDUCTIONS_NAME, Manifest, RunFolder
 from outgrid.stencil.problem import Problem
 
-CELLS = DIGITS + 3
-LEAST_KEY = np.iinfo(np.int64).min
-ACTIVE_SWEEPS = 3  # that may be under the front at once
-
-Table = NDArray[np.int64]
+__all__ = ["Reductions"]
 
 
-class Reductions:
-    """The reductions of a problem: ``values`` has a row per step and a column for each.
+class Reductions(Observer):
+    """The totals of all steps, of which each rank keeps its part."""
 
-    While a sweep is under way its totals are whole numbers, to which tiles add in any order. One of
-    several ranks has only its part of them: ``keep(done, table)`` takes them instead of ``values``.
-    """
-
-    def __init__(self, kinds: tuple[str, ...], steps: int) -> None:
-        self.kinds = kinds
-        self.values = np.zeros((steps, len(kinds)))
-        self.keep: Callable[[int, Table], None] | None = None
-        self._open: dict[int, tuple[int, Table]] = {}
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._totals: Totals | None = None
+        self._accumulators: Accumulators | None = None
+        self._kinds = tuple(each.kind for each in run.given.stencil.reductions)
 
     @classmethod
-    def of(cls, problem: Problem, steps: int | None = None) -> Reductions | None:
-        """Those of a problem, for ``steps`` steps if given; None where it has none."""
-        kinds = tuple(each.kind for each in problem.stencil.reductions)
-        return cls(kinds, problem.steps if steps is None else steps) if kinds else None
+    def watches(cls, problem: Problem, options: RunOptions) -> bool:
+        """Where there are reductions."""
+        return bool(problem.stencil.reductions)
 
-    def address(self, sweep: int, done: int, depth: int) -> int:
-        """Where a sweep of ``depth`` steps, after ``done`` steps, keeps its totals."""
-        if sweep not in self._open:
-            self.settle(sweep - ACTIVE_SWEEPS)
-            self._open[sweep] = done, nothing(self.kinds, depth)
-        return self._open[sweep][1].ctypes.data
+    @classmethod
+    def files(cls, problem: Problem, options: RunOptions, *, alone: bool = True) -> tuple[str, ...]:
+        """The numbers."""
+        return (REDUCTIONS_NAME,) if alone else ()
 
-    def settle(self, sweeps: int) -> None:
-        """Turn the totals of the first ``sweeps`` sweeps, which are complete, into numbers."""
-        for sweep in [each for each in self._open if each < sweeps]:
-            done, table = self._open.pop(sweep)
-            if self.keep is not None:
-                self.keep(done, table)
-            else:
-                self.values[done : done + len(table)] = numbers(self.kinds, table)
+    def begin(self, manifest: Manifest, found: Durable | None) -> Manifest:
+        """Rank 0 takes over what all have come to, the others begin with nothing."""
+        if found is not None:
+            first = self.run.comm.rank == 0
+            tables = found_totals(found, self._kinds)
+            self._keep_all(each if first else nothing(self._kinds, len(each)) for each in tables)
+        return manifest
 
+    def go_on(self) -> None:
+        """Look whether the totals are there, or make them of what an older version has kept."""
+        run, kept = self.run, self.run.folder.totals(self.run.manifest)
+        if not kept[0].exists():
+            mine = Share(run.folder, run.manifest, run.owned)
+            self._keep_all(earlier_totals(mine, self._kinds, run.done))
+        for _ in joined([kept], self._kinds, run.done):
+            pass  # of which reading raises what is wrong
 
-def nothing(kinds: tuple[str, ...], steps: int) -> Table:
-    """Totals to which nothing was added yet: (steps, reductions, cells)."""
-    found: Table = np.zeros((steps, len(kinds), CELLS), np.int64)
-    found[:, [kind != "sum" for kind in kinds], 0] = LEAST_KEY
-    return found
+    def _keep_all(self, tables: Iterator[Table]) -> None:
+        """Keep the totals of all steps before this process."""
+        totals, done = self._open(), 0
+        try:
+            for table in tables:
+                totals.write(done, table)
+                done += len(table)
+            totals.sync()
+        finally:
+            totals.close()
 
+    def _open(self) -> Totals:
+        return Totals(*self.run.folder.totals(self.run.manifest), self._kinds)
 
-def added(kinds: tuple[str, ...], one: Table, other: Table) -> Table:
-    """The totals of two parts of a grid together."""
-    extreme = [kind != "sum" for kind in kinds]
-    found = one + other
-    found[:, extreme, 0] = np.maximum(one, other)[:, extreme, 0]
-    return found
+    def attach(self, kernel: Any) -> Any:
+        """The totals of each sweep are written when it is complete."""
+        self._accumulators = accumulators = kernel.reductions
+        self._totals = totals = self._open()
 
+        def keep(done: int, table: Table) -> None:
+            totals.write(self.run.done + done, table)
 
-def numbers(kinds: tuple[str, ...], table: Table) -> NDArray[np.float64]:
-    """The numbers that totals stand for: (steps, reductions)."""
-    return np.array(
-        [
-            [
-                _sum(total) if kind == "sum" else _extreme(total, kind)
-                for kind, total in zip(kinds, totals, strict=True)
-            ]
-            for totals in table
-        ]
-    ).reshape(len(table), len(kinds))
+        accumulators.keep = keep
+        return kernel
 
+    def commit(self, reached: Reached, manifest: Manifest) -> Manifest:
+        """Make the totals of complete sweeps durable."""
+        if self._accumulators is not None and self._totals is not None:
+            self._accumulators.settle(reached.sweeps)
+            self._totals.sync()
+        return manifest
 
-def totals_of(kinds: tuple[str, ...], values: NDArray[np.float64]) -> Table:
-    """Totals that stand for these numbers, (steps, reductions): the inverse of `numbers`."""
-    found = nothing(kinds, len(values))
-    for step, row in enumerate(values.tolist()):
-        for column, (kind, value) in enumerate(zip(kinds, row, strict=True)):
-            total = found[step, column]
-            if math.isnan(value):
-                total[DIGITS + 2] = 1
-            elif kind != "sum":
-                key = np.array([-value if kind == "min" else value]).view(np.int64)
-                total[:1] = key ^ ((key >> 63) & np.iinfo(np.int64).max)
-            elif math.isinf(value):
-                total[DIGITS + (value < 0)] = 1
-            else:
-                above, below = value.as_integer_ratio()
-                whole = above * ((1 << LOWEST) // below)
-                for place in range(DIGITS - 1):
-                    total[place] = (whole >> (32 * place)) & 0xFFFFFFFF
-                total[DIGITS - 1] = whole >> (32 * (DIGITS - 1))
-    return found
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._totals is not None:
+            self._totals.close()
+            self._totals = None
 
-
-def _sum(total: Table) -> float:
-    """The exact sum, rounded once."""
-    infinite, negative, undefined = (int(count) for count in total[DIGITS:])
-    if undefined or (infinite and negative):
-        return math.nan
-    if infinite or negative:
-        return math.inf if infinite else -math.inf
-    whole = sum(int(digit) << (32 * place) for place, digit in enumerate(total[:DIGITS]))
-    try:
-        return whole / (1 << LOWEST)
-    except OverflowError:
-        return math.inf if whole > 0 else -math.inf
+    def place(self, comm: Comm) -> Noted:
+        """Add up what all ranks have, and round it once."""
+        run, kinds = self.run, self._kinds
+        shares = comm.share(run.folder.totals(run.manifest))
+        if comm.rank == 0:
+            tables = joined(shares, kinds, run.last)
+            found = [np.zeros((0, len(kinds))), *(numbers(kinds, each) for each in tables)]
+            names = [each.name for each in run.given.stencil.reductions]
+            RunFolder(run.out, run.out).place_reductions(names, np.vstack(found))
+        comm.share(None)  # files of other ranks are not needed any more
+        return Noted()
 
 
-def _extreme(total: Table, kind: str) -> float:
-    if total[DIGITS + 2]:
-        return math.nan
-    key = total[:1]
-    value = float((key ^ ((key >> 63) & np.iinfo(np.int64).max)).view(np.float64)[0])
-    return (-value if kind == "min" else value) + 0.0  # one zero, not two
+def found_totals(found: Durable, kinds: tuple[str, ...]) -> Iterator[Table]:
+    """The totals of all steps that are durable, some at once."""
+    files = [share.folder.totals(share.manifest) for share in found.shares]
+    if all(path.exists() for path, _ in files):
+        yield from joined(files, kinds, found.steps)
+    else:
+        for share in found.shares:
+            yield from earlier_totals(share, kinds, found.steps)
+
+
+def earlier_totals(share: Share, kinds: tuple[str, ...], steps: int) -> Iterator[Table]:
+    """Totals of what an older version has kept, in one process, behind what receivers saw."""
+    seen = share.folder.read_samples(share.manifest)
+    columns = len(sampled(Problem.from_dict(share.manifest.problem))[0])
+    if seen is not None and steps and seen.shape[1] == columns + len(kinds):
+        yield totals_of(kinds, seen[:steps, columns:])

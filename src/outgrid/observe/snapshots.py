@@ -1,4 +1,4 @@
-"""Snapshots as the table that a kernel reads, and the files that it writes them to.
+"""Snapshots: the files that a kernel writes them to, their checksums, and the table it reads.
 
 Rows of a snapshot are written by plain calls, from the tile that has just been computed: the page
 cache holds them, and not the memory of the process, and the system writes them when it likes. What
@@ -8,24 +8,119 @@ a sweep repeats after a crash, or a halo computes twice, writes the same bytes a
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outgrid.comm import Comm
+from outgrid.config import RunOptions
 from outgrid.durable import partial_path
 from outgrid.errors import StoreError
 from outgrid.formats.npy import HEADER_BYTES, cut_npy, read_header, reserve_npy
+from outgrid.observe.observer import Noted, Observer, Reached
+from outgrid.plan.schedule.subgrid import Box
 from outgrid.regular import check_own, own
+from outgrid.runs.frames import Frames, frames_of, snapshot_files, sums_within
+from outgrid.runs.group import Durable
+from outgrid.runs.run import Run
+from outgrid.runs.state import Manifest
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
 
 SNAPSHOT_NUMBERS = 14  # of one snapshot in the table
 
 
+class Snapshots(Observer):
+    """The files of a run, which its ranks share, and checksums of what each rank writes to them."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._frames = self._of(run.folder.out, run.owned)
+        self._outlets: Outlets | None = None
+
+    def _of(self, folder: Path, box: Box) -> tuple[Frames, ...]:
+        run = self.run
+        return frames_of(run.out, folder, run.manifest, box, run.given)
+
+    @classmethod
+    def watches(cls, problem: Problem, options: RunOptions) -> bool:
+        """Where some are asked for."""
+        return bool(problem.snapshots)
+
+    @classmethod
+    def files(cls, problem: Problem, options: RunOptions, *, alone: bool = True) -> tuple[str, ...]:
+        """The snapshots and their checksums; of a rank these alone."""
+        return snapshot_files(problem)[0 if alone else len(problem.snapshots) :]
+
+    def begin(self, manifest: Manifest, found: Durable | None) -> Manifest:
+        """Make the files of a new run, or check those that another one has come by."""
+        run = self.run
+        if run.comm.rank == 0:
+            if found is None:
+                reserve(run.out, run.given)
+            for share in found.shares if found is not None else ():
+                theirs = share.folder.out, share.manifest, share.owned
+                for frames in frames_of(run.out, *theirs, run.given):
+                    frames.check(found.steps if found is not None else 0)
+        for frames in self._frames:
+            frames.create()
+        return manifest
+
+    def go_on(self) -> None:
+        """Compare what earlier processes have written with its checksums."""
+        before = self.run.manifest
+        for frames in self._frames:
+            frames.check(self.run.done, before.depth, before.planes)
+
+    def attach(self, kernel: Any) -> Any:
+        """A kernel that takes them."""
+        if not self.run.problem.steps:
+            return kernel
+        self._outlets = Outlets.open(self.run.out, self.run.given, self.run.done)
+        return replace(kernel, snapshots=self._outlets)
+
+    def commit(self, reached: Reached, manifest: Manifest) -> Manifest:
+        """Make durable what was written, then sum up what is complete of it."""
+        if self._outlets is not None:
+            self._outlets.sync()
+        run, depth = self.run, reached.depth
+        told = depth and sums_within(run.whole, reached.steps, depth, run.plan.schedule.cut)
+        for frames in self._frames:
+            frames.settle(reached.steps, depth, reached.planes if told else 0)
+        return manifest
+
+    def close(self) -> None:
+        """Let go of the files."""
+        if self._outlets is not None:
+            self._outlets.close()
+
+    def place(self, comm: Comm) -> Noted:
+        """Cut files to what was taken; one table of checksums takes the place of those of ranks."""
+        run, steps = self.run, self.run.last
+        comm.share(None)  # all have written
+        if comm.rank:
+            return Noted()
+        place(run.out, run.whole)
+        whole = self._frames
+        if run.folder.out != run.out:
+            whole = self._of(run.out, Box.whole(run.given.shape))
+            for frames in whole:
+                frames.remove()
+                frames.create()
+                frames.settle(steps)
+        for frames in whole:
+            frames.place(steps)
+        return Noted(
+            checksums={frames.out.stem: frames.digest(steps) for frames in whole},
+            seals={frames.out.stem: frames.seal for frames in whole},
+        )
+
+
 @dataclass(slots=True)
-class Snapshots:
+class Outlets:
     """The open files of a run's snapshots, of the steps that this process has to make.
 
     ``table`` has a row for each: the generated ``struct Snapshot``. ``failure`` is where a kernel
@@ -38,7 +133,7 @@ class Snapshots:
     failure: NDArray[np.int64]
 
     @classmethod
-    def open(cls, out: Path, whole: Problem, steps_done: int) -> Snapshots:
+    def open(cls, out: Path, whole: Problem, steps_done: int) -> Outlets:
         """The files that `reserve` made in ``out``, to go on with after ``steps_done`` steps."""
         named = snapshots_by_file(whole.snapshots)
         rows: list[tuple[int, ...]] = []

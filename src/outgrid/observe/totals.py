@@ -1,4 +1,4 @@
-"""What one of several ranks has found of the reductions, as exact totals in a file.
+"""What a process, or one of several ranks, has found of the reductions, as exact totals in a file.
 
 A sum over the grid is a whole number, which does not depend on how the grid is cut; so each rank
 keeps its part of that number for every step, and at the end the parts are added up and rounded
@@ -18,7 +18,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
-from outgrid.observe.reductions import CELLS, Table, added, nothing
+from outgrid.observe.accumulators import CELLS, Table, added, nothing
 from outgrid.regular import own, read_fully
 from outgrid.seal import Seal
 
@@ -27,7 +27,7 @@ DIGEST_BYTES = 8
 
 
 class Totals:
-    """The file of one rank of ``run``, for reductions of these ``kinds``; made where missing."""
+    """The file of one rank of a ``run``, for reductions of these ``kinds``; made where missing."""
 
     def __init__(self, path: Path, run: str, kinds: tuple[str, ...]) -> None:
         self.path, self.run, self.kinds = path, run, kinds

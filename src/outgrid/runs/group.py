@@ -12,7 +12,6 @@ on from the earlier one, which is whole everywhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -25,8 +24,6 @@ from numpy.typing import NDArray
 
 from outgrid.durable import partial_path, partials, remove_folder, replace_file
 from outgrid.errors import Error, StoreError, UsageError
-from outgrid.observe.reductions import Table, totals_of
-from outgrid.observe.totals import joined
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.subgrid import Box
 from outgrid.record import RECORD_NAME, Part, combine, combine_ranks
@@ -208,17 +205,6 @@ class Durable:
                 mine = seen if seams else np.where(share.owned.holds(planes, rows), seen, 0.0)
                 found = mine if found is None else found + mine
         return found
-
-    def totals(self, kinds: tuple[str, ...]) -> Iterator[Table]:
-        """The totals of the reductions in all steps, some at once."""
-        if self.group is not None:
-            files = [share.folder.totals(share.manifest) for share in self.shares]
-            yield from joined(files, kinds, self.steps)
-            return
-        for share in self.shares:
-            seen = share.folder.read_samples(share.manifest)
-            if seen is not None and self.steps:
-                yield totals_of(kinds, seen[: self.steps, -len(kinds) :])
 
 
 def durable(out: Path) -> Durable:

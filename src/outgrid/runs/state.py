@@ -9,7 +9,7 @@
     SCRATCH/u.seam.0.8.1.npy    what a strip leaves to the next one, of ring 0 in sweeps of 8 steps,
                                 in the second of two places
     SCRATCH/u.ring.0            ring 0 of a window in mapped files
-    OUT/totals.new              what one of several ranks has found of the reductions
+    OUT/totals.new              what a process, or one of several ranks, has found of the reductions
     OUT/u.npy                   the result, renamed from scratch at the end
 
 The manifest is replaced by write, fsync, rename, fsync of the folder: after a crash it is the old
@@ -67,10 +67,10 @@ TRACES_NAME = "receivers.npy"
 REDUCTIONS_NAME = "reductions.npy"
 SAMPLES_NAME = "samples.npy"
 TOTALS_NAME = "totals"
-FORMAT = 4
+FORMAT = 5
 # 2: of a sweep that is cut into strips or blocks only the beginning was known; 3: checksums were
-# not bound to the run and its steps.
-READABLE = (2, 3, 4)
+# not bound to the run and its steps; 4: reductions of one process were kept behind its samples.
+READABLE = (2, 3, 4, 5)
 COPY_BYTES = 4 << 20
 DIGEST_BYTES = 8
 

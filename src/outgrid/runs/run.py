@@ -1,0 +1,130 @@
+"""A run as a process takes it up: what there is to do, where, and what is there already."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from outgrid.comm import Comm
+from outgrid.config import RunOptions
+from outgrid.plan.ending import ended
+from outgrid.plan.model import Plan
+from outgrid.plan.schedule.subgrid import Box
+from outgrid.runs.group import Durable
+from outgrid.runs.state import Manifest, RunFolder
+from outgrid.stencil.problem import Problem
+from outgrid.version import __version__
+
+__all__ = ["Run"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, or what one of its ranks does of it, in one process.
+
+    ``problem`` are the steps that this process is going to make, after ``done`` others. The
+    ``manifest`` is as this process found or made it. ``ended`` says why no other steps are to be
+    made, where the run has come to its end early.
+    """
+
+    problem: Problem
+    options: RunOptions
+    plan: Plan
+    folder: RunFolder
+    manifest: Manifest
+    comm: Comm
+    done: int
+    ended: str = ""
+
+    @classmethod
+    def new(
+        cls,
+        problem: Problem,
+        options: RunOptions,
+        plan: Plan,
+        folder: RunFolder,
+        comm: Comm,
+        beside: tuple[str, ...],
+        kept: dict[str, Any],
+        found: Durable | None = None,
+    ) -> Run:
+        """A run in new files, which leaves ``beside`` its fields what is named so.
+
+        Where it goes on from what was ``found``, ``problem`` are the steps that are left. ``kept``
+        are the options that a resume goes by.
+        """
+        manifest = Manifest(
+            version=__version__,
+            run=uuid.uuid4().hex,
+            problem=problem.to_dict() if found is None else found.problem,
+            folder=folder.relative_scratch(),
+            files=folder.working_names(
+                plan.schedule.arrivals, plan.schedule.places, plan.schedule.stored_apart
+            ),
+            results=(*folder.result_names(plan.schedule.arrivals), *beside),
+            steps_done=-1,
+            parity=0,
+            sealed=True,
+            durable=plan.outlives,
+            exported=plan.outlives and folder.spread is None,
+            spread=folder.spread,
+            first=plan.schedule.stored.planes.start,
+            first_row=plan.schedule.owned_rows.start,
+            options=kept,
+            tier=plan.tier,
+        )
+        done, ended = (found.steps, found.ended) if found is not None else (0, "")
+        return cls(problem, options, plan, folder, manifest, comm, done, ended)
+
+    @classmethod
+    def resumed(
+        cls,
+        problem: Problem,
+        options: RunOptions,
+        plan: Plan,
+        folder: RunFolder,
+        manifest: Manifest,
+        comm: Comm,
+        kept: dict[str, Any],
+    ) -> Run:
+        """A run that goes on in the files of a manifest, with the steps that are left."""
+        manifest = msgspec.structs.replace(manifest, options=kept, tier=plan.tier)
+        done = max(0, manifest.steps_done)
+        return cls(problem, options, plan, folder, manifest, comm, done, manifest.ended)
+
+    @cached_property
+    def given(self) -> Problem:
+        """All steps of the run, as they were asked for."""
+        return Problem.from_dict(self.manifest.problem)
+
+    @property
+    def whole(self) -> Problem:
+        """All steps that the run makes, those of processes before this one included."""
+        return self.given.ending(self.last) if self.ended else self.given
+
+    @property
+    def last(self) -> int:
+        """The last step that this process makes, counted from the first one of the run."""
+        return self.done + self.problem.steps
+
+    @property
+    def out(self) -> Path:
+        """The folder of the run; that of one of several ranks lies in it."""
+        whole = self.options.out if self.plan.schedule.subgrid is not None else None
+        return whole or self.folder.out
+
+    @property
+    def owned(self) -> Box:
+        """What no other rank owns."""
+        return Box(self.plan.schedule.owned, self.plan.schedule.owned_rows)
+
+    def ending(self, sweeps: int, why: str) -> Run:
+        """The run that ends with the first so many sweeps of its plan, and why."""
+        problem = self.problem.ending(sum(self.plan.schedule.depths[:sweeps]))
+        plan = ended(self.plan, problem, sweeps)
+        return replace(self, problem=problem, plan=plan, ended=why)
