@@ -2,7 +2,7 @@
 
 import resource
 
-from outgrid import pipeline
+from outgrid.parts import Kernel
 
 
 class KernelTime:
@@ -11,16 +11,16 @@ class KernelTime:
     seconds = 0.0
 
     def __enter__(self) -> "KernelTime":
-        self.advance = pipeline.Kernel.advance
+        self.advance = Kernel.advance
 
-        def advance(kernel: pipeline.Kernel, *given: object) -> None:
+        def advance(kernel: Kernel, *given: object) -> None:
             begin = resource.getrusage(resource.RUSAGE_THREAD)
             self.advance(kernel, *given)  # type: ignore[arg-type]
             end = resource.getrusage(resource.RUSAGE_THREAD)
             self.seconds += end.ru_utime - begin.ru_utime + end.ru_stime - begin.ru_stime
 
-        pipeline.Kernel.advance = advance  # type: ignore[method-assign]
+        Kernel.advance = advance  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *_: object) -> None:
-        pipeline.Kernel.advance = self.advance  # type: ignore[method-assign]
+        Kernel.advance = self.advance  # type: ignore[method-assign]

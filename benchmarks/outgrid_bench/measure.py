@@ -14,6 +14,7 @@ import numpy as np
 from outgrid import Problem, Record, pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError
+from outgrid.parts import calibration, load_kernel
 from outgrid.probe.profile import known_machine
 from outgrid.record import read_record
 from outgrid_bench.limit import limited
@@ -70,7 +71,7 @@ def in_memory(
 def calibrated(problem: Problem, options: RunOptions) -> None:
     """Have the kernel measured, as a long run does before it plans, also for a short one."""
     machine = known_machine(options.out)
-    pipeline.calibration(problem, options, machine, pipeline.load_kernel(problem))
+    calibration(problem, options, machine, load_kernel(problem))
 
 
 def update_rate(record: Record) -> float:

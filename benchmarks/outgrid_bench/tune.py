@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from outgrid import Machine, Plan, pipeline
+from outgrid import Machine, Plan
 from outgrid.config import RunOptions
-from outgrid.parts import Kernel
+from outgrid.parts import FIXED_BYTES, Kernel, calibration, load_kernel
 from outgrid.parts import plan as choose
 from outgrid.probe.effort import Effort
 from outgrid.probe.measure import measure_machine
@@ -171,12 +171,12 @@ def _measure(tuning: Tuning, machine: Machine, place: Path, say: Say) -> TuneRow
     problem = tuning.problem
     options = RunOptions(memory_bytes=tuning.memory_bytes)
     load = os.getloadavg()[0]
-    kernel: Kernel = pipeline.load_kernel(problem)
+    kernel: Kernel = load_kernel(problem)
     say(f"{tuning.name}: calibrating")
-    calibration = pipeline.calibration(problem, options, machine, kernel, again=True)
+    rates = calibration(problem, options, machine, kernel, again=True)
 
     def price(wanted: RunOptions) -> Plan:
-        return choose(problem, wanted, machine, pipeline.FIXED_BYTES, calibration)
+        return choose(problem, wanted, machine, FIXED_BYTES, rates)
 
     choice = price(options)
     plans = neighbourhood(problem, options, machine, choice, price)

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from outgrid import pipeline
 from outgrid.cli import main
 from outgrid.config import RunOptions
 from outgrid.errors import UsageError
 from outgrid.machine import describe_machine
+from outgrid.parts import FIXED_BYTES, load_kernel
 from outgrid.plan.planner import plan as choose
 from outgrid_bench import search
 from outgrid_bench.cli import tune as bench_tune
@@ -32,7 +32,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def planned(tuning, **options):
     wanted = RunOptions.of(memory=tuning.memory_bytes, **options)
-    return choose(tuning.problem, wanted, describe_machine(), pipeline.FIXED_BYTES)
+    return choose(tuning.problem, wanted, describe_machine(), FIXED_BYTES)
 
 
 def test_the_problems_differ_in_dimensions_radius_fields_and_memory():
@@ -58,13 +58,13 @@ def test_every_combination_that_fits_is_a_candidate_once(tuning):
         options,
         machine,
         choice,
-        lambda wanted: choose(tuning.problem, wanted, machine, pipeline.FIXED_BYTES),
+        lambda wanted: choose(tuning.problem, wanted, machine, FIXED_BYTES),
     )
     assert plans[0] == choice
     settings = [(p.resident, p.depths, p.slab_planes, p.strips, p.tile, p.threads) for p in plans]
     assert len(set(settings)) == len(settings) >= 30
     assert {p.depth for p in plans} >= {1, choice.depth}
-    room = tuning.memory_bytes - pipeline.FIXED_BYTES
+    room = tuning.memory_bytes - FIXED_BYTES
     assert all(p.window_bytes + p.transfer_bytes <= room for p in plans)
 
 
@@ -93,7 +93,7 @@ def test_the_fastest_of_new_measurements_counts_not_the_luckiest(monkeypatch):
 def test_a_run_given_up_leaves_files_that_run_again(tmp_path):
     tuning = small(choose_tunings(["heat7-poor"])[0])
     plan = planned(tuning, tier="direct", depth=4, slab_planes=2)
-    kernel = pipeline.load_kernel(tuning.problem)
+    kernel = load_kernel(tuning.problem)
     with Ground(tuning.problem, plan.schedule.arrivals, tmp_path) as ground:
         assert ground.seconds(plan, kernel, 0.0) == math.inf
         assert ground.transfers.drain() == []

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from outgrid import distributed, pipeline
+from outgrid import pipeline
 from outgrid.comm import Comm, world
 from outgrid.config import Places, RunOptions
 from outgrid.errors import Stopped, UsageError
@@ -61,13 +61,10 @@ def plan(
     comm, chosen = world(), _options(memory, scratch, None, options)
     if machine is not None and not isinstance(machine, cast("Any", Machine)):
         raise UsageError(f"machine = {machine!r} is no Machine; leave it out for this one")
-    if comm.size > 1 and machine is None:
-        together = pipeline.plan_lent if chosen.tier == "remote" else distributed.plan_together
-        return together(problem, chosen, comm)
-    found = pipeline.plan(problem, chosen, machine)
+    found = pipeline.plan(problem, chosen, machine, comm=comm)
     if machine is not None:
         return found
-    against = pipeline.objections(problem, chosen, found)
+    against = pipeline.objections(problem, chosen, found, comm=comm)
     notes = (f"a run would be refused: {each}" for each in against)
     return replace(found, notes=(*found.notes, *notes))
 
@@ -102,10 +99,8 @@ def run(
     """
     _check_problem(problem)
     comm, chosen = world(), _options(memory, scratch, out, options)
-    with _stoppable(chosen.results) as stop, _shown(progress, comm) as observer:
-        if comm.size > 1 and chosen.tier != "remote":
-            return distributed.run(problem, chosen, comm, observer, stop, overwrite=overwrite)
-        return pipeline.run(problem, chosen, observer, stop, overwrite=overwrite)
+    with _stoppable(chosen.results) as stop, _shown(progress, comm) as listener:
+        return pipeline.run(problem, chosen, listener, stop, comm=comm, overwrite=overwrite)
 
 
 def resume(
@@ -124,10 +119,8 @@ def resume(
     comm = world()
     found = resumption(Path(out), {"memory": memory, **options}, comm)
     folder, chosen, changes = Path(out), found.options, found.changes
-    with _stoppable(folder) as stop, _shown(progress, comm) as observer:
-        if found.shared:
-            return distributed.resume(folder, chosen, comm, observer, stop, changes)
-        return pipeline.resume(folder, chosen, observer, stop, changes)
+    with _stoppable(folder) as stop, _shown(progress, comm) as listener:
+        return pipeline.resume(folder, chosen, listener, stop, changes, comm=comm)
 
 
 def open_run(out: str | os.PathLike[str]) -> Result:

@@ -16,8 +16,9 @@ import msgspec
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats import InputFile
-from outgrid.purposes import COPIED_TIERS, PASSING_TIERS, check_purposes
+from outgrid.purposes import check_purposes
 from outgrid.regular import read_given
+from outgrid.tiers import COPIED_TIERS, PASSING_TIERS
 from outgrid.toml import MOST_BYTES, parse_toml
 from outgrid.units import nearest, nearest_three, parse_bytes, parse_endurance, parse_seconds
 
@@ -33,7 +34,6 @@ __all__ = [
 
 Scheme = Literal["auto", "skewed", "plain", "overlapped"]
 Tier = Literal["auto", "direct", "mmap", "swap", "remote", "memory"]
-TIERS: tuple[str, ...] = get_args(Tier)
 Advice = Literal["normal", "sequential", "random", "willneed", "dontneed"]
 Msync = Literal["none", "async", "sync"]
 Placement = Literal["cyclic", "contiguous"]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +16,17 @@ import msgspec
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
 from outgrid.durable import partial_path
-from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.errors import UsageError
+from outgrid.execute.device import DeviceKernel
 from outgrid.execute.fill import check_inputs
 from outgrid.execute.kernel import Kernel
+from outgrid.execute.kernels import another_compiler, check_kernel, compiled
 from outgrid.execute.stop import Stop, stop_in_time
-from outgrid.execute.streaming import Observer, doing, say
+from outgrid.execute.streaming import Listener, say
 from outgrid.execution import Execution, open_transfers
-from outgrid.machine import Machine, Network
 from outgrid.observe import Noted, files_of
-from outgrid.pipeline import (
-    COMPILING,
-    FIXED_BYTES,
-    MPI_BYTES,
-    another_compiler,
-    calibrated,
-    check_kernel,
-    known_calibration,
-    load_kernel,
-    refused,
-)
 from outgrid.plan.model import Plan
-from outgrid.plan.planner import Part as PlanPart
-from outgrid.plan.planner import plan as choose
-from outgrid.plan.ranks import Ranks, plan_rank
-from outgrid.plan.schedule.subgrid import Subgrid
-from outgrid.plan.sizing import Sizing
+from outgrid.planning import Planning, least_of
 from outgrid.probe.profile import known_machine
 from outgrid.purposes import Start, check_purposes
 from outgrid.record import (
@@ -70,25 +55,25 @@ from outgrid.runs.group import (
     read_group,
     write_group,
 )
+from outgrid.runs.inputs import refused
 from outgrid.runs.lock import LOCK_NAME, RunLock
 from outgrid.runs.run import Run
-from outgrid.runs.space import check_parents, check_space, check_usable, folders_to_make, free_bytes
+from outgrid.runs.space import check_parents, check_space, check_usable, folders_to_make
 from outgrid.runs.state import MANIFEST_NAME, REDUCTIONS_NAME, TRACES_NAME, RunFolder, way_out
 from outgrid.stencil.problem import Problem
 from outgrid.storage.sums import sums_digest
 from outgrid.version import __version__
 
 SHARING = Start(alone=False)
-SUM_BYTES = 8  # of each row
 
 
 def run(
     problem: Problem,
     options: RunOptions,
-    comm: Comm,
-    progress: Observer | None = None,
+    progress: Listener | None = None,
     stop: Stop | None = None,
     *,
+    comm: Comm,
     overwrite: bool = False,
 ) -> Result:
     """Run a problem on all ranks of ``comm``, each of which calls this alike; see `pipeline.run`.
@@ -109,8 +94,8 @@ def run(
         ranks = _Together(problem, options, comm, out, _stopping(stop, options), progress, kept)
         check_inputs(problem)
         say(progress, *made)
-        kernel = ranks.kernel(problem)
-        chosen = ranks.decide(problem, kernel)
+        kernel, plans = compiled(problem, options, comm, progress), planning(options, comm)
+        chosen = plans.measured(plans.first(problem), problem, kernel, progress)
         chosen = replace(chosen, notes=(*chosen.notes, *made))
         comm.share(None)  # every rank has a plan
         if overwrite and comm.rank == 0:
@@ -119,27 +104,8 @@ def run(
         return ranks.begin(problem, chosen, kernel, 0, None)
 
 
-def plan(problem: Problem, options: RunOptions, count: int) -> Plan:
-    """The plan of one of ``count`` ranks, if there is one with two neighbours, on such machines."""
-    ranks = Ranks(min(1, count - 1), count, Network())
-    options = options.of_rank(ranks.rank)
-    machine = known_machine(options.scratch or options.out)
-    check_purposes(options, SHARING)
-    measured = known_calibration(problem, options, machine)
-    return plan_rank(problem, options, machine, FIXED_BYTES + MPI_BYTES, ranks, measured)
-
-
-def plan_together(problem: Problem, options: RunOptions, comm: Comm) -> Plan:
-    """The plan of rank 1 of ``comm``, from what all ranks have; each of them calls this."""
-    check_purposes(options, SHARING)
-    out = options.results
-    ranks = _Together(problem, options.of_rank(comm.rank), comm, out, Stop(), None, {})
-    every = comm.share(ranks.plan(problem))
-    return every[min(1, comm.size - 1)]
-
-
 def objections(problem: Problem, options: RunOptions, comm: Comm) -> list[str]:
-    """What a run would be refused for here and now by any of the ranks, each of which calls this.
+    """What a run would be refused for here and now by this rank.
 
     Where a plan was found, the disks have room for it.
     """
@@ -148,23 +114,23 @@ def objections(problem: Problem, options: RunOptions, comm: Comm) -> list[str]:
     checks: list[Callable[[], object]] = [
         partial(check_parents, mine),
         partial(check_usable, out),
-        partial(check_usable, mine.scratch or out / "scratch"),
+        partial(check_usable, scratch_of(mine)),
     ]
     if comm.rank == 0:
         checks.append(partial(check_inputs, problem))
         checks.append(partial(check_kernel, problem, mine))
-        checks.append(partial(_check_free, out, files_of(problem, options)))
-    found = [f"rank {comm.rank}: {each}" for check in checks for each in refused(check)]
-    return [each for said in comm.share(found) for each in said]
+        checks.append(partial(check_free, out, files_of(problem, options)))
+    return [f"rank {comm.rank}: {each}" for check in checks for each in refused(check)]
 
 
 def resume(
     out: Path,
     options: RunOptions,
-    comm: Comm,
-    progress: Observer | None = None,
+    progress: Listener | None = None,
     stop: Stop | None = None,
     changes: Sequence[str] = (),
+    *,
+    comm: Comm,
 ) -> Result:
     """Go on with an unfinished run, on any number of ranks; see `pipeline.resume`."""
     check_purposes(options, SHARING)
@@ -178,15 +144,15 @@ def resume(
         options = msgspec.structs.replace(options.of_rank(comm.rank), out=out)
         ranks = _Together(whole, options, comm, out, _stopping(stop, options), progress, kept)
         say(progress, *changes)
-        kernel = ranks.kernel(rest)
+        kernel, plans = compiled(rest, options, comm, progress), planning(options, comm)
         say(progress, *another_compiler(found.parts, kernel))
-        chosen = ranks.plan_as_before(rest, found)
+        chosen = plans.as_before(rest, found)
         if chosen is not None and found.group is not None:
             chosen = replace(chosen, notes=(*chosen.notes, *changes))
             return ranks.go_on(rest, chosen, kernel, found, found.group)
         for share in found.shares:
             share.folder.check_owner(share.manifest)
-        chosen = ranks.decide(rest, kernel)
+        chosen = plans.measured(plans.first(rest), rest, kernel, progress)
         chosen = replace(chosen, notes=(*chosen.notes, *changes))
         return ranks.begin(rest, chosen, kernel, found.steps, found)
 
@@ -208,7 +174,7 @@ def _meeting(
         RunFolder.of_manifest(out)
     with RunLock(out):
         if new:
-            _check_free(out, names, former(out).files if overwrite else ())
+            check_free(out, names, former(out).files if overwrite else ())
         on_disk(out).tidy()
         comm.share(None)
         _check_shared(out, comm)
@@ -225,7 +191,7 @@ def _check_shared(out: Path, comm: Comm) -> None:
             )
 
 
-def _check_free(out: Path, names: tuple[str, ...], replaced: Collection[Path] = ()) -> None:
+def check_free(out: Path, names: tuple[str, ...], replaced: Collection[Path] = ()) -> None:
     begun = tuple(partial_path(Path(name)).name for name in names)
     left = (RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, *names, *begun)
     for name in (GROUP_NAME, MANIFEST_NAME, *left):
@@ -234,6 +200,16 @@ def _check_free(out: Path, names: tuple[str, ...], replaced: Collection[Path] = 
             raise UsageError(
                 f"{out / name} exists and is not overwritten; {way_out(out, unfinished)}"
             )
+
+
+def planning(options: RunOptions, comm: Comm) -> Planning:
+    scratch = scratch_of(options)
+    return Planning(options, least_of(known_machine(scratch), comm), comm, True, scratch)
+
+
+def scratch_of(options: RunOptions) -> Path:
+    """The folder in which a rank makes that of its working files."""
+    return options.scratch or options.results / "scratch"
 
 
 def _stopping(stop: Stop | None, options: RunOptions) -> Stop:
@@ -262,114 +238,22 @@ class _Together:
     comm: Comm
     out: Path
     stop: Stop
-    progress: Observer | None
+    progress: Listener | None
     kept: dict[str, Any]
 
-    def kernel(self, problem: Problem) -> Kernel:
-        """The kernel; rank 0 compiles it first, and others find it where they share its cache."""
-        if self.comm.rank:
-            self.comm.share(None)
-        with doing(self.progress, COMPILING):
-            kernel = load_kernel(problem)
-        if self.comm.rank == 0:
-            self.comm.share(None)
-        say(self.progress, *dict.fromkeys(chain.from_iterable(self.comm.share(kernel.notes))))
-        return kernel
-
-    def decide(self, problem: Problem, kernel: Kernel) -> Plan:
-        """The plan of this rank, from what all of them can count on."""
-        machine = self._machine()
-        first = self.plan(problem, machine)
-        measured = None
-        if self.comm.rank == 0:
-            measured = calibrated(first, problem, self.options, machine, kernel, self.progress)
-        measured = self.comm.share(measured)[0]
-        return first if measured is None else self._choose(problem, machine, measured)
-
-    def plan(self, problem: Problem, machine: Machine | None = None) -> Plan:
-        """The plan of this rank, from what is known by now."""
-        machine = machine or self._machine()
-        return self._choose(problem, machine, known_calibration(problem, self.options, machine))
-
-    def _choose(self, problem: Problem, machine: Machine, calibration: Any) -> Plan:
-        calibration = self.comm.share(calibration)[0]
-        ranks = Ranks(self.comm.rank, self.comm.size, Network(), self._disk_bytes(problem))
-        return plan_rank(problem, self.options, machine, self._fixed, ranks, calibration)
-
-    def _disk_bytes(self, problem: Problem) -> int:
-        """The least that any rank can fill with working files, beside their checksums."""
-        mine = free_bytes(self._scratch) // self.comm.local
-        row_bytes = min(problem.row_bytes(field.name) for field in problem.stencil.fields)
-        return min(self.comm.share(mine)) * row_bytes // (row_bytes + SUM_BYTES)
-
-    @property
-    def _fixed(self) -> int:
-        return FIXED_BYTES + (MPI_BYTES if self.comm.size > 1 else 0)
-
-    def _machine(self) -> Machine:
-        """The least of what the ranks' machines offer, shared by those that are on one host."""
-        found = known_machine(self._scratch)
-        mine = replace(
-            found,
-            cores=max(1, found.cores // self.comm.local),
-            **{
-                name: getattr(found, name) / self.comm.local
-                for name in (
-                    "memory_bandwidth",
-                    "read_bandwidth",
-                    "write_bandwidth",
-                    "mixed_bandwidth",
-                )
-            },
-        )
-        every = self.comm.share(mine)
-        least = {
-            name: min(getattr(each, name) for each in every)
-            for name in Machine.__annotations__
-            if isinstance(getattr(mine, name), int | float)
-            and name not in ("measured", "flush_seconds")
-        }
-        slowest = max(each.flush_seconds for each in every)
-        return replace(every[0], **least, flush_seconds=slowest)
-
-    def plan_as_before(self, rest: Problem, found: Durable) -> Plan | None:
-        """The plan that goes on with the files as they are; None where new ones are needed."""
-        group, options = found.group, self.options
-        if group is None or len(group.folders) != self.comm.size:
-            return None
-        for cuts, bounds in (
-            (options.cuts, group.plane_bounds),
-            (options.row_cuts, group.row_bounds),
-        ):
-            if cuts and cuts != bounds[1:-1]:
-                return None
-        if options.exchange is not None and (options.exchange == "seams") != group.seams:
-            return None
-        depths = group.rest(found.steps) if rest.steps else ()
-        if depths is None or (depths and max(depths) != max(group.depths)):
-            return None  # files are for the deepest sweep
-        if options.depth and depths and min(options.depth, rest.steps) != max(depths):
-            return None
-        sizing, machine = Sizing(rest), self._machine()
-        bounds = group.plane_bounds, group.row_bounds
-        beyond = sizing.halo, sizing.row_halo
-        mine = Subgrid(self.comm.rank, *bounds, *beyond, seams=group.seams)
-        mine = mine.turned(max(depths, default=0))
-        part = PlanPart(mine, Network(), depths=depths)
-        try:
-            chosen = choose(rest, options, machine, self._fixed, part=part)
-        except InfeasiblePlan:
-            chosen = None
-        return chosen if all(self.comm.share(chosen is not None)) else None
-
     def begin(
-        self, rest: Problem, chosen: Plan, kernel: Kernel, done: int, found: Durable | None
+        self,
+        rest: Problem,
+        chosen: Plan,
+        kernel: Kernel | DeviceKernel,
+        done: int,
+        found: Durable | None,
     ) -> Result:
         """Make new files, from initial values or from what is durable, and run all steps."""
         comm, out = self.comm, self.out
         names = comm.share(new_folders(out, comm.size))[0]  # before any of them is made
         name = names[comm.rank]
-        folder = RunFolder(out / name, self._scratch / name)
+        folder = RunFolder(out / name, scratch_of(self.options) / name)
         check_space(chosen, folder)
         folder.check_free(chosen.schedule.arrivals)
         subgrid = chosen.schedule.subgrid
@@ -406,7 +290,12 @@ class _Together:
             return self._finish(execution, group)
 
     def go_on(
-        self, rest: Problem, chosen: Plan, kernel: Kernel, found: Durable, group: Group
+        self,
+        rest: Problem,
+        chosen: Plan,
+        kernel: Kernel | DeviceKernel,
+        found: Durable,
+        group: Group,
     ) -> Result:
         """Run the steps that are left in the files that are there."""
         comm, share = self.comm, found.shares[self.comm.rank]
@@ -427,11 +316,6 @@ class _Together:
             stores = execution.open_stores() if rest.steps else {}
             execution.carry(stores, kernel, self.progress, self.stop)
             return self._finish(execution, group)
-
-    @property
-    def _scratch(self) -> Path:
-        """The folder in which this rank makes that of its working files."""
-        return self.options.scratch or self.out / "scratch"
 
     def _finish(self, execution: Execution, group: Group) -> Result:
         """Put the results in place, everywhere, then say so in one record."""

@@ -22,7 +22,7 @@ from outgrid.execute.site import Site
 from outgrid.execute.stop import Stop
 from outgrid.execute.streaming import (
     PROGRESS_SECONDS,
-    Observer,
+    Listener,
     Progress,
     StoreKey,
     doing,
@@ -37,7 +37,6 @@ from outgrid.plan.program import Put
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.plan.schedule.subgrid import Box
-from outgrid.purposes import COPIED_TIERS
 from outgrid.record import CUT_OFF, FINISHED, Part, Record, combine, compilers_of, write_record
 from outgrid.remote.borrowed import Borrowed
 from outgrid.result import Result
@@ -52,6 +51,7 @@ from outgrid.seal import Seal
 from outgrid.storage import Joined, Store, Transfers
 from outgrid.storage.export import export
 from outgrid.storage.sums import sums_digest
+from outgrid.tiers import COPIED_TIERS
 from outgrid.version import __version__
 
 __all__ = ["Execution", "open_transfers"]
@@ -98,7 +98,7 @@ class Execution:
     def fill(
         self,
         stores: dict[StoreKey, Store],
-        progress: Observer | None,
+        progress: Listener | None,
         given: dict[str, Joined] | None = None,
     ) -> None:
         """Bring in the initial values, or those ``given`` in files, and commit state 0."""
@@ -162,7 +162,7 @@ class Execution:
         self,
         stores: dict[StoreKey, Store],
         kernel: Kernel | DeviceKernel,
-        progress: Observer | None,
+        progress: Listener | None,
         stop: Stop,
     ) -> Result:
         """Carry the grid through all sweeps, put the results in place and write the record."""
@@ -218,7 +218,7 @@ class Execution:
         self,
         stores: dict[StoreKey, Store],
         kernel: Kernel | DeviceKernel,
-        progress: Observer | None,
+        progress: Listener | None,
         stop: Stop,
     ) -> None:
         """Make all steps."""

@@ -11,6 +11,7 @@ from outgrid.codegen.kernel import generate
 from outgrid.comm import Comm, Rows, world
 from outgrid.execute.fill import fill
 from outgrid.execute.kernel import Kernel
+from outgrid.execute.kernels import load_kernel
 from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
 from outgrid.matrix.onto import Upload
@@ -32,6 +33,7 @@ from outgrid.plan.tiling import (
     tile_levels,
     tile_slope,
 )
+from outgrid.planning import FIXED_BYTES, calibration
 from outgrid.stencil.catalog import lookup, resolve
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.expression import accesses
@@ -41,6 +43,7 @@ from outgrid.stencil.symbol import AXES, FieldSymbol, Operand, Symbol
 
 __all__ = [
     "AXES",
+    "FIXED_BYTES",
     "FRONT_PLANES",
     "SOURCES",
     "Advance",
@@ -67,12 +70,14 @@ __all__ = [
     "band_rows",
     "bands_cut",
     "build",
+    "calibration",
     "columns_cut",
     "evaluate",
     "fill",
     "find_compiler",
     "generate",
     "generate_cuda",
+    "load_kernel",
     "lookup",
     "plan",
     "program",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -11,64 +11,46 @@ from typing import Any
 
 import msgspec
 
-from outgrid.build.compiler import check_loadable, load
-from outgrid.codegen.cuda import generate_cuda
-from outgrid.codegen.kernel import generate
+from outgrid import distributed
 from outgrid.comm import Comm, Serial
 from outgrid.config import RunOptions
-from outgrid.device import describe_device, open_device
-from outgrid.errors import (
-    BuildError,
-    DeviceError,
-    Error,
-    InfeasiblePlan,
-    Stopped,
-    StoreError,
-    UsageError,
-)
-from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
-from outgrid.execute.device import DeviceKernel
+from outgrid.errors import Error, Stopped, UsageError
 from outgrid.execute.fill import check_inputs
-from outgrid.execute.kernel import Kernel
+from outgrid.execute.kernels import another_compiler, check_kernel, compiled
 from outgrid.execute.stop import Stop, stop_in_time
-from outgrid.execute.streaming import Observer, doing, say
+from outgrid.execute.streaming import Listener, say
 from outgrid.execution import Execution, open_transfers
-from outgrid.machine import Accelerator, Machine
+from outgrid.machine import Machine
 from outgrid.observe import files_of
-from outgrid.observe.points import Points
-from outgrid.plan.calibration import Calibration
 from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan
-from outgrid.plan.planner import plan as choose
+from outgrid.planning import Planning
 from outgrid.probe.profile import known_machine
-from outgrid.probe.wear import device_endurance
-from outgrid.purposes import COPIED_TIERS, Start, check_purposes
-from outgrid.record import RECORD_NAME, Part, compilers_of, read_record
+from outgrid.purposes import Start, check_purposes
+from outgrid.record import RECORD_NAME, read_record
 from outgrid.remote.borrowed import Borrowed, borrowed, lend
 from outgrid.result import Result
 from outgrid.runs.former import Former, former
 from outgrid.runs.frames import by_planes, sums_within
-from outgrid.runs.group import on_disk
+from outgrid.runs.group import on_disk, read_group
+from outgrid.runs.inputs import refused
 from outgrid.runs.lock import RunLock
-from outgrid.runs.places import SPREAD_SUFFIX, Spread, check_devices, claimed, erase_devices
+from outgrid.runs.places import (
+    SPREAD_SUFFIX,
+    Spread,
+    check_devices,
+    claimed,
+    erase_devices,
+    is_spread,
+)
 from outgrid.runs.run import Run
 from outgrid.runs.space import check_parents, check_space, folders_to_make
 from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep, check_begun
 from outgrid.stencil.problem import Problem
 from outgrid.storage import is_device
+from outgrid.tiers import COPIED_TIERS
 
-# Interpreter, libraries, kernel, thread stacks and tables beside the window. Measured at 55 to
-# 70 MiB; what a run really took stands in its record.
-FIXED_BYTES = 80 << 20
-# What MPI itself keeps in a process, measured with MPICH at 18 to 22 MiB on up to 16 ranks of one
-# host and at 28 MiB between hosts.
-MPI_BYTES = 32 << 20
-# The driver and its libraries beside that, where a device is used. Assumed, not measured.
-DEVICE_FIXED_BYTES = 512 << 20
-# A kernel is measured, in a window of at most so many bytes, before a run expected to take longer.
-WORTH_CALIBRATING_SECONDS = 20.0
-CALIBRATION_BYTES = 768 << 20
-COMPILING = "compiling the kernel"
+ALONE = Serial()
 
 
 def plan(
@@ -76,39 +58,35 @@ def plan(
     options: RunOptions,
     machine: Machine | None = None,
     begin: Begin | None = None,
+    *,
+    comm: Comm = ALONE,
 ) -> Plan:
     """The plan that a run would follow, from what is known of the kernel's rate by now.
 
-    Compiles and measures nothing; the first long run of a kernel measures it for later plans.
+    Compiles and measures nothing; the first long run of a kernel measures it for later plans. All
+    ranks of ``comm`` call this, and get the same: where they share the grid that of rank 1, which
+    has neighbours; on tier remote that of rank 0, with what each of the others is to lend it.
+    ``machine``, which stands in for this one, is for one process.
     """
+    if machine is not None:
+        check_purposes(options, Start(alone=True))
+        return _alone(options.of_rank(0), machine).first(problem, begin)
+    if shared(options, comm):
+        check_purposes(options, Start(alone=False))
+        mine = options.of_rank(comm.rank)
+        chosen = distributed.planning(mine, comm).first(problem)
+        return comm.share(chosen)[min(1, comm.size - 1)]
     check_purposes(options, Start(alone=True))
-    options = options.of_rank(0)
-    if machine is None:
-        chosen = plan(problem, options, known_machine(_folder(options).scratch), begin)
-        return replace(chosen, notes=(*chosen.notes, *folders_to_make(options)))
-    if options.device != "cpu":
-        return _plan_on_device(problem, options, machine, begin)
-    measured = known_calibration(problem, options, machine)
-    return _worn(
-        choose(problem, options, machine, fixed_bytes(options), measured, begin), problem, options
-    )
-
-
-def plan_lent(problem: Problem, options: RunOptions, comm: Comm) -> Plan:
-    """The plan of rank 0 of ``comm``, on tier remote with what each of the others is to lend it.
-
-    All of them call this, and get the same.
-    """
-    if options.tier != "remote":
-        return plan(problem, options)
+    if comm.size == 1:
+        return _plan_alone(problem, options.of_rank(0), begin)
     found: Plan | Error | None = None
-    if not lend(options):
-        try:
+    try:
+        if not lend(options):
             with borrowed(options) as remote:
                 assert remote is not None  # on that tier
-                found = remote.spread(plan(problem, options))
-        except Error as error:
-            found = error
+                found = remote.spread(_plan_alone(problem, options.of_rank(0), begin))
+    except Error as error:
+        found = error
     found = comm.share(found)[0]
     if isinstance(found, Error):
         raise found
@@ -116,122 +94,41 @@ def plan_lent(problem: Problem, options: RunOptions, comm: Comm) -> Plan:
     return found
 
 
-def fixed_bytes(options: RunOptions) -> int:
-    """What a process needs beside its window and its transfers."""
-    return FIXED_BYTES + (MPI_BYTES if options.tier == "remote" else 0)
+def _plan_alone(problem: Problem, options: RunOptions, begin: Begin | None) -> Plan:
+    chosen = _alone(options, known_machine(_folder(options).scratch)).first(problem, begin)
+    return replace(chosen, notes=(*chosen.notes, *folders_to_make(options)))
 
 
-def _plan_on_device(
-    problem: Problem, options: RunOptions, machine: Machine, begin: Begin | None
-) -> Plan:
-    """The plan of a window on a device: the one that is there, else one of the memory asked for."""
-    asked = options.device_memory_bytes
-    try:
-        found = describe_device(options.device)
-    except DeviceError:
-        if asked is None:
-            raise
-        found = Accelerator(asked)
-    accelerator = replace(found, memory_bytes=min(found.memory_bytes, asked or found.memory_bytes))
-    fixed_bytes = FIXED_BYTES + DEVICE_FIXED_BYTES
-    chosen = choose(problem, options, machine, fixed_bytes, None, begin, accelerator=accelerator)
-    return _worn(chosen, problem, options)
+def _alone(options: RunOptions, machine: Machine) -> Planning:
+    return Planning(options, machine, ALONE, False, _folder(options).scratch)
 
 
-def _worn(chosen: Plan, problem: Problem, options: RunOptions) -> Plan:
-    """The plan with what it takes of the flash beside its sweeps, and what there is to take."""
-    copied = not chosen.outlives or _is_spread(options)
-    exported = chosen.result_bytes if copied else 0
-    endurance = options.endurance_bytes or device_endurance(options.scratch or Path())
-    volume = replace(
-        chosen.volume,
-        exported_bytes=exported,
-        snapshot_bytes=problem.snapshot_bytes,
-        endurance_bytes=endurance,
-    )
-    return replace(chosen, volume=volume)
-
-
-def known_calibration(
-    problem: Problem, options: RunOptions, machine: Machine
-) -> Calibration | None:
-    """What is known of the kernel's rates by now."""
-    return known(calibration_path(problem, options, machine))
-
-
-def calibrated(
-    first: Plan,
-    problem: Problem,
-    options: RunOptions,
-    machine: Machine,
-    kernel: Kernel,
-    progress: Observer | None = None,
-) -> Calibration | None:
-    """The rates of a kernel that is about to run for long as ``first`` expects; else None."""
-    if first.predicted_seconds < WORTH_CALIBRATING_SECONDS:
-        return None
-    return calibration(problem, options, machine, kernel, progress=progress)
-
-
-def _calibrated_plan(
-    first: Plan,
-    problem: Problem,
-    options: RunOptions,
-    machine: Machine,
-    kernel: Kernel | DeviceKernel,
-    progress: Observer | None,
-    begin: Begin | None = None,
-) -> Plan:
-    """The plan of a run that is about to start: a kernel that runs for long is measured first.
-
-    One for a device is not: there is one order of updates.
-    """
-    if isinstance(kernel, DeviceKernel):
-        return first
-    measured = calibrated(first, problem, options, machine, kernel, progress)
-    if measured is None:
-        return first
-    return _worn(
-        choose(problem, options, machine, fixed_bytes(options), measured, begin), problem, options
-    )
-
-
-def calibration(
-    problem: Problem,
-    options: RunOptions,
-    machine: Machine,
-    kernel: Kernel,
-    again: bool = False,
-    progress: Observer | None = None,
-) -> Calibration | None:
-    """What is known of the kernel's rates; measured now, and kept, where nothing is.
-
-    ``again`` measures in any case. None where the memory limit leaves no room to measure.
-    """
-    path = calibration_path(problem, options, machine)
-    found = None if again else known(path)
-    if found is None:
-        room = min(CALIBRATION_BYTES, (options.memory_bytes - fixed_bytes(options)) * 3 // 4)
-        with doing(progress, "measuring the kernel"):
-            found = calibrate(problem, options, machine, kernel, room)
-        if found is not None:
-            keep(found, path)
-    return found
+def shared(options: RunOptions, comm: Comm) -> bool:
+    """Whether all ranks share the grid; else one of them has it, and others lend memory."""
+    return comm.size > 1 and options.tier != "remote"
 
 
 def run(
     problem: Problem,
     options: RunOptions,
-    progress: Observer | None = None,
+    progress: Listener | None = None,
     stop: Stop | None = None,
     *,
+    comm: Comm = ALONE,
     overwrite: bool = False,
 ) -> Result:
-    """Run a problem and leave its fields and its record in ``options.out``.
+    """Run a problem on all ranks of ``comm``, each of which calls this alike.
+
+    Its fields and its record are left in ``options.out``, which all of them have to see;
+    ``options.scratch`` is a folder of each rank's own where "{rank}" stands in it.
+    ``options.memory_bytes`` is what each may use.
 
     To ``overwrite`` is to remove, once a plan and a kernel are there, what a former run has left.
     Raises Stopped where ``stop`` or a limit of time ends the run early, and it can be resumed.
     """
+    if shared(options, comm):
+        return distributed.run(problem, options, progress, stop, comm=comm, overwrite=overwrite)
+    check_purposes(options, Start(alone=True))
     if lend(options):
         return _left(_folder(options).out)
     kept = options.kept(options.results)
@@ -244,7 +141,7 @@ def _run(
     problem: Problem,
     options: RunOptions,
     kept: dict[str, Any],
-    progress: Observer | None,
+    progress: Listener | None,
     stop: Stop | None,
     remote: Borrowed | None,
     overwrite: bool,
@@ -254,13 +151,12 @@ def _run(
     folder = _folder(options)
     check_parents(options)
     made, machine = folders_to_make(options), known_machine(folder.scratch)
-    chosen = plan(problem, options, machine)
+    planning = _alone(options, machine)
+    chosen = planning.first(problem)
     check_inputs(problem)
     say(progress, *made)
-    with doing(progress, COMPILING):
-        kernel = _kernel(problem, options)
-    say(progress, *kernel.notes)
-    chosen = _calibrated_plan(chosen, problem, options, machine, kernel, progress)
+    kernel = compiled(problem, options, ALONE, progress)
+    chosen = planning.measured(chosen, problem, kernel, progress)
     chosen = replace(chosen, notes=(*chosen.notes, *made))
     folder = _spread(folder, problem, options, chosen)
     if remote is not None:
@@ -294,14 +190,18 @@ def _run(
 def resume(
     out: Path,
     options: RunOptions,
-    progress: Observer | None = None,
+    progress: Listener | None = None,
     stop: Stop | None = None,
     changes: Sequence[str] = (),
+    *,
+    comm: Comm = ALONE,
 ) -> Result:
-    """Go on with an unfinished run from its last durable state; see ``run``.
+    """Go on with an unfinished run from its last durable state, on any number of ranks; see `run`.
 
     ``changes`` say how the options differ from those it had; they are told and recorded.
     """
+    if shared(options, comm) or (options.tier != "remote" and read_group(out) is not None):
+        return distributed.resume(out, options, progress, stop, changes, comm=comm)
     check_purposes(options, Start(alone=True, resumed=True))
     if lend(options):
         return _left(out)
@@ -312,7 +212,7 @@ def resume(
 def _resume(
     out: Path,
     options: RunOptions,
-    progress: Observer | None,
+    progress: Listener | None,
     stop: Stop | None,
     remote: Borrowed | None,
     changes: Sequence[str],
@@ -351,11 +251,11 @@ def _resume(
         begin = None
         if (manifest.part or manifest.planes) and _goes_on_within(manifest, whole, options):
             begin = Begin(manifest.depth, manifest.planes, manifest.part, manifest.cut)
-        chosen = plan(rest, options, machine, begin)
-        with doing(progress, COMPILING):
-            kernel = _kernel(rest, options)
-        say(progress, *kernel.notes, *another_compiler(manifest.parts, kernel))
-        chosen = _calibrated_plan(chosen, rest, options, machine, kernel, progress, begin)
+        planning = _alone(options, machine)
+        chosen = planning.first(rest, begin)
+        kernel = compiled(rest, options, ALONE, progress)
+        say(progress, *another_compiler(manifest.parts, kernel))
+        chosen = planning.measured(chosen, rest, kernel, progress, begin)
         if remote is not None:
             chosen = remote.spread(chosen)
         changes = [*changes, *_other_tier(manifest.tier, chosen.tier, changes)]
@@ -417,30 +317,6 @@ def _taken_over(manifest: Manifest, folder: RunFolder, chosen: Plan) -> Manifest
     )
 
 
-def load_kernel(problem: Problem) -> Kernel:
-    """The compiled kernel of a problem with its parameters; from the cache if it is there."""
-    return Kernel.of(load(_source(problem)), problem, points=Points.of(problem))
-
-
-def another_compiler(parts: Iterable[Part], kernel: Kernel | DeviceKernel) -> tuple[str, ...]:
-    """What to say where a run goes on with a kernel of another compiler."""
-    before = [part.compiler for part in parts if part.compiler]
-    return compilers_of([*before[-1:], kernel.compiler])
-
-
-def _source(problem: Problem) -> str:
-    """The source of a kernel."""
-    return generate(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
-
-
-def _kernel(problem: Problem, options: RunOptions) -> Kernel | DeviceKernel:
-    """What makes the updates of a run. Raises DeviceError where a device is asked for in vain."""
-    if options.device == "cpu":
-        return load_kernel(problem)
-    source = generate_cuda(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
-    return DeviceKernel.of(open_device(options.device, source), problem)
-
-
 def _left(out: Path) -> Result:
     """What rank 0 left, for a rank that has lent it memory. Raises Stopped if that is no result."""
     if not (out / RECORD_NAME).exists():
@@ -458,7 +334,7 @@ def _folder(options: RunOptions) -> RunFolder:
 
 def _spread(folder: RunFolder, problem: Problem, options: RunOptions, chosen: Plan) -> RunFolder:
     """The folder of a run whose fields are spread, if its options ask for several places."""
-    if not _is_spread(options):
+    if not is_spread(options):
         return folder
     if options.tier in COPIED_TIERS:
         raise UsageError(
@@ -472,10 +348,6 @@ def _spread(folder: RunFolder, problem: Problem, options: RunOptions, chosen: Pl
     )
     spread = Spread.over(options.places, (*names,), options.stripe_bytes, problem.field_bytes)
     return replace(folder, spread=spread)
-
-
-def _is_spread(options: RunOptions) -> bool:
-    return len(options.places) > 1 or any(is_device(place) for place in options.places)
 
 
 def _devices(folder: RunFolder) -> tuple[Path, ...]:
@@ -500,9 +372,21 @@ def _check_free(
     return check_devices(_devices(folder), options.erase)
 
 
-def objections(problem: Problem, options: RunOptions, chosen: Plan) -> list[str]:
-    """What a run of a plan would be refused for here and now: its inputs, where it would write."""
+def objections(
+    problem: Problem, options: RunOptions, chosen: Plan, *, comm: Comm = ALONE
+) -> list[str]:
+    """What a run of a plan would be refused for here and now: its inputs, where it would write.
 
+    All ranks of ``comm`` call this, and are told what is against any of them.
+    """
+    if shared(options, comm):
+        found = distributed.objections(problem, options, comm)
+    else:
+        found = [] if comm.rank else _objections_alone(problem, options, chosen, comm)
+    return [each for said in comm.share(found) for each in said]
+
+
+def _objections_alone(problem: Problem, options: RunOptions, chosen: Plan, comm: Comm) -> list[str]:
     def check_places() -> None:
         check_parents(options.of_rank(0))
         folder = _spread(_folder(options.of_rank(0)), problem, options, chosen)
@@ -510,19 +394,10 @@ def objections(problem: Problem, options: RunOptions, chosen: Plan) -> list[str]
         with claimed(_devices(folder)):
             _check_free(problem, options, chosen, folder)
 
-    checks = (partial(check_inputs, problem), partial(check_kernel, problem, options), check_places)
+    def check_lenders() -> None:
+        with borrowed(options):
+            pass
+
+    checks = [partial(check_inputs, problem), partial(check_kernel, problem, options), check_places]
+    checks += [check_lenders] * (comm.size == 1)  # else they were there for the plan
     return [line for check in checks for line in refused(check)]
-
-
-def check_kernel(problem: Problem, options: RunOptions) -> None:
-    """Raise what would be raised where a kernel is needed; it is not compiled now."""
-    if options.device == "cpu":
-        check_loadable(_source(problem))
-
-
-def refused(check: Callable[[], object]) -> Iterator[str]:
-    """What a check says against a run; nothing where it passes."""
-    try:
-        check()
-    except (BuildError, InfeasiblePlan, StoreError, UsageError) as error:
-        yield str(error)

@@ -12,25 +12,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from outgrid.errors import UsageError
+from outgrid.tiers import COPIED_TIERS, MAPPED_TIERS
 
 __all__ = [
-    "COPIED_TIERS",
-    "MAPPED_TIERS",
-    "PASSING_TIERS",
     "Start",
     "VoidOption",
     "check_purposes",
     "spelled",
 ]
-
-MAPPED_TIERS = ("mmap", "swap")
-"""Tiers whose fields are memory of the process, and may be larger than its limit."""
-
-COPIED_TIERS = (*MAPPED_TIERS, "remote")
-"""Tiers whose fields are memory of any kind, moved by threads and not through descriptors."""
-
-PASSING_TIERS = ("swap", "remote")
-"""Tiers whose fields end with the processes that hold them, unless they are kept elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outgrid import pipeline
+from outgrid.execute.kernel import Kernel
 
 
 @pytest.fixture
@@ -10,7 +10,7 @@ def cut_off(monkeypatch):
     """``cut_off(n, run)`` calls ``run``, whose kernel fails at its n-th advance; not later ones."""
 
     def call(advances, run):
-        advance, count = pipeline.Kernel.advance, []
+        advance, count = Kernel.advance, []
 
         def failing(self, *given):
             count.append(1)
@@ -19,7 +19,7 @@ def cut_off(monkeypatch):
             return advance(self, *given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(pipeline.Kernel, "advance", failing)
+            patch.setattr(Kernel, "advance", failing)
             with pytest.raises(RuntimeError):
                 run()
 

@@ -51,7 +51,7 @@ def options(out: Path, depth: int) -> RunOptions:
 
 def begin(out: Path) -> None:
     """A new run, as one rank."""
-    distributed.run(PROBLEM, options(out, 2), Serial(), stop=stopping())
+    distributed.run(PROBLEM, options(out, 2), comm=Serial(), stop=stopping())
 
 
 def alone(out: Path) -> None:
@@ -61,12 +61,12 @@ def alone(out: Path) -> None:
 
 def resume(out: Path) -> None:
     """Go on with other sweeps, in other files than those that are there."""
-    distributed.resume(out, options(out, 3), Serial(), stop=stopping())
+    distributed.resume(out, options(out, 3), comm=Serial(), stop=stopping())
 
 
 def finish(out: Path) -> None:
     """Go on to the end."""
-    distributed.resume(out, options(out, 2), Serial())
+    distributed.resume(out, options(out, 2), comm=Serial())
 
 
 def stopping() -> Stop:

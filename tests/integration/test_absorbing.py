@@ -1,14 +1,13 @@
 """Faces that absorb: how much comes back of a wave, and the same bytes however it is run."""
 
 import random
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import outgrid as og
-from outgrid import distributed, pipeline
+from outgrid import pipeline
 from outgrid.cli import main
 from outgrid.config import RunOptions
 from outgrid.job import load_job
@@ -96,7 +95,9 @@ def test_ranks_absorb_as_one_does(kind, count, given, tmp_path):
     problem = layers_of(kind)
     alone = run(problem, tmp_path / "alone", tier="memory")
     options = RunOptions.of(memory="1GiB", threads=1, out=tmp_path / "ranks", **given)
-    found = in_threads(partial(distributed.run, problem, options), count, random.Random(1))[0]
+    found = in_threads(
+        lambda comm: pipeline.run(problem, options, comm=comm), count, random.Random(1)
+    )[0]
     assert len(found.record.ranks) == count
     for name in alone.record.fields:
         assert np.asarray(found[name]).tobytes() == alone[name].tobytes(), name

@@ -15,6 +15,7 @@ import outgrid as og
 from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError
+from outgrid.execute.kernel import Kernel
 from outgrid.runs.state import RunFolder
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -312,7 +313,7 @@ test_applications.killed(*sys.argv[2:])
 def killed(name, out):
     """Begin a run in a process that kills itself within."""
     make, depth, rows, last = STRIPS[name]
-    advance, count = pipeline.Kernel.advance, []
+    advance, count = Kernel.advance, []
 
     def killing(self, *given):
         count.append(1)
@@ -320,7 +321,7 @@ def killed(name, out):
             os.kill(os.getpid(), signal.SIGKILL)
         return advance(self, *given)
 
-    pipeline.Kernel.advance = killing
+    Kernel.advance = killing
     given = IN_STRIPS | {"out": out, "depth": depth, "strip_rows": rows, "commit_every": 1e-6}
     pipeline.run(make(), RunOptions.of(**given))
 

@@ -7,13 +7,12 @@ another run, a snapshot that is missing.
 import random
 import re
 import shutil
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from outgrid import distributed, pipeline
+from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.definition import stencil
 from outgrid.errors import Error
@@ -131,18 +130,17 @@ def test_files_of_other_times_and_runs_are_refused_or_make_no_difference(
 def ranks(act, out: Path, count: int):
     """The same call of all ranks, which are threads."""
     given = RunOptions.of(memory="256MiB", threads=1, depth=3, slab_planes=2, out=out)
-    if act is distributed.resume:
-        return in_threads(partial(act, out, given), count, random.Random(count))[0]
-    return in_threads(partial(act, problem(1), given), count, random.Random(count))[0]
+    what = out if act is pipeline.resume else problem(1)
+    return in_threads(lambda comm: act(what, given, comm=comm), count, random.Random(count))[0]
 
 
 def test_so_are_those_of_ranks(tmp_path, cut_off):
     early, late, out = (tmp_path / name for name in ("early", "late", "run"))
     pipeline.run(problem(1), options(tmp_path / "whole"))
     answer = results(tmp_path / "whole")
-    cut_off(34, lambda: ranks(distributed.run, out, 2))
+    cut_off(34, lambda: ranks(pipeline.run, out, 2))
     shutil.copytree(out, early)
-    cut_off(26, lambda: ranks(distributed.resume, out, 2))
+    cut_off(26, lambda: ranks(pipeline.resume, out, 2))
     shutil.move(out, late)
     done = [RunFolder(each, each).read_manifest().steps_done for each in early.glob("rank.?")]
     then = [RunFolder(each, each).read_manifest().steps_done for each in late.glob("rank.?")]
@@ -155,7 +153,7 @@ def test_so_are_those_of_ranks(tmp_path, cut_off):
         shutil.copytree(late, out)
         spoilt(out, path, early if other else None)
         try:
-            found = ranks(distributed.resume, out, count)
+            found = ranks(pipeline.resume, out, count)
         except Error:
             assert path != nothing
             refused += 1

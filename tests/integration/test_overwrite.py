@@ -90,7 +90,7 @@ def test_a_run_that_is_not_possible_loses_nothing(spoil, error, words, out, monk
         def fail(*_):
             raise BuildError("on purpose")
 
-        monkeypatch.setattr("outgrid.pipeline._kernel", fail)
+        monkeypatch.setattr("outgrid.pipeline.compiled", fail)
     if "disk" in spoil:
         monkeypatch.setattr("outgrid.runs.space.free_bytes", lambda _: -(1 << 40))
     with pytest.raises(error, match=words):
@@ -99,7 +99,7 @@ def test_a_run_that_is_not_possible_loses_nothing(spoil, error, words, out, monk
 
 
 def test_what_the_former_run_takes_counts_as_free(out, monkeypatch):
-    needed = og.plan(heat(), out=out.parent / "new", **STREAMED).disk_bytes
+    needed = og.plan(heat(), out=out.parent / "new", **STREAMED).volume.disk_bytes
     room = og.open(out)["u"].nbytes // 2
     free = needed - room
     monkeypatch.setattr("outgrid.runs.space.free_bytes", lambda _: free)

@@ -3,14 +3,13 @@
 import math
 import random
 from fractions import Fraction
-from functools import partial
 
 import msgspec
 import numpy as np
 import pytest
 
 import outgrid as og
-from outgrid import distributed, pipeline
+from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError, StoreError
 from outgrid.observe.accumulators import added, nothing, numbers, totals_of
@@ -207,14 +206,16 @@ RANKS = {
 
 def run_ranks(problem, out, count, **given):
     options = RunOptions.of(memory="512MiB", threads=1, out=out, depth=3, slab_planes=2, **given)
-    act = partial(distributed.run, problem, options)
-    return in_threads(act, count, random.Random(count))[0]
+    return in_threads(
+        lambda comm: pipeline.run(problem, options, comm=comm), count, random.Random(count)
+    )[0]
 
 
 def resume_ranks(out, count, **given):
     options = RunOptions.of(memory="512MiB", threads=1, **given)
-    act = partial(distributed.resume, out, options)
-    return in_threads(act, count, random.Random(count))[0]
+    return in_threads(
+        lambda comm: pipeline.resume(out, options, comm=comm), count, random.Random(count)
+    )[0]
 
 
 @pytest.mark.parametrize("way", RANKS)

@@ -2,7 +2,6 @@
 
 import random
 import threading
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outgrid as og
-from outgrid import distributed, pipeline
+from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError, ExecutionError
 from outgrid.execute.kernel import Kernel
@@ -137,7 +136,7 @@ def test_a_run_cut_off_when_it_had_ended_only_puts_its_results_in_place(
         raise OSError("cut off")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline.RunFolder, "place_results", failing)
+        patch.setattr(RunFolder, "place_results", failing)
         with pytest.raises(OSError, match="cut off"):
             run(problem, out, tier="direct", depth=2)
     found = pipeline.resume(out, RunOptions.of(memory="512MiB", tier="direct"))
@@ -253,12 +252,20 @@ SMALL = {"memory": "512MiB", "threads": 1, "depth": 2, "slab_planes": 2}
 
 
 def run_ranks(problem, out, count, **given):
-    act = partial(distributed.run, problem, RunOptions.of(out=out, **(SMALL | given)))
+    options = RunOptions.of(out=out, **(SMALL | given))
+
+    def act(comm):
+        return pipeline.run(problem, options, comm=comm)
+
     return in_threads(act, count, random.Random(count))[0]
 
 
 def resume_ranks(out, count, **given):
-    act = partial(distributed.resume, out, RunOptions.of(**(SMALL | given)))
+    options = RunOptions.of(**(SMALL | given))
+
+    def act(comm):
+        return pipeline.resume(out, options, comm=comm)
+
     return in_threads(act, count, random.Random(count))[0]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from outgrid import Problem, Result, pipeline
 from outgrid.config import RunOptions
-from outgrid.device import Device, Rectangle
+from outgrid.device import Device, Rectangle, describe_device, open_device
 from outgrid.errors import DeviceError
 from outgrid.native import Buffer, as_array
 from outgrid.parts import generate_cuda, lookup
@@ -60,8 +60,8 @@ def measure(settings: Settings) -> Outcome:
     """Everything in one go; what fails is said and the rest goes on."""
     timed = Timed("gpu", settings)
     try:
-        accelerator = pipeline.describe_device("gpu")
-        device = pipeline.open_device("gpu", _source())
+        accelerator = describe_device("gpu")
+        device = open_device("gpu", _source())
     except DeviceError as error:
         row = GpuRow("GPUs found", 0, "", "", 0, agrees=True)
         return timed.outcome(

@@ -5,8 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from outgrid.config import TIERS, parse_settings
+from outgrid.config import parse_settings
 from outgrid.job import Job, load_job
+from outgrid.tiers import TIERS
 
 __all__ = [
     "add_job_arguments",

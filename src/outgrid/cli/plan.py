@@ -4,12 +4,15 @@ import argparse
 import sys
 from functools import partial
 
-from outgrid import distributed, pipeline
+from outgrid import pipeline
 from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from, print_json
 from outgrid.cli.parser import examples
 from outgrid.comm import end_alike, world
 from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.execute.fill import check_inputs
 from outgrid.plan.explain import explain
+from outgrid.planning import plan_elsewhere
+from outgrid.runs.inputs import refused
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,15 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     job = job_from(arguments, comm.local)
     problem, options = job.problem, job.options
     if count is not None and count > 1:  # on other machines
-        plan = distributed.plan(problem, options, count)
-        against = [*pipeline.refused(partial(pipeline.check_inputs, problem))]
-    elif comm.size > 1 and options.tier != "remote":
-        plan = distributed.plan_together(problem, options, comm)
-        against = distributed.objections(problem, options, comm)
+        plan = plan_elsewhere(problem, options, count)
+        against = [*refused(partial(check_inputs, problem))]
     else:
-        plan = pipeline.plan_lent(problem, options, comm)
-        against = [] if comm.rank else pipeline.objections(problem, options, plan)
-        against = comm.share(against)[0]
+        plan = pipeline.plan(problem, options, comm=comm)
+        against = pipeline.objections(problem, options, plan, comm=comm)
     code = InfeasiblePlan.exit_code if against else 0
     if comm.rank:
         if code:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from outgrid import distributed, pipeline
+from outgrid import pipeline
 from outgrid.cli.arguments import add_json_argument, add_run_arguments, settings_from
 from outgrid.cli.outcome import (
     add_quiet_argument,
@@ -33,10 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     comm, out = world(), arguments.run_folder
     found = resumption(out, settings_from(arguments), comm)
     with stopping_on_signals(out) as stop, progress_to_stderr(arguments, comm) as progress:
-        if found.shared:
-            result = distributed.resume(out, found.options, comm, progress, stop, found.changes)
-        else:
-            result = pipeline.resume(out, found.options, progress, stop, found.changes)
+        result = pipeline.resume(out, found.options, progress, stop, found.changes, comm=comm)
     if comm.rank == 0:
         print_record(result.record, arguments)
     return 0

@@ -2,7 +2,7 @@
 
 import argparse
 
-from outgrid import distributed, pipeline
+from outgrid import pipeline
 from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from
 from outgrid.cli.outcome import (
     add_quiet_argument,
@@ -37,14 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
     job = job_from(arguments, comm.local)
     out = job.options.results
     with stopping_on_signals(out) as stop, progress_to_stderr(arguments, comm) as progress:
-        if comm.size > 1 and job.options.tier != "remote":
-            result = distributed.run(
-                job.problem, job.options, comm, progress, stop, overwrite=arguments.overwrite
-            )
-        else:
-            result = pipeline.run(
-                job.problem, job.options, progress, stop, overwrite=arguments.overwrite
-            )
+        result = pipeline.run(
+            job.problem, job.options, progress, stop, comm=comm, overwrite=arguments.overwrite
+        )
     if comm.rank == 0:
         print_record(result.record, arguments)
     return 0

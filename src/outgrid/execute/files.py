@@ -30,6 +30,7 @@ from outgrid.storage import (
     open_store,
 )
 from outgrid.storage.sums import SUMS_SUFFIX, sums_path
+from outgrid.tiers import TIERS
 
 __all__ = ["Files"]
 
@@ -132,18 +133,18 @@ class Files:
 
     def ring(self, ring: Ring, nbytes: int) -> Buffer:
         """The memory of a ring: that of the tier where sweeps work in place."""
-        plan = self.plan
+        plan, tier = self.plan, TIERS[self.plan.tier]
         if plan.in_place:
             path = self.folder.ring(ring.field, ring.index)
             path.unlink(missing_ok=True)  # of a process that was cut off
-            if plan.tier == "mmap":
+            if tier.files:
                 buffer = Buffer.of_new_file(path, nbytes)
             else:  # huge pages would be taken apart on their way to swap
                 buffer = Buffer(nbytes, huge_pages=False)
             for order in self.habits.madvise:
                 buffer.advise(order)
             return buffer
-        if plan.tier != "swap" and "mlock" not in self.options.require:
+        if not tier.swapped and "mlock" not in self.options.require:
             return Buffer(nbytes)
         try:
             return Buffer(nbytes, lock=True)

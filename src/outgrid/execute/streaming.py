@@ -125,28 +125,28 @@ class Progress:
     filled: float = 1.0
 
 
-Observer = Callable[[Progress], None]
+Listener = Callable[[Progress], None]
 
 
 @runtime_checkable
 class Onlooker(Protocol):
-    """An observer that is told in words, too, what a run does."""
+    """A listener that is told in words, too, what a run does."""
 
     def __call__(self, progress: Progress, /) -> None: ...
     def say(self, text: str) -> None: ...
     def doing(self, what: str) -> AbstractContextManager[None]: ...
 
 
-def doing(observer: Observer | None, what: str) -> AbstractContextManager[None]:
-    """Let an observer, if it is one for words, know what is under way meanwhile."""
-    return observer.doing(what) if isinstance(observer, Onlooker) else nullcontext()
+def doing(listener: Listener | None, what: str) -> AbstractContextManager[None]:
+    """Let a listener, if it is one for words, know what is under way meanwhile."""
+    return listener.doing(what) if isinstance(listener, Onlooker) else nullcontext()
 
 
-def say(observer: Observer | None, *texts: str) -> None:
-    """Tell an observer, if it is one for words."""
-    if isinstance(observer, Onlooker):
+def say(listener: Listener | None, *texts: str) -> None:
+    """Tell a listener, if it is one for words."""
+    if isinstance(listener, Onlooker):
         for text in texts:
-            observer.say(text)
+            listener.say(text)
 
 
 # What a run may wait for: data that is read, data that is written, planes of other ranks, and other

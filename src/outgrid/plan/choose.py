@@ -12,7 +12,7 @@ from outgrid.plan.candidate import Candidate, level_of, priced
 from outgrid.plan.request import Request
 from outgrid.plan.sizing import deepest_of_split
 from outgrid.plan.tables import SWEEP_BYTES
-from outgrid.purposes import PASSING_TIERS
+from outgrid.tiers import PASSING_TIERS
 
 # Slabs are sized in bytes per field: below, requests get small; above, memory is better spent on
 # depth.

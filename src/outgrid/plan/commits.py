@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from outgrid.config import RunOptions
 from outgrid.machine import Machine
-from outgrid.purposes import PASSING_TIERS
 from outgrid.stencil.problem import Problem
+from outgrid.tiers import PASSING_TIERS
 
 # A crash is to cost about so many seconds.
 COMMIT_SECONDS = 30.0

@@ -12,7 +12,7 @@ import numpy as np
 from outgrid.plan import form
 from outgrid.plan.explain import explain
 from outgrid.plan.schedule.model import Schedule
-from outgrid.purposes import PASSING_TIERS
+from outgrid.tiers import TIERS
 
 # A disk that is busy for minutes, beside cores that are, moves less than in a probe of seconds:
 # plans are chosen as if transfers took so much longer.
@@ -230,13 +230,12 @@ class Plan:
     @property
     def store_tier(self) -> str:
         """The tier of the stores that planes come from and go to."""
-        anonymous = self.tier == "memory" or (self.tier == "swap" and self.schedule.resident)
-        return "direct" if anonymous else self.tier
+        return "direct" if self.schedule.resident and not TIERS[self.tier].files else self.tier
 
     @property
     def outlives(self) -> bool:
         """Whether what is put survives the process: not where fields are in memory alone."""
-        return self.tier not in PASSING_TIERS or self.schedule.resident or self.keep == "disk"
+        return not TIERS[self.tier].passing or self.schedule.resident or self.keep == "disk"
 
     @property
     def columns(self) -> int:

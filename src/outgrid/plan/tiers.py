@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from outgrid.config import RunOptions
+from outgrid.tiers import TIERS
 
 __all__ = ["disk_tier", "notes_on_tier", "streaming_tier"]
 
 
+PRICED = "transfers are priced as direct ones: what the system holds decides what they take"
+BEYOND = "the limit bounds the window; only a control group bounds what the system keeps besides"
+
+
 def streaming_tier(options: RunOptions) -> str:
     """The tier that a streamed grid lives in."""
-    return "direct" if options.tier in ("auto", "memory") else options.tier
+    tier = TIERS.get(options.tier)
+    return tier.name if tier is not None and tier.streamed else "direct"
 
 
 def disk_tier(options: RunOptions) -> str:
@@ -19,33 +25,17 @@ def disk_tier(options: RunOptions) -> str:
 
 def notes_on_tier(options: RunOptions) -> tuple[str, ...]:
     """What a reader of the plan has to know of the tier that was asked for."""
-    priced = "transfers are priced as direct ones: what the system holds decides what they take"
-    beyond = (
-        "the limit bounds the window; only a control group bounds what the system keeps besides"
-    )
-    match options.tier:
-        case "swap" if options.in_place:
-            return (beyond, priced)
-        case "swap":
-            return (
-                priced,
-                "the grid is in memory that the system may swap out: a run cut off cannot be "
-                "resumed",
-                beyond,
-            )
-        case "remote" if options.keep == "disk":
-            return ("what is put into remote memory is kept on disk as well",)
-        case "remote":
-            return (
-                "remote memory is not durable: a run cut off, or a memory node lost, cannot be "
-                'resumed; keep = "disk" keeps what is put in files as well',
-            )
-        case "mmap" if options.in_place or "dontneed" not in madvise(options):
-            return (beyond, priced)
-        case "mmap":
-            return (priced,)
-        case _:
-            return ()
+    tier = TIERS.get(options.tier)
+    if tier is None:
+        return ()
+    if options.keep == "disk":
+        return (f"what is put into {tier.name} memory is kept on disk as well",)
+    lost = (tier.lost,) if options.passing else ()
+    if not tier.mapped:
+        return lost
+    if _in_files(options) and "dontneed" in madvise(options):
+        return (PRICED,)
+    return (PRICED, *lost, BEYOND) if lost else (BEYOND, PRICED)
 
 
 def madvise(options: RunOptions) -> tuple[str, ...]:
@@ -55,4 +45,10 @@ def madvise(options: RunOptions) -> tuple[str, ...]:
     """
     if options.madvise is not None:
         return options.madvise
-    return ("dontneed",) if options.tier == "mmap" and not options.in_place else ()
+    return ("dontneed",) if _in_files(options) else ()
+
+
+def _in_files(options: RunOptions) -> bool:
+    """Whether a streamed grid is mapped files."""
+    tier = TIERS.get(options.tier)
+    return tier is not None and tier.mapped and tier.files and not options.in_place

@@ -11,7 +11,7 @@ from itertools import islice
 from outgrid.plan.schedule.model import Passage, Schedule, Share
 from outgrid.plan.schedule.seam import channels
 from outgrid.plan.schedule.subgrid import common
-from outgrid.purposes import PASSING_TIERS
+from outgrid.tiers import PASSING_TIERS
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from outgrid.errors import StoreError
 from outgrid.native import Backing, File, MpiWindow
 from outgrid.storage.base import Layout, Planes
 from outgrid.storage.direct import DirectStore
-from outgrid.storage.mapped import HeldStore
+from outgrid.storage.swap import HeldStore
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
 

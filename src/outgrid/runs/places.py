@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from outgrid.config import RunOptions
 from outgrid.durable import make_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.npy import HEADER_BYTES
@@ -38,6 +39,7 @@ __all__ = [
     "claimed",
     "describe",
     "erase_devices",
+    "is_spread",
     "read_mark",
     "remove_mark",
     "write_mark",
@@ -141,6 +143,11 @@ class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for path, _ in parts.places:
                 found[path.parent] += parts.part_bytes(HEADER_BYTES + field_bytes)
         return found
+
+
+def is_spread(options: RunOptions) -> bool:
+    """Whether the fields of a run go to several places, or to devices."""
+    return len(options.places) > 1 or any(is_device(place) for place in options.places)
 
 
 def read_mark(place: Path) -> OwnerMark | None:

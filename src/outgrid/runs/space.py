@@ -16,6 +16,7 @@ from outgrid.machine import anonymous_bytes
 from outgrid.plan.model import Plan
 from outgrid.runs.state import RunFolder
 from outgrid.storage.sums import sums_path
+from outgrid.tiers import TIERS
 from outgrid.units import format_bytes
 
 DEVICES = Path("/dev")
@@ -159,7 +160,7 @@ def free_bytes(folder: Path) -> int:
 
 def _check_swap(chosen: Plan) -> None:
     """Raise InfeasiblePlan if what is to be swapped out has no place to go."""
-    if chosen.tier != "swap":
+    if not TIERS[chosen.tier].swapped:
         return
     grid = chosen.memory.window_bytes
     if not chosen.schedule.resident:
@@ -168,10 +169,10 @@ def _check_swap(chosen: Plan) -> None:
     memory, swap = anonymous_bytes()
     if needed > memory + swap:
         raise InfeasiblePlan(
-            f"tier swap keeps {format_bytes(needed)} in memory and swap; {format_bytes(memory)} of "
-            f"memory and {format_bytes(swap)} of swap are free, {format_bytes(memory + swap)} "
-            f"together: add {format_bytes(needed - memory - swap)} of swap, or choose tier mmap or "
-            "direct"
+            f"tier {chosen.tier} keeps {format_bytes(needed)} in memory and swap; "
+            f"{format_bytes(memory)} of memory and {format_bytes(swap)} of swap are free, "
+            f"{format_bytes(memory + swap)} together: add {format_bytes(needed - memory - swap)} "
+            "of swap, or choose tier mmap or direct"
         )
 
 

@@ -1,23 +1,26 @@
 """The tiers: where a field's bytes live, and the moving of regions of them."""
 
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from numpy.typing import DTypeLike
 
 from outgrid.errors import UsageError
-from outgrid.storage.base import Layout, Planes, Store
+from outgrid.storage.base import Habits, Layout, Planes, Store
 from outgrid.storage.beside import BesideStore
 from outgrid.storage.direct import DirectStore
 from outgrid.storage.joined import Joined, Piece
-from outgrid.storage.mapped import Habits, MappedStore, SwapStore
+from outgrid.storage.mapped import MappedStore
 from outgrid.storage.memory import MemoryStore
 from outgrid.storage.paging import Pager, paged
 from outgrid.storage.spread import Parts, SpreadStore, is_device, require_device
+from outgrid.storage.swap import SwapStore
 from outgrid.storage.transfers import Completion, Transfers
+from outgrid.tiers import TIERS, Tier
 from outgrid.units import suggest
 
 __all__ = [
-    "TIERS",
     "BesideStore",
     "Completion",
     "DirectStore",
@@ -41,8 +44,6 @@ __all__ = [
     "require_device",
 ]
 
-TIERS = ("direct", "mmap", "swap", "memory")
-
 
 def create_store(
     tier: str,
@@ -60,20 +61,11 @@ def create_store(
     `sums` and `overwrite` are for files; see `DirectStore.create`. Raises UsageError for an unknown
     tier, StoreError where the tier cannot hold the field.
     """
-    match tier:
-        case "direct":
-            return DirectStore.create(path, shape, dtype, transfers, sums=sums, overwrite=overwrite)
-        case "mmap":
-            store = MappedStore.create(
-                path, shape, dtype, transfers, sums=sums, overwrite=overwrite, direct=False
-            )
-            return store.mapped(habits or Habits())
-        case "swap":
-            return SwapStore(path.stem, shape, dtype, transfers, habits)
-        case "memory":
-            return MemoryStore.create(path.stem, shape, dtype, transfers)
-        case _:
-            raise UsageError(f"no tier {tier!r}{suggest(tier, TIERS)}")
+    made_here = {name: each for name, each in TIERS.items() if each.module}
+    if tier not in made_here:
+        raise UsageError(f"no tier {tier!r}{suggest(tier, made_here)}")
+    create = _module(made_here[tier]).create
+    return create(path, shape, dtype, transfers, habits or Habits(), sums=sums, overwrite=overwrite)
 
 
 def open_store(
@@ -83,13 +75,14 @@ def open_store(
 
     Raises UsageError for a tier that keeps no files, StoreError where the file cannot be opened.
     """
-    match tier:
-        case "direct":
-            return DirectStore.open(path, transfers, "rw", sums=True)
-        case "mmap":
-            store = MappedStore.open(path, transfers, "rw", sums=True, direct=False)
-            return store.mapped(habits or Habits())
-        case _:
-            raise UsageError(
-                f"tier {tier} keeps no files that could be opened: take direct or mmap"
-            )
+    in_files = {name: each for name, each in TIERS.items() if each.files}
+    if tier not in in_files:
+        raise UsageError(
+            f"tier {tier} keeps no files that could be opened: take {' or '.join(in_files)}"
+        )
+    return _module(in_files[tier]).reopen(path, transfers, habits or Habits())
+
+
+def _module(tier: Tier) -> Any:
+    """Who makes the stores of a tier, by `create`, and opens its files, by `reopen`."""
+    return import_module(f"outgrid.storage.{tier.module}")

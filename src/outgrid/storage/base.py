@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from outgrid.seal import Seal
 
-__all__ = ["LaidOut", "Layout", "Planes", "Store", "Wrapping"]
+__all__ = ["Habits", "LaidOut", "Layout", "Planes", "Store", "Wrapping"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +41,19 @@ class Planes:
         first = array.ctypes.data + (rows.start * row_stride_bytes if rows else 0)
         addresses = first + array.strides[0] * np.arange(array.shape[0], dtype=np.int64)
         return cls(addresses, row_stride_bytes, array)
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What the system is told of a mapping.
+
+    `madvise`: "normal", "sequential" or "random" order; "willneed" before what is got, "dontneed"
+    after what was moved (memory that may be swapped out is sent there instead). `msync`: what
+    follows a put: "none", "async" or "sync". Flushes are synchronous whatever it says.
+    """
+
+    madvise: tuple[str, ...] = ()
+    msync: str = "none"
 
 
 class Store(Protocol):

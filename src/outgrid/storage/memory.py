@@ -1,16 +1,17 @@
 """The tier `memory`: a field that stays in DRAM."""
 
 import ctypes
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outgrid.native import Buffer, as_array
-from outgrid.storage.base import LaidOut, Layout, Planes
+from outgrid.storage.base import Habits, LaidOut, Layout, Planes
 from outgrid.storage.transfers import Transfers
 
-__all__ = ["MemoryStore"]
+__all__ = ["MemoryStore", "create"]
 
 
 class MemoryStore(LaidOut):
@@ -63,3 +64,17 @@ class MemoryStore(LaidOut):
 
     def close(self) -> None:
         """Nothing to give back: the array lives as long as somebody holds it."""
+
+
+def create(
+    path: Path,
+    shape: tuple[int, ...],
+    dtype: DTypeLike,
+    transfers: Transfers,
+    habits: Habits,
+    *,
+    sums: bool,
+    overwrite: bool,
+) -> MemoryStore:
+    """A field of zeroes that is called as the file would be; ``sums`` are of files alone."""
+    return MemoryStore.create(path.stem, shape, dtype, transfers)

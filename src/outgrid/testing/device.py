@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outgrid import pipeline
+from outgrid import device
 from outgrid.build.compiler import Compiler, Library, build, find_compiler
 from outgrid.device import Extents, Rectangle, bytes_at
 from outgrid.errors import DeviceError
@@ -96,8 +96,8 @@ def stand_in(
     def describe_device(_: str) -> Accelerator:
         return Accelerator(memory_bytes, SlowDevice.name)
 
-    put(pipeline, "describe_device", describe_device)
-    put(pipeline, "open_device", open_device)
+    put(device, "describe_device", describe_device)
+    put(device, "open_device", open_device)
     return opened
 
 

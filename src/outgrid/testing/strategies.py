@@ -19,7 +19,6 @@ from outgrid.machine import Machine
 from outgrid.native import engines
 from outgrid.plan.sizing import Sizing, sweep_steps
 from outgrid.plan.tiling import bands_cut, columns_cut
-from outgrid.purposes import MAPPED_TIERS
 from outgrid.stencil.dtypes import COMPUTED, STORED
 from outgrid.stencil.expression import (
     STEP,
@@ -34,6 +33,7 @@ from outgrid.stencil.expression import (
 from outgrid.stencil.model import Assignment, Field, Stage, Stencil
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.symbol import AXES
+from outgrid.tiers import MAPPED_TIERS
 
 __all__ = ["boundaries", "machines", "problems", "run_options", "stencils"]
 

@@ -193,7 +193,7 @@ def test_debug_shows_where(job, capsys):
 
 
 def test_an_interrupt_ends_with_130(job, capsys, monkeypatch):
-    def interrupt(*arguments):
+    def interrupt(*arguments, **others):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("outgrid.pipeline.plan", interrupt)

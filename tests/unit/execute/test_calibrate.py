@@ -8,7 +8,9 @@ from outgrid import pipeline
 from outgrid.codegen import version
 from outgrid.config import RunOptions
 from outgrid.execute import calibrate as module
+from outgrid.execute import kernels
 from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
+from outgrid.execute.kernels import load_kernel
 from outgrid.machine import describe_machine
 from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.planner import plan
@@ -22,7 +24,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured(problem, room_bytes=8 << 20):
-    kernel = pipeline.load_kernel(problem)
+    kernel = load_kernel(problem)
     options = RunOptions.of(memory="1GiB")
     return calibrate(problem, options, describe_machine(), kernel, room_bytes)
 
@@ -55,7 +57,7 @@ def test_a_plan_generates_no_kernel_to_find_its_rates(monkeypatch):
     def generate(*given):
         raise AssertionError("planning generates a kernel")
 
-    monkeypatch.setattr(pipeline, "generate", generate)
+    monkeypatch.setattr(kernels, "generate", generate)
     problem = Problem("heat7", (32, 32, 32), "float64", 4, initial={"u": 0.0})
     assert pipeline.plan(problem, RunOptions.of(memory="1GiB")).depth > 0
 

@@ -9,6 +9,7 @@ import pytest
 
 from outgrid import pipeline
 from outgrid.config import RunOptions
+from outgrid.execute.kernels import load_kernel
 from outgrid.execute.window import Window
 from outgrid.native import Buffer, as_array
 from outgrid.plan.program import Advance, program
@@ -34,7 +35,7 @@ def test_a_box_is_updated_and_what_is_around_it_stays(name, shape, planes, rows,
             view = views.pop()
             view[...] = values[len(views)].reshape(view.shape)
     del view
-    pipeline.load_kernel(problem).repeat(plan, window, steps, planes, rows)
+    load_kernel(problem).repeat(plan, window, steps, planes, rows)
     found = np.array(window.slots("u", steps % 2)).reshape(shape)
     window.release()
 
@@ -68,7 +69,7 @@ def test_pinned_threads_are_let_go_of_where_others_start_from_them():
     options = RunOptions.of(memory="1GiB", tier="memory", depth=2, threads=3, pin=True)
     plan = pipeline.plan(problem, options)
     assert "each on its processor" in plan.explain()
-    kernel = pipeline.load_kernel(problem)
+    kernel = load_kernel(problem)
     allowed = os.sched_getaffinity(0)
     pinned = sum(len(cpus) == 1 for cpus in affinities())
     window = Window(plan, partial(kernel.touch, plan))
@@ -89,7 +90,7 @@ def test_threads_touch_every_page():
     buffer = Buffer((5 << 20) + 1234)
     values = as_array(buffer, np.uint8)
     values[...] = 1
-    pipeline.load_kernel(problem).touch(plan, buffer)
+    load_kernel(problem).touch(plan, buffer)
     assert np.flatnonzero(values == 0).tolist() == list(range(0, values.size, 4096))
     del values
     buffer.release()

@@ -7,9 +7,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from outgrid import distributed, observe, pipeline
+from outgrid import observe, pipeline
 from outgrid.config import RunOptions
 from outgrid.durable import partial_path
+from outgrid.execute.kernel import Kernel
 from outgrid.observe.observer import Noted, Observer
 from outgrid.runs.state import RunFolder
 from outgrid.stencil.problem import Problem
@@ -120,8 +121,7 @@ def test_an_observer_is_called_at_every_moment(told, tmp_path):
 
 
 def test_an_observer_is_called_on_every_rank(told, tmp_path):
-    act = partial(distributed.run, heat(), options(tmp_path / "run"))
-    results = in_threads(act, 2, random.Random(1))
+    results = _on_ranks(2, heat(), options(tmp_path / "run"))
     assert sorted(told) == [0, 1]
     for moments in told.values():
         check(moments)
@@ -141,13 +141,13 @@ def test_what_an_observer_is_going_to_leave_is_not_overwritten(told, tmp_path):
 
 
 def _on_ranks(count, problem, given):
-    return in_threads(partial(distributed.run, problem, given), count, random.Random(1))
+    return in_threads(lambda comm: pipeline.run(problem, given, comm=comm), count, random.Random(1))
 
 
 def test_an_observer_of_a_run_that_goes_on_looks_at_what_is_there(told, tmp_path, monkeypatch):
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline.Kernel, "advance", _failing)
+        patch.setattr(Kernel, "advance", _failing)
         with pytest.raises(RuntimeError):
             pipeline.run(heat(), options(out))
     assert told[0][-2:] == ["attach", "close"]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from outgrid.errors import StoreError, UsageError
-from outgrid.storage import TIERS, DirectStore, Planes, Transfers, create_store, open_store
+from outgrid.storage import DirectStore, Planes, Transfers, create_store, open_store
+from outgrid.tiers import TIERS
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_engines_are_named_when_misspelt():
 
 def test_tiers_are_found_by_name(tmp_path, transfers):
     path = tmp_path / "u.npy"
-    for tier in TIERS:
+    for tier in (name for name, each in TIERS.items() if each.module):
         store = create_store(tier, path, (3, 4), "float64", transfers, overwrite=True)
         assert (store.name, store.shape) == ("u", (3, 4))
         assert path.exists() == (tier != "memory" and tier != "swap")

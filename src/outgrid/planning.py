@@ -1,0 +1,225 @@
+"""The plan of a run: chosen from what is known by now, and again where the kernel is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from outgrid import device
+from outgrid.comm import Comm
+from outgrid.config import RunOptions
+from outgrid.errors import DeviceError, InfeasiblePlan
+from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
+from outgrid.execute.device import DeviceKernel
+from outgrid.execute.kernel import Kernel
+from outgrid.execute.streaming import Listener, doing
+from outgrid.machine import Accelerator, Machine, Network
+from outgrid.plan.calibration import Calibration
+from outgrid.plan.commits import Begin
+from outgrid.plan.model import Plan
+from outgrid.plan.planner import Part
+from outgrid.plan.planner import plan as choose
+from outgrid.plan.ranks import Ranks, plan_rank
+from outgrid.plan.schedule.subgrid import Subgrid
+from outgrid.plan.sizing import Sizing
+from outgrid.probe.profile import known_machine
+from outgrid.probe.wear import device_endurance
+from outgrid.purposes import Start, check_purposes
+from outgrid.runs.group import Durable
+from outgrid.runs.places import is_spread
+from outgrid.runs.space import free_bytes
+from outgrid.stencil.problem import Problem
+
+__all__ = ["FIXED_BYTES", "Planning", "calibration", "least_of", "plan_elsewhere"]
+
+# Interpreter, libraries, kernel, thread stacks and tables beside the window. Measured at 55 to
+# 70 MiB; what a run really took stands in its record.
+FIXED_BYTES = 80 << 20
+# What MPI itself keeps in a process, measured with MPICH at 18 to 22 MiB on up to 16 ranks of one
+# host and at 28 MiB between hosts.
+MPI_BYTES = 32 << 20
+# The driver and its libraries beside that, where a device is used. Assumed, not measured.
+DEVICE_FIXED_BYTES = 512 << 20
+# A kernel is measured, in a window of at most so many bytes, before a run expected to take longer.
+WORTH_CALIBRATING_SECONDS = 20.0
+CALIBRATION_BYTES = 768 << 20
+SUM_BYTES = 8  # of each row
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """What the plans of a run are chosen from, by all ranks of ``comm`` alike.
+
+    ``shared`` where they share the grid, else one of them has it all. ``machine`` is what each can
+    count on, ``scratch`` the folder in which a rank keeps its working files.
+    """
+
+    options: RunOptions
+    machine: Machine
+    comm: Comm
+    shared: bool
+    scratch: Path
+
+    def first(self, problem: Problem, begin: Begin | None = None) -> Plan:
+        """The plan of this rank, from what is known of the kernel's rates by now."""
+        found = known(calibration_path(problem, self.options, self.machine))
+        return self._choose(problem, self.comm.share(found)[0], begin)
+
+    def measured(
+        self,
+        first: Plan,
+        problem: Problem,
+        kernel: Kernel | DeviceKernel,
+        progress: Listener | None = None,
+        begin: Begin | None = None,
+    ) -> Plan:
+        """The plan of a run that is about to start as ``first`` says.
+
+        A kernel that is going to run for long is measured before, by rank 0 for all of them. One
+        for a device is not: there is one order of updates.
+        """
+        if isinstance(kernel, DeviceKernel):
+            return first
+        found, long = None, first.predicted_seconds >= WORTH_CALIBRATING_SECONDS
+        if self.comm.rank == 0 and long:
+            found = calibration(problem, self.options, self.machine, kernel, progress=progress)
+        found = self.comm.share(found)[0]
+        return first if found is None else self._choose(problem, found, begin)
+
+    def as_before(self, rest: Problem, found: Durable) -> Plan | None:
+        """The plan of ranks that go on in the files they have; None where new ones are needed."""
+        group, options = found.group, self.options
+        if group is None or len(group.folders) != self.comm.size:
+            return None
+        for cuts, bounds in (
+            (options.cuts, group.plane_bounds),
+            (options.row_cuts, group.row_bounds),
+        ):
+            if cuts and cuts != bounds[1:-1]:
+                return None
+        if options.exchange is not None and (options.exchange == "seams") != group.seams:
+            return None
+        depths = group.rest(found.steps) if rest.steps else ()
+        if depths is None or (depths and max(depths) != max(group.depths)):
+            return None  # files are for the deepest sweep
+        if options.depth and depths and min(options.depth, rest.steps) != max(depths):
+            return None
+        sizing, bounds = Sizing(rest), (group.plane_bounds, group.row_bounds)
+        beyond = sizing.halo, sizing.row_halo
+        mine = Subgrid(self.comm.rank, *bounds, *beyond, seams=group.seams)
+        part = Part(mine.turned(max(depths, default=0)), Network(), depths=depths)
+        try:
+            chosen = choose(rest, options, self.machine, self._fixed_bytes, part=part)
+        except InfeasiblePlan:
+            chosen = None
+        return chosen if all(self.comm.share(chosen is not None)) else None
+
+    def _choose(
+        self, problem: Problem, calibration: Calibration | None, begin: Begin | None
+    ) -> Plan:
+        options, machine = self.options, self.machine
+        if self.shared:
+            disk_bytes = self._disk_bytes(problem)
+            ranks = Ranks(self.comm.rank, self.comm.size, Network(), disk_bytes)
+            return plan_rank(problem, options, machine, self._fixed_bytes, ranks, calibration)
+        accelerator, fixed_bytes = None, self._fixed_bytes
+        if options.device != "cpu":
+            accelerator, calibration = self._accelerator(), None
+            fixed_bytes += DEVICE_FIXED_BYTES
+        chosen = choose(
+            problem, options, machine, fixed_bytes, calibration, begin, accelerator=accelerator
+        )
+        return _worn(chosen, problem, options)
+
+    @property
+    def _fixed_bytes(self) -> int:
+        """What a process needs beside its window and its transfers."""
+        return fixed_bytes(self.options) + (MPI_BYTES if self.comm.size > 1 else 0)
+
+    def _accelerator(self) -> Accelerator:
+        """The device that is there, else one of the memory asked for."""
+        asked = self.options.device_memory_bytes
+        try:
+            found = device.describe_device(self.options.device)
+        except DeviceError:
+            if asked is None:
+                raise
+            found = Accelerator(asked)
+        return replace(found, memory_bytes=min(found.memory_bytes, asked or found.memory_bytes))
+
+    def _disk_bytes(self, problem: Problem) -> int:
+        """The least that any rank can fill with working files, beside their checksums."""
+        mine = free_bytes(self.scratch) // self.comm.local
+        row_bytes = min(problem.row_bytes(field.name) for field in problem.stencil.fields)
+        return min(self.comm.share(mine)) * row_bytes // (row_bytes + SUM_BYTES)
+
+
+def plan_elsewhere(problem: Problem, options: RunOptions, count: int) -> Plan:
+    """The plan of one of ``count`` ranks, if there is one with two neighbours, on such machines."""
+    check_purposes(options, Start(alone=False))
+    ranks = Ranks(min(1, count - 1), count, Network())
+    options = options.of_rank(ranks.rank)
+    machine = known_machine(options.scratch or options.out)
+    measured = known(calibration_path(problem, options, machine))
+    return plan_rank(problem, options, machine, FIXED_BYTES + MPI_BYTES, ranks, measured)
+
+
+def least_of(machine: Machine, comm: Comm) -> Machine:
+    """The least of what the ranks' machines offer, shared by those that are on one host."""
+    rates = ("memory_bandwidth", "read_bandwidth", "write_bandwidth", "mixed_bandwidth")
+    mine = replace(
+        machine,
+        cores=max(1, machine.cores // comm.local),
+        **{name: getattr(machine, name) / comm.local for name in rates},
+    )
+    every = comm.share(mine)
+    least = {
+        name: min(getattr(each, name) for each in every)
+        for name in Machine.__annotations__
+        if isinstance(getattr(mine, name), int | float)
+        and name not in ("measured", "flush_seconds")
+    }
+    slowest = max(each.flush_seconds for each in every)
+    return replace(every[0], **least, flush_seconds=slowest)
+
+
+def fixed_bytes(options: RunOptions) -> int:
+    """What a process needs beside its window and its transfers, if it has the whole grid."""
+    return FIXED_BYTES + (MPI_BYTES if options.tier == "remote" else 0)
+
+
+def calibration(
+    problem: Problem,
+    options: RunOptions,
+    machine: Machine,
+    kernel: Kernel,
+    again: bool = False,
+    progress: Listener | None = None,
+) -> Calibration | None:
+    """What is known of the kernel's rates; measured now, and kept, where nothing is.
+
+    ``again`` measures in any case. None where the memory limit leaves no room to measure.
+    """
+    path = calibration_path(problem, options, machine)
+    found = None if again else known(path)
+    if found is None:
+        room = min(CALIBRATION_BYTES, (options.memory_bytes - fixed_bytes(options)) * 3 // 4)
+        with doing(progress, "measuring the kernel"):
+            found = calibrate(problem, options, machine, kernel, room)
+        if found is not None:
+            keep(found, path)
+    return found
+
+
+def _worn(chosen: Plan, problem: Problem, options: RunOptions) -> Plan:
+    """The plan with what it takes of the flash beside its sweeps, and what there is to take."""
+    copied = not chosen.outlives or is_spread(options)
+    exported = chosen.result_bytes if copied else 0
+    endurance = options.endurance_bytes or device_endurance(options.scratch or Path())
+    volume = replace(
+        chosen.volume,
+        exported_bytes=exported,
+        snapshot_bytes=problem.snapshot_bytes,
+        endurance_bytes=endurance,
+    )
+    return replace(chosen, volume=volume)

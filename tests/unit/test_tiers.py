@@ -1,0 +1,44 @@
+"""The tiers are listed once; what else names them agrees with that."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from outgrid.config import RunOptions
+from outgrid.errors import UsageError
+from outgrid.tiers import COPIED_TIERS, MAPPED_TIERS, PASSING_TIERS, TIERS
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("tier", TIERS.values(), ids=TIERS)
+def test_the_texts_tell_every_tier(tier):
+    (row,) = (
+        line for line in (DOCS / "guide.md").read_text().splitlines() if line[:8] == "| `tier`"
+    )
+    assert f'`"{tier.name}"` ({tier.words})' in row
+    assert f"\n| `{tier.name}` |" in (DOCS / "design" / "tiers.md").read_text()
+
+
+@pytest.mark.parametrize("tier", TIERS.values(), ids=TIERS)
+def test_a_tier_is_taken_and_made_by_its_module(tier):
+    assert RunOptions.of(memory="1GiB", tier=tier.name).tier == tier.name
+    if tier.module:
+        module = import_module(f"outgrid.storage.{tier.module}")
+        assert hasattr(module, "create")
+        assert hasattr(module, "reopen") == tier.files
+
+
+def test_an_unknown_tier_is_refused_with_all_that_there_are():
+    with pytest.raises(UsageError) as caught:
+        RunOptions.of(memory="1GiB", tier="mmpa")
+    assert f"expected one of auto, {', '.join(TIERS)}; did you mean 'mmap'?" in str(caught.value)
+
+
+def test_what_follows_from_a_tier():
+    assert MAPPED_TIERS == ("mmap", "swap")
+    assert COPIED_TIERS == ("mmap", "swap", "remote")
+    assert PASSING_TIERS == ("swap", "remote")
+    assert [name for name, tier in TIERS.items() if tier.swapped] == ["swap"]
+    assert [name for name, tier in TIERS.items() if not tier.streamed] == ["memory"]
