@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from outgrid.execute.streaming import Progress
+    from outgrid.exports import convert, export
     from outgrid.formats.input import InputFile
     from outgrid.machine import Machine
     from outgrid.plan.model import Plan
@@ -96,8 +97,10 @@ __all__ = [
     "__version__",
     "absolute",
     "backward",
+    "convert",
     "cos",
     "exp",
+    "export",
     "forward",
     "laplacian",
     "log",
@@ -142,6 +145,7 @@ _HOMES = {
         "UsageError",
         "VerificationError",
     ),
+    "exports": ("convert", "export"),
     "execute.streaming": ("Progress",),
     "formats.input": ("InputFile",),
     "machine": ("Machine",),

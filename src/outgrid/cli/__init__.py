@@ -31,9 +31,14 @@ VERBS = {
     "verify": "read a run back and compare it with its checksums",
     "clean": "list what an unfinished run has left on disk, or delete it",
     "show": "print a plan, a kernel or a record, or draw a field",
+    "export": "write fields of a run as Zarr, HDF5, NetCDF, VTK, TIFF, NIfTI",
+    "import": "write an array of any such file as another, such as .npy",
     "report": "write a run's summary and pictures",
     "probe": "measure this machine",
 }
+MODULES = {"import": "convert"}
+"""Verbs that are no names of modules in Python."""
+
 COMMANDS = "outgrid.commands"
 SEPARATE = {
     "bench": "bench is a package of its own, in the source of outgrid: pip install ./benchmarks",
@@ -109,7 +114,7 @@ def _parser(given: Sequence[str]) -> Parser:
         verb_parser = verbs.add_parser(verb, help=purpose, description=purpose)
         add_debug_argument(verb_parser)
         if verb == wanted:
-            named = added[verb].value if verb in added else f"outgrid.cli.{verb}"
+            named = added[verb].value if verb in added else f"outgrid.cli.{MODULES.get(verb, verb)}"
             module = importlib.import_module(named)
             module.configure(verb_parser)
             verb_parser.set_defaults(run=module.run, parser=verb_parser)

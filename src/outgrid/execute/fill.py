@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError, InfeasiblePlan, StoreError, UsageError, meaning
-from outgrid.formats import InputFile, Source, open_input
+from outgrid.formats import InputFile, Source, boxes, open_input
 from outgrid.native import Buffer, as_array
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.subgrid import Box
@@ -145,29 +145,8 @@ class _Values:
         """
         row_bytes = self.problem.shape[-1] * self.problem.item_bytes  # of the largest field
         fitting = max(1, self.block_bytes // row_bytes)
-        rows = len(self.held.rows)
-        deep, high = min(chunk[0], len(self.held.planes)), min(chunk[1], rows)
-        if deep * rows <= fitting:
-            steps = fitting // rows // deep * deep, rows
-        elif deep * high <= fitting:
-            steps = deep, fitting // deep // high * high
-        else:
-            steps = max(1, fitting // high), high
-        for planes in _cut(self.held.planes, steps[0]):
-            for part in _cut(self.held.rows, steps[1]):
-                yield Box(planes, part)
-
-
-def _cut(cells: range, step: int) -> Iterator[range]:
-    """Pieces of a range that end at multiples of ``step``, or all of it in one that is so long."""
-    if len(cells) <= step:
-        yield cells
-        return
-    first = cells.start
-    while first < cells.stop:
-        last = min(first - first % step + step, cells.stop)
-        yield range(first, last)
-        first = last
+        for planes, rows in boxes((self.held.planes, self.held.rows), chunk, fitting):
+            yield Box(planes, rows)
 
 
 @dataclass(frozen=True, slots=True)

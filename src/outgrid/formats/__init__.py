@@ -6,7 +6,7 @@ from math import prod
 from outgrid.errors import UsageError
 from outgrid.formats.input import InputFile
 from outgrid.formats.registry import Format, formats
-from outgrid.formats.source import Box, Sliced, Source, Straight
+from outgrid.formats.source import Box, Sliced, Source, Straight, boxes
 from outgrid.formats.views import Picked, Resampled, Transposed
 
 __all__ = [
@@ -16,7 +16,9 @@ __all__ = [
     "Sliced",
     "Source",
     "Straight",
+    "boxes",
     "formats",
+    "open_file",
     "open_input",
 ]
 
@@ -27,26 +29,48 @@ def open_input(file: InputFile, shape: tuple[int, ...]) -> Source:
     Raises UsageError for what is not in the file, or of another shape, StoreError for what cannot
     be read.
     """
-    source = file.format.open_source(file)
+    source = _unfolded(file)
     try:
-        if file.order == "F":
-            source = Transposed(source, tuple(range(len(source.shape)))[::-1])
-        return _onto(_turned(_picked(source, file, shape), file), file, shape)
+        _check_axes(source, file, len(shape))
+        return _onto(_turned(_picked(source, file), file), file, shape)
     except BaseException:
         source.close()
         raise
 
 
-def _picked(source: Source, file: InputFile, shape: tuple[int, ...]) -> Source:
-    more = len(source.shape) - len(shape)
+def open_file(file: InputFile) -> Source:
+    """The array that an input is, whatever its shape. Raises UsageError and StoreError."""
+    source = _unfolded(file)
+    try:
+        if file.interp:
+            raise UsageError(f"{file} is brought onto no grid here; leave interp out")
+        return _turned(_picked(source, file), file)
+    except BaseException:
+        source.close()
+        raise
+
+
+def _unfolded(file: InputFile) -> Source:
+    source = file.format.open_source(file)
+    axes = tuple(range(len(source.shape)))
+    return Transposed(source, axes[::-1]) if file.order == "F" else source
+
+
+def _check_axes(source: Source, file: InputFile, count: int) -> None:
+    more = len(source.shape) - count
     if more < 0 or len(file.index) != more:
         wanted = (
             f"give index={(0,) * more}, or the numbers of others" if more > 0 else "leave index out"
         )
         raise UsageError(
-            f"{file} has shape {_spelled(source)}, the field has {shape}"
+            f"{file} has shape {_spelled(source)}, the grid has {count} axes"
             + (f"; {wanted}" if more > 0 or file.index else "")
         )
+
+
+def _picked(source: Source, file: InputFile) -> Source:
+    if len(file.index) >= len(source.shape):
+        raise UsageError(f"index {file.index} leaves no axis of {file}, {_spelled(source)}")
     for number, extent in zip(file.index, source.shape, strict=False):
         if not 0 <= number < extent:
             raise UsageError(

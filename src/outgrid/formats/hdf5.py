@@ -5,15 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile, one_of
 from outgrid.formats.packing import unpacked
 from outgrid.formats.registry import library
-from outgrid.formats.source import Sliced, Source, Straight, decoding
+from outgrid.formats.sink import Array, Output, Sink, Written
+from outgrid.formats.source import Box, Sliced, Source, Straight, decoding
 from outgrid.regular import check_given
 
-__all__ = ["open_source"]
+__all__ = ["Output", "create_output", "open_source"]
 
 MOST_CHUNK_BYTES = 256 << 20
 _CACHE_BYTES = 32 << 20  # of decoded chunks
@@ -34,18 +36,21 @@ def open_source(file: InputFile) -> Source:
 
 
 def _source(h5py: Any, opened: Any, file: InputFile) -> Source:
-    names: list[str] = []
+    names, fields = list[str](), list[str]()
 
-    def note(name: str, item: object) -> None:
+    def note(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
             names.append(name)
+            fields.extend([] if item.is_scale else [name])
 
     opened.visititems(note)
-    array = opened[one_of(file, names)]
+    array = opened[one_of(file, names, fields)]
     if array.dtype.kind not in "biuf":
         raise UsageError(f"{file} holds {array.dtype}; fields are plain numbers")
     if array.external or array.is_virtual:
         raise UsageError(f"{file} lies in other files; copy it into one, as h5repack does")
+    if array.chunks is not None:
+        _check_filters(h5py, array, file)
     dims, attributes = _dims(array), dict(array.attrs)
     chunk = tuple(map(int, array.chunks or (*(1 for _ in array.shape[:-1]), array.shape[-1])))
     nbytes = prod(chunk) * array.dtype.itemsize
@@ -63,6 +68,14 @@ def _source(h5py: Any, opened: Any, file: InputFile) -> Source:
     return unpacked(source, attributes, file)
 
 
+def _check_filters(h5py: Any, array: Any, file: InputFile) -> None:
+    """Load the codecs that HDF5 itself does not have, where chunks were written with one."""
+    made = array.id.get_create_plist()
+    codes = [made.get_filter(number)[0] for number in range(made.get_nfilters())]
+    if not all(h5py.h5z.filter_avail(code) for code in codes):
+        library("hdf5plugin", file, "hdf5")
+
+
 def _straight(path: Path, array: Any, offset: int, dims: tuple[str, ...]) -> Source:
     expected, size = offset + int(array.nbytes), path.stat().st_size
     if size < expected:
@@ -76,3 +89,101 @@ def _dims(array: Any) -> tuple[str, ...]:
     """Names of the axes, where the scales of all of them have one."""
     scales = [dim[0].name.rpartition("/")[2] if len(dim) else dim.label for dim in array.dims]
     return tuple(scales) if all(scales) else ()
+
+
+def create_output(path: Path) -> Output:
+    """An HDF5 file of data sets whose axes have scales, which NetCDF 4 readers understand as well.
+
+    A file whose name ends in .vtkhdf is one of VTK, whose image data ParaView opens.
+    """
+    return Hdf5Output(path, image=".vtkhdf" in path.suffixes)
+
+
+class Hdf5Output:
+    """A file being made."""
+
+    def __init__(self, path: Path, *, image: bool) -> None:
+        self.h5py: Any = library("h5py", path.stem, "hdf5")
+        self.path, self.image = path, image
+        with decoding(path):
+            self.file = self.h5py.File(path, "x", libver="v108")  # attributes of any length
+
+    def array(self, array: Array) -> Sink:
+        """A data set, in one piece unless chunks are asked for."""
+        if array.levels:
+            raise UsageError("HDF5 has no pyramids; leave levels out, or export to Zarr")
+        with decoding(self.path):
+            made = self._made(array)
+
+        def put(box: Box, values: NDArray[Any]) -> None:
+            with decoding(self.path):
+                made[tuple(slice(cells.start, cells.stop) for cells in box)] = values
+
+        return Written(array.chunks or (*(1 for _ in array.shape[:-1]), array.shape[-1]), put)
+
+    def _made(self, array: Array) -> Any:
+        where = self._image(array) if self.image else self.file
+        made = where.create_dataset(array.name, array.shape, array.dtype, **self._stored(array))
+        for key, value in array.attributes.items():
+            made.attrs[key] = value
+        if not self.image:
+            self._scales(made, array)
+        return made
+
+    def _stored(self, array: Array) -> dict[str, Any]:
+        codec = array.codec
+        codec.refuse(("none", "gzip", "lzf", "zstd"), "HDF5")
+        if codec.name == "none":
+            return {"chunks": array.chunks} if array.chunks else {}
+        chunks = array.chunks or (*(1 for _ in array.shape[:-2]), *array.shape[-2:])
+        stored: dict[str, Any] = {"chunks": tuple(map(min, chunks, array.shape)), "shuffle": True}
+        if codec.name == "zstd":
+            hdf5plugin: Any = library("hdf5plugin", self.path.stem, "hdf5")
+            level = 3 if codec.level is None else codec.level
+            return {"chunks": stored["chunks"], **hdf5plugin.Zstd(clevel=level)}
+        if codec.level is not None:
+            stored["compression_opts"] = codec.level
+        return stored | {"compression": codec.name}
+
+    def _scales(self, made: Any, array: Array) -> None:
+        """Attach coordinates to the axes: the numbers of cells, or where they lie."""
+        first = len(array.shape) - len(array.spacing)
+        for axis, (name, extent) in enumerate(zip(array.dims, array.shape, strict=True)):
+            if name not in self.file:
+                spaced = axis >= first
+                step = array.spacing[axis - first] if spaced else 1.0
+                origin = array.origin[axis - first] if spaced and array.origin else 0.0
+                self.file[name] = origin + step * np.arange(extent)
+                self.file[name].make_scale(name)
+            if self.file[name].shape == (extent,):
+                made.dims[axis].attach_scale(self.file[name])
+            made.dims[axis].label = name
+
+    def _image(self, array: Array) -> Any:
+        """The group of point data of VTK's image data; one grid in a file."""
+        if len(array.shape) > 3:
+            raise UsageError(f"{array.name} has {len(array.shape)} axes; VTK's image data have 3")
+        extents = [extent - 1 for extent in array.shape[::-1]]
+        extents += [0] * (3 - len(extents))
+        whole = [number for extent in extents for number in (0, extent)]
+        if "VTKHDF" in self.file:
+            if list(self.file["VTKHDF"].attrs["WholeExtent"]) != whole:
+                raise UsageError(f"{array.name} has another shape than the arrays before it")
+            return self.file["VTKHDF/PointData"]
+        root = self.file.create_group("VTKHDF")
+        root.attrs["Version"] = np.array([2, 0], np.int64)
+        root.attrs.create("Type", np.bytes_("ImageData"))
+        root.attrs["WholeExtent"] = np.array(whole, np.int64)
+        root.attrs["Origin"] = np.array((*array.origin[::-1], 0.0, 0.0, 0.0)[:3], np.float64)
+        root.attrs["Spacing"] = np.array((*array.spacing[::-1], 1.0, 1.0, 1.0)[:3], np.float64)
+        root.attrs["Direction"] = np.eye(3).ravel()
+        return root.create_group("PointData")
+
+    def commit(self) -> None:
+        """Write what the library still holds."""
+        with decoding(self.path):
+            self.file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()

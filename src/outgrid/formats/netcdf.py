@@ -1,5 +1,6 @@
 """Variables of NetCDF files. Those of version 4 are HDF5, older ones have their own format."""
 
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -10,10 +11,11 @@ from outgrid.formats import hdf5
 from outgrid.formats.input import InputFile, one_of
 from outgrid.formats.packing import ATTRIBUTES, unpacked
 from outgrid.formats.registry import library
+from outgrid.formats.sink import Output
 from outgrid.formats.source import Source, Straight, decoding, reading
 from outgrid.regular import given
 
-__all__ = ["open_source"]
+__all__ = ["create_output", "open_source"]
 
 
 def open_source(file: InputFile) -> Source:
@@ -49,3 +51,8 @@ def _offset(array: NDArray[Any]) -> int:
         base = cast("Any", base).base
     start = np.frombuffer(base, np.uint8).__array_interface__["data"][0]
     return array.__array_interface__["data"][0] - start
+
+
+def create_output(path: Path) -> Output:
+    """A NetCDF 4 file, which is an HDF5 file whose axes have scales."""
+    return hdf5.Hdf5Output(path, image=False)

@@ -1,5 +1,6 @@
 """Volumes in NIfTI files, whose axes are those of the grid in the other order: z, y, x."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ from outgrid.errors import UsageError
 from outgrid.formats.input import InputFile
 from outgrid.formats.packing import unpacked
 from outgrid.formats.registry import library
+from outgrid.formats.sink import Array, Output, Plain
 from outgrid.formats.source import Sliced, Source, Straight, decoding
 from outgrid.regular import check_given
 
-__all__ = ["open_source"]
+__all__ = ["create_output", "open_source"]
 
 AXES = ("t", "z", "y", "x")
 
@@ -47,3 +49,26 @@ def open_source(file: InputFile) -> Source:
         return unpacked(Straight(file.file, shape, dtype, int(stored.offset), dims), packed, file)
     chunk = (*(1 for _ in shape[:-2]), *shape[-2:])
     return unpacked(Sliced(file.file, _Reversed(stored), chunk, image.uncache, dims), packed, file)
+
+
+def create_output(path: Path) -> Output:
+    """A NIfTI-2 file that is not compressed. Raises UsageError for one that is to be."""
+    nibabel: Any = library("nibabel", path.stem, "image")
+    if ".gz" in path.suffixes:
+        raise UsageError(f"{path.stem} would be compressed in one piece; write it as .nii")
+
+    def head(array: Array) -> bytes:
+        if array.dtype.kind not in "iuf":
+            raise UsageError(f"NIfTI stores no {array.dtype}")
+        header = nibabel.Nifti2Header(endianness="<")
+        header.set_data_dtype(array.dtype)
+        header.set_data_shape(array.shape[::-1])
+        steps = array.spacing[::-1] or (1.0,) * len(array.shape)
+        header.set_zooms(steps + (1.0,) * (len(array.shape) - len(steps)))
+        affine = np.diag([*(*steps, 1.0, 1.0)[:3], 1.0])
+        affine[: len(array.origin), 3] = array.origin[::-1][:3]
+        header.set_sform(affine, code="scanner")
+        header["vox_offset"], header["magic"] = 544, b"n+2\0\r\n\032\n"
+        return header.binaryblock.ljust(544, b"\0")
+
+    return Plain(path, head)

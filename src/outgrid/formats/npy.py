@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile
+from outgrid.formats.sink import Output, Plain
 from outgrid.formats.source import Source, Straight
 from outgrid.regular import given, own, stored
 
@@ -24,6 +25,7 @@ __all__ = [
     "HEADER_BYTES",
     "Header",
     "check_written",
+    "create_output",
     "cut_npy",
     "header_bytes",
     "load_npy",
@@ -259,3 +261,8 @@ def open_source(file: InputFile) -> Source:
         raise UsageError(f"{file.path} is not in Fortran order; leave order out")
     shape = header.shape[::-1] if fortran else header.shape
     return Straight(Path(file.path), shape, header.dtype, header.data_offset)
+
+
+def create_output(path: Path) -> Output:
+    """A .npy file of one array, whose header is padded to a block."""
+    return Plain(path, lambda array: header_bytes(array.shape, array.dtype))

@@ -1,14 +1,16 @@
 """Bare numbers: their type and shape are given by whoever names the file."""
 
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile
+from outgrid.formats.sink import Output, Plain
 from outgrid.formats.source import Source, Straight, reading
 
-__all__ = ["open_source"]
+__all__ = ["create_output", "open_source"]
 
 
 def open_source(file: InputFile) -> Source:
@@ -36,3 +38,8 @@ def open_source(file: InputFile) -> Source:
             path=file.path,
         )
     return Straight(file.file, shape, dtype, file.offset)
+
+
+def create_output(path: Path) -> Output:
+    """A file of nothing but the numbers, the last index fastest."""
+    return Plain(path, lambda _: b"")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
@@ -15,6 +16,7 @@ from outgrid.errors import UsageError
 
 if TYPE_CHECKING:
     from outgrid.formats.input import InputFile
+    from outgrid.formats.sink import Output
     from outgrid.formats.source import Source
 
 __all__ = ["BUILT_IN", "Format", "format_of", "formats", "library", "suffixes"]
@@ -26,7 +28,8 @@ class Format:
 
     `module` has a function `open_source(file: InputFile) -> Source`. `extra` is the extra of this
     package that brings the libraries it needs. Files of a `named` format hold arrays with names,
-    those of a `bare` one say neither shape nor type.
+    those of a `bare` one say neither shape nor type. One that `writes` has a function
+    `create_output(path: Path) -> Output`.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Format:
     extra: str = ""
     named: bool = False
     bare: bool = False
+    writes: bool = True
 
     def open_source(self, file: "InputFile") -> "Source":
         """The array that `file` stands for. Raises UsageError and StoreError."""
@@ -43,16 +47,24 @@ class Format:
         )
         return opener(file)
 
+    def create_output(self, path: Path) -> "Output":
+        """A new file of the format. Raises UsageError where it is only read, StoreError."""
+        if not self.writes:
+            known = ", ".join(suffix for suffix, each in formats().items() if each.writes)
+            raise UsageError(f"{path.stem}: {self.name} is only read; files of {known} are written")
+        create = importlib.import_module(self.module).create_output
+        return cast("Callable[[Path], Output]", create)(path)
+
 
 BUILT_IN = (
     Format("NumPy", (".npy",), "outgrid.formats.npy"),
     Format("raw numbers", (".raw", ".bin"), "outgrid.formats.raw", bare=True),
-    Format("HDF5", (".h5", ".hdf5"), "outgrid.formats.hdf5", "hdf5", named=True),
+    Format("HDF5", (".h5", ".hdf5", ".vtkhdf"), "outgrid.formats.hdf5", "hdf5", named=True),
     Format("NetCDF", (".nc", ".nc4", ".cdf"), "outgrid.formats.netcdf", "hdf5", named=True),
     Format("Zarr", (".zarr",), "outgrid.formats.zarr", "zarr", named=True),
     Format("TIFF", (".tif", ".tiff"), "outgrid.formats.tiff", "image"),
     Format("NIfTI", (".nii", ".nii.gz"), "outgrid.formats.nifti", "image"),
-    Format("SEG-Y", (".sgy", ".segy"), "outgrid.formats.segy", "seismic"),
+    Format("SEG-Y", (".sgy", ".segy"), "outgrid.formats.segy", "seismic", writes=False),
 )
 GROUP = "outgrid.formats"
 

@@ -1,9 +1,10 @@
 """What every format gives: an array that is read a box of cells at a time."""
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ from outgrid.errors import Error, StoreError
 from outgrid.regular import given, read_fully
 from outgrid.units import format_bytes
 
-__all__ = ["Box", "Sliced", "Source", "Straight", "decoding", "reading"]
+__all__ = ["Box", "Sliced", "Source", "Straight", "boxes", "decoding", "reading"]
 
 Box = tuple[range, ...]
 """Cells of an array: a range of step 1 for each axis."""
@@ -169,6 +170,35 @@ class Sliced:
         """Close the file."""
         self.array = None
         self.closing()
+
+
+def boxes(axes: Sequence[range], chunk: Sequence[int], cells: int) -> Iterator[Box]:
+    """Boxes of at most so many cells that cover some axes, in order.
+
+    They end at multiples of a `chunk`, as far as a chunk has no more than `cells`.
+    """
+    steps = [min(each, len(axis)) for each, axis in zip(chunk, axes, strict=True)]
+    for k in range(len(steps)):
+        if prod(steps) > cells:
+            steps[k] = max(1, cells // prod(steps[k + 1 :]))
+    for k in reversed(range(len(steps))):
+        others = prod(steps) // steps[k]
+        steps[k] = min(len(axes[k]), max(1, cells // others // steps[k]) * steps[k])
+        if steps[k] < len(axes[k]):
+            break
+    yield from product(*(_cut(axis, step) for axis, step in zip(axes, steps, strict=True)))
+
+
+def _cut(cells: range, step: int) -> Iterator[range]:
+    """Pieces of a range that end at multiples of `step`, or all of it where it is no longer."""
+    if len(cells) <= step:
+        yield cells
+        return
+    first = cells.start
+    while first < cells.stop:
+        last = min(first - first % step + step, cells.stop)
+        yield range(first, last)
+        first = last
 
 
 @contextmanager

@@ -1,16 +1,19 @@
 """Images and volumes in TIFF files; pages are planes. What lies in one piece is read straight."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
 from outgrid.formats.input import InputFile
 from outgrid.formats.registry import library
-from outgrid.formats.source import Sliced, Source, Straight, decoding
+from outgrid.formats.sink import Array, Output, Sink, Written, check_bare
+from outgrid.formats.source import Box, Sliced, Source, Straight, decoding
 from outgrid.regular import check_given
 
-__all__ = ["open_source"]
+__all__ = ["create_output", "open_source"]
 
 
 def open_source(file: InputFile) -> Source:
@@ -47,3 +50,44 @@ def _source(opened: Any, file: InputFile) -> Source:
     if isinstance(array, zarr.Group):  # levels of a pyramid, the first of them the finest
         array = array["0"]
     return Sliced(file.file, array, tuple(map(int, array.chunks)), opened.close, dims)
+
+
+def create_output(path: Path) -> Output:
+    """A BigTIFF file of one volume, whose pages are planes."""
+    return _Pages(library("tifffile", path.stem, "image"), path)
+
+
+class _Pages:
+    """A file being made."""
+
+    def __init__(self, tifffile: Any, path: Path) -> None:
+        self.tifffile, self.path = tifffile, path
+        self.values: Any = None
+
+    def array(self, array: Array) -> Sink:
+        """The pages of the file."""
+        check_bare(array, self.path)
+        if self.values is not None:
+            raise UsageError(f"{self.path.stem} holds one array; choose a field")
+        with decoding(self.path):
+            self.values = self.tifffile.memmap(
+                self.path,
+                shape=array.shape,
+                dtype=array.dtype,
+                bigtiff=True,
+                photometric="minisblack",
+            )
+
+        def put(box: Box, values: NDArray[Any]) -> None:
+            self.values[tuple(slice(cells.start, cells.stop) for cells in box)] = values
+
+        return Written((*(1 for _ in array.shape[:-1]), array.shape[-1]), put)
+
+    def commit(self) -> None:
+        """Wait until all is on disk."""
+        if self.values is not None:
+            self.values.flush()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.values = None

@@ -1,14 +1,19 @@
 """Arrays of Zarr stores, of version 2 or 3, by zarr-python."""
 
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile, one_of
 from outgrid.formats.packing import unpacked
 from outgrid.formats.registry import library
-from outgrid.formats.source import Sliced, Source, decoding
+from outgrid.formats.sink import Array, Output, Sink, Written, copy
+from outgrid.formats.source import Box, Sliced, Source, decoding
 
-__all__ = ["open_source"]
+__all__ = ["create_output", "open_source"]
 
 
 def open_source(file: InputFile) -> Source:
@@ -35,3 +40,139 @@ def open_source(file: InputFile) -> Source:
     named = getattr(metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS", ())
     dims = tuple(map(str, named)) if all(named) else ()
     return unpacked(Sliced(file.file, opened, chunk, lambda: None, dims), attributes, file)
+
+
+COARSEST_CELLS = 64  # along an axis: no level is made of one that has no more
+_LEVEL_BYTES = 64 << 20  # in memory where a level is made of the one before it
+
+
+def create_output(path: Path) -> Output:
+    """A Zarr store of version 3: a group of arrays, or of pyramids of them after OME-Zarr 0.5."""
+    zarr: Any = library("zarr", path.stem, "zarr")
+    return _Store(zarr, path)
+
+
+class _Store:
+    """A store being made."""
+
+    def __init__(self, zarr: Any, path: Path) -> None:
+        self.zarr, self.path = zarr, path
+        with decoding(path):
+            self.group = zarr.open_group(path, mode="w-", zarr_format=3)
+        self.pyramids: list[Array] = []
+
+    def array(self, array: Array) -> Sink:
+        """An array of the group; the finest of a pyramid where `levels` are asked for."""
+        name = f"{array.name}/0" if array.levels else array.name
+        if array.levels:
+            self.pyramids.append(array)
+        made = self._made(name, array, array.shape, array.dtype)
+        return Written(
+            tuple(map(int, made.chunks)), lambda box, values: self._put(made, box, values)
+        )
+
+    def _made(self, name: str, array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        array.codec.refuse(("none", "zstd", "gzip", "blosc"), "Zarr")
+        level = {} if array.codec.level is None else {"level": array.codec.level}
+        codecs: Any = self.zarr.codecs
+        compressors = {
+            "none": lambda: None,
+            "zstd": lambda: codecs.ZstdCodec(**level),
+            "gzip": lambda: codecs.GzipCodec(**level),
+            "blosc": lambda: codecs.BloscCodec(
+                **{f"c{key}": value for key, value in level.items()}
+            ),
+        }[array.codec.name]()
+        chunks = array.chunks or (1,) * (len(shape) - 2) + shape[-2:]
+        with decoding(self.path):
+            return self.group.create_array(
+                name,
+                shape=shape,
+                dtype=dtype,
+                chunks=tuple(map(min, chunks, shape)),
+                compressors=compressors,
+                dimension_names=array.dims,
+                attributes=array.attributes,
+            )
+
+    def _put(self, made: Any, box: Box, values: NDArray[Any]) -> None:
+        with decoding(self.path):
+            made[tuple(slice(cells.start, cells.stop) for cells in box)] = values
+
+    def commit(self) -> None:
+        """Make the coarser levels of each pyramid."""
+        for array in self.pyramids:
+            self._coarsen(array)
+
+    def _coarsen(self, array: Array) -> None:
+        """Levels of half the cells along each axis, of means, down to `COARSEST_CELLS`."""
+        shapes = [array.shape]
+        while max(shapes[-1]) > COARSEST_CELLS:
+            shapes.append(tuple(-(-extent // 2) for extent in shapes[-1]))
+        dtype = np.dtype(np.float32 if array.dtype.kind == "f" else array.dtype)
+        for level, shape in enumerate(shapes[1:], 1):
+            finer = self.group[f"{array.name}/{level - 1}"]
+            made = self._made(f"{array.name}/{level}", array, shape, dtype)
+            chunk = tuple(map(int, made.chunks))
+            source = _Halved(Sliced(self.path, finer, chunk, lambda: None), shape, dtype)
+            sink = Written(chunk, lambda box, values, made=made: self._put(made, box, values))
+            copy(source, sink, max(_LEVEL_BYTES, 16 * made.nbytes // max(1, shape[0])))
+        spacing = array.spacing or (1.0,) * len(array.shape)
+        origin = array.origin or (0.0,) * len(array.shape)
+        sets = [
+            {
+                "path": str(level),
+                "coordinateTransformations": [
+                    {"type": "scale", "scale": [step * 2**level for step in spacing]},
+                    {
+                        "type": "translation",
+                        "translation": [
+                            first + step * (2**level - 1) / 2
+                            for first, step in zip(origin, spacing, strict=True)
+                        ],
+                    },
+                ],
+            }
+            for level in range(len(shapes))
+        ]
+        axes = [{"name": name, "type": "space"} for name in array.dims]
+        scales = [{"name": array.name, "axes": axes, "datasets": sets, "type": "mean"}]
+        with decoding(self.path):
+            self.group[array.name].attrs["ome"] = {"version": "0.5", "multiscales": scales}
+
+    def close(self) -> None:
+        """Nothing is open between two writes."""
+
+
+class _Halved:
+    """An array of half the cells along each axis: means of pairs, the last one alone if odd."""
+
+    def __init__(self, source: Source, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.source, self.shape, self.dtype = source, shape, dtype
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        return tuple(max(1, cells // 2) for cells in self.source.chunk)
+
+    @property
+    def decoded_bytes(self) -> int:
+        return self.source.decoded_bytes
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return self.source.dims
+
+    def read(self, box: Box) -> NDArray[Any]:
+        there = tuple(
+            range(2 * cells.start, min(2 * cells.stop, extent))
+            for cells, extent in zip(box, self.source.shape, strict=True)
+        )
+        values = self.source.read(there).astype(np.float64)
+        for axis in range(values.ndim):
+            first = np.take(values, range(0, values.shape[axis], 2), axis)
+            after = np.minimum(np.arange(1, values.shape[axis] + 1, 2), values.shape[axis] - 1)
+            values = (first + np.take(values, after, axis)) / 2  # an odd last one with itself
+        return values.astype(self.dtype) if self.dtype.kind == "f" else np.rint(values)
+
+    def close(self) -> None:
+        self.source.close()

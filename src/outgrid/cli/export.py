@@ -1,0 +1,127 @@
+"""`outgrid export RUN --to FILE`: fields of a run as a file of another format, streamed."""
+
+import argparse
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from outgrid.cli.arguments import add_json_argument, print_json
+from outgrid.cli.parser import examples
+from outgrid.errors import UsageError
+from outgrid.units import parse_bytes
+
+DEFAULT_MEMORY = "256MiB"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb."""
+    parser.epilog = examples(
+        ("outgrid export heat.run --to heat.zarr --chunks 128 --codec zstd:1", ""),
+        ("outgrid export heat.run --to heat.zarr --levels", "a pyramid after OME-Zarr 0.5"),
+        ("outgrid export heat.run --to u.vtkhdf --field u", "for ParaView"),
+        ("outgrid export heat.run --to frames.nc --field snapshot.0", ""),
+    )
+    parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of a finished run")
+    parser.add_argument(
+        "--field",
+        action="append",
+        metavar="NAME",
+        help="field or snapshot (snapshot.0) to write; may be repeated (all fields)",
+    )
+    add_export_arguments(parser)
+
+
+def add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where an array is written, and how."""
+    parser.add_argument(
+        "--to", type=Path, required=True, metavar="FILE", help="new file; its suffix is the format"
+    )
+    parser.add_argument(
+        "--chunks",
+        metavar="N[,N...]",
+        help="cells of a chunk along all axes, or along each (one piece, or planes where it must)",
+    )
+    parser.add_argument(
+        "--codec", default="none", metavar="NAME[:LEVEL]", help='"zstd:3", "gzip" (none)'
+    )
+    parser.add_argument(
+        "--levels", action="store_true", help="a pyramid of ever coarser levels (Zarr)"
+    )
+    parser.add_argument(
+        "--memory",
+        default=DEFAULT_MEMORY,
+        metavar="SIZE",
+        help=f"memory of boxes on their way ({DEFAULT_MEMORY})",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
+    add_json_argument(parser)
+
+
+def export_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What `add_export_arguments` were given, as arguments of `outgrid.export`."""
+    chunks: int | list[int] | None = None
+    if arguments.chunks is not None:
+        try:
+            cells = [int(number) for number in arguments.chunks.split(",")]
+        except ValueError:
+            raise UsageError(
+                f"--chunks {arguments.chunks} is no number of cells; give 128, or 1,128,128"
+            ) from None
+        chunks = cells if len(cells) > 1 else cells[0]
+    return {
+        "chunks": chunks,
+        "codec": arguments.codec,
+        "levels": arguments.levels,
+        "memory_bytes": parse_bytes(arguments.memory),
+        "overwrite": arguments.overwrite,
+    }
+
+
+@contextmanager
+def bar() -> Generator[Callable[[int, int], None] | None]:
+    """A bar of bytes, with rate and time left, where people look."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = BarColumn(), DownloadColumn(True), TransferSpeedColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("")
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def tell(found: Any, arguments: argparse.Namespace) -> None:
+    """Print what was written."""
+    if arguments.json:
+        print_json({key: str(v) if key == "path" else v for key, v in asdict(found).items()})
+    else:
+        print(found)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the file and say what is in it."""
+    from outgrid.api import open_run
+    from outgrid.exports import export
+
+    options = export_options(arguments)
+    with bar() as told:
+        found = export(
+            open_run(arguments.run_folder),
+            arguments.to,
+            fields=arguments.field,
+            told=told,
+            **options,
+        )
+    tell(found, arguments)
+    return 0

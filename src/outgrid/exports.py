@@ -1,0 +1,242 @@
+"""Results, snapshots and any file of values as files of other formats, streamed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.errors import UsageError
+from outgrid.formats import Box, InputFile, Source, open_file
+from outgrid.formats.registry import Format, format_of, formats
+from outgrid.formats.sink import Array, Codec, Filing, copy
+from outgrid.result import Result
+from outgrid.stencil.snapshot import snapshots_by_file
+from outgrid.stencil.symbol import AXES
+from outgrid.storage import Joined
+from outgrid.units import format_bytes, suggest
+
+__all__ = ["Exported", "convert", "export"]
+
+LEAST_MEMORY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written, and how fast."""
+
+    path: Path
+    arrays: tuple[str, ...]
+    nbytes: int
+    file_bytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        """In a line."""
+        rate = self.nbytes / max(self.seconds, 1e-9) / 1e9
+        return (
+            f"{self.path}: {', '.join(self.arrays)}, {format_bytes(self.nbytes)} in "
+            f"{format_bytes(self.file_bytes)}, {self.seconds:.1f} s, {rate:.2f} GB/s"
+        )
+
+
+def export(
+    result: Result,
+    to: str | Path,
+    *,
+    fields: Sequence[str] | None = None,
+    chunks: int | Sequence[int] | None = None,
+    codec: str = "none",
+    levels: bool = False,
+    memory_bytes: int = 256 << 20,
+    overwrite: bool = False,
+    told: Callable[[int, int], object] | None = None,
+) -> Exported:
+    """Write fields of a finished run, or its snapshots, into a file of the format `to` ends in.
+
+    `fields` are names of fields and of snapshots ("snapshot.0"), or all fields. `chunks` are cells
+    along each axis, or one number for all; `codec` is "zstd", "zstd:3", "gzip", ... as the format
+    knows them; `levels` makes a pyramid after OME-Zarr. The record stands beside the arrays, as
+    JSON, where the format has attributes. `told(done, total)` hears how many bytes are written.
+
+    Raises UsageError for what is not there or cannot be stored, StoreError where bytes cannot be
+    moved. A file that is not complete is never there under its name.
+    """
+    ready = {name: (lambda name=name: _field(result, name)) for name in result}
+    ready |= {
+        Path(file).stem: (lambda file=file: open_file(InputFile(str(result.out / file))))
+        for file in snapshots_by_file(result.record.problem.get("snapshots", ()))
+    }
+    wanted = [*(fields if fields is not None else result)]
+    for name in wanted:
+        if name not in ready:
+            raise UsageError(f"the run in {result.out} left no {name!r}{suggest(name, ready)}")
+    said = {"outgrid": json.dumps(result.record.to_dict())}
+    how = _How(chunks, Codec.of(codec), levels=levels, attributes=said)
+    return _write(
+        {name: ready[name] for name in wanted}, Path(to), how, memory_bytes, overwrite, told
+    )
+
+
+def convert(
+    file: InputFile,
+    to: str | Path,
+    *,
+    chunks: int | Sequence[int] | None = None,
+    codec: str = "none",
+    levels: bool = False,
+    memory_bytes: int = 256 << 20,
+    overwrite: bool = False,
+    told: Callable[[int, int], object] | None = None,
+) -> Exported:
+    """Write the array in a file into one of another format; see `export`."""
+    name = (file.name or file.file.name.partition(".")[0]).rpartition("/")[2]
+    how = _How(chunks, Codec.of(codec), levels=levels, attributes={})
+    return _write({name: lambda: open_file(file)}, Path(to), how, memory_bytes, overwrite, told)
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How arrays are stored."""
+
+    chunks: int | Sequence[int] | None
+    codec: Codec
+    levels: bool
+    attributes: dict[str, Any]
+
+    def array(self, name: str, source: Source) -> Array:
+        """What a sink is to make of a source."""
+        extents = source.shape
+        chunks = self.chunks
+        if chunks is None:
+            cells: tuple[int, ...] = ()
+        elif isinstance(chunks, int):
+            cells = (chunks,) * len(extents)
+        else:
+            cells = tuple(chunks)
+        if cells and (len(cells) != len(extents) or min(cells) < 1):
+            raise UsageError(
+                f"chunks of {cells} cells do not fit {name}, of shape {extents}; give one number, "
+                "or one for each axis, of at least 1"
+            )
+        return Array(
+            name,
+            extents,
+            source.dtype.newbyteorder("="),
+            source.dims or _dims(len(extents)),
+            tuple(map(min, cells, extents)),
+            self.codec,
+            self.levels,
+            attributes=self.attributes,
+        )
+
+
+def _dims(count: int) -> tuple[str, ...]:
+    """Names of the axes, the last ones those of the grid; before them the time of a snapshot."""
+    return AXES[-count:] if count <= len(AXES) else ("time", *AXES)[-count:]
+
+
+def _write(
+    sources: dict[str, Callable[[], Source]],
+    path: Path,
+    how: _How,
+    memory_bytes: int,
+    overwrite: bool,
+    told: Callable[[int, int], object] | None,
+) -> Exported:
+    written = _format(path, sources)
+    if memory_bytes < LEAST_MEMORY_BYTES:
+        raise UsageError(f"memory = {memory_bytes} is below {LEAST_MEMORY_BYTES} bytes")
+    begin, filing = time.perf_counter(), Filing(path, overwrite=overwrite)
+    total, done = 0, 0
+    opened: dict[str, Source] = {}
+
+    def moved(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        if told is not None:
+            told(done, total)
+
+    try:
+        for name, source in sources.items():
+            opened[name] = source()
+        total = sum(prod(each.shape) * each.dtype.itemsize for each in opened.values())
+        output = written.create_output(filing.partial)
+        try:
+            for name, source in opened.items():
+                copy(source, output.array(how.array(name, source)), memory_bytes, moved)
+            output.commit()
+        finally:
+            output.close()
+        filing.place()
+    finally:
+        for source in opened.values():
+            source.close()
+        filing.remove()
+    return Exported(path, (*sources,), done, _size(path), time.perf_counter() - begin)
+
+
+def _format(path: Path, sources: Iterable[str]) -> Format:
+    if not any(path.name.lower().endswith(suffix) for suffix in formats()):
+        known = ", ".join(suffix for suffix, each in formats().items() if each.writes)
+        raise UsageError(f"{path} ends in {path.suffix!r}; files of {known} are written")
+    found, names = format_of(path.name), [*sources]
+    if len(names) != 1 and not found.named:
+        raise UsageError(
+            f"{path} holds one array, and there are {len(names)}: {', '.join(names)}; choose one "
+            f"with --field {names[0] if names else 'NAME'}"
+        )
+    return found
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else (path,)
+    return sum(each.stat().st_size for each in files if each.is_file())
+
+
+def _field(result: Result, name: str) -> Source:
+    field = result[name]
+    return (
+        _Pieces(field)
+        if isinstance(field, Joined)
+        else open_file(InputFile(str(result.path(name))))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """A field that ranks have left in pieces."""
+
+    joined: Joined
+    dims: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.joined.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.joined.dtype
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        return (*(1 for _ in self.shape[:-1]), self.shape[-1])
+
+    @property
+    def decoded_bytes(self) -> int:
+        return 0
+
+    def read(self, box: Box) -> NDArray[Any]:
+        planes, *rows, cells = box
+        values = self.joined.read(planes, rows[0] if rows else None)
+        return values[..., cells.start : cells.stop]
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,202 @@
+"""What every format that is written gives: a file being made, and arrays in it."""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.durable import partial_path
+from outgrid.errors import UsageError
+from outgrid.formats.source import Box, Source, boxes, reading
+
+__all__ = ["Array", "Codec", "Filing", "Output", "Plain", "Sink", "Written", "check_bare", "copy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How chunks are compressed: a name such as "zstd", and a level, if one is wanted."""
+
+    name: str = "none"
+    level: int | None = None
+
+    @classmethod
+    def of(cls, text: str) -> "Codec":
+        """Of a text such as "zstd" or "zstd:3". Raises UsageError for a level that is no number."""
+        name, _, level = text.partition(":")
+        if level and not level.lstrip("-").isdigit():
+            raise UsageError(f"codec {text!r} has the level {level!r}; give a number, as in zstd:3")
+        return cls(name.lower(), int(level) if level else None)
+
+    def refuse(self, known: tuple[str, ...], what: str) -> None:
+        """Raise UsageError where it is none of those that a format knows."""
+        if self.name not in known:
+            raise UsageError(f"{what} has no codec {self.name!r}; known: {', '.join(known)}")
+        if self.level is not None and not -7 <= self.level <= 22:
+            raise UsageError(f"the level {self.level} of {self.name} is not within -7 to 22")
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array that is going to be written: what it is, and how it is to be stored.
+
+    `spacing` and `origin` are those of its last axes, `chunks` cells along each axis, or nothing
+    where the format stores it in one piece.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    dims: tuple[str, ...]
+    chunks: tuple[int, ...] = ()
+    codec: Codec = Codec()
+    levels: bool = False
+    spacing: tuple[float, ...] = ()
+    origin: tuple[float, ...] = ()
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Sink(Protocol):
+    """An array in a file being made. Boxes of whole chunks are written once each, in order."""
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """Cells that are written together, along each axis."""
+        ...
+
+    def write(self, box: Box, values: NDArray[Any]) -> None:
+        """Write the values of a box. Raises StoreError."""
+        ...
+
+
+class Output(Protocol):
+    """A file being made; it has its name once it is complete."""
+
+    def array(self, array: Array) -> Sink:
+        """Make an array in it. Raises UsageError for what the format cannot store."""
+        ...
+
+    def commit(self) -> None:
+        """Write what is left of it, durably. Raises StoreError."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file, complete or not."""
+        ...
+
+
+@dataclass(slots=True)
+class Written:
+    """A sink that a function writes, box by box."""
+
+    chunk: tuple[int, ...]
+    put: Callable[[Box, NDArray[Any]], object]
+
+    def write(self, box: Box, values: NDArray[Any]) -> None:
+        """Write the values of a box."""
+        self.put(box, values)
+
+
+class Plain:
+    """A file of one array: a head, and the numbers behind it."""
+
+    def __init__(self, path: Path, head: Callable[[Array], bytes]) -> None:
+        self.path, self.head = path, head
+        self.file: BinaryIO | None = None
+
+    def array(self, array: Array) -> Sink:
+        """Write the head; values follow one behind the other."""
+        check_bare(array, self.path)
+        if self.file is not None:
+            raise UsageError(f"{self.path.stem} holds one array; choose a field")
+        with reading(self.path):
+            self.file = file = self.path.open("xb")
+            file.write(self.head(array))
+
+        def put(_: Box, values: NDArray[Any]) -> None:
+            with reading(self.path):
+                file.write(np.ascontiguousarray(values, array.dtype).data)
+
+        return Written((*(1 for _ in array.shape[:-1]), array.shape[-1]), put)
+
+    def commit(self) -> None:
+        """Wait until all is on disk."""
+        if self.file is not None:
+            with reading(self.path):
+                self.file.flush()
+                os.fsync(self.file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.file is not None:
+            self.file.close()
+
+
+def check_bare(array: Array, path: Path) -> None:
+    """Raise UsageError where an array is to be stored in a way that a format does not know."""
+    for key, wanted in (
+        ("chunks", array.chunks),
+        ("codec", array.codec.name != "none"),
+        ("levels", array.levels),
+    ):
+        if wanted:
+            raise UsageError(f"{path.stem} is stored in one piece; leave {key} out")
+
+
+class Filing:
+    """A new file, or folder, that is complete or not there: made beside its name, then renamed."""
+
+    def __init__(self, path: Path, *, overwrite: bool = False) -> None:
+        if os.path.lexists(path) and not overwrite:
+            raise UsageError(f"{path} exists and is not overwritten; remove it, or say --overwrite")
+        if not path.parent.is_dir():
+            raise UsageError(f"{path.parent} is no folder to write {path.name} in")
+        self.path, self.partial = path, partial_path(path)
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove what was made of it."""
+        _remove(self.partial)
+
+    def place(self) -> None:
+        """Give it its name."""
+        if self.path.is_dir() and not self.path.is_symlink():
+            _remove(self.path)
+        self.partial.rename(self.path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def copy(
+    source: Source, sink: Sink, memory_bytes: int, told: Callable[[int], object] | None = None
+) -> None:
+    """Write all of a source, in boxes of whole chunks of the sink that fit the memory.
+
+    `told(nbytes)` hears of each box. Raises UsageError where chunks do not fit, StoreError.
+    """
+    row_bytes = source.shape[-1] * source.dtype.itemsize
+    # A box as it was read, as it is written, and what a codec makes of it.
+    fitting = max(1, (memory_bytes - 2 * source.decoded_bytes) // 4 // row_bytes)
+    *axes, last = map(range, source.shape)
+    *chunk, _ = sink.chunk
+    if prod(map(min, chunk, source.shape)) > fitting:
+        needed = 4 * prod(map(min, chunk, source.shape)) * row_bytes + 2 * source.decoded_bytes
+        raise UsageError(
+            f"chunks of {sink.chunk} take {needed} bytes of memory on the way, of {memory_bytes}; "
+            "choose smaller chunks or give more memory"
+        )
+    for box in boxes(tuple(axes), tuple(chunk), fitting):
+        values = source.read((*box, last))
+        sink.write((*box, last), values)
+        if told is not None:
+            told(values.nbytes)

@@ -1,0 +1,230 @@
+"""Results as files of other formats: what real readers find in them, and what is refused."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import outgrid as og
+from outgrid.errors import StoreError, UsageError
+from outgrid.exports import convert, export
+from outgrid.formats import InputFile, Sliced
+
+SHAPE = (20, 24, 70)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    problem = og.Problem(
+        "heat7",
+        SHAPE,
+        steps=4,
+        parameters={"k": 0.1},
+        dtype="float32",
+        initial={"u": "sin(x/9)*cos(y/7) + z/70"},
+        snapshots=[og.Snapshot("u", every=2)],
+    )
+    return og.run(problem, memory="256 MiB", out=tmp_path_factory.mktemp("run") / "heat.run")
+
+
+def by_numpy(path, name):
+    return np.load(path)
+
+
+def by_fromfile(path, name):
+    return np.fromfile(path, "f4").reshape(SHAPE)
+
+
+def by_h5py(path, name):
+    pytest.importorskip("hdf5plugin")
+    with pytest.importorskip("h5py").File(path) as file:
+        return file[name][...]
+
+
+def by_vtk_group(path, name):
+    with pytest.importorskip("h5py").File(path) as file:
+        image = file["VTKHDF"]
+        assert image.attrs["Type"] == b"ImageData"
+        assert list(image.attrs["WholeExtent"]) == [0, 69, 0, 23, 0, 19]
+        return image["PointData"][name][...]
+
+
+def by_xarray(path, name):
+    with pytest.importorskip("xarray").open_dataset(path, engine="h5netcdf") as found:
+        assert found[name].dims == ("z", "y", "x")
+        return found[name].values
+
+
+def by_zarr(path, name):
+    found = pytest.importorskip("zarr").open(path, mode="r")[name]
+    assert found.metadata.dimension_names == ("z", "y", "x")
+    return found[...]
+
+
+def by_tifffile(path, name):
+    return pytest.importorskip("tifffile").imread(path)
+
+
+def by_nibabel(path, name):
+    return np.asarray(pytest.importorskip("nibabel").load(path).dataobj).T
+
+
+FILES = [
+    ("u.npy", {}, by_numpy),
+    ("u.raw", {}, by_fromfile),
+    ("u.h5", {}, by_h5py),
+    ("u.h5", {"chunks": (7, 8, 64), "codec": "gzip:1"}, by_h5py),
+    ("u.h5", {"codec": "zstd"}, by_h5py),
+    ("u.nc", {}, by_xarray),
+    ("u.nc", {"chunks": 16, "codec": "gzip"}, by_xarray),
+    ("u.vtkhdf", {}, by_vtk_group),
+    ("u.zarr", {}, by_zarr),
+    ("u.zarr", {"chunks": 16, "codec": "zstd:1"}, by_zarr),
+    ("u.zarr", {"chunks": (1, 24, 70), "codec": "blosc"}, by_zarr),
+    ("u.tif", {}, by_tifffile),
+    ("u.nii", {}, by_nibabel),
+]
+
+
+@pytest.mark.parametrize(("name", "how", "read"), FILES)
+def test_a_reader_finds_the_values_of_the_run(result, tmp_path, name, how, read):
+    done = []
+    found = export(
+        result, tmp_path / name, memory_bytes=1 << 20, told=lambda *each: done.append(each), **how
+    )
+    np.testing.assert_array_equal(read(tmp_path / name, "u"), result["u"])
+    assert done[-1] == (found.nbytes, found.nbytes) == (np.prod(SHAPE) * 4,) * 2
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+    bare = {"shape": SHAPE, "dtype": "f4"} if name == "u.raw" else {}
+    inside = InputFile(str(tmp_path / name), **bare)
+    again = convert(inside, tmp_path / "again.npy")
+    np.testing.assert_array_equal(np.load(again.path), result["u"])
+
+
+def test_the_record_stands_beside_the_arrays(result, tmp_path):
+    zarr = pytest.importorskip("zarr")
+    export(result, tmp_path / "u.zarr")
+    said = zarr.open(tmp_path / "u.zarr", mode="r")["u"].attrs["outgrid"]
+    assert json.loads(said) == json.loads(json.dumps(result.record.to_dict()))
+
+
+def test_a_record_of_any_length_fits_hdf5(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    problem = og.Problem(
+        "heat5",
+        (12, 12),
+        steps=9000,
+        parameters={"k": np.linspace(0.01, 0.02, 9000)},
+        dtype="float32",
+        initial={"u": "x"},
+    )
+    result = og.run(problem, memory="256 MiB", out=tmp_path / "long.run")
+    export(result, tmp_path / "u.h5")
+    with h5py.File(tmp_path / "u.h5") as file:
+        said = json.loads(file["u"].attrs["outgrid"])
+    assert said["problem"]["parameters"]["k"] == result.record.problem["parameters"]["k"]
+
+
+def test_snapshots_have_an_axis_of_time(result, tmp_path):
+    zarr = pytest.importorskip("zarr")
+    export(result, tmp_path / "s.zarr", fields=["u", "snapshot.0"])
+    found = zarr.open(tmp_path / "s.zarr", mode="r")
+    assert found["snapshot.0"].metadata.dimension_names == ("time", "z", "y", "x")
+    np.testing.assert_array_equal(found["snapshot.0"][...], result.snapshots[0])
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 20, 1 << 28])
+def test_levels_are_means_of_the_level_before(result, tmp_path, memory_bytes):
+    zarr = pytest.importorskip("zarr")
+    export(result, tmp_path / "p.zarr", levels=True, chunks=16, memory_bytes=memory_bytes)
+    group = zarr.open(tmp_path / "p.zarr", mode="r")["u"]
+    (scales,) = group.attrs["ome"]["multiscales"]
+    assert [each["path"] for each in scales["datasets"]] == ["0", "1"]
+    assert [axis["name"] for axis in scales["axes"]] == ["z", "y", "x"]
+    assert scales["datasets"][1]["coordinateTransformations"] == [
+        {"type": "scale", "scale": [2.0] * 3},
+        {"type": "translation", "translation": [0.5] * 3},
+    ]
+    fine, coarse = group["0"][...].astype("float64"), group["1"][...]
+    wanted = fine.reshape(10, 2, 12, 2, 35, 2).mean((1, 3, 5))
+    np.testing.assert_allclose(coarse, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "words"),
+    [
+        ("u.csv", {}, [".csv", ".zarr"]),
+        ("u.sgy", {}, ["u.sgy", "only read"]),
+        ("u.npy", {"codec": "zstd"}, ["u.npy", "one piece", "codec"]),
+        ("u.npy", {"fields": ["u", "snapshot.0"]}, ["one array", "--field u"]),
+        ("u.npy", {"fields": ["w"]}, ["'w'", "known: u, snapshot.0"]),
+        ("u.zarr", {"codec": "lzma"}, ["'lzma'", "zstd"]),
+        ("u.zarr", {"codec": "zstd:best"}, ["'best'", "zstd:3"]),
+        ("u.zarr", {"codec": "zstd:99"}, ["99", "-7 to 22"]),
+        ("u.zarr", {"chunks": (4, 4)}, ["(4, 4)", str(SHAPE)]),
+        ("u.zarr", {"chunks": 0}, ["at least 1"]),
+        ("u.h5", {"levels": True}, ["levels", "Zarr"]),
+        ("u.nii.gz", {}, [".nii"]),
+        ("no/u.npy", {}, ["no", "no folder"]),
+        ("u.npy", {"memory_bytes": 1000}, ["1000", "memory"]),
+        ("u.vtkhdf", {"fields": ["snapshot.0"]}, ["4 axes", "3"]),
+    ],
+)
+def test_what_cannot_be_written_is_refused_and_nothing_is_left(result, tmp_path, name, how, words):
+    with pytest.raises(UsageError) as caught:
+        export(result, tmp_path / name, **how)
+    assert all(word in str(caught.value) for word in words), caught.value
+    assert ".new" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_replaced_only_where_that_is_said_and_only_when_the_new_one_is_whole(
+    result, tmp_path, monkeypatch
+):
+    path = tmp_path / "u.npy"
+    path.write_text("mine")
+    with pytest.raises(UsageError, match="not overwritten"):
+        export(result, path)
+    assert path.read_text() == "mine"
+
+    reads = 0
+
+    def broken(self, box):
+        nonlocal reads
+        reads += 1
+        if reads == 3:
+            raise StoreError("no more of it", path=path)
+        return np.zeros([len(cells) for cells in box])
+
+    monkeypatch.setattr(Sliced, "read", broken)
+    monkeypatch.setattr(
+        "outgrid.exports._field",
+        lambda *_: Sliced(path, np.zeros((9, 400, 400)), (1, 1, 400), lambda: None),
+    )
+    with pytest.raises(StoreError, match="no more of it"):
+        export(result, path, overwrite=True, memory_bytes=1 << 20)
+    assert path.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [path]
+    monkeypatch.undo()
+    export(result, path, overwrite=True)
+    np.testing.assert_array_equal(np.load(path), result["u"])
+
+
+def test_both_verbs_say_what_they_wrote(result, tmp_path):
+    def call(*words):
+        return subprocess.run(
+            [sys.executable, "-m", "outgrid", *map(str, words)], capture_output=True, text=True
+        )
+
+    done = call("export", result.out, "--to", tmp_path / "u.tif", "--json")
+    assert json.loads(done.stdout)["arrays"] == ["u"], done.stderr
+    done = call("import", tmp_path / "u.tif", "--to", tmp_path / "t.npy", "--transpose", "2,0,1")
+    assert done.returncode == 0, done.stderr
+    assert "t.npy: u" in done.stdout
+    np.testing.assert_array_equal(np.load(tmp_path / "t.npy"), result["u"].transpose(2, 0, 1))
+    done = call("import", tmp_path / "u.tif", "--to", tmp_path / "t.npy")
+    assert done.returncode == 2
+    assert "not overwritten" in done.stderr
