@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from outgrid import cli
-from outgrid.cli import VERBS, main
+from outgrid.cli import MODULES, VERBS, main
 
 JOB = """
 [problem]
@@ -33,7 +33,9 @@ def job(tmp_path: Path) -> Path:
 
 def test_every_verb_has_a_module_that_explains_itself(capsys):
     for verb in VERBS:
-        assert importlib.import_module(f"outgrid.cli.{verb}").__doc__.startswith(f"`outgrid {verb}")
+        assert importlib.import_module(f"outgrid.cli.{MODULES.get(verb, verb)}").__doc__.startswith(
+            f"`outgrid {verb}"
+        )
         with pytest.raises(SystemExit) as ended:
             main([verb, "--help"])
         assert ended.value.code == 0
