@@ -11,6 +11,7 @@ namespace outgrid {
 
 void bind_buffer(nanobind::module_& module);
 void bind_queue(nanobind::module_& module);
+void bind_outlet(nanobind::module_& module);
 void bind_pager(nanobind::module_& module);
 void bind_remote(nanobind::module_& module);
 

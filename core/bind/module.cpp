@@ -30,6 +30,7 @@ NB_MODULE(_core, module) {
   nb::register_exception_translator(translate);
   outgrid::bind_buffer(module);
   outgrid::bind_queue(module);
+  outgrid::bind_outlet(module);
   outgrid::bind_pager(module);
   outgrid::bind_remote(module);
 }

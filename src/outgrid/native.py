@@ -19,6 +19,9 @@ Everything here is a class of C++ (`core/`), passed on unchanged; nothing else i
   for nothing and keeps what they may touch.
   With `row_bytes` above 0 the completion brings the checksums (XXH3, 64 bits) of the rows that the
   segments consist of, computed beside the transfers.
+- `Outlet(descriptors)`: what kernels call to leave bytes in these files, which stay open as long;
+  `address` is that of its C side. `failure` is the number of a file and why it could not be
+  written, or (0, 0).
 - `Completion`: `errno` is 0, or the reason of the first request that failed, at `offset`, of
   `length` bytes, in the file `path`; ENODATA says that the file ended. `sums` are the checksums,
   uint64 numbers as bytes.
@@ -46,6 +49,7 @@ from outgrid._core import (
     Completion,
     File,
     MpiWindow,
+    Outlet,
     PagedMemory,
     Pager,
     PagerStatistics,
@@ -61,6 +65,7 @@ __all__ = [
     "Completion",
     "File",
     "MpiWindow",
+    "Outlet",
     "PagedMemory",
     "Pager",
     "PagerStatistics",

@@ -17,6 +17,7 @@ from outgrid.observe import snapshots as files
 from outgrid.stencil.points import Source
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot
+from outgrid.storage import outlet
 
 STEPS = 9
 AXES = "zyx"
@@ -186,19 +187,16 @@ def test_snapshots_go_on_where_a_run_was_cut_off(name, stop, plain, tmp_path, cu
 
 def test_what_cannot_be_written_is_told(tmp_path, monkeypatch):
     problem = wave(snapshots=[Snapshot("u")])
-    opened = files.Outlets.open
+    opened = outlet.own
 
-    def closed(*given):
-        found = opened(*given)
-        readable = os.open(found.paths[0].with_suffix(".npy.new"), os.O_RDONLY)
-        os.dup2(readable, found.files[0])
-        os.close(readable)
-        return found
+    def readable(path, flags):
+        return opened(path, os.O_RDONLY)
 
-    monkeypatch.setattr(files.Outlets, "open", closed)
+    monkeypatch.setattr(outlet, "own", readable)
     with pytest.raises(StoreError, match="cannot write a snapshot") as caught:
         run(problem, tmp_path / "out")
     assert caught.value.errno == errno.EBADF
+    assert caught.value.path == tmp_path / "out" / "snapshot.0.npy.new"
 
 
 def test_snapshots_are_counted_and_overwrite_nothing(tmp_path):
@@ -254,12 +252,12 @@ def test_snapshots_of_axes_that_are_not_there_and_too_many_are_refused():
 def test_a_file_of_snapshots_that_is_another_is_refused(tmp_path):
     problem = wave(snapshots=[Snapshot("u", z=3)])
     files.reserve(tmp_path, problem)
-    files.Outlets.open(tmp_path, problem, 4).close()
+    files.SnapshotTable.open(tmp_path, problem, 4).outlet.close()
     with pytest.raises(StoreError, match="shape"):
-        files.Outlets.open(tmp_path, wave(snapshots=[Snapshot("u", z=3, every=2)]), 4)
+        files.SnapshotTable.open(tmp_path, wave(snapshots=[Snapshot("u", z=3, every=2)]), 4)
     (tmp_path / "snapshot.0.npy.new").unlink()
     with pytest.raises(StoreError, match="cannot"):
-        files.Outlets.open(tmp_path, problem, 4)
+        files.SnapshotTable.open(tmp_path, problem, 4)
 
 
 def test_a_job_has_snapshots(tmp_path):

@@ -20,7 +20,7 @@ from outgrid.execute.window import Window
 from outgrid.native import Buffer
 from outgrid.observe.accumulators import Accumulators
 from outgrid.observe.points import Points
-from outgrid.observe.snapshots import Outlets
+from outgrid.observe.snapshots import SnapshotTable
 from outgrid.observe.watch import NOWHERE, Watch
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance
@@ -46,7 +46,7 @@ class Kernel:
     profiles: Profiles = NO_PROFILES
     reductions: Accumulators | None = None
     watch: Watch | None = None
-    snapshots: Outlets | None = None
+    snapshots: SnapshotTable | None = None
 
     @classmethod
     def of(
@@ -161,7 +161,7 @@ class Kernel:
             if self.watch is not None:
                 self.watch.note(trip, int(broken[0]))
         if self.snapshots is not None:
-            self.snapshots.check()
+            self.snapshots.outlet.check()
 
     def touch(self, plan: Plan, buffer: Buffer) -> None:
         """Write to every page of ``buffer`` with the threads that will compute.
@@ -195,9 +195,9 @@ class Kernel:
         if snapshots is None:
             return {}
         return {
-            "kept": snapshots.table.ctypes.data,
-            "failure": snapshots.failure.ctypes.data,
-            "snapshots": len(snapshots.table),
+            "kept": snapshots.rows.ctypes.data,
+            "outlet": snapshots.outlet.address,
+            "snapshots": len(snapshots.rows),
             "made": done,
         }
 

@@ -1,13 +1,12 @@
-"""Snapshots: the files that a kernel writes them to, their checksums, and the table it reads.
+"""Snapshots: their files and checksums, and the table that a kernel reads.
 
-Rows of a snapshot are written by plain calls, from the tile that has just been computed: the page
-cache holds them, and not the memory of the process, and the system writes them when it likes. What
-a sweep repeats after a crash, or a halo computes twice, writes the same bytes again.
+Rows of a snapshot leave by an outlet, from the tile that has just been computed: the page cache
+holds them, and not the memory of the process, and the system writes them when it likes. What a
+sweep repeats after a crash, or a halo computes twice, writes the same bytes again.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,14 @@ from outgrid.errors import StoreError
 from outgrid.formats.npy import HEADER_BYTES, cut_npy, read_header, reserve_npy
 from outgrid.observe.observer import Noted, Observer, Reached
 from outgrid.plan.schedule.subgrid import Box
-from outgrid.regular import check_own, own
+from outgrid.regular import check_own
 from outgrid.runs.frames import Frames, frames_of, snapshot_files, sums_within
 from outgrid.runs.group import Durable
 from outgrid.runs.run import Run
 from outgrid.runs.state import Manifest
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
+from outgrid.storage.outlet import Outlet
 
 SNAPSHOT_NUMBERS = 14  # of one snapshot in the table
 
@@ -39,7 +39,7 @@ class Snapshots(Observer):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._frames = self._of(run.folder.out, run.owned)
-        self._outlets: Outlets | None = None
+        self._table: SnapshotTable | None = None
 
     def _of(self, folder: Path, box: Box) -> tuple[Frames, ...]:
         run = self.run
@@ -79,13 +79,13 @@ class Snapshots(Observer):
         """A kernel that takes them."""
         if not self.run.problem.steps:
             return kernel
-        self._outlets = Outlets.open(self.run.out, self.run.given, self.run.done)
-        return replace(kernel, snapshots=self._outlets)
+        self._table = SnapshotTable.open(self.run.out, self.run.given, self.run.done)
+        return replace(kernel, snapshots=self._table)
 
     def commit(self, reached: Reached, manifest: Manifest) -> Manifest:
         """Make durable what was written, then sum up what is complete of it."""
-        if self._outlets is not None:
-            self._outlets.sync()
+        if self._table is not None:
+            self._table.outlet.sync()
         run, depth = self.run, reached.depth
         told = depth and sums_within(run.whole, reached.steps, depth, run.plan.schedule.cut)
         for frames in self._frames:
@@ -94,8 +94,8 @@ class Snapshots(Observer):
 
     def close(self) -> None:
         """Let go of the files."""
-        if self._outlets is not None:
-            self._outlets.close()
+        if self._table is not None:
+            self._table.outlet.close()
 
     def place(self, comm: Comm) -> Noted:
         """Cut files to what was taken; one table of checksums takes the place of those of ranks."""
@@ -119,65 +119,31 @@ class Snapshots(Observer):
         )
 
 
-@dataclass(slots=True)
-class Outlets:
-    """The open files of a run's snapshots, of the steps that this process has to make.
+@dataclass(frozen=True, slots=True)
+class SnapshotTable:
+    """The snapshots that a process has to take, and the ``outlet`` that a kernel leaves them by.
 
-    ``table`` has a row for each: the generated ``struct Snapshot``. ``failure`` is where a kernel
-    leaves the error number of a write.
+    ``rows`` has one for each: the generated ``struct Snapshot``.
     """
 
-    paths: tuple[Path, ...]
-    files: list[int]
-    table: NDArray[np.int64]
-    failure: NDArray[np.int64]
+    outlet: Outlet
+    rows: NDArray[np.int64]
 
     @classmethod
-    def open(cls, out: Path, whole: Problem, steps_done: int) -> Outlets:
-        """The files that `reserve` made in ``out``, to go on with after ``steps_done`` steps."""
-        named = snapshots_by_file(whole.snapshots)
-        rows: list[tuple[int, ...]] = []
-        found = cls(
-            tuple(out / name for name in named),
-            [],
-            np.zeros((len(named), SNAPSHOT_NUMBERS), np.int64),
-            np.zeros(1, np.int64),
-        )
+    def open(cls, out: Path, whole: Problem, steps_done: int) -> SnapshotTable:
+        """Into the files that `reserve` made in ``out``, to go on after ``steps_done`` steps."""
         fields = [each.name for each in whole.stencil.fields]
-        for path, snapshot in zip(found.paths, named.values(), strict=True):
-            try:
-                found.files.append(_opened(path, snapshot, whole))
-            except BaseException:
-                found.close()
-                raise
-            rest = snapshot.after(steps_done)
-            dtype = whole.dtype_of(snapshot.field)
+        rows: list[tuple[int, ...]] = []
+        paths: list[Path] = []
+        for name, snapshot in snapshots_by_file(whole.snapshots).items():
+            rest, dtype = snapshot.after(steps_done), whole.dtype_of(snapshot.field)
             before = snapshot.taken(steps_done) * snapshot.frame_bytes(whole.shape, dtype)
-            number = fields.index(rest.field)
-            row = [number, found.files[-1], rest.begin, rest.every, HEADER_BYTES + before]
-            rows.append((*row, *(n for axis in rest.kept(whole.shape) for n in _numbers(axis))))
-        found.table[...] = np.array(rows, np.int64).reshape(found.table.shape)
-        return found
-
-    def check(self) -> None:
-        """Raise StoreError where a kernel could not write."""
-        failed = int(self.failure[0])
-        if failed:
-            where = self.paths[0] if len(self.paths) == 1 else self.paths[0].parent
-            raise StoreError("cannot write a snapshot", path=where, errno=failed)
-
-    def sync(self) -> None:
-        """Wait until all that was written is durable."""
-        for file, path in zip(self.files, self.paths, strict=True):
-            try:
-                os.fdatasync(file)
-            except OSError as error:
-                raise StoreError("cannot write", path=path, errno=error.errno) from error
-
-    def close(self) -> None:
-        """Let go of the files."""
-        while self.files:
-            os.close(self.files.pop())
+            head = fields.index(rest.field), len(paths), rest.begin, rest.every
+            kept = (n for axis in rest.kept(whole.shape) for n in _numbers(axis))
+            rows.append((*head, HEADER_BYTES + before, *kept))
+            paths.append(_begun(out / name, snapshot, whole))
+        table = np.array(rows, np.int64).reshape(len(rows), SNAPSHOT_NUMBERS)
+        return cls(Outlet(paths), table)
 
 
 def reserve(out: Path, whole: Problem) -> None:
@@ -210,7 +176,7 @@ def place(out: Path, whole: Problem) -> None:
             raise StoreError("cannot write", path=path, errno=error.errno) from error
 
 
-def _opened(path: Path, snapshot: Snapshot, whole: Problem) -> int:
+def _begun(path: Path, snapshot: Snapshot, whole: Problem) -> Path:
     """The file of a snapshot: complete in an earlier process that was cut off, or still to be."""
     path = partial_path(path) if partial_path(path).exists() else path
     check_own(path)
@@ -222,12 +188,7 @@ def _opened(path: Path, snapshot: Snapshot, whole: Problem) -> int:
             f"{dtype} of shape {shape}",
             path=path,
         )
-    try:
-        return own(path, os.O_RDWR)
-    except StoreError:
-        raise
-    except OSError as error:
-        raise StoreError("cannot open", path=path, errno=error.errno) from error
+    return path
 
 
 def _numbers(cells: range) -> tuple[int, int, int]:

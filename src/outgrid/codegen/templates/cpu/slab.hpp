@@ -11,6 +11,12 @@ struct Part {
   int64_t count() const { return (end - first + step - 1) / step; }
 };
 
+// Where bytes go that are kept: `nbytes` of them `at` bytes into the file of that number. From any
+// thread; the memory is free when this returns.
+struct Outlet {
+  void (*put)(Outlet*, int64_t file, int64_t at, const void* from, int64_t nbytes);
+};
+
 // Cells of a field that are kept in a file, after step `begin` and every so many; the first of them
 // `offset` bytes into it.
 struct Snapshot {
@@ -29,8 +35,8 @@ struct Slab {
   const int64_t* sampled;
   double* samples;
   const Snapshot* kept;
-  int64_t* failure;  // the error number of a snapshot that could not be written
-  int64_t* totals;   // [level - 1][reduction][kCells]
+  Outlet* outlet;   // for snapshots
+  int64_t* totals;  // [level - 1][reduction][kCells]
   // The place, as `place` counts them, of the first value seen that is no finite number.
   int64_t* broken;
   const int64_t* plane_shifts;  // [stage]: so much higher does a stage begin, then: and end

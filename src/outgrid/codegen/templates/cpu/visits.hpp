@@ -2,10 +2,6 @@
 // finite, and snapshots. A `Cell` is how the fields that are looked at are kept.
 #pragma once
 
-#include <unistd.h>
-
-#include <cerrno>
-
 #include "cpu/call.hpp"
 #include "cpu/tile.hpp"
 
@@ -117,19 +113,19 @@ void look(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1, 
   }
 }
 
-// Values on their way to a file: neighbours there are written by one call.
+// Values on their way to a file: neighbours there are put at once.
 template <class Cell>
-class Outlet {
+class Parcel {
  public:
-  Outlet(int64_t file, int64_t* failure) : file_(static_cast<int>(file)), failure_(failure) {}
-  Outlet(const Outlet&) = delete;
-  Outlet& operator=(const Outlet&) = delete;
-  ~Outlet() { flush(); }
+  Parcel(Outlet* outlet, int64_t file) : outlet_(outlet), file_(file) {}
+  Parcel(const Parcel&) = delete;
+  Parcel& operator=(const Parcel&) = delete;
+  ~Parcel() { send(); }
 
   // `count` values from `from` on, every `step`-th, go `at` bytes into the file.
   void put(int64_t at, const Cell* from, int64_t count, int64_t step) {
     while (count > 0) {
-      if (held_ == kMost || at != at_ + held_ * kItem) flush();
+      if (held_ == kMost || at != at_ + held_ * kItem) send();
       if (held_ == 0) at_ = at;
       const int64_t n = least(count, kMost - held_);
       for (int64_t i = 0; i < n; ++i) values_[held_ + i] = from[i * step];
@@ -141,20 +137,11 @@ class Outlet {
   static constexpr int64_t kMost = 4096, kItem = sizeof(Cell);
   Cell values_[kMost];
   int64_t held_ = 0, at_ = 0;
-  int file_;
-  int64_t* failure_;
+  Outlet* outlet_;
+  int64_t file_;
 
-  void flush() {
-    const char* from = reinterpret_cast<const char*>(values_);
-    for (int64_t done = 0, nbytes = held_ * kItem; done < nbytes;) {
-      const ssize_t n = pwrite(file_, from + done, nbytes - done, at_ + done);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) {
-        __atomic_store_n(failure_, n < 0 ? errno : EIO, __ATOMIC_RELAXED);
-        break;
-      }
-      done += n;
-    }
+  void send() {
+    if (held_ > 0) outlet_->put(outlet_, file_, at_, values_, held_ * kItem);
     held_ = 0;
   }
 };
@@ -164,8 +151,8 @@ OG_INLINE int64_t from(const Part& p, int64_t i) {
   return i <= p.first ? p.first : p.first + (i - p.first + p.step - 1) / p.step * p.step;
 }
 
-// What snapshots keep of planes [z0, z1) of a tile goes to their files. A plane is as the stage has
-// left it, fixed cells included: each tile gives what it has written.
+// What snapshots keep of planes [z0, z1) of a tile goes to their outlet. A plane is as the stage
+// has left it, fixed cells included: each tile gives what it has written.
 template <class Cell, class Stencil>
 void snapshots(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1,
                const Tile& c) {
@@ -180,7 +167,7 @@ void snapshots(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t
     if (own_y0 >= own_y1 || x0 >= x1) continue;
     const int64_t count = (x1 - x0 + kept.x.step - 1) / kept.x.step;
     const int64_t before = since / kept.every * kept.z.count();
-    Outlet<Cell> outlet(kept.file, s.failure);
+    Parcel<Cell> parcel(s.outlet, kept.file);
     for (int64_t i = most(z0, s.own_z0); i < least(z1, s.own_z1); ++i) {
       const int64_t z = unturned(s.period, i);
       if (z < kept.z.first || z >= kept.z.end || (z - kept.z.first) % kept.z.step != 0) continue;
@@ -194,7 +181,7 @@ void snapshots(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t
           const int64_t rows = planes * kept.y.count() + (y - kept.y.first) / kept.y.step;
           const int64_t cells = rows * kept.x.count() + (x0 - kept.x.first) / kept.x.step;
           const Cell* row = plane + (y + turn) * s.row_stride + x0;
-          outlet.put(kept.offset + cells * sizeof(Cell), row, count, kept.x.step);
+          parcel.put(kept.offset + cells * sizeof(Cell), row, count, kept.x.step);
         }
       }
     }

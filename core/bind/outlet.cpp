@@ -1,0 +1,24 @@
+#include "io/outlet.h"
+
+#include <nanobind/stl/vector.h>
+
+#include "bind/bind.h"
+
+namespace nb = nanobind;
+
+namespace outgrid {
+
+void bind_outlet(nb::module_& module) {
+  nb::class_<Outlet>(module, "Outlet")
+      .def(nb::init<std::vector<int>>(), nb::arg("descriptors"))
+      .def_prop_ro("address",
+                   [](const Outlet& self) {
+                     return reinterpret_cast<std::intptr_t>(static_cast<const OutletDoor*>(&self));
+                   })
+      .def_prop_ro("failure", [](const Outlet& self) {
+        const Outlet::Failure found = self.failure();
+        return nb::make_tuple(found.file, found.code);
+      });
+}
+
+}  // namespace outgrid

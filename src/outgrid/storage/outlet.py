@@ -1,0 +1,65 @@
+"""Where kernels leave what they keep of a step: files that are written from any thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from outgrid.errors import StoreError
+from outgrid.native import Outlet as _Outlet
+from outgrid.regular import own
+
+__all__ = ["Outlet"]
+
+
+class Outlet:
+    """Files of a run at ``paths``, numbered in their order; a kernel has its ``address``.
+
+    What is put is written at once through the page cache: that holds it, and not the memory of the
+    process. Raises StoreError where one cannot be opened.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = tuple(paths)
+        self._files: list[int] = []
+        try:
+            for path in paths:
+                self._files.append(_opened(path))
+        except BaseException:
+            self.close()
+            raise
+        self._native = _Outlet(self._files)
+
+    @property
+    def address(self) -> int:
+        """Of the ``struct Outlet`` of kernels."""
+        return self._native.address
+
+    def check(self) -> None:
+        """Raise StoreError where something could not be written."""
+        number, errno = self._native.failure
+        if errno:
+            raise StoreError("cannot write a snapshot", path=self.paths[number], errno=errno)
+
+    def sync(self) -> None:
+        """Wait until all that was put is durable. Raises StoreError."""
+        for file, path in zip(self._files, self.paths, strict=True):
+            try:
+                os.fdatasync(file)
+            except OSError as error:
+                raise StoreError("cannot write", path=path, errno=error.errno) from error
+
+    def close(self) -> None:
+        """Let go of the files: nothing is put any more."""
+        while self._files:
+            os.close(self._files.pop())
+
+
+def _opened(path: Path) -> int:
+    try:
+        return own(path, os.O_RDWR)
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError("cannot open", path=path, errno=error.errno) from error
