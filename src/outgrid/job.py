@@ -4,25 +4,47 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from outgrid.config import BoundaryTable, ProblemTable, RunOptions, RunTable, read_job_file
-from outgrid.errors import InfeasiblePlan, meaning
+from outgrid.config import OPTIONS, RunOptions, chosen
+from outgrid.decoding import choice, decoded_table, shown
+from outgrid.errors import InfeasiblePlan, StoreError, UsageError, meaning
 from outgrid.formats import InputFile
-from outgrid.machine import limit_on_memory, memory_limit_bytes
+from outgrid.machine import limit_on_memory
 from outgrid.plan.tables import LISTED_BYTES
-from outgrid.stencil.boundary import Boundary, boundary_of
-from outgrid.stencil.catalog import resolve
-from outgrid.stencil.initial import InitialExpression, evaluate_steps
+from outgrid.regular import read_given
+from outgrid.stencil.boundary import boundary_of
+from outgrid.stencil.dtypes import COMPUTED
 from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.snapshot import Snapshot
+from outgrid.stencil.until import Until
+from outgrid.toml import MOST_BYTES, parse_toml
 from outgrid.units import format_bytes
 
-__all__ = ["Job", "load_job"]
+__all__ = ["Job", "load_job", "read_job_file"]
 
 STEP_NAME = re.compile(r"\bstep\b")
+
+PROBLEM: dict[str, Any] = {
+    "stencil": str,
+    "shape": tuple[int, ...],
+    "steps": int,
+    "dtype": choice(*COMPUTED),
+    "dtypes": dict[str, str],
+    "boundary": str | float | dict[str, Any],
+    "parameters": dict[str, float | tuple[float, ...] | str],
+    "initial": dict[str, float | str | InputFile],
+    "sources": tuple[Source, ...],
+    "receivers": tuple[Receiver, ...],
+    "snapshots": tuple[Snapshot, ...],
+    "until": Until,
+}
+"""What text has for the arguments of a Problem."""
+
+NEEDED = ("stencil", "shape", "steps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,84 +64,100 @@ def load_job(path: Path, settings: Mapping[str, Any] | None = None, processes: i
     Raises UsageError for what is wrong with the file, DefinitionError for what is wrong with the
     problem, InfeasiblePlan where formulas of step have more values than memory. Opens no input.
     """
-    file = read_job_file(path, settings)
-    options = _options(file.run, path, processes)
-    _check_listed(file.problem, options.memory_bytes)
-    return Job(_problem(file.problem, path.parent), options)
+    written, run = read_job_file(path, settings)
+    options = _options(run, path, processes)
+    _check_listed(written, options.memory_bytes)
+    base = path.parent
+    if ".py:" in written["stencil"]:
+        written["stencil"] = str(base / written["stencil"])
+    initial = written.get("initial", {})
+    written["initial"] = {name: _placed(initial[name], base) for name in initial}
+    return Job(Problem(**written), options)
 
 
-def _problem(table: ProblemTable, base: Path) -> Problem:
-    return Problem(
-        resolve(str(base / table.stencil) if ".py:" in table.stencil else table.stencil),
-        shape=table.shape,
-        dtype=table.dtype,
-        dtypes=table.dtypes,
-        steps=table.steps,
-        parameters={
-            name: _numbers(name, given, table.steps) for name, given in table.parameters.items()
-        },
-        sources=[
-            Source(each.field, tuple(each.position), _values(number, each.values, table.steps))
-            for number, each in enumerate(table.sources, 1)
-        ],
-        receivers=[Receiver(each.field, tuple(each.position)) for each in table.receivers],
-        snapshots=[msgspec.to_builtins(each) for each in table.snapshots],
-        until=msgspec.to_builtins(table.until),
-        boundary=_boundary(table.boundary),
-        initial={name: _initial(value, base) for name, value in table.initial.items()},
+def read_job_file(
+    path: Path, settings: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tables of the job file at `path`: the arguments of a Problem, decoded, and `[run]`.
+
+    `settings` replace entries of `[run]`, of which those that leave the choice to the plan are left
+    out. Raises UsageError, naming the file, for an unreadable file, bad TOML, unknown keys (with
+    the nearest valid one), missing keys and wrong kinds of values.
+    """
+    source = str(path)
+    try:
+        found = parse_toml(read_given(path, MOST_BYTES).decode(), f"the job file {path}")
+    except StoreError as error:
+        raise UsageError(f"cannot read the job file: {error}") from error
+    except OSError as error:
+        raise UsageError(f"cannot read the job file {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"the job file {path} is not TOML: {error}") from error
+    tables = decoded_table(
+        found, {"problem": dict[str, Any], "run": dict[str, Any]}, "", source, needed=("problem",)
     )
+    run = tables.get("run", {})
+    if "erase" in run:
+        raise UsageError(
+            f"[run] of {path}: erase is not taken from a file; who runs the job says what may go "
+            f"for good: add --erase {_flags(run['erase'])} to the command, or erase to the call"
+        )
+    problem = decoded_table(
+        tables["problem"], PROBLEM, "problem", source, needed=NEEDED, elsewhere={"run": OPTIONS}
+    )
+    if "boundary" in problem:
+        with meaning(f"{source}: problem.boundary"):
+            problem["boundary"] = boundary_of(problem["boundary"])
+    return problem, chosen({**run, **(settings or {})})
 
 
-def _check_listed(table: ProblemTable, memory_bytes: int) -> None:
+def _check_listed(problem: Mapping[str, Any], memory_bytes: int) -> None:
     """Raise InfeasiblePlan where what formulas of step are in all steps is beyond the limit."""
-    given = [each for each in table.parameters.values() if isinstance(each, str)]
+    given = [each for each in problem.get("parameters", {}).values() if isinstance(each, str)]
     formulas = sum(STEP_NAME.search(each) is not None for each in given)
-    formulas += sum(isinstance(each.values, str) for each in table.sources)
-    needed = formulas * table.steps * LISTED_BYTES
+    formulas += sum(isinstance(each.values, str) for each in problem.get("sources", ()))
+    steps: int = problem["steps"]
+    needed = formulas * steps * LISTED_BYTES
     if needed > memory_bytes:
         fitting = memory_bytes // (formulas * LISTED_BYTES)
         what = "a formula" if formulas == 1 else f"{formulas} formulas"
         raise InfeasiblePlan(
-            f"the values of {what} of step take {format_bytes(needed)} in {table.steps} steps, "
+            f"the values of {what} of step take {format_bytes(needed)} in {steps} steps, "
             f"above the memory limit of {format_bytes(memory_bytes)}; fewer than {fitting} steps "
             "fit, or a stencil of one's own that computes them from outgrid.step"
         )
 
 
-def _numbers(name: str, given: float | list[float] | str, steps: int) -> Any:
-    """A formula of step as one number per step; anything else as it is."""
-    if isinstance(given, str):
-        with meaning(f"the parameter {name}"):
-            formula = InitialExpression(given)
-            if "step" in formula.names:
-                return evaluate_steps(formula, steps)
-    return given
-
-
-def _values(number: int, given: float | list[float] | str, steps: int) -> Any:
-    """What a source adds; its text is a formula of step, also one that does not change."""
-    if not isinstance(given, str):
-        return given
-    with meaning(f"the values of source {number}"):
-        return evaluate_steps(InitialExpression(given), steps)
-
-
-def _boundary(written: str | BoundaryTable) -> Boundary:
-    return boundary_of(msgspec.to_builtins(written))
-
-
-def _initial(value: str | float | InputFile, base: Path) -> float | str | InputFile:
+def _placed(value: str | float | InputFile, base: Path) -> float | str | InputFile:
     """A text that ends like a file of a known format is one; any other is an expression."""
     if isinstance(value, str) and InputFile.named_by(value):
         value = InputFile(value)
     return value.within(base) if isinstance(value, InputFile) else value
 
 
-def _options(table: RunTable, path: Path, processes: int) -> RunOptions:
-    default_bytes = memory_limit_bytes() // 2 // processes
-    if table.memory is not None:
-        memory = limit_on_memory(table.memory, processes)
-        table = msgspec.structs.replace(table, memory=memory)
-    options = RunOptions.from_table(table, path.parent, default_bytes)
-    out = options.out or path.with_suffix(".run")
-    return msgspec.structs.replace(options, out=out, scratch=options.scratch or out / "scratch")
+def _flags(places: Any) -> str:
+    """Flags of a command line that name `places`, as a job file has them."""
+    listed = cast("list[Any]", places) if isinstance(places, list) else [places]
+    return " --erase ".join(shown(str(each)) for each in listed)
+
+
+def _options(table: Mapping[str, Any], path: Path, processes: int) -> RunOptions:
+    written = table.get("memory")
+    memory = limit_on_memory(written, processes) if _is_size(written) else written
+    found = RunOptions.of_table(
+        {**table, "memory": memory}, path.parent, str(path), {"problem": PROBLEM}
+    )
+    out = found.out or path.with_suffix(".run")
+    return msgspec.structs.replace(
+        found,
+        memory_asked=written is not None,
+        out=out,
+        scratch=found.scratch or out / "scratch",
+    )
+
+
+def _is_size(written: object) -> bool:
+    """Whether it can be a limit on memory; what cannot is told by who decodes it."""
+    return written is None or (
+        isinstance(written, str | int | float) and not isinstance(written, bool)
+    )

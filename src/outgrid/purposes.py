@@ -6,18 +6,25 @@ the choices of a plan make void is told in its notes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from types import MappingProxyType
+from typing import Any, cast, get_type_hints
 
 from outgrid.errors import UsageError
+from outgrid.schemes import SCHEMES
 from outgrid.tiers import COPIED_TIERS, MAPPED_TIERS
 
 __all__ = [
+    "Condition",
+    "Option",
     "Start",
     "VoidOption",
     "check_purposes",
+    "on_tier",
+    "options_of",
     "spelled",
 ]
 
@@ -68,126 +75,145 @@ def _choice(name: str, *values: str) -> Condition:
     )
 
 
+def on_tier(*names: str) -> Condition:
+    """The tier has one of ``names``."""
+    return _choice("tier", *names)
+
+
 _IN_PLACE = "sweeps in place"
-_MAPPED = _choice("tier", *MAPPED_TIERS)
-_SLABS = _choice("scheme", "auto", "skewed", "plain")
-_BLOCKS = _choice("scheme", "overlapped")
-_HOST, _GPU = _choice("device", "cpu"), _choice("device", "gpu")
-_FILES = Condition(
+MAPPED = on_tier(*MAPPED_TIERS)
+SLABS = _choice("scheme", "auto", *(name for name, each in SCHEMES.items() if not each.blocks))
+BLOCKS = _choice("scheme", *(name for name, each in SCHEMES.items() if each.blocks))
+HOST, GPU = _choice("device", "cpu"), _choice("device", "gpu")
+FILES = Condition(
     "files that are moved past the page cache",
     lambda options, _: options.tier not in COPIED_TIERS,
     lambda options: f"tier {options.tier}",
     "choose tier direct",
 )
-_STREAMED = Condition(
+STREAMED = Condition(
     "grids that are streamed",
     lambda options, _: not options.in_place and options.tier != "memory",
     lambda options: _IN_PLACE if options.in_place else "tier memory",
     "choose tier direct",
 )
-_APART = Condition(
+APART = Condition(
     "a window beside the fields",
     lambda options, _: not options.in_place,
     lambda _: _IN_PLACE,
     "leave in_place out",
 )
-_KEPT = Condition(
+KEPT = Condition(
     "fields that outlive their process",
     lambda options, _: not options.passing,
     lambda options: f"tier {options.tier}",
     "choose tier direct, or keep = 'disk' on tier remote",
 )
-_STEPS = Condition(
+STEPS = Condition(
     "sweeps of several steps",
     lambda options, _: options.scheme != "plain" and options.depth != 1,
     lambda options: "scheme plain" if options.scheme == "plain" else "depth 1",
     "choose another depth",
 )
-_ALONE = Condition(
+ALONE = Condition(
     "runs of one rank",
     lambda _, start: start.alone is not False,
     lambda _: "ranks that share a grid",
     "start one rank",
 )
-_COMPUTING = replace(
-    _ALONE,
+COMPUTING = replace(
+    ALONE,
     words="a rank that computes and others that lend it memory",
     fix="start it with mpiexec, and leave --ranks out",
 )
-_SHARED = Condition(
+SEVERAL = Condition(
+    "fields that are cut over several places",
+    lambda options, _: len(options.places) > 1,
+    lambda _: "one place",
+    "name them all in scratch",
+)
+SHARED = Condition(
     "ranks that share a grid",
     lambda _, start: start.alone is not True,
     lambda _: "one rank",
     "start several with mpiexec",
 )
-_NEW = Condition(
+NEW = Condition(
     "runs that begin",
     lambda _, start: not start.resumed,
     lambda _: "one that goes on where its files are",
     "start a new run",
 )
 
-# By option, or by option and one of its values.
-PURPOSES: dict[str, tuple[Condition, ...]] = {
-    "erase": (_NEW,),
-    "scheme overlapped": (_STREAMED, _HOST, _ALONE),
-    "tier memory": (_ALONE,),
-    "tier mmap": (_ALONE,),
-    "tier swap": (_ALONE,),
-    "tier remote": (_HOST, _COMPUTING),
-    "in_place": (_MAPPED, _HOST, _ALONE),
-    "madvise": (_MAPPED,),
-    "madvise willneed": (_APART,),
-    "madvise dontneed": (_APART,),
-    "msync": (_choice("tier", "mmap"),),
-    "lend": (_choice("tier", "remote"),),
-    "placement": (_choice("tier", "remote"),),
-    "keep": (_choice("tier", "remote"),),
-    "slab_planes": (_SLABS,),
-    "strip_rows": (_SLABS, _STREAMED, _ALONE),
-    "block": (_BLOCKS, _ALONE),
-    "inner": (_BLOCKS, _ALONE),
-    "inner_depth": (_BLOCKS, _ALONE),
-    "cuts": (_SHARED,),
-    "row_cuts": (_SHARED,),
-    "exchange": (_SHARED,),
-    "tile_rows": (_SLABS, _HOST),
-    "tile_planes": (_SLABS, _HOST),
-    "tile_columns": (_SLABS, _HOST, _STEPS),
-    "tile_band": (_SLABS, _HOST, _STEPS),
-    "threads": (_HOST,),
-    "pin": (_HOST,),
-    "device gpu": (_ALONE,),
-    "device_memory": (_GPU,),
-    "engine io_uring": (_FILES,),
-    "engine aio": (_FILES,),
-    "require io_uring": (_FILES,),
-    "require aio": (_FILES,),
-    "require direct": (_FILES,),
-    "require mlock": (_HOST, _APART),
-    "preview": (_NEW, _HOST, _ALONE),
-    "commit_every": (_KEPT, _ALONE),
-}
+
+def _no_values() -> Mapping[str, tuple[Condition, ...]]:
+    return {}
 
 
-def check_purposes(options: Any, start: Start | None = None) -> None:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Option:
+    """What is said of an option of `[run]` where it is declared, beside its type and its default.
+
+    ``key`` is its name in text, where that is not the one of its ``member``; ``written`` the kind
+    of value that text has, where that is not the member's, which ``read`` turns into it. ``refuse``
+    says what is wrong with a value, in words, or nothing. ``needs`` is what it needs of the other
+    options, or would do nothing; ``values`` what some of its values need. Of an option that is
+    ``passing`` a run that goes on keeps nothing: it was for one process, or files tell it. One with
+    ``help`` is a flag of the command line, whose value is shown as ``metavar``.
+    """
+
+    key: str = ""
+    member: str = ""
+    written: Any = None
+    read: Callable[[Any], Any] | None = None
+    refuse: Callable[[Any], str] | None = None
+    needs: tuple[Condition, ...] = ()
+    values: Mapping[str, tuple[Condition, ...]] = field(default_factory=_no_values)
+    passing: bool = False
+    metavar: str = ""
+    help: str = ""
+
+
+@cache
+def options_of(kind: type) -> Mapping[str, Option]:
+    """The options that are declared as fields of a class, by key, in their order."""
+    found: dict[str, Option] = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        for each in getattr(hint, "__metadata__", ()):
+            if isinstance(each, Option):
+                written = each.written or hint.__origin__
+                key = each.key or name
+                found[key] = replace(each, key=key, member=name, written=written)
+    return MappingProxyType(found)
+
+
+def check_purposes(options: object, start: Start | None = None) -> None:
     """Raise VoidOption for one of the ``options`` (`RunOptions`) that would do nothing.
 
     ``start`` says how the run begins, as soon as that is known.
     """
-    for key, conditions in PURPOSES.items():
-        name, _, one = key.partition(" ")
-        value = options.given(name)
-        if value is None or (one and value != one and not (type(value) is tuple and one in value)):
+    kind: type[Any] = type(options)
+    for name, option in options_of(kind).items():
+        value = cast("Any", options).given(name)
+        if value is None:
             continue
-        for condition in conditions:
-            if not condition.holds(options, start or Start()):
-                raise VoidOption(
-                    f"{name} = {spelled(one or value)} is for {condition.words}, not for "
-                    f"{condition.found(options)}: leave it out, or {condition.fix}",
-                    name,
-                    condition.words,
-                )
+        _check_needs(options, start or Start(), name, value, option.needs)
+        for one, needs in option.values.items():
+            if one == value or (isinstance(value, tuple) and one in value):
+                _check_needs(options, start or Start(), name, one, needs)
+
+
+def _check_needs(
+    options: Any, start: Start, name: str, value: Any, needs: tuple[Condition, ...]
+) -> None:
+    for condition in needs:
+        if not condition.holds(options, start):
+            raise VoidOption(
+                f"{name} = {spelled(value)} is for {condition.words}, not for "
+                f"{condition.found(options)}: leave it out, or {condition.fix}",
+                name,
+                condition.words,
+            )
 
 
 def spelled(value: Any) -> str:

@@ -89,7 +89,7 @@ def test_a_job_file_alone_erases_nothing(written, folder, capsys):
         (("threads = 1", "threads = 1000000"), ["threads = 1000000", "at most 1024"]),
         (("threads = 1", "queue_depth = 1025"), ["queue_depth = 1025", "at most 1024"]),
         (("depth = 3", "inner_depth = 0"), ["inner_depth = 0", "at least 1"]),
-        (("threads = 1", 'require = "bla"'), ["names 'bla'; known: io_uring"]),
+        (("threads = 1", 'require = "bla"'), ["require = 'bla': expected one of io_uring, aio"]),
         (('tier = "direct"', 'tier = "mmap"\nrequire = "aio"'), ["'aio'", "not for tier mmap"]),
         (("threads = 1", 'scheme = "plain"'), ["plain", "depth 3"]),
         (("threads = 1", 'require = "io_urin"'), ["io_urin", "did you mean 'io_uring'"]),

@@ -55,7 +55,7 @@ def test_files_of_values_are_told_in_tables(tmp_path):
         ('{path = "m.npy", name = "u"}', ["holds one array", "'u'"]),
         ('{path = "m.h5:a", name = "b"}', ["'a'", "'b'", "give one"]),
         ('{path = "m.h5", transpose = [0, 0, 1]}', ["(0, 0, 1)", "does not order"]),
-        ('{path = "m.h5", interp = "cubic"}', ["cubic"]),
+        ('{path = "m.h5", interp = "cubic"}', ["u.interp = 'cubic'", "expected one of linear"]),
         ('{path = "m.h5", units = "K"}', ["units"]),
     ],
 )
@@ -159,7 +159,11 @@ def test_a_job_has_sources_receivers_and_profiles(tmp_path):
         ('"sin(pi * step / 2)"', '"1 / step"', "is inf in float64 at cell (0)"),
         ('"sin(pi * step / 2)"', '"open(1)"', "unknown function 'open'"),
         ('values = "sin(pi * step / 2)"', "", "lacks the key 'values'"),
-        ('values = "sin', 'value = 1\nvalues = "sin', "unknown field value"),
+        (
+            'values = "sin',
+            'value = 1\nvalues = "sin',
+            "unknown key 'value'; did you mean 'values'?",
+        ),
         ("{p = 0,", '{p = "step",', "uses step, which has not begun"),
         ("{p = 0,", '{p = "1 +",', "the initial values of 'p': the formula '1 +' cannot be read"),
         ("decay_x = 0.5", 'decay_x = "f(x)"', "the parameter decay_x: the formula"),

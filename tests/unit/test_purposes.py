@@ -1,26 +1,16 @@
 """Options that would do nothing are refused, whatever they are."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from outgrid.config import RunOptions, RunTable
+from outgrid.config import OPTIONS, RunOptions
 from outgrid.errors import UsageError
-from outgrid.purposes import PURPOSES, Start, check_purposes
+from outgrid.purposes import Start, check_purposes
 
-# What means something in every run.
-ALWAYS = {
-    "memory",
-    "out",
-    "endurance",
-    "depth",
-    "queue_depth",
-    "request_bytes",
-    "watch",
-    "stop_after",
-    "scratch",
-    "stripe",
-}
+GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
 ALONE, SHARED, RESUMED = Start(alone=True), Start(alone=False), Start(alone=True, resumed=True)
 IN_PLACE = {"tier": "mmap", "in_place": True}
 OVERLAPPED = {"scheme": "overlapped"}
@@ -31,8 +21,19 @@ def check(given: dict[str, Any], start: Start | None = None) -> None:
     check_purposes(RunOptions.of(memory="1GiB", **given), start)
 
 
-def test_every_option_says_what_it_is_for():
-    assert {key.partition(" ")[0] for key in PURPOSES} | ALWAYS == {*RunTable.__struct_fields__}
+def test_every_field_is_an_option_but_for_those_that_another_gives():
+    fields = {option.member for option in OPTIONS.values()}
+    assert {*RunOptions.__struct_fields__} - fields == {"memory_asked", "scratch"}
+
+
+def test_the_guide_tells_every_option_and_no_other():
+    table = GUIDE.read_text().partition("| key | what it sets")[2].partition("\n\n")[0]
+    told = [
+        key
+        for line in table.splitlines()[2:]
+        for key in re.findall(r"`-*(\w+)`", line.split("|")[1])
+    ]
+    assert sorted(told) == sorted(OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -139,11 +140,15 @@ def test_what_does_something_is_not(given, start):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        (
+            {"stripe": "1MiB"},
+            r"stripe = 1048576 is for fields that are cut over .* not for one place",
+        ),
         ({"scratch": ["a", "b"], "stripe": 0}, "stripe = 0: it must be above 0, or left out"),
-        ({"tier": "remote", "lend": "0 MiB"}, "lend = 0 MiB: it must be above 0"),
+        ({"tier": "remote", "lend": "0 MiB"}, "lend = '0 MiB': it must be above 0"),
         ({"device": "gpu", "device_memory": 0}, "device_memory = 0: it must be above 0"),
         ({"out": ""}, "out = '': name a folder"),
-        ({"scratch": ["a", ""]}, "scratch = '': name a folder"),
+        ({"scratch": ["a", ""]}, r"scratch = \['a', ''\]: name a folder"),
     ],
 )
 def test_values_that_mean_nothing_are_refused(given, words):

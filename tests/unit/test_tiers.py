@@ -1,4 +1,4 @@
-"""The tiers are listed once; what else names them agrees with that."""
+"""Tiers and schemes are listed once; what else names them agrees with that."""
 
 from importlib import import_module
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from outgrid.config import RunOptions
 from outgrid.errors import UsageError
+from outgrid.schemes import SCHEMES
 from outgrid.tiers import COPIED_TIERS, MAPPED_TIERS, PASSING_TIERS, TIERS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -42,3 +43,14 @@ def test_what_follows_from_a_tier():
     assert PASSING_TIERS == ("swap", "remote")
     assert [name for name, tier in TIERS.items() if tier.swapped] == ["swap"]
     assert [name for name, tier in TIERS.items() if not tier.streamed] == ["memory"]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
+def test_a_scheme_is_taken_and_the_guide_tells_it(scheme):
+    (row,) = (
+        line for line in (DOCS / "guide.md").read_text().splitlines() if line[:10] == "| `scheme`"
+    )
+    assert f'`"{scheme.name}"`' + (f" ({scheme.words})" if scheme.words else "") in row
+    assert RunOptions.of(memory="1GiB", scheme=scheme.name).scheme == scheme.name
+    with pytest.raises(UsageError, match="expected one of auto, skewed, plain, overlapped"):
+        RunOptions.of(memory="1GiB", scheme="skew")

@@ -18,11 +18,11 @@ from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.subgrid import Subgrid
 from outgrid.plan.sizing import Sizing, given_steps, split_steps, sweep_steps
 from outgrid.plan.tables import SWEEP_BYTES, steps_bytes
+from outgrid.schemes import SCHEMES
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.units import format_bytes
 
-SCHEMES = ("skewed", "plain", "overlapped")
 MOST_LISTED = 1 << 14  # sweeps; beyond them their list is looked at before it is made
 
 

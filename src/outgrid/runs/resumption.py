@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from outgrid.comm import Comm
-from outgrid.config import AUTO, RunOptions, RunTable
+from outgrid.config import AUTO, OPTIONS, RunOptions, left_out
 from outgrid.errors import UsageError
 from outgrid.machine import limit_on_memory
 from outgrid.purposes import Start, VoidOption, check_purposes, spelled
@@ -94,7 +94,7 @@ def _changes(
     if not had:
         return ()
     has = options.kept(out)
-    keys = dict.fromkeys(("memory", "tier", *RunTable.__struct_fields__))
+    keys = dict.fromkeys(("memory", "tier", *OPTIONS))
     del keys["scratch"]  # files say where they are
     return tuple(
         left.get(key) or f"{key} {_words(key, had.get(key))} -> {_words(key, has.get(key))}"
@@ -106,8 +106,9 @@ def _changes(
 def _words(key: str, value: Any) -> str:
     """An entry of `[run]` as it is told; None where it was left out."""
     if value is None:
-        default = msgspec.structs.asdict(RunTable())[key]
-        if default is None or default == ():
-            return "half of what the process may use" if key == "memory" else "left to the plan"
-        value = default
+        value = left_out(key)
+        if key == "memory":
+            return "half of what the process may use"
+        if value is None or value == ():
+            return "left to the plan"
     return format_bytes(value) if key in _SIZES else spelled(value).strip("'")

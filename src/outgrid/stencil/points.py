@@ -3,12 +3,13 @@
 import itertools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
 from outgrid.errors import DefinitionError
+from outgrid.stencil.initial import InitialExpression, evaluate_steps
 from outgrid.stencil.symbol import is_number
 
 __all__ = ["Receiver", "Source", "corners"]
@@ -31,16 +32,19 @@ class Source:
     """Adds `values[step]` to `field` at `position` once a step has updated it.
 
     The position is in cells, slowest axis first; between cells the value is shared among the
-    cells around by multilinear weights. A single number is added at every step.
+    cells around by multilinear weights. A single number is added at every step; a text is a
+    formula of `step`, which a problem turns into the values of its steps.
     """
 
     field: str
     position: tuple[float, ...]
-    values: tuple[float, ...] | float
+    values: tuple[float, ...] | float | str
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "position", _checked_position("source", self.position))
         given = cast("object", self.values)
+        if isinstance(given, str):
+            return
         if isinstance(given, Iterable):
             values = tuple(_checked_value(value) for value in cast("Iterable[object]", given))
             object.__setattr__(self, "values", values)
@@ -49,7 +53,13 @@ class Source:
 
     def value(self, step: int) -> float:
         """What is added in a step."""
-        return self.values[step] if isinstance(self.values, tuple) else self.values
+        return float(self.values[step] if isinstance(self.values, tuple) else self.values)
+
+    def over(self, steps: int) -> "Source":
+        """The same source with numbers for a formula of step. Raises DefinitionError."""
+        if not isinstance(self.values, str):
+            return self
+        return replace(self, values=evaluate_steps(InitialExpression(self.values), steps))
 
     def after(self, steps: int) -> "Source":
         """The same source with `steps` of the steps made."""

@@ -22,7 +22,7 @@ from outgrid.stencil.components import components_of
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.dtypes import COMPUTED, dtype_name, fields_apart, is_dtype
 from outgrid.stencil.given import value_of
-from outgrid.stencil.initial import InitialExpression, check_along, evaluate_along
+from outgrid.stencil.initial import InitialExpression, check_along, evaluate_along, evaluate_steps
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.snapshot import Snapshot
@@ -57,7 +57,8 @@ class Problem:
     second order in time, which begins as u does unless given (zero velocity). The boundary layer of
     u.previous is that of u. `edges` is what `boundary` means for the stencil; where it absorbs,
     faces have become fixed ones, and the rest a part of `stencil` and `profiles`.
-    `parameters` are numbers, or sequences of one number per step; of a parameter that is used along
+    `parameters` are numbers, or sequences of one number per step, also given as a formula of
+    `step`; of a parameter that is used along
     an axis, `profiles` has what was given: a number, a formula of that axis, or a sequence of one
     number per index. Steps are counted from
     `first_step`, which `outgrid.step` begins with. `sources` and `receivers` are Source and
@@ -115,6 +116,8 @@ class Problem:
         extents = _checked_shape(shape)
         parameters = _mapped("parameters", parameters, '{"k": 0.1}')
         initial = _mapped("initial", initial, '{"u": ...}')
+        steps = _checked_steps("steps", steps)
+        parameters = {name: _over_steps(name, each, steps) for name, each in parameters.items()}
         traced = _checked_stencil(stencil, len(extents))
         asked = boundary_of(boundary)
         rule, around, numbers = absorbing(traced, asked, extents, parameters)
@@ -129,16 +132,13 @@ class Problem:
             "shape": extents,
             "dtype": dtype,
             "dtypes": apart,
-            "steps": _checked_steps("steps", steps),
+            "steps": steps,
             "first_step": _checked_steps("first_step", first_step),
             "parameters": _checked_parameters(numbers, rule, dtype, steps),
             "profiles": _checked_profiles(numbers, rule, extents, dtype),
             "boundary": around,
             "edges": edges,
-            "sources": tuple(
-                value_of(Source, each)
-                for each in _listed("sources", sources, 'Source("u", (5, 6), 1.0)')
-            ),
+            "sources": _checked_sources(sources, steps),
             "receivers": tuple(
                 value_of(Receiver, each)
                 for each in _listed("receivers", receivers, 'Receiver("u", (5, 6))')
@@ -402,6 +402,25 @@ class Problem:
             )
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise DefinitionError(f"an entry of the problem is none: {error!r}") from error
+
+
+def _over_steps(name: str, given: Any, steps: int) -> Any:
+    """A formula of step as one number per step; anything else as it is."""
+    if isinstance(given, str):
+        with meaning(f"the parameter {name}"):
+            formula = InitialExpression(given)
+            if ex.STEP.name in formula.names:
+                return evaluate_steps(formula, steps)
+    return given
+
+
+def _checked_sources(given: Iterable[Any], steps: int) -> tuple[Source, ...]:
+    found: list[Source] = []
+    for number, each in enumerate(_listed("sources", given, 'Source("u", (5, 6), 1.0)'), 1):
+        source = value_of(Source, each)
+        with meaning(f"the values of source {number}"):
+            found.append(source.over(steps))
+    return tuple(found)
 
 
 def _check_points(problem: Problem) -> None:

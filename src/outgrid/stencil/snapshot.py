@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -14,7 +14,10 @@ from outgrid.stencil.symbol import AXES
 
 __all__ = ["Snapshot", "snapshots_by_file"]
 
-Selected: TypeAlias = int | str | slice | None
+if TYPE_CHECKING:
+    Selected: TypeAlias = int | str | slice | None
+else:
+    Selected = int | str | None  # tables have no slices
 S = TypeVar("S")
 _NUMBER = r"-?[0-9]{1,18}"
 _SLICE = re.compile(rf"({_NUMBER})?:({_NUMBER})?(?::({_NUMBER})?)?")

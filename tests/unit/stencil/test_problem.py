@@ -13,6 +13,7 @@ from outgrid.formats import InputFile
 from outgrid.stencil.catalog import lookup
 from outgrid.stencil.components import Vector
 from outgrid.stencil.initial import InitialExpression, evaluate
+from outgrid.stencil.points import Source
 from outgrid.stencil.problem import Boundary, Problem
 from outgrid.stencil.symbol import step
 from outgrid.stencil.values import ArrayDigest
@@ -314,3 +315,21 @@ def test_a_profile_is_a_number_a_formula_or_one_value_per_index() -> None:
 def test_a_profile_that_does_not_fit_is_refused(given: object, told: str) -> None:
     with pytest.raises(DefinitionError, match=re.escape(told)):
         Problem(tapered, (4, 3), parameters={"taper": given}, initial={"u": 1.0})
+
+
+def test_formulas_of_step_are_numbers_of_the_steps():
+    rule = stencil(name="forced", ndim=2)(lambda u, *, k: u + k * u[0, 1])
+    given = {
+        "parameters": {"k": "0.1 * step"},
+        "sources": [
+            Source("u", (3, 3), "step + 1"),
+            {"field": "u", "position": (2, 2), "values": 1},
+        ],
+    }
+    problem = Problem(rule, (8, 8), steps=3, initial={"u": 0.0}, **given)
+    assert problem.parameters["k"] == pytest.approx((0.0, 0.1, 0.2))
+    assert [source.values for source in problem.sources] == [(1.0, 2.0, 3.0), 1.0]
+    with pytest.raises(DefinitionError, match="source 1: 'x' uses x, but is a formula"):
+        problem.replace(sources=[Source("u", (3, 3), "x")])
+    with pytest.raises(DefinitionError, match=r"the parameter k: the formula '0.1 \*' cannot"):
+        problem.replace(parameters={"k": "0.1 *"})
