@@ -8,10 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from outgrid.config import RunOptions
-from outgrid.errors import ExecutionError, Stopped, StoreError
+from outgrid.errors import Stopped, StoreError
 from outgrid.execute.account import Account
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.files import Files
@@ -33,7 +32,6 @@ from outgrid.observe import Noted, Reached, observers_of
 from outgrid.observe.watch import NotFinite
 from outgrid.plan.instruction import Point
 from outgrid.plan.model import Plan
-from outgrid.plan.program import Put
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.plan.schedule.subgrid import Box
@@ -41,11 +39,12 @@ from outgrid.record import CUT_OFF, FINISHED, Part, Record, combine, compilers_o
 from outgrid.remote.borrowed import Borrowed
 from outgrid.result import Result
 from outgrid.runs.group import Durable
+from outgrid.runs.ledger import Ledger
 from outgrid.runs.places import describe
 from outgrid.runs.run import Run
 from outgrid.runs.seals import Seals, level_name
 from outgrid.runs.space import reserve_results
-from outgrid.runs.state import at_start_of_sweep, how_far
+from outgrid.runs.state import Manifest
 from outgrid.runs.verify import read_back
 from outgrid.seal import Seal
 from outgrid.storage import Joined, Store, Transfers
@@ -60,7 +59,7 @@ __all__ = ["Execution", "open_transfers"]
 class Execution:
     """A run, or what one of its ranks does, from filled stores to a record.
 
-    ``manifest`` says what is durable of it; ``observers`` are called at the moments that `Observer`
+    ``ledger`` says what is durable of it; ``observers`` are called at the moments that `Observer`
     lists.
     """
 
@@ -68,7 +67,7 @@ class Execution:
         self, run: Run, machine: Machine, transfers: Transfers, remote: Borrowed | None = None
     ) -> None:
         self.run, self.machine, self.transfers = run, machine, transfers
-        self.manifest = self.before = run.manifest
+        self.ledger, self.before = Ledger(run), run.manifest
         if remote is not None:
             remote.take(run.plan)
         self.parity = self.before.parity
@@ -78,6 +77,11 @@ class Execution:
         self.observers = observers_of(run)
         self.site: Site[Any] | None = None
 
+    @property
+    def manifest(self) -> Manifest:
+        """What is durable by now."""
+        return self.ledger.manifest
+
     def begin(self, found: Durable | None = None) -> dict[StoreKey, Store]:
         """Say what is going to be made, and make and reserve the files of all levels.
 
@@ -86,8 +90,7 @@ class Execution:
         run = self.run
         run.folder.create(self.manifest)
         reserve_results(run.plan, run.folder)
-        for each in self.observers:
-            self.manifest = each.begin(self.manifest, found)
+        self.ledger.manifest = self.observers.begin(self.manifest, found)
         return self.files.make(self.parity, self.manifest.exported)
 
     def open_stores(self) -> dict[StoreKey, Store]:
@@ -117,18 +120,12 @@ class Execution:
                 reported = now
                 progress(self._filling(filled, now - begin))
 
-        looking = [each.initial for each in self.observers if each.initial is not None]
-
-        def seen(arrival: Arrival, planes: range, rows: range, cells: np.ndarray) -> None:
-            for look in looking:
-                look(arrival, planes, rows, cells)
-
         filled = fill(
             run.problem,
             run.plan.schedule.arrivals,
             store_of,
             self.transfers,
-            seen if looking else None,
+            self.observers.looks_at_initial(),
             run.plan.schedule.held(run.plan.depth),
             given,
             told,
@@ -137,8 +134,7 @@ class Execution:
         for store in {id(store): store for store in stores.values()}.values():
             store.flush()
         self.transfers.drain()
-        for each in self.observers:
-            each.filled(filled.finite)
+        self.observers.filled(filled.finite)
         self.account.fill_ended(filled, time.perf_counter() - begin)
         self._commit(Point(0))
 
@@ -184,7 +180,7 @@ class Execution:
 
     def place_observed(self) -> Noted:
         """Put what observers leave in place, on all ranks at once; rank 0 has what is noted."""
-        return Noted.together(each.place(self.run.comm) for each in self.observers)
+        return self.observers.place(self.run.comm)
 
     @property
     def _took_over(self) -> bool:
@@ -224,21 +220,14 @@ class Execution:
         """Make all steps."""
         run = self.run
         if self.before.steps_done >= 0:
-            for each in self.observers:
-                each.go_on()
-        watched = self._watched(kernel)
+            self.observers.go_on()
+        watched = self.observers.attach(kernel)
         begin = time.perf_counter()
         self.site = site = watched.site(run.plan, self.files.ring, self.transfers)
         self.account.window_seconds = time.perf_counter() - begin
         self.account.device, self.account.copied = kernel.device_name, site.copied_bytes
         self.account.compiler = kernel.compiler
         self.files.fallbacks += kernel.notes
-        looking = [each.leaving for each in self.observers if each.leaving is not None]
-
-        def leaving(put: Put, window: Any) -> None:
-            for look in looking:
-                look(put, window)
-
         seams: dict[SeamKey, Store] = {}
         stop.listening = True
         try:
@@ -251,47 +240,39 @@ class Execution:
                 site.transfers,
                 self._commit,
                 progress,
-                leaving if looking else None,
+                self.observers.looks_at_leaving(),
                 tally=self.account.tally,
                 stop=stop,
                 seams=site.reach(seams),
                 comm=self.run.comm,
-                until=self if any(each.may_end for each in self.observers) else None,
+                until=self if self.observers.somebody_may_end else None,
                 seal=self.seals.move,
             )
             site.settle()
             site.release()  # after an error, frames of its traceback may still look at it
             self._export(stores)
         except Stopped as stopped:
-            raise self._stopped(str(stopped)) from None
+            raise self.ledger.stopped(str(stopped)) from None
         except NotFinite as found:
             stop.listening = False
-            raise self._not_finite(self._where(found, kernel, site, stores, seams)) from None
+            where = self._where(found, kernel, site, stores, seams)
+            raise self.ledger.not_finite(where) from None
         finally:
             self.close()
             stop.listening = False
 
-    def _watched(self, kernel: Kernel | DeviceKernel) -> Any:
-        """The kernel as observers need it."""
-        for each in self.observers:
-            kernel = each.attach(kernel)
-        return kernel
-
     def seen(self, sweeps: int) -> bytes | None:
         """What this rank says of the end after so many sweeps, if that is looked at."""
-        said = (each.seen(sweeps) for each in self.observers if each.may_end)
-        return next((words for words in said if words is not None), None)
+        return self.observers.seen(sweeps)
 
     def ending(self, sweeps: int, seen: Sequence[bytes]) -> Plan | None:
         """The plan to end with if the run ends after so many sweeps."""
-        said = (each.ending(sweeps, seen) for each in self.observers if each.may_end)
-        why = next((words for words in said if words), "")
+        why = self.observers.ending(sweeps, seen)
         if not why:
             return None
         self.run = self.run.ending(sweeps, why)
         self.account.end(self.run.problem, self.run.plan)
-        for each in self.observers:
-            each.end(self.run)
+        self.observers.end(self.run)
         return self.run.plan
 
     def _export(self, stores: dict[StoreKey, Store]) -> None:
@@ -307,19 +288,18 @@ class Execution:
             export(stores[field, level, parity], file, self.transfers)
             self.account.exported_bytes += self.run.problem.stored_bytes(field)
         self.account.export_seconds = time.perf_counter() - begin
-        self.manifest = msgspec.structs.replace(self.manifest, durable=True, exported=True)
+        exported = msgspec.structs.replace(self.manifest, durable=True, exported=True)
+        self.ledger.manifest = exported
         self._commit(Point(self.run.plan.schedule.states))
 
     def _commit(self, point: Point) -> None:
         """Say durably that everything up to ``point`` of this process's sweeps is there."""
         if self.site is not None:
             self.site.settle()
-        for each in self.observers:
-            each.check(point)
+        self.observers.check(point)
         if self.manifest.durable:
             self._keep(point)
-        for each in self.observers:
-            each.committed(point)
+        self.observers.committed(point)
 
     def _keep(self, point: Point) -> None:
         plan, sweeps = self.run.plan, self.run.plan.schedule.sweeps_until(point.state)
@@ -329,10 +309,8 @@ class Execution:
         reached = Reached(
             sweeps, steps, plan.schedule.depths[sweeps] if within else 0, point.planes
         )
-        for each in self.observers:
-            self.manifest = each.commit(reached, self.manifest)
-        self.manifest = msgspec.structs.replace(
-            self.manifest,
+        self.ledger.write(
+            self.observers.commit(reached, self.manifest),
             steps_done=steps,
             parity=(point.state + self.parity) % 2,
             depth=reached.depth,
@@ -341,52 +319,12 @@ class Execution:
             cut=plan.schedule.cut if within else (),
             parts=(*self.before.parts, part),
         )
-        self.run.folder.write_manifest(self.manifest)
 
     def close(self) -> None:
         """Let go of all files, after the transfers under way have ended."""
         (self.transfers if self.site is None else self.site).close()
         self.files.close()
-        for each in self.observers:
-            each.close()
-
-    def _note_end(self, how: str) -> bool:
-        """Note in the manifest how this process ended; False where nothing is left of the run."""
-        if not self.manifest.durable:
-            self.run.folder.abandon(self.manifest)
-            return False
-        if len(self.manifest.parts) > len(self.before.parts):
-            last = msgspec.structs.replace(self.manifest.parts[-1], ended=how)
-            parts = (*self.manifest.parts[:-1], last)
-            self.manifest = msgspec.structs.replace(self.manifest, parts=parts)
-            self.run.folder.write_manifest(self.manifest)
-        return True
-
-    def _nothing_left(self, how: str) -> ExecutionError:
-        return ExecutionError(f"{how}; on tier {self.run.plan.tier} nothing of the run is left")
-
-    def _stopped(self, how: str) -> Stopped | ExecutionError:
-        """How the run was stopped, and how to go on."""
-        if not self._note_end(how):
-            return self._nothing_left(how)
-        lent = self.run.options.tier == "remote"
-        where = " in one process on tier direct, under mpiexec in lent memory" if lent else ""
-        kept = self._what_is_durable
-        return Stopped(f"{how}; {kept}; outgrid resume {self.run.out} continues{where}", kept)
-
-    @property
-    def _what_is_durable(self) -> str:
-        parts = self.run.plan.schedule.parts(self.manifest.depth) if self.manifest.depth else 0
-        return how_far(self.manifest, parts)
-
-    def _not_finite(self, how: str) -> ExecutionError:
-        """What is left of a run that was ended by a value, and how to go on regardless."""
-        if not self._note_end(how):
-            return self._nothing_left(how)
-        return ExecutionError(
-            f"{how}; {self._what_is_durable}, all of them finite, in {self.run.folder.scratch}; "
-            f"outgrid resume {self.run.out} --set watch=false goes on regardless"
-        )
+        self.observers.close()
 
     def _where(
         self,
@@ -399,10 +337,9 @@ class Execution:
         """Where a value became NaN or infinite, in words: the sweep is repeated to find it."""
         run, plan = self.run, self.run.plan
         site.transfers.drain()
-        if plan.schedule.places and (self.manifest.part or self.manifest.planes):
+        if plan.schedule.places:
             # What is repeated writes to the seams that a restart within the sweep would read.
-            self.manifest = at_start_of_sweep(self.manifest)
-            run.folder.write_manifest(self.manifest)
+            self.ledger.give_up_sweep()
         # What other ranks left to this one in that sweep is gone.
         if any(each.cut for each in plan.schedule.seams):
             begin, end = (sum(plan.schedule.depths[: found.sweep + each]) for each in (0, 1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from outgrid.config import RunOptions
 from outgrid.observe.finite import Finite
 from outgrid.observe.observer import Noted, Observer, Reached
+from outgrid.observe.observers import Observers
 from outgrid.observe.preview import Preview
 from outgrid.observe.receivers import Receivers
 from outgrid.observe.reductions import Reductions
@@ -16,7 +17,7 @@ from outgrid.observe.until import EndsEarly
 from outgrid.runs.run import Run
 from outgrid.stencil.problem import Problem
 
-__all__ = ["KINDS", "Noted", "Observer", "Reached", "files_of", "observers_of"]
+__all__ = ["KINDS", "Noted", "Observer", "Observers", "Reached", "files_of", "observers_of"]
 
 KINDS: tuple[type[Observer], ...] = (
     Finite,
@@ -28,9 +29,9 @@ KINDS: tuple[type[Observer], ...] = (
 )
 
 
-def observers_of(run: Run) -> list[Observer]:
-    """Whatever watches a run, in the order in which they are called."""
-    return [kind(run) for kind in KINDS if kind.watches(run.given, run.options)]
+def observers_of(run: Run) -> Observers:
+    """Whatever watches a run."""
+    return Observers(run, [kind(run) for kind in KINDS if kind.watches(run.given, run.options)])
 
 
 def files_of(problem: Problem, options: RunOptions, *, alone: bool = True) -> tuple[str, ...]:

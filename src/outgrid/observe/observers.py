@@ -1,0 +1,96 @@
+"""All that watch a run, called as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from outgrid.comm import Comm
+from outgrid.observe.observer import Initial, Leaving, Noted, Observer, Reached
+from outgrid.plan.instruction import Point
+from outgrid.runs.group import Durable
+from outgrid.runs.run import Run
+from outgrid.runs.state import Manifest
+
+__all__ = ["Observers"]
+
+Look = TypeVar("Look", bound=Callable[..., None])
+
+
+class Observers(Observer):
+    """The observers ``every`` of a run, in the order in which they are called."""
+
+    def __init__(self, run: Run, every: Sequence[Observer]) -> None:
+        super().__init__(run)
+        self._every = tuple(every)
+
+    def begin(self, manifest: Manifest, found: Durable | None) -> Manifest:
+        for each in self._every:
+            manifest = each.begin(manifest, found)
+        return manifest
+
+    def go_on(self) -> None:
+        for each in self._every:
+            each.go_on()
+
+    def filled(self, finite: bool) -> None:
+        for each in self._every:
+            each.filled(finite)
+
+    def looks_at_initial(self) -> Initial | None:
+        """Shows a block to all that look at initial values; None where nobody does."""
+        return _all_of([each.initial for each in self._every if each.initial is not None])
+
+    def looks_at_leaving(self) -> Leaving | None:
+        """Shows planes to all that look at what leaves the window; None where nobody does."""
+        return _all_of([each.leaving for each in self._every if each.leaving is not None])
+
+    def attach(self, kernel: Any) -> Any:
+        for each in self._every:
+            kernel = each.attach(kernel)
+        return kernel
+
+    @property
+    def somebody_may_end(self) -> bool:
+        """Whether one of them may end the run."""
+        return any(each.may_end for each in self._every)
+
+    def seen(self, sweeps: int) -> bytes | None:
+        said = (each.seen(sweeps) for each in self._every if each.may_end)
+        return next((words for words in said if words is not None), None)
+
+    def ending(self, sweeps: int, seen: Sequence[bytes]) -> str:
+        said = (each.ending(sweeps, seen) for each in self._every if each.may_end)
+        return next((words for words in said if words), "")
+
+    def end(self, run: Run) -> None:
+        for each in self._every:
+            each.end(run)
+
+    def check(self, point: Point) -> None:
+        for each in self._every:
+            each.check(point)
+
+    def commit(self, reached: Reached, manifest: Manifest) -> Manifest:
+        for each in self._every:
+            manifest = each.commit(reached, manifest)
+        return manifest
+
+    def committed(self, point: Point) -> None:
+        for each in self._every:
+            each.committed(point)
+
+    def close(self) -> None:
+        for each in self._every:
+            each.close()
+
+    def place(self, comm: Comm) -> Noted:
+        return Noted.together(each.place(comm) for each in self._every)
+
+
+def _all_of(looks: Sequence[Look]) -> Any:
+    def look(*given: Any) -> None:
+        for each in looks:
+            each(*given)
+
+    return look if looks else None
