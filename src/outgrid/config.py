@@ -156,7 +156,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             written=choice(AUTO, *TIERS),
             values={
-                **dict.fromkeys(("memory", "mmap", "swap"), (ALONE,)),
+                **dict.fromkeys(("memory", "swap"), (ALONE,)),
                 "remote": (HOST, COMPUTING),
             },
             metavar="NAME",

@@ -245,6 +245,8 @@ RANKS = {
     "four with seams": (4, {"exchange": "seams", "slab_planes": 1}),
     "halos": (3, {"exchange": "halos"}),
     "rows": (4, {"row_cuts": [7]}),
+    "mapped": (2, {"tier": "mmap", "exchange": "seams"}),
+    "mapped rows": (3, {"tier": "mmap", "row_cuts": (6, 11)}),
 }
 
 
@@ -282,7 +284,9 @@ def test_ranks_end_alike(way, every, wanted, tmp_path):
 
 
 @pytest.mark.parametrize("others", [False, True])
-@pytest.mark.parametrize(("way", "stop"), [("seams", 30), ("seams", 100), ("rows", 200)])
+@pytest.mark.parametrize(
+    ("way", "stop"), [("seams", 30), ("seams", 100), ("rows", 200), ("mapped", 100)]
+)
 def test_ranks_end_alike_after_they_were_cut_off(way, stop, others, wanted, tmp_path, cut_off):
     problem, out = relaxing(9), tmp_path / "cut"
     count, given = RANKS[way]
