@@ -21,7 +21,8 @@ Table = NDArray[np.int64]
 class Accumulators:
     """What a kernel adds to, for reductions of these ``kinds``: whole numbers, in any order.
 
-    The totals of a sweep that is complete go to ``keep(done, table)``, if somebody wants them.
+    The totals of a sweep that is complete go to ``keep(done, table)``, if somebody wants them. Its
+    table stays for a while: one of several ranks still computes what only others own of it.
     """
 
     def __init__(self, kinds: tuple[str, ...]) -> None:
@@ -39,14 +40,15 @@ class Accumulators:
         """Where a sweep of ``depth`` steps, after ``done`` steps, keeps its totals."""
         if sweep not in self._open:
             self.settle(sweep - ACTIVE_SWEEPS)
+            for old in [each for each in self._open if each < sweep - ACTIVE_SWEEPS]:
+                del self._open[old]
             self._open[sweep] = done, nothing(self.kinds, depth)
         return self._open[sweep][1].ctypes.data
 
     def settle(self, sweeps: int) -> None:
         """Hand over the totals of the first ``sweeps`` sweeps, which are complete."""
-        for sweep in [each for each in self._open if each < sweeps]:
-            done, table = self._open.pop(sweep)
-            if self.keep is not None:
+        for sweep, (done, table) in self._open.items():
+            if sweep < sweeps and self.keep is not None:
                 self.keep(done, table)
 
 
