@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -24,10 +25,8 @@ from outgrid.execute.streaming import (
     Listener,
     Progress,
     StoreKey,
-    doing,
     stream,
 )
-from outgrid.machine import Machine
 from outgrid.observe import Noted, Reached, observers_of
 from outgrid.observe.watch import NotFinite
 from outgrid.plan.instruction import Point
@@ -35,23 +34,21 @@ from outgrid.plan.model import Plan
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.plan.schedule.subgrid import Box
-from outgrid.record import CUT_OFF, FINISHED, Part, Record, combine, compilers_of, write_record
+from outgrid.record import CUT_OFF, FINISHED, Part
 from outgrid.remote.borrowed import Borrowed
-from outgrid.result import Result
 from outgrid.runs.group import Durable
 from outgrid.runs.ledger import Ledger
-from outgrid.runs.places import describe
 from outgrid.runs.run import Run
 from outgrid.runs.seals import Seals, level_name
 from outgrid.runs.space import reserve_results
 from outgrid.runs.state import Manifest
 from outgrid.runs.verify import read_back
 from outgrid.seal import Seal
+from outgrid.sharing import Told
 from outgrid.storage import Joined, Store, Transfers
 from outgrid.storage.export import export
 from outgrid.storage.sums import sums_digest
 from outgrid.tiers import COPIED_TIERS
-from outgrid.version import __version__
 
 __all__ = ["Execution", "open_transfers"]
 
@@ -63,10 +60,8 @@ class Execution:
     lists.
     """
 
-    def __init__(
-        self, run: Run, machine: Machine, transfers: Transfers, remote: Borrowed | None = None
-    ) -> None:
-        self.run, self.machine, self.transfers = run, machine, transfers
+    def __init__(self, run: Run, transfers: Transfers, remote: Borrowed | None = None) -> None:
+        self.run, self.transfers = run, transfers
         self.ledger, self.before = Ledger(run), run.manifest
         if remote is not None:
             remote.take(run.plan)
@@ -82,7 +77,29 @@ class Execution:
         """What is durable by now."""
         return self.ledger.manifest
 
-    def begin(self, found: Durable | None = None) -> dict[StoreKey, Store]:
+    def start(self, found: Durable | None, progress: Listener | None) -> dict[StoreKey, Store]:
+        """The stores with a state to go on from: files that are there, or new ones that are filled.
+
+        These with initial values, or with what was ``found`` of the run in other files.
+        """
+        if self.before.steps_done >= 0:
+            self.run.folder.write_manifest(self.manifest)
+            # With all steps made, results may be in place already.
+            there = not self.run.problem.steps and self.manifest.exported
+            return {} if there else self._open_stores()
+        try:
+            stores = self._begin(found)
+            given = found.fields(self.run.plan.schedule.arrivals) if found is not None else None
+            self.fill(stores, progress, given)
+        except BaseException:
+            self.close()
+            if self.manifest.steps_done < 0:  # else it can be resumed
+                with suppress(OSError):  # what stays there is listed by outgrid clean
+                    self.run.folder.abandon(self.manifest)
+            raise
+        return stores
+
+    def _begin(self, found: Durable | None) -> dict[StoreKey, Store]:
         """Say what is going to be made, and make and reserve the files of all levels.
 
         With what was ``found`` of a run that goes on in them.
@@ -93,7 +110,7 @@ class Execution:
         self.ledger.manifest = self.observers.begin(self.manifest, found)
         return self.files.make(self.parity, self.manifest.exported)
 
-    def open_stores(self) -> dict[StoreKey, Store]:
+    def _open_stores(self) -> dict[StoreKey, Store]:
         """Open the files that an earlier process made."""
         self.files.remove_seams(self.manifest.files)
         return self.files.open(self.parity, self.manifest.exported)
@@ -154,22 +171,6 @@ class Execution:
             filled=min(1.0, filled.written_bytes / max(1, self.run.plan.volume.fill_bytes)),
         )
 
-    def sweep(
-        self,
-        stores: dict[StoreKey, Store],
-        kernel: Kernel | DeviceKernel,
-        progress: Listener | None,
-        stop: Stop,
-    ) -> Result:
-        """Carry the grid through all sweeps, put the results in place and write the record."""
-        self.carry(stores, kernel, progress, stop)
-        with doing(progress, "putting the results in place"):
-            fields, noted = self.place(), self.place_observed()
-        record = self._record(fields, noted)
-        write_record(record, self.run.out)
-        self.run.folder.abandon(self.manifest)
-        return Result(self.run.out, record)
-
     def place(self) -> dict[str, str]:
         """Put the results in place; their files by name."""
         parity = (self.run.plan.schedule.states + self.parity) % 2
@@ -179,8 +180,26 @@ class Execution:
         return fields
 
     def place_observed(self) -> Noted:
-        """Put what observers leave in place, on all ranks at once; rank 0 has what is noted."""
-        return self.observers.place(self.run.comm)
+        """Put what observers leave in place, on all ranks at once; what is noted of it."""
+        return self.run.comm.share(self.observers.place(self.run.comm))[0]
+
+    def told(self, fields: dict[str, str]) -> Told:
+        """What there is to say of this process's part of a run, with its results in place."""
+        run, folder, seals = self.run, self.run.folder, self._sealed()
+        return Told(
+            folder=folder.out.name,
+            fields=fields,
+            checksums={
+                name: sums_digest(folder.out / file, seals[name]) for name, file in fields.items()
+            },
+            seals=seals,
+            owned=run.owned,
+            first=(self.manifest.first, self.manifest.first_row),
+            plan=run.plan.to_dict(),
+            parts=(*self.before.parts, self._part(run.last, Fraction(1), FINISHED)),
+            warnings=tuple(self.account.filled.warnings),
+            beyond=self.account.beyond(run.options.memory_bytes),
+        )
 
     @property
     def _took_over(self) -> bool:
@@ -199,7 +218,7 @@ class Execution:
             if errors:
                 raise errors[0]
 
-    def sealed(self) -> dict[str, Seal]:
+    def _sealed(self) -> dict[str, Seal]:
         """What the checksums of each result are of, by name."""
         seals = self.seals
         return {
@@ -360,36 +379,6 @@ class Execution:
     def _part(self, steps: int, share: Fraction, ended: str) -> Part:
         limit, fallbacks = self.run.options.memory_bytes, self.files.fallbacks
         return self.account.part(steps, share, ended, limit, fallbacks)
-
-    def parts(self) -> tuple[Part, ...]:
-        """What all processes did for the run, this one included, at its end."""
-        return (*self.before.parts, self._part(self.run.last, Fraction(1), FINISHED))
-
-    def _record(self, fields: dict[str, str], noted: Noted) -> Record:
-        parts, seals, folder = self.parts(), self.sealed(), self.run.folder
-        digests = {
-            name: sums_digest(folder.out / file, seals[name]) for name, file in fields.items()
-        }
-        return Record(
-            version=__version__,
-            started=parts[0].started,
-            problem=self.manifest.problem,
-            plan=self.run.plan.to_dict(),
-            machine=self.machine.to_dict(),
-            measured=combine(parts),
-            fields=fields,
-            preview=noted.preview,
-            warnings=(
-                *self.account.filled.warnings,
-                *self.account.beyond(self.run.options.memory_bytes),
-                *compilers_of(part.compiler for part in parts),
-            ),
-            parts=parts,
-            ended=noted.ended,
-            spread=describe(folder.spread) if folder.spread is not None else "",
-            checksums=digests | noted.checksums,
-            seals=seals | noted.seals,
-        )
 
 
 def open_transfers(chosen: Plan, options: RunOptions) -> Transfers:

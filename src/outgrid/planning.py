@@ -25,9 +25,11 @@ from outgrid.plan.sizing import Sizing
 from outgrid.probe.profile import known_machine
 from outgrid.probe.wear import device_endurance
 from outgrid.purposes import Start, check_purposes
+from outgrid.runs.frames import by_planes, sums_within
 from outgrid.runs.group import Durable
 from outgrid.runs.places import is_spread
 from outgrid.runs.space import free_bytes
+from outgrid.sharing import Sharing
 from outgrid.stencil.problem import Problem
 
 __all__ = ["FIXED_BYTES", "Planning", "calibration", "least_of", "plan_elsewhere"]
@@ -51,7 +53,8 @@ class Planning:
     """What the plans of a run are chosen from, by all ranks of ``comm`` alike.
 
     ``shared`` where they share the grid, else one of them has it all. ``machine`` is what each can
-    count on, ``scratch`` the folder in which a rank keeps its working files.
+    count on, ``scratch`` the folder in which a rank keeps its working files. A run that goes on
+    does so within a sweep, from its ``begin``, or with the ``part`` that this rank has.
     """
 
     options: RunOptions
@@ -59,11 +62,34 @@ class Planning:
     comm: Comm
     shared: bool
     scratch: Path
+    begin: Begin | None = None
+    part: Part | None = None
 
-    def first(self, problem: Problem, begin: Begin | None = None) -> Plan:
+    @classmethod
+    def of(cls, sharing: Sharing, machine: Machine, begin: Begin | None = None) -> Planning:
+        """That of one rank, all of which call this, on a ``machine`` of its own."""
+        least, scratch = least_of(machine, sharing.comm), sharing.scratch()
+        return cls(sharing.options, least, sharing.comm, not sharing.alone, scratch, begin)
+
+    @property
+    def stays(self) -> bool:
+        """Whether a run goes on in the files that it has."""
+        return self.part is not None or not self.shared
+
+    def going_on(self, rest: Problem, found: Durable) -> Planning:
+        """The same for the steps that are left of a run."""
+        if self.shared:
+            return self._as_before(rest, found)
+        manifest = found.shares[0].manifest
+        if not (manifest.part or manifest.planes) or not self._within(found):
+            return self
+        begin = Begin(manifest.depth, manifest.planes, manifest.part, manifest.cut)
+        return replace(self, begin=begin)
+
+    def first(self, problem: Problem) -> Plan:
         """The plan of this rank, from what is known of the kernel's rates by now."""
         found = known(calibration_path(problem, self.options, self.machine))
-        return self._choose(problem, self.comm.share(found)[0], begin)
+        return self._choose(problem, self.comm.share(found)[0])
 
     def measured(
         self,
@@ -71,53 +97,64 @@ class Planning:
         problem: Problem,
         kernel: Kernel | DeviceKernel,
         progress: Listener | None = None,
-        begin: Begin | None = None,
     ) -> Plan:
         """The plan of a run that is about to start as ``first`` says.
 
         A kernel that is going to run for long is measured before, by rank 0 for all of them. One
         for a device is not: there is one order of updates.
         """
-        if isinstance(kernel, DeviceKernel):
+        if isinstance(kernel, DeviceKernel) or self.part is not None:
             return first
         found, long = None, first.predicted_seconds >= WORTH_CALIBRATING_SECONDS
         if self.comm.rank == 0 and long:
             found = calibration(problem, self.options, self.machine, kernel, progress=progress)
         found = self.comm.share(found)[0]
-        return first if found is None else self._choose(problem, found, begin)
+        return first if found is None else self._choose(problem, found)
 
-    def as_before(self, rest: Problem, found: Durable) -> Plan | None:
-        """The plan of ranks that go on in the files they have; None where new ones are needed."""
+    def _within(self, found: Durable) -> bool:
+        """Whether all that is durable of the sweep under way can be compared with its checksums.
+
+        Else the sweep begins again.
+        """
+        manifest, whole = found.shares[0].manifest, found.whole
+        if self.options.tier == "remote" and not by_planes(whole, manifest.cut):
+            return False  # what is there is copied to other nodes at once
+        within = sums_within(whole, found.steps, manifest.depth, manifest.cut)
+        return within or not manifest.sealed
+
+    def _as_before(self, rest: Problem, found: Durable) -> Planning:
+        """That of ranks that go on in the files they have, where they can."""
         group, options = found.group, self.options
         if group is None or len(group.folders) != self.comm.size:
-            return None
+            return self
         for cuts, bounds in (
             (options.cuts, group.plane_bounds),
             (options.row_cuts, group.row_bounds),
         ):
             if cuts and cuts != bounds[1:-1]:
-                return None
+                return self
         if options.exchange is not None and (options.exchange == "seams") != group.seams:
-            return None
+            return self
         depths = group.rest(found.steps) if rest.steps else ()
         if depths is None or (depths and max(depths) != max(group.depths)):
-            return None  # files are for the deepest sweep
+            return self  # files are for the deepest sweep
         if options.depth and depths and min(options.depth, rest.steps) != max(depths):
-            return None
+            return self
         sizing, bounds = Sizing(rest), (group.plane_bounds, group.row_bounds)
         beyond = sizing.halo, sizing.row_halo
         mine = Subgrid(self.comm.rank, *bounds, *beyond, seams=group.seams)
         part = Part(mine.turned(max(depths, default=0)), Network(), depths=depths)
+        before, fits = replace(self, part=part), True
         try:
-            chosen = choose(rest, options, self.machine, self._fixed_bytes, part=part)
+            before.first(rest)
         except InfeasiblePlan:
-            chosen = None
-        return chosen if all(self.comm.share(chosen is not None)) else None
+            fits = False
+        return before if all(self.comm.share(fits)) else self
 
-    def _choose(
-        self, problem: Problem, calibration: Calibration | None, begin: Begin | None
-    ) -> Plan:
+    def _choose(self, problem: Problem, calibration: Calibration | None) -> Plan:
         options, machine = self.options, self.machine
+        if self.part is not None:
+            return choose(problem, options, machine, self._fixed_bytes, part=self.part)
         if self.shared:
             disk_bytes = self._disk_bytes(problem)
             ranks = Ranks(self.comm.rank, self.comm.size, Network(), disk_bytes)
@@ -126,9 +163,8 @@ class Planning:
         if options.device != "cpu":
             accelerator, calibration = self._accelerator(), None
             fixed_bytes += DEVICE_FIXED_BYTES
-        chosen = choose(
-            problem, options, machine, fixed_bytes, calibration, begin, accelerator=accelerator
-        )
+        inputs = problem, options, machine, fixed_bytes, calibration, self.begin
+        chosen = choose(*inputs, accelerator=accelerator)
         return _worn(chosen, problem, options)
 
     @property

@@ -10,15 +10,19 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from unittest import mock
 
-from outgrid import distributed, pipeline
-from outgrid.comm import Serial
+import msgspec
+
+from outgrid import pipeline
+from outgrid.comm import Comm
 from outgrid.config import RunOptions
 from outgrid.errors import Stopped, UsageError
 from outgrid.execute.stop import Stop
 from outgrid.runs.leftovers import leftovers
+from outgrid.sharing.pieces import Pieces
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot
 
@@ -51,7 +55,8 @@ def options(out: Path, depth: int) -> RunOptions:
 
 def begin(out: Path) -> None:
     """A new run, as one rank."""
-    distributed.run(PROBLEM, options(out, 2), comm=Serial(), stop=stopping())
+    with in_pieces():
+        pipeline.run(PROBLEM, options(out, 2), stop=stopping())
 
 
 def alone(out: Path) -> None:
@@ -61,12 +66,25 @@ def alone(out: Path) -> None:
 
 def resume(out: Path) -> None:
     """Go on with other sweeps, in other files than those that are there."""
-    distributed.resume(out, options(out, 3), comm=Serial(), stop=stopping())
+    with in_pieces():
+        pipeline.resume(out, options(out, 3), stop=stopping())
 
 
 def finish(out: Path) -> None:
     """Go on to the end."""
-    distributed.resume(out, options(out, 2), comm=Serial())
+    with in_pieces():
+        pipeline.resume(out, options(out, 2))
+
+
+def in_pieces() -> AbstractContextManager[object]:
+    """Let what one rank runs lie on the disk as that of several does."""
+
+    def pieces(options: RunOptions, comm: Comm, begun: Path | None = None) -> Pieces:
+        out = begun or options.results
+        mine = msgspec.structs.replace(options.of_rank(0), out=out)
+        return Pieces(out, mine, options.kept(out), comm)
+
+    return mock.patch.object(pipeline, "sharing_of", pieces)
 
 
 def stopping() -> Stop:

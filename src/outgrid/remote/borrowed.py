@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from outgrid.comm import Comm
 from outgrid.config import RunOptions
-from outgrid.errors import ExecutionError, StoreError, UsageError
+from outgrid.errors import Error, ExecutionError, StoreError, UsageError
 from outgrid.plan.model import Plan
 from outgrid.remote.placement import block_bytes, cut, shares, spread
 from outgrid.remote.store import KeptRemoteStore, RemoteSpace, RemoteStore
@@ -27,7 +28,9 @@ from outgrid.units import format_bytes
 if TYPE_CHECKING:
     from outgrid.remote.lending import Lenders
 
-__all__ = ["Borrowed", "borrowed", "lend"]
+__all__ = ["Borrowed", "asked", "borrowed", "check_lenders", "lend"]
+
+T = TypeVar("T")
 
 
 class Borrowed:
@@ -128,6 +131,34 @@ def lend(options: RunOptions) -> bool:
         return False
     with _comm().lending(options.lend_bytes):
         return True
+
+
+def asked(options: RunOptions, comm: Comm, act: Callable[[Borrowed | None], T]) -> list[T]:
+    """What ``act`` gives on all ranks that compute, which every rank of ``comm`` is told.
+
+    On tier remote that is rank 0 alone, with what the others lend, and an error of its is theirs.
+    """
+    if options.tier != "remote" or comm.size == 1:
+        return comm.share(act(None))
+    found: T | Error | None = None
+    try:
+        if not lend(options):
+            with borrowed(options) as remote:
+                found = act(remote)
+    except Error as error:
+        found = error
+    found = comm.share(found)[0]
+    if isinstance(found, Error):
+        raise found
+    assert found is not None  # what rank 0 has found
+    return [found]
+
+
+def check_lenders(options: RunOptions, comm: Comm) -> None:
+    """Raise UsageError where a run on tier remote would find nobody to borrow from."""
+    if comm.size == 1:  # else they were asked for the plan
+        with borrowed(options):
+            pass
 
 
 def _comm() -> ModuleType:

@@ -151,6 +151,21 @@ class Durable:
         return Seal(share.manifest.identity, level, 0 if constant else self.steps)
 
     @property
+    def given(self) -> Problem:
+        """All steps of the run, as they were asked for."""
+        return Problem.from_dict(self.problem)
+
+    @property
+    def whole(self) -> Problem:
+        """All steps that the run makes."""
+        return self.given.ending(self.steps) if self.ended else self.given
+
+    @property
+    def rest(self) -> Problem:
+        """The steps that are still to be made."""
+        return self.whole.after(self.steps)
+
+    @property
     def parts(self) -> tuple[Part, ...]:
         """What was done for these steps: by ranks before those of the shares, and by them together.
 

@@ -38,6 +38,7 @@ __all__ = [
     "check_devices",
     "claimed",
     "describe",
+    "devices_of",
     "erase_devices",
     "is_spread",
     "read_mark",
@@ -148,6 +149,11 @@ class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def is_spread(options: RunOptions) -> bool:
     """Whether the fields of a run go to several places, or to devices."""
     return len(options.places) > 1 or any(is_device(place) for place in options.places)
+
+
+def devices_of(spread: Spread | None) -> tuple[Path, ...]:
+    """The raw devices that fields are on."""
+    return spread.paths if spread is not None and spread.on_devices else ()
 
 
 def read_mark(place: Path) -> OwnerMark | None:

@@ -1,0 +1,152 @@
+"""A run that is alone in its folder: the manifest beside its results, all fields in its scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from outgrid.comm import Comm, Serial
+from outgrid.config import RunOptions
+from outgrid.errors import UsageError
+from outgrid.observe import files_of
+from outgrid.plan.model import Plan
+from outgrid.record import Part
+from outgrid.runs.former import Former, former
+from outgrid.runs.group import Durable
+from outgrid.runs.places import (
+    SPREAD_SUFFIX,
+    Spread,
+    check_devices,
+    claimed,
+    devices_of,
+    erase_devices,
+    is_spread,
+)
+from outgrid.runs.run import Run
+from outgrid.runs.space import check_parents, check_space
+from outgrid.runs.state import Manifest, RunFolder
+from outgrid.sharing.base import check_none_there, held
+from outgrid.stencil.problem import Problem
+from outgrid.storage import is_device
+from outgrid.tiers import COPIED_TIERS
+
+__all__ = ["Alone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """The run of one process, which has the whole grid; see `Sharing`."""
+
+    out: Path
+    options: RunOptions
+    kept: dict[str, Any]
+    comm: Comm = field(default_factory=Serial)
+    alone: bool = True
+
+    def scratch(self, found: Durable | None = None) -> Path:
+        return found.shares[0].folder.scratch if found is not None else self._folder.scratch
+
+    @property
+    def _folder(self) -> RunFolder:
+        own = self.out / "scratch"
+        if any(is_device(place) for place in self.options.places):
+            return RunFolder(self.out, own)
+        return RunFolder(self.out, self.options.scratch or own)
+
+    def checks(self, problem: Problem, chosen: Plan) -> list[Callable[[], object]]:
+        def check() -> None:
+            check_parents(self.options)
+            folder = self._spread(problem, chosen)
+            check_space(chosen, folder)
+            with claimed(devices_of(folder.spread)):
+                self._check_free(problem, chosen, folder)
+
+        return [check]
+
+    @contextmanager
+    def anew(self, problem: Problem, chosen: Plan, overwrite: bool) -> Generator[Run]:
+        folder = self._spread(problem, chosen)
+        before = former(self.out) if overwrite else None
+        if before is not None:
+            before.check_inputs(problem)
+        check_space(chosen, folder, before.freed_bytes if before is not None else None)
+        with held(self.out, self.comm), claimed(devices_of(folder.spread)):
+            before = former(self.out) if overwrite else None
+            devices = self._check_free(problem, chosen, folder, before)
+            if before is not None:
+                before.remove()
+            erase_devices(devices)
+            beside = files_of(problem, self.options)
+            yield Run.new(problem, self.options, chosen, folder, self.comm, beside, self.kept)
+
+    def check_goes_on(self, found: Durable) -> None:
+        options, spread = self.options, found.shares[0].folder.spread
+        if options.passing:
+            raise UsageError(
+                f"a run is resumed from its files, and tier {options.tier} keeps none: choose "
+                "direct, mmap, memory, or remote with keep = 'disk'"
+            )
+        if spread is not None and options.tier in COPIED_TIERS and not options.in_place:
+            raise UsageError(
+                f"the fields of the run in {self.out} are spread over several places, which tier "
+                f"{options.tier} cannot do: choose direct or memory"
+            )
+        kept = spread.paths if spread is not None else (found.shares[0].folder.scratch,)
+        stripe_bytes = spread.stripe_bytes if spread is not None else 0
+        asked = {place.resolve() for place in options.places}
+        if (asked and asked != {place.resolve() for place in kept}) or (
+            options.stripe_bytes not in (0, stripe_bytes)
+        ):
+            striped = f", in stripes of {stripe_bytes}" if stripe_bytes else ""
+            raise UsageError(
+                f"the run goes on where its files are, {', '.join(map(str, kept))}{striped}: leave "
+                "scratch and stripe out, or give these"
+            )
+
+    def moved(self, found: Durable, chosen: Plan) -> Run:
+        raise NotImplementedError("one process goes on in the files that are there")
+
+    def named(self, line: str) -> str:
+        return line
+
+    def filled(self, run: Run, found: Durable | None) -> None:
+        """What was filled is all there is."""
+
+    def parts(self) -> tuple[Part, ...]:
+        return ()
+
+    def leave(self, run: Run, manifest: Manifest) -> None:
+        run.folder.abandon(manifest)
+
+    def _spread(self, problem: Problem, chosen: Plan) -> RunFolder:
+        """The folder of the run; its fields are spread if its options ask for several places."""
+        options, folder = self.options, self._folder
+        if not is_spread(options):
+            return folder
+        if options.tier in COPIED_TIERS:
+            raise UsageError(
+                f"tier {options.tier} keeps no fields on block devices, and scratch names "
+                f"{options.places[0]}: name a folder, or choose tier direct"
+            )
+        names = dict.fromkeys(
+            folder.path(level, parity).with_suffix(SPREAD_SUFFIX).name
+            for level in chosen.schedule.arrivals
+            for parity in (0, 1)
+        )
+        spread = Spread.over(options.places, (*names,), options.stripe_bytes, problem.field_bytes)
+        return replace(folder, spread=spread)
+
+    def _check_free(
+        self, problem: Problem, chosen: Plan, folder: RunFolder, before: Former | None = None
+    ) -> tuple[Path, ...]:
+        """Raise UsageError if anything is where the run writes, but of one ``before`` that it
+        replaces; devices that may be erased."""
+        beside, schedule = files_of(problem, self.options), chosen.schedule
+        replaced = before.files if before is not None else ()
+        erase = self.options.erase
+        folder.check_free(schedule.arrivals, beside, schedule.places, erase, replaced)
+        check_none_there(self.out, (), replaced)
+        return check_devices(devices_of(folder.spread), erase)

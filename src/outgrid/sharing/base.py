@@ -1,0 +1,117 @@
+"""What the road asks of a run that is alone in its folder, and of one in pieces alike.
+
+Who lends its memory to another rank takes no part: for the road that other one is alone.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Collection, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Protocol
+
+from outgrid.comm import Comm
+from outgrid.config import RunOptions
+from outgrid.durable import partial_path
+from outgrid.errors import UsageError
+from outgrid.plan.model import Plan
+from outgrid.record import RECORD_NAME, Part
+from outgrid.runs.group import GROUP_NAME, Durable
+from outgrid.runs.lock import LOCK_NAME, RunLock
+from outgrid.runs.run import Run
+from outgrid.runs.state import MANIFEST_NAME, REDUCTIONS_NAME, TRACES_NAME, Manifest, way_out
+from outgrid.stencil.problem import Problem
+
+__all__ = ["Sharing", "check_none_there", "held"]
+
+
+class Sharing(Protocol):
+    """One rank's side of a run in the folder ``out``, which all ranks of ``comm`` see.
+
+    ``alone`` where it has the whole grid. ``options`` are this rank's, and ``kept`` those that a
+    resume goes by.
+    """
+
+    @property
+    def out(self) -> Path: ...
+    @property
+    def options(self) -> RunOptions: ...
+    @property
+    def kept(self) -> dict[str, Any]: ...
+    @property
+    def comm(self) -> Comm: ...
+    @property
+    def alone(self) -> bool: ...
+
+    def scratch(self, found: Durable | None = None) -> Path:
+        """The folder that working files are in, or that one for them is made in."""
+        ...
+
+    def checks(self, problem: Problem, chosen: Plan) -> list[Callable[[], object]]:
+        """What has to pass before a run may write where it is going to."""
+        ...
+
+    def anew(self, problem: Problem, chosen: Plan, overwrite: bool) -> AbstractContextManager[Run]:
+        """Lock and claim all places of a new run. Raises UsageError where anything is there.
+
+        To ``overwrite`` is to remove what a former run has left in ``out``.
+        """
+        ...
+
+    def check_goes_on(self, found: Durable) -> None:
+        """Raise UsageError where what is there cannot be gone on with as the options say."""
+        ...
+
+    def named(self, line: str) -> str:
+        """What is against the run on this rank, as all of them are told."""
+        ...
+
+    def moved(self, found: Durable, chosen: Plan) -> Run:
+        """A run in new files, which goes on from what is durable in others."""
+        ...
+
+    def filled(self, run: Run, found: Durable | None) -> None:
+        """Count on what a run was filled with from now on, not on what it was filled from."""
+        ...
+
+    def parts(self) -> tuple[Part, ...]:
+        """What others did for the run before those whose files are there."""
+        ...
+
+    def leave(self, run: Run, manifest: Manifest) -> None:
+        """Remove all that a finished run has beside its results."""
+        ...
+
+
+@contextmanager
+def held(out: Path, comm: Comm) -> Generator[None]:
+    """Rank 0 holds the lock of the run's folder, which all ranks see, as long as they work."""
+    with RunLock(out) if comm.rank == 0 else nullcontext():
+        comm.share(None)
+        seen = comm.share((socket.gethostname(), (out / LOCK_NAME).exists()))
+        for rank, (host, there) in enumerate(seen):
+            if not there:
+                raise UsageError(
+                    f"rank {rank} on {host} does not see {out.absolute()} as rank 0 on "
+                    f"{seen[0][0]} does; give --out a folder of a file system that all ranks share"
+                )
+        yield
+
+
+def check_none_there(
+    out: Path, names: tuple[str, ...] = (), replaced: Collection[Path] = ()
+) -> None:
+    """Raise UsageError where something of a run is in ``out`` that is not to be ``replaced``.
+
+    ``names`` are those of files that a new one leaves there.
+    """
+    begun = tuple(partial_path(Path(name)).name for name in names)
+    left = (RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, *names, *begun)
+    for name in (GROUP_NAME, MANIFEST_NAME, *left):
+        if os.path.lexists(out / name) and out / name not in replaced:
+            unfinished = GROUP_NAME if name == GROUP_NAME else MANIFEST_NAME
+            raise UsageError(
+                f"{out / name} exists and is not overwritten; {way_out(out, unfinished)}"
+            )

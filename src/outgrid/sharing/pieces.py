@@ -1,0 +1,140 @@
+"""A run that several ranks share: each has a folder of its piece, `ranks.json` says which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from outgrid.comm import Comm
+from outgrid.config import RunOptions
+from outgrid.observe import files_of
+from outgrid.plan.model import Plan
+from outgrid.record import Part
+from outgrid.runs.former import former
+from outgrid.runs.group import (
+    GROUP_NAME,
+    Durable,
+    Group,
+    Share,
+    abandon,
+    new_folders,
+    on_disk,
+    read_group,
+    write_group,
+)
+from outgrid.runs.run import Run
+from outgrid.runs.space import check_parents, check_space, check_usable
+from outgrid.runs.state import Manifest, RunFolder
+from outgrid.sharing.base import check_none_there, held
+from outgrid.stencil.problem import Problem
+from outgrid.version import __version__
+
+__all__ = ["Pieces"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """One rank's side of a run whose grid is cut; see `Sharing`."""
+
+    out: Path
+    options: RunOptions
+    kept: dict[str, Any]
+    comm: Comm
+    alone: bool = False
+
+    def scratch(self, found: Durable | None = None) -> Path:
+        return self.options.scratch or self.out / "scratch"
+
+    def checks(self, problem: Problem, chosen: Plan) -> list[Callable[[], object]]:
+        # Where a plan was found, the disks have room for it.
+        mine: list[Callable[[], object]] = [
+            partial(check_parents, self.options),
+            partial(check_usable, self.out),
+            partial(check_usable, self.scratch()),
+        ]
+        free = partial(check_none_there, self.out, files_of(problem, self.options))
+        return [*mine, free] if self.comm.rank == 0 else mine
+
+    @contextmanager
+    def anew(self, problem: Problem, chosen: Plan, overwrite: bool) -> Generator[Run]:
+        out, comm = self.out, self.comm
+        if overwrite:
+            former(out).check_inputs(problem)
+        with held(out, comm):
+            if comm.rank == 0:
+                replaced = former(out).files if overwrite else ()
+                check_none_there(out, files_of(problem, self.options), replaced)
+                on_disk(out).tidy()
+                if overwrite:
+                    former(out).remove()
+            comm.share(None)
+            run = self._made(problem, chosen, None)
+            self._write_group(run, None)
+            yield run
+
+    def check_goes_on(self, found: Durable) -> None:
+        """Ranks that cannot go on in the files that are there make others."""
+
+    def named(self, line: str) -> str:
+        return f"rank {self.comm.rank}: {line}"
+
+    def moved(self, found: Durable, chosen: Plan) -> Run:
+        for share in found.shares:
+            share.folder.check_owner(share.manifest)
+        return self._made(found.rest, chosen, found)
+
+    def filled(self, run: Run, found: Durable | None) -> None:
+        self.comm.share(None)
+        if found is None or run.manifest.steps_done >= 0:
+            return
+        self._write_group(run, found)
+        if self.comm.rank == 0:
+            for share in found.shares:
+                abandon(self.out, share)
+        self.comm.share(None)
+
+    def parts(self) -> tuple[Part, ...]:
+        group = read_group(self.out)
+        return group.parts if group is not None else ()
+
+    def leave(self, run: Run, manifest: Manifest) -> None:
+        self.comm.share(None)
+        abandon(self.out, Share(run.folder, manifest, run.owned))
+        self.comm.share(None)
+        if self.comm.rank == 0:
+            (self.out / GROUP_NAME).unlink()
+
+    def _made(self, problem: Problem, chosen: Plan, found: Durable | None) -> Run:
+        """A run whose files are made in folders that no other ranks of it use."""
+        names = self.comm.share(new_folders(self.out, self.comm.size))[0]  # before any is made
+        name = names[self.comm.rank]
+        folder = RunFolder(self.out / name, self.scratch() / name)
+        check_space(chosen, folder)
+        folder.check_free(chosen.schedule.arrivals)
+        options, whole = self.options, problem if found is None else found.given
+        beside = files_of(whole, options, alone=False)
+        return Run.new(problem, options, chosen, folder, self.comm, beside, self.kept, found)
+
+    def _write_group(self, run: Run, found: Durable | None) -> None:
+        """Say which ranks have the run now."""
+        names = self.comm.share(run.folder.out.name)
+        schedule = run.plan.schedule
+        assert schedule.subgrid is not None  # of a plan of ranks
+        if self.comm.rank == 0:
+            group = Group(
+                version=__version__,
+                problem=run.manifest.problem,
+                plane_bounds=schedule.subgrid.plane_bounds,
+                row_bounds=schedule.subgrid.row_bounds,
+                folders=tuple(names),
+                depths=schedule.depths,
+                done=run.done,
+                seams=schedule.subgrid.seams,
+                parts=found.parts if found is not None else (),
+            )
+            write_group(self.out, group)
+        self.comm.share(None)
