@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from outgrid.comm import Comm
 from outgrid.durable import partial_path, partials, remove_folder, replace_file
 from outgrid.errors import Error, StoreError, UsageError
 from outgrid.plan.schedule.rings import Arrival
@@ -117,6 +118,14 @@ def read_group(out: Path) -> Group | None:
     if len(found.owned) != len(found.folders) or any(p.name != str(p) for p in names):
         raise UsageError(f"{path} names folders outside of the run's, or not one for each rank")
     return found
+
+
+def is_shared(tier: str | None, comm: Comm, group: Group | None) -> bool:
+    """Whether ranks share the grid; on tier remote others lend memory to the one that has it.
+
+    What was cut among a ``group`` stays in pieces, however few go on.
+    """
+    return tier != "remote" and (comm.size > 1 or group is not None)
 
 
 @dataclass(frozen=True, slots=True)

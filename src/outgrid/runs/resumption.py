@@ -14,7 +14,7 @@ from outgrid.config import AUTO, OPTIONS, RunOptions, left_out
 from outgrid.errors import UsageError
 from outgrid.machine import limit_on_memory
 from outgrid.purposes import Start, VoidOption, check_purposes, spelled
-from outgrid.runs.group import on_disk
+from outgrid.runs.group import is_shared, on_disk
 from outgrid.runs.state import MANIFEST_NAME
 from outgrid.units import format_bytes
 
@@ -26,10 +26,9 @@ _OF_RANKS = ("cuts", "row_cuts", "exchange")
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """How a run goes on: ``shared`` by ranks or not, and in words what ``changes``."""
+    """How a run goes on: its options, and in words what ``changes``."""
 
     options: RunOptions
-    shared: bool
     changes: tuple[str, ...]
 
 
@@ -67,7 +66,7 @@ def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
     if kept.get("tier") == "remote" and comm.size == 1:
         leave("tier", "no other rank is here to lend memory")
     ranks = len(found.group.folders) if found.group is not None else 1
-    shared = (kept | asked).get("tier") != "remote" and (comm.size > 1 or found.group is not None)
+    shared = is_shared((kept | asked).get("tier"), comm, found.group)
     if shared and share is not None and share.folder.spread is not None:
         kept.pop("scratch", None)  # ranks have a folder each
     for key in _OF_RANKS:
@@ -84,7 +83,7 @@ def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
             if void.option not in kept:
                 raise
             leave(void.option, f"it is for {void.purpose}")
-    return Resumption(options, shared, _changes(had, options, out, left))
+    return Resumption(options, _changes(had, options, out, left))
 
 
 def _changes(

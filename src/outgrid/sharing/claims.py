@@ -14,7 +14,7 @@ from outgrid.errors import UsageError
 from outgrid.plan.model import Plan
 from outgrid.purposes import Start, check_purposes
 from outgrid.record import RECORD_NAME
-from outgrid.runs.group import GROUP_NAME, Durable, abandon, durable, on_disk, read_group
+from outgrid.runs.group import GROUP_NAME, Durable, abandon, durable, is_shared, on_disk, read_group
 from outgrid.runs.places import claimed, devices_of
 from outgrid.runs.run import Run
 from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep
@@ -29,12 +29,11 @@ __all__ = ["claim", "sharing_of", "stored"]
 def sharing_of(options: RunOptions, comm: Comm, begun: Path | None = None) -> Sharing:
     """How this rank of ``comm`` shares a new run, or the one that was ``begun`` in that folder.
 
-    On tier remote others lend their memory, and the run is alone. What was cut in pieces stays so,
-    however few go on. Raises VoidOption for what is asked for and means nothing then.
+    Raises VoidOption for what is asked for and means nothing then.
     """
     out = options.results if begun is None else begun
-    cut = comm.size > 1 or (begun is not None and read_group(begun) is not None)
-    alone = options.tier == "remote" or not cut
+    group = None if begun is None else read_group(begun)
+    alone = not is_shared(options.tier, comm, group)
     check_purposes(options, Start(alone=alone, resumed=begun is not None))
     mine = options.of_rank(0 if alone else comm.rank)
     given = out, msgspec.structs.replace(mine, out=out), options.kept(out)
