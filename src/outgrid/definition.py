@@ -31,7 +31,7 @@ class Definition(definition.Definition):
     def __call__(
         self,
         *fields: Any,
-        boundary: str | Mapping[str, Any] | Boundary = "dirichlet",
+        boundary: str | float | Mapping[str, Any] | Boundary = "dirichlet",
         previous: Mapping[str, Any] | None = None,
         **parameters: Any,
     ) -> Any:

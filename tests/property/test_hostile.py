@@ -203,6 +203,51 @@ def test_jobs_that_no_parser_could_bear(kind, tmp_path):
             parse_settings([f"{key}={value}"])
 
 
+ENTRIES = (
+    "kind",
+    "value",
+    "x",
+    "y-",
+    "fields",
+    "u",
+    "field",
+    "position",
+    "values",
+    "every",
+    "first",
+)
+VALUES = st.recursive(
+    st.booleans()
+    | st.integers(-5, 50)
+    | st.floats(-2, 50)
+    | st.sampled_from(("", "u", "x", "odd")),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(ENTRIES), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+KEYS = ("boundary", "sources", "receivers", "snapshots", "until", "dtypes", "parameters", "initial")
+
+
+def written(value) -> str:
+    """A value as TOML has it on a line."""
+    if isinstance(value, dict):
+        entries = (f"{json.dumps(key)} = {written(each)}" for key, each in value.items())
+        return f"{{{', '.join(entries)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(written, value))}]"
+    return json.dumps(value)
+
+
+@settings(max_examples=4 * EXAMPLES)
+@given(st.sampled_from(KEYS), VALUES)
+def test_jobs_with_odd_values(tmp_path_factory, key, value):
+    lines = (line for line in JOB.decode().splitlines() if not line.startswith(f"{key} ="))
+    path = tmp_path_factory.mktemp("job") / "job.toml"
+    path.write_text("\n".join(lines).replace("steps", f"{key} = {written(value)}\nsteps"))
+    refused_or_read(load_job, path)
+
+
 def test_a_job_of_many_bytes_is_not_read(tmp_path):
     path = tmp_path / "job.toml"
     path.touch()

@@ -77,6 +77,12 @@ class Boundary:
     frequency: float | None = None
 
     def __post_init__(self) -> None:
+        given = cast("object", self.kind)
+        if given is not None and not isinstance(given, str):
+            raise DefinitionError(
+                f"the kind of a boundary is a name, and {given!r} is none; give one of"
+                f" {', '.join(KINDS)}" + f', or {{"value": {given!r}}}' * is_number(given)
+            )
         if self.kind is not None and self.kind not in KINDS:
             meant = _ELSEWHERE.get(self.kind.lower())
             fix = f"; here it is called {meant!r}" if meant else suggest(self.kind, KINDS)
@@ -140,12 +146,12 @@ def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
         return given
     if isinstance(given, str):
         return Boundary(given)
-    if is_number(given) and default is None:
+    if is_number(given):
         return Boundary("dirichlet", float(given))
     if not isinstance(given, Mapping):
         raise DefinitionError(
             f"{given!r} is no boundary; give one of {', '.join(KINDS)}, or a mapping by face, such"
-            ' as {"x": "periodic"}; {"value": 0.0} is a fixed layer of that value'
+            ' as {"x": "periodic"}; a number is a fixed layer of that value'
         )
     entries = cast("Mapping[str, Any]", given)
     names = [axis + side for axis in AXES for side in ("", *SIDES)]
@@ -153,15 +159,19 @@ def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
     for key in entries:
         if key not in known:
             raise DefinitionError(f"a boundary has no entry {key!r}{suggest(str(key), known)}")
+    apart = entries.get("fields", {})
+    if not isinstance(apart, Mapping):
+        raise DefinitionError(
+            f"the fields of a boundary are {apart!r}; give a mapping by name, such as"
+            ' {"u": "neumann"}'
+        )
+    apart = cast("Mapping[str, Any]", apart)
     kind = entries.get("kind", "dirichlet" if entries.get("value") is not None else default)
     return Boundary(
         kind,
         entries.get("value"),
         tuple((name, _face_of(name, entries[name])) for name in names if name in entries),
-        tuple(
-            (name, boundary_of(entries["fields"][name], None))
-            for name in sorted(entries.get("fields", {}))
-        ),
+        tuple((name, boundary_of(each, None)) for name, each in sorted(apart.items())),
         **{name: entries.get(name) for name in NUMBERS[1:]},
     )
 

@@ -4,7 +4,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, TypeGuard, cast
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
@@ -16,6 +16,7 @@ from outgrid.stencil.symbol import (
     FieldSymbol,
     OffsetCountError,
     ParameterSymbol,
+    Symbol,
     as_expression,
     is_number,
 )
@@ -173,12 +174,24 @@ def _names(declared: FieldSymbol | ParameterSymbol | Vector) -> tuple[str, ...]:
 def _stages(
     returned: object, declared: Mapping[str, FieldSymbol | Vector], names: tuple[str, ...]
 ) -> tuple[Stage, ...]:
-    if isinstance(returned, list):
+    if isinstance(returned, list) and not _are_components(cast("object", returned), declared):
         parts = cast("list[object]", returned)
         return tuple(
             _stage(part, declared, names, f"stage {number}") for number, part in enumerate(parts)
         )
-    return (_stage(returned, declared, names, "it"),)
+    return (_stage(cast("object", returned), declared, names, "it"),)
+
+
+def _are_components(
+    returned: object, declared: Mapping[str, FieldSymbol | Vector]
+) -> TypeGuard[list[object]]:
+    """Whether it is a sequence of values where the first field takes one for each component."""
+    if not isinstance(returned, list | tuple) or not isinstance(
+        next(iter(declared.values())), Vector
+    ):
+        return False
+    parts = cast("list[object]", returned)
+    return all(isinstance(each, Symbol) or is_number(each) for each in parts)
 
 
 def _stage(
@@ -188,7 +201,10 @@ def _stage(
     subject: str,
 ) -> Stage:
     values: Mapping[object, object]
-    if isinstance(returned, Mapping):
+    first = next(iter(declared))
+    if isinstance(returned, Vector) or _are_components(returned, declared):
+        values = {first: returned}
+    elif isinstance(returned, Mapping):
         values = cast("Mapping[object, object]", returned)
     elif isinstance(returned, tuple):
         parts = cast("tuple[object, ...]", returned)
@@ -199,7 +215,6 @@ def _stage(
             )
         values = dict(zip(declared, parts, strict=False))
     else:
-        first = next(iter(declared))
         if returned is None:
             raise DefinitionError(f"{subject} returns nothing; return the new value of {first!r}")
         values = {first: returned}

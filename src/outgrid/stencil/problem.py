@@ -93,7 +93,7 @@ class Problem:
         dtype: DTypeLike = "float64",
         steps: int = 0,
         parameters: Mapping[str, Any] | None = None,
-        boundary: str | Mapping[str, Any] | Boundary = "dirichlet",
+        boundary: str | float | Mapping[str, Any] | Boundary = "dirichlet",
         initial: Mapping[str, Any] | None = None,
         first_step: int = 0,
         sources: Iterable[Any] = (),

@@ -4,17 +4,26 @@ from dataclasses import dataclass
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil.expression import Expression
-from outgrid.stencil.symbol import Operand, as_expression
+from outgrid.stencil.symbol import AfterStep, Operand, as_expression
 
 __all__ = ["Reduced", "max_over", "min_over", "sum_over"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced:
+class Reduced(AfterStep):
     """A reduction under construction: the dictionary that a stencil returns gives it its name."""
 
     kind: str
     expression: Expression
+
+    @property
+    def words(self) -> str:
+        """Why nothing can be calculated with it."""
+        return (
+            f"a {self.kind} over all cells is known when the step is over, and no number to"
+            " calculate with within it; return it by a name of its own, as in"
+            f' {{"largest": outgrid.{self.kind}(u)}}'
+        )
 
 
 def sum_over(value: Operand) -> Reduced:

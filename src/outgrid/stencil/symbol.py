@@ -428,6 +428,24 @@ def _of_arrays(name: str, given: tuple[Any, ...], named: dict[str, Any]) -> Symb
     raise DefinitionError(f"numpy.{name}: {_no_array(name, known)}")
 
 
+class AfterStep:
+    """What is known when a step is over, and no value within it; ``words`` say so."""
+
+    __slots__ = ()
+
+    @property
+    def words(self) -> str:
+        """Why nothing can be calculated with it."""
+        raise NotImplementedError
+
+    def _calculated(self, *_: object) -> Any:
+        raise DefinitionError(self.words)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _calculated
+    __rtruediv__ = __neg__ = __abs__ = __pow__ = __rpow__ = __lt__ = __gt__ = _calculated
+    __le__ = __ge__ = _calculated
+
+
 def is_number(value: object) -> TypeGuard[SupportsFloat]:
     """Whether `value` is a real number; True and False are not."""
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
@@ -439,6 +457,8 @@ def as_expression(value: object) -> Expression:
         return value.expression
     if is_number(value):
         return Constant(float(value))
+    if isinstance(value, AfterStep):
+        raise DefinitionError(value.words)
     if isinstance(value, Condition):
         raise DefinitionError(
             "a condition is no number to calculate with; where(condition, 1, 0) is one"

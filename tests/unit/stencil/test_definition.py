@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import outgrid as og
 from outgrid.definition import stencil
 from outgrid.errors import DefinitionError
 from outgrid.stencil.components import Vector
@@ -469,3 +470,54 @@ def test_errors_inside_called_functions_point_at_the_stencils_file() -> None:
         stencil(calls).trace(2)
     line = inspect.getsourcelines(average)[1] + 1
     assert f"{__file__}:{line}:" in str(caught.value)
+
+
+@pytest.mark.parametrize("way", ["mapping", "by name", "list", "tuple", "whole", "beside"])
+def test_components_are_returned_in_any_form(way):
+    @stencil(ndim=2)
+    def moving(v: Vector, p):
+        y, x = v.y + p[0, 1], v.x - p
+        forms = {
+            "mapping": {"v": {"y": y, "x": x}},
+            "by name": {"v_y": y, "v_x": x},
+            "list": [y, x],
+            "tuple": (y, x),
+            "whole": {"v": (y, x)},
+            "beside": ([y, x],),
+        }
+        return forms[way]
+
+    (stage,) = moving.trace().stages
+    assert [each.field for each in stage.assignments] == ["v_y", "v_x"]
+
+
+def test_a_vector_may_be_returned_itself():
+    @stencil(ndim=2)
+    def kept(v: Vector, p):
+        return [v, {"p": p + v.x}]
+
+    stages = kept.trace().stages
+    assert [[each.field for each in stage.assignments] for stage in stages] == [
+        ["v_y", "v_x"],
+        ["p"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda u, m: u / m,
+        lambda u, m: m / u,
+        lambda u, m: 2 * m,
+        lambda u, m: -m,
+        lambda u, m: m < u,
+    ],
+)
+def test_a_reduction_is_no_number_within_the_step(use):
+    def scaled(u):
+        return use(u, og.max(u))
+
+    with pytest.raises(DefinitionError, match="known when the step is over") as caught:
+        stencil(scaled).trace(2)
+    assert '{"largest": outgrid.max(u)}' in str(caught.value)
+    assert "Access" not in str(caught.value)

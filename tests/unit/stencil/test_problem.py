@@ -154,7 +154,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"boundary": {"kind": "frozen", "value": 1}}, ["frozen", "1", "dirichlet"]),
     ({"boundary": {"value": float("inf")}}, ["inf"]),
     ({"boundary": {"value": -1e39}, "dtype": "float32"}, ["-1e+39", "float32"]),
-    ({"boundary": 3}, ["3 is no boundary", "dirichlet, frozen"]),
+    ({"boundary": [3]}, ["[3] is no boundary", "dirichlet, frozen"]),
     ({"initial": {}}, ["'heat5'", "'u'", ".npy"]),
     ({"initial": {"u": 0, "v": 0}}, ["'v'", "'heat5'"]),
     ({"initial": {"u": 0, "u.previous": 0}}, ["'u.previous'", "'heat5'"]),
