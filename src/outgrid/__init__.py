@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from outgrid.stencil.boundary import Boundary
     from outgrid.stencil.components import Gradient, Tensor, Vector
     from outgrid.stencil.difference import backward, forward, second
+    from outgrid.stencil.grid import Grid
     from outgrid.stencil.laplacian import laplacian
     from outgrid.stencil.points import Receiver, Source
     from outgrid.stencil.problem import Problem
@@ -75,6 +76,7 @@ __all__ = [
     "Error",
     "ExecutionError",
     "Gradient",
+    "Grid",
     "InfeasiblePlan",
     "InputFile",
     "Machine",
@@ -156,6 +158,7 @@ _HOMES = {
     "stencil.boundary": ("Boundary",),
     "stencil.components": ("Gradient", "Tensor", "Vector"),
     "stencil.difference": ("backward", "forward", "second"),
+    "stencil.grid": ("Grid",),
     "stencil.laplacian": ("laplacian",),
     "stencil.points": ("Receiver", "Source"),
     "stencil.problem": ("Problem",),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
 from outgrid.formats import Box, InputFile, Source, open_file
+from outgrid.formats.axis import Axis
 from outgrid.formats.registry import Format, format_of, formats
 from outgrid.formats.sink import Array, Codec, Filing, copy
 from outgrid.result import Result
@@ -79,7 +80,9 @@ def export(
         if name not in ready:
             raise UsageError(f"the run in {result.out} left no {name!r}{suggest(name, ready)}")
     said = {"outgrid": json.dumps(result.record.to_dict())}
-    how = _How(chunks, Codec.of(codec), levels=levels, attributes=said)
+    attributes = {name: said | result.attributes(name) for name in wanted}
+    axes = {name: result.axes(name) for name in wanted}
+    how = _How(chunks, Codec.of(codec), levels, attributes, axes)
     return _write(
         {name: ready[name] for name in wanted}, Path(to), how, memory_bytes, overwrite, told
     )
@@ -98,7 +101,7 @@ def convert(
 ) -> Exported:
     """Write the array in a file into one of another format; see `export`."""
     name = (file.name or file.file.name.partition(".")[0]).rpartition("/")[2]
-    how = _How(chunks, Codec.of(codec), levels=levels, attributes={})
+    how = _How(chunks, Codec.of(codec), levels, {}, {})
     return _write({name: lambda: open_file(file)}, Path(to), how, memory_bytes, overwrite, told)
 
 
@@ -109,7 +112,8 @@ class _How:
     chunks: int | Sequence[int] | None
     codec: Codec
     levels: bool
-    attributes: dict[str, Any]
+    attributes: dict[str, dict[str, Any]]
+    axes: dict[str, tuple[Axis, ...]]
 
     def array(self, name: str, source: Source) -> Array:
         """What a sink is to make of a source."""
@@ -126,21 +130,17 @@ class _How:
                 f"chunks of {cells} cells do not fit {name}, of shape {extents}; give one number, "
                 "or one for each axis, of at least 1"
             )
+        names = source.dims or ("time", *AXES)[-len(extents) :]
         return Array(
             name,
             extents,
             source.dtype.newbyteorder("="),
-            source.dims or _dims(len(extents)),
+            self.axes[name] if name in self.axes else tuple(map(Axis, names)),
             tuple(map(min, cells, extents)),
             self.codec,
             self.levels,
-            attributes=self.attributes,
+            self.attributes.get(name, {}),
         )
-
-
-def _dims(count: int) -> tuple[str, ...]:
-    """Names of the axes, the last ones those of the grid; before them the time of a snapshot."""
-    return AXES[-count:] if count <= len(AXES) else ("time", *AXES)[-count:]
 
 
 def _write(

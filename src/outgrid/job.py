@@ -41,6 +41,7 @@ PROBLEM: dict[str, Any] = {
     "receivers": tuple[Receiver, ...],
     "snapshots": tuple[Snapshot, ...],
     "until": Until,
+    "grid": dict[str, Any],
 }
 """What text has for the arguments of a Problem."""
 

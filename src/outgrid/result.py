@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 
 from outgrid.errors import UsageError
+from outgrid.formats.axis import Axis
 from outgrid.formats.npy import load_npy, map_npy
+from outgrid.labelled import dataset
 from outgrid.lines import format_work
 from outgrid.record import Record
 from outgrid.runs.state import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.components import components_of
+from outgrid.stencil.grid import Grid
+from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.storage import Joined, Piece
 from outgrid.units import suggest
@@ -77,6 +81,42 @@ class Result(Mapping[str, Any]):
         """
         taken = snapshots_by_file(self.record.problem.get("snapshots", ()))
         return [map_npy(self.out / name) for name in taken]
+
+    def axes(self, name: str) -> tuple[Axis, ...]:
+        """The axes of a field, or of a snapshot by its name ("snapshot.0"): where its cells lie.
+
+        Raises UsageError as `path` does.
+        """
+        problem = Problem.from_dict(self.record.problem)
+        grid = (problem.grid or Grid()).axes(problem.ndim)
+        taken = snapshots_by_file(problem.snapshots)
+        if f"{name}.npy" in taken:
+            return taken[f"{name}.npy"].axes(problem.shape, grid)
+        self.path(name)
+        return grid
+
+    def attributes(self, name: str) -> dict[str, str]:
+        """What the grid says of a field, or of a snapshot of one, such as its units."""
+        taken = snapshots_by_file(self.record.problem.get("snapshots", ()))
+        field = taken[f"{name}.npy"]["field"] if f"{name}.npy" in taken else name
+        grid: dict[str, Any] = self.record.problem.get("grid", {"fields": {}})
+        return dict(grid["fields"].get(field.removesuffix(PREVIOUS), {}))
+
+    def to_xarray(self) -> Any:
+        """The fields and snapshots as an `xarray.Dataset` with coordinates, read when it is used.
+
+        `pip install 'outgrid[xarray]'` brings xarray. Raises UsageError where it is not there.
+        """
+        arrays = {name: self[name] for name in self}
+        taken = snapshots_by_file(self.record.problem.get("snapshots", ()))
+        arrays |= {Path(file).stem: map_npy(self.out / file) for file in taken}
+        return dataset(
+            {
+                name: (value, self.axes(name), self.attributes(name))
+                for name, value in arrays.items()
+            },
+            {"outgrid_version": self.record.version, "source": str(self.out)},
+        )
 
     def __getitem__(self, field: str) -> np.ndarray | Joined:
         """The field as a read-only array on disk, of the problem's shape and the field's dtype.

@@ -128,11 +128,74 @@ def test_a_record_of_any_length_fits_hdf5(tmp_path):
     assert said["problem"]["parameters"]["k"] == result.record.problem["parameters"]["k"]
 
 
-def test_snapshots_have_an_axis_of_time(result, tmp_path):
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """A run of a grid of which something is said, with a section among its snapshots."""
+    problem = og.Problem(
+        "heat7",
+        SHAPE,
+        steps=6,
+        parameters={"k": 0.1},
+        dtype="float32",
+        initial={"u": "depth + east"},
+        grid=og.Grid(
+            spacing=(10.0, 5.0, 2.5),
+            origin=(100.0, 0.0, -1.0),
+            units="m",
+            names=("depth", "north", "east"),
+            fields={"u": {"units": "K", "long_name": "temperature"}},
+        ),
+        snapshots=[
+            og.Snapshot("u", every=3, y=4),
+            og.Snapshot("u", first=2, every=2, z="2:12:5", stride=4),
+        ],
+    )
+    return og.run(problem, memory="256 MiB", out=tmp_path_factory.mktemp("run") / "told.run")
+
+
+def test_what_is_said_of_the_grid_goes_with_the_values(told, tmp_path):
+    xarray = pytest.importorskip("xarray")
+    export(told, tmp_path / "u.nc", fields=["u", "snapshot.0"])
+    with xarray.open_dataset(tmp_path / "u.nc", engine="h5netcdf") as found:
+        assert found["u"].dims == ("depth", "north", "east")
+        assert found["u"].attrs["units"] == "K"
+        np.testing.assert_array_equal(found["depth"], 100 + 10.0 * np.arange(20))
+        assert found["east"].attrs["units"] == "m"
+        assert found["snapshot.0"].dims == ("step", "depth", "east")
+        np.testing.assert_array_equal(found["step"], [3, 6])
+    export(told, tmp_path / "u.vtkhdf")
+    with pytest.importorskip("h5py").File(tmp_path / "u.vtkhdf") as file:
+        assert list(file["VTKHDF"].attrs["Spacing"]) == [2.5, 5.0, 10.0]
+        assert list(file["VTKHDF"].attrs["Origin"]) == [-1.0, 0.0, 100.0]
+
+
+@pytest.mark.parametrize("how", ["method", "engine", "guess"])
+def test_xarray_opens_a_run_with_coordinates(told, how):
+    xarray = pytest.importorskip("xarray")
+    found = {
+        "method": told.to_xarray,
+        "engine": lambda: xarray.open_dataset(told.out, engine="outgrid"),
+        "guess": lambda: xarray.open_dataset(told.out),
+    }[how]()
+    assert set(found) == {"u", "snapshot.0", "snapshot.1"}
+    assert found["u"].attrs == {"units": "K", "long_name": "temperature"}
+    whole = np.array(told["u"])
+    np.testing.assert_array_equal(found["u"], whole)
+    near = found["u"].sel(depth=130, method="nearest").isel(east=slice(3, 9, 2), north=[1, 5])
+    np.testing.assert_array_equal(near, whole[3, :, 3:9:2][[1, 5]])
+    assert found["snapshot.0"].dims == ("step", "depth", "east")
+    np.testing.assert_array_equal(found["snapshot.0"], told.snapshots[0])
+    last = found["snapshot.1"]
+    np.testing.assert_array_equal(last.coords[last.dims[0]], [2, 4, 6])
+    np.testing.assert_array_equal(last.coords[last.dims[1]], [120, 170])
+    np.testing.assert_array_equal(last.coords[last.dims[3]], -1 + 10.0 * np.arange(18))
+
+
+def test_snapshots_have_an_axis_of_steps(result, tmp_path):
     zarr = pytest.importorskip("zarr")
     export(result, tmp_path / "s.zarr", fields=["u", "snapshot.0"])
     found = zarr.open(tmp_path / "s.zarr", mode="r")
-    assert found["snapshot.0"].metadata.dimension_names == ("time", "z", "y", "x")
+    assert found["snapshot.0"].metadata.dimension_names == ("step", "z", "y", "x")
     np.testing.assert_array_equal(found["snapshot.0"][...], result.snapshots[0])
 
 

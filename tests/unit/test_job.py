@@ -46,6 +46,20 @@ def test_files_of_values_are_told_in_tables(tmp_path):
     assert Problem.from_dict(job.problem.to_dict()) == job.problem
 
 
+def test_a_job_says_what_its_grid_is(tmp_path):
+    said = """
+[problem.grid]
+spacing = 12.5
+units = ["m", "m", "km"]
+fields = {u = {units = "K"}}
+"""
+    job = load_job(write(tmp_path, PROBLEM + said))
+    assert job.problem.grid.spacing == (12.5, 12.5, 12.5)
+    assert job.problem.grid.fields == {"u": {"units": "K"}}
+    with pytest.raises((UsageError, DefinitionError), match=r"spacings.*spacing"):
+        load_job(write(tmp_path, PROBLEM + said.replace("spacing", "spacings")))
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [

@@ -31,7 +31,7 @@ def open_input(file: InputFile, shape: tuple[int, ...]) -> Source:
     """
     source = _unfolded(file)
     try:
-        _check_axes(source, file, len(shape))
+        _check_axes(source, file, shape)
         return _onto(_turned(_picked(source, file), file), file, shape)
     except BaseException:
         source.close()
@@ -56,14 +56,14 @@ def _unfolded(file: InputFile) -> Source:
     return Transposed(source, axes[::-1]) if file.order == "F" else source
 
 
-def _check_axes(source: Source, file: InputFile, count: int) -> None:
-    more = len(source.shape) - count
+def _check_axes(source: Source, file: InputFile, shape: tuple[int, ...]) -> None:
+    more = len(source.shape) - len(shape)
     if more < 0 or len(file.index) != more:
         wanted = (
             f"give index={(0,) * more}, or the numbers of others" if more > 0 else "leave index out"
         )
         raise UsageError(
-            f"{file} has shape {_spelled(source)}, the grid has {count} axes"
+            f"{file} has shape {_spelled(source)}, the field has {shape}"
             + (f"; {wanted}" if more > 0 or file.index else "")
         )
 

@@ -107,6 +107,8 @@ class Hdf5Output:
         self.path, self.image = path, image
         with decoding(path):
             self.file = self.h5py.File(path, "x", libver="v108")  # attributes of any length
+            if not image:
+                self.file.attrs["Conventions"] = "CF-1.8"
 
     def array(self, array: Array) -> Sink:
         """A data set, in one piece unless chunks are asked for."""
@@ -146,18 +148,16 @@ class Hdf5Output:
         return stored | {"compression": codec.name}
 
     def _scales(self, made: Any, array: Array) -> None:
-        """Attach coordinates to the axes: the numbers of cells, or where they lie."""
-        first = len(array.shape) - len(array.spacing)
-        for axis, (name, extent) in enumerate(zip(array.dims, array.shape, strict=True)):
-            if name not in self.file:
-                spaced = axis >= first
-                step = array.spacing[axis - first] if spaced else 1.0
-                origin = array.origin[axis - first] if spaced and array.origin else 0.0
-                self.file[name] = origin + step * np.arange(extent)
-                self.file[name].make_scale(name)
-            if self.file[name].shape == (extent,):
-                made.dims[axis].attach_scale(self.file[name])
-            made.dims[axis].label = name
+        """Attach to each axis where its cells lie."""
+        for number, (axis, extent) in enumerate(zip(array.axes, array.shape, strict=True)):
+            if axis.name not in self.file:
+                self.file[axis.name] = axis.values(extent)
+                self.file[axis.name].make_scale(axis.name)
+                if axis.units:
+                    self.file[axis.name].attrs["units"] = axis.units
+            if np.array_equal(self.file[axis.name][...], axis.values(extent)):
+                made.dims[number].attach_scale(self.file[axis.name])
+            made.dims[number].label = axis.name
 
     def _image(self, array: Array) -> Any:
         """The group of point data of VTK's image data; one grid in a file."""
@@ -174,8 +174,9 @@ class Hdf5Output:
         root.attrs["Version"] = np.array([2, 0], np.int64)
         root.attrs.create("Type", np.bytes_("ImageData"))
         root.attrs["WholeExtent"] = np.array(whole, np.int64)
-        root.attrs["Origin"] = np.array((*array.origin[::-1], 0.0, 0.0, 0.0)[:3], np.float64)
-        root.attrs["Spacing"] = np.array((*array.spacing[::-1], 1.0, 1.0, 1.0)[:3], np.float64)
+        axes = array.axes[::-1]
+        root.attrs["Origin"] = np.array((*(axis.origin for axis in axes), 0.0)[:3])
+        root.attrs["Spacing"] = np.array((*(axis.spacing for axis in axes), 1.0)[:3])
         root.attrs["Direction"] = np.eye(3).ravel()
         return root.create_group("PointData")
 

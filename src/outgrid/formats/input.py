@@ -16,7 +16,7 @@ from outgrid.units import suggest
 __all__ = ["InputFile", "one_of"]
 
 
-class InputFile(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class InputFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An array in a file: the initial values of a field, of any size.
 
     `path` is the file, or "FILE:NAME" or "FILE/NAME" where it holds several arrays, such as
@@ -99,7 +99,10 @@ class InputFile(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form: the path, and what is not as it is by itself."""
-        return msgspec.to_builtins(self)
+        default = {each.name: each.default for each in msgspec.structs.fields(self)}
+        said: dict[str, Any] = msgspec.structs.asdict(self)
+        kept = {key: value for key, value in said.items() if value != default[key]}
+        return msgspec.to_builtins(kept)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "InputFile":

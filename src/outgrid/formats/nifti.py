@@ -63,10 +63,10 @@ def create_output(path: Path) -> Output:
         header = nibabel.Nifti2Header(endianness="<")
         header.set_data_dtype(array.dtype)
         header.set_data_shape(array.shape[::-1])
-        steps = array.spacing[::-1] or (1.0,) * len(array.shape)
-        header.set_zooms(steps + (1.0,) * (len(array.shape) - len(steps)))
-        affine = np.diag([*(*steps, 1.0, 1.0)[:3], 1.0])
-        affine[: len(array.origin), 3] = array.origin[::-1][:3]
+        axes = array.axes[::-1]
+        header.set_zooms([axis.spacing for axis in axes])
+        affine = np.diag([*(*(axis.spacing for axis in axes), 1.0, 1.0)[:3], 1.0])
+        affine[:3, 3] = (*(axis.origin for axis in axes), 0.0, 0.0)[:3]
         header.set_sform(affine, code="scanner")
         header["vox_offset"], header["magic"] = 544, b"n+2\0\r\n\032\n"
         return header.binaryblock.ljust(544, b"\0")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from outgrid.durable import partial_path
 from outgrid.errors import UsageError
+from outgrid.formats.axis import Axis
 from outgrid.formats.source import Box, Source, boxes, reading
 
 __all__ = ["Array", "Codec", "Filing", "Output", "Plain", "Sink", "Written", "check_bare", "copy"]
@@ -45,20 +46,22 @@ class Codec:
 class Array:
     """An array that is going to be written: what it is, and how it is to be stored.
 
-    `spacing` and `origin` are those of its last axes, `chunks` cells along each axis, or nothing
-    where the format stores it in one piece.
+    `chunks` are cells along each axis, or nothing where the format stores it in one piece.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    dims: tuple[str, ...]
+    axes: tuple[Axis, ...]
     chunks: tuple[int, ...] = ()
     codec: Codec = Codec()
     levels: bool = False
-    spacing: tuple[float, ...] = ()
-    origin: tuple[float, ...] = ()
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the axes."""
+        return tuple(axis.name for axis in self.axes)
 
 
 class Sink(Protocol):

@@ -117,25 +117,25 @@ class _Store:
             source = _Halved(Sliced(self.path, finer, chunk, lambda: None), shape, dtype)
             sink = Written(chunk, lambda box, values, made=made: self._put(made, box, values))
             copy(source, sink, max(_LEVEL_BYTES, 16 * made.nbytes // max(1, shape[0])))
-        spacing = array.spacing or (1.0,) * len(array.shape)
-        origin = array.origin or (0.0,) * len(array.shape)
         sets = [
             {
                 "path": str(level),
                 "coordinateTransformations": [
-                    {"type": "scale", "scale": [step * 2**level for step in spacing]},
+                    {"type": "scale", "scale": [axis.spacing * 2**level for axis in array.axes]},
                     {
                         "type": "translation",
                         "translation": [
-                            first + step * (2**level - 1) / 2
-                            for first, step in zip(origin, spacing, strict=True)
+                            axis.origin + axis.spacing * (2**level - 1) / 2 for axis in array.axes
                         ],
                     },
                 ],
             }
             for level in range(len(shapes))
         ]
-        axes = [{"name": name, "type": "space"} for name in array.dims]
+        axes = [
+            {"name": axis.name, "type": "space"} | ({"unit": axis.units} if axis.units else {})
+            for axis in array.axes
+        ]
         scales = [{"name": array.name, "axes": axes, "datasets": sets, "type": "mean"}]
         with decoding(self.path):
             self.group[array.name].attrs["ome"] = {"version": "0.5", "multiscales": scales}

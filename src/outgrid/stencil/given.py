@@ -28,9 +28,7 @@ def value_of(kind: type[V], given: object) -> V:
         return given
     name = kind.__name__
     if not isinstance(given, Mapping):
-        needed = [
-            name for name, member in kind.__dataclass_fields__.items() if member.default is MISSING
-        ]
+        needed = [name for name, member in kind.__dataclass_fields__.items() if _is_needed(member)]
         raise DefinitionError(
             f"{given!r} is no {name}; give {name}({', '.join(needed)}), or a mapping of these"
         )
@@ -39,9 +37,13 @@ def value_of(kind: type[V], given: object) -> V:
         if entry not in known:
             raise DefinitionError(f"a {name} has no entry {entry!r}{suggest(str(entry), known)}")
     for entry, field in known.items():
-        if entry not in entries and field.default is MISSING:
+        if entry not in entries and _is_needed(field):
             raise DefinitionError(f"a {name} lacks the entry {entry!r}")
     return kind(**entries)
+
+
+def _is_needed(member: Field[Any]) -> bool:
+    return member.default is MISSING and member.default_factory is MISSING
 
 
 def checked_count(what: str, name: str, given: object) -> int:

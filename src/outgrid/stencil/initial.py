@@ -17,10 +17,18 @@ from outgrid.errors import DefinitionError
 from outgrid.formats.registry import suffixes
 from outgrid.stencil.dtypes import in_words, keep
 from outgrid.stencil.function import InitialFunction
+from outgrid.stencil.grid import Grid
 from outgrid.stencil.symbol import AXES
 from outgrid.units import suggest
 
-__all__ = ["InitialExpression", "check_along", "evaluate", "evaluate_along", "evaluate_steps"]
+__all__ = [
+    "RESERVED",
+    "InitialExpression",
+    "check_along",
+    "evaluate",
+    "evaluate_along",
+    "evaluate_steps",
+]
 
 _FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "exp": (1, np.exp),
@@ -51,6 +59,9 @@ _COMPARE: dict[type[ast.cmpop], Callable[..., Any]] = {
     ast.NotEq: np.not_equal,
 }
 _NAMES = (*AXES, *(f"n{axis}" for axis in AXES), "pi", "step")
+RESERVED = (*(name for name in _NAMES if name not in AXES), *_FUNCTIONS)
+"""Words of formulas that no axis may be called."""
+
 _LONGEST_TEXT = 4096
 _DEEPEST_NESTING = 200
 _CELLS_PER_BLOCK = 2**16
@@ -61,11 +72,12 @@ class InitialExpression:
     """A formula of z, y, x (indices from 0), the extents nz, ny, nx, and pi; of step in job files.
 
     Numbers, + - * / **, one comparison at a time, and exp sin cos tanh sqrt abs minimum maximum
-    hypot where(condition, a, b). `text` is kept in canonical spelling. Raises DefinitionError,
-    with the part at fault, for anything else.
+    hypot where(condition, a, b); of the coordinates that a `grid` has names for. `text` is kept in
+    canonical spelling. Raises DefinitionError, with the part at fault, for anything else.
     """
 
     text: str
+    grid: Grid | None = None
 
     def __post_init__(self) -> None:
         if len(self.text) > _LONGEST_TEXT:
@@ -75,7 +87,8 @@ class InitialExpression:
             )
         try:
             tree = ast.parse(self.text.strip(), mode="eval").body
-            _check(tree, self.text, _DEEPEST_NESTING)
+            coordinates = self.grid.coordinates if self.grid is not None else ()
+            _check(tree, self.text, _DEEPEST_NESTING, (*_NAMES, *coordinates))
             canonical = ast.unparse(tree)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             reason = error.msg if isinstance(error, SyntaxError) else error
@@ -154,6 +167,9 @@ def _formula(
         if len(shape) == 3:
             rows = np.arange(origin[1], origin[1] + extents[1], dtype=np.float64)
             variables["y"] = rows[:, None]
+        grid = expression.grid or Grid()
+        for name in grid.coordinates:
+            variables[name] = grid.at(name, variables[names[grid.names.index(name)]])
         return _value(tree, variables)
 
     return values
@@ -272,7 +288,7 @@ def _value(node: ast.expr, variables: dict[str, Any]) -> Any:
             raise AssertionError(f"unchecked {ast.dump(node)}")
 
 
-def _check(node: ast.expr, text: str, depth: int) -> None:
+def _check(node: ast.expr, text: str, depth: int, names: tuple[str, ...] = _NAMES) -> None:
     if depth == 0:
         _refuse(
             text,
@@ -289,8 +305,8 @@ def _check(node: ast.expr, text: str, depth: int) -> None:
                 _refuse(text, f"the number {ast.unparse(node)} is not finite in double precision")
             operands: list[ast.expr] = []
         case ast.Name(name):
-            if name not in _NAMES:
-                _refuse(text, f"unknown name {name!r}{suggest(name, _NAMES)}")
+            if name not in names:
+                _refuse(text, f"unknown name {name!r}{suggest(name, names)}")
             operands = []
         case ast.BinOp(left, operator, right) if type(operator) in _BINARY:
             operands = [left, right]
@@ -308,12 +324,12 @@ def _check(node: ast.expr, text: str, depth: int) -> None:
         case _:
             _refuse(
                 text,
-                f"{ast.unparse(node)!r} is not understood; numbers, {' '.join(_NAMES)}, + - * / **,"
+                f"{ast.unparse(node)!r} is not understood; numbers, {' '.join(names)}, + - * / **,"
                 f" single comparisons and {' '.join(_FUNCTIONS)} are",
             )
             return
     for operand in operands:
-        _check(operand, text, depth - 1)
+        _check(operand, text, depth - 1, names)
 
 
 def _files() -> str:

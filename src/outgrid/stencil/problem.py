@@ -22,7 +22,14 @@ from outgrid.stencil.components import components_of
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.dtypes import COMPUTED, dtype_name, fields_apart, is_dtype
 from outgrid.stencil.given import value_of
-from outgrid.stencil.initial import InitialExpression, check_along, evaluate_along, evaluate_steps
+from outgrid.stencil.grid import Grid, grid_of
+from outgrid.stencil.initial import (
+    RESERVED,
+    InitialExpression,
+    check_along,
+    evaluate_along,
+    evaluate_steps,
+)
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.snapshot import Snapshot
@@ -82,6 +89,7 @@ class Problem:
     receivers: tuple[Receiver, ...]
     snapshots: tuple[Snapshot, ...]
     until: Until | None
+    grid: Grid | None
     _given: Mapping[str, Any] = dataclasses.field(
         repr=False
     )  # arguments that other things are derived from
@@ -101,6 +109,7 @@ class Problem:
         snapshots: Iterable[Any] = (),
         until: Any = None,
         dtypes: Mapping[str, DTypeLike] | None = None,
+        grid: Any = None,
     ) -> None:
         """Check and normalise. `stencil` may be a name in the catalogue or "path.py:function".
 
@@ -108,9 +117,10 @@ class Problem:
         the problem is computed in "float64", and for fields that are only read "int8", "uint8",
         "int16", "uint16" or "int32".
 
-        `initial` maps names to a path (or text ending in .npy), a number, a formula of z, y, x,
+        `initial` maps names to a file (its path, or an InputFile), a number, a formula of z, y, x,
         an array of `shape`, which is copied; or to a function of arrays z, y, x of such indices
-        (float64), which is called block by block and returns what broadcasts to them. Raises
+        (float64), which is called block by block and returns what broadcasts to them. `grid`, a
+        Grid or a mapping of its arguments, says where cells lie and in which units. Raises
         DefinitionError.
         """
         extents = _checked_shape(shape)
@@ -127,6 +137,8 @@ class Problem:
         _check_boundary(around, "float32" if narrow else dtype)
         edges = edges_of(rule, around)
         _check_extents(extents, rule, edges)
+        names = [each.name for each in rule.fields]
+        described = grid_of(grid, len(extents), names, RESERVED)
         for attribute, value in {
             "stencil": rule,
             "shape": extents,
@@ -148,7 +160,8 @@ class Problem:
                 for each in _listed("snapshots", snapshots, 'Snapshot("u", every=10)')
             ),
             "until": None if until is None else value_of(Until, until),
-            "initial": _checked_initial(initial, rule, extents, dtype, apart),
+            "grid": described,
+            "initial": _checked_initial(initial, rule, extents, dtype, apart, described),
         }.items():
             object.__setattr__(self, attribute, value)
         values = {**self.parameters, **self.profiles}
@@ -352,6 +365,7 @@ class Problem:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form; an array is represented by the sha256 of its bytes."""
         apart = {"dtypes": dict(self.dtypes)} if self.dtypes else {}
+        apart |= {"grid": self.grid.to_dict()} if self.grid is not None else {}
         return apart | {
             "stencil": self.stencil.to_dict(),
             "shape": list(self.shape),
@@ -379,7 +393,7 @@ class Problem:
             *("parameters", "boundary", "initial", "sources", "receivers", "snapshots", "until"),
         )
         for key in data:
-            if key not in (*known, "dtypes"):
+            if key not in (*known, "dtypes", "grid"):
                 raise DefinitionError(f"a problem has no entry {key!r}{suggest(key, known)}")
         for key in known:
             if key not in data:
@@ -399,6 +413,7 @@ class Problem:
                 data["snapshots"],
                 data["until"],
                 data.get("dtypes"),
+                data.get("grid"),
             )
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise DefinitionError(f"an entry of the problem is none: {error!r}") from error
@@ -705,6 +720,7 @@ def _checked_initial(
     shape: tuple[int, ...],
     dtype: str,
     apart: Mapping[str, str],
+    grid: Grid | None,
 ) -> Mapping[str, Initial]:
     names = [field.name for field in stencil.fields]
     whole = {name: components_of(name, names) for name in given if name not in names}
@@ -726,7 +742,7 @@ def _checked_initial(
                 " file, a number, a formula of z, y, x, a function of them, or an array"
             )
     values = {
-        name: classify(name, value, shape, apart.get(name.removesuffix(PREVIOUS), dtype))
+        name: classify(name, value, shape, apart.get(name.removesuffix(PREVIOUS), dtype), grid)
         for name, value in given.items()
     }
     return {

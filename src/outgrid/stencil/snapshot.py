@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from outgrid.errors import DefinitionError
+from outgrid.formats.axis import Axis
 from outgrid.stencil.given import checked_count, is_whole, next_of
 from outgrid.stencil.symbol import AXES
 
@@ -86,6 +87,12 @@ class Snapshot:
     def shape(self, shape: tuple[int, ...], steps: int) -> tuple[int, ...]:
         """The shape of all that is kept in so many steps."""
         return self.taken(steps), *self.frame(shape)
+
+    def axes(self, shape: tuple[int, ...], axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        """The axes of all that is kept, of those of the grid: numbers of steps come first."""
+        kept = zip(AXES[-len(shape) :], axes, self.cells(shape), strict=True)
+        left = (axis.of(cells) for name, axis, cells in kept if not isinstance(self._at(name), int))
+        return Axis("step", self.begin, self.every), *left
 
     def frame_bytes(self, shape: tuple[int, ...], dtype: str) -> int:
         """Bytes of what is kept after a step."""

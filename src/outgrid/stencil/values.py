@@ -14,6 +14,7 @@ from outgrid.errors import DefinitionError, meaning
 from outgrid.formats import InputFile
 from outgrid.stencil.dtypes import COMPUTED, casting, in_words, number_fits
 from outgrid.stencil.function import InitialFunction
+from outgrid.stencil.grid import Grid
 from outgrid.stencil.initial import InitialExpression
 from outgrid.stencil.symbol import AXES, is_number
 
@@ -69,7 +70,9 @@ def check_range(what: str, value: float, dtype: str) -> None:
     raise DefinitionError(f"{what} {value} is beyond the range of {dtype}, {largest}")
 
 
-def classify(name: str, value: object, shape: tuple[int, ...], dtype: str) -> Initial:
+def classify(
+    name: str, value: object, shape: tuple[int, ...], dtype: str, grid: Grid | None = None
+) -> Initial:
     """What `value` means as the initial values of `name` on a grid of `shape` in `dtype`.
 
     Text that ends like a file of a known format is one, other text a formula; arrays are copied.
@@ -87,10 +90,10 @@ def classify(name: str, value: object, shape: tuple[int, ...], dtype: str) -> In
             return InputFile(value)
         case str():
             with meaning(f"the initial values of {name!r}"):
-                formula = InitialExpression(value)
+                formula = InitialExpression(value, grid)
             return _checked_formula(name, formula, shape)
         case InitialExpression():
-            return _checked_formula(name, value, shape)
+            return _checked_formula(name, InitialExpression(value.text, grid), shape)
         case np.ndarray():
             return _checked_array(name, cast("NDArray[Any]", value), shape, dtype)
         case InitialFunction():
@@ -186,13 +189,15 @@ def initial_to_dict(value: Initial) -> dict[str, Any]:
             return {"value": value}
 
 
-def initial_from_dict(name: str, data: Mapping[str, Any]) -> Initial:
-    """The inverse of `initial_to_dict`, except that arrays and functions come back as digests."""
+def initial_from_dict(name: str, data: Mapping[str, Any]) -> Initial | str:
+    """The inverse of `initial_to_dict`, except that arrays and functions come back as digests.
+
+    A formula comes back as its text, which `classify` reads."""
     match dict(data):
         case {"path": str()}:
             return InputFile.from_dict(data)
         case {"expression": str(text)}:
-            return InitialExpression(text)
+            return text
         case {"array": str(sha256)}:
             return ArrayDigest(sha256)
         case {"function": str(function), "sha256": str(sha256)}:

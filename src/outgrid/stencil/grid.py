@@ -1,0 +1,132 @@
+"""What the cells of a grid mean: where they lie, and in which units. It changes no value."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from outgrid.errors import DefinitionError
+from outgrid.formats.axis import Axis
+from outgrid.stencil.given import value_of
+from outgrid.stencil.symbol import AXES, is_number
+from outgrid.units import suggest
+
+__all__ = ["Grid", "grid_of"]
+
+ATTRIBUTES = ("units", "long_name", "standard_name")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Coordinates of the cells, and units of axes and fields, for people and for other programs.
+
+    Along each axis cell k lies at `origin` + k `spacing`. `spacing`, `origin` and `units` are given
+    for all axes, or one of them for each. `names` are those of the axes (z, y, x); other names than
+    these may stand in formulas of initial values, for the coordinate. `fields` gives a field
+    "units", "long_name" or "standard_name", as the CF conventions have them.
+    """
+
+    spacing: tuple[float, ...] = ()
+    origin: tuple[float, ...] = ()
+    units: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    fields: Mapping[str, Mapping[str, str]] = field(
+        default_factory=dict[str, Mapping[str, str]], hash=False
+    )
+
+    def axes(self, count: int) -> tuple[Axis, ...]:
+        """The axes; of a grid of which nothing is said the numbers of cells along `count` axes."""
+        if not self.names:
+            return tuple(map(Axis, AXES[-count:]))
+        given = zip(self.names, self.origin, self.spacing, self.units, strict=True)
+        return tuple(Axis(*each) for each in given)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """Names of axes that stand for coordinates in formulas, not for numbers of cells."""
+        return tuple(name for name in self.names if name not in AXES)
+
+    def at(self, name: str, index: Any) -> Any:
+        """Where cells lie along the axis of that name, from their number there."""
+        axis = self.names.index(name)
+        return self.origin[axis] + self.spacing[axis] * index
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return {
+            "spacing": list(self.spacing),
+            "origin": list(self.origin),
+            "units": list(self.units),
+            "names": list(self.names),
+            "fields": {name: dict(said) for name, said in self.fields.items()},
+        }
+
+
+def grid_of(given: object, count: int, fields: Iterable[str], taken: Iterable[str]) -> Grid | None:
+    """A grid of `count` axes and of these `fields`, whose names are not `taken`, or none.
+
+    Raises DefinitionError.
+    """
+    if given is None:
+        return None
+    grid = value_of(Grid, given)
+    spacing = tuple(map(float, _each("spacing", _or(grid.spacing, 1.0), count, is_number)))
+    origin = tuple(map(float, _each("origin", _or(grid.origin, 0.0), count, is_number)))
+    for name, numbers in (("spacing", spacing), ("origin", origin)):
+        if not all(map(math.isfinite, numbers)) or (name == "spacing" and min(numbers) <= 0):
+            above = " and above 0" if name == "spacing" else ""
+            raise DefinitionError(f"the {name} {numbers} of the grid is not finite{above}")
+    units = _each("units", _or(grid.units, ""), count, _is_text)
+    names = _each("names", _or(grid.names, AXES[-count:]), count, _is_text)
+    for name in names:
+        if not name.isidentifier() or name in taken or names.count(name) > 1:
+            raise DefinitionError(
+                f"the name {name!r} of an axis is no new word of letters, as 'depth' is; names of "
+                f"this grid are {', '.join(names)}"
+            )
+        if name in AXES and AXES[-count:].index(name) != names.index(name):
+            raise DefinitionError(
+                f"axes of the grid are called {', '.join(names)}, but {name!r} is that of another "
+                f"axis in formulas; the axes are {', '.join(AXES[-count:])}"
+            )
+    return Grid(spacing, origin, units, names, _checked_fields(grid.fields, [*fields]))
+
+
+def _or(given: object, default: object) -> object:
+    return default if given == () else given
+
+
+def _each(name: str, given: object, count: int, fits: Callable[[object], bool]) -> tuple[Any, ...]:
+    """One value for each axis, of one for all or of a list of so many."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        values: tuple[Any, ...] = (given,) * count
+    else:
+        values = tuple(cast("Iterable[Any]", given))
+    if len(values) != count or not all(map(fits, values)):
+        raise DefinitionError(
+            f"{name} = {given!r} of the grid is neither one for all axes nor one for each, {count}"
+        )
+    return values
+
+
+def _is_text(given: object) -> bool:
+    return isinstance(given, str)
+
+
+def _checked_fields(given: Any, names: list[str]) -> dict[str, dict[str, str]]:
+    if not isinstance(given, Mapping):
+        raise DefinitionError(
+            f'fields = {given!r} of the grid is no mapping, as {{"u": {{"units": "K"}}}}'
+        )
+    found: dict[str, dict[str, str]] = {}
+    for name, said in cast("Mapping[str, Any]", given).items():
+        if name not in names:
+            raise DefinitionError(f"the grid describes no field {name!r}{suggest(name, names)}")
+        entries = dict(cast("Mapping[str, Any]", said)) if isinstance(said, Mapping) else {"": said}
+        for key, value in entries.items():
+            if key not in ATTRIBUTES or not isinstance(value, str):
+                raise DefinitionError(
+                    f"the grid says {said!r} of {name!r}; give texts for {', '.join(ATTRIBUTES)}"
+                )
+        found[name] = entries
+    return found
