@@ -80,8 +80,8 @@ def _decoded(value: Any, kind: Any, path: str, source: str) -> Any:
             return {
                 key: _decoded(each, inner, f"{path}.{key}", source) for key, each in table.items()
             }
-        if dataclasses.is_dataclass(kind):
-            fields = [field.name for field in dataclasses.fields(kind)]
+        for each in filter(dataclasses.is_dataclass, (kind, *get_args(kind))):
+            fields = [field.name for field in dataclasses.fields(each)]
             _check_keys(table, fields, path, source, {})
     try:
         with meaning(f"{source}: {path}" if source else path):

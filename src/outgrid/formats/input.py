@@ -3,11 +3,9 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
-
-import msgspec
-from msgspec.structs import force_setattr
 
 from outgrid.errors import DefinitionError, UsageError
 from outgrid.formats.registry import Format, format_of, suffixes
@@ -16,7 +14,8 @@ from outgrid.units import suggest
 __all__ = ["InputFile", "one_of"]
 
 
-class InputFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, slots=True)
+class InputFile:
     """An array in a file: the initial values of a field, of any size.
 
     `path` is the file, or "FILE:NAME" or "FILE/NAME" where it holds several arrays, such as
@@ -57,10 +56,15 @@ class InputFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise DefinitionError(
                 f"the file {text} names {name!r} in it, and name is {self.name!r}; give one"
             )
-        force_setattr(self, "path", path)
-        force_setattr(self, "name", self.name or name)
+        object.__setattr__(self, "path", path)
+        object.__setattr__(self, "name", self.name or name)
         for key in ("shape", "index", "transpose"):
-            force_setattr(self, key, tuple(getattr(self, key)))
+            object.__setattr__(self, key, tuple(getattr(self, key)))
+        for key, known in (("order", ("C", "F")), ("interp", ("", "linear"))):
+            if getattr(self, key) not in known:
+                raise DefinitionError(
+                    f"{key} = {getattr(self, key)!r} of {path}; it is {known[-1]!r} or left out"
+                )
         if self.name and not self.format.named:
             raise DefinitionError(f"{path} holds one array, not one by the name of {self.name!r}")
         bare = [key for key in ("shape", "dtype", "offset") if getattr(self, key)]
@@ -95,21 +99,24 @@ class InputFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def within(self, base: Path) -> "InputFile":
         """The same with a path that is relative to `base`."""
-        return msgspec.structs.replace(self, path=str(base / self.path))
+        return replace(self, path=str(base / self.path))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form: the path, and what is not as it is by itself."""
-        default = {each.name: each.default for each in msgspec.structs.fields(self)}
-        said: dict[str, Any] = msgspec.structs.asdict(self)
-        kept = {key: value for key, value in said.items() if value != default[key]}
-        return msgspec.to_builtins(kept)
+        said = {each.name: getattr(self, each.name) for each in fields(self)}
+        kept = {each.name for each in fields(self) if said[each.name] != each.default}
+        return {
+            key: [*value] if isinstance(value, tuple) else value
+            for key, value in said.items()
+            if key in kept
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "InputFile":
         """The inverse of `to_dict`. Raises DefinitionError."""
         try:
-            return msgspec.convert(dict(data), cls)
-        except msgspec.ValidationError as error:
+            return cls(**data)
+        except (TypeError, ValueError) as error:
             raise DefinitionError(f"{dict(data)!r} is no file of values: {error}") from error
 
     def __str__(self) -> str:

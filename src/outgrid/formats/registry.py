@@ -7,7 +7,6 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
@@ -72,6 +71,8 @@ GROUP = "outgrid.formats"
 @cache
 def formats() -> dict[str, Format]:
     """All formats, by suffix; those of other packages last."""
+    from importlib.metadata import entry_points  # slow to load, and needed for text alone
+
     others = [entry.load() for entry in entry_points(group=GROUP)]
     known: dict[str, Format] = {}
     for each in (*BUILT_IN, *others):
