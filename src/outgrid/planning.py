@@ -142,7 +142,7 @@ class Planning:
             return self
         sizing, bounds = Sizing(rest), (group.plane_bounds, group.row_bounds)
         beyond = sizing.halo, sizing.row_halo
-        mine = Subgrid(self.comm.rank, *bounds, *beyond, seams=group.seams)
+        mine = Subgrid(self.comm.rank, bounds, beyond, seams=group.seams)
         part = Part(mine.turned(max(depths, default=0)), Network(), depths=depths)
         before, fits = replace(self, part=part), True
         try:

@@ -18,6 +18,9 @@ FLAT = ("work", "schedule", "memory", "volume")
 SKEWS = {"skew": "shifts", "face": "face_shifts"}
 """The entries of a schedule that are two there: what comes of each step, and of stages."""
 
+PAIRS = {"bounds": ("plane_bounds", "row_bounds"), "beyond": ("beyond", "row_beyond")}
+"""The entries of a subgrid that are two there, of planes and of rows."""
+
 LIMIT = "limit_bytes", "memory_bytes"
 
 Shape = TypeVar("Shape")
@@ -30,6 +33,12 @@ def of(plan: Any) -> dict[str, Any]:
     for name, shifts in SKEWS.items():
         moves = schedule[name]
         schedule |= {name: moves["per_step"], shifts: moves["shifts"]}
+    if schedule["subgrid"] is not None:
+        subgrid = dict[str, Any](schedule["subgrid"])
+        pairs = {name: subgrid.pop(name) for name in PAIRS}
+        for name, both in PAIRS.items():
+            subgrid |= zip(both, pairs[name], strict=True)
+        schedule["subgrid"] = subgrid
     memory = plain["memory"]
     memory[LIMIT[1]] = memory.pop(LIMIT[0])
     for name in FLAT:
@@ -42,6 +51,9 @@ def read(plain: Mapping[str, Any], kind: type[Shape]) -> Shape:
     given = dict(plain)
     for name, shifts in SKEWS.items():
         given[name] = {"per_step": plain[name], "shifts": plain[shifts]}
+    if plain["subgrid"] is not None:
+        pairs = {name: [plain["subgrid"][key] for key in both] for name, both in PAIRS.items()}
+        given["subgrid"] = {**plain["subgrid"], **pairs}
     given[LIMIT[0]] = plain[LIMIT[1]]
     parts = get_type_hints(kind)
     for name in FLAT:

@@ -319,7 +319,7 @@ def _fullest(
         planes.insert(0, _widest(bounds[0], range(0, cut[0], 2), least=True))
     beyond = sizing.halo, sizing.row_halo
     return [
-        Subgrid(each * cut[1] + rows, *bounds, *beyond, opposite=True, seams=seams)
+        Subgrid(each * cut[1] + rows, bounds, beyond, opposite=True, seams=seams)
         for each in dict.fromkeys(planes)
     ]
 

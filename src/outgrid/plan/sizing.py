@@ -26,6 +26,7 @@ from outgrid.plan.schedule.seam import Cut, Seam, seam
 from outgrid.plan.schedule.skew import Halo, Skew
 from outgrid.plan.schedule.strips import Strips
 from outgrid.plan.schedule.subgrid import Box, Subgrid
+from outgrid.plan.schedule.trip import mirrored
 from outgrid.plan.traffic import Traffic
 from outgrid.stencil.problem import Problem
 
@@ -197,9 +198,9 @@ class Sizing:
         """The cuts of a rank at which seams are left or taken."""
         if self.subgrid is None or not self.subgrid.seams:
             return
-        planes = self.subgrid.planes
-        planes = planes.mirrored() if self.subgrid.downward else planes
-        for above, at in ((False, planes.low), (True, planes.high)):
+        planes = self.owned.planes
+        planes = mirrored(planes, self.planes) if self.subgrid.downward else planes
+        for above, at in ((False, planes.start), (True, planes.stop)):
             peer = self.subgrid.beside(above)
             if peer is not None:
                 yield Cut(at, peer, above, self.subgrid.upright)
@@ -290,7 +291,7 @@ class Sizing:
 
     def layout(self, strips: Strips, depth: int) -> Layout:
         """Planes and rows in the window."""
-        held = self.subgrid.rows.held(depth) if self.subgrid is not None else range(self.rows)
+        held = self.subgrid.held(depth).rows if self.subgrid is not None else range(self.rows)
         cut = strips.count(depth) > 1
         window = strips.window_rows(depth) if cut else len(held)
         return layout(self.problem.shape, self.problem.dtype, window, self.problem.dtypes)
@@ -390,7 +391,7 @@ class Sizing:
                 left = min(share.planes.stop - 1 + share.ring.high, max(last))
                 least.append(left - wanted[share.key.place] + found.slab_planes + 1)
             ends.append(max(last))
-            least.append(len(found.reached(depth)))
+            least.append(len(found.interval(STREAMED, depth).read))
         return max(max(ends) - min(begins) + 1, *least)
 
     def _seams_ahead(self, found: Schedule, lags: dict[int, list[int]], *, cut: bool) -> list[int]:

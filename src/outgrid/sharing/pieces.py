@@ -128,8 +128,8 @@ class Pieces:
             group = Group(
                 version=__version__,
                 problem=run.manifest.problem,
-                plane_bounds=schedule.subgrid.plane_bounds,
-                row_bounds=schedule.subgrid.row_bounds,
+                plane_bounds=schedule.subgrid.bounds[0],
+                row_bounds=schedule.subgrid.bounds[1],
                 folders=tuple(names),
                 depths=schedule.depths,
                 done=run.done,

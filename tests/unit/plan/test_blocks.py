@@ -56,7 +56,9 @@ def test_the_planner_takes_the_blocks_of_table_2(_, domain, block_gib, buffer_gi
 
 def test_blocks_cover_the_grid_once_and_read_a_halo_where_the_grid_goes_on():
     blocks = Blocks(12, 9, (4, 5), (1, 2), (1, 2))
-    spans = [blocks.spans(2, part) for part in range(blocks.count())]
+    spans = [
+        [blocks.interval(axis, 2, part).span for axis in (0, 1)] for part in range(blocks.count())
+    ]
     cores = [
         (plane, row)
         for planes, rows in spans

@@ -93,7 +93,7 @@ def test_neighbours_stream_in_opposite_directions_so_that_messages_have_a_sweep_
     assert made.keys() == needed.keys()
     assert made
     sweep = min(plan.schedule.pitch_planes for plan in plans)
-    halo = plans[0].schedule.subgrid.planes.halo(8)
+    halo = plans[0].schedule.subgrid.beyond[0].cells(8)
     assert min(made[key] + needed[key] for key in made) >= sweep - 3 * halo > 2 * halo
 
 
@@ -134,7 +134,7 @@ def test_seams_are_left_where_halos_would_cost_more_and_the_plan_says_what():
 
 def test_ranks_that_leave_seams_own_more_and_compute_as_much_as_those_that_take_them():
     plans = seamed((480, 40, 32), 4, depth=8)
-    bounds = plans[0].schedule.subgrid.plane_bounds
+    bounds = plans[0].schedule.subgrid.bounds[0]
     owned = [high - low for low, high in itertools.pairwise(bounds)]
     assert owned == [120 + 5, 120 - 9, 120 + 9, 120 - 5]  # 4.5 planes at each cut
     every = 480 * 40 * 8 / 4

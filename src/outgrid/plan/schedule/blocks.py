@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from outgrid.plan.schedule.trip import Span
+from outgrid.plan.schedule.interval import ACROSS, AXES, STREAMED, Interval, shrinking
+from outgrid.plan.schedule.skew import Halo
 
 LEAST_EDGE = 2
 """Interior cells of the smallest block that is chosen, along each axis that is cut."""
@@ -32,15 +33,14 @@ class Blocks:
     reach: tuple[int, int]
     layer: tuple[int, int]
 
-    def spans(self, depth: int, part: int) -> tuple[Span, Span]:
-        """The planes and rows that block ``part`` of a sweep covers, step by step."""
-        along, across = divmod(part, self._count(1))
-        return self._span(0, depth, along), self._span(1, depth, across)
+    def interval(self, axis: int, depth: int, part: int) -> Interval:
+        """What block ``part`` of a sweep covers of an axis."""
+        return self._interval(axis, depth, divmod(part, self._count(ACROSS))[axis])
 
-    def _span(self, axis: int, depth: int, index: int) -> Span:
-        """What a block along an axis covers, step by step."""
-        core, reach = self._core(axis, index), self.reach[axis]
-        return Span(core.start - reach * depth, core.stop + reach * depth, reach, -reach)
+    def _interval(self, axis: int, depth: int, index: int) -> Interval:
+        """What a block along an axis covers."""
+        halo = Halo(self.reach[axis], (), ())
+        return shrinking(self._core(axis, index), self._extent(axis), depth, halo)
 
     def _core(self, axis: int, index: int) -> range:
         """A block of interior cells; the first and the last have the layer outside as well."""
@@ -54,38 +54,32 @@ class Blocks:
         inside = self._extent(axis) - 2 * self.layer[axis]
         return max(1, -(-inside // self.core[axis]))
 
-    def _spans(self, axis: int, depth: int) -> list[Span]:
-        """What the blocks along an axis cover, step by step."""
-        return [self._span(axis, depth, index) for index in range(self._count(axis))]
-
     def _extent(self, axis: int) -> int:
         return self.rows if axis else self.planes
 
     def _cells(self, axis: int, depth: int, step: int) -> list[int]:
         """Planes or rows of each block along an axis at ``step``."""
         extent = self._extent(axis)
-        return [len(span.at(step, extent)) for span in self._spans(axis, depth)]
+        parts = (self._interval(axis, depth, index) for index in range(self._count(axis)))
+        return [len(part.span.at(step, extent)) for part in parts]
 
     def count(self) -> int:
         """Blocks of a sweep."""
-        return self._count(0) * self._count(1)
+        return self._count(STREAMED) * self._count(ACROSS)
 
     def held(self, depth: int) -> tuple[int, int]:
         """(planes, rows) of the largest block with its halo, for sweeps of ``depth`` steps."""
-        return max(self._cells(0, depth, 0)), max(self._cells(1, depth, 0))
+        return max(self._cells(STREAMED, depth, 0)), max(self._cells(ACROSS, depth, 0))
 
     def moved_rows(self, depth: int, first: int | None = None) -> tuple[int, int]:
         """Rows of one level that a sweep, or its ``first`` blocks alone, (read, write)."""
         if first is None:
             return self._rows(depth, 0), self._rows(depth, depth)
-        blocks = [self.spans(depth, part) for part in range(first)]
-        read, written = (
-            sum(
-                len(planes.at(step, self.planes)) * len(rows.at(step, self.rows))
-                for planes, rows in blocks
-            )
-            for step in (0, depth)
-        )
+        read = written = 0
+        for part in range(first):
+            planes, rows = (self.interval(axis, depth, part) for axis in AXES)
+            read += len(planes.read) * len(rows.read)
+            written += len(planes.cells) * len(rows.cells)
         return read, written
 
     def updated_rows(self, depth: int) -> int:
@@ -93,7 +87,7 @@ class Blocks:
         return sum(self._rows(depth, step) for step in range(1, depth + 1))
 
     def _rows(self, depth: int, step: int) -> int:
-        return sum(self._cells(0, depth, step)) * sum(self._cells(1, depth, step))
+        return sum(self._cells(STREAMED, depth, step)) * sum(self._cells(ACROSS, depth, step))
 
 
 def paper_block_bytes(block: tuple[int, int, int], depth: int, item_bytes: int) -> int:

@@ -1,9 +1,8 @@
 """The schedule: which planes and rows each trip reads, updates and leaves. Integers alone.
 
-Along each axis a trip covers an interval with two ends. At a *wall* the grid ends and the steps
-cover all up to it. An end that *leans* moves step by step: what the trip leaves there, or lacks,
-goes through a seam; see `plan.schedule.seam`. An end that *shrinks* has a halo of cells that others
-compute as well. What differs by axis is the number of the axis: 0 for planes, 1 for rows.
+Along each axis a trip covers an interval whose ends are walls, lean or shrink; see
+`plan.schedule.interval`. A schedule says which (`Schedule.interval`), and `Passage` what a trip
+reads, updates and leaves then.
 """
 
 from __future__ import annotations
@@ -15,20 +14,24 @@ from functools import cached_property
 from itertools import takewhile
 
 from outgrid.plan.schedule.blocks import Blocks
+from outgrid.plan.schedule.interval import (
+    ACROSS,
+    AXES,
+    STREAMED,
+    Interval,
+    Lean,
+)
 from outgrid.plan.schedule.rings import Arrival, Departure, Ring
-from outgrid.plan.schedule.seam import Cut, Seam, SeamKey, Stair, between
+from outgrid.plan.schedule.seam import Cut, Seam, SeamKey, Stair
 from outgrid.plan.schedule.skew import UPRIGHT, Skew
 from outgrid.plan.schedule.strips import Strips
-from outgrid.plan.schedule.subgrid import Box, Exchanged, Subgrid, common
+from outgrid.plan.schedule.subgrid import Box, Exchanged, Subgrid
 from outgrid.plan.schedule.trip import Point, Span, Trip, Trips, clip, mirrored
 
-STREAMED, ACROSS = 0, 1
-"""The axes that grids are cut across: planes pass along the one, strips lie along the other."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """What passes through the window, in planes, rows and steps.
+    """What passes through the window, in planes, rows and steps; remembers what it derived.
 
     ``depths`` holds the steps of each sweep. Sweep p reads state p and writes state p + 1, in one
     trip through the window or, cut into strips, in several; plane z of trip i is plane
@@ -68,7 +71,7 @@ class Schedule:
     blocks: Blocks | None = None
     subgrid: Subgrid | None = None
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Steps of the deepest sweep."""
         return max(self.depths, default=0)
@@ -88,7 +91,7 @@ class Schedule:
         """Rows of a plane of the grid; 1 in 2-D."""
         return self.shape[1] if len(self.shape) == 3 else 1
 
-    @property
+    @cached_property
     def extents(self) -> tuple[int, int]:
         """Planes and rows of the grid."""
         return self.planes, self.rows
@@ -208,26 +211,61 @@ class Schedule:
         """The planes, and in three dimensions their rows, that are carried."""
         return (self.owned, self.owned_rows)[: len(self.shape) - 1]
 
+    def uncut(self, axis: int, depth: int) -> Interval:
+        """What sweeps of ``depth`` steps are about along an axis, as the stream counts it."""
+        if self.subgrid is None:
+            return Interval(range(self.extents[axis]), self.extents[axis])
+        interval = self.subgrid.interval(axis, depth)
+        return interval.mirrored() if self.downward and axis == STREAMED else interval
+
+    def interval(self, axis: int, depth: int, part: int = 0) -> Interval:
+        """What a strip of a sweep covers of an axis, with the seams that lie at its ends."""
+        count = self.strips.count(depth) if axis == ACROSS else 1
+        key = axis, depth, part if count > 1 else 0
+        if key not in self._intervals:
+            self._intervals[key] = self._interval(*key, count)
+        return self._intervals[key]
+
+    @cached_property
+    def _intervals(self) -> dict[tuple[int, int, int], Interval]:
+        return {}
+
+    def _interval(self, axis: int, depth: int, strip: int, count: int) -> Interval:
+        interval = self.uncut(axis, depth)
+        if count > 1:
+            interval = replace(interval, cells=self.strips.cells(depth, strip))
+        below, above, extent = interval.below, interval.above, interval.extent
+        for seam in self.seams_of(depth, axis):
+            # Beside strips lie all rows that steps reach; planes that come round are there again.
+            beside = self.strips.beside(depth) if axis == ACROSS else 0
+            if seam.cut is not None:
+                end = Lean(seam, not seam.cut.given, 0 if seam.cut.given else seam.reach)
+                below, above = (below, end) if seam.cut.above else (end, above)
+            elif seam.closes:
+                extent += beside if axis == ACROSS else seam.reach
+                below = Lean(seam, False, 0) if strip == 0 else below
+                above = Lean(seam, True, beside) if strip + 1 == count else above
+            else:
+                below = Lean(seam, True, beside) if strip > 0 else below
+                above = Lean(seam, False, 0) if strip + 1 < count else above
+        return Interval(interval.cells, extent, below, above)
+
+    def passed(self, axis: int, depth: int, part: int) -> Interval:
+        """What one trip of a sweep covers of an axis."""
+        if self.blocks is not None:
+            return self.blocks.interval(axis, depth, part)
+        return self.interval(axis, depth, part)
+
     def held(self, depth: int) -> Box:
         """What a sweep of ``depth`` steps begins with."""
-        if self.subgrid is None:
-            return Box(range(self.planes), range(self.rows))
-        if not self.subgrid.seams:
-            return self.subgrid.held(depth)
+        planes, rows = self.interval(STREAMED, depth), self.uncut(ACROSS, depth)
         constant = any(arrival.constant for arrival in self.arrivals)
-        planes = self.streamed(self.reached(depth)) if constant else self.owned
-        return Box(planes, self.owned_rows)
+        return Box(self.streamed(planes.read if constant else planes.stored), rows.stored)
 
     def evolving(self, depth: int) -> Box:
         """What a sweep of ``depth`` steps reads of the levels that evolve, from their files."""
-        leaning = self.subgrid is not None and self.subgrid.seams
-        return Box(self.owned, self.owned_rows) if leaning else self.held(depth)
-
-    def reached(self, depth: int) -> range:
-        """The planes of the stream that a sweep touches: those that it owns, and of seams."""
-        ends = [self.streamed(self.owned)]
-        ends += [seam.cells(0, seam.reach, cut.at) for seam, cut in self.cuts(depth)]
-        return range(min(each.start for each in ends), max(each.stop for each in ends))
+        planes, rows = (self.uncut(axis, depth) for axis in AXES)
+        return Box(self.streamed(planes.stored), rows.stored)
 
     @property
     def stored(self) -> Box:
@@ -254,7 +292,7 @@ class Schedule:
 
     def exchanged(self, sweep: int) -> tuple[Exchanged, ...]:
         """What goes between ranks before ``sweep`` where they hold halos; none after the last."""
-        if self.subgrid is None or self.subgrid.seams or sweep >= self.sweeps:
+        if self.subgrid is None or sweep >= self.sweeps:
             return ()
         return tuple(self.subgrid.exchanged(self.depths[sweep]))
 
@@ -320,24 +358,11 @@ class Schedule:
 
     def _spans(self, sweep: int, part: int, depth: int) -> tuple[Span, Span]:
         """What a trip covers. A first trip that begins inside the grid has an inward face."""
-        if self.blocks is not None:
-            return self.blocks.spans(depth, part)
-        planes = self.streamed(self.owned)
-        if self.subgrid is not None and not self.subgrid.seams:
-            interval = self.subgrid.planes
-            along = (interval.mirrored() if self.downward else interval).span(depth)
-        else:
-            closing = self.closing(depth, STREAMED)
-            below = above = closing
-            for seam, cut in self.cuts(depth):
-                below, above = (below, seam) if cut.above else (seam, above)
-            along = between(planes.start, planes.stop, below, above)
+        along, across = (self.passed(axis, depth, part).span for axis in AXES)
         if self.begin.planes and (sweep, part) == (0, self.begin.part):
             low = self.begin.planes - self.lean(depth)
             along = replace(along, low=low, rise=self.face.per_step, shifts=self.face.shifts)
-        if self.subgrid is not None:
-            return along, self.subgrid.rows.span(depth)
-        return along, self.strips.span(depth, part)
+        return along, across
 
     @property
     def row_updates(self) -> int:
@@ -359,8 +384,8 @@ class Schedule:
     @property
     def redundancy(self) -> float:
         """Updates that are made more than once, as a share of those that are needed."""
-        if self.subgrid is not None and self.subgrid.seams:
-            return 0.0  # what a taker makes beyond its planes nobody else does
+        if not any(self.passed(axis, self.depth, 0).shrinks for axis in AXES):
+            return 0.0  # what a taker makes beyond a cut nobody else does
         needed = len(self.owned) * len(self.owned_rows) * sum(self.depths)
         return max(0.0, self.row_updates / needed - 1) if needed else 0.0
 
@@ -399,11 +424,11 @@ class Passage:
     of: Schedule
     trip: Trip
 
-    def interval(self, axis: int) -> tuple[int, int]:
-        """Which interval of an axis the trip covers, and how many there are in a sweep."""
-        if axis == STREAMED or self.of.blocks is not None:
-            return 0, 1
-        return self.trip.part, self.of.strips.count(self.trip.depth)
+    @cached_property
+    def intervals(self) -> tuple[Interval, Interval]:
+        """What it covers of planes and rows."""
+        planes, rows = (self.of.passed(axis, self.trip.depth, self.trip.part) for axis in AXES)
+        return planes, rows
 
     @cached_property
     def periods(self) -> tuple[int, int]:
@@ -411,49 +436,17 @@ class Passage:
 
         Sweeps of one strip have whole circles of rows at once.
         """
-        planes, rows = (self.of.closing(self.trip.depth, axis) for axis in (STREAMED, ACROSS))
-        return self.of.planes if planes else 0, self.of.rows if rows else 0
+        planes, rows = (
+            extent if self.of.closing(self.trip.depth, axis) is not None else 0
+            for axis, extent in enumerate(self.of.extents)
+        )
+        return planes, rows
 
     @cached_property
     def extents(self) -> tuple[int, int]:
         """Planes and rows: those of the grid, and the first ones again where they come round."""
-        planes, rows = (self.of.closing(self.trip.depth, axis) for axis in (STREAMED, ACROSS))
-        return (
-            self.of.planes + (planes.reach if planes is not None else 0),
-            self.of.rows + (self.of.strips.beside(self.trip.depth) if rows is not None else 0),
-        )
-
-    @cached_property
-    def ends(self) -> tuple[tuple[Seam | None, Seam | None], ...]:
-        """The seams at the lower and the upper end of the trip, along each axis."""
-        return tuple(self._ends(axis) for axis in (STREAMED, ACROSS))
-
-    def _ends(self, axis: int) -> tuple[Seam | None, Seam | None]:
-        below: Seam | None = None
-        above: Seam | None = None
-        index, count = self.interval(axis)
-        for seam in self.of.seams_of(self.trip.depth, axis):
-            if seam.cut is not None:
-                below, above = (below, seam) if seam.cut.above else (seam, above)
-            elif seam.closes:
-                below, above = seam if index == 0 else below, seam if index + 1 == count else above
-            else:
-                below, above = seam if index > 0 else below, seam if index + 1 < count else above
-        return below, above
-
-    @cached_property
-    def _covers(self) -> tuple[range, range]:
-        """The planes and rows between the ends, where no step has moved them."""
-        rows = self.trip.rows
-        across = self.of.owned_rows if self.of.subgrid is not None else range(rows.low, rows.high)
-        return self.of.streamed(self.of.owned), across
-
-    def bounds(self, axis: int, field: str, version: int) -> range:
-        """The cells of an axis of which the trip makes a version, or has it from a file."""
-        cells, (below, above) = self._covers[axis], self.ends[axis]
-        low = cells.start + (below.edge(field, version) if below is not None else 0)
-        high = cells.stop + (above.edge(field, version) if above is not None else 0)
-        return clip(low, high, self.extents[axis])
+        planes, rows = self.intervals
+        return planes.extent, rows.extent
 
     def covered(self, step: int, stage: int = 0) -> Box:
         """The planes and rows that a stage of a step may update."""
@@ -465,12 +458,11 @@ class Passage:
         """The front position at which all planes are read and all updates are made."""
         lead = max(arrival.lead for arrival in self.of.arrivals)
         # A halo that shrinks from beyond the end of the grid may reach farthest in between.
-        shrinks, depth = self.of.subgrid is not None, self.trip.depth
         return max(
             self.entering.stop + lead,
             *(
                 self.covered(step, stage).planes.stop + self.of.skew.per_step * step + shift
-                for step in (range(1, depth + 1) if shrinks else (1, depth))
+                for step in range(1, self.trip.depth + 1)
                 for stage, shift in enumerate(self.of.skew.shifts)
             ),
         )
@@ -482,40 +474,24 @@ class Passage:
 
     @cached_property
     def entering(self) -> range:
-        """The planes that are read."""
-        if self.of.blocks is not None:
-            return self.covered(0).planes
-        if self.of.subgrid is None:
-            return range(max(0, self.trip.planes.low), self.of.planes)
-        if self.of.subgrid.seams:
-            return self.of.reached(self.trip.depth)
-        return self.of.streamed(self.of.held(self.trip.depth).planes)
+        """The planes that are read; of a first trip that goes on, those that its face needs."""
+        planes = self.intervals[STREAMED].read
+        needed = self.put_from - self.of.lean(self.trip.depth) if self.put_from else 0
+        return range(max(planes.start, needed), planes.stop)
 
     @property
     def touched(self) -> range:
         """The planes that may be touched, those that come round again included."""
-        return range(self.extents[STREAMED]) if self.of.subgrid is None else self.entering
+        return self.intervals[STREAMED].touched
 
     def arriving(self, arrival: Arrival) -> Box:
         """Rows of a level that come from its file, before any of its planes come again."""
-        if self.of.blocks is not None:
-            return self.covered(0)
-        planes = self.entering
-        if self.of.subgrid is not None:
-            held = self.of.evolving(self.trip.depth)
-            planes = planes if arrival.constant else self.of.streamed(held.planes)
-            return Box(planes, held.rows)
-        if not arrival.constant:
-            return Box(planes, self.bounds(ACROSS, arrival.field, arrival.level))
-        # What all steps read; strips that lie beside each other overlap.
-        low, high = (
-            self.trip.rows.low - self.of.strips.beside(self.trip.depth),
-            self.extents[ACROSS],
-        )
-        above = self.ends[ACROSS][1]
-        if above is not None and not above.closes:
-            high = self.trip.rows.high + above.edge(arrival.field, 0)
-        return Box(planes, clip(low, high, self.extents[ACROSS]))
+        planes, rows = self.intervals
+        if arrival.constant:
+            return Box(self.entering, rows.coefficients(arrival.field))
+        come = planes.arriving(arrival.field, arrival.level)
+        come = range(max(come.start, self.entering.start), come.stop)
+        return Box(come, rows.arriving(arrival.field, arrival.level))
 
     def rereads(self, arrival: Arrival) -> int:
         """Planes of a coefficient that come from its file once more, where they come round."""
@@ -530,12 +506,8 @@ class Passage:
 
     def leaving(self, departure: Departure) -> Box:
         """Rows of a level that go to its file."""
-        if self.of.blocks is not None:
-            return self.covered(self.trip.depth)
         version = self.trip.depth + departure.level
-        planes, rows = (self.bounds(axis, departure.field, version) for axis in (STREAMED, ACROSS))
-        if self.of.subgrid is not None:
-            planes = common(planes, self._covers[STREAMED])
+        planes, rows = (each.leaving(departure.field, version) for each in self.intervals)
         return Box(range(max(planes.start, self.put_from), planes.stop), rows)
 
     def returned(self, departure: Departure) -> Iterator[tuple[Cut, range]]:
@@ -570,7 +542,8 @@ class Passage:
         """What goes from strip to strip, and from the first one of a circle to the last."""
         closing = self.of.closing(self.trip.depth, STREAMED)
         for above in (1, 0) if given else (0, 1):
-            seam = self.ends[ACROSS][above]
+            rows = self.intervals[ACROSS]
+            seam = (rows.above if above else rows.below).seam
             # The strip below a border gives, but where a circle closes.
             if seam is None or given != (bool(above) != seam.closes):
                 continue
@@ -614,8 +587,8 @@ class Passage:
 
     def _filled(self, stair: Stair) -> range:
         """Rows of a ring in which there is something once its first version is made."""
-        (below, above), rows = self.ends[ACROSS], self.trip.rows
-        low, high = rows.low, rows.high
+        interval, rows = self.intervals[ACROSS], self.trip.rows
+        below, above, low, high = interval.below.seam, interval.above.seam, rows.low, rows.high
         if below is not None:
             here = below.stair(stair.field, stair.index)
             low = below.cells(here.low, here.high, low).start
@@ -652,7 +625,7 @@ class Passage:
     def row_origin(self) -> int:
         """The row of the grid that lies in row 0 of the window's planes."""
         if self.of.blocks is not None:
-            return self.covered(0).rows.start
+            return self.intervals[ACROSS].stored.start
         if self.of.subgrid is not None:
             return self.of.stored.rows.start
         return self.of.strips.origin(self.trip, self.of.window_rows)
@@ -668,12 +641,8 @@ class Passage:
 
     @property
     def counted(self) -> Box:
-        """The planes and rows whose cells count: halos do where they are no halos.
-
-        Where there are seams nothing is computed twice, and all cells count.
-        """
-        if self.of.subgrid is not None and not self.of.subgrid.seams:
-            return self.of.subgrid.owned
-        if self.of.blocks is not None:
-            return self.covered(self.trip.depth)
+        """The planes and rows whose cells count: what others compute as well, once."""
+        planes, rows = self.intervals
+        if planes.shrinks or rows.shrinks:
+            return Box(self.of.streamed(planes.cells), rows.cells)
         return Box(*map(range, self.extents))

@@ -34,7 +34,6 @@ from typing import NamedTuple
 
 from outgrid.plan.schedule.lifetime import Dependences, field_is_constant, write_shift
 from outgrid.plan.schedule.skew import Skew
-from outgrid.plan.schedule.trip import Span
 
 Channel = tuple[int, str, int, bool]  # peer, field, level or ring, whether it is a seam
 
@@ -110,11 +109,14 @@ class Seam:
         """Cells [low, high) of the seam, as the axis counts them, of a cut at cell ``at``."""
         return range(at + low, at + high) if self.rises else range(at - high, at - low)
 
+    def width(self, field: str, version: int) -> int:
+        """How far from a cut the giver's cells of a version begin, or the taker's end."""
+        edge = next(edge for edge in self.edges if edge.field == field)
+        return edge.arrived[-version] if version <= 0 else self.per_step * version + edge.shift
+
     def edge(self, field: str, version: int) -> int:
-        """How far above a cut the giver's cells of a version begin, or the taker's end."""
-        found = next(each for each in self.edges if each.field == field)
-        cells = found.arrived[-version] if version <= 0 else self.per_step * version + found.shift
-        return cells if self.rises else -cells
+        """The same, upwards."""
+        return self.width(field, version) * (1 if self.rises else -1)
 
     def stair(self, field: str, index: int) -> Stair:
         """What a ring leaves; nothing where it has none."""
@@ -229,14 +231,6 @@ def _stairs(
         if highs:
             low, high = min(begun if crossed else lows), max(highs)
             yield Stair(edge.field, index, min(low, high), high)
-
-
-def between(low: int, high: int, below: Seam | None, above: Seam | None) -> Span:
-    """What the stages of each step cover of cells [low, high) that end at walls, or at seams."""
-    ends = [each.moves if each is not None else Skew(0, ()) for each in (below, above)]
-    stages = max(len(each.shifts) for each in ends)
-    first, last = (each.shifts or (0,) * stages for each in ends)
-    return Span(low, high, ends[0].per_step, ends[1].per_step, first, last)
 
 
 def channels(

@@ -85,11 +85,11 @@ class Halo:
     @property
     def margin(self) -> int:
         """Planes needed beside those of the steps."""
-        return max(*self.below, *self.above, 0)
+        return max((*self.below, *self.above, 0))
 
-    def mirrored(self) -> Halo:
-        """The same for an axis that is counted from its other end."""
-        return Halo(self.per_step, self.above, self.below)
+    def cells(self, depth: int) -> int:
+        """Planes needed beyond an end at which the grid goes on, for a sweep of ``depth`` steps."""
+        return self.per_step * depth + self.margin
 
 
 def solve(stages: int, readings: tuple[Reading, ...], writings: tuple[Writing, ...]) -> Skew:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outgrid.plan.schedule.skew import Skew
-from outgrid.plan.schedule.trip import Span, Trip
+from outgrid.plan.schedule.trip import Trip
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +65,15 @@ class Strips:
         again = self.circle and self.count(depth) > 1
         return self.rows + (self.beside(depth) if again else 0)
 
-    def span(self, depth: int, strip: int) -> Span:
-        """The rows of a strip, level by level."""
-        low, count = strip * self.height, self.count(depth)
-        high = low + self.height
-        down = Skew(-self.fall.per_step, tuple(-shift for shift in self.fall.shifts))
-        below = above = down
-        if self.circle and count == 1:
-            low, high = 0, self.rows + self.lean(depth)
-        elif self.circle:
-            first, last = self._rising(depth, strip)
-            low, high = (min(each + self.beside(depth), self.rows) for each in (low, high))
-            if first:
-                low, below = 0, self.rise
-            if last:
-                high, above = self.rows, self.rise
-        return Span(low, high, below.per_step, above.per_step, below.shifts, above.shifts)
-
-    def _rising(self, depth: int, strip: int) -> tuple[bool, bool]:
-        """Whether the lower and the upper end of a strip move upwards: where a circle was cut."""
+    def cells(self, depth: int, strip: int) -> range:
+        """The rows of a strip where no step has moved its ends; the last one's may lie beyond."""
         count = self.count(depth)
-        several = self.circle and count > 1
-        return several and strip == 0, several and strip == count - 1
+        low, high = strip * self.height, (strip + 1) * self.height
+        if self.circle and count > 1:
+            beside = self.beside(depth)
+            low = min(low + beside, self.rows) if strip > 0 else 0
+            high = min(high + beside, self.rows) if strip + 1 < count else self.rows
+        return range(low, high)
 
     def window_rows(self, depth: int) -> int:
         """Rows of a plane that the window holds for sweeps of up to ``depth`` steps."""

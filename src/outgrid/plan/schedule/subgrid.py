@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, product
 from typing import Any
 
+from outgrid.plan.schedule.interval import ACROSS, AXES, STREAMED, Interval, shrinking
 from outgrid.plan.schedule.skew import Halo
-from outgrid.plan.schedule.trip import Span, clip, mirrored
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,72 +88,27 @@ class Exchanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """Cells [low, high) of an axis of ``extent`` cells, and what is held ``beyond`` them."""
-
-    low: int
-    high: int
-    extent: int
-    beyond: Halo
-
-    @property
-    def owned(self) -> range:
-        """The cells that no other rank owns."""
-        return range(self.low, self.high)
-
-    def mirrored(self) -> Interval:
-        """The same cells, counted from the other end of the axis."""
-        owned = mirrored(self.owned, self.extent)
-        return Interval(owned.start, owned.stop, self.extent, self.beyond.mirrored())
-
-    def halo(self, depth: int) -> int:
-        """Cells needed beyond an end at which the grid goes on, for a sweep of ``depth`` steps."""
-        return self.beyond.per_step * depth + self.beyond.margin
-
-    def held(self, depth: int) -> range:
-        """The cells that a sweep of ``depth`` steps begins with."""
-        halo = self.halo(depth)
-        return clip(self._below(halo), self._above(halo), self.extent)
-
-    def span(self, depth: int) -> Span:
-        """What the stages of each step of a sweep cover; the last one shrinks to what is owned."""
-        each = self.beyond.per_step
-        rise = each if self.low > 0 else 0
-        fall = each if self.high < self.extent else 0
-        low, high = self._below(each * depth), self._above(each * depth)
-        below = tuple(-cells for cells in self.beyond.below)
-        return Span(low, high, rise, -fall, below, self.beyond.above)
-
-    def _below(self, halo: int) -> int:
-        return self.low - halo if self.low > 0 else 0
-
-    def _above(self, halo: int) -> int:
-        return self.high + halo if self.high < self.extent else self.extent
-
-
-@dataclass(frozen=True, slots=True)
 class Subgrid:
-    """The part of a grid that ``rank`` owns where it is cut at ``plane_bounds`` and ``row_bounds``.
+    """The part of a grid that ``rank`` owns where axes are cut at ``bounds``.
 
-    Both begin with 0 and end with the extent of their axis. Ranks are numbered along the rows
-    first. ``beyond`` and ``row_beyond`` say what a rank holds where the grid goes on. Neighbours
-    along the planes stream in ``opposite`` directions, or all of them upward. With ``seams`` no
-    rank holds a halo of planes: those with an even number along the planes are upright, the others
-    inverted; see `plan.schedule.seam`.
+    These are of planes and of rows; they begin with 0 and end with the extent of their axis. Ranks
+    are numbered along the rows first. ``beyond`` says of each axis what a rank holds where the grid
+    goes on. Neighbours along the planes stream in ``opposite`` directions, or all of them upward.
+    With ``seams`` no rank holds a halo of planes: those with an even number along the planes are
+    upright, the others inverted; see `plan.schedule.seam`.
     """
 
     rank: int
-    plane_bounds: tuple[int, ...]
-    row_bounds: tuple[int, ...]
-    beyond: Halo
-    row_beyond: Halo
+    bounds: tuple[tuple[int, ...], tuple[int, ...]]
+    beyond: tuple[Halo, Halo]
     opposite: bool = False
     seams: bool = False
 
     @property
     def cut(self) -> tuple[int, int]:
         """Into how many parts planes and rows are cut."""
-        return len(self.plane_bounds) - 1, len(self.row_bounds) - 1
+        planes, rows = (len(bounds) - 1 for bounds in self.bounds)
+        return planes, rows
 
     @property
     def ranks(self) -> int:
@@ -179,27 +134,30 @@ class Subgrid:
 
     def turned(self, depth: int) -> Subgrid:
         """With neighbours in opposite directions, if parts are thick enough for ``depth`` steps."""
-        thinnest = min(high - low for low, high in pairwise(self.plane_bounds))
-        return replace(self, opposite=self.seams or thinnest >= self.planes.halo(depth))
+        thinnest = min(high - low for low, high in pairwise(self.bounds[STREAMED]))
+        enough = thinnest >= self.beyond[STREAMED].cells(depth)
+        return replace(self, opposite=self.seams or enough)
 
-    @property
-    def planes(self) -> Interval:
-        """Its planes."""
-        return self._interval(self.plane_bounds, self.rank // self.cut[1], self.beyond)
+    def interval(self, axis: int, depth: int) -> Interval:
+        """What it covers of an axis in sweeps of ``depth`` steps; seams are not looked at."""
+        extent = self.bounds[axis][-1]
+        if self.seams and axis == STREAMED:
+            return Interval(self.cells(axis), extent)
+        return shrinking(self.cells(axis), extent, depth, self.beyond[axis])
 
-    @property
-    def rows(self) -> Interval:
-        """Its rows of each plane."""
-        return self._interval(self.row_bounds, self.rank % self.cut[1], self.row_beyond)
+    def cells(self, axis: int) -> range:
+        """The cells of an axis that it owns."""
+        bounds, index = self.bounds[axis], divmod(self.rank, len(self.bounds[ACROSS]) - 1)[axis]
+        return range(bounds[index], bounds[index + 1])
 
     @property
     def owned(self) -> Box:
         """What no other rank owns."""
-        return Box(self.planes.owned, self.rows.owned)
+        return Box(*map(self.cells, AXES))
 
     def held(self, depth: int) -> Box:
         """What a sweep of ``depth`` steps begins with."""
-        return Box(self.planes.held(depth), self.rows.held(depth))
+        return Box(*(self.interval(axis, depth).stored for axis in AXES))
 
     def of(self, rank: int) -> Subgrid:
         """The part of another rank."""
@@ -208,8 +166,7 @@ class Subgrid:
     def exchanged(self, depth: int) -> Iterator[Exchanged]:
         """What goes between ranks before a sweep of ``depth`` steps, by their numbers."""
         mine, held = self.owned, self.held(depth)
-        along = _within(self.plane_bounds, held.planes)
-        across = _within(self.row_bounds, held.rows)
+        along, across = _within(self.bounds[0], held.planes), _within(self.bounds[1], held.rows)
         for plane, row in product(along, across):
             rank = plane * self.cut[1] + row
             if rank != self.rank:
@@ -217,10 +174,6 @@ class Subgrid:
                 found = Exchanged(rank, other.held(depth).common(mine), held.common(other.owned))
                 if found.sent.count or found.received.count:
                     yield found
-
-    @staticmethod
-    def _interval(bounds: tuple[int, ...], index: int, beyond: Halo) -> Interval:
-        return Interval(bounds[index], bounds[index + 1], bounds[-1], beyond)
 
 
 def _within(bounds: Sequence[int], cells: range) -> Iterator[int]:
