@@ -141,8 +141,7 @@ class Planning:
         if options.depth and depths and min(options.depth, rest.steps) != max(depths):
             return self
         sizing, bounds = Sizing(rest), (group.plane_bounds, group.row_bounds)
-        beyond = sizing.halo, sizing.row_halo
-        mine = Subgrid(self.comm.rank, bounds, beyond, seams=group.seams)
+        mine = Subgrid(self.comm.rank, bounds, sizing.halos, seams=group.seams)
         part = Part(mine.turned(max(depths, default=0)), Network(), depths=depths)
         before, fits = replace(self, part=part), True
         try:

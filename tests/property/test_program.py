@@ -20,7 +20,8 @@ from outgrid.plan.program import Advance, Commit, Get, Mark, Put, program
 from outgrid.plan.schedule.lifetime import dependences
 from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.skew import Skew
-from outgrid.plan.sizing import Sizing, given_steps
+from outgrid.plan.sizing import Sizing
+from outgrid.plan.sweeps import given_steps
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.problem import Problem
 from outgrid.testing import counting
@@ -152,7 +153,7 @@ def strips(draw, around=None, **given):
     """A plan in strips, down to single rows, of a grid whose rows do not close to a circle."""
     small = {"most_planes": 12, "most_cells": 12, "with_arrays": False}
     problem = draw(problems(stencils(ndim=3), around=around, **small))
-    assume(problem.steps > 0 and not Sizing(problem).circle)
+    assume(problem.steps > 0 and not Sizing(problem).across.periodic)
     depth, slab = draw(st.integers(1, 7)), draw(st.integers(1, min(5, problem.shape[0])))
     depths = given_steps(problem.steps, min(depth, problem.steps))
     assume(Sizing(problem).least_planes(depths, slab) <= problem.shape[0])

@@ -107,7 +107,7 @@ def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
         yield (
             f"planes pass in {chosen.parts} strips of {chosen.schedule.strips.height} "
             "rows; their seams are written and read again"
-            + (", and close the circle" if sizing.circle else "")
+            + (", and close the circle" if sizing.across.periodic else "")
         )
     closing = schedule.closing(schedule.depth, STREAMED)
     if closing is not None:
@@ -117,7 +117,7 @@ def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
             f"periodic along {request.streamed}: the first {again} {seam}come round again at"
             f" {'the end of each sweep' if chosen.schedule.resident else 'its end'}"
         )
-    elif sizing.closed:
+    elif sizing.streamed.periodic:
         yield f"periodic along {request.streamed}: every step is made over the whole grid"
     if problem.until is not None:
         yield (f"ends where {problem.until.rule}; all figures are those of {problem.steps} steps")

@@ -20,7 +20,7 @@ from outgrid.plan.schedule.blocks import LEAST_EDGE, Blocks, paper_block
 from outgrid.plan.schedule.lifetime import ring_count
 from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.rings import Ring
-from outgrid.plan.sizing import sweep_steps
+from outgrid.plan.sweeps import sweep_steps
 from outgrid.plan.tables import sweeps_bytes
 from outgrid.plan.tiling import FRONT_PLANES, columns_cut, tile_levels, tile_slope
 from outgrid.stencil.problem import Problem
@@ -220,13 +220,13 @@ class _Blocking:
             shape=problem.shape,
             depths=depths,
             slab_planes=problem.shape[0],
-            skew=sizing.skew,
+            skew=sizing.streamed.skew,
             pitch_planes=problem.shape[0],
             strips=sizing.strips(depth),
             resident=False,
             rings=rings,
-            arrivals=sizing.arrivals,
-            departures=sizing.departures,
+            arrivals=sizing.window.arrivals,
+            departures=sizing.window.departures,
             blocks=blocks,
         )
         traffic, window = sizing.traffic(schedule), window_bytes(rings, found)

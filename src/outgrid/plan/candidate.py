@@ -10,6 +10,7 @@ from outgrid.plan.device import device_level, device_rate
 from outgrid.plan.model import DeviceLevel, Layout, Prediction, Tile
 from outgrid.plan.request import Request
 from outgrid.plan.schedule.model import Schedule
+from outgrid.plan.schedule.pitch import whole_planes
 from outgrid.plan.tables import SWEEP_BYTES
 from outgrid.plan.tiers import disk_tier
 from outgrid.plan.tiling import choose_tile, tile_levels
@@ -80,8 +81,8 @@ def priced(
     layout = sizing.layout(strips, deepest)
     # Without a front over a closed grid each sweep is one slab, in which all planes make every
     # step together.
-    together = resident and sizing.closed and not sizing.seams(depths, resident)
-    slab = sizing.whole_planes(deepest) if together else slab
+    together = resident and sizing.streamed.periodic and not sizing.seams(depths, resident)
+    slab = whole_planes(sizing.streamed, deepest) if together else slab
     schedule = sizing.schedule(depths, slab, resident, strips)
     traffic = sizing.traffic(schedule)
     tile = choose_tile(
@@ -98,7 +99,7 @@ def priced(
     trips = min(1, len(depths)) if resident else len(depths)
     moved = traffic.moved_bytes
     planes = len(schedule.stored.planes)
-    lead = min(1.0, sizing.skew.per_step * depth / planes)
+    lead = min(1.0, sizing.streamed.skew.per_step * depth / planes)
     share = min(1.0, slab / (planes * strips.count(deepest)))
     movement = Movement(trips, *moved, share, request.options.request_bytes)
     updated = schedule.row_updates * request.problem.shape[-1]
@@ -133,7 +134,7 @@ def priced(
     window_bytes = request.window_bytes(schedule.rings, layout)
     held_bytes = window_bytes
     if request.options.in_place:  # in use at a time is what the window of a streamed grid holds
-        held = sizing.rings((1,) if together else depths, slab, resident=False)
+        held = sizing.window.rings((1,) if together else depths, slab, resident=False)
         held_bytes = min(window_bytes, request.window_bytes(held, layout))
     return Candidate(
         schedule,
@@ -184,7 +185,7 @@ def _rate(request: Request, tile: Tile, depth: int, slab: int) -> float:
         return device_rate(
             request.problem, request.accelerator, request.sizing.cells_per_plane, slab
         )
-    skew = request.sizing.skew.per_step
+    skew = request.sizing.streamed.skew.per_step
     levels = tile_levels(tile, request.problem)
     sample = None
     if request.calibration:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from outgrid.plan.candidate import Candidate, level_of, priced
 from outgrid.plan.request import Request
-from outgrid.plan.sizing import deepest_of_split
+from outgrid.plan.sweeps import deepest_of_split
 from outgrid.plan.tables import SWEEP_BYTES
 from outgrid.tiers import PASSING_TIERS
 
@@ -45,10 +45,10 @@ class Choice:
             return False
         if options.strip_rows is not None and (options.strip_rows,) != begin.cut:
             return False
-        can_cut = self.sizing.can_cut and not self.sizing.closed
+        can_cut = self.sizing.can_cut and not self.sizing.streamed.periodic
         if begin.cut and not (can_cut and begin.cut[0] > 0):
             return False
-        seams = bool(begin.cut) or self.sizing.closed
+        seams = bool(begin.cut) or self.sizing.streamed.periodic
         strips = self.sizing.strips(begin.depth, self.request.height_begun)
         begun = begin.part < strips.count(begin.depth)
         return begun and not (seams and options.tier in PASSING_TIERS)
@@ -109,7 +109,8 @@ class Choice:
 
     def _cut_candidates(self, small: bool) -> Iterator[Candidate]:
         """Candidates of planes cut into strips; ``small``: also those of small requests."""
-        if not self.sizing.can_cut or (self.request.accelerator is not None and self.sizing.circle):
+        circle = self.sizing.across.periodic
+        if not self.sizing.can_cut or (self.request.accelerator is not None and circle):
             return
         asked = self.options.slab_planes
         for slab in [asked] if asked else self._doubling(CUT_SLAB_PLANES) or [1]:
@@ -134,7 +135,7 @@ class Choice:
         steps = self.problem.deepest
         if self.options.scheme == "plain" or self.options.depth is not None:
             return self._depths(1, resident=False)
-        deepest = min(steps, self.problem.shape[0] // max(1, self.sizing.skew.per_step))
+        deepest = min(steps, self.problem.shape[0] // max(1, self.sizing.streamed.skew.per_step))
         found, depth = [1], 2
         while depth < deepest:
             found.append(deepest_of_split(steps, depth))
@@ -144,7 +145,7 @@ class Choice:
     def _height(self, depth: int, slab: int) -> int | None:
         """Rows of the highest strips that fit, evened out; None where not even one row does."""
         sizing = self.sizing
-        rings = sizing.rings((depth,), slab, resident=False, seams=True)
+        rings = sizing.window.rings((depth,), slab, resident=False, seams=True)
         thinnest = sizing.layout(sizing.strips(depth, 1), depth)
         depths, room = (
             self.request.split(depth),
@@ -164,12 +165,13 @@ class Choice:
         if height < least:
             return None
         total = self.problem.shape[1]
-        total += 0 if sizing.circle else sizing.strips(depth, height).lean(depth)
+        total += 0 if sizing.across.periodic else sizing.strips(depth, height).lean(depth)
         return max(least, -(-total // -(-total // height)))
 
     def least_height(self, depth: int) -> int:
         """Rows of the thinnest strips."""
-        return max(1, self.sizing.strips(depth, 1).beside(depth) if self.sizing.circle else 1)
+        strips = self.sizing.strips(depth, 1)
+        return max(1, strips.beside(depth) if strips.circle else 1)
 
     def residencies(self) -> tuple[bool, ...]:
         if self.request.part is not None:
@@ -242,11 +244,11 @@ class Choice:
         if resident and not self.options.in_place:
             return RESIDENT_DEPTH
         room = self.request.room - self.request.transfer_bytes(self.request.whole)
-        planes = self.problem.shape[0] // max(1, self.sizing.skew.per_step)
+        planes = self.problem.shape[0] // max(1, self.sizing.streamed.skew.per_step)
         low, high = 1, max(1, min(planes, self.problem.deepest))
         while low < high:
             middle = (low + high + 1) // 2
-            rings = self.sizing.rings((middle,), slab, resident=False)
+            rings = self.sizing.window.rings((middle,), slab, resident=False)
             layout = self.sizing.layout(self.sizing.strips(middle), middle)
             if self.request.window_bytes(rings, layout) <= room:
                 low = middle

@@ -24,6 +24,7 @@ from outgrid.machine import Machine, Network
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import WORTH_CUTTING, Part, plan
+from outgrid.plan.schedule.interval import ACROSS
 from outgrid.plan.schedule.subgrid import Subgrid, balanced, balanced_seams
 from outgrid.plan.sizing import Sizing
 from outgrid.stencil.problem import Problem
@@ -292,11 +293,12 @@ def _bounds(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Where planes and rows are cut: as ``options`` say, or so that all have as much to do."""
     sizing = Sizing(problem)
-    planes = balanced(problem.shape[0], cut[0], sizing.halo, depth)
+    planes = balanced(problem.shape[0], cut[0], sizing.streamed.halo, depth)
     if seams:
-        lean = (sizing.skew.per_step + sizing.face.per_step) / 2
+        lean = (sizing.streamed.skew.per_step + sizing.streamed.face.per_step) / 2
         planes = balanced_seams(problem.shape[0], cut[0], lean, depth)
-    rows = balanced(sizing.rows, cut[1], sizing.row_halo, depth)
+    across = sizing.axes[ACROSS]
+    rows = balanced(across.extent, cut[1], across.halo, depth)
     return (
         (0, *options.cuts, planes[-1]) if options.cuts else planes,
         (0, *options.row_cuts, rows[-1]) if options.row_cuts else rows,
@@ -313,13 +315,13 @@ def _fullest(
     """
     bounds, sizing = _bounds(problem, options, cut, depth, seams=seams), Sizing(problem)
     rows, planes = _widest(bounds[1]), [_widest(bounds[0])]
-    if cut[0] > 1 and (seams or sizing.found != sizing.found.mirrored()):
+    along = sizing.streamed.dependences
+    if cut[0] > 1 and (seams or along != along.mirrored()):
         planes = [_widest(bounds[0], range(first, cut[0], 2)) for first in (0, 1)]
     if seams:
         planes.insert(0, _widest(bounds[0], range(0, cut[0], 2), least=True))
-    beyond = sizing.halo, sizing.row_halo
     return [
-        Subgrid(each * cut[1] + rows, bounds, beyond, opposite=True, seams=seams)
+        Subgrid(each * cut[1] + rows, bounds, sizing.halos, opposite=True, seams=seams)
         for each in dict.fromkeys(planes)
     ]
 

@@ -10,7 +10,7 @@ from outgrid.plan.candidate import Candidate, beside_device, priced
 from outgrid.plan.choose import RESIDENT_DEPTH, Choice
 from outgrid.plan.device import LEAST_PARTS
 from outgrid.plan.request import MOST_LISTED, Request
-from outgrid.plan.sizing import deepest_of_split
+from outgrid.plan.sweeps import deepest_of_split
 from outgrid.units import format_bytes
 
 

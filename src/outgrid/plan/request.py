@@ -16,7 +16,8 @@ from outgrid.plan.layout import window_bytes
 from outgrid.plan.model import Layout
 from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.subgrid import Subgrid
-from outgrid.plan.sizing import Sizing, given_steps, split_steps, sweep_steps
+from outgrid.plan.sizing import Sizing
+from outgrid.plan.sweeps import given_steps, split_steps, sweep_steps
 from outgrid.plan.tables import SWEEP_BYTES, steps_bytes
 from outgrid.schemes import SCHEMES
 from outgrid.stencil.problem import Problem
@@ -156,7 +157,7 @@ class Request:
             raise UsageError("strip_rows cuts planes of several rows; a plane in 2-D is one row")
         if height < 1:
             raise UsageError(f"strip_rows {height} is below 1 row per strip")
-        if self.accelerator is not None and self.sizing.circle:
+        if self.accelerator is not None and self.sizing.across.periodic:
             raise UsageError(
                 "strip_rows does not cut grids that are periodic along y on a device; leave it out"
             )
@@ -165,7 +166,7 @@ class Request:
         if not strips.closes(depth):
             least = strips.beside(depth)
             raise UsageError(
-                f"strips of {height} rows do not go round a grid of {self.sizing.rows} rows that is"
+                f"strips of {height} rows do not go round a grid of {strips.rows} rows that is"
                 f" periodic along y in sweeps of {depth} steps: they need {least} rows at least and"
                 f" a grid of {2 * least}; leave strip_rows out"
             )
@@ -191,7 +192,7 @@ class Request:
         if sweeps > MOST_LISTED and listed > self.host_room:
             slab = self.options.slab_planes or 1
             layout = self.sizing.layout(self.sizing.strips(depth), depth)
-            rings = self.sizing.rings((depth,), slab, resident=False)
+            rings = self.sizing.window.rings((depth,), slab, resident=False)
             window = 0 if self.accelerator is not None else self.window_bytes(rings, layout)
             beside = window + self.staging_bytes(layout)
             needed = listed + self.fixed_bytes + beside

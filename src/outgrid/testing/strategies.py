@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from outgrid.config import RunOptions
 from outgrid.machine import Machine
 from outgrid.native import engines
-from outgrid.plan.sizing import Sizing, sweep_steps
+from outgrid.plan.sizing import Sizing
+from outgrid.plan.sweeps import sweep_steps
 from outgrid.plan.tiling import bands_cut, columns_cut
 from outgrid.stencil.dtypes import COMPUTED, STORED
 from outgrid.stencil.expression import (

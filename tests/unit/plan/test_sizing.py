@@ -3,7 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import outgrid as og
-from outgrid.plan.sizing import Sizing, given_steps, split_steps, sweeps_by_base
+from outgrid.plan.schedule.window import sweeps_by_base
+from outgrid.plan.sizing import Sizing
+from outgrid.plan.sweeps import given_steps, split_steps
 from outgrid.stencil.problem import Problem
 
 
@@ -44,19 +46,20 @@ def problem(name="heat7", shape=(40, 16, 64), steps=12):
 
 
 def test_rings_hold_their_span_a_slab_and_what_is_moved_beside_it():
-    rings = {(r.field, r.index): r.planes for r in Sizing(problem()).rings((6, 6), 5, False)}
+    rings = {(r.field, r.index): r.planes for r in Sizing(problem()).window.rings((6, 6), 5, False)}
     # Both in and out of the even ring, nothing in or out of the odd one.
     assert rings == {("u", 0): 6 + 5 + 5 + 5, ("u", 1): 6 + 5}
-    rings = {(r.field, r.index): r.planes for r in Sizing(problem()).rings((5, 5), 5, False)}
+    rings = {(r.field, r.index): r.planes for r in Sizing(problem()).window.rings((5, 5), 5, False)}
     assert rings == {("u", 0): 6 + 5 + 5, ("u", 1): 4 + 5 + 5}
     rings = {
-        (r.field, r.index): r.planes for r in Sizing(problem("wave:4")).rings((6, 6), 4, False)
+        (r.field, r.index): r.planes
+        for r in Sizing(problem("wave:4")).window.rings((6, 6), 4, False)
     }
     assert rings == {("u", 0): 12 + 12, ("u", 1): 12 + 12, ("c", 0): 10 + 4 + 4}
 
 
 def test_a_resident_plan_holds_whole_fields():
-    assert [r.planes for r in Sizing(problem()).rings((6, 6), 5, True)] == [40, 40]
+    assert [r.planes for r in Sizing(problem()).window.rings((6, 6), 5, True)] == [40, 40]
 
 
 def test_the_next_sweep_begins_a_multiple_of_the_slab_later():

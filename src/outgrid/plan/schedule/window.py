@@ -1,0 +1,116 @@
+"""What the window holds: the levels that come and go, and rings just large enough for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from outgrid.plan.schedule.axis import Axis
+from outgrid.plan.schedule.lifetime import (
+    Lifetime,
+    field_is_constant,
+    lifetimes,
+    ring_count,
+    write_shift,
+)
+from outgrid.plan.schedule.rings import Arrival, Departure, Ring
+from outgrid.stencil.model import Field, Stencil
+
+
+@dataclass(frozen=True)
+class Window:
+    """The window of a stencil whose planes pass along ``axis``."""
+
+    stencil: Stencil
+    axis: Axis
+
+    @cached_property
+    def arrivals(self) -> tuple[Arrival, ...]:
+        """Levels that enter the window in every sweep."""
+        return tuple(
+            Arrival(field.name, level, self.axis.lead(field.name, level), not field.evolving)
+            for field in self.stencil.fields
+            for level in _moved(field)
+        )
+
+    @cached_property
+    def departures(self) -> tuple[Departure, ...]:
+        """Levels that leave the window in every sweep."""
+        dependences, skew = self.axis.dependences, self.axis.skew
+        return tuple(
+            Departure(
+                field.name,
+                level,
+                write_shift(field.name, dependences, skew),
+                self.axis.lead(field.name, 0),
+            )
+            for field in self.stencil.evolving
+            for level in _moved(field)
+        )
+
+    def rings(
+        self, depths: tuple[int, ...], slab: int, resident: bool, seams: bool = False
+    ) -> tuple[Ring, ...]:
+        """All rings of the window, just large enough for full overlap of I/O and computation.
+
+        With ``seams`` every ring of an evolving field has something to read and to write. None
+        where there is no sweep.
+        """
+        if not depths:
+            return ()
+        sweeps = sweeps_by_base(depths, resident)
+        return tuple(
+            Ring(
+                field.name,
+                index,
+                self.axis.extent
+                if resident
+                else life.span + slab * self._slabs(field, index, sweeps, seams),
+                life.low,
+                life.high,
+            )
+            for field in self.stencil.fields
+            for index, life in enumerate(self._lives(field, sweeps))
+        )
+
+    def _lives(self, field: Field, sweeps: frozenset[tuple[int, int]]) -> tuple[Lifetime, ...]:
+        """Lifetimes that begin no later than arrival, which is timed for sweeps of any depth."""
+        rings = ring_count(field, self.stencil)
+        axis = self.axis
+        lives = list(lifetimes(field.name, rings, axis.dependences, axis.skew, sweeps))
+        for arrival in self.arrivals:
+            if arrival.field == field.name:
+                life = lives[arrival.level % rings]
+                lives[arrival.level % rings] = Lifetime(min(life.low, arrival.lead), life.high)
+        return tuple(lives)
+
+    def _slabs(
+        self, field: Field, index: int, sweeps: frozenset[tuple[int, int]], seams: bool
+    ) -> int:
+        """Slabs of a ring beside what is alive: one under the front, one on its way each way."""
+        constant = field_is_constant(field.name, self.axis.dependences)
+        if seams and not constant:
+            return 3
+        rings = ring_count(field, self.stencil)
+        read = any(level % rings == index for level in _moved(field))
+        written = not constant and any(
+            (base + depth + level) % rings == index
+            for level in _moved(field)
+            for base, depth in sweeps
+        )
+        return 1 + read + written
+
+
+def _moved(field: Field) -> tuple[int, ...]:
+    """The levels of a field that enter the window; of one that evolves they also leave it."""
+    return (0, -1) if field.levels > 1 else (0,)
+
+
+def sweeps_by_base(depths: tuple[int, ...], resident: bool) -> frozenset[tuple[int, int]]:
+    """Distinct (base, depth) of the sweeps, bases modulo the numbers of rings in use (1, 2, 3)."""
+    sweeps: set[tuple[int, int]] = set()
+    base = 0
+    for depth in depths:
+        sweeps.add((base % 6 if resident else 0, depth))
+        base += depth
+    return frozenset(sweeps)
