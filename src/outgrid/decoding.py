@@ -138,9 +138,7 @@ def _choices(kind: Any, key: str) -> list[str]:
     if get_origin(kind) is Literal:
         return [name for name in get_args(kind) if name]
     inner = get_args(kind)
-    if isinstance(kind, type) and (
-        issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)
-    ):
+    if hasattr(kind, "__annotations__"):  # a table
         inner = (get_type_hints(kind).get(key),)
     return [*dict.fromkeys(name for each in inner for name in _choices(each, key))]
 
