@@ -36,7 +36,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from outgrid.errors import InfeasiblePlan
@@ -60,9 +59,9 @@ from outgrid.plan.instruction import (
     row_updates,
 )
 from outgrid.plan.model import Plan
-from outgrid.plan.schedule.model import Passage, Schedule, Share
-from outgrid.plan.schedule.rings import Departure, Ring
-from outgrid.plan.schedule.seam import Cut
+from outgrid.plan.receiving import Receiving
+from outgrid.plan.schedule.model import Schedule
+from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.trip import Trip, pieces
 
 __all__ = [
@@ -95,25 +94,15 @@ def program(plan: Plan) -> Iterator[Instruction]:
     return _Lowering(schedule, plan.memory.window_bytes).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Incoming:
-    """Planes of a (field, level) that come from ``peer``, before plane ``due`` is read."""
-
-    due: int
-    peer: int
-    level: tuple[str, int]
-    planes: range
-    rows: range
-
-
 class _Lowering:
     """State of the lowering: what was emitted so far, and who used each slot and place last."""
 
     def __init__(self, schedule: Schedule, window_bytes: int) -> None:
         self.schedule, self.window_bytes = schedule, window_bytes
         self.flows = Flows(schedule)
+        self.receiving = Receiving(self.flows)
         self.trips, self.rings = self.flows.trips, self.flows.rings
-        self.advanced = self.got = self.put = self.committed = self.sent = self.received = 0
+        self.advanced = self.got = self.put = self.committed = self.sent = 0
         self.first_slab = schedule.first_slab
         # Watermarks of the gets that slabs need which are still to be computed, and the next slab.
         self.got_by_slab: dict[int, int] = {}
@@ -126,15 +115,6 @@ class _Lowering:
         # and trip, how far its planes were written, as pairs of last plane and watermark (rule 3).
         self.slot_put = {key: [0] * ring.planes for key, ring in self.rings.items()}
         self.slot_sent = {key: [0] * ring.planes for key, ring in self.rings.items()}
-        # By sweep, and place where seams are taken: pairs of first plane and watermark of what is
-        # received before it, planes rising.
-        self.halos: dict[tuple[int, int | None], list[tuple[int, int]]] = {}
-        self.expected = 1  # the next state to be received
-        self.landed = 0  # watermark of what is received of states
-        # How many seams were asked for, sweep after sweep, and the watermarks of the gets that read
-        # those at each border last.
-        self.asked = 0
-        self.seam_got: dict[tuple[int, int], int] = {}
         self.written: dict[tuple[Place, int], list[tuple[int, int]]] = {}
         reach = schedule.skew.per_step * schedule.depth + max(schedule.skew.shifts)
         firsts = {depth: schedule.depths.index(depth) for depth in set(schedule.depths)}
@@ -149,7 +129,7 @@ class _Lowering:
         slabs = self.schedule.slabs
         ahead = 4 + self.longest // self.schedule.slab_planes  # more than the window has room for
         for slab in range(self.first_slab, slabs):
-            yield from self._receives()
+            yield from self.receiving.run(self.arrived, self.got, self._durable)
             most = min(slabs, slab + ahead)
             while self.arrived < most and self._has_room(self.arrived):
                 yield from self._gets(self.arrived)
@@ -231,156 +211,15 @@ class _Lowering:
                 return False
             if self._written_after(flow, planes) is None:
                 return False
-            if self._received_after(flow, trip, planes) is None:
+            if self.receiving.after(flow, trip, planes) is None:
                 return False
         return True
-
-    def _received_after(self, flow: Flow, trip: Trip, planes: range) -> int | None:
-        """Receives after which what others own of ``planes`` is in its place.
-
-        None where they were not emitted yet.
-        """
-        if self.schedule.subgrid is None or flow.constant or not (trip.sweep or flow.seam):
-            return 0
-        place = flow.seam.place if flow.seam is not None else None
-        taken = self.halos.get((trip.sweep, place))
-        if taken is None:
-            return None
-        index = bisect_left(taken, (planes.stop, 0))
-        return taken[index - 1][1] if index else 0
-
-    def _receives(self) -> Iterator[Receive]:
-        """What neighbours send, as early as there is room for it in its place."""
-        yield from self._receive_seams()
-        yield from self._receive_state()
-
-    def _receive_state(self) -> Iterator[Receive]:
-        """What neighbours send of the next state, as early as its files may be written to.
-
-        The state before the last one is in them: it was read, and is not needed by a restart.
-        """
-        schedule, state = self.schedule, self.expected
-        returned = any(schedule.cuts(schedule.depths[0]))
-        last = schedule.sweeps if returned else schedule.sweeps - 1  # which none goes on from
-        if state > last or not self._is_read(state - 2):
-            return
-        committed = self._durable(state - 1)
-        if committed is None:
-            return
-        self.expected += 1
-        self.halos.pop((state - 2, None), None)
-        taken = self.halos.setdefault((state, None), [])
-        trip, gate = self.trips[state - 1], Gate(committed=committed, got=self.got)
-        for each in self._incoming(state):
-            self.received += 1
-            where = (*each.level, state, -1, each.planes.start, each.planes.stop, each.rows)
-            there = self.flows.there(None, each.planes, each.rows)
-            yield Receive(self.received - 1, trip, *where, None, there, gate, each.peer)
-            taken.append((each.due, self.received))
-            self.landed = self.received
-
-    def _receive_seams(self) -> Iterator[Receive]:
-        """The seams of a sweep, in the order in which they are read.
-
-        Each goes to where that of the sweep before was, and waits until that was read.
-        """
-        while taken := self._taken(self.asked):
-            trip, side, shares = taken
-            got = 0
-            if trip.sweep:
-                if self._last_slab(trip.index - 1, side) >= self.arrived:
-                    return
-                got = self.seam_got.pop((trip.sweep - 1, side))
-            self.asked += 1
-            for share in shares:
-                for part in self._in_slabs(share.planes, opposite=True):
-                    self.received += 1
-                    where = (share.ring.field, 0, trip.sweep + 1, share.ring.index)
-                    there = self.flows.there(share.key, part, share.rows, share.origin)
-                    yield Receive(
-                        self.received - 1,
-                        trip,
-                        *where,
-                        part.start,
-                        part.stop,
-                        share.rows,
-                        share.key,
-                        there,
-                        Gate(got=got),
-                        share.peer if share.peer is not None else -1,
-                    )
-            due = min(share.planes.start for share in shares)
-            self.halos.pop((trip.sweep - 2, side), None)
-            self.halos[trip.sweep, side] = [(due, self.received)]
-
-    def _taken(self, number: int) -> tuple[Trip, int, list[Share]] | None:
-        """The trip, and the place and the shares of a seam that is taken from another rank.
-
-        None where no more are.
-        """
-        schedule = self.schedule
-        taken = (share for share in self.flows.passage(0).taken() if share.peer is not None)
-        sides = list(dict.fromkeys(share.key.place for share in taken))
-        sweep = number // len(sides) if sides else schedule.sweeps
-        if sweep >= schedule.sweeps:
-            return None
-        side = sides[number % len(sides)]
-        return self.trips[sweep], side, self._shares(sweep, side)
-
-    def _shares(self, index: int, side: int) -> list[Share]:
-        """What a trip takes through the cut at one of its sides."""
-        return [share for share in self.flows.passage(index).taken() if share.key.place == side]
-
-    def _last_slab(self, index: int, side: int) -> int:
-        """The slab whose gets are the last ones of the seam of a trip at one of its sides."""
-        shares = self._shares(index, side)
-        last = max(share.planes.stop - 1 + share.ring.low for share in shares)
-        return (index * self.schedule.pitch_planes + last) // self.schedule.slab_planes
-
-    def _in_slabs(self, planes: range, *, opposite: bool = False) -> list[range]:
-        """Planes in messages of a slab, as they are sent: from the first on, or from the last."""
-        slab = self.schedule.slab_planes
-        if opposite:
-            ends = range(planes.stop, planes.start, -slab)
-            return [range(max(planes.start, end - slab), end) for end in ends]
-        starts = range(planes.start, planes.stop, slab)
-        return [range(first, min(first + slab, planes.stop)) for first in starts]
-
-    def _incoming(self, state: int) -> list[_Incoming]:
-        """What is received of a state, in the order of its planes.
-
-        Those of a neighbour come in the order in which it streams. Where that is the opposite one,
-        all of them are there when the last one is: the first plane that is needed.
-        """
-        schedule, found = self.schedule, list[_Incoming]()
-        for each in schedule.exchanged(state):
-            planes = schedule.streamed(each.received.planes)
-            opposite = opposes(schedule, each.peer)
-            for part in self._in_slabs(planes, opposite=opposite):
-                due = planes.start if opposite else part.start
-                for departure in schedule.departures:
-                    level = departure.field, departure.level
-                    found.append(_Incoming(due, each.peer, level, part, each.received.rows))
-        passage = self.flows.passage(self.trips.number(state - 1, 0))
-        for cut, departure, planes in _coming(passage):
-            for part in self._in_slabs(planes, opposite=True):
-                level, rows = (departure.field, departure.level), schedule.owned_rows
-                found.append(_Incoming(planes.start, cut.peer, level, part, rows))
-        return sorted(found, key=lambda one: (one.due, one.peer))
 
     def _durable(self, state: int) -> int | None:
         """Commits after which all of a state is durable; None while there are none."""
         if state == 0:
             return 0
         return self.durable.get(self.trips.number(self.schedule.sweeps_until(state), 0) - 1)
-
-    def _is_read(self, sweep: int) -> bool:
-        """Whether all gets of a sweep were emitted."""
-        if sweep < 0:
-            return True
-        passage = self.flows.passage(sweep)  # of ranks, who have one trip for each sweep
-        last = passage.entering.stop - 1 + max(arrival.lead for arrival in self.schedule.arrivals)
-        return self.arrived > (last + passage.slot_origin) // self.schedule.slab_planes
 
     def _gets(self, slab: int) -> Iterator[Get]:
         for flow, trip, planes in self._arriving(slab):
@@ -394,11 +233,10 @@ class _Lowering:
                 advanced=self._free_after(ring, slots[-1]),
                 put=put,
                 sent=max(busy[slot % ring.planes] for slot in slots),
-                received=self._received_after(flow, trip, planes) or 0,
+                received=self.receiving.after(flow, trip, planes) or 0,
             )
             self.got += 1
-            if flow.seam is not None and self.schedule.subgrid is not None:
-                self.seam_got[trip.sweep, flow.seam.place] = self.got
+            self.receiving.read(flow, trip, self.got)
             state = 0 if flow.constant else trip.sweep
             yield Get(*self._move(self.got - 1, flow, trip, state, planes), gate=gate)
 
@@ -452,7 +290,7 @@ class _Lowering:
         if not (schedule.commit_planes or point.state == state):
             return
         self.reached = point
-        gate = Gate(advanced=self.advanced, put=self.put, received=self.landed)
+        gate = Gate(advanced=self.advanced, put=self.put, received=self.receiving.landed)
         if point.planes:
             every = schedule.commit_planes
             if self._passed(point) // every == self._passed(self.kept) // every:
@@ -541,14 +379,3 @@ class _Lowering:
             raise InfeasiblePlan(f"trip {trip.index} overtakes what has to be durable before it")
         gate = Gate(advanced=self.advanced, committed=before)
         return Put(*self._move(self.put - 1, flow, trip, state, planes), gate=gate)
-
-
-def _coming(passage: Passage) -> Iterator[tuple[Cut, Departure, range]]:
-    """What takers of a trip's seams return of each level that leaves, cut by cut."""
-    found = [
-        (cut, each, planes)
-        for each in passage.of.departures
-        for cut, planes in passage.returned(each)
-        if cut.given
-    ]
-    yield from sorted(found, key=lambda one: one[0].above)

@@ -1,0 +1,207 @@
+"""Receives: what other ranks give of states and of seams, as early as there is room for it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from outgrid.plan.flow import Flow, Flows
+from outgrid.plan.instruction import Gate, Receive, opposes
+from outgrid.plan.schedule.model import Passage, Share
+from outgrid.plan.schedule.rings import Departure
+from outgrid.plan.schedule.seam import Cut
+from outgrid.plan.schedule.trip import Trip
+
+
+@dataclass(frozen=True, slots=True)
+class _Incoming:
+    """Planes of a (field, level) that come from ``peer``, before plane ``due`` is read."""
+
+    due: int
+    peer: int
+    level: tuple[str, int]
+    planes: range
+    rows: range
+
+
+class Receiving:
+    """The receives of one rank: which were emitted so far, and what of them is waited for."""
+
+    def __init__(self, flows: Flows) -> None:
+        self.flows, self.schedule = flows, flows.schedule
+        self.received = 0
+        # By sweep, and place where seams are taken: pairs of first plane and watermark of what is
+        # received before it, planes rising.
+        self.halos: dict[tuple[int, int | None], list[tuple[int, int]]] = {}
+        self.expected = 1  # the next state to be received
+        self.landed = 0  # watermark of what is received of states
+        # How many seams were asked for, sweep after sweep, and the watermarks of the gets that read
+        # those at each border last.
+        self.asked = 0
+        self.seam_got: dict[tuple[int, int], int] = {}
+
+    def run(
+        self, arrived: int, got: int, durable: Callable[[int], int | None]
+    ) -> Iterator[Receive]:
+        """What neighbours send, as early as there is room for it in its place.
+
+        The gets of slabs before ``arrived`` were emitted, ``got`` in all. ``durable`` says after
+        how many commits all of a state is durable, None while there are none.
+        """
+        yield from self._seams(arrived)
+        yield from self._state(arrived, got, durable)
+
+    def read(self, flow: Flow, trip: Trip, got: int) -> None:
+        """What a flow brings of a seam is read by so many gets."""
+        if flow.seam is not None and self.schedule.subgrid is not None:
+            self.seam_got[trip.sweep, flow.seam.place] = got
+
+    def after(self, flow: Flow, trip: Trip, planes: range) -> int | None:
+        """Receives after which what others own of ``planes`` is in its place.
+
+        None where they were not emitted yet.
+        """
+        if self.schedule.subgrid is None or flow.constant or not (trip.sweep or flow.seam):
+            return 0
+        place = flow.seam.place if flow.seam is not None else None
+        taken = self.halos.get((trip.sweep, place))
+        if taken is None:
+            return None
+        index = bisect_left(taken, (planes.stop, 0))
+        return taken[index - 1][1] if index else 0
+
+    def _state(
+        self, arrived: int, got: int, durable: Callable[[int], int | None]
+    ) -> Iterator[Receive]:
+        """What neighbours send of the next state, as early as its files may be written to.
+
+        The state before the last one is in them: it was read, and is not needed by a restart.
+        """
+        schedule, state = self.schedule, self.expected
+        returned = any(schedule.cuts(schedule.depths[0]))
+        last = schedule.sweeps if returned else schedule.sweeps - 1  # which none goes on from
+        if state > last or not self._is_read(state - 2, arrived):
+            return
+        committed = durable(state - 1)
+        if committed is None:
+            return
+        self.expected += 1
+        self.halos.pop((state - 2, None), None)
+        taken = self.halos.setdefault((state, None), [])
+        trip, gate = self.flows.trips[state - 1], Gate(committed=committed, got=got)
+        for each in self._incoming(state):
+            self.received += 1
+            where = (*each.level, state, -1, each.planes.start, each.planes.stop, each.rows)
+            there = self.flows.there(None, each.planes, each.rows)
+            yield Receive(self.received - 1, trip, *where, None, there, gate, each.peer)
+            taken.append((each.due, self.received))
+            self.landed = self.received
+
+    def _seams(self, arrived: int) -> Iterator[Receive]:
+        """The seams of a sweep, in the order in which they are read.
+
+        Each goes to where that of the sweep before was, and waits until that was read.
+        """
+        while taken := self._taken(self.asked):
+            trip, side, shares = taken
+            got = 0
+            if trip.sweep:
+                if self._last_slab(trip.index - 1, side) >= arrived:
+                    return
+                got = self.seam_got.pop((trip.sweep - 1, side))
+            self.asked += 1
+            for share in shares:
+                for part in self._in_slabs(share.planes, opposite=True):
+                    self.received += 1
+                    where = (share.ring.field, 0, trip.sweep + 1, share.ring.index)
+                    there = self.flows.there(share.key, part, share.rows, share.origin)
+                    yield Receive(
+                        self.received - 1,
+                        trip,
+                        *where,
+                        part.start,
+                        part.stop,
+                        share.rows,
+                        share.key,
+                        there,
+                        Gate(got=got),
+                        share.peer if share.peer is not None else -1,
+                    )
+            due = min(share.planes.start for share in shares)
+            self.halos.pop((trip.sweep - 2, side), None)
+            self.halos[trip.sweep, side] = [(due, self.received)]
+
+    def _taken(self, number: int) -> tuple[Trip, int, list[Share]] | None:
+        """The trip, and the place and the shares of a seam that is taken from another rank.
+
+        None where no more are.
+        """
+        schedule = self.schedule
+        taken = (share for share in self.flows.passage(0).taken() if share.peer is not None)
+        sides = list(dict.fromkeys(share.key.place for share in taken))
+        sweep = number // len(sides) if sides else schedule.sweeps
+        if sweep >= schedule.sweeps:
+            return None
+        side = sides[number % len(sides)]
+        return self.flows.trips[sweep], side, self._shares(sweep, side)
+
+    def _shares(self, index: int, side: int) -> list[Share]:
+        """What a trip takes through the cut at one of its sides."""
+        return [share for share in self.flows.passage(index).taken() if share.key.place == side]
+
+    def _last_slab(self, index: int, side: int) -> int:
+        """The slab whose gets are the last ones of the seam of a trip at one of its sides."""
+        shares = self._shares(index, side)
+        last = max(share.planes.stop - 1 + share.ring.low for share in shares)
+        return (index * self.schedule.pitch_planes + last) // self.schedule.slab_planes
+
+    def _in_slabs(self, planes: range, *, opposite: bool = False) -> list[range]:
+        """Planes in messages of a slab, as they are sent: from the first on, or from the last."""
+        slab = self.schedule.slab_planes
+        if opposite:
+            ends = range(planes.stop, planes.start, -slab)
+            return [range(max(planes.start, end - slab), end) for end in ends]
+        starts = range(planes.start, planes.stop, slab)
+        return [range(first, min(first + slab, planes.stop)) for first in starts]
+
+    def _incoming(self, state: int) -> list[_Incoming]:
+        """What is received of a state, in the order of its planes.
+
+        Those of a neighbour come in the order in which it streams. Where that is the opposite one,
+        all of them are there when the last one is: the first plane that is needed.
+        """
+        schedule, found = self.schedule, list[_Incoming]()
+        for each in schedule.exchanged(state):
+            planes = schedule.streamed(each.received.planes)
+            opposite = opposes(schedule, each.peer)
+            for part in self._in_slabs(planes, opposite=opposite):
+                due = planes.start if opposite else part.start
+                for departure in schedule.departures:
+                    level = departure.field, departure.level
+                    found.append(_Incoming(due, each.peer, level, part, each.received.rows))
+        passage = self.flows.passage(self.flows.trips.number(state - 1, 0))
+        for cut, departure, planes in _coming(passage):
+            for part in self._in_slabs(planes, opposite=True):
+                level, rows = (departure.field, departure.level), schedule.owned_rows
+                found.append(_Incoming(planes.start, cut.peer, level, part, rows))
+        return sorted(found, key=lambda one: (one.due, one.peer))
+
+    def _is_read(self, sweep: int, arrived: int) -> bool:
+        """Whether all gets of a sweep were emitted."""
+        if sweep < 0:
+            return True
+        passage = self.flows.passage(sweep)  # of ranks, who have one trip for each sweep
+        last = passage.entering.stop - 1 + max(arrival.lead for arrival in self.schedule.arrivals)
+        return arrived > (last + passage.slot_origin) // self.schedule.slab_planes
+
+
+def _coming(passage: Passage) -> Iterator[tuple[Cut, Departure, range]]:
+    """What takers of a trip's seams return of each level that leaves, cut by cut."""
+    found = [
+        (cut, each, planes)
+        for each in passage.of.departures
+        for cut, planes in passage.returned(each)
+        if cut.given
+    ]
+    yield from sorted(found, key=lambda one: one[0].above)
