@@ -61,11 +61,12 @@ def test_every_combination_that_fits_is_a_candidate_once(tuning):
         lambda wanted: choose(tuning.problem, wanted, machine, FIXED_BYTES),
     )
     assert plans[0] == choice
-    settings = [(p.resident, p.depths, p.slab_planes, p.strips, p.tile, p.threads) for p in plans]
+    schedules = [(p.schedule, p.tile, p.threads) for p in plans]
+    settings = [(s.resident, s.depths, s.slab_planes, s.strips, *more) for s, *more in schedules]
     assert len(set(settings)) == len(settings) >= 30
     assert {p.depth for p in plans} >= {1, choice.depth}
     room = tuning.memory_bytes - FIXED_BYTES
-    assert all(p.window_bytes + p.transfer_bytes <= room for p in plans)
+    assert all(p.memory.window_bytes + p.memory.transfer_bytes <= room for p in plans)
 
 
 def test_the_fastest_of_new_measurements_counts_not_the_luckiest(monkeypatch):
