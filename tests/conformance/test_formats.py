@@ -1,5 +1,6 @@
 """What every format of inputs must do, against a plain array."""
 
+import gzip
 from contextlib import closing
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 import outgrid as og
 from outgrid.errors import Error, StoreError, UsageError
-from outgrid.formats import InputFile, formats, open_input
+from outgrid.formats import Gzipped, InputFile, formats, open_input
 
 SHAPE = (7, 12, 20)
 RANDOM = np.random.default_rng(5)
@@ -209,6 +210,27 @@ def test_a_run_begins_with_the_values_of_the_file(made, tmp_path):
     one = og.run(problem, memory="256 MiB", out=tmp_path / "one")
     other = og.run(plain, memory="256 MiB", out=tmp_path / "other")
     np.testing.assert_array_equal(one["u"], other["u"])
+
+
+def test_plans_count_the_libraries_that_read_a_file(made):
+    file, values = made
+
+    def plan(initial):
+        problem = og.Problem("heat7", SHAPE, steps=2, parameters={"k": 0.1}, initial={"u": initial})
+        return og.plan(problem, memory="400 MiB").memory.fixed_bytes
+
+    assert plan(file) - plan(values) == file.format.library_bytes
+    assert bool(file.format.library_bytes) == bool(file.format.extra)
+
+
+def test_a_file_that_is_compressed_as_a_whole_is_read_in_order_and_back(tmp_path):
+    path = tmp_path / "u.gz"
+    path.write_bytes(gzip.compress(b"1234" + VALUES.tobytes()))
+    source = Gzipped(path, SHAPE, VALUES.dtype, 4)
+    for plane in (0, 1, 5, 2):
+        found = source.read((range(plane, plane + 2), range(3, 9), range(20)))
+        np.testing.assert_array_equal(found, VALUES[plane : plane + 2, 3:9])
+    source.close()
 
 
 def test_other_axes_are_taken_where_they_are_asked_for(made):

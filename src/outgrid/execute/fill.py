@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import cycle
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,8 +73,8 @@ def fill(
     where bytes cannot be moved.
     """
     filled = Filled()
-    block_bytes = min(CHUNK_BYTES, max(LEAST_CHUNK_BYTES, memory_bytes // BLOCKS))
-    values = _Values(problem, held or Box.whole(problem.shape), given or {}, block_bytes)
+    most_bytes = max(LEAST_CHUNK_BYTES, memory_bytes // BLOCKS)
+    values = _Values(problem, held or Box.whole(problem.shape), given or {}, most_bytes)
     for arrival in arrivals:
         name, level = initial_name(arrival), arrival.level
         earlier = level < 0 and values.source(name) is not values.source(arrival.field)
@@ -131,20 +132,22 @@ class _Values:
     problem: Problem
     held: Box
     given: Mapping[str, Joined]
-    block_bytes: int
+    most_bytes: int
 
     def source(self, name: str) -> Initial | Joined:
         """What the values of a level are made of."""
         return self.given[name] if name in self.given else self.problem.initial[name]
 
     def blocks(self, chunk: tuple[int, int]) -> Iterator[Box]:
-        """Pieces of a field that are made and written at once, of about ``block_bytes``, in order.
+        """Pieces of a field that are made and written at once, of about ``CHUNK_BYTES``, in order.
 
-        They begin at multiples of a ``chunk``, the planes and rows that are best made together, as
-        far as it fits.
+        They begin at multiples of a ``chunk``, the planes and rows that are best made together; one
+        that is larger is made at once where ``most_bytes`` have room for it.
         """
         row_bytes = self.problem.shape[-1] * self.problem.item_bytes  # of the largest field
-        fitting = max(1, self.block_bytes // row_bytes)
+        whole = prod(map(min, chunk, (len(self.held.planes), len(self.held.rows))))
+        wanted = max(CHUNK_BYTES // row_bytes, whole)
+        fitting = max(1, min(wanted, self.most_bytes // row_bytes))
         for planes, rows in boxes((self.held.planes, self.held.rows), chunk, fitting):
             yield Box(planes, rows)
 

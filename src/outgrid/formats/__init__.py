@@ -6,12 +6,13 @@ from math import prod
 from outgrid.errors import UsageError
 from outgrid.formats.input import InputFile
 from outgrid.formats.registry import Format, formats
-from outgrid.formats.source import Box, Sliced, Source, Straight, boxes
+from outgrid.formats.source import Box, Gzipped, Sliced, Source, Straight, boxes
 from outgrid.formats.views import Picked, Resampled, Transposed
 
 __all__ = [
     "Box",
     "Format",
+    "Gzipped",
     "InputFile",
     "Sliced",
     "Source",

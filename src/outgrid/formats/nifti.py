@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
 from outgrid.formats.input import InputFile
 from outgrid.formats.packing import unpacked
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Array, Output, Plain
-from outgrid.formats.source import Sliced, Source, Straight, decoding
+from outgrid.formats.source import Gzipped, Source, Straight, decoding
 from outgrid.regular import check_given
 
 __all__ = ["create_output", "open_source"]
@@ -19,24 +18,12 @@ __all__ = ["create_output", "open_source"]
 AXES = ("t", "z", "y", "x")
 
 
-class _Reversed:
-    """A volume that is indexed by (x, y, z), the first index fastest, indexed by (z, y, x)."""
-
-    def __init__(self, stored: Any) -> None:
-        self.stored = stored
-        self.shape = tuple(stored.shape[::-1])
-        self.dtype = stored.dtype
-
-    def __getitem__(self, box: tuple[slice, ...]) -> NDArray[Any]:
-        return np.asarray(self.stored.get_unscaled()[box[::-1]]).T
-
-
 def open_source(file: InputFile) -> Source:
     """The volume of a file, its scale taken into account. Raises UsageError and StoreError."""
     nibabel: Any = library("nibabel", file, "image")
     check_given(file.path)
     with decoding(file.file):
-        image = nibabel.load(file.path, keep_file_open=True)
+        image = nibabel.load(file.path)
         stored = image.dataobj
     dtype = np.dtype(stored.dtype)
     if dtype.kind not in "biuf":
@@ -45,10 +32,8 @@ def open_source(file: InputFile) -> Source:
     dims = AXES[-len(shape) :] if len(shape) <= len(AXES) else ()
     scale = {"scale_factor": np.float64(stored.slope), "add_offset": np.float64(stored.inter)}
     packed = scale if (stored.slope, stored.inter) != (1.0, 0.0) else {}
-    if not file.path.lower().endswith(".gz"):
-        return unpacked(Straight(file.file, shape, dtype, int(stored.offset), dims), packed, file)
-    chunk = (*(1 for _ in shape[:-2]), *shape[-2:])
-    return unpacked(Sliced(file.file, _Reversed(stored), chunk, image.uncache, dims), packed, file)
+    kind = Gzipped if file.path.lower().endswith(".gz") else Straight
+    return unpacked(kind(file.file, shape, dtype, int(stored.offset), dims), packed, file)
 
 
 def create_output(path: Path) -> Output:

@@ -27,7 +27,8 @@ class Format:
 
     `module` has a function `open_source(file: InputFile) -> Source`. `extra` is the extra of this
     package that brings the libraries it needs. Files of a `named` format hold arrays with names,
-    those of a `bare` one say neither shape nor type. One that `writes` has a function
+    those of a `bare` one say neither shape nor type. Its libraries take `library_bytes` of memory,
+    as far as that was measured. One that `writes` has a function
     `create_output(path: Path) -> Output`.
     """
 
@@ -37,6 +38,7 @@ class Format:
     extra: str = ""
     named: bool = False
     bare: bool = False
+    library_bytes: int = 0
     writes: bool = True
 
     def open_source(self, file: "InputFile") -> "Source":
@@ -58,12 +60,33 @@ class Format:
 BUILT_IN = (
     Format("NumPy", (".npy",), "outgrid.formats.npy"),
     Format("raw numbers", (".raw", ".bin"), "outgrid.formats.raw", bare=True),
-    Format("HDF5", (".h5", ".hdf5", ".vtkhdf"), "outgrid.formats.hdf5", "hdf5", named=True),
-    Format("NetCDF", (".nc", ".nc4", ".cdf"), "outgrid.formats.netcdf", "hdf5", named=True),
-    Format("Zarr", (".zarr",), "outgrid.formats.zarr", "zarr", named=True),
-    Format("TIFF", (".tif", ".tiff"), "outgrid.formats.tiff", "image"),
-    Format("NIfTI", (".nii", ".nii.gz"), "outgrid.formats.nifti", "image"),
-    Format("SEG-Y", (".sgy", ".segy"), "outgrid.formats.segy", "seismic", writes=False),
+    Format(
+        "HDF5",
+        (".h5", ".hdf5", ".vtkhdf"),
+        "outgrid.formats.hdf5",
+        "hdf5",
+        named=True,
+        library_bytes=96 << 20,
+    ),
+    Format(
+        "NetCDF",
+        (".nc", ".nc4", ".cdf"),
+        "outgrid.formats.netcdf",
+        "hdf5",
+        named=True,
+        library_bytes=96 << 20,
+    ),
+    Format("Zarr", (".zarr",), "outgrid.formats.zarr", "zarr", named=True, library_bytes=64 << 20),
+    Format("TIFF", (".tif", ".tiff"), "outgrid.formats.tiff", "image", library_bytes=64 << 20),
+    Format("NIfTI", (".nii", ".nii.gz"), "outgrid.formats.nifti", "image", library_bytes=32 << 20),
+    Format(
+        "SEG-Y",
+        (".sgy", ".segy"),
+        "outgrid.formats.segy",
+        "seismic",
+        library_bytes=16 << 20,
+        writes=False,
+    ),
 )
 GROUP = "outgrid.formats"
 

@@ -1,5 +1,6 @@
 """What every format gives: an array that is read a box of cells at a time."""
 
+import gzip
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from outgrid.errors import Error, StoreError
 from outgrid.regular import given, read_fully
 from outgrid.units import format_bytes
 
-__all__ = ["Box", "Sliced", "Source", "Straight", "boxes", "decoding", "reading"]
+__all__ = ["Box", "Gzipped", "Sliced", "Source", "Straight", "boxes", "decoding", "reading"]
 
 Box = tuple[range, ...]
 """Cells of an array: a range of step 1 for each axis."""
@@ -113,10 +114,13 @@ class Straight:
             offset = self.offset + first
             offset += sum(k * stride for k, stride in zip(index, strides, strict=False))
             piece = values[index]
-            with reading(self.path):
-                read_fully(self._descriptor, piece, offset, self.path)
-                os.posix_fadvise(self._descriptor, offset, piece.nbytes, os.POSIX_FADV_DONTNEED)
+            self._fill(piece, offset)
         return values
+
+    def _fill(self, piece: NDArray[Any], offset: int) -> None:
+        with reading(self.path):
+            read_fully(self._descriptor, piece, offset, self.path)
+            os.posix_fadvise(self._descriptor, offset, piece.nbytes, os.POSIX_FADV_DONTNEED)
 
     def _room(self, cells: int) -> NDArray[Any]:
         """Memory for so many values."""
@@ -131,6 +135,42 @@ class Straight:
     def close(self) -> None:
         """Close the file."""
         os.close(self._descriptor)
+
+
+class Gzipped(Straight):
+    """The same in a file that is compressed as a whole: boxes are best read in order.
+
+    To go back is to decompress it from its start.
+    """
+
+    _file: BinaryIO | None = None
+    _stream: gzip.GzipFile | None = None
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """Planes, so that boxes follow one another in the file."""
+        return (*(1 for _ in self.shape[:-2]), *self.shape[-2:])
+
+    def _fill(self, piece: NDArray[Any], offset: int) -> None:
+        with decoding(self.path):
+            stream = self._stream
+            if stream is None:
+                self._file = os.fdopen(self._descriptor, "rb", closefd=False)
+                self._stream = stream = gzip.GzipFile(fileobj=self._file)
+            stream.seek(offset)
+            memory, done = piece.data.cast("B"), 0
+            while done < len(memory):
+                count = stream.readinto(memory[done:])
+                if not count:
+                    raise StoreError("the file ends before its data", path=self.path)
+                done += count
+
+    def close(self) -> None:
+        """Close the file."""
+        for each in (self._stream, self._file):
+            if each is not None:
+                each.close()
+        super().close()
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan
 from outgrid.plan.refuse import refusal
 from outgrid.plan.request import Part, Request
-from outgrid.plan.tables import steps_bytes
+from outgrid.plan.tables import inputs_bytes, steps_bytes
 from outgrid.stencil.problem import Problem
 
 __all__ = ["EXCHANGE_BUFFERS", "WORTH_CUTTING", "Part", "plan"]
@@ -43,7 +43,7 @@ def plan(
     Without a ``calibration`` of the kernel its rate is estimated from the machine.
     Raises InfeasiblePlan with the limit that would fit, UsageError for values out of range.
     """
-    fixed_bytes += steps_bytes(problem)
+    fixed_bytes += steps_bytes(problem) + inputs_bytes(problem)
     request = Request(problem, options, machine, fixed_bytes, calibration)
     if part is not None:
         return _cheapest(replace(request, part=part))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from outgrid.formats import InputFile
 from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
 
@@ -14,6 +15,12 @@ SEEN_COPIES = 5
 GIVEN_COPIES = 2
 # A number of a list as the problem, the manifest and the record have it, and their text.
 LISTED_BYTES = 120
+
+
+def inputs_bytes(problem: Problem) -> int:
+    """Bytes of the libraries that read the problem's files of initial values."""
+    files = (each for each in problem.initial.values() if isinstance(each, InputFile))
+    return sum(each.library_bytes for each in {file.format for file in files})
 
 
 def steps_bytes(problem: Problem) -> int:
