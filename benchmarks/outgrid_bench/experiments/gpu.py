@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from outgrid import Problem, Result, pipeline
+from outgrid import device as devices
 from outgrid.config import RunOptions
-from outgrid.device import Device, Rectangle, describe_device, open_device
+from outgrid.device import Device, Rectangle
 from outgrid.errors import DeviceError
 from outgrid.native import Buffer, as_array
 from outgrid.parts import generate_cuda, lookup
@@ -60,8 +61,8 @@ def measure(settings: Settings) -> Outcome:
     """Everything in one go; what fails is said and the rest goes on."""
     timed = Timed("gpu", settings)
     try:
-        accelerator = describe_device("gpu")
-        device = open_device("gpu", _source())
+        accelerator = devices.describe_device("gpu")
+        device = devices.open_device("gpu", _source())
     except DeviceError as error:
         row = GpuRow("GPUs found", 0, "", "", 0, agrees=True)
         return timed.outcome(

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.device import Device, open_device
+from outgrid import device as devices
+from outgrid.device import Device
 from outgrid.native import Buffer, as_array
 from outgrid.parts import SOURCES, Event, StreamedMatrix, Upload, generate_cuda, lookup
 from outgrid.probe.effort import Effort
@@ -138,7 +139,7 @@ class _Bench:
         self.device: Device | None = None
         if settings.device == "gpu":  # before anything is written
             source = generate_cuda(lookup("heat7").trace(3), "float64")
-            self.device = open_device("gpu", source)
+            self.device = devices.open_device("gpu", source)
 
     def products(self, nbytes: int, files: int, cases: Sequence[_Case]) -> list[MatvecRow]:
         """Each case several times, in turns."""
