@@ -37,7 +37,7 @@ from outgrid.purposes import (
     spelled,
 )
 from outgrid.schemes import SCHEMES
-from outgrid.tiers import COPIED_TIERS, PASSING_TIERS, TIERS
+from outgrid.tiers import COPIED_TIERS, OWN_TIERS, PASSING_TIERS, TIERS
 from outgrid.toml import parse_toml
 from outgrid.units import parse_bytes, parse_endurance, parse_seconds
 
@@ -156,7 +156,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             written=choice(AUTO, *TIERS),
             values={
-                **dict.fromkeys(("memory", "swap"), (ALONE,)),
+                **dict.fromkeys(OWN_TIERS, (ALONE,)),
                 "remote": (HOST, COMPUTING),
             },
             metavar="NAME",

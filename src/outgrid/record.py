@@ -15,6 +15,7 @@ from outgrid.durable import replace_file
 from outgrid.errors import StoreError, UsageError
 from outgrid.regular import read_given
 from outgrid.seal import Seal
+from outgrid.tiers import MAPPED_TIERS
 
 __all__ = [
     "CUT_OFF",
@@ -282,7 +283,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def _in_place(self) -> bool:
-        return self.plan.get("tier") in ("mmap", "swap") and bool(self.plan.get("resident"))
+        return self.plan.get("tier") in MAPPED_TIERS and bool(self.plan.get("resident"))
 
     @property
     def prediction_error(self) -> float:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["COPIED_TIERS", "MAPPED_TIERS", "PASSING_TIERS", "TIERS", "Tier"]
+__all__ = [
+    "COPIED_TIERS",
+    "MAPPED_TIERS",
+    "OWN_TIERS",
+    "PASSING_TIERS",
+    "SWAPPED_TIERS",
+    "TIERS",
+    "Tier",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +42,11 @@ class Tier:
     def passing(self) -> bool:
         """Whether fields end with the processes that hold them, unless they are kept elsewhere."""
         return bool(self.lost)
+
+    @property
+    def own(self) -> bool:
+        """Whether fields are memory of the process, which shares it with no other."""
+        return self.swapped or not self.streamed
 
     @property
     def copied(self) -> bool:
@@ -66,5 +79,7 @@ TIERS = {
 """In the order in which they are told."""
 
 MAPPED_TIERS = tuple(name for name, tier in TIERS.items() if tier.mapped)
+SWAPPED_TIERS = tuple(name for name, tier in TIERS.items() if tier.swapped)
+OWN_TIERS = tuple(name for name, tier in TIERS.items() if tier.own)
 COPIED_TIERS = tuple(name for name, tier in TIERS.items() if tier.copied)
 PASSING_TIERS = tuple(name for name, tier in TIERS.items() if tier.passing)

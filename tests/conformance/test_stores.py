@@ -23,6 +23,7 @@ from outgrid.storage import (
     create_store,
 )
 from outgrid.testing.stores import Fault, Faulty, Shuffled
+from outgrid.tiers import TIERS
 
 SHAPES = [
     (5, 32, 128),  # planes of whole blocks
@@ -32,10 +33,12 @@ SHAPES = [
     (3, 1, 1),
 ]
 MAPPED = [("normal", "none"), ("sequential", "async"), ("willneed", "sync"), ("dontneed", "none")]
+SWAPPED = ("threads", "dontneed")
 LENT_BYTES = 1 << 12  # at a time, so that rows lie on two nodes
 KINDS = ["memory", *(f"direct-{engine}" for engine in native.engines()), "buffered-threads"]
 KINDS += ["memory-shuffled", "direct-shuffled", "mmap-shuffled"]
-KINDS += [f"mmap-{order}-{sync}" for order, sync in MAPPED] + ["swap-threads", "swap-dontneed"]
+KINDS += [f"mmap-{order}-{sync}" for order, sync in MAPPED]
+KINDS += [f"{name}-{how}" for name, tier in TIERS.items() if tier.swapped for how in SWAPPED]
 KINDS += [f"beside-{engine}" for engine in (*native.engines(), "shuffled")]
 KINDS += [f"spread-{engine}" for engine in (*native.engines(), "shuffled")]
 if "OUTGRID_LENDERS" in os.environ:  # ranks that lend are there: see the tests of remote memory

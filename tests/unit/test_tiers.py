@@ -8,7 +8,14 @@ import pytest
 from outgrid.config import RunOptions
 from outgrid.errors import UsageError
 from outgrid.schemes import SCHEMES
-from outgrid.tiers import COPIED_TIERS, MAPPED_TIERS, PASSING_TIERS, TIERS
+from outgrid.tiers import (
+    COPIED_TIERS,
+    MAPPED_TIERS,
+    OWN_TIERS,
+    PASSING_TIERS,
+    SWAPPED_TIERS,
+    TIERS,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -41,7 +48,8 @@ def test_what_follows_from_a_tier():
     assert MAPPED_TIERS == ("mmap", "swap")
     assert COPIED_TIERS == ("mmap", "swap", "remote")
     assert PASSING_TIERS == ("swap", "remote")
-    assert [name for name, tier in TIERS.items() if tier.swapped] == ["swap"]
+    assert SWAPPED_TIERS == ("swap",)
+    assert OWN_TIERS == ("swap", "memory")
     assert [name for name, tier in TIERS.items() if not tier.streamed] == ["memory"]
 
 

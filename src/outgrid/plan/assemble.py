@@ -16,6 +16,7 @@ from outgrid.plan.schedule.model import ACROSS, STREAMED, Schedule
 from outgrid.plan.schedule.trip import Point
 from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
 from outgrid.plan.tiling import tile_levels
+from outgrid.tiers import TIERS
 
 WORTH_KEEPING = 50  # times the time that it takes to keep a resident grid in mid-run
 
@@ -27,7 +28,7 @@ def assemble(request: Request, chosen: Candidate) -> Plan:
     tier = streaming_tier(request.options)
     if chosen.schedule.resident and not request.options.in_place:
         tier = "memory"
-    mapped = tier == "mmap" and schedule.resident
+    mapped = schedule.resident and TIERS[tier].mapped and TIERS[tier].files
     disk_bytes = request.sizing.traffic(schedule).disk_bytes(
         "direct" if schedule.resident else disk_tier(request.options),
         chosen.window_bytes if mapped else 0,

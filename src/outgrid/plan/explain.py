@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from outgrid.lines import align, format_count, format_share, format_wear, format_work
+from outgrid.tiers import MAPPED_TIERS
 from outgrid.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["explain", "explain_rows"]
@@ -55,7 +56,7 @@ def _tier(plan: Mapping[str, Any]) -> str:
 
 
 def _wear(plan: Mapping[str, Any]) -> str:
-    most = " at most" if plan["tier"] in ("mmap", "swap") else ""
+    most = " at most" if plan["tier"] in MAPPED_TIERS else ""
     nbytes = plan["flash_written_terabytes"] * 1e12
     return f"{format_bytes(nbytes)}{most}{format_wear(nbytes, plan.get('endurance_bytes', 0))}"
 

@@ -16,6 +16,7 @@ from outgrid.lines import (
 from outgrid.record import Record
 from outgrid.report.delay import compared
 from outgrid.stencil.snapshot import snapshots_by_file
+from outgrid.tiers import SWAPPED_TIERS
 from outgrid.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["heading", "summarise", "summary_rows", "telling"]
@@ -109,7 +110,7 @@ def _fill(record: Record) -> str:
 
 def _flash(record: Record) -> str:
     nbytes = record.flash_written_bytes
-    swapped = record.plan.get("tier") == "swap"
+    swapped = record.plan.get("tier") in SWAPPED_TIERS
     in_place = swapped and record.plan.get("resident")
     most = " beside what was swapped out" if in_place else " at most" if swapped else ""
     endurance = record.plan.get("endurance_bytes", 0)

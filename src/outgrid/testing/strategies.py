@@ -34,13 +34,14 @@ from outgrid.stencil.expression import (
 from outgrid.stencil.model import Assignment, Field, Stage, Stencil
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.symbol import AXES
-from outgrid.tiers import MAPPED_TIERS
+from outgrid.tiers import MAPPED_TIERS, PASSING_TIERS, TIERS
 
 __all__ = ["boundaries", "machines", "problems", "run_options", "stencils"]
 
 _WEIGHTS = (0.5, -0.25, 0.1, -0.3, 1 / 3, 1.0)
 # Rows of these many cells let planes move without staging; all others are staged.
 _ALIGNED_COLUMNS = {"float32": (1024, 2048), "float64": (512, 1024)}
+_STREAMED = tuple(name for name, tier in TIERS.items() if tier.streamed and tier.module)
 _WHOLE = tuple(dtype for dtype in STORED if dtype not in COMPUTED)
 
 
@@ -308,9 +309,9 @@ def run_options(
     slab = draw(st.none() | st.integers(1, min(9, planes)))
     depths = sweep_steps(problem, min(depth or 1, max(1, problem.steps)), given=True)
     streamed = Sizing(problem).least_planes(depths, slab or 1) <= planes
-    tiers = ["direct", "direct", "mmap", "swap"] if streamed else []
+    tiers = ["direct", *_STREAMED] if streamed else []
     places = [(tier, False) for tier in (*tiers, "memory", "auto")]
-    places += [("mmap", True), ("swap", True)]
+    places += [(tier, True) for tier in MAPPED_TIERS]
     tier, in_place = (fixed["tier"], False) if "tier" in fixed else draw(st.sampled_from(places))
     copied = tier in MAPPED_TIERS
     given: dict[str, Any] = {
@@ -326,7 +327,7 @@ def run_options(
         "queue_depth": draw(st.sampled_from([1, 2, 16])),
         "request_bytes": draw(st.sampled_from([1 << 12, 1 << 16, 1 << 21])),
     }
-    if tier == "swap" and not in_place:
+    if tier in PASSING_TIERS and not in_place:
         fixed.pop("commit_every", None)
     else:
         given["commit_every"] = draw(st.sampled_from([None, 0, 1e-6]))
