@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 
 from outgrid.decoding import choice, decoded_table, shown
+from outgrid.devices import DEVICES
 from outgrid.errors import UsageError
 from outgrid.purposes import (
     ALONE,
@@ -188,7 +189,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         "cyclic"
     )
     keep: Annotated[Literal["none", "disk"], Option(needs=(on_tier("remote"),))] = "none"
-    device: Annotated[Literal["cpu", "gpu"], Option(values={"gpu": (ALONE,)})] = "cpu"
+    device: Annotated[
+        str,
+        Option(written=choice("cpu", *DEVICES), values=dict.fromkeys(DEVICES, (ALONE,))),
+    ] = "cpu"
     device_memory_bytes: Annotated[
         int | None,
         Option(

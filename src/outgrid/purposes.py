@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast, get_type_hints
 
+from outgrid.devices import DEVICES
 from outgrid.errors import UsageError
 from outgrid.schemes import SCHEMES
 from outgrid.tiers import COPIED_TIERS, MAPPED_TIERS
@@ -84,7 +85,7 @@ _IN_PLACE = "sweeps in place"
 MAPPED = on_tier(*MAPPED_TIERS)
 SLABS = _choice("scheme", "auto", *(name for name, each in SCHEMES.items() if not each.blocks))
 BLOCKS = _choice("scheme", *(name for name, each in SCHEMES.items() if each.blocks))
-HOST, GPU = _choice("device", "cpu"), _choice("device", "gpu")
+HOST, GPU = _choice("device", "cpu"), _choice("device", *DEVICES)
 FILES = Condition(
     "files that are moved past the page cache",
     lambda options, _: options.tier not in COPIED_TIERS,

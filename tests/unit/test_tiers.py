@@ -1,4 +1,4 @@
-"""Tiers and schemes are listed once; what else names them agrees with that."""
+"""Tiers, schemes and devices are listed once; what else names them agrees with that."""
 
 from importlib import import_module
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from outgrid.config import RunOptions
+from outgrid.devices import DEVICES
 from outgrid.errors import UsageError
 from outgrid.schemes import SCHEMES
 from outgrid.tiers import (
@@ -53,6 +54,18 @@ def test_what_follows_from_a_tier():
     assert [name for name, tier in TIERS.items() if not tier.streamed] == ["memory"]
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_device_is_taken_described_and_opened_by_its_module(device):
+    assert RunOptions.of(memory="1GiB", device=device).device == device
+    module = import_module(f"outgrid.device.{DEVICES[device]}")
+    assert hasattr(module, "describe")
+    assert hasattr(module, "open_device")
+    (row,) = (
+        line for line in (DOCS / "guide.md").read_text().splitlines() if line[:10] == "| `device`"
+    )
+    assert f'`"{device}"`' in row
+
+
 @pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
 def test_a_scheme_is_taken_and_the_guide_tells_it(scheme):
     (row,) = (
@@ -60,5 +73,5 @@ def test_a_scheme_is_taken_and_the_guide_tells_it(scheme):
     )
     assert f'`"{scheme.name}"`' + (f" ({scheme.words})" if scheme.words else "") in row
     assert RunOptions.of(memory="1GiB", scheme=scheme.name).scheme == scheme.name
-    with pytest.raises(UsageError, match="expected one of auto, skewed, plain, overlapped"):
+    with pytest.raises(UsageError, match=f"expected one of auto, {', '.join(SCHEMES)}"):
         RunOptions.of(memory="1GiB", scheme="skew")

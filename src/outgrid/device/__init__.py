@@ -5,18 +5,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from outgrid.devices import DEVICES
 from outgrid.errors import DeviceError
 from outgrid.machine import Accelerator
 
 __all__ = ["Device", "Extents", "Rectangle", "bytes_at", "describe_device", "open_device"]
-
-DEVICES = ("gpu",)
 
 Extents = tuple[int, int, int]  # along x, y and z
 
@@ -86,12 +85,10 @@ def open_device(kind: str, source: str) -> Device:
 
     Raises DeviceError that says what was looked for and what to install.
     """
-    return _room(kind).CudaDevice(source)
+    return _room(kind).open_device(source)
 
 
-def _room(kind: str) -> ModuleType:
+def _room(kind: str) -> Any:
     if kind not in DEVICES:
         raise DeviceError(f"no device is called {kind!r}; there is {', '.join(DEVICES)}")
-    from outgrid.device import cuda  # nothing of CUDA is imported unless asked for
-
-    return cuda
+    return import_module(f"outgrid.device.{DEVICES[kind]}")  # not before it is asked for

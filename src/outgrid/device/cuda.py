@@ -20,7 +20,7 @@ from outgrid.errors import BuildError, DeviceError
 from outgrid.machine import Accelerator
 from outgrid.units import format_bytes
 
-__all__ = ["CUDA_OPTIONS", "CudaDevice", "describe"]
+__all__ = ["CUDA_OPTIONS", "CudaDevice", "describe", "open_device"]
 
 # What keeps results the same as on a processor; the other defaults of NVRTC do too.
 CUDA_OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
@@ -145,6 +145,11 @@ class CudaDevice:
     def finish(self) -> None:
         """Wait for what CuPy's own functions were asked for."""
         self._cupy.cuda.get_current_stream().synchronize()
+
+
+def open_device(source: str) -> CudaDevice:
+    """That GPU with the kernels of a source. Raises DeviceError and BuildError."""
+    return CudaDevice(source)
 
 
 def describe() -> Accelerator:
