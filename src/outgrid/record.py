@@ -237,7 +237,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     those are of: the run, the field and the step, whose key they are combined with. `spread` says
     over which places fields were spread, and how, if they were.
 
-    Where the problem has a condition to end by, `ended` tells what was seen of it last.
+    Where the problem has a condition to end by, `ended` tells what was seen of it last. What
+    watched the run has ``left`` files of these names beside the fields, those that are there.
 
     A run of several `ranks` leaves each field in `pieces`, whose files are in `fields`; `plan` and
     `parts` are those of rank 0, and where it has gone on from other ranks the first parts tell what
@@ -258,6 +259,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     seals: dict[str, Seal] = {}
     spread: str = ""
     ended: str = ""
+    left: tuple[str, ...] = ()
     ranks: tuple[RankPart, ...] = ()
     pieces: dict[str, tuple[PieceFile, ...]] = {}
     format: int = FORMAT

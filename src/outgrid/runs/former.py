@@ -110,7 +110,8 @@ def _names(record: Record) -> Iterator[str]:
     for name in record.fields.values():
         yield name
         yield str(sums_path(Path(name)))
-    problem = Problem.from_dict(record.problem)
+    yield from record.left
+    problem = Problem.from_dict(record.problem)  # what a record of an older version does not name
     yield from snapshot_files(problem)
     if problem.receivers:
         yield TRACES_NAME

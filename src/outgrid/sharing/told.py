@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from outgrid.machine import Machine
-from outgrid.observe import Noted
+from outgrid.observe import Noted, files_of
 from outgrid.plan.schedule.subgrid import Box
 from outgrid.record import Part, PieceFile, RankPart, Record, combine, combine_ranks, compilers_of
 from outgrid.runs.places import describe
@@ -72,6 +72,7 @@ def record_of(
         ),
         parts=parts,
         ended=noted.ended,
+        left=files_of(run.given, run.options),
         spread=describe(spread) if spread is not None else "",
         checksums={name: digest for name, _, digest, _ in files} | noted.checksums,
         seals={name: seal for name, *_, seal in files} | noted.seals,

@@ -10,6 +10,7 @@ import pytest
 from outgrid import observe, pipeline
 from outgrid.config import RunOptions
 from outgrid.durable import partial_path
+from outgrid.errors import UsageError
 from outgrid.execute.kernel import Kernel
 from outgrid.observe.observer import Noted, Observer
 from outgrid.runs.state import RunFolder
@@ -118,6 +119,19 @@ def test_an_observer_is_called_at_every_moment(told, tmp_path):
     assert steps == [sorted(steps[0])]
     assert (steps[0][0], steps[0][-1]) == (0, STEPS)
     assert not list(result.out.glob("*.new"))
+
+
+def test_what_an_observer_has_left_goes_when_the_run_is_replaced(told, tmp_path):
+    out = tmp_path / "run"
+    result = pipeline.run(heat(), options(out))
+    assert result.record.left == (NAME,)
+    (out / "mine.txt").write_text("kept")
+    with pytest.raises(UsageError, match="exists and is not overwritten"):
+        pipeline.run(heat(), options(out))
+    pipeline.run(heat(STEPS - 3), options(out), overwrite=True)
+    steps = json.loads((out / NAME).read_text())
+    assert steps[0][-1] == STEPS - 3
+    assert (out / "mine.txt").read_text() == "kept"
 
 
 def test_an_observer_is_called_on_every_rank(told, tmp_path):
