@@ -31,7 +31,7 @@ VERBS = {
     "verify": "read a run back and compare it with its checksums",
     "clean": "list what an unfinished run has left on disk, or delete it",
     "show": "print a plan, a kernel or a record, or draw a field",
-    "export": "write fields of a run as Zarr, HDF5, NetCDF, VTK, TIFF, NIfTI",
+    "export": "write fields of a run as a file of another format, such as Zarr or NetCDF",
     "import": "write an array of any such file as another, such as .npy",
     "report": "write a run's summary and pictures",
     "probe": "measure this machine",

@@ -17,14 +17,26 @@ from outgrid.stencil.model import Stencil
 from outgrid.stencil.symbol import AXES, is_number
 from outgrid.units import suggest
 
-__all__ = ["ABSORBING", "KINDS", "SIDES", "STORED", "Boundary", "Edges", "boundary_of", "edges_of"]
+__all__ = [
+    "ABSORBING",
+    "IMAGES",
+    "KINDS",
+    "SIDES",
+    "STORED",
+    "Boundary",
+    "Edges",
+    "boundary_of",
+    "edges_of",
+]
 
 FIXED = ("dirichlet", "frozen")
 EVEN = {"odd": "neumann", "odd-mirror": "mirror", "zero": "neumann"}
 """What is left of a rule that turns the sign, without that: how coefficients are continued."""
+IMAGES = ("neumann", "mirror", *EVEN)
+"""Kinds of faces beyond which cells of the inside are read, those next to them."""
 ABSORBING = {"sponge": ("value", "width", "strength"), "matched": ("width", "courant", "frequency")}
 """Kinds of faces that swallow waves, and what each may be given."""
-KINDS = (*FIXED, "neumann", "mirror", *EVEN, "periodic", *ABSORBING)
+KINDS = (*FIXED, *IMAGES, "periodic", *ABSORBING)
 OWN = {"dirichlet": ("value",), **ABSORBING}
 NUMBERS = ("value", "width", "strength", "courant", "frequency")
 STORED = "stored"
@@ -213,7 +225,7 @@ class Edges:
 
     def mirrored(self, field: str, axis: int) -> bool:
         """Whether a field is read as its mirror image beyond a face of the axis."""
-        return any(rule in (*EVEN, *EVEN.values()) for rule in self.rule(field, axis))
+        return any(rule in IMAGES for rule in self.rule(field, axis))
 
     def odd(self, axis: int) -> tuple[bool, bool]:
         """Whether some field turns its sign beyond the low and the high face of the axis."""

@@ -20,6 +20,7 @@ from outgrid.native import engines
 from outgrid.plan.sizing import Sizing
 from outgrid.plan.sweeps import sweep_steps
 from outgrid.plan.tiling import bands_cut, columns_cut
+from outgrid.stencil.boundary import IMAGES
 from outgrid.stencil.dtypes import COMPUTED, STORED
 from outgrid.stencil.expression import (
     STEP,
@@ -245,7 +246,7 @@ def boundaries(draw: st.DrawFn, stencil: Stencil) -> str | dict[str, Any]:
     if draw(st.booleans()):
         return draw(st.sampled_from(["dirichlet", "frozen", {"kind": "dirichlet", "value": 0.5}]))
     fixed = ["dirichlet", 0.5, {"kind": "sponge", "width": 1, "strength": 0.5}]
-    images = ["neumann", "mirror", "odd", "odd-mirror", "zero"]
+    images = IMAGES
     data: dict[str, Any] = {}
     own: dict[str, Any] = {}
     for axis, radius in zip(AXES[-stencil.ndim :], stencil.radius, strict=True):

@@ -1,5 +1,6 @@
-"""Tiers, schemes and devices are listed once; what else names them agrees with that."""
+"""What there is of a kind is listed once; what else names it agrees with that."""
 
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -8,7 +9,10 @@ import pytest
 from outgrid.config import RunOptions
 from outgrid.devices import DEVICES
 from outgrid.errors import UsageError
+from outgrid.formats.registry import BUILT_IN
 from outgrid.schemes import SCHEMES
+from outgrid.stencil.boundary import KINDS
+from outgrid.stencil.catalog import CATALOG
 from outgrid.tiers import (
     COPIED_TIERS,
     MAPPED_TIERS,
@@ -75,3 +79,24 @@ def test_a_scheme_is_taken_and_the_guide_tells_it(scheme):
     assert RunOptions.of(memory="1GiB", scheme=scheme.name).scheme == scheme.name
     with pytest.raises(UsageError, match=f"expected one of auto, {', '.join(SCHEMES)}"):
         RunOptions.of(memory="1GiB", scheme="skew")
+
+
+def test_the_guide_tells_every_format():
+    table = (DOCS / "guide.md").read_text().partition("| file | ends in")[2].partition("\n\n")[0]
+    told = re.findall(
+        r"`(\.[\w.]+)`", "".join(line.split("|")[2] for line in table.splitlines()[2:])
+    )
+    assert sorted(told) == sorted(suffix for each in BUILT_IN for suffix in each.suffixes)
+
+
+def test_the_page_of_the_language_tells_every_boundary():
+    text = (DOCS / "design" / "language.md").read_text()
+    table = text.partition("| kind | meaning")[2].partition("\n\n")[0]
+    told = [line.split("`")[1] for line in table.splitlines()[2:]]
+    assert sorted(told) == sorted(KINDS)
+
+
+def test_the_guide_tells_every_stencil():
+    text = (DOCS / "guide.md").read_text().partition("Some stencils have names already")[2]
+    told = {name.partition(":")[0] for name in re.findall(r"`([\w:]+)`", text.partition("\n\n")[0])}
+    assert told == {name.partition(":")[0] for name in CATALOG}
