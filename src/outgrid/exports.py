@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from outgrid.errors import UsageError
 from outgrid.formats import Box, InputFile, Source, open_file
 from outgrid.formats.axis import Axis
-from outgrid.formats.registry import Format, format_of, formats
+from outgrid.formats.registry import Format, format_of, suffixes, written
 from outgrid.formats.sink import Array, Codec, Filing, copy
+from outgrid.formats.source import whole_axes
 from outgrid.result import Result
 from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.stencil.symbol import AXES
@@ -151,7 +152,7 @@ def _write(
     overwrite: bool,
     told: Callable[[int, int], object] | None,
 ) -> Exported:
-    written = _format(path, sources)
+    kind = _format(path, sources)
     if memory_bytes < LEAST_MEMORY_BYTES:
         raise UsageError(f"memory = {memory_bytes} is below {LEAST_MEMORY_BYTES} bytes")
     begin, filing = time.perf_counter(), Filing(path, overwrite=overwrite)
@@ -168,7 +169,7 @@ def _write(
         for name, source in sources.items():
             opened[name] = source()
         total = sum(prod(each.shape) * each.dtype.itemsize for each in opened.values())
-        output = written.create_output(filing.partial)
+        output = kind.create_output(filing.partial)
         try:
             for name, source in opened.items():
                 copy(source, output.array(how.array(name, source)), memory_bytes, moved)
@@ -184,9 +185,8 @@ def _write(
 
 
 def _format(path: Path, sources: Iterable[str]) -> Format:
-    if not any(path.name.lower().endswith(suffix) for suffix in formats()):
-        known = ", ".join(suffix for suffix, each in formats().items() if each.writes)
-        raise UsageError(f"{path} ends in {path.suffix!r}; files of {known} are written")
+    if not path.name.lower().endswith(suffixes()):
+        raise UsageError(f"{path} ends in {path.suffix!r}; {written()}")
     found, names = format_of(path.name), [*sources]
     if len(names) != 1 and not found.named:
         raise UsageError(
@@ -227,7 +227,7 @@ class _Pieces:
 
     @property
     def chunk(self) -> tuple[int, ...]:
-        return (*(1 for _ in self.shape[:-1]), self.shape[-1])
+        return whole_axes(self.shape, 1)
 
     @property
     def decoded_bytes(self) -> int:

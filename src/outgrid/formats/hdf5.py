@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
-from outgrid.formats.input import InputFile, one_of
+from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.packing import unpacked
 from outgrid.formats.registry import library
-from outgrid.formats.sink import Array, Output, Sink, Written
-from outgrid.formats.source import Box, Sliced, Source, Straight, decoding
+from outgrid.formats.sink import Array, Into, Output, Sink
+from outgrid.formats.source import Sliced, Source, Straight, decoding, whole_axes
 from outgrid.regular import check_given
 
 __all__ = ["Output", "create_output", "open_source"]
@@ -45,14 +44,13 @@ def _source(h5py: Any, opened: Any, file: InputFile) -> Source:
 
     opened.visititems(note)
     array = opened[one_of(file, names, fields)]
-    if array.dtype.kind not in "biuf":
-        raise UsageError(f"{file} holds {array.dtype}; fields are plain numbers")
+    check_numbers(file, array.dtype)
     if array.external or array.is_virtual:
         raise UsageError(f"{file} lies in other files; copy it into one, as h5repack does")
     if array.chunks is not None:
         _check_filters(h5py, array, file)
     dims, attributes = _dims(array), dict(array.attrs)
-    chunk = tuple(map(int, array.chunks or (*(1 for _ in array.shape[:-1]), array.shape[-1])))
+    chunk = tuple(map(int, array.chunks or whole_axes(array.shape, 1)))
     nbytes = prod(chunk) * array.dtype.itemsize
     if nbytes > MOST_CHUNK_BYTES:
         raise UsageError(
@@ -117,11 +115,7 @@ class Hdf5Output:
         with decoding(self.path):
             made = self._made(array)
 
-        def put(box: Box, values: NDArray[Any]) -> None:
-            with decoding(self.path):
-                made[tuple(slice(cells.start, cells.stop) for cells in box)] = values
-
-        return Written(array.chunks or (*(1 for _ in array.shape[:-1]), array.shape[-1]), put)
+        return Into(self.path, made, array.chunks or whole_axes(array.shape, 1))
 
     def _made(self, array: Array) -> Any:
         where = self._image(array) if self.image else self.file
@@ -137,7 +131,7 @@ class Hdf5Output:
         codec.refuse(("none", "gzip", "lzf", "zstd"), "HDF5")
         if codec.name == "none":
             return {"chunks": array.chunks} if array.chunks else {}
-        chunks = array.chunks or (*(1 for _ in array.shape[:-2]), *array.shape[-2:])
+        chunks = array.chunks or whole_axes(array.shape, 2)
         stored: dict[str, Any] = {"chunks": tuple(map(min, chunks, array.shape)), "shuffle": True}
         if codec.name == "zstd":
             hdf5plugin: Any = library("hdf5plugin", self.path.stem, "hdf5")

@@ -7,11 +7,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from outgrid.errors import DefinitionError, UsageError
 from outgrid.formats.registry import Format, format_of, suffixes
 from outgrid.units import suggest
 
-__all__ = ["InputFile", "one_of"]
+__all__ = ["InputFile", "check_numbers", "one_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,12 @@ class InputFile:
     def __str__(self) -> str:
         """What it is called in messages."""
         return f"{self.path}:{self.name}" if self.name else self.path
+
+
+def check_numbers(file: InputFile, dtype: np.dtype[Any]) -> None:
+    """Raise UsageError where a file holds what no field can begin with."""
+    if dtype.kind not in "biuf":
+        raise UsageError(f"{file} holds {dtype}; fields are plain numbers")
 
 
 def one_of(file: InputFile, names: Sequence[str], fields: Sequence[str] | None = None) -> str:

@@ -6,9 +6,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.errors import UsageError
 from outgrid.formats import hdf5
-from outgrid.formats.input import InputFile, one_of
+from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.packing import ATTRIBUTES, unpacked
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Output
@@ -32,8 +31,7 @@ def _classic(file: InputFile) -> Source:
     fields = [name for name in opened.variables if name not in opened.dimensions]
     variable = opened.variables[one_of(file, [*opened.variables], fields)]
     array, dims = variable.data, tuple(map(str, variable.dimensions))
-    if array.dtype.kind not in "biuf":
-        raise UsageError(f"{file} holds {array.dtype}; fields are plain numbers")
+    check_numbers(file, array.dtype)
     attributes = {key: getattr(variable, key) for key in ATTRIBUTES if hasattr(variable, key)}
     # Variables of records take turns in the file: other ones lie between two of one.
     pitch_bytes = 0 if array.flags.c_contiguous else array.strides[0]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from outgrid.errors import UsageError
-from outgrid.formats.input import InputFile
+from outgrid.formats.input import InputFile, check_numbers
 from outgrid.formats.packing import unpacked
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Array, Output, Plain
@@ -26,8 +26,7 @@ def open_source(file: InputFile) -> Source:
         image = nibabel.load(file.path)
         stored = image.dataobj
     dtype = np.dtype(stored.dtype)
-    if dtype.kind not in "biuf":
-        raise UsageError(f"{file} holds {dtype}; fields are plain numbers")
+    check_numbers(file, dtype)
     shape = tuple(map(int, stored.shape[::-1]))
     dims = AXES[-len(shape) :] if len(shape) <= len(AXES) else ()
     scale = {"scale_factor": np.float64(stored.slope), "add_offset": np.float64(stored.inter)}

@@ -4,7 +4,6 @@ value = scale_factor * stored + add_offset
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
 from outgrid.formats.input import InputFile
-from outgrid.formats.source import Box, Source
+from outgrid.formats.source import Box, Source, View
 
 __all__ = ["ATTRIBUTES", "unpacked"]
 
@@ -35,30 +34,23 @@ def unpacked(source: Source, attributes: Mapping[str, Any], file: InputFile) -> 
     return _Unpacked(source, np.dtype(dtype), scale, offset, tuple(missing), file)
 
 
-@dataclass(frozen=True, slots=True)
-class _Unpacked:
-    source: Source
-    dtype: np.dtype[Any]
-    scale: Any
-    offset: Any
-    missing: tuple[Any, ...]
-    file: InputFile
+class _Unpacked(View):
+    def __init__(
+        self,
+        source: Source,
+        dtype: np.dtype[Any],
+        scale: Any,
+        offset: Any,
+        missing: tuple[Any, ...],
+        file: InputFile,
+    ) -> None:
+        super().__init__(source)
+        self.scale, self.offset, self.missing = scale, offset, missing
+        self.file, self._dtype = file, dtype
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self.source.shape
-
-    @property
-    def chunk(self) -> tuple[int, ...]:
-        return self.source.chunk
-
-    @property
-    def decoded_bytes(self) -> int:
-        return self.source.decoded_bytes
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        return self.source.dims
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
 
     def read(self, box: Box) -> NDArray[Any]:
         stored = self.source.read(box)
@@ -84,6 +76,3 @@ class _Unpacked:
                 )
             values = np.where(absent, np.asarray(self.file.missing, self.dtype), values)
         return values
-
-    def close(self) -> None:
-        self.source.close()

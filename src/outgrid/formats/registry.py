@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from outgrid.formats.sink import Output
     from outgrid.formats.source import Source
 
-__all__ = ["BUILT_IN", "Format", "format_of", "formats", "library", "suffixes"]
+__all__ = ["BUILT_IN", "Format", "format_of", "formats", "library", "suffixes", "written"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,7 @@ class Format:
     def create_output(self, path: Path) -> "Output":
         """A new file of the format. Raises UsageError where it is only read, StoreError."""
         if not self.writes:
-            known = ", ".join(suffix for suffix, each in formats().items() if each.writes)
-            raise UsageError(f"{path.stem}: {self.name} is only read; files of {known} are written")
+            raise UsageError(f"{path.stem}: {self.name} is only read; {written()}")
         create = importlib.import_module(self.module).create_output
         return cast("Callable[[Path], Output]", create)(path)
 
@@ -106,6 +105,12 @@ def formats() -> dict[str, Format]:
 def suffixes() -> tuple[str, ...]:
     """Those of all formats."""
     return tuple(formats())
+
+
+def written() -> str:
+    """Which files are written, in words."""
+    known = (suffix for suffix, each in formats().items() if each.writes)
+    return f"files of {', '.join(known)} are written"
 
 
 def format_of(path: str) -> Format:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from outgrid.formats.input import InputFile
 from outgrid.formats.registry import library
-from outgrid.formats.source import Sliced, Source, decoding
+from outgrid.formats.source import Sliced, Source, decoding, whole_axes
 from outgrid.regular import check_given
 
 __all__ = ["open_source"]
@@ -51,5 +51,4 @@ def open_source(file: InputFile) -> Source:
                 else (counts[::-1], ("crossline", "inline", "sample"))
             )
         traces = _Traces(opened, lines)
-    chunk = (*(1 for _ in lines), traces.shape[-1])
-    return Sliced(file.file, traces, chunk, opened.close, dims)
+    return Sliced(file.file, traces, whole_axes(traces.shape, 1), opened.close, dims)

@@ -14,9 +14,20 @@ from numpy.typing import NDArray
 from outgrid.durable import partial_path
 from outgrid.errors import UsageError
 from outgrid.formats.axis import Axis
-from outgrid.formats.source import Box, Source, boxes, reading
+from outgrid.formats.source import Box, Source, boxes, decoding, reading, slices, whole_axes
 
-__all__ = ["Array", "Codec", "Filing", "Output", "Plain", "Sink", "Written", "check_bare", "copy"]
+__all__ = [
+    "Array",
+    "Codec",
+    "Filing",
+    "Into",
+    "Output",
+    "Plain",
+    "Sink",
+    "Written",
+    "check_bare",
+    "copy",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +116,20 @@ class Written:
         self.put(box, values)
 
 
+@dataclass(slots=True)
+class Into:
+    """A sink that is an array of a library, which is written by slices: the twin of `Sliced`."""
+
+    path: Path
+    array: Any
+    chunk: tuple[int, ...]
+
+    def write(self, box: Box, values: NDArray[Any]) -> None:
+        """Write the values of a box, encoded by the library."""
+        with decoding(self.path):
+            self.array[slices(box)] = values
+
+
 class Plain:
     """A file of one array: a head, and the numbers behind it."""
 
@@ -125,7 +150,7 @@ class Plain:
             with reading(self.path):
                 file.write(np.ascontiguousarray(values, array.dtype).data)
 
-        return Written((*(1 for _ in array.shape[:-1]), array.shape[-1]), put)
+        return Written(whole_axes(array.shape, 1), put)
 
     def commit(self) -> None:
         """Wait until all is on disk."""

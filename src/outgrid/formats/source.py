@@ -17,7 +17,19 @@ from outgrid.errors import Error, StoreError
 from outgrid.regular import given, read_fully
 from outgrid.units import format_bytes
 
-__all__ = ["Box", "Gzipped", "Sliced", "Source", "Straight", "boxes", "decoding", "reading"]
+__all__ = [
+    "Box",
+    "Gzipped",
+    "Sliced",
+    "Source",
+    "Straight",
+    "View",
+    "boxes",
+    "decoding",
+    "reading",
+    "slices",
+    "whole_axes",
+]
 
 Box = tuple[range, ...]
 """Cells of an array: a range of step 1 for each axis."""
@@ -92,7 +104,7 @@ class Straight:
     @property
     def chunk(self) -> tuple[int, ...]:
         """Nothing is decoded; rows are read at once."""
-        return (*(1 for _ in self.shape[:-1]), self.shape[-1])
+        return whole_axes(self.shape, 1)
 
     @property
     def decoded_bytes(self) -> int:
@@ -149,7 +161,7 @@ class Gzipped(Straight):
     @property
     def chunk(self) -> tuple[int, ...]:
         """Planes, so that boxes follow one another in the file."""
-        return (*(1 for _ in self.shape[:-2]), *self.shape[-2:])
+        return whole_axes(self.shape, 2)
 
     def _fill(self, piece: NDArray[Any], offset: int) -> None:
         with decoding(self.path):
@@ -204,12 +216,58 @@ class Sliced:
     def read(self, box: Box) -> NDArray[Any]:
         """The values of a box, decoded by the library."""
         with decoding(self.path):
-            return np.asarray(self.array[tuple(slice(each.start, each.stop) for each in box)])
+            return np.asarray(self.array[slices(box)])
 
     def close(self) -> None:
         """Close the file."""
         self.array = None
         self.closing()
+
+
+class View:
+    """Another way to see a source: all that the source says of itself, but what a view changes."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents."""
+        return self.source.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What `read` gives."""
+        return self.source.dtype
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """Cells that are decoded together, along each axis."""
+        return self.source.chunk
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Memory to decode a chunk of the file."""
+        return self.source.decoded_bytes
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the axes, or nothing."""
+        return self.source.dims
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.source.close()
+
+
+def whole_axes(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """A chunk that has the last `count` axes whole, and one index of each of the others."""
+    return (*(1 for _ in shape[:-count]), *shape[-count:])
+
+
+def slices(box: Box) -> tuple[slice, ...]:
+    """A box as what arrays are indexed with."""
+    return tuple(slice(cells.start, cells.stop) for cells in box)
 
 
 def boxes(axes: Sequence[range], chunk: Sequence[int], cells: int) -> Iterator[Box]:

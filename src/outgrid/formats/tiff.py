@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
-from outgrid.formats.input import InputFile
+from outgrid.formats.input import InputFile, check_numbers
 from outgrid.formats.registry import library
-from outgrid.formats.sink import Array, Output, Sink, Written, check_bare
-from outgrid.formats.source import Box, Sliced, Source, Straight, decoding
+from outgrid.formats.sink import Array, Into, Output, Sink, check_bare
+from outgrid.formats.source import Sliced, Source, Straight, decoding, whole_axes
 from outgrid.regular import check_given
 
 __all__ = ["create_output", "open_source"]
@@ -36,8 +35,7 @@ def _source(opened: Any, file: InputFile) -> Source:
         raise UsageError(f"{file} has images of several kinds, {shapes}; keep one in a file")
     series = opened.series[0]
     dtype = np.dtype(series.dtype)
-    if dtype.kind not in "biuf":
-        raise UsageError(f"{file} holds {dtype}; fields are plain numbers")
+    check_numbers(file, dtype)
     dims = tuple(series.axes.lower())
     if series.dataoffset is not None:
         source = Straight(
@@ -78,10 +76,7 @@ class _Pages:
                 photometric="minisblack",
             )
 
-        def put(box: Box, values: NDArray[Any]) -> None:
-            self.values[tuple(slice(cells.start, cells.stop) for cells in box)] = values
-
-        return Written((*(1 for _ in array.shape[:-1]), array.shape[-1]), put)
+        return Into(self.path, self.values, whole_axes(array.shape, 1))
 
     def commit(self) -> None:
         """Wait until all is on disk."""

@@ -1,22 +1,21 @@
 """An array of a file in another way: one of several, with other axes, or on another grid."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.formats.source import Box, Source
+from outgrid.formats.source import Box, Source, View
 
 __all__ = ["Picked", "Resampled", "Transposed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Picked:
+class Picked(View):
     """The array at one index of the first axes of another."""
 
-    source: Source
-    index: tuple[int, ...]
+    def __init__(self, source: Source, index: tuple[int, ...]) -> None:
+        super().__init__(source)
+        self.index = index
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -24,19 +23,9 @@ class Picked:
         return self.source.shape[len(self.index) :]
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the file."""
-        return self.source.dtype
-
-    @property
     def chunk(self) -> tuple[int, ...]:
         """What is decoded together of the axes that are left."""
         return self.source.chunk[len(self.index) :]
-
-    @property
-    def decoded_bytes(self) -> int:
-        """Memory to decode a chunk of the file."""
-        return self.source.decoded_bytes
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -48,17 +37,13 @@ class Picked:
         first = tuple(range(number, number + 1) for number in self.index)
         return self.source.read((*first, *box))[(0,) * len(self.index)]
 
-    def close(self) -> None:
-        """Let go of the file."""
-        self.source.close()
 
-
-@dataclass(frozen=True, slots=True)
-class Transposed:
+class Transposed(View):
     """An array whose axes are those of another in another order, as in `np.transpose`."""
 
-    source: Source
-    axes: tuple[int, ...]
+    def __init__(self, source: Source, axes: tuple[int, ...]) -> None:
+        super().__init__(source)
+        self.axes = axes
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,19 +51,9 @@ class Transposed:
         return tuple(self.source.shape[axis] for axis in self.axes)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the file."""
-        return self.source.dtype
-
-    @property
     def chunk(self) -> tuple[int, ...]:
         """What is read together, in the new order: boxes of whole rows of the file are best."""
         return tuple(self.source.chunk[axis] for axis in self.axes)
-
-    @property
-    def decoded_bytes(self) -> int:
-        """Memory to decode a chunk of the file."""
-        return self.source.decoded_bytes
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -92,21 +67,22 @@ class Transposed:
             there[axis] = cells
         return self.source.read(tuple(there)).transpose(self.axes)
 
-    def close(self) -> None:
-        """Let go of the file."""
-        self.source.close()
 
-
-@dataclass(frozen=True, slots=True)
-class Resampled:
+class Resampled(View):
     """Values of an array between its cells, linear along each axis, in double precision.
 
     Cell k of n of the grid lies at k (m - 1)/(n - 1) of the m cells of the file; a file of one cell
     has that value everywhere.
     """
 
-    source: Source
-    shape: tuple[int, ...]
+    def __init__(self, source: Source, onto: tuple[int, ...]) -> None:
+        super().__init__(source)
+        self.onto = onto
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the grid."""
+        return self.onto
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -116,18 +92,8 @@ class Resampled:
     @property
     def chunk(self) -> tuple[int, ...]:
         """Cells that read about a chunk of the file."""
-        pairs = zip(self.source.chunk, self.shape, self.source.shape, strict=True)
+        pairs = zip(self.source.chunk, self.onto, self.source.shape, strict=True)
         return tuple(max(1, cells * mine // theirs) for cells, mine, theirs in pairs)
-
-    @property
-    def decoded_bytes(self) -> int:
-        """Memory to decode a chunk of the file."""
-        return self.source.decoded_bytes
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        """Names of the axes of the file."""
-        return self.source.dims
 
     def read(self, box: Box) -> NDArray[Any]:
         """The values of a box of the grid, which do not depend on the box."""
@@ -143,12 +109,8 @@ class Resampled:
 
     def _places(self, axis: int, cells: range) -> tuple[Any, Any, NDArray[np.float64]]:
         """For each cell the two of the file that it lies between, and how far from the first."""
-        mine, theirs = self.shape[axis], self.source.shape[axis]
+        mine, theirs = self.onto[axis], self.source.shape[axis]
         scaled = np.arange(cells.start, cells.stop, dtype=np.int64) * (theirs - 1)
         low, rest = np.divmod(scaled, max(1, mine - 1))
         high = np.minimum(low + (rest > 0), theirs - 1)
         return low, high, rest / max(1, mine - 1)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self.source.close()

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
-from outgrid.formats.input import InputFile, one_of
+from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.packing import unpacked
 from outgrid.formats.registry import library
-from outgrid.formats.sink import Array, Output, Sink, Written, copy
-from outgrid.formats.source import Box, Sliced, Source, decoding
+from outgrid.formats.sink import Array, Into, Output, Sink, copy
+from outgrid.formats.source import Box, Sliced, Source, View, decoding, whole_axes
 
 __all__ = ["create_output", "open_source"]
 
@@ -35,8 +35,7 @@ def open_source(file: InputFile) -> Source:
             raise UsageError(f"{file.path} is one array, and has no {file.name!r} in it")
         attributes, metadata = dict(opened.attrs), opened.metadata
         chunk = tuple(map(int, opened.chunks))
-    if opened.dtype.kind not in "biuf":
-        raise UsageError(f"{file} holds {opened.dtype}; fields are plain numbers")
+    check_numbers(file, opened.dtype)
     named = getattr(metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS", ())
     dims = tuple(map(str, named)) if all(named) else ()
     return unpacked(Sliced(file.file, opened, chunk, lambda: None, dims), attributes, file)
@@ -67,9 +66,7 @@ class _Store:
         if array.levels:
             self.pyramids.append(array)
         made = self._made(name, array, array.shape, array.dtype)
-        return Written(
-            tuple(map(int, made.chunks)), lambda box, values: self._put(made, box, values)
-        )
+        return Into(self.path, made, tuple(map(int, made.chunks)))
 
     def _made(self, name: str, array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         array.codec.refuse(("none", "zstd", "gzip", "blosc"), "Zarr")
@@ -83,7 +80,7 @@ class _Store:
                 **{f"c{key}": value for key, value in level.items()}
             ),
         }[array.codec.name]()
-        chunks = array.chunks or (1,) * (len(shape) - 2) + shape[-2:]
+        chunks = array.chunks or whole_axes(shape, 2)
         with decoding(self.path):
             return self.group.create_array(
                 name,
@@ -94,10 +91,6 @@ class _Store:
                 dimension_names=array.dims,
                 attributes=array.attributes,
             )
-
-    def _put(self, made: Any, box: Box, values: NDArray[Any]) -> None:
-        with decoding(self.path):
-            made[tuple(slice(cells.start, cells.stop) for cells in box)] = values
 
     def commit(self) -> None:
         """Make the coarser levels of each pyramid."""
@@ -115,7 +108,7 @@ class _Store:
             made = self._made(f"{array.name}/{level}", array, shape, dtype)
             chunk = tuple(map(int, made.chunks))
             source = _Halved(Sliced(self.path, finer, chunk, lambda: None), shape, dtype)
-            sink = Written(chunk, lambda box, values, made=made: self._put(made, box, values))
+            sink = Into(self.path, made, chunk)
             copy(source, sink, max(_LEVEL_BYTES, 16 * made.nbytes // max(1, shape[0])))
         sets = [
             {
@@ -144,23 +137,24 @@ class _Store:
         """Nothing is open between two writes."""
 
 
-class _Halved:
+class _Halved(View):
     """An array of half the cells along each axis: means of pairs, the last one alone if odd."""
 
     def __init__(self, source: Source, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self.source, self.shape, self.dtype = source, shape, dtype
+        super().__init__(source)
+        self._shape, self._dtype = shape, dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
 
     @property
     def chunk(self) -> tuple[int, ...]:
         return tuple(max(1, cells // 2) for cells in self.source.chunk)
-
-    @property
-    def decoded_bytes(self) -> int:
-        return self.source.decoded_bytes
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        return self.source.dims
 
     def read(self, box: Box) -> NDArray[Any]:
         there = tuple(
@@ -173,6 +167,3 @@ class _Halved:
             after = np.minimum(np.arange(1, values.shape[axis] + 1, 2), values.shape[axis] - 1)
             values = (first + np.take(values, after, axis)) / 2  # an odd last one with itself
         return values.astype(self.dtype) if self.dtype.kind == "f" else np.rint(values)
-
-    def close(self) -> None:
-        self.source.close()
