@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from outgrid.formats.registry import Format, format_of, suffixes, written
 from outgrid.formats.sink import Array, Codec, Filing, copy
 from outgrid.formats.source import whole_axes
 from outgrid.result import Result
-from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.stencil.symbol import AXES
 from outgrid.storage import Joined
 from outgrid.units import format_bytes, suggest
@@ -71,22 +71,17 @@ def export(
     Raises UsageError for what is not there or cannot be stored, StoreError where bytes cannot be
     moved. A file that is not complete is never there under its name.
     """
-    ready = {name: (lambda name=name: _field(result, name)) for name in result}
-    ready |= {
-        Path(file).stem: (lambda file=file: open_file(InputFile(str(result.out / file))))
-        for file in snapshots_by_file(result.record.problem.get("snapshots", ()))
-    }
+    described = result.described()
     wanted = [*(fields if fields is not None else result)]
     for name in wanted:
-        if name not in ready:
-            raise UsageError(f"the run in {result.out} left no {name!r}{suggest(name, ready)}")
-    said = {"outgrid": json.dumps(result.record.to_dict())}
-    attributes = {name: said | result.attributes(name) for name in wanted}
-    axes = {name: result.axes(name) for name in wanted}
+        if name not in described:
+            raise UsageError(f"the run in {result.out} left no {name!r}{suggest(name, described)}")
+    record = {"outgrid": json.dumps(result.record.to_dict())}
+    axes = {name: described[name][0] for name in wanted}
+    attributes = {name: record | described[name][1] for name in wanted}
     how = _How(chunks, Codec.of(codec), levels, attributes, axes)
-    return _write(
-        {name: ready[name] for name in wanted}, Path(to), how, memory_bytes, overwrite, told
-    )
+    sources = {name: partial(_field, result, name) for name in wanted}
+    return _write(sources, Path(to), how, memory_bytes, overwrite, told)
 
 
 def convert(
@@ -202,12 +197,13 @@ def _size(path: Path) -> int:
 
 
 def _field(result: Result, name: str) -> Source:
+    """A field, or a snapshot."""
+    if name not in result:
+        return open_file(InputFile(str(result.out / f"{name}.npy")))
     field = result[name]
-    return (
-        _Pieces(field)
-        if isinstance(field, Joined)
-        else open_file(InputFile(str(result.path(name))))
-    )
+    if isinstance(field, Joined):
+        return _Pieces(field)
+    return open_file(InputFile(str(result.path(name))))
 
 
 @dataclass(frozen=True, slots=True)

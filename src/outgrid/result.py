@@ -82,39 +82,33 @@ class Result(Mapping[str, Any]):
         taken = snapshots_by_file(self.record.problem.get("snapshots", ()))
         return [map_npy(self.out / name) for name in taken]
 
-    def axes(self, name: str) -> tuple[Axis, ...]:
-        """The axes of a field, or of a snapshot by its name ("snapshot.0"): where its cells lie.
+    def described(self) -> dict[str, tuple[tuple[Axis, ...], dict[str, str]]]:
+        """Where the cells of each field and snapshot lie, and what the grid says of it.
 
-        Raises UsageError as `path` does.
+        These are axes and attributes such as units, by name: fields first, then "snapshot.0", ...
         """
         problem = Problem.from_dict(self.record.problem)
-        grid = (problem.grid or Grid()).axes(problem.ndim)
-        taken = snapshots_by_file(problem.snapshots)
-        if f"{name}.npy" in taken:
-            return taken[f"{name}.npy"].axes(problem.shape, grid)
-        self.path(name)
-        return grid
-
-    def attributes(self, name: str) -> dict[str, str]:
-        """What the grid says of a field, or of a snapshot of one, such as its units."""
-        taken = snapshots_by_file(self.record.problem.get("snapshots", ()))
-        field = taken[f"{name}.npy"]["field"] if f"{name}.npy" in taken else name
-        grid: dict[str, Any] = self.record.problem.get("grid", {"fields": {}})
-        return dict(grid["fields"].get(field.removesuffix(PREVIOUS), {}))
+        grid = problem.grid or Grid()
+        whole = grid.axes(problem.ndim)
+        axes = [(name, name, whole) for name in self]
+        axes += [
+            (Path(file).stem, snapshot.field, snapshot.axes(problem.shape, whole))
+            for file, snapshot in snapshots_by_file(problem.snapshots).items()
+        ]
+        return {
+            name: (cells, dict(grid.fields.get(field.removesuffix(PREVIOUS), {})))
+            for name, field, cells in axes
+        }
 
     def to_xarray(self) -> Any:
         """The fields and snapshots as an `xarray.Dataset` with coordinates, read when it is used.
 
         `pip install 'outgrid[xarray]'` brings xarray. Raises UsageError where it is not there.
         """
-        arrays = {name: self[name] for name in self}
-        taken = snapshots_by_file(self.record.problem.get("snapshots", ()))
-        arrays |= {Path(file).stem: map_npy(self.out / file) for file in taken}
+        arrays = [*(self[name] for name in self), *self.snapshots]
+        described = zip(self.described().items(), arrays, strict=True)
         return dataset(
-            {
-                name: (value, self.axes(name), self.attributes(name))
-                for name, value in arrays.items()
-            },
+            {name: (array, axes, said) for (name, (axes, said)), array in described},
             {"outgrid_version": self.record.version, "source": str(self.out)},
         )
 
