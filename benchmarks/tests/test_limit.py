@@ -77,8 +77,8 @@ def test_a_swap_file_is_made_on_request_and_removed(tmp_path):
 
 
 def test_what_is_swapped_out_and_in_all_the_time_goes_on(tmp_path):
-    nbytes = 16 * LIMIT_BYTES
-    with limited(2 * LIMIT_BYTES, nbytes + LIMIT_BYTES, tmp_path) as group:
+    nbytes = 8 * LIMIT_BYTES
+    with limited(LIMIT_BYTES, nbytes + LIMIT_BYTES, tmp_path) as group:
         if group.folder is None or not group.swap_bytes:
             pytest.skip(group.reason)
         assert group.run([sys.executable, "-c", CHURN, str(nbytes)]).returncode == 0
