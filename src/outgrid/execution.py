@@ -33,7 +33,6 @@ from outgrid.plan.instruction import Point
 from outgrid.plan.model import Plan
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.seam import SeamKey
-from outgrid.plan.schedule.subgrid import Box
 from outgrid.record import CUT_OFF, FINISHED, Part
 from outgrid.remote.borrowed import Borrowed
 from outgrid.runs.group import Durable
@@ -143,7 +142,7 @@ class Execution:
             store_of,
             self.transfers,
             self.observers.looks_at_initial(),
-            run.plan.schedule.held(run.plan.depth),
+            run.plan.schedule.stored.held(run.plan.depth),
             given,
             told,
             memory_bytes=run.plan.memory.window_bytes,  # which is made when this has ended
@@ -173,7 +172,7 @@ class Execution:
 
     def place(self) -> dict[str, str]:
         """Put the results in place; their files by name."""
-        parity = (self.run.plan.schedule.states + self.parity) % 2
+        parity = (self.run.plan.schedule.states.count + self.parity) % 2
         fields = self.run.folder.place_results(self.run.plan.schedule.arrivals, parity)
         if self._took_over:
             self._read_back()
@@ -210,7 +209,7 @@ class Execution:
 
     def _read_back(self) -> None:
         """Compare the results with their checksums. Raises StoreError where they differ."""
-        mine = Box(self.run.plan.schedule.owned, self.run.plan.schedule.owned_rows)
+        mine = self.run.plan.schedule.domain.owned
         mine = mine.counted_from(self.manifest.first, self.manifest.first_row)
         for level in self._results:
             seal = self.seals.level(level, self.run.plan.sweeps)
@@ -298,7 +297,7 @@ class Execution:
         """Leave what is no file in files, and say so: from here on they are there."""
         if self.manifest.exported:
             return
-        begin, parity = time.perf_counter(), self.run.plan.schedule.states % 2
+        begin, parity = time.perf_counter(), self.run.plan.schedule.states.count % 2
         self.parity = parity  # with which the last state is that of parity 0, as its copies are
         for (field, level), file in self.files.leaving.items():
             seal = self.seals.at(field, level, self.run.plan.sweeps)
@@ -309,7 +308,7 @@ class Execution:
         self.account.export_seconds = time.perf_counter() - begin
         exported = msgspec.structs.replace(self.manifest, durable=True, exported=True)
         self.ledger.manifest = exported
-        self._commit(Point(self.run.plan.schedule.states))
+        self._commit(Point(self.run.plan.schedule.states.count))
 
     def _commit(self, point: Point) -> None:
         """Say durably that everything up to ``point`` of this process's sweeps is there."""
@@ -321,7 +320,7 @@ class Execution:
         self.observers.committed(point)
 
     def _keep(self, point: Point) -> None:
-        plan, sweeps = self.run.plan, self.run.plan.schedule.sweeps_until(point.state)
+        plan, sweeps = self.run.plan, self.run.plan.schedule.states.sweeps_until(point.state)
         steps = self.run.done + sum(plan.schedule.depths[:sweeps])
         part = self._part(steps, self.account.share(point), CUT_OFF)
         within = point.begun > point.state

@@ -107,7 +107,7 @@ class Rig:
 
         def committed(point):
             nonlocal state
-            sweeps, begin = plan.schedule.sweeps_until(point.state), None
+            sweeps, begin = plan.schedule.states.sweeps_until(point.state), None
             if point.begun > point.state:
                 begin = Begin(
                     plan.schedule.depths[sweeps], point.planes, point.part, plan.schedule.cut
@@ -138,7 +138,7 @@ class Rig:
             stream(plan, kernel, window, stores, transfers, committed, seams=seams)
             transfers.drain()
             window.release()
-        last = plan.schedule.states % 2
+        last = plan.schedule.states.count % 2
         return {
             (each.field, each.level): stores[each.field, each.level, last].array.tobytes()
             for each in plan.schedule.departures

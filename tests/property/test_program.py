@@ -18,7 +18,7 @@ from outgrid.plan.model import Plan
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, Commit, Get, Mark, Put, program
 from outgrid.plan.schedule.lifetime import dependences
-from outgrid.plan.schedule.model import Schedule
+from outgrid.plan.schedule.places import SeamPlaces
 from outgrid.plan.schedule.skew import Skew
 from outgrid.plan.sizing import Sizing
 from outgrid.plan.sweeps import given_steps
@@ -87,7 +87,7 @@ def test_rows_of_evolving_fields_go_in_once_and_out_once_per_sweep(drawn):
     first, last = range(found.sweeps), range(found.sweeps)
     if found.schedule.resident:
         first = first[:1]
-        last = [sweep for sweep in last if found.schedule.state_after(sweep + 1) is not None]
+        last = [sweep for sweep in last if found.schedule.states.after(sweep + 1) is not None]
     arrivals = [each for each in found.schedule.arrivals if not each.constant]
     for kind, sweeps, levels in ((Get, first, arrivals), (Put, last, found.schedule.departures)):
         assert sorted(moved[kind]) == sorted(
@@ -603,19 +603,19 @@ def test_a_seam_that_is_written_too_early_is_noticed(way, monkeypatch):
 def test_what_closes_a_circle_is_kept_until_the_last_strip_has_it(monkeypatch):
     """In a place of its own: seams of other borders would write over it."""
     problem, found, _ = in_parts("strips of a circle")
-    place = Schedule.place
+    number = SeamPlaces.number
 
-    def shared(plan, seam, border):
-        return min(place(plan, seam, border), plan.seam_places - 1)
+    def shared(places, seam, border):
+        return min(number(places, seam, border), places.turns - 1)
 
-    monkeypatch.setattr(Schedule, "place", shared)
+    monkeypatch.setattr(SeamPlaces, "number", shared)
     with pytest.raises((ExecutionError, ValueError)):
         check(found, problem.stencil, random.Random(0))
 
 
 def test_seams_on_both_sides_of_a_strip_in_one_place_are_noticed(monkeypatch):
     problem, found, _ = in_parts("strips")
-    monkeypatch.setattr(Schedule, "seam_places", 1)
+    monkeypatch.setattr(SeamPlaces, "turns", 1)
     with pytest.raises(ExecutionError, match="destroys a seam"):
         check(found, problem.stencil, random.Random(0))
 

@@ -242,11 +242,11 @@ def across_ranks(problem, options, count, seed, sweeps=None):
 def one_rank(problem, options, kernel, comm, seed, sweeps=None):
     ranks = Ranks(comm.rank, comm.size, NETWORK)
     plan = plan_rank(problem, options, MACHINE, FIXED_BYTES, ranks)
-    held = plan.schedule.held(plan.depth)
+    held = plan.schedule.stored.held(plan.depth)
     with Shuffled(seed + comm.rank) as transfers:
         stores = {
             (each.field, each.level, parity): MemoryStore.create(
-                each.field, plan.schedule.stored_shape, problem.dtype_of(each.field), transfers
+                each.field, plan.schedule.stored.shape, problem.dtype_of(each.field), transfers
             )
             for each in plan.schedule.arrivals
             for parity in (0, 1)

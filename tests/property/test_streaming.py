@@ -216,7 +216,7 @@ def run_over(problem, options, transfers, folder=None, wrap=None):
         tally = stream(plan, kernel, window, stores, transfers, note, seams=seams)
         result = {}
         for level in plan.schedule.departures:
-            store = stores[level.field, level.level, plan.schedule.states % 2]
+            store = stores[level.field, level.level, plan.schedule.states.count % 2]
             result[level_name(level)] = values_of(store, transfers)
     finally:
         transfers.drain()
@@ -225,7 +225,7 @@ def run_over(problem, options, transfers, folder=None, wrap=None):
             store.close()
     assert commits == sorted(set(commits))
     states = [point.state for point in commits if point.begun == point.state]
-    assert states == list(range(1, plan.schedule.states + 1))
+    assert states == list(range(1, plan.schedule.states.count + 1))
     return result, tally, plan
 
 

@@ -92,7 +92,9 @@ class Account:
             system_written_bytes=system_written - self._device_before[1],
             exported_bytes=self.exported_bytes,
             export_seconds=self.export_seconds,
-            snapshot_bytes=self.problem.kept_bytes(steps - first, self.plan.schedule.part),
+            snapshot_bytes=self.problem.kept_bytes(
+                steps - first, self.plan.schedule.domain.carried
+            ),
             fill_read_bytes=self.filled.read_bytes,
             fill_written_bytes=self.filled.written_bytes,
             ideal_bytes=int(moved * share),
@@ -140,13 +142,13 @@ class Account:
 
     def _steps(self, point: Point) -> Fraction:
         """Steps up to a point, a part of a sweep as a part of its steps."""
-        plan, sweeps = self.plan, self.plan.schedule.sweeps_until(point.state)
+        plan, sweeps = self.plan, self.plan.schedule.states.sweeps_until(point.state)
         steps = Fraction(sum(plan.schedule.depths[:sweeps]))
         if point.begun == point.state:
             return steps
         depth = plan.schedule.depths[sweeps]
         parts = point.part + Fraction(min(point.planes, plan.schedule.planes), plan.schedule.planes)
-        return steps + depth * parts / plan.schedule.parts(depth)
+        return steps + depth * parts / plan.schedule.cutting.trips(depth)
 
     def _whole_updates(self) -> int:
         """Updates of what this process owns, in all steps since files of its own hold it."""

@@ -208,7 +208,7 @@ def _exchanged(plan: Plan, arriving: bool) -> dict[Channel, int]:
         found = channels(
             plan.schedule.seams, levels, given=plan.schedule.subgrid.upright != arriving
         )
-        return dict.fromkeys(found, len(plan.schedule.owned_rows))
+        return dict.fromkeys(found, len(plan.schedule.domain.owned.rows))
     boxes = [
         (each.peer, each.received if arriving else each.sent)
         for each in plan.schedule.subgrid.exchanged(plan.depth)

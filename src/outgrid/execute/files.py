@@ -57,7 +57,7 @@ class Files:
         self.folder, self.plan, self.options = folder, chosen, options
         self.transfers, self.remote, self.seals = transfers, remote, seals
         self._parity = 0  # of the files that a resume goes on from
-        self.shape = chosen.schedule.stored_shape
+        self.shape = chosen.schedule.stored.shape
         self.habits = Habits(madvise(options), options.msync)
         self.fallbacks: list[str] = list(transfers.refusals)
         self.leaving: dict[tuple[str, int], DirectStore] = {}
@@ -162,7 +162,7 @@ class Files:
 
     def _apart(self, opener: Opener, path: Path, field: str) -> Store:
         """The store of a level: with its halos, where there are any, in files of their own."""
-        apart = self.plan.schedule.stored_apart
+        apart = self.plan.schedule.stored.apart
         if len(apart) == 1:
             self._opened.append(opener(path, field, self.shape))
             return self._opened[-1]

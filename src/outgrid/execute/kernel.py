@@ -117,7 +117,7 @@ class Kernel:
                 watch=self.watch.level(trip) if self.watch is not None else 0,
                 period=passage.periods[0],
                 row_period=passage.periods[1],
-                downward=plan.schedule.downward,
+                downward=plan.schedule.domain.downward,
                 planes=planes,
                 rows=rows,
                 columns=plan.schedule.shape[-1],

@@ -62,7 +62,7 @@ def first_of(
     sweeps from there to the one in which such a value was seen. None where it is not seen again:
     then the machine did not compute the same twice.
     """
-    begin = plan.schedule.sweeps_until(found.state)
+    begin = plan.schedule.states.sweeps_until(found.state)
     done = sum(plan.schedule.depths[:begin])
     schedule = replace(
         plan.schedule,

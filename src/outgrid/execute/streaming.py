@@ -345,12 +345,12 @@ class _Run(Generic[W]):
         Sweeps of a grid that is streamed overlap: of later ones planes are on their way in and
         out. Their files are those that the state before the last one was in.
         """
-        last, self.settled = ending.schedule.states, ending.sweeps
+        last, self.settled = ending.schedule.states.count, ending.sweeps
         self.gets.clear()
         self.exchange.end(ending.sweeps)
         self.puts = deque(put for put in self.puts if put.state <= last and not put.seam)
         self.commits = deque(each for each in self.commits if each.point.state <= last)
-        if ending.schedule.resident and self.plan.schedule.state_after(ending.sweeps) is None:
+        if ending.schedule.resident and self.plan.schedule.states.after(ending.sweeps) is None:
             for each in last_moves(ending):
                 if isinstance(each, Put):
                     self.puts.append(each)
@@ -502,7 +502,7 @@ class _Run(Generic[W]):
         self.exchange.start(self.marks, self.settled)
         if not self.commits or self.flushing or self.flushed or self.agreeing:
             return
-        known = self.plan.schedule.sweeps_until(self.commits[0].point.state) <= self.settled
+        known = self.plan.schedule.states.sweeps_until(self.commits[0].point.state) <= self.settled
         if known and self.marks.open(self.commits[0].gate):
             self._flush(self.commits[0])
 

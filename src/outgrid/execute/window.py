@@ -49,7 +49,7 @@ class Rings:
             self._tables[ring.field, ring.index] = table
             # By planes of the grid, as updates count them, the other way round if those fall.
             seen = self._seen[ring.field, ring.index] = (
-                np.ascontiguousarray(table[::-1]) if plan.schedule.downward else table
+                np.ascontiguousarray(table[::-1]) if plan.schedule.domain.downward else table
             )
             self._lying[ring.field, ring.index] = lay(seen)
         self._rings = {(ring.field, ring.index): ring for ring in plan.schedule.rings}
@@ -79,7 +79,7 @@ class Rings:
         lowest = passage.lowest_plane(ring, front)
         slot = (passage.slot_origin + lowest) % ring.planes
         first = slot - lowest
-        if self._plan.schedule.downward:
+        if self._plan.schedule.domain.downward:
             first = 2 * ring.planes - first - self._plan.schedule.planes
         return self._lying[ring.field, ring.index] + 8 * first
 

@@ -40,7 +40,7 @@ class Preview(Observer):
         height, width = plan.schedule.shape[-2:]
         self.stride = max(1, -(-max(height, width) // max(1, run.options.preview)))
         self._shape = (-(-height // self.stride), -(-width // self.stride))
-        self._keep_every = max(1, -(-plan.schedule.states // MOST_FRAMES))
+        self._keep_every = max(1, -(-plan.schedule.states.count // MOST_FRAMES))
         self._frames: dict[int, NDArray[np.float32]] = {}
         self._left: dict[int, int] = {}
         self.steps: list[int] = []
@@ -123,7 +123,9 @@ class Preview(Observer):
                 file.seek(0, os.SEEK_END)
                 file.write(frame.tobytes())
                 self.steps.append(
-                    sum(self._plan.schedule.depths[: self._plan.schedule.sweeps_until(state)])
+                    sum(
+                        self._plan.schedule.depths[: self._plan.schedule.states.sweeps_until(state)]
+                    )
                 )
                 file.seek(0)
                 file.write(header_bytes((len(self.steps), *self._shape), np.float32))

@@ -80,7 +80,7 @@ class Watch:
             return 1
         steps = trip.done + trip.depth
         due = trip.done // RESIDENT_STEPS < steps // RESIDENT_STEPS
-        kept = self._plan.schedule.state_after(trip.sweep + 1) is not None
+        kept = self._plan.schedule.states.after(trip.sweep + 1) is not None
         ends = self._until is not None and self._until.looks(steps)
         return max(1, trip.depth - self._levels) if due or kept or ends else 0
 
@@ -117,9 +117,9 @@ class Watch:
     def _sound(self) -> int:
         """The last state that was made before what was seen."""
         return (
-            self._plan.schedule.states
+            self._plan.schedule.states.count
             if self.first is None
-            else self._plan.schedule.states_in(self.first.sweep)
+            else self._plan.schedule.states.within(self.first.sweep)
         )
 
     def _place(self, trip: Trip, place: int) -> Place:

@@ -62,9 +62,11 @@ def assemble(request: Request, chosen: Candidate) -> Plan:
         volume=Volume(
             disk_bytes,
             read_bytes=read,
-            written_bytes=written * (schedule.states if schedule.commit_sweeps else 1),
+            written_bytes=written * (schedule.states.count if schedule.commit_sweeps else 1),
             fill_bytes=traffic.fill_bytes,
-            snapshot_bytes=problem.kept_bytes(problem.steps, schedule.part) if ranked else 0,
+            snapshot_bytes=problem.kept_bytes(problem.steps, schedule.domain.carried)
+            if ranked
+            else 0,
             sent_bytes=sent_bytes,
             received_bytes=received_bytes,
         ),
@@ -110,7 +112,7 @@ def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
             "rows; their seams are written and read again"
             + (", and close the circle" if sizing.across.periodic else "")
         )
-    closing = schedule.closing(schedule.depth, STREAMED)
+    closing = schedule.cutting.closing(schedule.depth, STREAMED)
     if closing is not None:
         again = format_count(closing.reach, "plane")
         seam = "" if chosen.schedule.resident else "leave a seam in each sweep, and "
@@ -151,7 +153,7 @@ def _whole_sweeps(request: Request, chosen: Candidate) -> str:
     """Why a sweep becomes durable as a whole only; empty where it does so bit by bit."""
     if not request.can_roll:
         return "reductions count each cell once"
-    if chosen.schedule.closes and chosen.parts > 1:
+    if chosen.schedule.cutting.closes and chosen.parts > 1:
         return "strips of a circle leave to each other what closes it"
     return ""
 

@@ -48,7 +48,7 @@ class Candidate:
     @property
     def parts(self) -> int:
         """Strips or blocks of the deepest sweep, 1 for whole planes."""
-        return self.schedule.parts(self.schedule.depth)
+        return self.schedule.cutting.trips(self.schedule.depth)
 
     @property
     def price(self) -> float:
@@ -170,9 +170,9 @@ def _waiting(request: Request, traffic: Traffic, compute_seconds: float) -> floa
     the slab that a window has to spare for results hides one of its own.
     """
     found, machine = traffic.schedule, request.machine
-    if request.part is None or not any(found.cuts(found.depth)):
+    if request.part is None or not any(found.cutting.between_ranks(found.depth)):
         return 0.0
-    plane_seconds = compute_seconds / found.sweeps / max(1, len(found.owned))
+    plane_seconds = compute_seconds / found.sweeps / max(1, len(found.domain.owned.planes))
     begin = (found.skew.per_step * found.depth + 2 * found.slab_planes) * plane_seconds
     each = traffic.seam_read_bytes(found.depth) / machine.read_bandwidth
     each += machine.flush_seconds + 2 * request.part.network.latency_seconds

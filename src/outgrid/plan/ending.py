@@ -37,7 +37,7 @@ def ended(plan: Plan, problem: Problem, sweeps: int) -> Plan:
             written_bytes=moved[Put] + moved[Receive],
             sent_bytes=moved[Send],
             received_bytes=moved[Receive],
-            snapshot_bytes=problem.kept_bytes(made, schedule.part),
+            snapshot_bytes=problem.kept_bytes(made, schedule.domain.carried),
         ),
         prediction=replace(
             guess,
@@ -62,7 +62,7 @@ def _exchanged(plan: Plan, sweeps: int) -> Iterator[Send | Receive]:
 
 def last_moves(plan: Plan) -> Iterator[Put | Commit]:
     """The instructions by which the last state of a resident grid goes to its files."""
-    last = plan.schedule.states
+    last = plan.schedule.states.count
     for each in program(plan):
         if (isinstance(each, Put) and each.state == last) or (
             isinstance(each, Commit) and each.point.state == last

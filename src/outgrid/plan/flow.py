@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from outgrid.plan.schedule.model import ACROSS, Passage, Schedule, Share
+from outgrid.plan.schedule.model import ACROSS, Passage, Schedule
 from outgrid.plan.schedule.rings import Arrival, Ring
 from outgrid.plan.schedule.seam import SeamKey
+from outgrid.plan.schedule.share import Share, Shares
 from outgrid.plan.schedule.subgrid import Box, common
 from outgrid.plan.schedule.trip import Trip, pieces
 
@@ -95,7 +96,7 @@ class Flows:
                     givers=tuple(self._writers(arrival, trip, rows)),
                     constant=arrival.constant,
                 )
-        for share in passage.taken():
+        for share in Shares(passage).taken():
             givers = ((share.giver, share.given),) if share.giver >= 0 else ()
             yield self._through(share, share.ring.low, givers=givers)
 
@@ -110,9 +111,9 @@ class Flows:
         if arrival.constant or sweep < 0:
             return
         departure, depth = self._departures[arrival.field, arrival.level], schedule.depths[sweep]
-        first, last = 0, schedule.parts(depth)
-        borders = [each for each in schedule.seams_of(depth, ACROSS) if not each.closes]
-        if borders and schedule.closing(depth, ACROSS) is None:
+        first, last = 0, schedule.cutting.trips(depth)
+        borders = [each for each in schedule.cutting.seams(depth, ACROSS) if not each.closes]
+        if borders and schedule.cutting.closing(depth, ACROSS) is None:
             edge = borders[0].edge(departure.field, depth + departure.level)
             first = (rows.start - edge) // schedule.strips.height
             last = min((rows.stop - 1 - edge) // schedule.strips.height + 1, last)
@@ -135,7 +136,7 @@ class Flows:
 
     def _leave(self, trip: Trip) -> Iterator[Flow]:
         schedule, passage = self.schedule, self.passage(trip.index)
-        if schedule.state_after(trip.sweep + 1) is None:
+        if schedule.states.after(trip.sweep + 1) is None:
             return
         for departure in schedule.departures:
             ring = self.ring(departure.field, trip, trip.depth + departure.level)
@@ -145,12 +146,15 @@ class Flows:
                 yield Flow(*where, box.planes, rows)
             for each in schedule.exchanged(trip.sweep + 1):
                 yield Flow(
-                    *where, schedule.streamed(each.sent.planes), each.sent.rows, peer=each.peer
+                    *where,
+                    schedule.domain.streamed(each.sent.planes),
+                    each.sent.rows,
+                    peer=each.peer,
                 )
-            for cut, planes in passage.returned(departure):
+            for cut, planes in Shares(passage).returned(departure):
                 if not cut.given:
-                    yield Flow(*where, planes, schedule.owned_rows, peer=cut.peer)
-        for share in passage.given():
+                    yield Flow(*where, planes, schedule.domain.owned.rows, peer=cut.peer)
+        for share in Shares(passage).given():
             until = passage.front_end - 1 if share.peer is not None else None
             yield self._through(share, share.ring.high, peer=share.peer, until=until)
 
@@ -176,8 +180,8 @@ class Flows:
         plane, row = origin
         if seam is None:
             row = rows.start - rows.start % self.schedule.rows
-        if seam is None and self.schedule.downward:
-            planes = self.schedule.streamed(planes)[::-1]
+        if seam is None and self.schedule.domain.downward:
+            planes = self.schedule.domain.streamed(planes)[::-1]
         elif plane == 0 and planes.start >= self.schedule.planes:
             plane = self.schedule.planes
         return Box(planes, rows).counted_from(plane, row)

@@ -54,7 +54,7 @@ class _Lowering:
         for trip in schedule.trips:
             yield from self._trip(trip)
             gate, passed = Gate(put=self.put), (trip.part + 1) * schedule.planes
-            last = trip.part + 1 == schedule.parts(trip.depth)
+            last = trip.part + 1 == schedule.cutting.trips(trip.depth)
             point = Point(trip.sweep + 1) if last else Point(trip.sweep, trip.part + 1)
             if last or (every and passed // every > kept // every):
                 self.committed += 1

@@ -120,7 +120,7 @@ class _Lowering:
         firsts = {depth: schedule.depths.index(depth) for depth in set(schedule.depths)}
         each = [self.flows.passage(max(0, self.trips.number(n, 0))) for n in firsts.values()]
         entered = [passage.entering.start for passage in each]
-        self.first_entered = min(schedule.streamed(schedule.stored.planes).start, *entered)
+        self.first_entered = min(schedule.domain.streamed(schedule.stored.planes).start, *entered)
         extent = max(passage.touched.stop for passage in each)
         self.longest = extent + max(reach, *(ring.high for ring in schedule.rings)) + 1
 
@@ -219,7 +219,7 @@ class _Lowering:
         """Commits after which all of a state is durable; None while there are none."""
         if state == 0:
             return 0
-        return self.durable.get(self.trips.number(self.schedule.sweeps_until(state), 0) - 1)
+        return self.durable.get(self.trips.number(self.schedule.states.sweeps_until(state), 0) - 1)
 
     def _gets(self, slab: int) -> Iterator[Get]:
         for flow, trip, planes in self._arriving(slab):
@@ -281,7 +281,7 @@ class _Lowering:
 
     def _commits(self, slab: int, trip: Trip) -> Iterator[Commit | Mark]:
         """What may be said to be durable of the state that a trip writes, as far as ``slab``."""
-        schedule, state = self.schedule, self.schedule.state_after(trip.sweep + 1)
+        schedule, state = self.schedule, self.schedule.states.after(trip.sweep + 1)
         if state is None or trip.index in self.durable:
             return
         point = self._point(slab, trip, state)
@@ -299,7 +299,7 @@ class _Lowering:
         self.kept = point
         self.committed += 1
         if not point.planes:
-            oldest = self.trips.number(schedule.sweeps_until(max(0, state - 2)), 0) - 1
+            oldest = self.trips.number(schedule.states.sweeps_until(max(0, state - 2)), 0) - 1
             self.durable = {key: at for key, at in self.durable.items() if key >= oldest}
             self.durable[trip.index] = self.committed
         yield Commit(self.committed - 1, point, gate=gate)
@@ -331,7 +331,7 @@ class _Lowering:
             return (
                 Point(state - 1, trip.part, planes) if planes > schedule.lean(trip.depth) else None
             )
-        if trip.part + 1 < schedule.parts(trip.depth):
+        if trip.part + 1 < schedule.cutting.trips(trip.depth):
             return Point(state - 1, trip.part + 1)
         return Point(state)
 
@@ -351,7 +351,7 @@ class _Lowering:
         busy = self.slot_sent[flow.field, flow.ring]
         for slot in self._slots(trip, planes.start, planes.stop):
             busy[slot % ring.planes] = self.sent
-        state, gate = self.schedule.states_in(trip.sweep + 1), Gate(advanced=self.advanced)
+        state, gate = self.schedule.states.within(trip.sweep + 1), Gate(advanced=self.advanced)
         move = self._move(self.sent - 1, flow, trip, state, planes)
         return Send(*move, gate=gate, peer=peer, piece=piece)
 
@@ -370,7 +370,7 @@ class _Lowering:
         while self.written[key] and self.written[key][-1][0] >= planes.stop:
             self.written[key].pop()  # other rows of the same planes
         self.written[key].append((planes.stop, self.put))
-        state = trip.sweep + 1 if flow.seam else self.schedule.states_in(trip.sweep + 1)
+        state = trip.sweep + 1 if flow.seam else self.schedule.states.within(trip.sweep + 1)
         if flow.seam is None:
             before = self._durable(state - 1)
         else:  # no restart needs what it writes over, where commits are whole states

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from outgrid.plan.flow import Flow, Flows
 from outgrid.plan.instruction import Gate, Receive, opposes
-from outgrid.plan.schedule.model import Passage, Share
+from outgrid.plan.schedule.model import Passage
 from outgrid.plan.schedule.rings import Departure
 from outgrid.plan.schedule.seam import Cut
+from outgrid.plan.schedule.share import Share, Shares
 from outgrid.plan.schedule.trip import Trip
 
 
@@ -79,7 +80,7 @@ class Receiving:
         The state before the last one is in them: it was read, and is not needed by a restart.
         """
         schedule, state = self.schedule, self.expected
-        returned = any(schedule.cuts(schedule.depths[0]))
+        returned = any(schedule.cutting.between_ranks(schedule.depths[0]))
         last = schedule.sweeps if returned else schedule.sweeps - 1  # which none goes on from
         if state > last or not self._is_read(state - 2, arrived):
             return
@@ -138,7 +139,7 @@ class Receiving:
         None where no more are.
         """
         schedule = self.schedule
-        taken = (share for share in self.flows.passage(0).taken() if share.peer is not None)
+        taken = (share for share in Shares(self.flows.passage(0)).taken() if share.peer is not None)
         sides = list(dict.fromkeys(share.key.place for share in taken))
         sweep = number // len(sides) if sides else schedule.sweeps
         if sweep >= schedule.sweeps:
@@ -148,7 +149,9 @@ class Receiving:
 
     def _shares(self, index: int, side: int) -> list[Share]:
         """What a trip takes through the cut at one of its sides."""
-        return [share for share in self.flows.passage(index).taken() if share.key.place == side]
+        return [
+            share for share in Shares(self.flows.passage(index)).taken() if share.key.place == side
+        ]
 
     def _last_slab(self, index: int, side: int) -> int:
         """The slab whose gets are the last ones of the seam of a trip at one of its sides."""
@@ -173,7 +176,7 @@ class Receiving:
         """
         schedule, found = self.schedule, list[_Incoming]()
         for each in schedule.exchanged(state):
-            planes = schedule.streamed(each.received.planes)
+            planes = schedule.domain.streamed(each.received.planes)
             opposite = opposes(schedule, each.peer)
             for part in self._in_slabs(planes, opposite=opposite):
                 due = planes.start if opposite else part.start
@@ -183,7 +186,7 @@ class Receiving:
         passage = self.flows.passage(self.flows.trips.number(state - 1, 0))
         for cut, departure, planes in _coming(passage):
             for part in self._in_slabs(planes, opposite=True):
-                level, rows = (departure.field, departure.level), schedule.owned_rows
+                level, rows = (departure.field, departure.level), schedule.domain.owned.rows
                 found.append(_Incoming(planes.start, cut.peer, level, part, rows))
         return sorted(found, key=lambda one: (one.due, one.peer))
 
@@ -201,7 +204,7 @@ def _coming(passage: Passage) -> Iterator[tuple[Cut, Departure, range]]:
     found = [
         (cut, each, planes)
         for each in passage.of.departures
-        for cut, planes in passage.returned(each)
+        for cut, planes in Shares(passage).returned(each)
         if cut.given
     ]
     yield from sorted(found, key=lambda one: one[0].above)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from outgrid.plan.schedule.model import Passage, Schedule, Share
+from outgrid.plan.schedule.model import Passage, Schedule
 from outgrid.plan.schedule.seam import channels
+from outgrid.plan.schedule.share import Share, Shares
 from outgrid.plan.schedule.subgrid import common
 from outgrid.tiers import PASSING_TIERS
 
@@ -73,9 +74,9 @@ class Traffic:
         for departure in self.schedule.departures:
             box = passage.leaving(departure)
             written += below(box.planes, end) * len(box.rows) * self.row_bytes[departure.field]
-        for share in passage.taken():
+        for share in Shares(passage).taken():
             read += below(share.planes, low) * len(share.rows) * self.row_bytes[share.ring.field]
-        for share in passage.given():
+        for share in Shares(passage).given():
             if share.peer is None:
                 nbytes = len(share.rows) * self.row_bytes[share.ring.field]
                 written += below(share.planes, end) * nbytes
@@ -119,7 +120,7 @@ class Traffic:
     @staticmethod
     def _at_cuts(passage: Passage) -> Iterator[Share]:
         """What goes through seams between ranks."""
-        for share in (*passage.given(), *passage.taken()):
+        for share in (*Shares(passage).given(), *Shares(passage).taken()):
             if share.peer is not None:
                 yield share
 
@@ -129,9 +130,9 @@ class Traffic:
     def _returned_bytes(self, passage: Passage) -> int:
         """Bytes of what is given back over cuts between ranks."""
         return sum(
-            len(planes) * len(self.schedule.owned_rows) * self.row_bytes[departure.field]
+            len(planes) * len(self.schedule.domain.owned.rows) * self.row_bytes[departure.field]
             for departure in self.schedule.departures
-            for _, planes in passage.returned(departure)
+            for _, planes in Shares(passage).returned(departure)
         )
 
     def seam_read_bytes(self, depth: int) -> int:

@@ -66,4 +66,4 @@ class Ledger:
     @property
     def _kept(self) -> str:
         depth = self.manifest.depth
-        return how_far(self.manifest, self._run.plan.schedule.parts(depth) if depth else 0)
+        return how_far(self.manifest, self._run.plan.schedule.cutting.trips(depth) if depth else 0)

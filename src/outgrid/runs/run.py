@@ -64,7 +64,7 @@ class Run:
             problem=problem.to_dict() if found is None else found.problem,
             folder=folder.relative_scratch(),
             files=folder.working_names(
-                plan.schedule.arrivals, plan.schedule.places, plan.schedule.stored_apart
+                plan.schedule.arrivals, plan.schedule.places, plan.schedule.stored.apart
             ),
             results=(*folder.result_names(plan.schedule.arrivals), *beside),
             steps_done=-1,
@@ -74,7 +74,7 @@ class Run:
             exported=plan.outlives and folder.spread is None,
             spread=folder.spread,
             first=plan.schedule.stored.planes.start,
-            first_row=plan.schedule.owned_rows.start,
+            first_row=plan.schedule.domain.owned.rows.start,
             options=kept,
             tier=plan.tier,
         )
@@ -121,7 +121,7 @@ class Run:
     @property
     def owned(self) -> Box:
         """What no other rank owns."""
-        return Box(self.plan.schedule.owned, self.plan.schedule.owned_rows)
+        return self.plan.schedule.domain.owned
 
     def ending(self, sweeps: int, why: str) -> Run:
         """The run that ends with the first so many sweeps of its plan, and why."""

@@ -57,7 +57,7 @@ class Seals:
         """That of the planes of a move."""
         if move.seam:
             return Seal(self.run, f"{move.field}.seam", self.steps[move.trip.sweep])
-        return self.at(move.field, move.level, plan.schedule.sweeps_until(move.state))
+        return self.at(move.field, move.level, plan.schedule.states.sweeps_until(move.state))
 
     def at(self, field: str, level: int, sweeps: int) -> Seal:
         """That of a field's current level, 0, or of the one before, -1, after so many sweeps."""

@@ -38,10 +38,11 @@ from outgrid.plan.program import (
     row_updates,
 )
 from outgrid.plan.schedule.lifetime import dependences
-from outgrid.plan.schedule.model import ACROSS, STREAMED, Passage, Share
+from outgrid.plan.schedule.model import ACROSS, STREAMED, Passage
 from outgrid.plan.schedule.rings import Departure
 from outgrid.plan.schedule.seam import SeamKey
-from outgrid.plan.schedule.subgrid import Box, common
+from outgrid.plan.schedule.share import Share, Shares
+from outgrid.plan.schedule.subgrid import common
 from outgrid.plan.schedule.trip import Trip, pieces
 from outgrid.stencil.model import Stencil
 
@@ -164,7 +165,7 @@ class _Check:
         self.plan, self.choose, self.closed = plan, choose, closed
         self.schedule = schedule = plan.schedule
         self.post, self.rank = post, rank
-        self.readings = _readings(stencil, schedule.downward)
+        self.readings = _readings(stencil, schedule.domain.downward)
         self.evolving = {field.name for field in stencil.evolving}
         self.written = [
             [assignment.field for assignment in stage.assignments] for stage in stencil.stages
@@ -189,9 +190,9 @@ class _Check:
                 state = 0 if parity == 0 else -1
                 held = np.full((schedule.planes, self.rows), VOID, np.int64)
                 of = (
-                    schedule.held(schedule.depth)
+                    schedule.stored.held(schedule.depth)
                     if arrival.constant
-                    else schedule.evolving(schedule.depth)
+                    else schedule.stored.evolving(schedule.depth)
                 )
                 stored, rows = of.planes, of.rows
                 held[stored.start : stored.stop, rows.start : rows.stop] = state
@@ -300,7 +301,7 @@ class _Check:
         """
         for trip in self._begun(point) if self.seams and point.begun > point.state else ():
             planes = range(point.planes if trip.part == point.part else self.planes)
-            for share in self.whole.passage(trip).given():
+            for share in Shares(self.whole.passage(trip)).given():
                 if trip.part + 1 >= point.part or (share.seam.closes and share.seam.axis == ACROSS):
                     yield from self._share_tags(trip, share, common(share.planes, planes))
 
@@ -401,7 +402,7 @@ class _Check:
 
     def _of_grid(self, plane: int) -> int:
         """A plane of the stream as the grid counts it."""
-        return self.planes - 1 - plane if self.schedule.downward else plane
+        return self.planes - 1 - plane if self.schedule.domain.downward else plane
 
     def _place(self, move: Move) -> list[Tags]:
         """The rows of a move in their file or seam, plane by plane."""
@@ -441,14 +442,14 @@ class _Check:
         """What a restart at ``point`` takes from seams, and what is there already of its own."""
         first, found = self.trips.number(point.state, 0), set[SeamKey]()
         for part in range(point.part):
-            given = self.whole.passage(self.trips[first + part]).given()
+            given = Shares(self.whole.passage(self.trips[first + part])).given()
             found |= {
                 share.key
                 for share in given
                 if share.seam.axis == ACROSS and (share.seam.closes or part + 1 == point.part)
             }
         if point.planes and (writer.sweep, writer.part) != (point.state, point.part):
-            given = self.whole.passage(self.trips[first + point.part]).given()
+            given = Shares(self.whole.passage(self.trips[first + point.part])).given()
             found |= {share.key for share in given}
         return found
 
@@ -540,8 +541,12 @@ class _Check:
         there = np.zeros((schedule.planes, self.rows), bool)
         if begun == point.state:
             # A restart needs halos, too.
-            last = Box(schedule.owned, schedule.owned_rows)
-            needed = schedule.evolving(schedule.depths[begun]) if begun < schedule.sweeps else last
+            last = schedule.domain.owned
+            needed = (
+                schedule.stored.evolving(schedule.depths[begun])
+                if begun < schedule.sweeps
+                else last
+            )
             planes, rows = needed.planes, needed.rows
             there[planes.start : planes.stop, rows.start : rows.stop] = True
             return there

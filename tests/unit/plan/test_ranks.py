@@ -68,7 +68,7 @@ def test_neighbours_stream_in_opposite_directions_so_that_messages_have_a_sweep_
     ranks = [Ranks(rank, count, Network()) for rank in range(count)]
     given = {"depth": 8, "slab_planes": 4, "cuts": [66, 120, 174], "exchange": "halos"}
     plans = [planned(shape, each, **given) for each in ranks]
-    assert [each.schedule.downward for each in plans] == [False, True, False, True]
+    assert [each.schedule.domain.downward for each in plans] == [False, True, False, True]
     made, needed = {}, {}  # planes of the front to the end of a sweep, and into the next one
     for rank, plan in enumerate(plans):
         gets, received, got = deque(), set(), 0
@@ -105,7 +105,7 @@ def test_parts_thinner_than_a_halo_are_all_streamed_upward():
             depth=depth,
             cuts=[10, 20, 30],
             exchange="halos",
-        ).schedule.downward
+        ).schedule.domain.downward
         for depth in (10, 11)
         for rank in range(4)
     ]

@@ -85,7 +85,7 @@ def test_a_plan_of_very_many_sweeps_takes_no_more_than_is_counted(options):
     finally:
         tracemalloc.stop()
     assert trips[-1].sweep == MANY - 1
-    assert len(trips) == MANY * found.schedule.parts(1)
+    assert len(trips) == MANY * found.schedule.cutting.trips(1)
     assert peak < SWEEP_BYTES * MANY
 
 

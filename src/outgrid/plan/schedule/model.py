@@ -1,8 +1,8 @@
 """The schedule: which planes and rows each trip reads, updates and leaves. Integers alone.
 
 Along each axis a trip covers an interval whose ends are walls, lean or shrink; see
-`plan.schedule.interval`. A schedule says which (`Schedule.interval`), and `Passage` what a trip
-reads, updates and leaves then.
+`plan.schedule.interval`. A schedule says which (`Cutting.covered`), `Passage` what a trip reads,
+updates and leaves then, and `plan.schedule.share` what it leaves in seams and finds there.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from functools import cached_property
 from itertools import takewhile
 
 from outgrid.plan.schedule.blocks import Blocks
-from outgrid.plan.schedule.interval import (
-    ACROSS,
-    AXES,
-    STREAMED,
-    Interval,
-    Lean,
-)
+from outgrid.plan.schedule.cutting import Cutting
+from outgrid.plan.schedule.domain import Domain
+from outgrid.plan.schedule.interval import ACROSS, AXES, STREAMED, Interval
+from outgrid.plan.schedule.places import SeamPlaces
 from outgrid.plan.schedule.rings import Arrival, Departure, Ring
-from outgrid.plan.schedule.seam import Cut, Seam, SeamKey, Stair
+from outgrid.plan.schedule.seam import Seam, SeamKey
 from outgrid.plan.schedule.skew import UPRIGHT, Skew
+from outgrid.plan.schedule.states import States
+from outgrid.plan.schedule.stored import Stored
 from outgrid.plan.schedule.strips import Strips
 from outgrid.plan.schedule.subgrid import Box, Exchanged, Subgrid
-from outgrid.plan.schedule.trip import Point, Span, Trip, Trips, clip, mirrored
+from outgrid.plan.schedule.trip import Point, Span, Trip, Trips
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,17 +83,44 @@ class Schedule:
     @property
     def planes(self) -> int:
         """Planes of the grid: the extent of axis 0."""
-        return self.shape[0]
+        return self.domain.planes
 
     @property
     def rows(self) -> int:
         """Rows of a plane of the grid; 1 in 2-D."""
-        return self.shape[1] if len(self.shape) == 3 else 1
+        return self.domain.rows
 
     @cached_property
-    def extents(self) -> tuple[int, int]:
-        """Planes and rows of the grid."""
-        return self.planes, self.rows
+    def domain(self) -> Domain:
+        """The grid, what of it is owned, and the way in which planes are streamed."""
+        return Domain(self.shape, self.subgrid)
+
+    @cached_property
+    def cutting(self) -> Cutting:
+        """How sweeps are cut into trips, and the seams that lie at the cuts."""
+        return Cutting(self.domain, self.strips, self.blocks, self.seams)
+
+    @cached_property
+    def stored(self) -> Stored:
+        """The planes and rows of levels that lie in files."""
+        constant = any(arrival.constant for arrival in self.arrivals)
+        return Stored(self.cutting, self.depth, constant)
+
+    @cached_property
+    def seam_places(self) -> SeamPlaces:
+        """Where seams are kept."""
+        return SeamPlaces(self.cutting, take_turns=bool(self.commit_planes))
+
+    @property
+    def places(self) -> dict[SeamKey, tuple[int, ...]]:
+        """Shapes of the places of all seams that are kept; none for whole planes."""
+        return {} if self.resident else self.seam_places.shapes(self.window_rows)
+
+    @cached_property
+    def states(self) -> States:
+        """The states that are written to files."""
+        apart = (self.commit_sweeps or max(1, self.sweeps)) if self.resident else 1
+        return States(self.sweeps, apart)
 
     @property
     def slabs(self) -> int:
@@ -102,8 +128,8 @@ class Schedule:
         if not self.depths:
             return 0
         if self.blocks is not None:
-            each = [min(5, 2 * depth) for depth in self.depths]
-            return self.blocks.count() * sum(each) - self.begin.part * each[0]
+            advances = [min(5, 2 * depth) for depth in self.depths]
+            return self.blocks.count() * sum(advances) - self.begin.part * advances[0]
         last = self.passage(self.trips[-1])
         return -(-(last.trip.index * self.pitch_planes + last.front_end) // self.slab_planes)
 
@@ -114,69 +140,10 @@ class Schedule:
             return 0
         return self.passage(self.trips[0]).entering.start // self.slab_planes
 
-    def seams_of(self, depth: int, axis: int) -> Iterator[Seam]:
-        """The seams at cuts across an axis, of sweeps of ``depth`` steps."""
-        return (each for each in self.seams if (each.depth, each.axis) == (depth, axis))
-
-    def closing(self, depth: int, axis: int) -> Seam | None:
-        """The seam through which the first cells of an axis come round again."""
-        return next((each for each in self.seams_of(depth, axis) if each.closes), None)
-
-    def cuts(self, depth: int) -> Iterator[tuple[Seam, Cut]]:
-        """The seams of cuts between ranks."""
-        for each in self.seams_of(depth, STREAMED):
-            if each.cut is not None:
-                yield each, each.cut
-
     @property
-    def closes(self) -> bool:
-        """Whether the first planes come round again."""
-        return any(each.closes and each.axis == STREAMED for each in self.seams)
-
-    @property
-    def seam_places(self) -> int:
-        """Places of the seams of strips: one, or two where a restart may need the one before."""
-        return 2 if self.commit_planes and not self.closes else 1
-
-    def place(self, seam: Seam, border: int) -> int:
-        """The number of the place of a seam at a border: that below strip 1, 2... of a sweep.
-
-        The seams below and above a strip lie in two places that take turns where a restart may need
-        the one while the other is written. What closes an axis has a place of its own, and so has
-        each cut between ranks.
-        """
-        if seam.cut is not None:
-            return int(seam.cut.above)
-        if seam.axis == STREAMED:
-            return 0
-        beside = 1 if self.closes else 0
-        return beside + (self.seam_places if seam.closes else border % self.seam_places)
-
-    @property
-    def places(self) -> dict[SeamKey, tuple[int, ...]]:
-        """Shapes of the places of all seams that are kept; none for whole planes.
-
-        Record z of a place has a row for each row of plane z that goes through the seam, or record
-        0 is the first plane that does, with all rows of the window.
-        """
-        found: dict[SeamKey, tuple[int, ...]] = {}
-        for seam in () if self.resident else self.seams:
-            if seam.cut is not None and seam.cut.given:
-                continue
-            several = not (seam.closes or seam.cut)
-            borders = range(self.seam_places if several else 1)
-            for stair in seam.stairs:
-                cells = stair.high - stair.low
-                if seam.axis == ACROSS:
-                    shape = (self.planes, cells, self.shape[-1])
-                elif seam.cut is not None:
-                    shape = (cells, len(self.owned_rows), self.shape[-1])
-                else:
-                    shape = (stair.high, self.window_rows, self.shape[-1])
-                for border in borders if cells or not several else ():
-                    place = self.place(seam, border)
-                    found[SeamKey(stair.field, stair.index, seam.depth, place)] = shape
-        return found
+    def cut(self) -> tuple[int, ...]:
+        """How a sweep is cut: (), the height of its strips, or (planes, rows) of its blocks."""
+        return self.cutting.sizes(self.depth)
 
     @property
     def window_rows(self) -> int:
@@ -185,110 +152,16 @@ class Schedule:
             return self.blocks.held(self.depth)[1]
         if self.strips.count(self.depth) > 1:
             return min(self.rows, self.strips.window_rows(self.depth))
-        return len(self.held(self.depth).rows)
-
-    @property
-    def downward(self) -> bool:
-        """Whether the stream begins with the last plane of the grid."""
-        return self.subgrid is not None and self.subgrid.downward
-
-    def streamed(self, planes: range) -> range:
-        """Planes of the grid as the stream counts them; or the other way round."""
-        return mirrored(planes, self.planes) if self.downward else planes
-
-    @property
-    def owned(self) -> range:
-        """The planes that are carried from state to state."""
-        return range(self.planes) if self.subgrid is None else self.subgrid.owned.planes
-
-    @property
-    def owned_rows(self) -> range:
-        """The rows of these planes that are carried."""
-        return range(self.rows) if self.subgrid is None else self.subgrid.owned.rows
-
-    @property
-    def part(self) -> tuple[range, ...]:
-        """The planes, and in three dimensions their rows, that are carried."""
-        return (self.owned, self.owned_rows)[: len(self.shape) - 1]
-
-    def uncut(self, axis: int, depth: int) -> Interval:
-        """What sweeps of ``depth`` steps are about along an axis, as the stream counts it."""
-        if self.subgrid is None:
-            return Interval(range(self.extents[axis]), self.extents[axis])
-        interval = self.subgrid.interval(axis, depth)
-        return interval.mirrored() if self.downward and axis == STREAMED else interval
-
-    def interval(self, axis: int, depth: int, part: int = 0) -> Interval:
-        """What a strip of a sweep covers of an axis, with the seams that lie at its ends."""
-        count = self.strips.count(depth) if axis == ACROSS else 1
-        key = axis, depth, part if count > 1 else 0
-        if key not in self._intervals:
-            self._intervals[key] = self._interval(*key, count)
-        return self._intervals[key]
+        return len(self.stored.rows)
 
     @cached_property
-    def _intervals(self) -> dict[tuple[int, int, int], Interval]:
-        return {}
+    def ring_of(self) -> dict[tuple[str, int], Ring]:
+        """The rings, by field and index."""
+        return {(ring.field, ring.index): ring for ring in self.rings}
 
-    def _interval(self, axis: int, depth: int, strip: int, count: int) -> Interval:
-        interval = self.uncut(axis, depth)
-        if count > 1:
-            interval = replace(interval, cells=self.strips.cells(depth, strip))
-        below, above, extent = interval.below, interval.above, interval.extent
-        for seam in self.seams_of(depth, axis):
-            # Beside strips lie all rows that steps reach; planes that come round are there again.
-            beside = self.strips.beside(depth) if axis == ACROSS else 0
-            if seam.cut is not None:
-                end = Lean(seam, not seam.cut.given, 0 if seam.cut.given else seam.reach)
-                below, above = (below, end) if seam.cut.above else (end, above)
-            elif seam.closes:
-                extent += beside if axis == ACROSS else seam.reach
-                below = Lean(seam, False, 0) if strip == 0 else below
-                above = Lean(seam, True, beside) if strip + 1 == count else above
-            else:
-                below = Lean(seam, True, beside) if strip > 0 else below
-                above = Lean(seam, False, 0) if strip + 1 < count else above
-        return Interval(interval.cells, extent, below, above)
-
-    def passed(self, axis: int, depth: int, part: int) -> Interval:
-        """What one trip of a sweep covers of an axis."""
-        if self.blocks is not None:
-            return self.blocks.interval(axis, depth, part)
-        return self.interval(axis, depth, part)
-
-    def held(self, depth: int) -> Box:
-        """What a sweep of ``depth`` steps begins with."""
-        planes, rows = self.interval(STREAMED, depth), self.uncut(ACROSS, depth)
-        constant = any(arrival.constant for arrival in self.arrivals)
-        return Box(self.streamed(planes.read if constant else planes.stored), rows.stored)
-
-    def evolving(self, depth: int) -> Box:
-        """What a sweep of ``depth`` steps reads of the levels that evolve, from their files."""
-        planes, rows = (self.uncut(axis, depth) for axis in AXES)
-        return Box(self.streamed(planes.stored), rows.stored)
-
-    @property
-    def stored(self) -> Box:
-        """The planes, and their rows, that the files of a level hold."""
-        return self.held(self.depth)
-
-    @property
-    def stored_apart(self) -> dict[str, range]:
-        """The rows that lie in files of their own: what is owned, and halos on both sides of it.
-
-        By what is added to the name of the file; "" are those that are owned.
-        """
-        held, owned = self.stored.rows, self.owned_rows
-        halos = range(held.start, owned.start), range(owned.stop, held.stop)
-        found = {"below": halos[0], "": owned, "above": halos[1]}
-        return {name: rows for name, rows in found.items() if rows}
-
-    @property
-    def stored_shape(self) -> tuple[int, ...]:
-        """The shape of the files of a level."""
-        stored = self.stored
-        held = len(stored.planes), len(stored.rows)
-        return (*held[: len(self.shape) - 1], self.shape[-1])
+    def ring_count(self, field: str) -> int:
+        """Number of rings of ``field``."""
+        return sum(1 for ring in self.rings if ring.field == field)
 
     def exchanged(self, sweep: int) -> tuple[Exchanged, ...]:
         """What goes between ranks before ``sweep`` where they hold halos; none after the last."""
@@ -301,51 +174,9 @@ class Schedule:
         return self.face.per_step * depth + max(self.face.shifts, default=0)
 
     @property
-    def cut(self) -> tuple[int, ...]:
-        """How a sweep is cut: (), the height of its strips, or (planes, rows) of its blocks."""
-        if self.blocks is not None:
-            return self.blocks.core
-        return (self.strips.height,) if self.strips.count(self.depth) > 1 else ()
-
-    def parts(self, depth: int) -> int:
-        """Trips of a sweep of ``depth`` steps."""
-        return self.strips.count(depth) if self.blocks is None else self.blocks.count()
-
-    @property
-    def states(self) -> int:
-        """How many states are written to their files, the last one included.
-
-        Streamed grids leave a state with every sweep. The files of a level take turns, state by
-        state, so that none is written over the one before it.
-        """
-        return -(-self.sweeps // self._sweeps_apart)
-
-    @property
-    def _sweeps_apart(self) -> int:
-        """Sweeps from one state to the next."""
-        return (self.commit_sweeps or max(1, self.sweeps)) if self.resident else 1
-
-    def sweeps_until(self, state: int) -> int:
-        """Sweeps that lead to a state; 0 for state 0."""
-        return min(state * self._sweeps_apart, self.sweeps)
-
-    def states_in(self, sweeps: int) -> int:
-        """States that so many sweeps lead to, state 0 not counted."""
-        return self.states if sweeps >= self.sweeps else sweeps // self._sweeps_apart
-
-    def state_after(self, sweeps: int) -> int | None:
-        """The state that so many sweeps lead to; None where they lead to none."""
-        state = self.states_in(sweeps)
-        return state if self.sweeps_until(state) == sweeps else None
-
-    def ring_count(self, field: str) -> int:
-        """Number of rings of ``field``."""
-        return sum(1 for ring in self.rings if ring.field == field)
-
-    @property
     def trips(self) -> Trips:
         """All passages of a block, a strip or the whole grid through the window, in order."""
-        return Trips(self.depths, self.parts, self._spans, self.begin.part)
+        return Trips(self.depths, self.cutting.trips, self._spans, self.begin.part)
 
     def passage(self, trip: Trip) -> Passage:
         """What a trip does."""
@@ -353,12 +184,12 @@ class Schedule:
 
     def sweep(self, depth: int) -> Iterator[Passage]:
         """The passages of one sweep of ``depth`` steps."""
-        for trip in Trips((depth,), self.parts, self._spans):
+        for trip in Trips((depth,), self.cutting.trips, self._spans):
             yield Passage(self, trip)
 
     def _spans(self, sweep: int, part: int, depth: int) -> tuple[Span, Span]:
         """What a trip covers. A first trip that begins inside the grid has an inward face."""
-        along, across = (self.passed(axis, depth, part).span for axis in AXES)
+        along, across = (self.cutting.covered(axis, depth, part).span for axis in AXES)
         if self.begin.planes and (sweep, part) == (0, self.begin.part):
             low = self.begin.planes - self.lean(depth)
             along = replace(along, low=low, rise=self.face.per_step, shifts=self.face.shifts)
@@ -384,37 +215,10 @@ class Schedule:
     @property
     def redundancy(self) -> float:
         """Updates that are made more than once, as a share of those that are needed."""
-        if not any(self.passed(axis, self.depth, 0).shrinks for axis in AXES):
+        if not any(self.cutting.covered(axis, self.depth, 0).shrinks for axis in AXES):
             return 0.0  # what a taker makes beyond a cut nobody else does
-        needed = len(self.owned) * len(self.owned_rows) * sum(self.depths)
+        needed = self.domain.owned.count * sum(self.depths)
         return max(0.0, self.row_updates / needed - 1) if needed else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What a ring gives to a ``seam``, or takes from it: rows of planes, as the trip counts them.
-
-    The cut is ``at`` a cell of the seam's axis. They lie in the place ``key``, where plane and row
-    ``origin`` are the first. What is taken
-    was left by trip ``giver`` in its planes ``given``; what is given to ``peer``, or taken from it,
-    goes through a message.
-    """
-
-    seam: Seam
-    at: int
-    ring: Ring
-    planes: range
-    rows: range
-    key: SeamKey
-    origin: tuple[int, int]
-    giver: int = -1
-    given: range = range(0)
-    peer: int | None = None
-
-    @property
-    def count(self) -> int:
-        """Rows of all planes together."""
-        return len(self.planes) * len(self.rows)
 
 
 @dataclass(frozen=True)
@@ -427,7 +231,9 @@ class Passage:
     @cached_property
     def intervals(self) -> tuple[Interval, Interval]:
         """What it covers of planes and rows."""
-        planes, rows = (self.of.passed(axis, self.trip.depth, self.trip.part) for axis in AXES)
+        planes, rows = (
+            self.of.cutting.covered(axis, self.trip.depth, self.trip.part) for axis in AXES
+        )
         return planes, rows
 
     @cached_property
@@ -437,8 +243,8 @@ class Passage:
         Sweeps of one strip have whole circles of rows at once.
         """
         planes, rows = (
-            extent if self.of.closing(self.trip.depth, axis) is not None else 0
-            for axis, extent in enumerate(self.of.extents)
+            extent if self.of.cutting.closing(self.trip.depth, axis) is not None else 0
+            for axis, extent in enumerate(self.of.domain.extents)
         )
         return planes, rows
 
@@ -495,7 +301,7 @@ class Passage:
 
     def rereads(self, arrival: Arrival) -> int:
         """Planes of a coefficient that come from its file once more, where they come round."""
-        closing = self.of.closing(self.trip.depth, STREAMED)
+        closing = self.of.cutting.closing(self.trip.depth, STREAMED)
         # What is resident is still there.
         return closing.reread(arrival.field) if closing is not None and not self.of.resident else 0
 
@@ -507,103 +313,8 @@ class Passage:
     def leaving(self, departure: Departure) -> Box:
         """Rows of a level that go to its file."""
         version = self.trip.depth + departure.level
-        planes, rows = (each.leaving(departure.field, version) for each in self.intervals)
+        planes, rows = (interval.leaving(departure.field, version) for interval in self.intervals)
         return Box(range(max(planes.start, self.put_from), planes.stop), rows)
-
-    def returned(self, departure: Departure) -> Iterator[tuple[Cut, range]]:
-        """Planes of a level that go over cuts between ranks to where their files are."""
-        version = self.trip.depth + departure.level
-        for seam, cut in self.of.cuts(self.trip.depth):
-            yield cut, seam.cells(0, abs(seam.edge(departure.field, version)), cut.at)
-
-    def given(self) -> Iterator[Share]:
-        """What the trip leaves in seams, ring by ring."""
-        if not self.of.resident:
-            yield from self._at_cuts(given=True)
-            yield from self._across(given=True)
-            yield from self._round(given=True)
-
-    def taken(self) -> Iterator[Share]:
-        """What it finds there."""
-        if not self.of.resident:
-            yield from self._across(given=False)
-            yield from self._round(given=False)
-            yield from self._at_cuts(given=False)
-
-    def _at_cuts(self, *, given: bool) -> Iterator[Share]:
-        """What goes over cuts between ranks."""
-        for seam, cut in self.of.cuts(self.trip.depth):
-            for stair in seam.stairs if cut.given == given else ():
-                planes = seam.cells(stair.low, stair.high, cut.at)
-                what = seam, cut.at, self._ring(stair), planes, self.of.owned_rows
-                yield Share(*what, self._key(seam, stair), (planes.start, 0), peer=cut.peer)
-
-    def _across(self, *, given: bool) -> Iterator[Share]:
-        """What goes from strip to strip, and from the first one of a circle to the last."""
-        closing = self.of.closing(self.trip.depth, STREAMED)
-        for above in (1, 0) if given else (0, 1):
-            rows = self.intervals[ACROSS]
-            seam = (rows.above if above else rows.below).seam
-            # The strip below a border gives, but where a circle closes.
-            if seam is None or given != (bool(above) != seam.closes):
-                continue
-            at = (self.trip.rows.low, self.trip.rows.high)[above]
-            for stair in seam.stairs:
-                cells = seam.cells(stair.low, stair.high, at)
-                rows = clip(cells.start, cells.stop, self.extents[ACROSS])
-                # Planes that come round get their last steps then.
-                turn = closing.stair(stair.field, stair.index).high if closing is not None else 0
-                left = range(max(turn, self.put_from), turn + self.of.planes)
-                ring, where = self._ring(stair), (self._key(seam, stair, above), (0, cells.start))
-                if rows and given:
-                    yield Share(seam, at, ring, left, rows, *where)
-                elif rows:
-                    giver = self.trip.index - (self.trip.part if seam.closes else 1)
-                    begun = self.of.begin.planes if giver == 0 else 0
-                    left = range(max(turn, begun), turn + self.of.planes)
-                    yield Share(seam, at, ring, self.entering, rows, *where, giver, left)
-
-    def _round(self, *, given: bool) -> Iterator[Share]:
-        """What the first planes leave for when they come round again, at the end of the trip.
-
-        Beside the trip's own rows those that it has got from other strips.
-        """
-        seam = self.of.closing(self.trip.depth, STREAMED)
-        if seam is None:
-            return
-        got = [*self._across(given=False)]
-        at = 0 if given else self.of.planes
-        for stair in seam.stairs:
-            ring, begun = self._ring(stair), self.put_from
-            boxes = [(range(stair.low), each.rows) for each in got if each.ring is ring]
-            boxes.append((range(stair.low, stair.high), self._filled(stair)))
-            for planes, rows in boxes:
-                first = max(planes.start, begun) if given else planes.start
-                there = range(at + first, at + planes.stop)
-                where = self._key(seam, stair), (at, self.row_origin)
-                if there and rows:
-                    left = range(begun, stair.high)
-                    yield Share(seam, at, ring, there, rows, *where, self.trip.index, left)
-
-    def _filled(self, stair: Stair) -> range:
-        """Rows of a ring in which there is something once its first version is made."""
-        interval, rows = self.intervals[ACROSS], self.trip.rows
-        below, above, low, high = interval.below.seam, interval.above.seam, rows.low, rows.high
-        if below is not None:
-            here = below.stair(stair.field, stair.index)
-            low = below.cells(here.low, here.high, low).start
-        if above is not None:
-            here = above.stair(stair.field, stair.index)
-            high = above.cells(here.low, here.high, high).stop
-        return clip(low, high, self.extents[ACROSS])
-
-    def _key(self, seam: Seam, stair: Stair, above: int = 0) -> SeamKey:
-        place = self.of.place(seam, self.trip.part + above)
-        return SeamKey(stair.field, stair.index, seam.depth, place)
-
-    def _ring(self, stair: Stair) -> Ring:
-        key = stair.field, stair.index
-        return next(ring for ring in self.of.rings if (ring.field, ring.index) == key)
 
     @cached_property
     def slot_origin(self) -> int:
@@ -644,5 +355,5 @@ class Passage:
         """The planes and rows whose cells count: what others compute as well, once."""
         planes, rows = self.intervals
         if planes.shrinks or rows.shrinks:
-            return Box(self.of.streamed(planes.cells), rows.cells)
+            return Box(self.of.domain.streamed(planes.cells), rows.cells)
         return Box(*map(range, self.extents))

@@ -16,6 +16,7 @@ from outgrid.plan.schedule.axis import Axis
 from outgrid.plan.schedule.interval import ACROSS, STREAMED
 from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.seam import Seam
+from outgrid.plan.schedule.share import Shares
 
 # Planes of slack, in slabs, between the write of a place and its next read: one slab under the
 # front, one being written, one being read ahead.
@@ -31,7 +32,7 @@ def pitch_planes(schedule: Schedule, axis: Axis, radius: int, whole: Sequence[Se
     if schedule.resident:
         least = whole_planes(axis, schedule.depth)
         # Planes that come round leave at the end of a sweep, before the next one touches them.
-        least += min(slab, schedule.lean(schedule.depth)) if schedule.closes else 0
+        least += min(slab, schedule.lean(schedule.depth)) if schedule.cutting.closes else 0
     else:
         reach = _reach(schedule, axis, radius)
         least = max(_apart(schedule, whole), reach + TURNAROUND_SLABS * slab)
@@ -58,15 +59,19 @@ def _apart(schedule: Schedule, whole: Sequence[Seam]) -> int:
     ahead = [0, max(lags[depth]) - min(lags[depth]) - 1]
     ahead += [max(lags[last]) - min(lags[first]) - 1 for last, first in pairwise(schedule.depths)]
     ahead += _seams_ahead(schedule, lags, whole)
-    closing = schedule.closing(depth, STREAMED)
+    closing = schedule.cutting.closing(depth, STREAMED)
     again = closing.reach if closing is not None else 0
     apart = len(schedule.stored.planes) + max(again, *ahead)
-    return max(apart, _apart_at_cuts(schedule)) if any(schedule.cuts(depth)) else apart
+    return (
+        max(apart, _apart_at_cuts(schedule))
+        if any(schedule.cutting.between_ranks(depth))
+        else apart
+    )
 
 
 def _put_lags(schedule: Schedule, depth: int) -> list[int]:
     """Front positions, from a sweep's first one on, at which its levels begin to leave."""
-    closing = schedule.closing(depth, STREAMED)
+    closing = schedule.cutting.closing(depth, STREAMED)
     return [
         departure.lag(depth, schedule.skew.per_step)
         + (closing.edge(departure.field, depth + departure.level) if closing is not None else 0)
@@ -86,10 +91,10 @@ def _seams_ahead(
         (ring.field, ring.index): ring.high for ring in schedule.rings if ring.field in evolving
     }
     last = max(max(each) for each in lags.values())
-    if schedule.closes:
+    if schedule.cutting.closes:
         stairs = [stair for seam in whole for stair in seam.stairs]
         return [last - stair.low - highs[stair.field, stair.index] - 1 for stair in stairs]
-    if not any(schedule.seams_of(schedule.depth, ACROSS)):
+    if not any(schedule.cutting.seams(schedule.depth, ACROSS)):
         return []
     first = min(*highs.values(), *(min(each) for each in lags.values()))
     return [max(last, *highs.values()) - first - 1]
@@ -111,16 +116,16 @@ def _apart_at_cuts(schedule: Schedule) -> int:
         for departure in schedule.departures:
             lag = departure.lag(depth, schedule.skew.per_step)
             left = [passage.leaving(departure).planes]
-            for cut, planes in passage.returned(departure):
+            for cut, planes in Shares(passage).returned(departure):
                 left += [] if cut.given else [planes]
                 wanted[cut.above] = min(planes.start, wanted.get(cut.above, planes.start))
             begins.append(min(planes.start for planes in left) + lag)
             last.append(max(planes.stop for planes in left) - 1 + lag)
-        for share in passage.taken():
+        for share in Shares(passage).taken():
             begins.append(share.planes.start + share.ring.low - schedule.slab_planes)
-        for share in passage.given():
+        for share in Shares(passage).given():
             leaves = min(share.planes.stop - 1 + share.ring.high, max(last))
             least.append(leaves - wanted[share.key.place] + schedule.slab_planes + 1)
         ends.append(max(last))
-        least.append(len(schedule.interval(STREAMED, depth).read))
+        least.append(len(schedule.cutting.interval(STREAMED, depth).read))
     return max(max(ends) - min(begins) + 1, *least)

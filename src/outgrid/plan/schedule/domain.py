@@ -1,0 +1,66 @@
+"""The domain: the grid, what of it one rank owns, and the way in which planes are streamed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from outgrid.plan.schedule.interval import STREAMED, Interval
+from outgrid.plan.schedule.subgrid import Box, Subgrid
+from outgrid.plan.schedule.trip import mirrored
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A grid of a ``shape``; of one rank of several its ``subgrid``.
+
+    Planes and rows keep their numbers in the whole grid. A ``downward`` stream comes to the last
+    plane first and counts planes from there.
+    """
+
+    shape: tuple[int, ...]
+    subgrid: Subgrid | None = None
+
+    @property
+    def planes(self) -> int:
+        """Planes of the grid: the extent of axis 0."""
+        return self.shape[0]
+
+    @property
+    def rows(self) -> int:
+        """Rows of a plane of the grid; 1 in 2-D."""
+        return self.shape[1] if len(self.shape) == 3 else 1
+
+    @cached_property
+    def extents(self) -> tuple[int, int]:
+        """Planes and rows of the grid."""
+        return self.planes, self.rows
+
+    @property
+    def downward(self) -> bool:
+        """Whether the stream begins with the last plane of the grid."""
+        return self.subgrid is not None and self.subgrid.downward
+
+    def streamed(self, planes: range) -> range:
+        """Planes of the grid as the stream counts them; or the other way round."""
+        return mirrored(planes, self.planes) if self.downward else planes
+
+    @cached_property
+    def owned(self) -> Box:
+        """The planes, and their rows, that are carried from state to state."""
+        return Box.whole(self.shape) if self.subgrid is None else self.subgrid.owned
+
+    @property
+    def carried(self) -> tuple[range, ...]:
+        """The same by axis: planes, and in three dimensions rows."""
+        return (self.owned.planes, self.owned.rows)[: len(self.shape) - 1]
+
+    def interval(self, axis: int, depth: int) -> Interval:
+        """What sweeps of ``depth`` steps are about along an axis, as the stream counts it.
+
+        Seams are not looked at.
+        """
+        if self.subgrid is None:
+            return Interval(range(self.extents[axis]), self.extents[axis])
+        interval = self.subgrid.interval(axis, depth)
+        return interval.mirrored() if self.downward and axis == STREAMED else interval
