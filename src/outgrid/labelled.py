@@ -35,7 +35,7 @@ def dataset(
             dims.append(dim)
         variables[name] = xarray.Variable(dims, _lazy(array), dict(said))
     coordinates = {
-        dim: xarray.Variable(dim, axis.values(extent), {"units": axis.units} if axis.units else {})
+        dim: xarray.Variable(dim, axis.values(extent), axis.attributes)
         for dim, (axis, extent) in known.items()
     }
     return xarray.Dataset(variables, coordinates, {"Conventions": "CF-1.8", **attributes})

@@ -89,16 +89,23 @@ class Result(Mapping[str, Any]):
         """
         problem = Problem.from_dict(self.record.problem)
         grid = problem.grid or Grid()
-        whole = grid.axes(problem.ndim)
-        axes = [(name, name, whole) for name in self]
+        axes = [(name, name, self._axes(grid, problem, name)) for name in self]
         axes += [
-            (Path(file).stem, snapshot.field, snapshot.axes(problem.shape, whole))
+            (
+                Path(file).stem,
+                snapshot.field,
+                snapshot.axes(problem.shape, self._axes(grid, problem, snapshot.field)),
+            )
             for file, snapshot in snapshots_by_file(problem.snapshots).items()
         ]
         return {
-            name: (cells, dict(grid.fields.get(field.removesuffix(PREVIOUS), {})))
+            name: (cells, grid.attributes(field.removesuffix(PREVIOUS)))
             for name, field, cells in axes
         }
+
+    @staticmethod
+    def _axes(grid: Grid, problem: Problem, field: str) -> tuple[Axis, ...]:
+        return grid.axes(problem.ndim, field.removesuffix(PREVIOUS))
 
     def to_xarray(self) -> Any:
         """The fields and snapshots as an `xarray.Dataset` with coordinates, read when it is used.

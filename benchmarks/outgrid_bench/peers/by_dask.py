@@ -1,6 +1,6 @@
 """Dask's map_overlap over Zarr arrays on disk, one step per pass: the usual way out of core."""
 
-# pyright: basic, reportMissingImports=false
+# pyright: basic, reportMissingImports=false, reportPrivateImportUsage=false
 
 import json
 import sys

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError, InfeasiblePlan, StoreError, UsageError, meaning
 from outgrid.formats import InputFile, Source, boxes, open_input
+from outgrid.formats.arrays import InputArray, check_unchanged
 from outgrid.native import Buffer, as_array
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.subgrid import Box
@@ -89,11 +90,13 @@ def fill(
 def check_inputs(problem: Problem) -> None:
     """Open every file of initial values, and compare it with its field, before anything is written.
 
-    Raises UsageError.
+    Raises UsageError, also for an array that was changed since the problem was made.
     """
     for name, source in problem.initial.items():
         if isinstance(source, InputFile):
             open_initial(problem, name).close()
+        elif isinstance(source, InputArray):
+            check_unchanged(source, problem.dtype_of(name.removesuffix(PREVIOUS)), name)
 
 
 def open_initial(problem: Problem, name: str) -> Source:
@@ -169,10 +172,12 @@ class _Opened:
 def _opened(wanted: _Values, name: str, memory_bytes: int) -> Generator[_Opened]:
     """The values that ``name`` begins with. ``memory_bytes`` are free to decode them, if any."""
     problem, source = wanted.problem, wanted.source(name)
-    if not isinstance(source, InputFile):
+    if not isinstance(source, InputFile | InputArray):
         yield _made(problem, name, source)
         return
-    file = open_initial(problem, name)
+    file: Source = (
+        source.open_source() if isinstance(source, InputArray) else open_initial(problem, name)
+    )
     if file.decoded_bytes * 2 > memory_bytes > 0:
         file.close()
         raise InfeasiblePlan(
@@ -188,7 +193,8 @@ def _opened(wanted: _Values, name: str, memory_bytes: int) -> Generator[_Opened]
 
     chunk = file.chunk[0], file.chunk[1] if problem.ndim == 3 else 1
     try:
-        yield _Opened(read, chunk, file.dtype.itemsize)
+        held = isinstance(source, InputArray) and source.held_bytes
+        yield _Opened(read, chunk, 0 if held else file.dtype.itemsize)
     finally:
         file.close()
 
@@ -201,10 +207,6 @@ def _made(problem: Problem, name: str, source: Initial | Joined) -> _Opened:
         planes, rows = box.planes, box.rows
         shape = (len(planes), len(rows), problem.shape[-1])
         match source:
-            case np.ndarray():
-                given = source[planes.start : planes.stop]
-                given = given[:, rows.start : rows.stop] if problem.ndim == 3 else given
-                return given.reshape(shape)
             case Joined():
                 return source.read(planes, rows).reshape(shape)
             case InitialExpression() | InitialFunction():

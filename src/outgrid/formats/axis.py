@@ -1,6 +1,6 @@
 """An axis of an array: its name, and where its cells lie."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,29 @@ __all__ = ["Axis"]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Cell k lies at `origin` + k `spacing`, in `units`, which may be nothing."""
+    """Cell k lies at `origin` + k `spacing`, in `units`, which may be nothing.
+
+    That is `shift` cells beside those of the grid, for fields of a staggered one.
+    """
 
     name: str
     origin: float = 0.0
     spacing: float = 1.0
     units: str = ""
+    shift: float = 0.0
+
+    @property
+    def attributes(self) -> dict[str, str | float]:
+        """What a file says of its coordinates: CF's units, and what xgcm calls a shift (COMODO)."""
+        units = {"units": self.units} if self.units else {}
+        return units | ({"c_grid_axis_shift": self.shift} if self.shift else {})
+
+    def shifted(self, cells: float) -> "Axis":
+        """The axis of values that lie half a cell further: it has a name of its own."""
+        if not cells:
+            return self
+        name = f"{self.name}_{'right' if cells > 0 else 'left'}"
+        return replace(self, name=name, origin=self.origin + cells * self.spacing, shift=cells)
 
     def values(self, extent: int) -> NDArray[Any]:
         """Where the first `extent` cells lie."""
@@ -25,4 +42,4 @@ class Axis:
     def of(self, cells: range) -> "Axis":
         """The same axis of some of its cells."""
         first = self.origin + self.spacing * cells.start
-        return Axis(self.name, first, self.spacing * cells.step, self.units)
+        return replace(self, origin=first, spacing=self.spacing * cells.step)

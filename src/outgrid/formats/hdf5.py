@@ -147,8 +147,8 @@ class Hdf5Output:
             if axis.name not in self.file:
                 self.file[axis.name] = axis.values(extent)
                 self.file[axis.name].make_scale(axis.name)
-                if axis.units:
-                    self.file[axis.name].attrs["units"] = axis.units
+                for key, value in axis.attributes.items():
+                    self.file[axis.name].attrs[key] = value
             if np.array_equal(self.file[axis.name][...], axis.values(extent)):
                 made.dims[number].attach_scale(self.file[axis.name])
             made.dims[number].label = axis.name
@@ -157,19 +157,25 @@ class Hdf5Output:
         """The group of point data of VTK's image data; one grid in a file."""
         if len(array.shape) > 3:
             raise UsageError(f"{array.name} has {len(array.shape)} axes; VTK's image data have 3")
+        axes = array.axes[::-1]
+        origin = [*(axis.origin for axis in axes), 0.0][:3]
         extents = [extent - 1 for extent in array.shape[::-1]]
         extents += [0] * (3 - len(extents))
         whole = [number for extent in extents for number in (0, extent)]
         if "VTKHDF" in self.file:
             if list(self.file["VTKHDF"].attrs["WholeExtent"]) != whole:
                 raise UsageError(f"{array.name} has another shape than the arrays before it")
+            if list(self.file["VTKHDF"].attrs["Origin"]) != origin:
+                raise UsageError(
+                    f"{array.name} lies half a cell from the arrays before it, and the points of "
+                    f"an image have one place; write it to a file of its own, --field {array.name}"
+                )
             return self.file["VTKHDF/PointData"]
         root = self.file.create_group("VTKHDF")
         root.attrs["Version"] = np.array([2, 0], np.int64)
         root.attrs.create("Type", np.bytes_("ImageData"))
         root.attrs["WholeExtent"] = np.array(whole, np.int64)
-        axes = array.axes[::-1]
-        root.attrs["Origin"] = np.array((*(axis.origin for axis in axes), 0.0)[:3])
+        root.attrs["Origin"] = np.array(origin)
         root.attrs["Spacing"] = np.array((*(axis.spacing for axis in axes), 1.0)[:3])
         root.attrs["Direction"] = np.eye(3).ravel()
         return root.create_group("PointData")

@@ -11,6 +11,7 @@ from outgrid.plan.choose import RESIDENT_DEPTH, Choice
 from outgrid.plan.device import LEAST_PARTS
 from outgrid.plan.request import MOST_LISTED, Request
 from outgrid.plan.sweeps import deepest_of_split
+from outgrid.plan.tables import held_bytes
 from outgrid.units import format_bytes
 
 
@@ -60,6 +61,12 @@ class _Refusal:
             f"itself {format_bytes(needed - smallest.held_bytes)}, together above the "
             f"memory limit of {format_bytes(options.memory_bytes)}; "
         )
+        held = held_bytes(self.request.problem)
+        if held:
+            message += (
+                f"{format_bytes(held)} are the arrays that it begins with, which as files would "
+                "take none; "
+            )
         fits = None
         if options.depth is not None and options.depth > 1:
             fits = self._deepest_that_fits(smallest.schedule.slab_planes)

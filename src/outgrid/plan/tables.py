@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outgrid.formats import InputFile
+from outgrid.formats.arrays import InputArray
 from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
 
@@ -18,9 +19,21 @@ LISTED_BYTES = 120
 
 
 def inputs_bytes(problem: Problem) -> int:
-    """Bytes of the libraries that read the problem's files of initial values."""
-    files = (each for each in problem.initial.values() if isinstance(each, InputFile))
-    return sum(each.library_bytes for each in {file.format for file in files})
+    """Bytes of what gives the problem its initial values, beside the window.
+
+    These are the arrays in memory that it holds, and the libraries that read files and others.
+    """
+    given = problem.initial.values()
+    formats = {each.format for each in given if isinstance(each, InputFile)}
+    arrays = [each.library_bytes for each in given if isinstance(each, InputArray)]
+    libraries = sum(each.library_bytes for each in formats) + max(arrays, default=0)
+    return libraries + held_bytes(problem)
+
+
+def held_bytes(problem: Problem) -> int:
+    """Bytes of the arrays in memory that a problem holds to begin with."""
+    arrays = (each for each in problem.initial.values() if isinstance(each, InputArray))
+    return sum({id(each.array): each.held_bytes for each in arrays}.values())
 
 
 def steps_bytes(problem: Problem) -> int:

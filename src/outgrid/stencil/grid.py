@@ -14,6 +14,7 @@ from outgrid.units import suggest
 __all__ = ["Grid", "grid_of"]
 
 ATTRIBUTES = ("units", "long_name", "standard_name")
+OFFSET = "offset"
 
 
 @dataclass(frozen=True)
@@ -23,23 +24,33 @@ class Grid:
     Along each axis cell k lies at `origin` + k `spacing`. `spacing`, `origin` and `units` are given
     for all axes, or one of them for each. `names` are those of the axes (z, y, x); other names than
     these may stand in formulas of initial values, for the coordinate. `fields` gives a field
-    "units", "long_name" or "standard_name", as the CF conventions have them.
+    "units", "long_name" or "standard_name", as the CF conventions have them, and one on a staggered
+    grid its "offset": for each axis 0, or 0.5 or -0.5 where its values lie half a cell further.
     """
 
     spacing: tuple[float, ...] = ()
     origin: tuple[float, ...] = ()
     units: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    fields: Mapping[str, Mapping[str, str]] = field(
-        default_factory=dict[str, Mapping[str, str]], hash=False
+    fields: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict[str, Mapping[str, Any]], hash=False
     )
 
-    def axes(self, count: int) -> tuple[Axis, ...]:
-        """The axes; of a grid of which nothing is said the numbers of cells along `count` axes."""
+    def axes(self, count: int, field: str = "") -> tuple[Axis, ...]:
+        """The axes, or those that a field lies on.
+
+        Of a grid of which nothing is said they are the numbers of cells along `count` axes.
+        """
         if not self.names:
             return tuple(map(Axis, AXES[-count:]))
         given = zip(self.names, self.origin, self.spacing, self.units, strict=True)
-        return tuple(Axis(*each) for each in given)
+        offset = self.fields.get(field, {}).get(OFFSET, (0.0,) * count)
+        return tuple(Axis(*each).shifted(cells) for each, cells in zip(given, offset, strict=True))
+
+    def attributes(self, field: str) -> dict[str, str]:
+        """What is said of a field, in words."""
+        said = self.fields.get(field, {})
+        return {key: said[key] for key in ATTRIBUTES if key in said}
 
     @property
     def coordinates(self) -> tuple[str, ...]:
@@ -58,7 +69,10 @@ class Grid:
             "origin": list(self.origin),
             "units": list(self.units),
             "names": list(self.names),
-            "fields": {name: dict(said) for name, said in self.fields.items()},
+            "fields": {
+                name: {key: [*v] if key == OFFSET else v for key, v in said.items()}
+                for name, said in self.fields.items()
+            },
         }
 
 
@@ -89,7 +103,7 @@ def grid_of(given: object, count: int, fields: Iterable[str], taken: Iterable[st
                 f"axes of the grid are called {', '.join(names)}, but {name!r} is that of another "
                 f"axis in formulas; the axes are {', '.join(AXES[-count:])}"
             )
-    return Grid(spacing, origin, units, names, _checked_fields(grid.fields, [*fields]))
+    return Grid(spacing, origin, units, names, _checked_fields(grid.fields, [*fields], count))
 
 
 def _or(given: object, default: object) -> object:
@@ -113,20 +127,38 @@ def _is_text(given: object) -> bool:
     return isinstance(given, str)
 
 
-def _checked_fields(given: Any, names: list[str]) -> dict[str, dict[str, str]]:
+def _checked_fields(given: Any, names: list[str], count: int) -> dict[str, dict[str, Any]]:
     if not isinstance(given, Mapping):
         raise DefinitionError(
             f'fields = {given!r} of the grid is no mapping, as {{"u": {{"units": "K"}}}}'
         )
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for name, said in cast("Mapping[str, Any]", given).items():
         if name not in names:
             raise DefinitionError(f"the grid describes no field {name!r}{suggest(name, names)}")
         entries = dict(cast("Mapping[str, Any]", said)) if isinstance(said, Mapping) else {"": said}
+        if OFFSET in entries:
+            entries[OFFSET] = _checked_offset(name, entries[OFFSET], count)
         for key, value in entries.items():
-            if key not in ATTRIBUTES or not isinstance(value, str):
+            if key != OFFSET and (key not in ATTRIBUTES or not isinstance(value, str)):
                 raise DefinitionError(
-                    f"the grid says {said!r} of {name!r}; give texts for {', '.join(ATTRIBUTES)}"
+                    f"the grid says {said!r} of {name!r}; give texts for {', '.join(ATTRIBUTES)}, "
+                    f"and numbers for {OFFSET}"
                 )
         found[name] = entries
     return found
+
+
+def _checked_offset(name: str, given: Any, count: int) -> tuple[float, ...]:
+    values: tuple[Any, ...] = ()
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        values = tuple(cast("Iterable[Any]", given))
+    if len(values) != count or not all(is_number(each) for each in values):
+        raise DefinitionError(
+            f"the offset {given!r} of {name!r} is not one number for each of {count} axes"
+        )
+    if not all(float(each) in (-0.5, 0.0, 0.5) for each in values):
+        raise DefinitionError(
+            f"the offset {given!r} of {name!r} is of 0, 0.5 and -0.5 cells along the axes"
+        )
+    return tuple(map(float, values))

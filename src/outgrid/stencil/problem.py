@@ -30,6 +30,7 @@ from outgrid.stencil.initial import (
     evaluate_along,
     evaluate_steps,
 )
+from outgrid.stencil.labels import grid_of_labels
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.snapshot import Snapshot
@@ -118,10 +119,12 @@ class Problem:
         "int16", "uint16" or "int32".
 
         `initial` maps names to a file (its path, or an InputFile), a number, a formula of z, y, x,
-        an array of `shape`, which is copied; or to a function of arrays z, y, x of such indices
-        (float64), which is called block by block and returns what broadcasts to them. `grid`, a
-        Grid or a mapping of its arguments, says where cells lie and in which units. Raises
-        DefinitionError.
+        an array of `shape`; or to a function of arrays z, y, x of such indices (float64), which is
+        called block by block and returns what broadcasts to them. An array is held, not copied, and
+        must not be changed before the run has begun; others than those of NumPy (xarray, dask,
+        h5py, zarr, or whatever has a shape, a dtype and slices) are read slice by slice then.
+        `grid`, a Grid or a mapping of its arguments, says where cells lie and in which units; left
+        out, it is what the first array of xarray with coordinates says. Raises DefinitionError.
         """
         extents = _checked_shape(shape)
         parameters = _mapped("parameters", parameters, '{"k": 0.1}')
@@ -138,6 +141,8 @@ class Problem:
         edges = edges_of(rule, around)
         _check_extents(extents, rule, edges)
         names = [each.name for each in rule.fields]
+        if grid is None:
+            grid = grid_of_labels(initial, names, len(extents))
         described = grid_of(grid, len(extents), names, RESERVED)
         for attribute, value in {
             "stencil": rule,
@@ -182,8 +187,7 @@ class Problem:
         """The problem with some of its arguments replaced: `problem.replace(steps=100)`.
 
         They are those of Problem, each as a whole, and checked anew with what has stayed: a formula
-        is one of the new shape, an array has to fit it. Raises DefinitionError, also where an array
-        that the problem has rounded to its type would be taken in a wider one.
+        is one of the new shape, an array has to fit it. Raises DefinitionError.
         """
         names = [each.name for each in dataclasses.fields(self) if not each.name.startswith("_")]
         known = [name for name in names if name not in ("profiles", "edges")]
@@ -196,20 +200,7 @@ class Problem:
             for name, value in self.initial.items()
             if not (name.endswith(PREVIOUS) and value is self.initial[name.removesuffix(PREVIOUS)])
         }
-        found = Problem(**(stays | changes))
-        for name, value in found.initial.items():
-            kept = self.initial.get(name)
-            if (
-                "initial" not in changes
-                and isinstance(kept, np.ndarray)
-                and isinstance(value, np.ndarray)
-                and not np.can_cast(value.dtype, kept.dtype, "safe")
-            ):
-                raise DefinitionError(
-                    f"the initial array of {name!r} was rounded to {kept.dtype}; give it again for"
-                    f" {value.dtype}"
-                )
-        return found
+        return Problem(**(stays | changes))
 
     def parameter(self, name: str, step: int) -> float:
         """The value of a parameter in a step, counted from 0; "step" is the step's own number."""

@@ -1,6 +1,5 @@
 """What a problem may give as the initial values of a field, told apart and checked."""
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,10 +11,12 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError, meaning
 from outgrid.formats import InputFile
+from outgrid.formats.arrays import InputArray, description, digest, is_array, is_mapped, pieces
 from outgrid.stencil.dtypes import COMPUTED, casting, in_words, number_fits
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.initial import InitialExpression
+from outgrid.stencil.labels import unlabelled
 from outgrid.stencil.symbol import AXES, is_number
 
 __all__ = [
@@ -53,7 +54,7 @@ class FunctionDigest:
 
 
 Digest: TypeAlias = ArrayDigest | FunctionDigest
-Initial: TypeAlias = InputFile | float | InitialExpression | InitialFunction | NDArray[Any] | Digest
+Initial: TypeAlias = InputFile | float | InitialExpression | InitialFunction | InputArray | Digest
 """Where the values of a field begin: a file, a number, a formula, a function, or an array."""
 
 
@@ -75,7 +76,8 @@ def classify(
 ) -> Initial:
     """What `value` means as the initial values of `name` on a grid of `shape` in `dtype`.
 
-    Text that ends like a file of a known format is one, other text a formula; arrays are copied.
+    Text that ends like a file of a known format is one, other text a formula. Arrays are held as
+    they are; what is no array of NumPy, or lies in a mapped file, is read when the run begins.
     Raises DefinitionError.
     """
     match value:
@@ -94,8 +96,8 @@ def classify(
             return _checked_formula(name, formula, shape)
         case InitialExpression():
             return _checked_formula(name, InitialExpression(value.text, grid), shape)
-        case np.ndarray():
-            return _checked_array(name, cast("NDArray[Any]", value), shape, dtype)
+        case InputArray():
+            return _checked_array(name, value.array, shape, dtype, grid)
         case InitialFunction():
             return _checked_function(name, value.function, shape)
         case _ if callable(value):
@@ -106,10 +108,12 @@ def classify(
                 raise DefinitionError(f"the initial value {name} = {number} is not finite")
             check_range(f"the initial value {name} =", number, dtype)
             return number
+        case _ if is_array(value):
+            return _checked_array(name, value, shape, dtype, grid)
         case _:
             raise DefinitionError(
                 f"the initial values of {name!r} are {_kind(value)}; give a file, a number, a"
-                " formula of z, y, x, a function of them, or an array of NumPy"
+                " formula of z, y, x, a function of them, or an array"
             )
 
 
@@ -147,27 +151,40 @@ def _checked_function(
 
 
 def _checked_array(
-    name: str, array: NDArray[Any], shape: tuple[int, ...], dtype: str
-) -> NDArray[Any]:
-    if array.shape != shape:
+    name: str, given: Any, shape: tuple[int, ...], dtype: str, grid: Grid | None
+) -> InputArray:
+    array = unlabelled(name, given, shape, grid)
+    if tuple(array.shape) != shape:
         raise DefinitionError(
             f"the initial array of {name!r} has shape {array.shape}, the problem has {shape}"
         )
-    if array.dtype.kind not in "fiub":
+    try:
+        kind = np.dtype(array.dtype)
+    except TypeError:
+        kind = None
+    if kind is None or kind.kind not in "fiub":
         raise DefinitionError(
             f"the initial array of {name!r} has dtype {array.dtype}; real numbers are needed"
         )
-    if not np.can_cast(array.dtype, dtype, casting(dtype)):
+    if not np.can_cast(kind, dtype, casting(dtype)):
         raise DefinitionError(
             f"the initial array of {name!r} has dtype {array.dtype}, which does not turn into"
             f" {dtype}; give it as array.astype({dtype!r})"
         )
-    copy = np.array(array, dtype=dtype, order="C")
-    if not np.isfinite(copy).all():
-        cell = tuple(int(index) for index in np.argwhere(~np.isfinite(copy))[0])
-        raise DefinitionError(f"the initial array of {name!r} is {copy[cell]} at cell {cell}")
-    copy.setflags(write=False)
-    return copy
+    if not isinstance(array, np.ndarray) or is_mapped(cast("Any", array)):
+        return InputArray(array, description(array))
+    held = cast("NDArray[Any]", array)
+    for box, piece in pieces(held):
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(piece.astype(dtype))
+        if not finite.all():
+            inside = tuple(int(index) for index in np.argwhere(~finite)[0])
+            cell = tuple(part.start + k for part, k in zip(box, inside, strict=True))
+            raise DefinitionError(
+                f"the initial array of {name!r} is {piece[inside]} at cell {cell}"
+                + ("" if not np.isfinite(piece[inside]) else f", beyond the range of {dtype}")
+            )
+    return InputArray(held, digest(held, dtype), held.nbytes)
 
 
 def initial_to_dict(value: Initial) -> dict[str, Any]:
@@ -183,8 +200,8 @@ def initial_to_dict(value: Initial) -> dict[str, Any]:
             return {"function": str(value), "sha256": value.digest}
         case FunctionDigest():
             return {"function": value.name, "sha256": value.sha256}
-        case np.ndarray():
-            return {"array": hashlib.sha256(value.tobytes()).hexdigest()}
+        case InputArray():
+            return {"array": value.sha256}
         case _:
             return {"value": value}
 

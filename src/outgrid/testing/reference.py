@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
 from outgrid.formats import InputFile, open_input
+from outgrid.formats.arrays import InputArray
 from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import EVEN, STORED
 from outgrid.stencil.dtypes import casting
@@ -268,7 +269,7 @@ def _initial_array(problem: Problem, name: str, value: Initial) -> NDArray[Any]:
                 f"the initial values of {name!r} were {value}, of which only a digest is left; give"
                 " it again"
             )
-        case np.ndarray():
-            return value.copy()
+        case InputArray():
+            return np.array(value).astype(dtype, order="C")
         case _:
             return np.full(problem.shape, value, dtype)

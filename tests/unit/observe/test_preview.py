@@ -20,7 +20,7 @@ def states(problem, tmp_path, steps):
     """The first field after each of `steps`."""
     for number, each in enumerate(steps):
         if each == 0:
-            yield problem.initial["u"]
+            yield np.asarray(problem.initial["u"])
             continue
         shorter = Problem(problem.stencil, problem.shape, "float64", each, initial=problem.initial)
         out = tmp_path / f"state{number}"

@@ -1,0 +1,189 @@
+"""Arrays that a program has: in its memory, or behind an object that gives them slice by slice."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeGuard, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.errors import Error, StoreError, UsageError
+from outgrid.formats.source import Box, boxes, slices, whole_axes
+
+__all__ = ["ArraySource", "InputArray", "is_array", "pieces"]
+
+PIECE_BYTES = 1 << 20
+LIBRARY_BYTES = 80 << 20  # of xarray, pandas and dask, measured; others are smaller
+
+
+def is_array(value: object) -> TypeGuard[Any]:
+    """Whether a value has a shape, a type of numbers and slices, as arrays of all libraries do."""
+    return all(hasattr(value, each) for each in ("shape", "dtype", "__getitem__"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputArray:
+    """An array that a field begins with, held as it was given and read when the run begins.
+
+    Of one in memory `sha256` is the digest of its values, and `held_bytes` counts it. Another one
+    is read slice by slice: its digest is that of what it says of itself.
+    """
+
+    array: Any
+    sha256: str
+    held_bytes: int = 0
+
+    @property
+    def library_bytes(self) -> int:
+        """Memory of what gives the slices."""
+        return 0 if isinstance(self.array, np.ndarray) else LIBRARY_BYTES
+
+    def open_source(self) -> ArraySource:
+        """The array as a source of a run."""
+        return ArraySource(self.array)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """All of it, read into memory."""
+        return np.array(self.array[...], dtype=dtype, copy=copy)
+
+    def __str__(self) -> str:
+        """What it is called in messages."""
+        return "an array in memory" if self.held_bytes else f"an array of {_kind(self.array)}"
+
+
+class ArraySource:
+    """An array of a program as a source."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self._map = _mapped(array)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents."""
+        return tuple(map(int, self.array.shape))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Its type of numbers."""
+        return np.dtype(self.array.dtype)
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """Chunks that are read whole, with all cells of their rows."""
+        chunks = _chunks(self.array)
+        return (*chunks[:-1], self.shape[-1]) if chunks else whole_axes(self.shape, 1)
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Bytes of the chunks that a row goes through."""
+        return prod(self.chunk) * self.dtype.itemsize if _chunks(self.array) else 0
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the axes, where the array has some."""
+        return tuple(map(str, getattr(self.array, "dims", ())))
+
+    def read(self, box: Box) -> NDArray[Any]:
+        """The values of a box. Raises StoreError for what is raised where they come from."""
+        try:
+            values = np.asarray(self.array[slices(box)])
+        except Error:
+            raise
+        except MemoryError as error:
+            raise StoreError(f"no memory for a part of an array of {_kind(self.array)}") from error
+        except Exception as error:  # whoever made the array raises errors of any kind
+            said = str(error).strip() or type(error).__name__
+            raise StoreError(f"an array of {_kind(self.array)} cannot be read: {said}") from error
+        wanted = tuple(map(len, box))
+        if values.shape != wanted:
+            raise StoreError(
+                f"an array of {_kind(self.array)} gave {values.shape} cells where {wanted} were "
+                "asked for"
+            )
+        if self._map is not None:
+            values = values.copy()
+            self._map.madvise(mmap.MADV_DONTNEED)
+        return values
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+def pieces(array: Any) -> Any:
+    """An array in memory in pieces of whole planes, or rows, in order."""
+    row_cells = max(1, array.shape[-1])
+    *axes, last = map(range, array.shape)
+    cells = max(1, PIECE_BYTES // (8 * row_cells))
+    for box in boxes(tuple(axes), (1,) * len(axes), cells):
+        yield (*box, last), array[slices((*box, last))]
+
+
+def digest(array: NDArray[Any], dtype: str) -> str:
+    """sha256 of the values of an array in memory, turned into `dtype`, in C order."""
+    found = hashlib.sha256()
+    for _, piece in pieces(array):
+        found.update(np.ascontiguousarray(piece, dtype).data)
+    return found.hexdigest()
+
+
+def description(array: Any) -> str:
+    """sha256 of what an array that is read later says of itself: a name, a file, and its type."""
+    said = [
+        _kind(array),
+        tuple(map(int, array.shape)),
+        str(array.dtype),
+        str(getattr(array, "name", "")),
+        str(getattr(getattr(array, "file", None), "filename", "")),
+        str(getattr(array, "filename", "")),
+        str(getattr(array, "store_path", "")),
+        str(getattr(array, "encoding", {}).get("source", "")),
+        str(getattr(getattr(array, "data", None), "name", "")) if _chunks(array) else "",
+    ]
+    return hashlib.sha256(repr(said).encode()).hexdigest()
+
+
+def check_unchanged(given: InputArray, dtype: str, name: str) -> None:
+    """Raise UsageError where an array in memory is not what it was when the problem was made."""
+    if given.held_bytes and digest(given.array, dtype) != given.sha256:
+        raise UsageError(
+            f"the initial array of {name!r} was changed after the problem was made, which holds "
+            "the array itself; make the problem anew, or give it array.copy()"
+        )
+
+
+def is_mapped(array: object) -> bool:
+    """Whether an array of NumPy lies in a file that is mapped."""
+    return isinstance(array, np.ndarray) and _base(cast("Any", array)) is not None
+
+
+def _mapped(array: Any) -> mmap.mmap | None:
+    """The mapping of an array whose pages may be let go of: they are those of its file."""
+    if not isinstance(array, np.memmap) or getattr(cast("Any", array), "mode", "c") == "c":
+        return None
+    return _base(cast("Any", array))
+
+
+def _base(array: Any) -> mmap.mmap | None:
+    base: Any = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return base if isinstance(base, mmap.mmap) else None
+
+
+def _chunks(array: Any) -> tuple[int, ...]:
+    """Cells of the largest chunk along each axis, where an array is made of chunks."""
+    given = getattr(array, "chunks", None)
+    if not isinstance(given, tuple):
+        return ()
+    listed = cast("tuple[int | tuple[int, ...], ...]", given)
+    return tuple(max(each) if isinstance(each, tuple) else int(each) for each in listed)
+
+
+def _kind(array: Any) -> str:
+    kind = cast("type[object]", type(array))
+    return f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
