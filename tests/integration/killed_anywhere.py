@@ -1,7 +1,7 @@
 """Kill a run before each change that it makes to the tree of files, and clear what it has left.
 
 python killed_anywhere.py FOLDER: prints a line of JSON for each kill: in what it came, before which
-change, what clearing told, and what was there still after it.
+change, what clearing told, what was there still after it, and after a run that replaces it.
 """
 
 import json
@@ -16,11 +16,14 @@ from unittest import mock
 
 import msgspec
 
-from outgrid import pipeline
+from outgrid import observe, pipeline
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
-from outgrid.errors import Stopped, UsageError
+from outgrid.durable import partial_path
+from outgrid.errors import Error, Stopped, UsageError
 from outgrid.execute.stop import Stop
+from outgrid.observe import Noted, Observer
+from outgrid.runs.former import former
 from outgrid.runs.leftovers import leftovers
 from outgrid.sharing.pieces import Pieces
 from outgrid.stencil.problem import Problem
@@ -35,8 +38,38 @@ PROBLEM = Problem(
     initial={"u": "x * y"},
     snapshots=[Snapshot("u", every=2, y=3)],
 )
+LOG_NAME = "log.txt"
 CHANGES = {"os.mkdir", "os.rmdir", "os.rename", "os.remove"}
 KILLED = 9
+
+
+class Log(Observer):
+    """An observer of one's own: a file that grows in the folder of the run."""
+
+    @classmethod
+    def files(cls, problem, options, *, alone=True):
+        return (LOG_NAME,) if alone else ()
+
+    def begin(self, manifest, found):
+        if found is None:
+            self._growing.touch(exist_ok=False)
+        return manifest
+
+    def commit(self, reached, manifest):
+        if self._growing.exists():
+            with self._growing.open("r+") as file:
+                file.write(f"{reached.steps}\n")
+        return manifest
+
+    def place(self, comm):
+        if self._growing.exists():
+            self._growing.rename(self.run.out / LOG_NAME)
+        assert (self.run.out / LOG_NAME).exists()
+        return Noted()
+
+    @property
+    def _growing(self):
+        return partial_path(self.run.out / LOG_NAME)
 
 
 def options(out: Path, depth: int) -> RunOptions:
@@ -109,7 +142,7 @@ def killed(action: Callable[[Path], None], out: Path, number: int) -> int:
                     os._exit(KILLED)
 
         sys.addaudithook(look)
-        with suppress(Stopped):
+        with mock.patch.object(observe, "KINDS", (*observe.KINDS, Log)), suppress(Stopped):
             action(out)
 
     process = multiprocessing.get_context("fork").Process(target=child)
@@ -131,6 +164,20 @@ def cleared(out: Path) -> list[object]:
     return [found.manifest.steps_done, [str(path) for path in found.foreign], error]
 
 
+def replaced(out: Path) -> list[str]:
+    """What is left where another run is to replace this one."""
+    before = out.with_name("before")
+    shutil.copytree(out, before)
+    try:
+        former(out).remove()
+        return sorted(str(path.relative_to(out)) for path in out.rglob("*"))
+    except Error as error:
+        return [str(error)]
+    finally:
+        shutil.rmtree(out)
+        before.rename(out)
+
+
 def kill_everywhere(folder: Path, action: Callable[[Path], None], before: Path | None) -> None:
     """Kill an action, from what is in the folder ``before``, before each of its changes."""
     out, code, number = folder / "out", KILLED, 0
@@ -139,9 +186,11 @@ def kill_everywhere(folder: Path, action: Callable[[Path], None], before: Path |
             shutil.copytree(before, out)
         code = killed(action, out, number)
         assert code in (0, KILLED)
+        others = replaced(out) if out.exists() else []
         told = cleared(out) if out.exists() else None
         left = sorted(str(path.relative_to(out)) for path in out.rglob("*"))
         seen = {"action": action.__name__, "number": number, "told": told, "left": left}
+        seen["replaced"] = others
         sys.stdout.write(json.dumps(seen) + "\n")
         shutil.rmtree(out, ignore_errors=True)
         number += 1

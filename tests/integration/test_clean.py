@@ -18,7 +18,8 @@ from outgrid.stencil.problem import Problem
 
 PROBLEM = Problem("heat7", (40, 12, 32), "float64", 8, {"k": 0.1}, initial={"u": "x * y"})
 
-RESULTS = {"rank.0", "record.json", "snapshot.0.npy", "snapshot.0.npy.xxh3", "run.lock"}
+RESULTS = {"rank.0", "record.json", "log.txt", "run.lock"}
+RESULTS |= {"snapshot.0.npy", "snapshot.0.npy.xxh3"}
 # What goes when the next run begins.
 BEFORE = re.compile(r"run\.lock|(ranks|manifest)\.json\.[0-9a-f]{16}\.new")
 
@@ -140,6 +141,7 @@ def test_whatever_moment_a_run_is_killed_in_all_that_it_made_can_be_cleared(tmp_
     assert {kill["action"] for kill in kills} == {"begin", "alone", "resume", "finish"}
     assert len(kills) > 100
     for kill in kills:
+        assert all(BEFORE.fullmatch(name) for name in kill["replaced"]), kill
         if kill["told"] is None:  # it had not even made its folder
             assert not kill["left"]
             continue

@@ -12,8 +12,8 @@ from outgrid.errors import UsageError
 from outgrid.formats import InputFile
 from outgrid.record import RECORD_NAME, Record, read_record
 from outgrid.runs.frames import snapshot_files
-from outgrid.runs.group import OnDisk, on_disk, remove_empty
-from outgrid.runs.leftovers import is_unfinished, list_leftovers, remove_leftovers
+from outgrid.runs.group import OnDisk, is_unfinished, on_disk, remove_empty
+from outgrid.runs.leftovers import list_leftovers, remove_leftovers
 from outgrid.runs.state import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.problem import Problem
 from outgrid.storage.sums import sums_path
@@ -25,11 +25,15 @@ CLOCK_SECONDS = 2.0  # some file systems count no finer
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """The ``files`` of a former run in ``out``, all of them its own, the one that says so last."""
+    """The ``files`` of a former run in ``out``, all of them its own, the one that says so last.
+
+    Of an unfinished one some may be in their place already.
+    """
 
     out: Path
     files: tuple[Path, ...]
     unfinished: OnDisk | None
+    placed: tuple[Path, ...] = ()
 
     @property
     def freed_bytes(self) -> Mapping[int, int]:
@@ -53,6 +57,8 @@ class Former:
 
     def remove(self) -> None:
         """Remove them all; after a crash in between what is left is still known as the run's."""
+        for path in self.placed:
+            path.unlink(missing_ok=True)
         if self.unfinished is not None:
             remove_leftovers(self.unfinished)
         for path in self.files:
@@ -66,7 +72,7 @@ def former(out: Path) -> Former:
     Raises UsageError where a file of it is not as the run left it, or where working files of it
     cannot be seen from here.
     """
-    unfinished, files = on_disk(out), list[Path]()
+    unfinished, files, placed = on_disk(out), list[Path](), tuple[Path, ...]()
     begun = is_unfinished(unfinished)
     if begun:
         found = list_leftovers(unfinished)
@@ -78,7 +84,10 @@ def former(out: Path) -> Former:
         files += found.files
     if (out / RECORD_NAME).exists():
         files += _left(out, read_record(out))
-    return Former(out, tuple(dict.fromkeys(files)), unfinished if begun else None)
+    elif begun:
+        placed = unfinished.placed
+        files = [*placed, *files]
+    return Former(out, tuple(dict.fromkeys(files)), unfinished if begun else None, placed)
 
 
 def _left(out: Path, record: Record) -> Iterator[Path]:

@@ -12,6 +12,7 @@ on from the earlier one, which is whole everywhere.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -55,7 +56,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     ``depths`` are the steps of the sweeps after ``done`` steps, for which others did ``parts``.
     With ``seams`` nobody holds a halo of planes, and what ranks have seen of a step is to be added
-    up.
+    up. Beside its fields the run has ``left`` in the end what is named so, for all ranks.
     """
 
     version: str
@@ -67,6 +68,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     done: int = 0
     seams: bool = False
     parts: tuple[Part, ...] = ()
+    left: tuple[str, ...] = ()
 
     @property
     def owned(self) -> list[Box]:
@@ -114,7 +116,7 @@ def read_group(out: Path) -> Group | None:
         raise StoreError("cannot read", path=path, errno=error.errno) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} does not say which ranks a run has: {error}") from None
-    names = (Path(name) for name in found.folders)
+    names = (Path(name) for name in (*found.folders, *found.left))
     if len(found.owned) != len(found.folders) or any(p.name != str(p) for p in names):
         raise UsageError(f"{path} names folders outside of the run's, or not one for each rank")
     return found
@@ -295,28 +297,57 @@ class OnDisk:
     @property
     def partial(self) -> tuple[Path, ...]:
         """Files that would have been renamed when they were whole, beside those of shares."""
-        names = (
-            self.out / name for name in (GROUP_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME)
-        )
-        found = (*names, *(folder / MANIFEST_NAME for folder in self.bare))
+        whole = (GROUP_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, *self._left)
+        paths = (self.out / name for name in whole)
+        found = (*paths, *(folder / MANIFEST_NAME for folder in self.bare))
         return tuple(left for path in found for left in partials(path))
 
     @property
-    def snapshots(self) -> tuple[Path, ...]:
-        """The files of snapshots that are being taken."""
-        names = snapshots_by_file(self.manifest.problem.get("snapshots", ()))
-        kept = (sums_path(self.out / name) for name in names)
-        paths = (partial_path(path) for path in (*(self.out / name for name in names), *kept))
+    def growing(self) -> tuple[Path, ...]:
+        """What observers have begun for all ranks, and goes on growing with others."""
+        paths = (partial_path(self.out / name) for name in self._left)
         return tuple(path for path in paths if path.exists() or path.is_symlink())
+
+    @property
+    def placed(self) -> tuple[Path, ...]:
+        """Results that are in place already, where all steps are made."""
+        last = self.manifest.problem["steps"]
+        if self.manifest.steps_done < last and not self.manifest.ended:
+            return ()
+        own = (share.folder.out / name for share in self.shares for name in share.manifest.results)
+        paths = dict.fromkeys((*own, *(self.out / name for name in self._left)))
+        return tuple(path for path in paths if path.is_file() and not path.is_symlink())
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Names of what ranks go on with in the folder of the run, whoever began it."""
+        own = {name for share in self.shares for name in share.manifest.results}
+        return tuple(name for name in self._left if name not in own)
+
+    @property
+    def _left(self) -> tuple[str, ...]:
+        """Names of what observers leave for all ranks; older versions do not name snapshots."""
+        if not is_unfinished(self):
+            return ()
+        snapshots = (*snapshots_by_file(self.manifest.problem.get("snapshots", ())),)
+        sums = (sums_path(Path(name)).name for name in snapshots)
+        named = self.group.left if self.group is not None else ()
+        return (*dict.fromkeys((*named, *snapshots, *sums)),)
 
     def tidy(self) -> None:
         """Remove all that does not count."""
         for path in self.partial:
             path.unlink()
+        shared = self.shared
         for share in self.strays:
-            abandon(self.out, share)
+            abandon(self.out, share, shared)
         for folder in self.bare:
             remove_empty(folder, self.out)
+
+
+def is_unfinished(run: OnDisk) -> bool:
+    """Whether an unfinished run is in a folder."""
+    return run.group is not None or bool(run.shares)
 
 
 def on_disk(out: Path) -> OnDisk:
@@ -359,13 +390,14 @@ def _whole(manifest: Manifest) -> Box:
     return Box.whole(manifest.problem["shape"])
 
 
-def abandon(out: Path, share: Share) -> None:
+def abandon(out: Path, share: Share, shared: Collection[str] = ()) -> None:
     """Remove everything that a rank, or a process alone, owns in the run in ``out`` but results,
-    and snapshots, with which others go on; folders that are empty then as well."""
+    and what is ``shared``, with which others go on; folders that are empty then as well."""
     folder, manifest = share.folder, share.manifest
-    taken = snapshots_by_file(manifest.problem.get("snapshots", ()))
-    results = tuple(name for name in manifest.results if name not in taken)
-    folder.remove_files(msgspec.structs.replace(manifest, results=results))
+    if folder.out == out:
+        kept = tuple(name for name in manifest.results if name not in shared)
+        manifest = msgspec.structs.replace(manifest, results=kept)
+    folder.remove_files(manifest)
     if _RANK.fullmatch(folder.scratch.name):  # in the folder that the run was given
         remove_folder(folder.scratch.parent)
     remove_empty(folder.scratch.parent, out)

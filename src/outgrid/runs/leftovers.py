@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outgrid.record import RECORD_NAME
-from outgrid.runs.group import GROUP_NAME, OnDisk, Share, abandon, on_disk
+from outgrid.runs.group import GROUP_NAME, OnDisk, Share, abandon, is_unfinished, on_disk
 from outgrid.runs.lock import RunLock
 from outgrid.runs.state import MANIFEST_NAME, Manifest, RunFolder
 
@@ -57,7 +57,7 @@ def list_leftovers(run: OnDisk) -> Leftovers:
     owned = [path for each in shares for path in each.folder.owned(each.manifest)]
     beside = [*(each.folder.out / MANIFEST_NAME for each in shares), out / GROUP_NAME]
     beside = [path for path in beside if path.exists()]
-    files = tuple(dict.fromkeys((*run.snapshots, *run.partial, *owned, *beside)))
+    files = tuple(dict.fromkeys((*run.growing, *run.partial, *owned, *beside)))
     return Leftovers(
         manifest=run.manifest,
         files=files,
@@ -68,7 +68,7 @@ def list_leftovers(run: OnDisk) -> Leftovers:
 
 def remove_leftovers(run: OnDisk) -> None:
     """Remove what an unfinished run, whose folder is locked, owns on disk."""
-    for path in run.snapshots:
+    for path in run.growing:
         path.unlink()
     run.tidy()
     for each in run.shares:
@@ -87,8 +87,3 @@ def _is_foreign(share: Share, out: Path) -> bool:
     if folder.scratch.is_dir():
         return any((folder.scratch / name).exists() for name in manifest.files)
     return not folder.scratch.absolute().is_relative_to(out.absolute())
-
-
-def is_unfinished(run: OnDisk) -> bool:
-    """Whether an unfinished run is in a folder."""
-    return run.group is not None or bool(run.shares)

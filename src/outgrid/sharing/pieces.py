@@ -93,8 +93,9 @@ class Pieces:
             return
         self._write_group(run, found)
         if self.comm.rank == 0:
+            shared = on_disk(self.out).shared
             for share in found.shares:
-                abandon(self.out, share)
+                abandon(self.out, share, shared)
         self.comm.share(None)
 
     def parts(self) -> tuple[Part, ...]:
@@ -135,6 +136,7 @@ class Pieces:
                 done=run.done,
                 seams=schedule.subgrid.seams,
                 parts=found.parts if found is not None else (),
+                left=files_of(run.given, run.options),
             )
             write_group(self.out, group)
         self.comm.share(None)
