@@ -76,6 +76,12 @@ def _choice(name: str, *values: str) -> Condition:
     )
 
 
+def _scheme_depth(options: Any) -> int | None:
+    """The only depth of the sweeps of a scheme that has one."""
+    scheme = SCHEMES.get(options.scheme)
+    return scheme.depth if scheme is not None else None
+
+
 def on_tier(*names: str) -> Condition:
     """The tier has one of ``names``."""
     return _choice("tier", *names)
@@ -112,8 +118,8 @@ KEPT = Condition(
 )
 STEPS = Condition(
     "sweeps of several steps",
-    lambda options, _: options.scheme != "plain" and options.depth != 1,
-    lambda options: "scheme plain" if options.scheme == "plain" else "depth 1",
+    lambda options, _: 1 not in (options.depth, _scheme_depth(options)),
+    lambda options: f"scheme {options.scheme}" if _scheme_depth(options) == 1 else "depth 1",
     "choose another depth",
 )
 ALONE = Condition(

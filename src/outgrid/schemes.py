@@ -4,24 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["SCHEMES", "Scheme"]
+__all__ = ["DEFAULT", "SCHEMES", "Scheme", "named_by_depth"]
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A scheme of the name that users give; of ``blocks`` with halos, else of slabs."""
+    """A scheme of the name that users give, which a ``module`` of `plan/` chooses the plans of.
+
+    Of ``blocks`` with halos, else of slabs. One that has a ``depth`` makes no other sweeps.
+    """
 
     name: str
     words: str = ""
+    module: str = "slabs"
     blocks: bool = False
+    depth: int | None = None
 
 
 SCHEMES = {
     scheme.name: scheme
     for scheme in (
         Scheme("skewed"),
-        Scheme("plain", "one step per sweep"),
-        Scheme("overlapped", "blocks with halos", blocks=True),
+        Scheme("plain", "one step per sweep", depth=1),
+        Scheme("overlapped", "blocks with halos", "overlapped", blocks=True),
     )
 }
 """In the order in which they are told."""
+
+DEFAULT = next(iter(SCHEMES.values()))
+"""The scheme of plans where none is asked for."""
+
+
+def named_by_depth(depth: int) -> str:
+    """What slabs in sweeps of at most ``depth`` steps are called."""
+    fixed = (scheme.name for scheme in SCHEMES.values() if scheme.depth == depth)
+    return next(fixed, DEFAULT.name)

@@ -42,6 +42,7 @@ from outgrid.plan.tiling import (
     tile_slope,
 )
 from outgrid.regular import read_own
+from outgrid.schemes import named_by_depth
 from outgrid.stencil.problem import Problem
 
 LEVELS = {2: (8, 16, 24, 32, 48, 64), 3: (2, 4, 6, 8, 12, 16, 24, 32)}  # by dimensions
@@ -255,7 +256,7 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
         memory_bytes=1 << 60,
         tier="memory",
         depth=depth,
-        scheme="plain" if depth == 1 else "skewed",
+        scheme=named_by_depth(depth),
         tile_planes=trial.planes,
         threads=options.threads,
         pin=options.pin,

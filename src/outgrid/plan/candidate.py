@@ -15,6 +15,7 @@ from outgrid.plan.tables import SWEEP_BYTES
 from outgrid.plan.tiers import disk_tier
 from outgrid.plan.tiling import choose_tile, tile_levels
 from outgrid.plan.traffic import Traffic
+from outgrid.schemes import named_by_depth
 
 WORTH_CUTTING = 1.05
 WORTH_STREAMING = 1.1  # times faster than the same grid in memory
@@ -24,8 +25,9 @@ EXCHANGE_BUFFERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to run the problem, sized and priced."""
+    """One way to run the problem, sized and priced, by a ``scheme``."""
 
+    scheme: str
     schedule: Schedule
     layout: Layout
     tile: Tile
@@ -37,13 +39,6 @@ class Candidate:
     traffic: Traffic
     prediction: Prediction
     notes: tuple[str, ...] = ()
-
-    @property
-    def scheme(self) -> str:
-        """What it is called."""
-        if self.schedule.blocks is not None:
-            return "overlapped"
-        return "plain" if self.schedule.depth == 1 else "skewed"
 
     @property
     def parts(self) -> int:
@@ -137,6 +132,7 @@ def priced(
         held = sizing.window.rings((1,) if together else depths, slab, resident=False)
         held_bytes = min(window_bytes, request.window_bytes(held, layout))
     return Candidate(
+        named_by_depth(schedule.depth),
         schedule,
         layout,
         tile,

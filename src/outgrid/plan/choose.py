@@ -41,7 +41,8 @@ class Choice:
         options, begin = self.options, self.request.begin
         if begin is None or self.request.only_resident or not self.request.can_roll:
             return False
-        if begin.depth > self.problem.steps or (options.scheme == "plain" and begin.depth > 1):
+        fixed = self.request.scheme.depth
+        if begin.depth > min(self.problem.steps, fixed or begin.depth):
             return False
         if options.strip_rows is not None and (options.strip_rows,) != begin.cut:
             return False
@@ -133,7 +134,7 @@ class Choice:
     def _cut_depths(self) -> list[int]:
         """Depths worth pricing, in steps of about a quarter."""
         steps = self.problem.deepest
-        if self.options.scheme == "plain" or self.options.depth is not None:
+        if self.request.depth is not None:
             return self._depths(1, resident=False)
         deepest = min(steps, self.problem.shape[0] // max(1, self.sizing.streamed.skew.per_step))
         found, depth = [1], 2
@@ -227,10 +228,8 @@ class Choice:
     def _depths(self, slab: int, resident: bool) -> list[int]:
         """Depths worth pricing: for each number of sweeps the least depth that needs no more."""
         steps = self.problem.deepest
-        if self.options.scheme == "plain":
-            return [1]
-        if self.options.depth is not None:
-            return [min(self.options.depth, steps)]
+        if self.request.depth is not None:
+            return [min(self.request.depth, steps)]
         most = min(steps, self._deepest(slab, resident))
         return self._listable({deepest_of_split(steps, depth) for depth in range(1, most + 1)})
 

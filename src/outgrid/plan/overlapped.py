@@ -1,154 +1,328 @@
-"""The program of the scheme ``overlapped``: block after block, each with its halo, out of files.
-
-A block is read whole and written whole, and one pair of buffers serves all blocks, so most of its
-steps run without I/O beside them. Its halves overlap with the transfers: the first step begins on
-the first half while the second is being read, and the first half leaves while the last step works
-on the second.
-
-No block needs anything that another one makes in the same sweep: a restart goes on after the last
-block that is durable.
-"""
+"""The scheme of blocks with halos: block and depth by its inventors' rule, or as asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from outgrid.plan.instruction import (
-    Advance,
-    Commit,
-    Gate,
-    Get,
-    Instruction,
-    Mark,
-    Part,
-    Point,
-    Put,
-)
+import msgspec
+
+from outgrid.config import RunOptions
+from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.lines import format_count, format_extents
+from outgrid.plan.assemble import assemble
+from outgrid.plan.candidate import Candidate
+from outgrid.plan.commits import Begin, committing_seconds
+from outgrid.plan.cost import transfer_seconds, updates_per_second
+from outgrid.plan.layout import layout, window_bytes
+from outgrid.plan.model import Layout, Plan, Prediction, Tile
+from outgrid.plan.request import Request
+from outgrid.plan.schedule.blocks import LEAST_EDGE, Blocks, paper_block
+from outgrid.plan.schedule.lifetime import ring_count
 from outgrid.plan.schedule.model import Schedule
-from outgrid.plan.schedule.subgrid import Box
-from outgrid.plan.schedule.trip import Trip
+from outgrid.plan.schedule.rings import Ring
+from outgrid.plan.sweeps import sweep_steps
+from outgrid.plan.tables import sweeps_bytes
+from outgrid.plan.tiling import FRONT_PLANES, columns_cut, tile_levels, tile_slope
+from outgrid.schemes import DEFAULT
+from outgrid.stencil.problem import Problem
+from outgrid.units import format_bytes
+
+# The part of a cache that a block of the second level may fill, as edges in cells.
+INNER_EDGE = 32
+NAME = "overlapped"
 
 
-def lower(schedule: Schedule) -> Iterator[Instruction]:
-    """Instructions of the whole run, lazily, in an order that is a valid serial execution."""
-    return _Lowering(schedule).run()
+@dataclass(frozen=True)
+class _Blocking:
+    """The inputs of one decision."""
 
+    request: Request
 
-class _Lowering:
-    """What was emitted so far, as the numbers that gates compare with."""
+    @property
+    def problem(self) -> Problem:
+        """What is computed."""
+        return self.request.problem
 
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
-        self.counts = {ring.field: schedule.ring_count(ring.field) for ring in schedule.rings}
-        self.advanced = self.got = self.put = 0
-        self.put_of_sweeps = 0  # watermark of the puts of all sweeps before
-        self.committed = 0
-        self.commit_of_sweeps = 0  # and of their commits
-        self.put_of_ring = {(ring.field, ring.index): 0 for ring in schedule.rings}
+    @property
+    def options(self) -> RunOptions:
+        """How that is asked for."""
+        return self.request.options
 
-    def run(self) -> Iterator[Instruction]:
-        """Trip after trip; a commit after the last one of a sweep, and after some of the others."""
-        schedule = self.schedule
-        every = schedule.commit_planes
-        kept = schedule.begin.part * schedule.planes  # of the trips of this sweep, all together
-        for trip in schedule.trips:
-            yield from self._trip(trip)
-            gate, passed = Gate(put=self.put), (trip.part + 1) * schedule.planes
-            last = trip.part + 1 == schedule.cutting.trips(trip.depth)
-            point = Point(trip.sweep + 1) if last else Point(trip.sweep, trip.part + 1)
-            if last or (every and passed // every > kept // every):
-                self.committed += 1
-                kept = 0 if last else passed
-                yield Commit(self.committed - 1, point, gate)
-            elif every:
-                yield Mark(point, gate)
-            if last:
-                self.put_of_sweeps, self.commit_of_sweeps = self.put, self.committed
+    def plan(self) -> Plan:
+        problem = self.problem
+        self._check()
+        self._tile(1)  # whatever memory says, settings are looked at first
+        core, depth = self._sizes()
+        depths = sweep_steps(problem, depth, given=True) if depth else ()
+        if self.request.begin is not None:
+            rest = problem.after(self.request.begin.depth)
+            depths = (self.request.begin.depth, *sweep_steps(rest, depth, given=True))
+            depth = max(depths)
+        planes, found = self._held(core, depth)
+        if not self._fits(core, depth):
+            raise self._refusal(core, depth)
+        return self._finish(
+            self._blocks(core), depths, self._rings(planes) if depths else (), found
+        )
 
-    def _trip(self, trip: Trip) -> Iterator[Instruction]:
-        schedule = self.schedule
-        held = schedule.passage(trip).covered(0).planes
-        middle = (held.start + held.stop) // 2
-        begun, puts = self.advanced, dict(self.put_of_ring)
-        halves = [part for part in (range(held.start, middle), range(middle, held.stop)) if part]
-        got: list[int] = []
-        for part in halves:
-            yield from self._gets(trip, part, begun, puts)
-            got.append(self.got)
-        # A front that has passed everything, and those at which a half is read, or is final.
-        lags = [
-            departure.lag(trip.depth, schedule.skew.per_step) for departure in schedule.departures
-        ]
-        core = schedule.passage(trip).covered(trip.depth).planes
-        end = held.stop + schedule.skew.per_step * trip.depth + max(schedule.skew.shifts) + 1
-        written = max(puts.values())
-        first = (core.start + core.stop) // 2
-        yield self._advance(trip, 1, 1, 0, middle, got[0], written)
-        if trip.depth == 1:
-            yield self._advance(trip, 1, 1, middle, end, got[-1], written)
-            yield from self._puts(trip, core)
-            return
-        yield self._advance(trip, 1, 1, middle, end, got[-1], written)
-        if trip.depth > 2:
-            yield self._advance(trip, 2, trip.depth - 1, 0, end, got[-1], written)
-        cut = first + max(lags)
-        yield self._advance(trip, trip.depth, trip.depth, 0, cut, got[-1], written)
-        yield from self._puts(trip, range(core.start, first))
-        yield self._advance(trip, trip.depth, trip.depth, cut, end, got[-1], written)
-        yield from self._puts(trip, range(first, core.stop))
+    def can_go_on(self, begin: Begin) -> bool:
+        """Whether blocks as they were fit, and there are so many."""
+        planes, rows = begin.cut
+        deepest = max(begin.depth, min(self.options.depth or 1, self.problem.steps))
+        if not 1 <= begin.depth <= self.problem.steps or not self._fits((planes, rows), deepest):
+            return False
+        return begin.part < self._blocks((planes, rows)).count()
 
-    def _gets(
-        self, trip: Trip, planes: range, advanced: int, puts: dict[tuple[str, int], int]
-    ) -> Iterator[Get]:
-        """Reads of a block may begin when the block before no longer needs the ring."""
-        rows = self.schedule.passage(trip).covered(0).rows
-        for arrival in self.schedule.arrivals:
-            ring = arrival.level % self.counts[arrival.field]
-            put = puts[arrival.field, ring]
-            if not arrival.constant:
-                put = max(put, self.put_of_sweeps)
-            self.got += 1
-            yield Get(
-                self.got - 1,
-                trip,
-                arrival.field,
-                arrival.level,
-                0 if arrival.constant else trip.sweep,
-                ring,
-                planes.start,
-                planes.stop,
-                rows,
-                seam=None,
-                there=Box(planes, rows),
-                gate=Gate(advanced=advanced, put=put),
+    def _check(self) -> None:
+        problem = self.problem
+        if len(problem.stencil.stages) > 1:
+            raise UsageError(
+                f"scheme {NAME} takes stencils of one stage; {problem.stencil.name!r} has "
+                f"{len(problem.stencil.stages)}: choose scheme {DEFAULT.name}"
+            )
+        cut = range(self.problem.ndim - 1)
+        if not all(self.problem.edges.stored(axis) for axis in cut):
+            raise UsageError(
+                f"scheme {NAME} cuts blocks out of grids whose faces are fixed along the axes "
+                f"that are cut; choose scheme {DEFAULT.name}"
             )
 
-    def _advance(
-        self, trip: Trip, since: int, until: int, first: int, last: int, got: int, put: int
-    ) -> Advance:
-        """Steps since..until on the positions [first, last) of a front."""
-        self.advanced += 1
-        gate = Gate(advanced=self.advanced - 1, got=got, put=put)
-        return Advance(self.advanced - 1, (Part(trip, first, last, since, until),), gate)
+    @property
+    def _interior(self) -> tuple[int, ...]:
+        return tuple(len(part) for part in self.problem.interior)
 
-    def _puts(self, trip: Trip, planes: range) -> Iterator[Put]:
-        rows = self.schedule.passage(trip).covered(trip.depth).rows
-        for departure in self.schedule.departures if planes else ():
-            version = trip.depth + departure.level
-            ring = version % self.counts[departure.field]
-            self.put += 1
-            self.put_of_ring[departure.field, ring] = self.put
-            yield Put(
-                self.put - 1,
-                trip,
-                departure.field,
-                departure.level,
-                trip.sweep + 1,
-                ring,
-                planes.start,
-                planes.stop,
-                rows,
-                seam=None,
-                there=Box(planes, rows),
-                gate=Gate(advanced=self.advanced, committed=self.commit_of_sweeps),
+    def _sizes(self) -> tuple[tuple[int, int], int]:
+        """(planes, rows) of the core of a block, and the depth."""
+        options, steps = self.options, self.problem.deepest
+        block, interior = options.block, self._interior
+        if block is not None:
+            self._check_block(block)
+            core = (block[0], block[1] if len(block) == 3 else 1)
+            depth = options.depth or self._deepest(core)
+            return core, min(depth, steps)
+        flat = len(interior) == 2
+        cube = (interior[0], *interior) if flat else interior
+
+        def fits(block: tuple[int, int, int], depth: int) -> bool:
+            wanted = min(options.depth or depth, steps)
+            return self._fits((block[0], 1 if flat else block[1]), wanted)
+
+        chosen = paper_block((cube[0], cube[1], cube[2]), steps, fits)
+        if chosen is None:
+            least, depth = (LEAST_EDGE, 1 if flat else LEAST_EDGE), min(options.depth or 1, steps)
+            if not self._fits(least, depth):
+                raise self._refusal(least, depth)
+            raise UsageError(
+                f"a grid with {format_extents(interior)} interior cells has no room for "
+                f"blocks of {LEAST_EDGE} cells along each axis that is cut; name a block"
             )
+        (planes, rows, _), depth = chosen
+        return (planes, 1 if flat else rows), min(options.depth or depth, steps)
+
+    def _deepest(self, core: tuple[int, int]) -> int:
+        """The largest power of two that fits and is at most half an edge."""
+        depth = 1
+        edge = min(core) if self.problem.ndim == 3 else core[0]
+        while 2 * depth <= min(self.problem.deepest, max(1, edge // 2)) and self._fits(
+            core, 2 * depth
+        ):
+            depth *= 2
+        return depth
+
+    def _fits(self, core: tuple[int, int], depth: int) -> bool:
+        return self._needed_bytes(core, depth) <= self.options.memory_bytes
+
+    def _needed_bytes(self, core: tuple[int, int], depth: int) -> int:
+        """Memory of the whole process."""
+        planes, found = self._held(core, depth)
+        window = window_bytes(self._rings(planes), found)
+        beside = sweeps_bytes(self.problem, depth) + self.request.fixed_bytes
+        return window + self.request.staging_bytes(found) + beside
+
+    def _rings(self, planes: int) -> tuple[Ring, ...]:
+        stencil = self.problem.stencil
+        return tuple(
+            Ring(field.name, index, planes, 0, 0)
+            for field in stencil.fields
+            for index in range(ring_count(field, stencil))
+        )
+
+    def _blocks(self, core: tuple[int, int]) -> Blocks:
+        radius, shape = self.problem.stencil.radius, self.problem.shape
+        rows, near = (shape[1], radius[1]) if self.problem.ndim == 3 else (1, 0)
+        return Blocks(shape[0], rows, core, (radius[0], near), (radius[0], near))
+
+    def _held(self, core: tuple[int, int], depth: int) -> tuple[int, Layout]:
+        """Planes of a ring, and their layout."""
+        planes, rows = self._blocks(core).held(depth)
+        # Rows of a block begin anywhere in a plane unless it has all of them.
+        return planes, layout(self.problem.shape, self.problem.dtype, rows, self.problem.dtypes)
+
+    def _check_block(self, block: tuple[int, ...]) -> None:
+        interior = self._interior
+        if len(block) != len(interior):
+            axes = "z, y, x" if len(interior) == 3 else "y, x"
+            raise UsageError(
+                f"block = {list(block)} has {len(block)} extents; give {len(interior)}, of {axes}"
+            )
+        if any(edge < 1 for edge in block):
+            raise UsageError(f"block = {list(block)}: every extent must be at least 1 cell")
+        if block[-1] != interior[-1]:
+            raise UsageError(
+                f"block = {list(block)} cuts rows; a block is as long as the grid in x, "
+                f"{interior[-1]} interior cells, so that its rows are contiguous"
+            )
+
+    def _refusal(self, core: tuple[int, int], depth: int) -> InfeasiblePlan:
+        needed = self._needed_bytes(core, depth)
+        own = self.request.fixed_bytes + sweeps_bytes(self.problem, depth)
+        fits = self._deepest(core)
+        hint = f"depth {fits} fits, or " if fits < depth and self._fits(core, fits) else ""
+        planes, rows = core
+        return InfeasiblePlan(
+            f"blocks of {planes} planes and {rows} rows with a halo for depth {depth} need "
+            f"{format_bytes(needed - own)} and the program itself {format_bytes(own)}, "
+            f"together above the memory limit of {format_bytes(self.options.memory_bytes)}; "
+            f"{hint}a limit of {-(-needed // (1 << 20))} MiB fits, or smaller blocks"
+        )
+
+    def _tile(self, depth: int) -> Tile:
+        """The second level: blocks of cells within a step, or diamonds through some steps."""
+        inner, steps = self.options.inner, self.options.inner_depth or 1
+        if inner is not None and (len(inner) != self.problem.ndim or min(inner) < 1):
+            raise UsageError(
+                f"inner = {list(inner)}: give {self.problem.ndim} extents of at least 1 cell"
+            )
+        if steps > 1:
+            slope = tile_slope(
+                self.problem.stencil, self.problem.dtype, self.problem.edges
+            ).per_step
+            width = 2 * slope * min(steps, max(1, depth))
+            if inner is None:
+                return Tile("diamond", width, FRONT_PLANES)
+            whole = columns_cut(self.problem) or inner[-1] >= len(self.problem.interior[-1])
+            return Tile("diamond", width, inner[0], 0 if whole else inner[-1])
+        if inner is None:
+            edge = INNER_EDGE if self.problem.ndim == 3 else 0
+            return Tile("level", edge, FRONT_PLANES)
+        rows = inner[1] if len(inner) == 3 else 1
+        return Tile("level", rows, inner[0], inner[-1])
+
+    def _finish(
+        self,
+        blocks: Blocks,
+        depths: tuple[int, ...],
+        rings: tuple[Ring, ...],
+        found: Layout,
+    ) -> Plan:
+        request, problem, sizing = self.request, self.problem, self.request.sizing
+        depth = max(depths, default=0)
+        tile, sweeps = self._tile(depth), len(depths)
+        schedule = Schedule(
+            shape=problem.shape,
+            depths=depths,
+            slab_planes=problem.shape[0],
+            skew=sizing.streamed.skew,
+            pitch_planes=problem.shape[0],
+            strips=sizing.strips(depth),
+            resident=False,
+            rings=rings,
+            arrivals=sizing.window.arrivals,
+            departures=sizing.window.departures,
+            blocks=blocks,
+        )
+        traffic, window = sizing.traffic(schedule), window_bytes(rings, found)
+        part = request.begin.part if request.begin is not None else 0
+        spared = traffic.spared_bytes(depths[0], part, 0) if part else (0, 0)
+        moved = [n - less for n, less in zip(traffic.moved_bytes, spared, strict=True)]
+        guess = self._guess(schedule, tile, moved[0], moved[1])
+        seconds = guess.seconds
+        parts = blocks.count() if request.can_roll else 1
+        committing = committing_seconds(
+            problem, request.options, request.machine, seconds, sweeps, sweeps * parts
+        )
+        notes = (
+            f"{blocks.count()} blocks of {blocks.core[0]} planes"
+            + (f" and {blocks.core[1]} rows" if problem.ndim == 3 else ""),
+            _describe(tile, problem),
+        )
+        chosen = Candidate(
+            NAME,
+            schedule,
+            found,
+            tile,
+            window_bytes=window,
+            held_bytes=window,
+            transfer_bytes=request.staging_bytes(found),
+            exchange_bytes=0,
+            table_bytes=0,
+            traffic=traffic,
+            prediction=guess.after(committing),
+            notes=notes,
+        )
+        return assemble(request, chosen)
+
+    def _guess(self, schedule: Schedule, tile: Tile, read: int, written: int) -> Prediction:
+        """What sweeps take that move so many bytes, without what makes states durable."""
+        machine, depth = self.request.machine, schedule.depth
+        levels = max(1, self.options.inner_depth or 1)
+        rate = updates_per_second(
+            self.request.rates, levels, levels * schedule.skew.per_step, 1 << 20
+        )
+        calibration = self.request.calibration
+        sample = calibration.of(levels, tile.planes) if calibration else None
+        if sample is not None:
+            rate = sample.rate(levels)
+        compute = schedule.row_updates * self.problem.shape[-1] / rate
+        transfer = transfer_seconds(machine, read, written)
+        # Computing overlaps with transfers in the first and the last step of a block only.
+        beside = min(transfer, compute / depth) if depth else 0.0
+        return Prediction(
+            seconds=compute + transfer - beside,
+            compute_seconds=compute,
+            transfer_seconds=transfer,
+            updates_per_second=rate,
+            bound_by="compute" if compute >= transfer else "read+write",
+        )
+
+
+def plan(request: Request) -> Plan:
+    """The plan that fits the memory of a request.
+
+    Raises InfeasiblePlan with what fits, UsageError for settings that do not go together.
+    """
+    return _Blocking(request).plan()
+
+
+def plan_from(request: Request, begin: Begin) -> Plan | None:
+    """The plan that goes on at a block, with blocks as they were; None where that cannot be."""
+    if len(begin.cut) != 2 or request.accelerator is not None:
+        return None
+    problem, options = request.problem, request.options
+    planes, rows = begin.cut
+    columns = len(problem.interior[-1])
+    block = (planes, rows, columns) if problem.ndim == 3 else (planes, columns)
+    asked = options.scheme not in (None, NAME) or options.block not in (None, block)
+    streamed = options.tier != "memory" and not options.in_place
+    shaped = options.slab_planes is not None or options.strip_rows is not None
+    cut = all(problem.edges.stored(axis) for axis in range(problem.ndim - 1))
+    if asked or shaped or not (streamed and cut) or min(block) < 1:
+        return None
+    if len(problem.stencil.stages) > 1 or problem.stencil.reductions:
+        return None
+    given = msgspec.structs.replace(options, block=block)
+    chosen = _Blocking(replace(request, options=given, begin=begin))
+    return chosen.plan() if chosen.can_go_on(begin) else None
+
+
+def _describe(tile: Tile, problem: Problem) -> str:
+    """The second level in words. Blocks that are not cut along z have all planes."""
+    columns = f" and {format_count(tile.columns, 'column')}" if tile.columns else ""
+    planes = f"{format_count(tile.planes, 'plane')}{columns}"
+    if tile.order == "diamond":
+        steps = format_count(tile_levels(tile, problem), "step")
+        width = format_count(tile.rows, "row" if problem.ndim == 3 else "column")
+        return f"second level: {steps} in diamonds of {width}, {planes} at a time"
+    rows = format_count(tile.rows, "row") if tile.rows and problem.ndim == 3 else ""
+    parts = ", ".join(filter(None, (rows, planes if tile.columns else "")))
+    return f"second level: 1 step in blocks of {parts or 'whole planes'}"

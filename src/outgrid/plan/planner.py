@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
+from typing import Protocol, cast
 
 from outgrid.config import RunOptions
 from outgrid.machine import Accelerator, Machine
-from outgrid.plan.assemble import assemble
-from outgrid.plan.blocking import plan_blocks, plan_blocks_within
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.candidate import EXCHANGE_BUFFERS, WORTH_CUTTING
-from outgrid.plan.choose import Choice
 from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan
-from outgrid.plan.refuse import refusal
 from outgrid.plan.request import Part, Request
 from outgrid.plan.tables import inputs_bytes, steps_bytes
+from outgrid.schemes import DEFAULT, SCHEMES, Scheme
 from outgrid.stencil.problem import Problem
 
 __all__ = ["EXCHANGE_BUFFERS", "WORTH_CUTTING", "Part", "plan"]
@@ -46,28 +45,28 @@ def plan(
     fixed_bytes += steps_bytes(problem) + inputs_bytes(problem)
     request = Request(problem, options, machine, fixed_bytes, calibration)
     if part is not None:
-        return _cheapest(replace(request, part=part))
-    if begin is not None and len(begin.cut) == 2:
-        within = plan_blocks_within(request, begin)
-        if within is not None:
-            return within
-    if options.scheme == "overlapped":
-        return plan_blocks(request)
+        return _rules(DEFAULT).plan(replace(request, part=part))
     request = replace(request, accelerator=accelerator)
-    if begin is not None and len(begin.cut) < 2:
-        begun = replace(request, begin=begin)
-        begun.check()
-        choice = Choice(begun)
-        best = choice.best() if choice.goes_on else None
-        if best is not None:
-            return assemble(begun, best)
-    return _cheapest(request)
+    rules = _rules(request.scheme)
+    if begin is not None:
+        for module in dict.fromkeys(map(_rules, SCHEMES.values())):
+            begun = module.plan_from(request, begin)
+            if begun is not None:
+                return begun
+    return rules.plan(request)
 
 
-def _cheapest(request: Request) -> Plan:
-    """The plan of the best candidate. Raises InfeasiblePlan where none fits."""
-    request.check()
-    best = Choice(request).best()
-    if best is None:
-        raise refusal(request)
-    return assemble(request, best)
+class Rules(Protocol):
+    """What the module of a scheme has."""
+
+    def plan(self, request: Request) -> Plan:
+        """The cheapest plan that fits. Raises InfeasiblePlan, and UsageError for settings."""
+        ...
+
+    def plan_from(self, request: Request, begin: Begin) -> Plan | None:
+        """The plan that goes on within a sweep, if this scheme began it and it fits."""
+        ...
+
+
+def _rules(scheme: Scheme) -> Rules:
+    return cast("Rules", import_module(f"outgrid.plan.{scheme.module}"))

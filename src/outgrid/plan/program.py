@@ -39,7 +39,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from outgrid.errors import InfeasiblePlan
-from outgrid.plan import overlapped
+from outgrid.plan import blockwise
 from outgrid.plan.flow import Flow, Flows, Place
 from outgrid.plan.instruction import (
     Advance,
@@ -90,7 +90,7 @@ def program(plan: Plan) -> Iterator[Instruction]:
     if not schedule.depths:
         return iter(())
     if schedule.blocks is not None:
-        return overlapped.lower(schedule)
+        return blockwise.lower(schedule)
     return _Lowering(schedule, plan.memory.window_bytes).run()
 
 

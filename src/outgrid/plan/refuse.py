@@ -139,9 +139,8 @@ class _Refusal:
     def _depths_at_least(self) -> list[int]:
         """The shallowest sweeps, whose window is the smallest, and deeper ones, whose list is."""
         steps = self.problem.deepest
-        fixed = self.options.scheme == "plain" or self.options.depth is not None
-        if fixed or self.request.part is not None:
-            return [min(self.options.depth or 1, steps)]
+        if self.request.depth is not None or self.request.part is not None:
+            return [min(self.request.depth or 1, steps)]
         found = {deepest_of_split(steps, depth) for depth in range(1, RESIDENT_DEPTH + 1)}
         listed = [each for each in found if self.problem.steps <= each * MOST_LISTED]
         return sorted(listed) or [max(found)]

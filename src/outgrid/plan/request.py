@@ -19,7 +19,7 @@ from outgrid.plan.schedule.subgrid import Subgrid
 from outgrid.plan.sizing import Sizing
 from outgrid.plan.sweeps import given_steps, split_steps, sweep_steps
 from outgrid.plan.tables import SWEEP_BYTES, steps_bytes
-from outgrid.schemes import SCHEMES
+from outgrid.schemes import DEFAULT, SCHEMES, Scheme
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.units import format_bytes
@@ -59,6 +59,19 @@ class Request:
     def sizing(self) -> Sizing:
         """What follows from the problem alone."""
         return Sizing(self.problem, self.part.subgrid if self.part else None)
+
+    @property
+    def scheme(self) -> Scheme:
+        """The scheme that is asked for, or taken where none is. Raises UsageError for no scheme."""
+        name = self.options.scheme
+        if name is not None and name not in SCHEMES:
+            raise UsageError(f"scheme {name!r} is not known; choose one of {', '.join(SCHEMES)}")
+        return SCHEMES[name] if name is not None else DEFAULT
+
+    @property
+    def depth(self) -> int | None:
+        """The depth that is asked for, by itself or with a scheme that has one."""
+        return self.scheme.depth if self.options.depth is None else self.options.depth
 
     @property
     def threads(self) -> int:
@@ -132,16 +145,12 @@ class Request:
         if self.accelerator is not None:
             check_offered(self.problem)
         options, planes = self.options, self.problem.shape[0]
-        if options.scheme is not None and options.scheme not in SCHEMES:
-            raise UsageError(
-                f"scheme {options.scheme!r} is not known; choose one of {', '.join(SCHEMES)}"
-            )
         if options.depth is not None and options.depth < 1:
             raise UsageError(f"depth {options.depth} is below 1 step per sweep")
-        if options.scheme == "plain" and options.depth not in (None, 1):
+        if self.scheme.depth is not None and options.depth not in (None, self.scheme.depth):
             raise UsageError(
-                f"scheme plain makes one step per sweep, so depth {options.depth} cannot be met; "
-                "leave depth out or choose scheme skewed"
+                f"scheme {self.scheme.name} makes {self.scheme.words}, so depth {options.depth} "
+                f"cannot be met; leave depth out or choose scheme {DEFAULT.name}"
             )
         if options.slab_planes is not None and not 1 <= options.slab_planes <= planes:
             raise UsageError(

@@ -1,6 +1,9 @@
 import dataclasses
 import itertools
+import random
 import re
+import sys
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -9,11 +12,14 @@ import outgrid as og
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Accelerator
+from outgrid.plan import slabs
 from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.device import tables_bytes
 from outgrid.plan.planner import WORTH_CUTTING, plan
 from outgrid.plan.tables import steps_bytes
+from outgrid.schemes import SCHEMES, Scheme
 from outgrid.stencil.problem import Problem
+from outgrid.testing.counting import check
 from outgrid.testing.machine import MACHINE
 from outgrid.units import parse_bytes
 
@@ -400,3 +406,22 @@ def test_blocks_are_cut_out_of_grids_with_fixed_faces_only():
         around = {"boundary": boundary, "initial": {"u": 0.0}}
         with pytest.raises(UsageError, match="faces are fixed along the axes that are cut"):
             planned(Problem("heat7", (66, 66, 66), "float64", 8, **around), scheme="overlapped")
+
+
+def test_a_scheme_is_a_module_and_a_line(monkeypatch):
+    """Nothing else of the planner knows its name, and what it chooses runs."""
+
+    def thin(request):
+        options = msgspec.structs.replace(request.options, scheme=None, slab_planes=1)
+        return dataclasses.replace(
+            slabs.plan(dataclasses.replace(request, options=options)), scheme="thin"
+        )
+
+    rules = SimpleNamespace(plan=thin, plan_from=lambda request, begin: None)
+    monkeypatch.setitem(sys.modules, "outgrid.plan.thin", rules)
+    monkeypatch.setitem(SCHEMES, "thin", Scheme("thin", module="thin"))
+    cube = problem((24, 6, 6), 4)
+    options = msgspec.structs.replace(RunOptions.of(memory="1GiB", tier="direct"), scheme="thin")
+    found = plan(cube, options, MACHINE, FIXED_BYTES)
+    assert (found.scheme, found.schedule.slab_planes) == ("thin", 1)
+    assert check(found, cube.stencil, random.Random(0)).row_updates == 24 * 6 * 4
