@@ -56,17 +56,23 @@ class Job:
     options: RunOptions
 
 
-def load_job(path: Path, settings: Mapping[str, Any] | None = None, processes: int = 1) -> Job:
+def load_job(
+    path: Path,
+    settings: Mapping[str, Any] | None = None,
+    processes: int = 1,
+    there_bytes: int | None = None,
+) -> Job:
     """The job at `path`; `settings` replace entries of its `[run]` table.
 
     Paths in the file are relative to its folder. Left out, `memory` is half of what this process
-    may use, or its share of that where `processes` of a run are on this host, `out` the job file's
-    name with the suffix .run, `scratch` a folder inside `out`.
+    may use, or its share of that where `processes` of a run are on this host, or half of
+    `there_bytes` on another one; `out` the job file's name with the suffix .run, `scratch` a folder
+    inside `out`.
     Raises UsageError for what is wrong with the file, DefinitionError for what is wrong with the
     problem, InfeasiblePlan where formulas of step have more values than memory. Opens no input.
     """
     written, run = read_job_file(path, settings)
-    options = _options(run, path, processes)
+    options = _options(run, path, processes, there_bytes)
     _check_listed(written, options.memory_bytes)
     base = path.parent
     if ".py:" in written["stencil"]:
@@ -142,9 +148,11 @@ def _flags(places: Any) -> str:
     return " --erase ".join(shown(str(each)) for each in listed)
 
 
-def _options(table: Mapping[str, Any], path: Path, processes: int) -> RunOptions:
+def _options(
+    table: Mapping[str, Any], path: Path, processes: int, there_bytes: int | None
+) -> RunOptions:
     written = table.get("memory")
-    memory = limit_on_memory(written, processes) if _is_size(written) else written
+    memory = limit_on_memory(written, processes, there_bytes) if _is_size(written) else written
     found = RunOptions.of_table(
         {**table, "memory": memory}, path.parent, str(path), {"problem": PROBLEM}
     )

@@ -160,11 +160,13 @@ def memory_limit_bytes(proc: Path = Path("/proc")) -> int:
     return min(limits)
 
 
-def limit_on_memory(given: str | float | None, processes: int = 1) -> str | int:
+def limit_on_memory(
+    given: str | float | None, processes: int = 1, there_bytes: int | None = None
+) -> str | int:
     """What `given` says of the memory of each of `processes` on this host, as a size.
 
     Left out it is half of what they may use, 0.5 or "50%" that share of it; anything else stays as
-    it is. Raises UsageError.
+    it is. On another host they may use ``there_bytes``. Raises UsageError.
     """
     share = 0.5 if given is None else given
     if isinstance(given, str) and given.strip().endswith("%"):
@@ -175,7 +177,7 @@ def limit_on_memory(given: str | float | None, processes: int = 1) -> str | int:
     if not isinstance(share, float):
         return share
     if 0 < share <= 1:
-        return int(memory_limit_bytes() * share) // processes
+        return int((there_bytes or memory_limit_bytes()) * share) // processes
     if share > 1 and share.is_integer() and not isinstance(given, str):
         return int(share)
     raise UsageError(

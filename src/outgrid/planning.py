@@ -14,6 +14,7 @@ from outgrid.execute.device import DeviceKernel
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.streaming import Listener, doing
 from outgrid.machine import Accelerator, Machine, Network
+from outgrid.machines import Site
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan
@@ -31,8 +32,9 @@ from outgrid.runs.places import is_spread
 from outgrid.runs.space import free_bytes
 from outgrid.sharing import Sharing
 from outgrid.stencil.problem import Problem
+from outgrid.units import format_bytes
 
-__all__ = ["FIXED_BYTES", "Planning", "calibration", "least_of", "plan_elsewhere"]
+__all__ = ["FIXED_BYTES", "Planning", "calibration", "least_of", "like_here", "plan_elsewhere"]
 
 # Interpreter, libraries, kernel, thread stacks and tables beside the window. Measured at 55 to
 # 70 MiB; what a run really took stands in its record.
@@ -189,14 +191,45 @@ class Planning:
         return min(self.comm.share(mine)) * row_bytes // (row_bytes + SUM_BYTES)
 
 
-def plan_elsewhere(problem: Problem, options: RunOptions, count: int) -> Plan:
-    """The plan of one of ``count`` ranks, if there is one with two neighbours, on such machines."""
-    check_purposes(options, Start(alone=False))
-    ranks = Ranks(min(1, count - 1), count, Network())
+def plan_elsewhere(problem: Problem, options: RunOptions, site: Site) -> Plan:
+    """The plan of one of the ranks of a site, if there is one with two neighbours.
+
+    Raises InfeasiblePlan where nothing fits, or the working files do not fit on its disks.
+    """
+    alone = site.nodes == 1
+    check_purposes(options, Start(alone=alone))
+    ranks = Ranks(min(1, site.nodes - 1), site.nodes, site.network, site.disk_bytes)
     options = options.of_rank(ranks.rank)
-    machine = known_machine(options.scratch or options.out)
-    measured = known(calibration_path(problem, options, machine))
-    return plan_rank(problem, options, machine, FIXED_BYTES + MPI_BYTES, ranks, measured)
+    measured = known(calibration_path(problem, options, site.machine))
+    inputs = problem, options, site.machine
+    if not alone:
+        chosen = plan_rank(*inputs, FIXED_BYTES + MPI_BYTES, ranks, measured)
+    else:
+        chosen = choose(*inputs, fixed_bytes(options), measured)
+    needed = chosen.volume.disk_bytes
+    if site.disk_bytes is not None and needed > site.disk_bytes:
+        raise InfeasiblePlan(
+            f"the working files of a node take {format_bytes(needed)}, and its disks hold "
+            f"{format_bytes(site.disk_bytes)}: take more or larger disks, or more nodes"
+        )
+    worn = _worn(chosen, problem, options, site.endurance_bytes)
+    return worn if not site.name else replace(worn, notes=(*worn.notes, _told(site)))
+
+
+def _told(site: Site) -> str:
+    machine = site.machine
+    return (
+        f"for {site.name}, as its description says: nothing was measured there. A node has "
+        f"{format_bytes(machine.memory_bytes)} of memory at {machine.memory_bandwidth / 1e9:.3g} "
+        f"GB/s, disks that read {machine.read_bandwidth / 1e9:.3g} and write "
+        f"{machine.write_bandwidth / 1e9:.3g} GB/s"
+    )
+
+
+def like_here(options: RunOptions, nodes: int) -> Site:
+    """So many nodes like this machine."""
+    machine = known_machine(options.of_rank(0).scratch or options.out)
+    return Site("", machine, nodes)
 
 
 def least_of(machine: Machine, comm: Comm) -> Machine:
@@ -246,11 +279,15 @@ def calibration(
     return found
 
 
-def _worn(chosen: Plan, problem: Problem, options: RunOptions) -> Plan:
+def _worn(
+    chosen: Plan, problem: Problem, options: RunOptions, endurance_bytes: int | None = None
+) -> Plan:
     """The plan with what it takes of the flash beside its sweeps, and what there is to take."""
     copied = not chosen.outlives or is_spread(options)
     exported = chosen.result_bytes if copied else 0
-    endurance = options.endurance_bytes or device_endurance(options.scratch or Path())
+    endurance = options.endurance_bytes or endurance_bytes
+    if endurance is None:
+        endurance = device_endurance(options.scratch or Path())
     volume = replace(
         chosen.volume,
         exported_bytes=exported,

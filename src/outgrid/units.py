@@ -18,6 +18,7 @@ __all__ = [
     "nearest_three",
     "parse_bytes",
     "parse_endurance",
+    "parse_rate",
     "parse_seconds",
     "suggest",
 ]
@@ -31,6 +32,7 @@ _BYTES_BY_UNIT: dict[str, int] = {
 }
 _BINARY_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _SECONDS_BY_UNIT: dict[str, float] = {
+    "us": 1e-6,
     "ms": 1e-3,
     "s": 1.0,
     "sec": 1.0,
@@ -88,6 +90,21 @@ def parse_endurance(text: str | int) -> int:
     if found == 0:
         raise UsageError(f'{text!r} is no endurance; give what the device promises, as "600TBW"')
     return found
+
+
+def parse_rate(text: str | float) -> float:
+    """Bytes per second meant by `text`: "1.5GB/s", "400MiB/s"; a plain number is bytes per second.
+
+    Raises UsageError for anything else, and for 0.
+    """
+    number = isinstance(text, int | float) and not isinstance(text, bool)
+    size = text if number else str(text).strip()
+    if isinstance(size, str) and not size.endswith("/s"):
+        raise UsageError(f'{text!r} is no rate; examples: "1.5GB/s", "400MiB/s", 1.5e9')
+    rate = parse_bytes(size.removesuffix("/s")) if isinstance(size, str) else size
+    if not (math.isfinite(rate) and rate > 0):
+        raise UsageError(f"{text} is no rate: it must be finite and above 0")
+    return float(rate)
 
 
 def parse_seconds(text: str | float) -> float:

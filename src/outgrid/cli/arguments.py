@@ -58,9 +58,14 @@ def add_json_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def job_from(arguments: argparse.Namespace, processes: int = 1) -> Job:
-    """The job that `arguments` name; their paths are relative to the working folder."""
-    return load_job(arguments.job, settings_from(arguments), processes)
+def job_from(
+    arguments: argparse.Namespace, processes: int = 1, there_bytes: int | None = None
+) -> Job:
+    """The job that `arguments` name; their paths are relative to the working folder.
+
+    It is to run in one of so many `processes`, on a host of `there_bytes` of memory.
+    """
+    return load_job(arguments.job, settings_from(arguments), processes, there_bytes)
 
 
 def settings_from(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from functools import partial
 
 from outgrid import pipeline
@@ -10,8 +11,9 @@ from outgrid.cli.parser import examples
 from outgrid.comm import end_alike, world
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.execute.fill import check_inputs
+from outgrid.machines import known_sites, read_site
 from outgrid.plan.explain import explain
-from outgrid.planning import plan_elsewhere
+from outgrid.planning import like_here, plan_elsewhere
 from outgrid.runs.inputs import refused
 
 
@@ -21,6 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("outgrid plan job.toml --memory 4GiB", ""),
         ("outgrid plan job.toml --set depth=16 --json", ""),
         ("outgrid plan job.toml --ranks 8", "one of eight machines"),
+        ("outgrid plan job.toml --machine flash2014", "on a machine of 2014"),
     )
     add_job_arguments(parser)
     add_json_argument(parser)
@@ -31,6 +34,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="plan for N ranks on machines like this one (as many as mpiexec has started); shown "
         "is one with two neighbours",
     )
+    parser.add_argument(
+        "--machine",
+        metavar="NAME",
+        help="plan for another machine: a TOML file that describes it, or one of "
+        f"{', '.join(known_sites())}; with as many ranks as it has nodes, or --ranks",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,10 +48,14 @@ def run(arguments: argparse.Namespace) -> int:
     if count is not None and count < 1:
         raise UsageError(f"--ranks {count} plans for nobody; give 1 or more")
     comm = world()
-    job = job_from(arguments, comm.local)
+    site = None if arguments.machine is None else read_site(arguments.machine)
+    there_bytes = None if site is None else site.machine.memory_bytes
+    job = job_from(arguments, comm.local, there_bytes)
     problem, options = job.problem, job.options
-    if count is not None and count > 1:  # on other machines
-        plan = plan_elsewhere(problem, options, count)
+    if site is None and count is not None and count > 1:
+        site = like_here(options, count)
+    if site is not None:
+        plan = plan_elsewhere(problem, options, replace(site, nodes=count or site.nodes))
         against = [*refused(partial(check_inputs, problem))]
     else:
         plan = pipeline.plan(problem, options, comm=comm)
