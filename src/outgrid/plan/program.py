@@ -182,6 +182,15 @@ class _Lowering:
         slabs = -(-(stream - ring.planes + ring.high + 1) // self.schedule.slab_planes)
         return max(0, slabs - self.first_slab)
 
+    def _there_after(self, flow: Flow, trip: Trip, planes: range) -> tuple[int, int] | None:
+        """Puts and receives after which what ``flow`` reads is there, whoever left it.
+
+        None if some of them were not emitted yet.
+        """
+        written = self._written_after(flow, planes)
+        received = self.receiving.after(flow, trip, planes)
+        return None if written is None or received is None else (written, received)
+
     def _written_after(self, flow: Flow, planes: range) -> int | None:
         """Puts after which ``planes`` of what ``flow`` reads are in their place.
 
@@ -209,9 +218,7 @@ class _Lowering:
             slots = self._slots(trip, planes.start, planes.stop)
             if self._free_after(ring, slots[-1]) > self.advanced:
                 return False
-            if self._written_after(flow, planes) is None:
-                return False
-            if self.receiving.after(flow, trip, planes) is None:
+            if self._there_after(flow, trip, planes) is None:
                 return False
         return True
 
@@ -226,14 +233,14 @@ class _Lowering:
             ring = self.rings[flow.field, flow.ring]
             slots = self._slots(trip, planes.start, planes.stop)
             busy = self.slot_put[flow.field, flow.ring]
-            put = max(busy[slot % ring.planes] for slot in slots)
-            put = max(put, self._written_after(flow, planes) or 0)
+            written, received = self._there_after(flow, trip, planes) or (0, 0)
+            put = max(written, *(busy[slot % ring.planes] for slot in slots))
             busy = self.slot_sent[flow.field, flow.ring]
             gate = Gate(
                 advanced=self._free_after(ring, slots[-1]),
                 put=put,
                 sent=max(busy[slot % ring.planes] for slot in slots),
-                received=self.receiving.after(flow, trip, planes) or 0,
+                received=received,
             )
             self.got += 1
             self.receiving.read(flow, trip, self.got)

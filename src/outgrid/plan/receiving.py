@@ -10,20 +10,27 @@ from outgrid.plan.flow import Flow, Flows
 from outgrid.plan.instruction import Gate, Receive, opposes
 from outgrid.plan.schedule.model import Passage
 from outgrid.plan.schedule.rings import Departure
-from outgrid.plan.schedule.seam import Cut
+from outgrid.plan.schedule.seam import Cut, SeamKey
 from outgrid.plan.schedule.share import Share, Shares
 from outgrid.plan.schedule.trip import Trip
 
 
 @dataclass(frozen=True, slots=True)
-class _Incoming:
-    """Planes of a (field, level) that come from ``peer``, before plane ``due`` is read."""
+class _Message:
+    """Planes and rows that come from ``peer`` into a ring's share of a seam, or to a level.
+
+    They are needed before plane ``due`` is read.
+    """
 
     due: int
     peer: int
-    level: tuple[str, int]
+    field: str
+    level: int
+    ring: int
     planes: range
     rows: range
+    seam: SeamKey | None = None
+    origin: tuple[int, int] = (0, 0)
 
 
 class Receiving:
@@ -34,7 +41,7 @@ class Receiving:
         self.received = 0
         # By sweep, and place where seams are taken: pairs of first plane and watermark of what is
         # received before it, planes rising.
-        self.halos: dict[tuple[int, int | None], list[tuple[int, int]]] = {}
+        self.landed_by_place: dict[tuple[int, int | None], list[tuple[int, int]]] = {}
         self.expected = 1  # the next state to be received
         self.landed = 0  # watermark of what is received of states
         # How many seams were asked for, sweep after sweep, and the watermarks of the gets that read
@@ -66,7 +73,7 @@ class Receiving:
         if self.schedule.subgrid is None or flow.constant or not (trip.sweep or flow.seam):
             return 0
         place = flow.seam.place if flow.seam is not None else None
-        taken = self.halos.get((trip.sweep, place))
+        taken = self.landed_by_place.get((trip.sweep, place))
         if taken is None:
             return None
         index = bisect_left(taken, (planes.stop, 0))
@@ -88,15 +95,10 @@ class Receiving:
         if committed is None:
             return
         self.expected += 1
-        self.halos.pop((state - 2, None), None)
-        taken = self.halos.setdefault((state, None), [])
-        trip, gate = self.flows.trips[state - 1], Gate(committed=committed, got=got)
-        for each in self._incoming(state):
-            self.received += 1
-            where = (*each.level, state, -1, each.planes.start, each.planes.stop, each.rows)
-            there = self.flows.there(None, each.planes, each.rows)
-            yield Receive(self.received - 1, trip, *where, None, there, gate, each.peer)
-            taken.append((each.due, self.received))
+        gate, trip = Gate(committed=committed, got=got), self.flows.trips[state - 1]
+        before = self.received
+        yield from self._receives(self._of_state(state), trip, (state, None), gate)
+        if self.received > before:
             self.landed = self.received
 
     def _seams(self, arrived: int) -> Iterator[Receive]:
@@ -112,26 +114,41 @@ class Receiving:
                     return
                 got = self.seam_got.pop((trip.sweep - 1, side))
             self.asked += 1
-            for share in shares:
-                for part in self._in_slabs(share.planes, opposite=True):
-                    self.received += 1
-                    where = (share.ring.field, 0, trip.sweep + 1, share.ring.index)
-                    there = self.flows.there(share.key, part, share.rows, share.origin)
-                    yield Receive(
-                        self.received - 1,
-                        trip,
-                        *where,
-                        part.start,
-                        part.stop,
-                        share.rows,
-                        share.key,
-                        there,
-                        Gate(got=got),
-                        share.peer if share.peer is not None else -1,
-                    )
-            due = min(share.planes.start for share in shares)
-            self.halos.pop((trip.sweep - 2, side), None)
-            self.halos[trip.sweep, side] = [(due, self.received)]
+            yield from self._receives(
+                self._of_seam(shares), trip, (trip.sweep, side), Gate(got=got)
+            )
+
+    def _receives(
+        self, messages: list[_Message], trip: Trip, place: tuple[int, int | None], gate: Gate
+    ) -> Iterator[Receive]:
+        """Messages to a ``place``, of a state or of a seam, in the order in which they are needed.
+
+        The one of two sweeps before is not asked for any more.
+        """
+        sweep, side = place
+        self.landed_by_place.pop((sweep - 2, side), None)
+        landed = self.landed_by_place.setdefault(place, [])
+        for message in messages:
+            self.received += 1
+            there = self.flows.there(message.seam, message.planes, message.rows, message.origin)
+            yield Receive(
+                self.received - 1,
+                trip,
+                message.field,
+                message.level,
+                trip.sweep + 1,
+                message.ring,
+                message.planes.start,
+                message.planes.stop,
+                message.rows,
+                message.seam,
+                there,
+                gate,
+                message.peer,
+            )
+            if landed and landed[-1][0] == message.due:
+                landed.pop()
+            landed.append((message.due, self.received))
 
     def _taken(self, number: int) -> tuple[Trip, int, list[Share]] | None:
         """The trip, and the place and the shares of a seam that is taken from another rank.
@@ -168,27 +185,47 @@ class Receiving:
         starts = range(planes.start, planes.stop, slab)
         return [range(first, min(first + slab, planes.stop)) for first in starts]
 
-    def _incoming(self, state: int) -> list[_Incoming]:
+    def _of_seam(self, shares: list[Share]) -> list[_Message]:
+        """What is received of a seam: all of it is there before its first plane is read."""
+        due = min(share.planes.start for share in shares)
+        return [
+            _Message(
+                due,
+                share.peer if share.peer is not None else -1,
+                share.ring.field,
+                0,
+                share.ring.index,
+                planes,
+                share.rows,
+                share.key,
+                share.origin,
+            )
+            for share in shares
+            for planes in self._in_slabs(share.planes, opposite=True)
+        ]
+
+    def _of_state(self, state: int) -> list[_Message]:
         """What is received of a state, in the order of its planes.
 
         Those of a neighbour come in the order in which it streams. Where that is the opposite one,
         all of them are there when the last one is: the first plane that is needed.
         """
-        schedule, found = self.schedule, list[_Incoming]()
-        for each in schedule.exchanged(state):
-            planes = schedule.domain.streamed(each.received.planes)
-            opposite = opposes(schedule, each.peer)
-            for part in self._in_slabs(planes, opposite=opposite):
-                due = planes.start if opposite else part.start
+        schedule, messages = self.schedule, list[_Message]()
+        for exchanged in schedule.exchanged(state):
+            every = schedule.domain.streamed(exchanged.received.planes)
+            opposite = opposes(schedule, exchanged.peer)
+            for planes in self._in_slabs(every, opposite=opposite):
+                due = every.start if opposite else planes.start
                 for departure in schedule.departures:
-                    level = departure.field, departure.level
-                    found.append(_Incoming(due, each.peer, level, part, each.received.rows))
+                    level = departure.field, departure.level, -1
+                    rows = exchanged.received.rows
+                    messages.append(_Message(due, exchanged.peer, *level, planes, rows))
         passage = self.flows.passage(self.flows.trips.number(state - 1, 0))
-        for cut, departure, planes in _coming(passage):
-            for part in self._in_slabs(planes, opposite=True):
-                level, rows = (departure.field, departure.level), schedule.domain.owned.rows
-                found.append(_Incoming(planes.start, cut.peer, level, part, rows))
-        return sorted(found, key=lambda one: (one.due, one.peer))
+        for cut, departure, every in _coming(passage):
+            for planes in self._in_slabs(every, opposite=True):
+                level, rows = (departure.field, departure.level, -1), schedule.domain.owned.rows
+                messages.append(_Message(every.start, cut.peer, *level, planes, rows))
+        return sorted(messages, key=lambda message: (message.due, message.peer))
 
     def _is_read(self, sweep: int, arrived: int) -> bool:
         """Whether all gets of a sweep were emitted."""
@@ -201,10 +238,10 @@ class Receiving:
 
 def _coming(passage: Passage) -> Iterator[tuple[Cut, Departure, range]]:
     """What takers of a trip's seams return of each level that leaves, cut by cut."""
-    found = [
-        (cut, each, planes)
-        for each in passage.of.departures
-        for cut, planes in Shares(passage).returned(each)
+    coming = [
+        (cut, departure, planes)
+        for departure in passage.of.departures
+        for cut, planes in Shares(passage).returned(departure)
         if cut.given
     ]
-    yield from sorted(found, key=lambda one: one[0].above)
+    yield from sorted(coming, key=lambda returned: returned[0].above)
