@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
 from outgrid.formats import Box, InputFile, Source, open_file
-from outgrid.formats.axis import Axis
+from outgrid.formats.axis import Along, Axis, told_apart
 from outgrid.formats.registry import Format, format_of, suffixes, written
 from outgrid.formats.sink import Array, Codec, Filing, copy
 from outgrid.formats.source import whole_axes
-from outgrid.result import Result
+from outgrid.formats.views import Transposed
+from outgrid.result import TRACES, Result
+from outgrid.runs.state import TRACES_NAME
 from outgrid.stencil.symbol import AXES
 from outgrid.storage import Joined
 from outgrid.units import format_bytes, suggest
@@ -60,26 +62,35 @@ def export(
     memory_bytes: int = 256 << 20,
     overwrite: bool = False,
     told: Callable[[int, int], object] | None = None,
+    dt: float | None = None,
 ) -> Exported:
-    """Write fields of a finished run, or its snapshots, into a file of the format `to` ends in.
+    """Write what a finished run has left into a file of the format that `to` ends in.
 
-    `fields` are names of fields and of snapshots ("snapshot.0"), or all fields. `chunks` are cells
-    along each axis, or one number for all; `codec` is "zstd", "zstd:3", "gzip", ... as the format
-    knows them; `levels` makes a pyramid after OME-Zarr. The record stands beside the arrays, as
-    JSON, where the format has attributes. `told(done, total)` hears how many bytes are written.
+    `fields` are names of fields, of snapshots ("snapshot.0"), and "traces", which receivers left;
+    or all fields. `dt` is the time of a step in seconds, in place of that of the grid. `chunks`
+    are cells along each axis, or one number for all; `codec` is "zstd", "zstd:3", "gzip", ... as
+    the format knows them; `levels` makes a pyramid after OME-Zarr. The record stands beside the
+    arrays, as JSON, where the format has attributes. `told(done, total)` hears how many bytes are
+    written.
 
     Raises UsageError for what is not there or cannot be stored, StoreError where bytes cannot be
     moved. A file that is not complete is never there under its name.
     """
-    described = result.described()
+    if dt is not None and not 0 < dt < float("inf"):
+        raise UsageError(f"dt = {dt} is no time of a step in seconds")
+    described = result.described(dt)
     wanted = [*(fields if fields is not None else result)]
     for name in wanted:
         if name not in described:
             raise UsageError(f"the run in {result.out} left no {name!r}{suggest(name, described)}")
     record = {"outgrid": json.dumps(result.record.to_dict())}
     axes = {name: described[name][0] for name in wanted}
-    attributes = {name: record | described[name][1] for name in wanted}
-    how = _How(chunks, Codec.of(codec), levels, attributes, axes)
+    attributes: dict[str, dict[str, Any]] = {name: record | described[name][1] for name in wanted}
+    along: dict[str, tuple[Along, ...]] = {}
+    if TRACES in wanted and TRACES not in result:
+        along[TRACES] = result.places
+        attributes[TRACES] |= result.source_places
+    how = _How(chunks, Codec.of(codec), levels, attributes, axes, along)
     sources = {name: partial(_field, result, name) for name in wanted}
     return _write(sources, Path(to), how, memory_bytes, overwrite, told)
 
@@ -97,7 +108,7 @@ def convert(
 ) -> Exported:
     """Write the array in a file into one of another format; see `export`."""
     name = (file.name or file.file.name.partition(".")[0]).rpartition("/")[2]
-    how = _How(chunks, Codec.of(codec), levels, {}, {})
+    how = _How(chunks, Codec.of(codec), levels, {}, {}, {})
     return _write({name: lambda: open_file(file)}, Path(to), how, memory_bytes, overwrite, told)
 
 
@@ -109,7 +120,8 @@ class _How:
     codec: Codec
     levels: bool
     attributes: dict[str, dict[str, Any]]
-    axes: dict[str, tuple[Axis, ...]]
+    axes: Mapping[str, tuple[Axis, ...]]
+    along: dict[str, tuple[Along, ...]]
 
     def array(self, name: str, source: Source) -> Array:
         """What a sink is to make of a source."""
@@ -126,16 +138,16 @@ class _How:
                 f"chunks of {cells} cells do not fit {name}, of shape {extents}; give one number, "
                 "or one for each axis, of at least 1"
             )
-        names = source.dims or ("time", *AXES)[-len(extents) :]
         return Array(
             name,
             extents,
             source.dtype.newbyteorder("="),
-            self.axes[name] if name in self.axes else tuple(map(Axis, names)),
+            self.axes[name],
             tuple(map(min, cells, extents)),
             self.codec,
             self.levels,
             self.attributes.get(name, {}),
+            self.along.get(name, ()),
         )
 
 
@@ -164,6 +176,10 @@ def _write(
         for name, source in sources.items():
             opened[name] = source()
         total = sum(prod(each.shape) * each.dtype.itemsize for each in opened.values())
+        axes = {
+            name: (how.axes.get(name) or _axes(each), each.shape) for name, each in opened.items()
+        }
+        how = replace(how, axes=told_apart(axes))
         output = kind.create_output(filing.partial)
         try:
             for name, source in opened.items():
@@ -177,6 +193,12 @@ def _write(
             source.close()
         filing.remove()
     return Exported(path, (*sources,), done, _size(path), time.perf_counter() - begin)
+
+
+def _axes(source: Source) -> tuple[Axis, ...]:
+    """The axes of a file that says no more than their names."""
+    count = len(source.shape)
+    return tuple(map(Axis, source.dims or ("time", *AXES)[-count:]))
 
 
 def _format(path: Path, sources: Iterable[str]) -> Format:
@@ -197,7 +219,9 @@ def _size(path: Path) -> int:
 
 
 def _field(result: Result, name: str) -> Source:
-    """A field, or a snapshot."""
+    """A field, a snapshot, or what receivers saw: a trace is a row."""
+    if name == TRACES and name not in result:
+        return Transposed(open_file(InputFile(str(result.out / TRACES_NAME))), (1, 0))
     if name not in result:
         return open_file(InputFile(str(result.out / f"{name}.npy")))
     field = result[name]

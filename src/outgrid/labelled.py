@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from outgrid.formats.axis import Axis
+from outgrid.formats.axis import Along, Axis, told_apart
 from outgrid.formats.registry import library
 
 __all__ = ["dataset"]
@@ -17,27 +17,26 @@ __all__ = ["dataset"]
 def dataset(
     arrays: Mapping[str, tuple[Any, tuple[Axis, ...], Mapping[str, Any]]],
     attributes: Mapping[str, Any],
+    along: Sequence[Along] = (),
 ) -> Any:
     """An `xarray.Dataset` of arrays with axes and attributes.
 
-    Axes of one name whose cells lie elsewhere, as those of snapshots may, are named after their
-    array. Raises UsageError where xarray is not there.
+    What is `along` an axis are coordinates as well. Raises UsageError where xarray is not
+    there.
     """
     xarray: Any = library("xarray", "a dataset", "xarray")
-    known: dict[str, tuple[Axis, int]] = {}
+    apart = told_apart({name: (axes, array.shape) for name, (array, axes, _) in arrays.items()})
     variables: dict[str, Any] = {}
-    for name, (array, axes, said) in arrays.items():
-        dims: list[str] = []
-        for axis, extent in zip(axes, array.shape, strict=True):
-            shared = known.setdefault(axis.name, (axis, extent)) == (axis, extent)
-            dim = axis.name if shared else f"{axis.name}_{name}"
-            known[dim] = axis, extent
-            dims.append(dim)
-        variables[name] = xarray.Variable(dims, _lazy(array), dict(said))
-    coordinates = {
-        dim: xarray.Variable(dim, axis.values(extent), axis.attributes)
-        for dim, (axis, extent) in known.items()
-    }
+    coordinates: dict[str, Any] = {}
+    for name, (array, _, said) in arrays.items():
+        variables[name] = xarray.Variable(
+            [axis.name for axis in apart[name]], _lazy(array), dict(said)
+        )
+        for axis, extent in zip(apart[name], array.shape, strict=True):
+            given = axis.values(extent), axis.attributes
+            coordinates[axis.name] = xarray.Variable(axis.name, *given)
+    for each in along:
+        coordinates[each.name] = xarray.Variable(each.dim, [*each.values], each.attributes)
     return xarray.Dataset(variables, coordinates, {"Conventions": "CF-1.8", **attributes})
 
 

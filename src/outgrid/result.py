@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from outgrid.errors import UsageError
-from outgrid.formats.axis import Axis
+from outgrid.formats.axis import Along, Axis
 from outgrid.formats.npy import load_npy, map_npy
 from outgrid.labelled import dataset
 from outgrid.lines import format_work
@@ -23,7 +23,10 @@ from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.storage import Joined, Piece
 from outgrid.units import suggest
 
-__all__ = ["Result"]
+__all__ = ["TRACES", "Result"]
+
+TRACES = "traces"
+"""What receivers saw, beside the names of fields and snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +85,17 @@ class Result(Mapping[str, Any]):
         taken = snapshots_by_file(self.record.problem.get("snapshots", ()))
         return [map_npy(self.out / name) for name in taken]
 
-    def described(self) -> dict[str, tuple[tuple[Axis, ...], dict[str, str]]]:
+    def described(
+        self, dt: float | None = None
+    ) -> dict[str, tuple[tuple[Axis, ...], dict[str, str]]]:
         """Where the cells of each field and snapshot lie, and what the grid says of it.
 
-        These are axes and attributes such as units, by name: fields first, then "snapshot.0", ...
+        These are axes and attributes such as units, by name: fields first, then "snapshot.0", ...,
+        and "traces" of receivers. A step takes `dt` seconds, in place of what the grid says.
         """
         problem = Problem.from_dict(self.record.problem)
         grid = problem.grid or Grid()
+        grid = grid if dt is None else replace(grid, dt=dt)
         axes = [(name, name, self._axes(grid, problem, name)) for name in self]
         axes += [
             (
@@ -98,25 +105,60 @@ class Result(Mapping[str, Any]):
             )
             for file, snapshot in snapshots_by_file(problem.snapshots).items()
         ]
-        return {
-            name: (cells, grid.attributes(field.removesuffix(PREVIOUS)))
+        found = {
+            name: (
+                tuple(grid.times(each) if each.name == "step" else each for each in cells),
+                grid.attributes(field.removesuffix(PREVIOUS)),
+            )
             for name, field, cells in axes
         }
+        if problem.receivers and TRACES not in found:
+            steps = grid.times(Axis("step", problem.first_step + 1.0))
+            found[TRACES] = (Axis("receiver"), steps), {}
+        return found
+
+    @property
+    def places(self) -> tuple[Along, ...]:
+        """Where the receivers are: a coordinate for each axis of the grid, along "receiver"."""
+        problem = Problem.from_dict(self.record.problem)
+        grid = problem.grid or Grid()
+        at = [grid.place(each.field, each.position) for each in problem.receivers]
+        return tuple(
+            Along(f"receiver_{axis.name}", "receiver", tuple(p[axis.name] for p in at), axis.units)
+            for axis in grid.axes(problem.ndim)
+        )
+
+    @property
+    def source_places(self) -> dict[str, float]:
+        """Where the source is, by "source_z" and so on; nothing where there are none or several."""
+        problem = Problem.from_dict(self.record.problem)
+        if len(problem.sources) != 1:
+            return {}
+        source = problem.sources[0]
+        at = (problem.grid or Grid()).place(source.field, source.position)
+        return {f"source_{name}": place for name, place in at.items()}
 
     @staticmethod
     def _axes(grid: Grid, problem: Problem, field: str) -> tuple[Axis, ...]:
         return grid.axes(problem.ndim, field.removesuffix(PREVIOUS))
 
     def to_xarray(self) -> Any:
-        """The fields and snapshots as an `xarray.Dataset` with coordinates, read when it is used.
+        """All that the run left as an `xarray.Dataset` with coordinates, read when it is used.
+
+        These are fields, snapshots ("snapshot.0") and "traces" of (receiver, step), which are
+        counted in time where the grid has a `dt`.
 
         `pip install 'outgrid[xarray]'` brings xarray. Raises UsageError where it is not there.
         """
         arrays = [*(self[name] for name in self), *self.snapshots]
-        described = zip(self.described().items(), arrays, strict=True)
+        found = self.described()
+        if len(found) > len(arrays):
+            arrays.append(map_npy(self.out / TRACES_NAME).T)
+        described = zip(found.items(), arrays, strict=True)
         return dataset(
             {name: (array, axes, said) for (name, (axes, said)), array in described},
             {"outgrid_version": self.record.version, "source": str(self.out)},
+            self.places if TRACES in found else (),
         )
 
     def __getitem__(self, field: str) -> np.ndarray | Joined:

@@ -220,7 +220,8 @@ def test_levels_are_means_of_the_level_before(result, tmp_path, memory_bytes):
     ("name", "how", "words"),
     [
         ("u.csv", {}, [".csv", ".zarr"]),
-        ("u.sgy", {}, ["u.sgy", "only read"]),
+        ("u.sgy", {}, ["u.sgy", "--field traces"]),
+        ("u.sgy", {"fields": ["traces"]}, ["'traces'", "snapshot.0"]),
         ("u.npy", {"codec": "zstd"}, ["u.npy", "one piece", "codec"]),
         ("u.npy", {"fields": ["u", "snapshot.0"]}, ["one array", "--field u"]),
         ("u.npy", {"fields": ["w"]}, ["'w'", "known: u, snapshot.0"]),

@@ -23,13 +23,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("outgrid export heat.run --to heat.zarr --levels", "a pyramid after OME-Zarr 0.5"),
         ("outgrid export heat.run --to u.vtkhdf --field u", "for ParaView"),
         ("outgrid export heat.run --to frames.nc --field snapshot.0", ""),
+        ("outgrid export shot.run --to shot.segy --field traces --dt 0.002", "of receivers"),
     )
     parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of a finished run")
     parser.add_argument(
         "--field",
+        "--fields",
         action="append",
+        dest="field",
         metavar="NAME",
-        help="field or snapshot (snapshot.0) to write; may be repeated (all fields)",
+        help="field, snapshot (snapshot.0) or traces to write; may be repeated (all fields)",
+    )
+    parser.add_argument(
+        "--dt", type=float, metavar="SECONDS", help="time of a step, where the grid has no dt"
     )
     add_export_arguments(parser)
 
@@ -121,6 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.to,
             fields=arguments.field,
             told=told,
+            dt=arguments.dt,
             **options,
         )
     tell(found, arguments)

@@ -1,12 +1,13 @@
-"""An axis of an array: its name, and where its cells lie."""
+"""Axes of arrays: their names, and where their cells lie."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Axis"]
+__all__ = ["Along", "Axis", "told_apart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +44,37 @@ class Axis:
         """The same axis of some of its cells."""
         first = self.origin + self.spacing * cells.start
         return replace(self, origin=first, spacing=self.spacing * cells.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """Numbers along an axis that are no place on it: where each receiver is, for example."""
+
+    name: str
+    dim: str
+    values: tuple[float, ...]
+    units: str = ""
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What a file says of them."""
+        return {"units": self.units} if self.units else {}
+
+
+def told_apart(
+    arrays: Mapping[str, tuple[tuple[Axis, ...], tuple[int, ...]]],
+) -> dict[str, tuple[Axis, ...]]:
+    """The axes of arrays of some shapes, as they may stand in one file.
+
+    Of several with one name whose cells lie elsewhere, as those of snapshots may, the first keeps
+    it, and others are named after their array.
+    """
+    known: dict[str, tuple[Axis, int]] = {}
+    found: dict[str, tuple[Axis, ...]] = {}
+    for name, (axes, shape) in arrays.items():
+        own: list[Axis] = []
+        for axis, extent in zip(axes, shape, strict=True):
+            shared = known.setdefault(axis.name, (axis, extent)) == (axis, extent)
+            own.append(axis if shared else replace(axis, name=f"{axis.name}_{name}"))
+        found[name] = tuple(own)
+    return found

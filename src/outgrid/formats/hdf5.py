@@ -124,6 +124,7 @@ class Hdf5Output:
             made.attrs[key] = value
         if not self.image:
             self._scales(made, array)
+            self._along(made, array)
         return made
 
     def _stored(self, array: Array) -> dict[str, Any]:
@@ -152,6 +153,17 @@ class Hdf5Output:
             if np.array_equal(self.file[axis.name][...], axis.values(extent)):
                 made.dims[number].attach_scale(self.file[axis.name])
             made.dims[number].label = axis.name
+
+    def _along(self, made: Any, array: Array) -> None:
+        """Store what is along an axis, as auxiliary coordinates (CF 5)."""
+        for each in array.along:
+            if each.name not in self.file:
+                beside = self.file.create_dataset(each.name, data=np.array(each.values))
+                beside.dims[0].attach_scale(self.file[each.dim])
+                for key, value in each.attributes.items():
+                    beside.attrs[key] = value
+        if array.along:
+            made.attrs["coordinates"] = " ".join(each.name for each in array.along)
 
     def _image(self, array: Array) -> Any:
         """The group of point data of VTK's image data; one grid in a file."""

@@ -84,7 +84,6 @@ BUILT_IN = (
         "outgrid.formats.segy",
         "seismic",
         library_bytes=16 << 20,
-        writes=False,
     ),
 )
 GROUP = "outgrid.formats"

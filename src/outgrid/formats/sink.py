@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from outgrid.durable import partial_path
 from outgrid.errors import UsageError
-from outgrid.formats.axis import Axis
+from outgrid.formats.axis import Along, Axis
 from outgrid.formats.source import Box, Source, boxes, decoding, reading, slices, whole_axes
 
 __all__ = [
@@ -57,7 +57,8 @@ class Codec:
 class Array:
     """An array that is going to be written: what it is, and how it is to be stored.
 
-    `chunks` are cells along each axis, or nothing where the format stores it in one piece.
+    `chunks` are cells along each axis, or nothing where the format stores it in one piece. What is
+    `along` an axis is stored where a format has names.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Array:
     codec: Codec = Codec()
     levels: bool = False
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    along: tuple[Along, ...] = ()
 
     @property
     def dims(self) -> tuple[str, ...]:

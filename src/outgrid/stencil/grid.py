@@ -26,6 +26,7 @@ class Grid:
     these may stand in formulas of initial values, for the coordinate. `fields` gives a field
     "units", "long_name" or "standard_name", as the CF conventions have them, and one on a staggered
     grid its "offset": for each axis 0, or 0.5 or -0.5 where its values lie half a cell further.
+    `dt` is the time of a step in seconds; without it snapshots and traces are counted in steps.
     """
 
     spacing: tuple[float, ...] = ()
@@ -35,6 +36,7 @@ class Grid:
     fields: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict[str, Mapping[str, Any]], hash=False
     )
+    dt: float = 0.0
 
     def axes(self, count: int, field: str = "") -> tuple[Axis, ...]:
         """The axes, or those that a field lies on.
@@ -44,8 +46,24 @@ class Grid:
         if not self.names:
             return tuple(map(Axis, AXES[-count:]))
         given = zip(self.names, self.origin, self.spacing, self.units, strict=True)
-        offset = self.fields.get(field, {}).get(OFFSET, (0.0,) * count)
+        offset = self.offset(count, field)
         return tuple(Axis(*each).shifted(cells) for each, cells in zip(given, offset, strict=True))
+
+    def offset(self, count: int, field: str) -> tuple[float, ...]:
+        """Cells along each of `count` axes that a field lies further."""
+        return self.fields.get(field, {}).get(OFFSET, (0.0,) * count)
+
+    def place(self, field: str, position: tuple[float, ...]) -> dict[str, float]:
+        """Where a position in cells of a field lies, by the names of the axes."""
+        count = len(position)
+        cells = zip(self.axes(count), position, self.offset(count, field), strict=True)
+        return {axis.name: axis.origin + axis.spacing * (k + by) for axis, k, by in cells}
+
+    def times(self, steps: Axis) -> Axis:
+        """An axis of steps as one of time, where the time of a step is known."""
+        if not self.dt:
+            return steps
+        return Axis("time", steps.origin * self.dt, steps.spacing * self.dt, "s")
 
     def attributes(self, field: str) -> dict[str, str]:
         """What is said of a field, in words."""
@@ -64,7 +82,8 @@ class Grid:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
-        return {
+        timed = {"dt": self.dt} if self.dt else {}
+        return timed | {
             "spacing": list(self.spacing),
             "origin": list(self.origin),
             "units": list(self.units),
@@ -90,6 +109,9 @@ def grid_of(given: object, count: int, fields: Iterable[str], taken: Iterable[st
         if not all(map(math.isfinite, numbers)) or (name == "spacing" and min(numbers) <= 0):
             above = " and above 0" if name == "spacing" else ""
             raise DefinitionError(f"the {name} {numbers} of the grid is not finite{above}")
+    dt = float(grid.dt) if is_number(grid.dt) else math.nan
+    if not (math.isfinite(dt) and dt >= 0):
+        raise DefinitionError(f"dt = {grid.dt!r} of the grid is no time of a step in seconds")
     units = _each("units", _or(grid.units, ""), count, _is_text)
     names = _each("names", _or(grid.names, AXES[-count:]), count, _is_text)
     for name in names:
@@ -103,7 +125,7 @@ def grid_of(given: object, count: int, fields: Iterable[str], taken: Iterable[st
                 f"axes of the grid are called {', '.join(names)}, but {name!r} is that of another "
                 f"axis in formulas; the axes are {', '.join(AXES[-count:])}"
             )
-    return Grid(spacing, origin, units, names, _checked_fields(grid.fields, [*fields], count))
+    return Grid(spacing, origin, units, names, _checked_fields(grid.fields, [*fields], count), dt)
 
 
 def _or(given: object, default: object) -> object:
