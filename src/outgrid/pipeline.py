@@ -6,7 +6,7 @@ it with what is durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,10 +27,9 @@ from outgrid.probe.profile import known_machine
 from outgrid.record import RECORD_NAME, read_record, write_record
 from outgrid.remote.borrowed import Borrowed, asked, borrowed, check_lenders, lend
 from outgrid.result import Result
-from outgrid.runs.group import Durable
 from outgrid.runs.inputs import refused
 from outgrid.runs.space import check_parents, folders_to_make
-from outgrid.sharing import Sharing, claim, record_of, sharing_of, stored
+from outgrid.sharing import Beginning, Sharing, record_of, sharing_of, stored
 from outgrid.stencil.problem import Problem
 
 ONE = Serial()
@@ -87,8 +86,8 @@ def run(
         return _left(sharing.out)
     with borrowed(options) as remote:
         check_parents(sharing.options)
-        made = folders_to_make(sharing.options)
-        return _road(sharing, problem, None, remote, progress, stop, made, overwrite)
+        beginning = Beginning(problem, folders_to_make(sharing.options), overwrite=overwrite)
+        return _road(sharing, beginning, remote, progress, stop or Stop())
 
 
 def resume(
@@ -110,43 +109,40 @@ def resume(
     with borrowed(options) as remote, stored(sharing) as found:
         if found is None:
             return Result(out, read_record(out))
-        return _road(sharing, found.rest, found, remote, progress, stop, changes)
+        beginning = Beginning(found.rest, tuple(changes), found)
+        return _road(sharing, beginning, remote, progress, stop or Stop())
 
 
 def _road(
     sharing: Sharing,
-    problem: Problem,
-    found: Durable | None,
+    beginning: Beginning,
     remote: Borrowed | None,
     progress: Listener | None,
-    stop: Stop | None,
-    told: Sequence[str],
-    overwrite: bool = False,
+    stop: Stop,
 ) -> Result:
-    """Make all steps of a problem: of a whole run, or those left after what was ``found``."""
-    options, comm, stop = sharing.options, sharing.comm, stop or Stop()
+    """Make all steps of a problem: of a whole run, or those that are left of it."""
+    options, comm = sharing.options, sharing.comm
+    problem, found = beginning.problem, beginning.found
     stop_in_time(stop, options.stop_after_seconds)
 
     # Plan.
     machine = known_machine(sharing.scratch(found))
-    planning = Planning.of(sharing, machine)
-    if found is not None:
-        planning = planning.going_on(problem, found)
+    planning = Planning.of(sharing, machine).going_on(problem, found)
     chosen = planning.first(problem)
     if found is None:
         check_inputs(problem)
-    say(progress, *told)
+    say(progress, *beginning.told)
 
     # Build.
     kernel = compiled(problem, options, comm, progress)
     say(progress, *another_compiler(found.parts if found is not None else (), kernel))
     chosen = planning.measured(chosen, problem, kernel, progress)
-    changed = tuple(_other_tier(found, chosen, told))
+    changed = beginning.other_tier(chosen)
     say(progress, *changed)
-    chosen = _told(chosen, (*told, *changed), remote)
+    chosen = _told(chosen, (*beginning.told, *changed), remote)
 
     # Execute.
-    place = claim(sharing, problem, chosen, found, stays=planning.stays, overwrite=overwrite)
+    place = beginning.claim(sharing, chosen, stays=planning.stays)
     with place as begun, open_transfers(chosen, options) as transfers:
         execution = Execution(begun, transfers, remote)
         stores = execution.start(found, progress)
@@ -168,13 +164,6 @@ def _told(chosen: Plan, told: Sequence[str], remote: Borrowed | None) -> Plan:
     """The plan with what is to be told beside it."""
     chosen = replace(chosen, notes=(*chosen.notes, *told))
     return chosen if remote is None else remote.spread(chosen)
-
-
-def _other_tier(found: Durable | None, chosen: Plan, told: Sequence[str]) -> Iterator[str]:
-    """That a run goes on on another tier, unless it was asked to."""
-    before = found.shares[0].manifest.tier if found is not None else ""
-    if before not in ("", chosen.tier) and not any(each.startswith("tier ") for each in told):
-        yield f"tier {before} -> {chosen.tier}"
 
 
 def _left(out: Path) -> Result:

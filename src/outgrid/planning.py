@@ -75,11 +75,13 @@ class Planning:
 
     @property
     def stays(self) -> bool:
-        """Whether a run goes on in the files that it has."""
-        return self.part is not None or not self.shared
+        """Whether ranks go on in the files that they have."""
+        return self.part is not None
 
-    def going_on(self, rest: Problem, found: Durable) -> Planning:
-        """The same for the steps that are left of a run."""
+    def going_on(self, rest: Problem, found: Durable | None) -> Planning:
+        """The same for the steps that are left of a run of which something was ``found``."""
+        if found is None:
+            return self
         if self.shared:
             return self._as_before(rest, found)
         manifest = found.shares[0].manifest

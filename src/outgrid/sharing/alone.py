@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from outgrid.runs.places import (
 from outgrid.runs.run import Run
 from outgrid.runs.space import check_parents, check_space
 from outgrid.runs.state import Manifest, RunFolder
-from outgrid.sharing.base import check_none_there, held
+from outgrid.sharing.base import check_none_there, gone_on, held
 from outgrid.stencil.problem import Problem
 from outgrid.storage import is_device
 from outgrid.tiers import COPIED_TIERS
@@ -106,8 +106,8 @@ class Alone:
                 "scratch and stripe out, or give these"
             )
 
-    def moved(self, found: Durable, chosen: Plan) -> Run:
-        raise NotImplementedError("one process goes on in the files that are there")
+    def further(self, found: Durable, chosen: Plan, stays: bool) -> AbstractContextManager[Run]:
+        return gone_on(self, found, chosen)
 
     def named(self, line: str) -> str:
         return line

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
 from outgrid.durable import partial_path
@@ -20,11 +22,20 @@ from outgrid.plan.model import Plan
 from outgrid.record import RECORD_NAME, Part
 from outgrid.runs.group import GROUP_NAME, Durable
 from outgrid.runs.lock import LOCK_NAME, RunLock
+from outgrid.runs.places import claimed, devices_of
 from outgrid.runs.run import Run
-from outgrid.runs.state import MANIFEST_NAME, REDUCTIONS_NAME, TRACES_NAME, Manifest, way_out
+from outgrid.runs.state import (
+    MANIFEST_NAME,
+    REDUCTIONS_NAME,
+    TRACES_NAME,
+    Manifest,
+    RunFolder,
+    at_start_of_sweep,
+    way_out,
+)
 from outgrid.stencil.problem import Problem
 
-__all__ = ["Sharing", "check_none_there", "held"]
+__all__ = ["Sharing", "check_none_there", "gone_on", "held"]
 
 
 class Sharing(Protocol):
@@ -68,8 +79,8 @@ class Sharing(Protocol):
         """What is against the run on this rank, as all of them are told."""
         ...
 
-    def moved(self, found: Durable, chosen: Plan) -> Run:
-        """A run in new files, which goes on from what is durable in others."""
+    def further(self, found: Durable, chosen: Plan, stays: bool) -> AbstractContextManager[Run]:
+        """Claim the files of a run that goes on: its own, or new ones unless its plan ``stays``."""
         ...
 
     def filled(self, run: Run, found: Durable | None) -> None:
@@ -115,3 +126,34 @@ def check_none_there(
             raise UsageError(
                 f"{out / name} exists and is not overwritten; {way_out(out, unfinished)}"
             )
+
+
+@contextmanager
+def gone_on(sharing: Sharing, found: Durable, chosen: Plan) -> Generator[Run]:
+    """Claim the files that are there, to make the steps that are left in them."""
+    problem, share = found.rest, found.shares[sharing.comm.rank]
+    folder, manifest = share.folder, share.manifest
+    if problem.steps or not manifest.exported:
+        folder.check_owner(manifest)
+    if manifest.steps_done != found.steps:
+        # Other ranks do not have this state yet; from now on it is not counted on.
+        manifest = msgspec.structs.replace(
+            manifest, steps_done=found.steps, parity=found.parity(share), ended=""
+        )
+        folder.write_manifest(manifest)
+    sharing.comm.share(None)
+    with claimed(devices_of(folder.spread)):
+        manifest = _taken_over(manifest, folder, chosen)
+        given = problem, sharing.options, chosen, folder, manifest
+        yield Run.resumed(*given, sharing.comm, sharing.kept)
+
+
+def _taken_over(manifest: Manifest, folder: RunFolder, chosen: Plan) -> Manifest:
+    """The manifest with the files of a plan that goes on, and as much as that builds on."""
+    schedule = chosen.schedule
+    if not schedule.begin.begun:
+        # The sweep begins again, perhaps with another depth: what is there of it is void.
+        manifest = at_start_of_sweep(manifest)
+    names = folder.working_names(schedule.arrivals, schedule.places)
+    files = dict.fromkeys((*manifest.files, *names))
+    return msgspec.structs.replace(manifest, planes=schedule.begin.planes, files=tuple(files))

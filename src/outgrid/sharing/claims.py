@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -15,15 +16,14 @@ from outgrid.plan.model import Plan
 from outgrid.purposes import Start, check_purposes
 from outgrid.record import RECORD_NAME
 from outgrid.runs.group import GROUP_NAME, Durable, abandon, durable, is_shared, on_disk, read_group
-from outgrid.runs.places import claimed, devices_of
 from outgrid.runs.run import Run
-from outgrid.runs.state import Manifest, RunFolder, at_start_of_sweep
+from outgrid.runs.state import RunFolder
 from outgrid.sharing.alone import Alone
 from outgrid.sharing.base import Sharing, held
 from outgrid.sharing.pieces import Pieces
 from outgrid.stencil.problem import Problem
 
-__all__ = ["claim", "sharing_of", "stored"]
+__all__ = ["Beginning", "sharing_of", "stored"]
 
 
 def sharing_of(options: RunOptions, comm: Comm, begun: Path | None = None) -> Sharing:
@@ -40,29 +40,32 @@ def sharing_of(options: RunOptions, comm: Comm, begun: Path | None = None) -> Sh
     return Alone(*given) if alone else Pieces(*given, comm)
 
 
-@contextmanager
-def claim(
-    sharing: Sharing,
-    problem: Problem,
-    chosen: Plan,
-    found: Durable | None,
-    *,
-    stays: bool,
-    overwrite: bool,
-) -> Generator[Run]:
-    """The place of this rank's files for the steps of ``problem``, held as long as they are made.
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What the steps of ``problem`` begin with: its initial values, or what was ``found``.
 
-    It is new, or that of what was ``found`` where a run ``stays``. To ``overwrite`` is to remove
-    what a former run has left.
+    ``told`` is what is to be said of that. To ``overwrite`` removes what a former run has left.
     """
-    if found is None:
-        place: AbstractContextManager[Run] = sharing.anew(problem, chosen, overwrite)
-    elif stays:
-        place = _gone_on(sharing, found, problem, chosen)
-    else:
-        place = nullcontext(sharing.moved(found, chosen))
-    with place as run:
-        yield run
+
+    problem: Problem
+    told: tuple[str, ...] = ()
+    found: Durable | None = None
+    overwrite: bool = False
+
+    def claim(self, sharing: Sharing, chosen: Plan, *, stays: bool) -> AbstractContextManager[Run]:
+        """The place of this rank's files, held as long as the steps are made.
+
+        It is new, or that of what was ``found`` where the plan of a run ``stays`` in its files.
+        """
+        if self.found is None:
+            return sharing.anew(self.problem, chosen, self.overwrite)
+        return sharing.further(self.found, chosen, stays)
+
+    def other_tier(self, chosen: Plan) -> tuple[str, ...]:
+        """That a run goes on on another tier, unless it was asked to."""
+        before = self.found.shares[0].manifest.tier if self.found is not None else ""
+        asked = any(change.startswith("tier ") for change in self.told)
+        return () if asked or before in ("", chosen.tier) else (f"tier {before} -> {chosen.tier}",)
 
 
 @contextmanager
@@ -97,34 +100,3 @@ def stored(sharing: Sharing) -> Generator[Durable | None]:
         found = durable(out)
         sharing.check_goes_on(found)
         yield found
-
-
-@contextmanager
-def _gone_on(sharing: Sharing, found: Durable, problem: Problem, chosen: Plan) -> Generator[Run]:
-    """Claim the files that are there, to make the steps of ``problem`` in them."""
-    share = found.shares[sharing.comm.rank]
-    folder, manifest = share.folder, share.manifest
-    if problem.steps or not manifest.exported:
-        folder.check_owner(manifest)
-    if manifest.steps_done != found.steps:
-        # Other ranks do not have this state yet; from now on it is not counted on.
-        manifest = msgspec.structs.replace(
-            manifest, steps_done=found.steps, parity=found.parity(share), ended=""
-        )
-        folder.write_manifest(manifest)
-    sharing.comm.share(None)
-    with claimed(devices_of(folder.spread)):
-        manifest = _taken_over(manifest, folder, chosen)
-        given = problem, sharing.options, chosen, folder, manifest
-        yield Run.resumed(*given, sharing.comm, sharing.kept)
-
-
-def _taken_over(manifest: Manifest, folder: RunFolder, chosen: Plan) -> Manifest:
-    """The manifest with the files of a plan that goes on, and as much as that builds on."""
-    schedule = chosen.schedule
-    if not schedule.begin.begun:
-        # The sweep begins again, perhaps with another depth: what is there of it is void.
-        manifest = at_start_of_sweep(manifest)
-    names = folder.working_names(schedule.arrivals, schedule.places)
-    files = dict.fromkeys((*manifest.files, *names))
-    return msgspec.structs.replace(manifest, planes=schedule.begin.planes, files=tuple(files))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from outgrid.runs.group import (
 from outgrid.runs.run import Run
 from outgrid.runs.space import check_parents, check_space, check_usable
 from outgrid.runs.state import Manifest, RunFolder
-from outgrid.sharing.base import check_none_there, held
+from outgrid.sharing.base import check_none_there, gone_on, held
 from outgrid.stencil.problem import Problem
 from outgrid.version import __version__
 
@@ -82,10 +82,12 @@ class Pieces:
     def named(self, line: str) -> str:
         return f"rank {self.comm.rank}: {line}"
 
-    def moved(self, found: Durable, chosen: Plan) -> Run:
+    def further(self, found: Durable, chosen: Plan, stays: bool) -> AbstractContextManager[Run]:
+        if stays:
+            return gone_on(self, found, chosen)
         for share in found.shares:
             share.folder.check_owner(share.manifest)
-        return self._made(found.rest, chosen, found)
+        return nullcontext(self._made(found.rest, chosen, found))
 
     def filled(self, run: Run, found: Durable | None) -> None:
         self.comm.share(None)
