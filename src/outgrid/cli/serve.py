@@ -1,0 +1,34 @@
+"""`outgrid serve RUN`: the arrays of a folder for viewers in a browser of this machine."""
+
+import argparse
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from outgrid.cli.parser import examples
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb."""
+    parser.epilog = examples(
+        ("outgrid export heat.run --to heat.zarr --levels --codec zstd", ""),
+        ("outgrid serve heat.zarr", "until Ctrl-C"),
+    )
+    parser.add_argument("folder", type=Path, metavar="RUN", help="a folder that is a Zarr group")
+    parser.add_argument(
+        "--port", type=int, default=0, metavar="N", help="of this machine (one that is free)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C."""
+    from outgrid.serving import Served, link
+
+    with Served(arguments.folder, arguments.port) as served, suppress(KeyboardInterrupt):
+        print(f"{arguments.folder} at {served.address}, for this machine only; Ctrl-C ends it")
+        for array in served.arrays:
+            print(f"{array or arguments.folder.name}: {served.source(array)}")
+            print(f"  {link(served, array)}")
+        sys.stdout.flush()
+        served.serve_forever()
+    return 0

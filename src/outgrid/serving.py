@@ -1,0 +1,189 @@
+"""Files of a folder by HTTP, for viewers in a browser of this machine: loopback, ranges, CORS."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import urllib.parse
+from collections.abc import Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from outgrid.errors import UsageError
+from outgrid.regular import given
+
+__all__ = ["HOST", "Served", "link"]
+
+HOST = "127.0.0.1"
+MOST_PORT = 65535
+VIEWER = "https://neuroglancer-demo.appspot.com/#!"
+METADATA = "zarr.json"
+PIECE_BYTES = 1 << 20
+HEADERS = (
+    ("Accept-Ranges", "bytes"),
+    ("Access-Control-Allow-Origin", "*"),
+    ("Access-Control-Allow-Headers", "*"),
+    ("Access-Control-Allow-Methods", "GET, HEAD, OPTIONS"),
+    ("Access-Control-Allow-Private-Network", "true"),
+    ("Access-Control-Expose-Headers", "Content-Range, Content-Length, Accept-Ranges"),
+    ("Cache-Control", "no-cache"),
+)
+
+
+class Served(ThreadingHTTPServer):
+    """The files of a Zarr group in `folder`, at `port` of this machine, or at any that is free.
+
+    `arrays` are the paths of the arrays in it, a pyramid as a whole. Raises UsageError for a folder
+    that is none, and for a port that is not free.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        self.folder = folder.resolve()
+        if not (folder / METADATA).is_file():
+            there = f"has no {METADATA}" if folder.is_dir() else "is no folder"
+            raise UsageError(
+                f"{folder} {there}, so viewers find no Zarr group in it; write one with "
+                f"outgrid export {folder} --to FILE.zarr --levels, and serve that"
+            )
+        self.arrays = tuple(_arrays(folder))
+        if not 0 <= port <= MOST_PORT:
+            raise UsageError(
+                f"port {port} is not within 0 to {MOST_PORT}; 0 takes one that is free"
+            )
+        try:
+            super().__init__((HOST, port), _Request)
+        except OSError as error:
+            raise UsageError(
+                f"port {port} of {HOST} cannot be had: {error.strerror}; leave --port out for one "
+                "that is free"
+            ) from error
+
+    @property
+    def address(self) -> str:
+        """Where it answers."""
+        return f"http://{HOST}:{self.server_address[1]}"
+
+    def source(self, array: str) -> str:
+        """An array as viewers name it."""
+        return f"zarr://{self.address}/{array}/" if array else f"zarr://{self.address}/"
+
+    def open(self, path: str) -> BinaryIO | None:
+        """A file of the folder; None where there is none, and for what lies outside."""
+        parts = urllib.parse.unquote(path.partition("?")[0].partition("#")[0]).split("/")[1:]
+        if not all(parts) or any(part in (".", "..") or "\0" in part for part in parts):
+            return None
+        found = self.folder.joinpath(*parts)
+        try:
+            if not found.resolve().is_relative_to(self.folder) or not found.is_file():
+                return None
+            return open(found, "rb", opener=given)
+        except OSError:
+            return None
+
+
+class _Request(BaseHTTPRequestHandler):
+    """One connection."""
+
+    server: Served  # pyright: ignore[reportIncompatibleVariableOverride]
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+
+    def do_OPTIONS(self) -> None:
+        """What a browser asks before it reads from another place than the page's."""
+        self._head(HTTPStatus.NO_CONTENT, 0)
+
+    def do_HEAD(self) -> None:
+        """A file without its bytes."""
+        self._answer(whole=False)
+
+    def do_GET(self) -> None:
+        """A file, or a range of it."""
+        self._answer(whole=True)
+
+    def _answer(self, *, whole: bool) -> None:
+        file = self.server.open(self.path)
+        if file is None:
+            said = b"there is no such file\n"
+            self._head(HTTPStatus.NOT_FOUND, len(said))
+            if whole:
+                self.wfile.write(said)
+            return
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            asked = _asked(self.headers.get("Range", ""), size)
+            if asked is None:
+                self._head(HTTPStatus.OK, size)
+                asked = range(size)
+            elif not asked:
+                said = ("Content-Range", f"bytes */{size}")
+                self._head(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, 0, said)
+            else:
+                said = ("Content-Range", f"bytes {asked.start}-{asked.stop - 1}/{size}")
+                self._head(HTTPStatus.PARTIAL_CONTENT, len(asked), said)
+            if whole:
+                self._send(file, asked)
+
+    def _send(self, file: BinaryIO, cells: range) -> None:
+        file.seek(cells.start)
+        left = len(cells)
+        while left:
+            piece = file.read(min(left, PIECE_BYTES))
+            if not piece:  # it was cut while it is read
+                self.close_connection = True
+                return
+            self.wfile.write(piece)
+            left -= len(piece)
+
+    def _head(self, status: HTTPStatus, nbytes: int, *more: tuple[str, str]) -> None:
+        self.send_response(status)
+        for key, value in (*HEADERS, *more, ("Content-Length", str(nbytes))):
+            self.send_header(key, value)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Say nothing of each request."""
+
+
+def link(served: Served, array: str) -> str:
+    """A page that shows an array of a folder that is served, by neuroglancer."""
+    layer = {"type": "image", "name": array or "all", "source": served.source(array)}
+    state = json.dumps({"layers": [layer]}, separators=(",", ":"))
+    return VIEWER + urllib.parse.quote(state)
+
+
+def _asked(text: str, size: int) -> range | None:
+    """The bytes that a request wants; None for all, an empty range for what is not there."""
+    match = re.fullmatch(r"bytes=(\d*)-(\d*)", text.strip())
+    if match is None or not any(match.groups()):
+        return None
+    first, last = match.groups()
+    if not first:
+        return range(max(0, size - int(last)), size)
+    stop = min(size, int(last) + 1) if last else size
+    return range(int(first), stop)
+
+
+def _arrays(folder: Path, name: str = "") -> Iterator[str]:
+    """Paths of the arrays, and of groups that are the pyramid of one."""
+    said = _said(folder / METADATA)
+    if "ome" in said.get("attributes", {}) or (
+        said.get("node_type") == "array" and len(said.get("shape", ())) > 1
+    ):
+        yield name
+    elif said.get("node_type") == "group":
+        for path in sorted(folder.glob(f"*/{METADATA}")):
+            within = path.parent.name
+            yield from _arrays(path.parent, f"{name}/{within}" if name else within)
+
+
+def _said(path: Path) -> dict[str, Any]:
+    try:
+        found: object = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} is no metadata of Zarr: {error}") from error
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

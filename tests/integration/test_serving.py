@@ -1,0 +1,171 @@
+"""A folder served to viewers: real requests, what they get, and what they do not."""
+
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.parse
+
+import numpy as np
+import pytest
+
+import outgrid as og
+from outgrid.errors import UsageError
+from outgrid.serving import Served, link
+
+zarr = pytest.importorskip("zarr")
+VALUES = np.random.default_rng(1).standard_normal((70, 80, 90)).astype("f4")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("served")
+    np.save(root / "u.npy", VALUES)
+    (root / "secret.txt").write_text("mine")
+    og.convert(og.InputFile(str(root / "u.npy")), root / "u.zarr", chunks=32, levels=True)
+    group = zarr.open_group(root / "u.zarr", mode="r+")
+    group.create_array("plane", shape=(4, 5), dtype="i2", chunks=(2, 5))[...] = 7
+    group.create_array("x", shape=(5,), dtype="f8")
+    (root / "u.zarr" / "outside").symlink_to(root / "secret.txt")
+    return root / "u.zarr"
+
+
+@pytest.fixture(scope="module")
+def served(folder):
+    with Served(folder) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def ask(served, path, method="GET", **headers):
+    connection = http.client.HTTPConnection(*served.server_address[:2], timeout=60)
+    connection.request(method, path, headers=headers)
+    answer = connection.getresponse()
+    found = answer.status, dict(answer.getheaders()), answer.read()
+    connection.close()
+    return found
+
+
+def test_a_file_comes_whole_and_says_who_may_read_it(served, folder):
+    status, headers, body = ask(served, "/u/0/zarr.json", Origin="https://viewer.example")
+    assert (status, body) == (200, (folder / "u/0/zarr.json").read_bytes())
+    assert headers["Access-Control-Allow-Origin"] == "*"
+    assert headers["Accept-Ranges"] == "bytes"
+    assert headers["Content-Length"] == str(len(body))
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        ("bytes=0-9", slice(0, 10)),
+        ("bytes=5-", slice(5, None)),
+        ("bytes=-16", slice(-16, None)),
+        ("bytes=100-9999999999", slice(100, None)),
+    ],
+)
+def test_a_range_comes_alone(served, folder, asked, wanted):
+    chunk = "u/0/c/0/1/2"
+    content = (folder / chunk).read_bytes()
+    status, headers, body = ask(served, f"/{chunk}", Range=asked)
+    assert (status, body) == (206, content[wanted])
+    first = range(len(content))[wanted].start
+    assert headers["Content-Range"] == f"bytes {first}-{first + len(body) - 1}/{len(content)}"
+
+
+def test_a_range_that_is_not_there_is_told(served, folder):
+    size = (folder / "zarr.json").stat().st_size
+    status, headers, body = ask(served, "/zarr.json", Range=f"bytes={size}-")
+    assert (status, headers["Content-Range"], body) == (416, f"bytes */{size}", b"")
+    assert ask(served, "/zarr.json", Range="lines=1-2")[0] == 200
+
+
+def test_a_head_has_no_body(served, folder):
+    status, headers, body = ask(served, "/zarr.json", "HEAD")
+    assert (status, body) == (200, b"")
+    assert headers["Content-Length"] == str((folder / "zarr.json").stat().st_size)
+    assert ask(served, "/none", "HEAD")[::2] == (404, b"")
+
+
+def test_a_browser_may_ask_before(served):
+    status, headers, _ = ask(served, "/zarr.json", "OPTIONS", Origin="https://viewer.example")
+    assert status == 204
+    assert "GET" in headers["Access-Control-Allow-Methods"]
+    assert ask(served, "/zarr.json", "DELETE")[0] == 501
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/none",
+        "/u",
+        "/",
+        "/../secret.txt",
+        "/%2e%2e/secret.txt",
+        "/u/..%2f..%2fsecret.txt",
+        "/..%2fsecret.txt",
+        "//etc/passwd",
+        "/%2fetc%2fpasswd",
+        "/outside",
+        "/zarr.json%00",
+        "/" + "a" * 5000,
+    ],
+)
+def test_what_is_not_of_the_folder_is_not_there(served, path):
+    status, _, body = ask(served, path)
+    assert status == 404
+    assert b"mine" not in body
+
+
+def test_zarr_reads_what_is_served(served):
+    """By ranges and whole files, as a client does that knows nothing of the folder."""
+    said = json.loads(ask(served, "/u/0/zarr.json")[2])
+    cells = said["chunk_grid"]["configuration"]["chunk_shape"]
+    assert cells == [32, 32, 32]
+    _, _, body = ask(served, "/u/0/c/1/0/2")
+    found = np.frombuffer(body, "<f4").reshape(cells)[:, :, : 90 - 64]
+    np.testing.assert_array_equal(found, VALUES[32:64, :32, 64:])
+
+
+def test_arrays_have_links_for_viewers(served):
+    assert served.arrays == ("plane", "u")
+    port = served.server_address[1]
+    assert served.source("u") == f"zarr://http://127.0.0.1:{port}/u/"
+    page, _, state = link(served, "u").partition("#!")
+    assert page.startswith("https://neuroglancer")
+    (layer,) = json.loads(urllib.parse.unquote(state))["layers"]
+    assert layer == {"type": "image", "name": "u", "source": served.source("u")}
+
+
+def test_the_verb_serves_until_ctrl_c(folder):
+    command = [sys.executable, "-m", "outgrid", "serve", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            first = process.stdout.readline()
+            port = int(re.search(r"http://127\.0\.0\.1:(\d+)", first)[1])
+            listed = [process.stdout.readline() for _ in range(4)]
+            assert f"u: zarr://http://127.0.0.1:{port}/u/" in listed[2]
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("GET", "/zarr.json")
+            assert connection.getresponse().status == 200
+            connection.close()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
+def test_what_cannot_be_served_is_refused(tmp_path, served):
+    with pytest.raises(UsageError, match=r"is no folder.*outgrid export"):
+        Served(tmp_path / "none")
+    with pytest.raises(UsageError, match=r"has no zarr\.json"):
+        Served(tmp_path)
+    with pytest.raises(UsageError, match="port 99999"):
+        Served(served.folder, 99999)
+    with pytest.raises(UsageError, match="cannot be had"):
+        Served(served.folder, served.server_address[1])
