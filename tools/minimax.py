@@ -1,4 +1,6 @@
-"""Finds the polynomials of `codegen/templates/elementary.hpp` and prints them with their errors.
+"""Finds the polynomials of `codegen/templates/elementary.hpp` and `stencil/derived.py`.
+
+It prints them with their errors.
 
     python tools/minimax.py
 
@@ -77,6 +79,15 @@ WANTED = (
         mpf(0),
         QUARTER,
         {"float64": 6, "float32": 3},
+    ),
+    # arctan(t) = t + t z A(z), z = t t
+    Wanted(
+        "ARCTAN",
+        lambda z: -series(3, 2, -1, mpf)(z),
+        lambda z: z / (mpmath.atan(mpmath.sqrt(z)) / mpmath.sqrt(z) if z else 1),
+        mpf(0),
+        mpmath.tan(mpmath.pi / 8) ** 2,
+        {"float64": 10},
     ),
 )
 

@@ -13,6 +13,7 @@ SPELLING = {
     "max": "most({0}, {1})",
     "sqrt": "root({0})",
     "abs": "magnitude({0})",
+    "round": "nearest({0})",
     "exp": "exp_of({0})",
     "log": "log_of({0})",
     "sin": "sin_of({0})",

@@ -206,6 +206,7 @@ OPERATIONS: dict[str, Operator] = {
     "min": Operator(2, 1, _minimum),
     "max": Operator(2, 1, _maximum),
     "sqrt": Operator(1, 1, np.sqrt),
+    "round": Operator(1, 1, np.rint),
     "fma": Operator(3, 2, _fma),
     "exp": Operator(1, 1, np.exp),
     "log": Operator(1, 1, np.log),

@@ -39,7 +39,19 @@ _FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "abs": (1, np.abs),
     "minimum": (2, np.minimum),
     "maximum": (2, np.maximum),
+    "log": (1, np.log),
+    "tan": (1, np.tan),
+    "arctan": (1, np.arctan),
+    "arctan2": (2, np.arctan2),
+    "sinh": (1, np.sinh),
+    "cosh": (1, np.cosh),
+    "floor": (1, np.floor),
+    "ceil": (1, np.ceil),
+    "trunc": (1, np.trunc),
+    "round": (1, np.rint),
+    "sign": (1, np.sign),
     "hypot": (2, np.hypot),
+    "clip": (3, np.clip),
     "where": (3, np.where),
 }
 _BINARY: dict[type[ast.operator], Callable[..., Any]] = {
@@ -48,6 +60,8 @@ _BINARY: dict[type[ast.operator], Callable[..., Any]] = {
     ast.Mult: np.multiply,
     ast.Div: np.divide,
     ast.Pow: np.power,
+    ast.FloorDiv: np.floor_divide,
+    ast.Mod: np.mod,
 }
 _UNARY: dict[type[ast.unaryop], Callable[..., Any]] = {ast.UAdd: np.positive, ast.USub: np.negative}
 _COMPARE: dict[type[ast.cmpop], Callable[..., Any]] = {
@@ -71,8 +85,9 @@ _CELLS_PER_BLOCK = 2**16
 class InitialExpression:
     """A formula of z, y, x (indices from 0), the extents nz, ny, nx, and pi; of step in job files.
 
-    Numbers, + - * / **, one comparison at a time, and exp sin cos tanh sqrt abs minimum maximum
-    hypot where(condition, a, b); of the coordinates that a `grid` has names for. `text` is kept in
+    Numbers, + - * / // % **, one comparison at a time, and exp log sin cos tan arctan arctan2 sinh
+    cosh tanh sqrt abs minimum maximum floor ceil trunc round sign hypot, clip(a, low, high) and
+    where(condition, a, b); of the coordinates that a `grid` has names for. `text` is kept in
     canonical spelling. Raises DefinitionError, with the part at fault, for anything else.
     """
 
@@ -324,8 +339,8 @@ def _check(node: ast.expr, text: str, depth: int, names: tuple[str, ...] = _NAME
         case _:
             _refuse(
                 text,
-                f"{ast.unparse(node)!r} is not understood; numbers, {' '.join(names)}, + - * / **,"
-                f" single comparisons and {' '.join(_FUNCTIONS)} are",
+                f"{ast.unparse(node)!r} is not understood; numbers, {' '.join(names)}, + - * / // %"
+                f" **, single comparisons and {' '.join(_FUNCTIONS)} are",
             )
             return
     for operand in operands:

@@ -2,6 +2,7 @@
 
 import math
 import operator
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, NoReturn, SupportsFloat, TypeAlias, TypeGuard, cast
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from outgrid.errors import DefinitionError
 from outgrid.lines import format_count
+from outgrid.stencil.derived import DERIVED
 from outgrid.stencil.expression import (
     STEP,
     Access,
@@ -29,18 +31,31 @@ __all__ = [
     "ParameterSymbol",
     "Symbol",
     "absolute",
+    "arctan",
+    "arctan2",
     "as_expression",
+    "ceil",
+    "clip",
     "cos",
+    "cosh",
     "exp",
+    "floor",
+    "hypot",
     "is_number",
+    "isnan",
     "kind_of",
     "log",
     "maximum",
     "minimum",
+    "round_whole",
+    "sign",
     "sin",
+    "sinh",
     "sqrt",
     "step",
+    "tan",
     "tanh",
+    "trunc",
     "where",
 ]
 
@@ -64,6 +79,9 @@ _UFUNCS = {
     "sin": "sin",
     "cos": "cos",
     "tanh": "tanh",
+    "rint": "round",
+    "mod": "remainder",
+    **{name: name for name in DERIVED},
 }
 _LARGEST_POWER = 8
 _MOVING = ("convolve", "correlate", "diff", "ediff1d", "flip", "gradient", "pad", "roll", "take")
@@ -149,6 +167,32 @@ class Symbol:
     def __rpow__(self, base: "Operand") -> "Symbol":
         return _apply("pow", base, self)
 
+    def __floordiv__(self, other: "Operand") -> "Symbol":
+        return _apply("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: "Operand") -> "Symbol":
+        return _apply("floor_divide", other, self)
+
+    def __mod__(self, other: "Operand") -> "Symbol":
+        return _apply("remainder", self, other)
+
+    def __rmod__(self, other: "Operand") -> "Symbol":
+        return _apply("remainder", other, self)
+
+    def __round__(self, digits: None = None) -> "Symbol":
+        if digits is not None:
+            raise DefinitionError(f"round(..., {digits}): to whole numbers only, in a stencil")
+        return _apply("round", self)
+
+    def __floor__(self) -> "Symbol":
+        return _apply("floor", self)
+
+    def __ceil__(self) -> "Symbol":
+        return _apply("ceil", self)
+
+    def __trunc__(self) -> "Symbol":
+        return _apply("trunc", self)
+
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> "Symbol":
         if ufunc.__name__ == "power" and method == "__call__" and not options:
             base, exponent = inputs
@@ -186,11 +230,11 @@ class Symbol:
 
     def _no_operator(self, other: object) -> NoReturn:
         raise DefinitionError(
-            f"{self} with {other!r}: of the operators + - * / ** and comparisons have a meaning in"
-            " a stencil, and & | ~ for conditions"
+            f"{self} with {other!r}: of the operators + - * / // % ** and comparisons have a"
+            " meaning in a stencil, and & | ~ for conditions"
         )
 
-    __matmul__ = __rmatmul__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = _no_operator
+    __matmul__ = __rmatmul__ = _no_operator
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _no_operator
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _no_operator
 
@@ -420,8 +464,10 @@ def _no_array(name: str, otherwise: str) -> str:
 
 def _of_arrays(name: str, given: tuple[Any, ...], named: dict[str, Any]) -> Symbol:
     """What a function of NumPy means that is no operation on single numbers."""
-    if name == "where" and len(given) == 3 and not named:
-        return where(*given)
+    if name in _BY_ARGUMENTS and len(given) == 3 and not named:
+        return _BY_ARGUMENTS[name](*given)
+    if name == "round" and len(given) == 1 and not named:
+        return _apply("round", *given)
     known = (
         f"functions of NumPy that have a meaning in a stencil: where, power, {', '.join(_UFUNCS)}"
     )
@@ -475,7 +521,8 @@ def as_expression(value: object) -> Expression:
 
 
 def _apply(name: str, *operands: object) -> Symbol:
-    return Symbol(operation(name, *(as_expression(operand) for operand in operands)))
+    make = DERIVED.get(name, partial(operation, name))
+    return Symbol(make(*(as_expression(operand) for operand in operands)))
 
 
 def minimum(a: Operand, b: Operand) -> Symbol:
@@ -535,6 +582,74 @@ def tanh(a: Operand) -> Symbol:
     """The hyperbolic tangent."""
     return _apply("tanh", a)
 
+
+def sinh(a: Operand) -> Symbol:
+    """The hyperbolic sine."""
+    return _apply("sinh", a)
+
+
+def cosh(a: Operand) -> Symbol:
+    """The hyperbolic cosine."""
+    return _apply("cosh", a)
+
+
+def tan(a: Operand) -> Symbol:
+    """The tangent of an angle in radians."""
+    return _apply("tan", a)
+
+
+def arctan(a: Operand) -> Symbol:
+    """The angle in radians, of -pi/2 to pi/2, that has this tangent."""
+    return _apply("arctan", a)
+
+
+def arctan2(y: Operand, x: Operand) -> Symbol:
+    """The angle in radians, of -pi to pi, of the point (x, y); 0 where both are 0."""
+    return _apply("arctan2", y, x)
+
+
+def hypot(a: Operand, b: Operand) -> Symbol:
+    """The length sqrt(a*a + b*b), without squares that are too large or too small."""
+    return _apply("hypot", a, b)
+
+
+def floor(a: Operand) -> Symbol:
+    """The largest whole number that is not above the value."""
+    return _apply("floor", a)
+
+
+def ceil(a: Operand) -> Symbol:
+    """The smallest whole number that is not below the value."""
+    return _apply("ceil", a)
+
+
+def trunc(a: Operand) -> Symbol:
+    """The value without what is behind its point."""
+    return _apply("trunc", a)
+
+
+def round_whole(a: Operand) -> Symbol:
+    """The nearest whole number, the even one of two."""
+    return _apply("round", a)
+
+
+def sign(a: Operand) -> Symbol:
+    """1 above 0, -1 below; 0 and NaN stay as they are."""
+    return _apply("sign", a)
+
+
+def clip(a: Operand, low: Operand, high: Operand) -> Symbol:
+    """low where the value is below it, high where it is above that, else the value."""
+    return _apply("clip", a, low, high)
+
+
+def isnan(a: Operand) -> Condition:
+    """Where the value is not a number."""
+    return _compare("ne", a, a)
+
+
+# Functions of NumPy that call themselves with arrays.
+_BY_ARGUMENTS = {"where": where, "clip": clip}
 
 step = Symbol(STEP)
 """The number of the step that is being made, from 0, in the precision of the fields."""

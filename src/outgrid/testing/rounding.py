@@ -60,10 +60,14 @@ def bounded(
                 error = _choice(*((values[operand], errors[operand]) for operand in node.operands))
             elif operator.conditions:
                 error = np.maximum(*(errors[node.operands[place]] for place in (0, -1)))
+            elif operator.condition and node.operands[0] is node.operands[1]:
+                error = 0.0  # a value is compared with itself
             elif operator.condition:
                 error = _comparison(
                     *((values[operand], errors[operand]) for operand in node.operands)
                 )
+            elif node.name == "round":
+                error = _nearest(*((values[operand], errors[operand]) for operand in node.operands))
             elif node.name in _FUNCTIONS:
                 carried = _FUNCTIONS[node.name](
                     *((values[operand], errors[operand]) for operand in node.operands)
@@ -144,6 +148,14 @@ def _choice(condition: tuple[Any, Bound], a: tuple[Any, Bound], b: tuple[Any, Bo
     either = (apart + 2 * (a[1] + b[1])) * _INFLATION
     holds = np.asarray(condition[0], np.bool_)
     return np.where(condition[1] == 0, np.where(holds, a[1], b[1]), either)
+
+
+def _nearest(a: tuple[Any, Bound]) -> Bound:
+    """0 where all evaluations have one nearest whole number; else it may be one further."""
+    value = np.asarray(a[0], np.float64)
+    apart = np.abs(value - np.floor(value) - 0.5)
+    sure = (apart > 2 * a[1]) | (a[1] == 0)
+    return np.where(sure, 0.0, 2 * a[1] + 1)
 
 
 def _exponential(a: tuple[Any, Any]) -> Bound:

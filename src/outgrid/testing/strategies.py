@@ -164,6 +164,7 @@ def _terms(
                         operation("exp", operation("neg", size_of_b)),
                         operation("pow", operation("add", Constant(1.0), size_of_b), fall),
                         operation("sin", a),
+                        operation("round", operation("mul", Constant(3.0), a)),
                         operation("mul", operation("cos", Parameter("k")), b),
                     ]
                 )

@@ -214,6 +214,15 @@ def conditional(u, c, *, k, j):
 
 
 @stencil
+def derived(u, c, *, k):
+    """Functions that are made of others, and the nearest whole number."""
+    angle = np.arctan2(u[0, 0, 1] - 0.5, c - 0.5) + np.arctan(u) - np.tan(c / 2)
+    steps = np.floor(9 * u) + round(7 * c[0, 1, 0]) + np.ceil(u[1, 0, 0] - k) - np.trunc(5 * c)
+    turned = np.clip(steps % 3, 0.5, 1.5) * (step % 2) + np.sign(u - c) * (9 * u // 2)
+    return u + 0.01 * (angle + turned + np.hypot(u, c) + np.cosh(u) - np.sinh(c))
+
+
+@stencil
 def staggered(e, hx, hy, c, *, k):
     """Maxwell's equations in 2-D on a staggered grid: each field in place."""
     return [
@@ -235,6 +244,7 @@ def unequal(u, v, w, c, *, k):
 RULES = {
     "everything": everything,
     "conditional": conditional,
+    "derived": derived,
     "staggered": staggered,
     "unequal": unequal,
 }
@@ -318,6 +328,7 @@ def test_every_order_gives_the_same_bytes(name, dtype, shipped):
         "everything": {"k": 0.3, "j": 0.7},
         "conditional": {"k": 0.3, "j": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]},
         "shallow_water": {"dt": 0.1, "dx": 3.0},
+        "derived": {"k": 0.3},
         "staggered": {"k": 0.3},
         "unequal": {"k": 0.1},
     }

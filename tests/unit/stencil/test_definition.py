@@ -225,7 +225,7 @@ def number_wanted(u):
 
 
 def unknown_ufunc(u):
-    return np.arctan(u)
+    return np.arcsin(u)
 
 
 def assignment(u):
@@ -314,7 +314,7 @@ LOCATED = [
     (number_of_a_condition, ["a condition is no number"]),
     (branch, ["cannot branch"]),
     (number_wanted, ["not a number yet"]),
-    (unknown_ufunc, ["numpy.arctan", "sqrt"]),
+    (unknown_ufunc, ["numpy.arcsin", "arctan"]),
     (assignment, ["u[...]", "return the new value of 'u'"]),
     (foreign_operand, ["'1' (str)"]),
     (foreign_method, ["an array in a stencil", "is a field"]),

@@ -11,7 +11,21 @@ from outgrid.errors import UsageError
 from outgrid.stencil import expression as ex
 from outgrid.stencil.contract import contract
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.symbol import cos, exp, log, maximum, minimum, sin, sqrt, tanh, where
+from outgrid.stencil.symbol import (
+    arctan2,
+    cos,
+    cosh,
+    exp,
+    floor,
+    hypot,
+    log,
+    maximum,
+    minimum,
+    sin,
+    sqrt,
+    tanh,
+    where,
+)
 from outgrid.testing.reference import reference_with_bound, run_reference
 from outgrid.testing.rounding import bounded
 
@@ -207,6 +221,7 @@ def test_one_operation_against_exact_rational_arithmetic(name: str, dtype: str) 
 def functions(a: Any, b: Any) -> Any:
     powers = ((a + 2) ** 1.7 / 9, (b + 2) ** (a - b) / 9, (a - 3) ** 11 / 3**11)
     values = (exp(a), log(a + 3), sin(5 * a), cos(5 * b), tanh(b), *powers)
+    values += (floor(4 * a), round(5 * b), (3 * a) % 1, arctan2(a, b), cosh(a), hypot(a, b))
     return (sum(values[1:], values[0]) + where((a < b) | (a == 0), a * b, a - b)) / 9
 
 

@@ -150,6 +150,21 @@ OG_INLINE Real most(Real a, Real b) { return a > b ? a : b; }
 OG_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 OG_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
+// The nearest whole number, the even one of two: a sum that has no room for what is behind the point.
+// Numbers from kWhole on are whole, and the sign of those that become 0 stays.
+constexpr Real kWhole = Real(kDouble ? 0x1p+52 : 0x1p+23);
+OG_INLINE V nearest(V a) {
+  const V size = magnitude(a), near = (size + kWhole) - kWhole;
+  const M sign = (M)a & (Integer(1) << (8 * sizeof(Real) - 1));
+  return size < kWhole ? (V)((M)near | sign) : a;
+}
+OG_INLINE Real nearest(Real a) {
+  const Real size = magnitude(a), near = (size + kWhole) - kWhole;
+  const Real with_sign = kDouble ? Real(__builtin_copysign(double(near), double(a)))
+                                 : Real(__builtin_copysignf(float(near), float(a)));
+  return size < kWhole ? with_sign : a;
+}
+
 // Conditions: all bits of a lane set, or none; for what is uniform, true or false.
 OG_INLINE M all(bool a) { return M{} - (a ? 1 : 0); }
 OG_INLINE M negated(M a) { return ~a; }

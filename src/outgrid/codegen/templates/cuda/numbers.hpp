@@ -18,6 +18,7 @@ OG_INLINE Real root(Real a) { return sqrt(a); }
 OG_INLINE Real least(Real a, Real b) { return a < b ? a : b; }
 OG_INLINE Real most(Real a, Real b) { return a > b ? a : b; }
 OG_INLINE Real magnitude(Real a) { return a < 0 ? -a : a + Real(0); }
+OG_INLINE Real nearest(Real a) { return rint(a); }
 OG_INLINE bool negated(bool a) { return !a; }
 OG_INLINE Real choose(bool c, Real a, Real b) { return c ? a : b; }
 

@@ -1,0 +1,138 @@
+"""Functions that are made of the operations there are: the same values in every executor.
+
+Each takes trees and gives one. What NumPy has by the same name has the same value, to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+from outgrid.stencil.expression import Constant, Expression, operation
+
+__all__ = ["DERIVED"]
+
+# arctan(t) = t + t z A(z) with z = t t, for t up to tan(pi / 8), lowest power first; found by
+# tools/minimax.py.
+_ARCTAN = tuple(
+    float.fromhex(text)
+    for text in (
+        "-0x1.5555555555318p-2",
+        "0x1.9999999949772p-3",
+        "-0x1.249249057e13ep-3",
+        "0x1.c71c65cff547bp-4",
+        "-0x1.745bc339c2983p-4",
+        "0x1.3afc35f1844f4p-4",
+        "-0x1.100534358c6cap-4",
+        "0x1.d255343c57485p-5",
+        "-0x1.6518dfb915bc5p-5",
+        "0x1.5c524a647cdbcp-6",
+    )
+)
+
+_ZERO, _HALF, _ONE, _MINUS_ONE = map(Constant, (0.0, 0.5, 1.0, -1.0))
+
+_add, _sub, _mul, _div, _neg, _abs, _min, _max, _lt, _where = (
+    partial(operation, name)
+    for name in ("add", "sub", "mul", "div", "neg", "abs", "min", "max", "lt", "where")
+)
+
+
+def _floor(a: Expression) -> Expression:
+    near = operation("round", a)
+    return _where(_lt(a, near), _sub(near, _ONE), near)
+
+
+def _ceil(a: Expression) -> Expression:
+    return _neg(_floor(_neg(a)))
+
+
+def _trunc(a: Expression) -> Expression:
+    return _where(_lt(a, _ZERO), _ceil(a), _floor(a))
+
+
+def _sign(a: Expression) -> Expression:
+    return _where(_lt(_ZERO, a), _ONE, _where(_lt(a, _ZERO), _MINUS_ONE, a))
+
+
+def _floor_divide(a: Expression, b: Expression) -> Expression:
+    return _floor(_div(a, b))
+
+
+def _remainder(a: Expression, b: Expression) -> Expression:
+    return _sub(a, _mul(b, _floor_divide(a, b)))
+
+
+def _clip(a: Expression, low: Expression, high: Expression) -> Expression:
+    return _where(_lt(a, low), low, _where(_lt(high, a), high, a))
+
+
+def _hypot(a: Expression, b: Expression) -> Expression:
+    """Scaled by the larger one, so that no square is too large or too small."""
+    a, b = _abs(a), _abs(b)
+    large, small = _max(a, b), _min(a, b)
+    ratio = _div(small, large)
+    length = _mul(large, operation("sqrt", _add(_ONE, _mul(ratio, ratio))))
+    # Equal ones may be 0 or infinite; NaN is less than nothing.
+    length = _where(operation("eq", a, b), _mul(a, Constant(math.sqrt(2))), length)
+    return _where(operation("ne", a, a), a, length)
+
+
+def _cosh(a: Expression) -> Expression:
+    """Of exp(|a| / 2), which is finite wherever the result is."""
+    root = operation("exp", _mul(_HALF, _abs(a)))
+    return _add(_mul(_mul(_HALF, root), root), _div(_div(_HALF, root), root))
+
+
+def _sinh(a: Expression) -> Expression:
+    return _mul(operation("tanh", a), _cosh(a))
+
+
+def _tan(a: Expression) -> Expression:
+    return _div(operation("sin", a), operation("cos", a))
+
+
+def _arctan2(y: Expression, x: Expression) -> Expression:
+    """The angle of the first eighth turn, then of the quarter, the half and the whole one."""
+    up, across = _abs(y), _abs(x)
+    large, small = _max(up, across), _min(up, across)
+    # Both 0 is no angle, and both infinite are as good as both 1.
+    same = operation("eq", small, large)
+    whole = _where(same, _where(operation("eq", large, _ZERO), _ZERO, _ONE), _div(small, large))
+    # arctan(t) = pi / 4 + arctan((t - 1) / (t + 1)).
+    steep = _lt(Constant(math.tan(math.pi / 8)), whole)
+    t = _where(steep, _div(_sub(whole, _ONE), _add(whole, _ONE)), whole)
+    z = _mul(t, t)
+    series: Expression = Constant(_ARCTAN[-1])
+    for coefficient in reversed(_ARCTAN[:-1]):
+        series = _add(_mul(series, z), Constant(coefficient))
+    angle = _add(t, _mul(t, _mul(z, series)))
+    angle = _where(steep, _add(Constant(math.pi / 4), angle), angle)
+    angle = _where(_lt(across, up), _sub(Constant(math.pi / 2), angle), angle)
+    angle = _where(_lt(x, _ZERO), _sub(Constant(math.pi), angle), angle)
+    # Nothing compares with what is not a number.
+    odd = operation("or", operation("ne", x, x), operation("ne", y, y))
+    return _where(odd, _add(x, y), _where(_lt(y, _ZERO), _neg(angle), angle))
+
+
+def _arctan(a: Expression) -> Expression:
+    return _where(operation("eq", a, _ZERO), a, _arctan2(a, _ONE))
+
+
+DERIVED: dict[str, Callable[..., Expression]] = {
+    "floor": _floor,
+    "ceil": _ceil,
+    "trunc": _trunc,
+    "sign": _sign,
+    "floor_divide": _floor_divide,
+    "remainder": _remainder,
+    "clip": _clip,
+    "hypot": _hypot,
+    "cosh": _cosh,
+    "sinh": _sinh,
+    "tan": _tan,
+    "arctan": _arctan,
+    "arctan2": _arctan2,
+}
+"""Functions by the names of operations."""

@@ -1,0 +1,106 @@
+"""Functions made of others have the values that NumPy's functions of the same names have."""
+
+import numpy as np
+import pytest
+
+import outgrid as og
+from outgrid.stencil.expression import Access, evaluate
+from outgrid.stencil.symbol import FieldSymbol
+
+RANDOM = np.random.default_rng(4)
+ODD = [0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 0.3, 1e20, -1e20, np.inf, -np.inf, np.nan, 5e-324]
+ODD += [2.0**52 + 1, 1.5e308, -2.0, 1.0]
+LEFT = np.concatenate([20 * RANDOM.normal(size=5000), RANDOM.uniform(-1, 1, 5000), ODD])
+RIGHT = np.concatenate([20 * RANDOM.normal(size=10000), ODD[3:], ODD[:3]])
+U, V = FieldSymbol("u", 2), FieldSymbol("v", 2)
+
+with np.errstate(all="ignore"):
+    CASES = {
+        "floor": (og.floor(U), np.floor(LEFT), 0),
+        "ceil": (og.ceil(U), np.ceil(LEFT), 0),
+        "trunc": (og.trunc(U), np.trunc(LEFT), 0),
+        "round": (og.round(U), np.rint(LEFT), 0),
+        "sign": (og.sign(U), np.sign(LEFT), 0),
+        "clip": (og.clip(U, -0.5, V), np.where(LEFT > RIGHT, RIGHT, np.maximum(LEFT, -0.5)), None),
+        "remainder": (U % 2, LEFT % 2, 0),
+        "floor_divide": (U // 2, LEFT // 2, 0),
+        "hypot": (og.hypot(U, V), np.hypot(LEFT, RIGHT), 3),
+        "cosh": (og.cosh(U), np.cosh(LEFT), 4),
+        "sinh": (og.sinh(U), np.sinh(LEFT), 4),
+        "tan": (og.tan(U), np.tan(LEFT), 3),
+        "arctan": (og.arctan(U), np.arctan(LEFT), 3),
+        "arctan2": (og.arctan2(U, V), np.arctan2(LEFT, RIGHT), 3),
+    }
+
+
+def values(symbol, left=LEFT, right=RIGHT):
+    def leaf(node):
+        if isinstance(node, Access):
+            return {"u": left, "v": right}[node.field]
+        return np.float64(node.value)
+
+    with np.errstate(all="ignore"):
+        return evaluate(symbol.expression, leaf)
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with np.errstate(all="ignore"):
+        yield
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[2] is not None])
+def test_values_are_those_of_numpy(name):
+    symbol, wanted, ulps = CASES[name]
+    found = values(symbol)
+    zeros = (LEFT == 0) & ((RIGHT == 0) | ~(LEFT > 0)) if name == "arctan2" else LEFT != LEFT
+    if name in ("remainder", "floor_divide"):  # of infinite numbers NumPy makes none
+        zeros = np.isinf(LEFT)
+    np.testing.assert_array_equal(np.isnan(found)[~zeros], np.isnan(wanted)[~zeros])
+    sure = ~np.isnan(wanted) & ~zeros
+    with np.errstate(all="ignore"):
+        apart = np.where(found == wanted, 0, np.abs(found - wanted) / np.spacing(np.abs(wanted)))
+    assert apart[sure].max() <= ulps
+    if name != "sign":  # NumPy's sign of -0.0 is 0.0
+        np.testing.assert_array_equal(np.signbit(found)[sure], np.signbit(wanted)[sure])
+
+
+def test_remainders_of_whole_numbers_are_exact():
+    left = RANDOM.integers(-(2**40), 2**40, LEFT.size).astype(float)
+    right = RANDOM.integers(1, 2**12, LEFT.size) * RANDOM.choice((-1.0, 1.0), LEFT.size)
+    np.testing.assert_array_equal(values(U % V, left, right), left % right)
+    np.testing.assert_array_equal(values(U // V, left, right), left // right)
+
+
+def test_what_is_clipped_is_between_and_nan_stays():
+    found = values(og.clip(U, -0.5, 3))
+    np.testing.assert_array_equal(found, np.clip(LEFT, -0.5, 3))
+
+
+def test_a_value_that_is_no_number_is_told():
+    found = values(og.where(og.isnan(U), 1.0, 0.0))
+    np.testing.assert_array_equal(found, np.isnan(LEFT) * 1.0)
+
+
+def test_the_operators_and_functions_of_python_mean_the_same():
+    import math
+
+    pairs = [
+        (round(U), og.round(U)),
+        (math.floor(U), og.floor(U)),
+        (math.ceil(U), og.ceil(U)),
+        (math.trunc(U), og.trunc(U)),
+        (np.floor(U), og.floor(U)),
+        (np.mod(U, V), U % V),
+        (np.floor_divide(U, 3), U // 3),
+        (7 % U, np.mod(7, U)),
+        (np.clip(U, 0, 1), og.clip(U, 0, 1)),
+        (np.round(U), og.round(U)),
+    ]
+    for one, other in pairs:
+        assert one.expression == other.expression
+
+
+def test_digits_are_refused():
+    with pytest.raises(og.DefinitionError, match="to whole numbers only"):
+        round(U, 2)
