@@ -47,7 +47,7 @@ from outgrid.cli import main as outgrid
 from outgrid.cli import resume, run, verify  # noqa: F401 - imported once, before the forks
 from outgrid.job import load_job
 from outgrid.native import engines
-from outgrid.runs.state import MANIFEST_NAME
+from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.storage import transfers
 from outgrid.testing.reference import reference_with_bound
 

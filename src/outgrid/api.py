@@ -27,8 +27,8 @@ from outgrid.record import RECORD_NAME, read_record
 from outgrid.report.progress import follow, is_watched
 from outgrid.result import Result
 from outgrid.runs.group import what_is_left
+from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.runs.resumption import resumption
-from outgrid.runs.state import MANIFEST_NAME
 from outgrid.stencil.problem import Problem
 from outgrid.units import parse_bytes
 

@@ -37,10 +37,10 @@ from outgrid.record import CUT_OFF, FINISHED, Part
 from outgrid.remote.borrowed import Borrowed
 from outgrid.runs.group import Durable
 from outgrid.runs.ledger import Ledger
+from outgrid.runs.manifest import Manifest, write_manifest
 from outgrid.runs.run import Run
 from outgrid.runs.seals import Seals, level_name
 from outgrid.runs.space import reserve_results
-from outgrid.runs.state import Manifest
 from outgrid.runs.verify import read_back
 from outgrid.seal import Seal
 from outgrid.sharing import Told
@@ -82,7 +82,7 @@ class Execution:
         These with initial values, or with what was ``found`` of the run in other files.
         """
         if self.before.steps_done >= 0:
-            self.run.folder.write_manifest(self.manifest)
+            write_manifest(self.run.folder.out, self.manifest)
             # With all steps made, results may be in place already.
             there = not self.run.problem.steps and self.manifest.exported
             return {} if there else self._open_stores()

@@ -22,7 +22,7 @@ from outgrid.formats.sink import Array, Codec, Filing, copy
 from outgrid.formats.source import whole_axes
 from outgrid.formats.views import Transposed
 from outgrid.result import TRACES, Result
-from outgrid.runs.state import TRACES_NAME
+from outgrid.runs.samples import TRACES_NAME
 from outgrid.stencil.symbol import AXES
 from outgrid.storage import Joined
 from outgrid.units import format_bytes, suggest

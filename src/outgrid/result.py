@@ -15,7 +15,7 @@ from outgrid.formats.npy import load_npy, map_npy
 from outgrid.labelled import dataset
 from outgrid.lines import format_work
 from outgrid.record import Record
-from outgrid.runs.state import REDUCTIONS_NAME, TRACES_NAME
+from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.components import components_of
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.problem import PREVIOUS, Problem

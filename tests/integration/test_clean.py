@@ -13,7 +13,7 @@ from outgrid.cli import main
 from outgrid.config import RunOptions
 from outgrid.errors import UsageError
 from outgrid.runs.lock import RunLock
-from outgrid.runs.state import MANIFEST_NAME
+from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.stencil.problem import Problem
 
 PROBLEM = Problem("heat7", (40, 12, 32), "float64", 8, {"k": 0.1}, initial={"u": "x * y"})

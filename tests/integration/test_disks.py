@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from outgrid.runs.state import MANIFEST_NAME, RunFolder
+from outgrid.runs.manifest import MANIFEST_NAME
+from outgrid.runs.state import RunFolder
 from outgrid_bench.limit import limited
 
 SHUTDOWN = 0x8004587D  # an ioctl of ext4 and xfs: the file system stops as if its device had gone

@@ -17,8 +17,10 @@ from outgrid.config import RunOptions
 from outgrid.definition import stencil
 from outgrid.errors import Error
 from outgrid.record import RECORD_NAME
+from outgrid.runs import ledger
 from outgrid.runs.lock import LOCK_NAME
-from outgrid.runs.state import OWNER_NAME, RunFolder
+from outgrid.runs.manifest import read_manifest
+from outgrid.runs.places import OWNER_NAME
 from outgrid.runs.verify import verify
 from outgrid.stencil.laplacian import laplacian
 from outgrid.stencil.points import Receiver
@@ -57,17 +59,17 @@ def options(out: Path, **others) -> RunOptions:
 
 def copies(where: Path, seed: int, monkeypatch, **given) -> list[Path]:
     """What is on the disk after each commit of a run, and its results at last."""
-    write, found, out = RunFolder.write_manifest, list[Path](), where / "run"
+    write, found, out = ledger.write_manifest, list[Path](), where / "run"
     where.mkdir()
 
-    def keep(self, manifest):
-        write(self, manifest)
+    def keep(_out, manifest):
+        write(_out, manifest)
         if manifest.steps_done >= 0:
             found.append(where / f"{len(found)}")
             shutil.copytree(out, found[-1])
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "write_manifest", keep)
+        patch.setattr(ledger, "write_manifest", keep)
         pipeline.run(problem(seed), options(out, **given))
     return [*found, out]
 
@@ -142,8 +144,8 @@ def test_so_are_those_of_ranks(tmp_path, cut_off):
     shutil.copytree(out, early)
     cut_off(26, lambda: ranks(pipeline.resume, out, 2))
     shutil.move(out, late)
-    done = [RunFolder(each, each).read_manifest().steps_done for each in early.glob("rank.?")]
-    then = [RunFolder(each, each).read_manifest().steps_done for each in late.glob("rank.?")]
+    done = [read_manifest(each).steps_done for each in early.glob("rank.?")]
+    then = [read_manifest(each).steps_done for each in late.glob("rank.?")]
     assert 0 < min(done) < min(then)
     nothing = Path("nothing")
     cases = [(path, count, other) for path in names(late) for count in (2, 1) for other in (0, 1)]
@@ -171,7 +173,7 @@ def test_every_file_that_matters_is_named(tmp_path, monkeypatch):
     later = copies(tmp_path / "other", 2, monkeypatch)
     at = len(mine) // 2
     assert resumed(mine[at]) == results(mine[-1])
-    parity = RunFolder(mine[at - 1], mine[at - 1]).read_manifest().parity
+    parity = read_manifest(mine[at - 1]).parity
     for path in names(mine[at - 1]):
         if path.name.endswith(f".{1 - parity}.npy") or path.name.endswith(".xxh3"):
             continue  # what is written over, and what is read with the file that it belongs to

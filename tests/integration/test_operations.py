@@ -26,7 +26,8 @@ from outgrid.build.compiler import find_compiler
 from outgrid.config import RunOptions
 from outgrid.errors import UsageError
 from outgrid.runs.leftovers import leftovers
-from outgrid.runs.state import MANIFEST_NAME, RunFolder
+from outgrid.runs.manifest import MANIFEST_NAME
+from outgrid.runs.state import RunFolder
 from outgrid.runs.verify import verify
 
 EVERY = int(os.environ.get("OUTGRID_PREFIXES", "5"))

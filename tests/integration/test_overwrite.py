@@ -15,7 +15,7 @@ import outgrid as og
 from outgrid.cli import main
 from outgrid.errors import BuildError, InfeasiblePlan, Stopped, UsageError
 from outgrid.runs.lock import LOCK_NAME, RunLock
-from outgrid.runs.state import MANIFEST_NAME
+from outgrid.runs.manifest import MANIFEST_NAME
 
 STREAMED = {"memory": "200MiB", "tier": "direct", "depth": 3, "threads": 1}
 

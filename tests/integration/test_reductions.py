@@ -14,6 +14,8 @@ from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError, StoreError
 from outgrid.observe.accumulators import added, nothing, numbers, totals_of
 from outgrid.observe.totals import Totals, joined
+from outgrid.runs.manifest import write_manifest
+from outgrid.runs.samples import read_samples, totals_file, write_samples
 from outgrid.runs.state import RunFolder
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import Problem
@@ -160,14 +162,14 @@ def test_sums_go_on_where_a_run_was_cut_off(tmp_path, cut_off):
 def as_before(out, kinds):
     """Make of a run that was cut off what the version before has left: numbers, and no totals."""
     folder, manifest = RunFolder.of_manifest(out)
-    totals = Totals(*folder.totals(manifest), kinds)
+    totals = Totals(*totals_file(folder.out, manifest), kinds)
     values = np.zeros((manifest.problem["steps"], len(kinds)))
     values[: manifest.steps_done] = numbers(kinds, totals.read(range(manifest.steps_done)))
     totals.close()
     totals.path.unlink()
-    seen = folder.read_samples(manifest)
-    manifest = folder.write_samples(manifest, np.hstack([seen, values]))
-    folder.write_manifest(msgspec.structs.replace(manifest, format=4))
+    seen = read_samples(folder.out, manifest)
+    manifest = write_samples(folder.out, manifest, np.hstack([seen, values]))
+    write_manifest(folder.out, msgspec.structs.replace(manifest, format=4))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -192,7 +194,7 @@ def test_totals_that_are_gone_are_missed(tmp_path, cut_off):
     out = tmp_path / "cut"
     cut_off(40, lambda: run(problem, out, tier="direct", depth=3, slab_planes=2))
     folder, manifest = RunFolder.of_manifest(out)
-    folder.totals(manifest)[0].unlink()
+    totals_file(folder.out, manifest)[0].unlink()
     with pytest.raises(StoreError, match="reductions of some steps are missing"):
         pipeline.resume(out, RunOptions.of(memory="512MiB", tier="direct"))
 

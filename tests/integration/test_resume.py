@@ -29,9 +29,9 @@ from outgrid.execution import Execution
 from outgrid.formats.npy import header_bytes
 from outgrid.observe import preview
 from outgrid.record import CUT_OFF, FINISHED, read_record
-from outgrid.runs import state
+from outgrid.runs import ledger, manifest, state
 from outgrid.runs.lock import LOCK_NAME
-from outgrid.runs.state import MANIFEST_NAME, RunFolder
+from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.stencil.laplacian import laplacian
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import step
@@ -150,15 +150,15 @@ def test_a_run_in_strips_is_resumed_to_the_same_bytes(
 
 def cut_off_within(out: Path, monkeypatch, part: int, **given) -> dict[str, Any]:
     """The manifest of a run that ended in its second sweep, in the middle of a trip."""
-    write = RunFolder.write_manifest
+    write = ledger.write_manifest
 
-    def die(self, manifest):
-        write(self, manifest)
+    def die(out, manifest):
+        write(out, manifest)
         if manifest.steps_done == 3 and manifest.part == part and manifest.planes > 15:
             raise ChildProcessError
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "write_manifest", die)
+        patch.setattr(ledger, "write_manifest", die)
         with pytest.raises(ChildProcessError):
             pipeline.run(problem(), options(out, commit_every=0, **given))
     return manifest_of(out)
@@ -189,9 +189,9 @@ def test_a_seam_that_was_damaged_is_named_and_the_sweep_may_begin_again(
 def test_a_manifest_of_a_format_before_is_read(number, later, tmp_path, monkeypatch, answer):
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(state.Manifest, "identity", "")  # checksums were of no run then
+        patch.setattr(manifest.Manifest, "identity", "")  # checksums were of no run then
         found = cut_off_within(out, monkeypatch, 0)
-    assert found["format"] == state.FORMAT
+    assert found["format"] == manifest.FORMAT
     later = (*later, "sealed", "samples")
     before = {key: value for key, value in found.items() if key not in later}
     (out / MANIFEST_NAME).write_text(json.dumps(before | {"format": number}))
@@ -205,15 +205,15 @@ def test_only_the_planes_that_come_round_are_left_to_do(tmp_path, monkeypatch):
     closed = Problem("heat5", (60, 33), "float64", 9, **given)
     out, plain = tmp_path / "run", tmp_path / "plain"
     pipeline.run(closed, options(plain, tier="memory", depth=1, slab_planes=None))
-    write = RunFolder.write_manifest
+    write = ledger.write_manifest
 
-    def die_after_the_last_plane(self, manifest):
-        write(self, manifest)
+    def die_after_the_last_plane(out, manifest):
+        write(out, manifest)
         if manifest.planes >= closed.shape[0] and manifest.steps_done + manifest.depth == 9:
             raise ChildProcessError
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "write_manifest", die_after_the_last_plane)
+        patch.setattr(ledger, "write_manifest", die_after_the_last_plane)
         with pytest.raises(ChildProcessError):
             pipeline.run(closed, options(out, commit_every=0))
     record = pipeline.resume(out, options(out, commit_every=0)).record

@@ -10,8 +10,8 @@ from outgrid.cli import main
 from outgrid.comm import Serial
 from outgrid.config import RunOptions
 from outgrid.errors import Stopped, UsageError
+from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.runs.resumption import resumption
-from outgrid.runs.state import MANIFEST_NAME
 from outgrid.stencil.problem import Problem
 
 

@@ -11,7 +11,8 @@ from outgrid.errors import UsageError
 from outgrid.record import RECORD_NAME
 from outgrid.runs.group import GROUP_NAME
 from outgrid.runs.lock import RunLock
-from outgrid.runs.state import MANIFEST_NAME, RunFolder
+from outgrid.runs.manifest import MANIFEST_NAME
+from outgrid.runs.state import RunFolder
 from outgrid.stencil.problem import Problem
 from outgrid.testing.threads import in_threads
 

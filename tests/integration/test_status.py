@@ -13,7 +13,7 @@ from outgrid.errors import Stopped
 from outgrid.execute import streaming
 from outgrid.execute.fill import fill
 from outgrid.runs.lock import LOCK_NAME, RunLock, owner_of
-from outgrid.runs.state import MANIFEST_NAME
+from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.runs.status import status
 
 STREAMED = {"memory": "200MiB", "tier": "direct", "depth": 3, "slab_planes": 2, "threads": 1}

@@ -14,7 +14,7 @@ from outgrid.errors import ExecutionError, InfeasiblePlan, StoreError, UsageErro
 from outgrid.execute import files
 from outgrid.execute.stop import Stop
 from outgrid.runs import space
-from outgrid.runs.state import MANIFEST_NAME
+from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore
 

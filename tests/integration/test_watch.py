@@ -10,7 +10,9 @@ import outgrid as og
 from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError
-from outgrid.runs.state import RunFolder, how_far
+from outgrid.runs import ledger
+from outgrid.runs.manifest import how_far
+from outgrid.runs.state import RunFolder
 from outgrid.stencil.problem import Problem
 from outgrid.testing.reference import run_reference
 
@@ -113,13 +115,13 @@ def test_strips_that_were_durable_before_it_are_given_up_with_their_sweep(tmp_pa
     """What is repeated to find the first value writes over the seams that they left."""
     out, reached = tmp_path / "out", []
     problem = squaring(cells=((13, 7, 20), (13, 7, 19)))  # in the third strip
-    write = RunFolder.write_manifest
+    write = ledger.write_manifest
 
-    def seen(self, manifest):
+    def seen(out, manifest):
         reached.append((manifest.steps_done, manifest.part, manifest.planes > 0))
-        write(self, manifest)
+        write(out, manifest)
 
-    monkeypatch.setattr(RunFolder, "write_manifest", seen)
+    monkeypatch.setattr(ledger, "write_manifest", seen)
     with pytest.raises(ExecutionError) as error:
         pipeline.run(problem, options(out, **STRIPS, commit_every=0))
     assert where(error) == (7, (13, 7, 19), "u")

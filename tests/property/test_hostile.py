@@ -23,7 +23,10 @@ from outgrid.record import RECORD_NAME, read_record
 from outgrid.runs.group import durable
 from outgrid.runs.leftovers import leftovers
 from outgrid.runs.lock import RunLock
-from outgrid.runs.state import MANIFEST_NAME, OWNER_NAME, SAMPLES_NAME, Manifest, RunFolder
+from outgrid.runs.manifest import MANIFEST_NAME, Manifest, read_manifest
+from outgrid.runs.places import OWNER_NAME
+from outgrid.runs.samples import SAMPLES_NAME, read_samples
+from outgrid.runs.state import RunFolder
 from outgrid.runs.verify import verify
 from outgrid.stencil import initial
 from outgrid.stencil.initial import InitialExpression, evaluate_steps
@@ -113,7 +116,7 @@ def test_manifests_own_nothing_outside_of_their_folders(tmp_path_factory, conten
     (out / MANIFEST_NAME).write_bytes(content)
 
     def read():
-        manifest = RunFolder(out, out).read_manifest()
+        manifest = read_manifest(out)
         for name in (*manifest.files, *manifest.results):
             assert (out / name).parent == out
 
@@ -148,8 +151,8 @@ def test_marks_of_owners_and_samples(tmp_path_factory, mark, samples):
     (out / OWNER_NAME).write_bytes(mark)
     (out / f"{SAMPLES_NAME}.new").write_bytes(samples)
     folder = RunFolder(out, out)
-    refused_or_read(folder.check_owner, folder.read_manifest())
-    refused_or_read(folder.read_samples, folder.read_manifest())
+    refused_or_read(folder.check_owner, read_manifest(folder.out))
+    refused_or_read(read_samples, out, read_manifest(folder.out))
 
 
 @settings(max_examples=EXAMPLES)
@@ -287,7 +290,7 @@ def test_text_that_nests_without_end(name, content, tmp_path):
 
 
 def manifest_in(out: Path) -> Manifest:
-    return RunFolder(out, out).read_manifest()
+    return read_manifest(out)
 
 
 @pytest.mark.parametrize(

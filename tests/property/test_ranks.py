@@ -25,7 +25,7 @@ from outgrid.observe.points import Points
 from outgrid.plan.ending import ended
 from outgrid.plan.program import Advance, Commit, Get, Point, Put, Receive, Send, program
 from outgrid.plan.ranks import Ranks, plan_rank
-from outgrid.runs.state import level_name
+from outgrid.runs.seals import level_name
 from outgrid.stencil.boundary import boundary_of
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.model import Reduction

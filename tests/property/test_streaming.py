@@ -20,7 +20,7 @@ from outgrid.execute.fill import fill
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.streaming import stream
 from outgrid.execute.window import Window
-from outgrid.runs.state import level_name
+from outgrid.runs.seals import level_name
 from outgrid.stencil.boundary import boundary_of
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.problem import Problem

@@ -6,7 +6,7 @@ from pathlib import Path
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
 from outgrid.runs.leftovers import Leftovers, leftovers
-from outgrid.runs.state import Manifest, how_far
+from outgrid.runs.manifest import Manifest, how_far
 from outgrid.units import format_bytes
 
 

@@ -14,7 +14,7 @@ from outgrid.machine import device_bytes, peak_memory_bytes, reset_peak_memory
 from outgrid.plan.instruction import Point
 from outgrid.plan.model import Plan
 from outgrid.record import Measured, Part
-from outgrid.runs.state import Manifest
+from outgrid.runs.manifest import Manifest
 from outgrid.stencil.problem import Problem
 from outgrid.storage import Transfers
 from outgrid.units import format_bytes

@@ -17,7 +17,8 @@ from outgrid.plan.schedule.seam import SeamKey
 from outgrid.plan.tiers import madvise
 from outgrid.remote.borrowed import Borrowed
 from outgrid.runs.seals import Seals, level_name
-from outgrid.runs.state import RunFolder, is_seam
+from outgrid.runs.state import RunFolder
+from outgrid.runs.working import is_seam, level_of
 from outgrid.seal import Seal
 from outgrid.storage import (
     BesideStore,
@@ -82,7 +83,7 @@ class Files:
         if not exported:
             for level in self.plan.schedule.arrivals:
                 for each in (0, 1):  # what that process had made, with other sweeps to go
-                    path = self.folder.path(level, each)
+                    path = self.folder.working.path(level, each)
                     path.unlink(missing_ok=True)
                     sums_path(path).unlink(missing_ok=True)
             self._make_results()
@@ -96,7 +97,9 @@ class Files:
     def remove_seams(self, names: Iterable[str]) -> None:
         """Remove those of the files ``names`` that hold seams of no use: most sweeps begin anew."""
         kept = {
-            self.folder.seam(*key).name for key in self.plan.schedule.places if self._is_begun(key)
+            self.folder.working.seam(*key).name
+            for key in self.plan.schedule.places
+            if self._is_begun(key)
         }
         for name in filter(is_seam, names):
             if name.removesuffix(SUMS_SUFFIX) not in kept:
@@ -111,7 +114,7 @@ class Files:
         """Files for the seams of strips, and of planes that come round again."""
         found: dict[SeamKey, Store] = {}
         for key, shape in self.plan.schedule.places.items():
-            path, dtype = self.folder.seam(*key), self.plan.dtype_of(key.field)
+            path, dtype = self.folder.working.seam(*key), self.plan.dtype_of(key.field)
             if self._is_begun(key):
                 store = self._open(path, key.field, shape)
             elif self.remote is not None:
@@ -135,7 +138,7 @@ class Files:
         """The memory of a ring: that of the tier where sweeps work in place."""
         plan, tier = self.plan, TIERS[self.plan.tier]
         if plan.in_place:
-            path = self.folder.ring(ring.field, ring.index)
+            path = self.folder.working.ring(ring.field, ring.index)
             path.unlink(missing_ok=True)  # of a process that was cut off
             if tier.files:
                 buffer = Buffer.of_new_file(path, nbytes)
@@ -169,21 +172,21 @@ class Files:
         parts: list[Store] = []
         for name, rows in apart.items():
             shape = (self.shape[0], len(rows), self.shape[-1])
-            parts.append(opener(self.folder.beside(path, name), field, shape))
+            parts.append(opener(self.folder.working.beside(path, name), field, shape))
             self._opened.append(parts[-1])
         return BesideStore(parts, [*apart].index(""), self.transfers)
 
     def _make_results(self) -> None:
         for level in self.plan.schedule.arrivals:
             if not level.constant:
-                path, dtype = self.folder.path(level, 0), self.plan.dtype_of(level.field)
+                path, dtype = self.folder.working.path(level, 0), self.plan.dtype_of(level.field)
                 store = DirectStore.create(path, self.shape, dtype, self.transfers, sums=True)
                 self._opened.append(store)
                 self.leaving[level.field, level.level] = store
 
     def _create(self, path: Path, field: str, shape: tuple[int, ...]) -> Store:
         dtype = self.plan.dtype_of(field)
-        parts = self.folder.parts(path)
+        parts = self.folder.working.parts(path)
         if parts is not None:
             return SpreadStore.make(path, shape, dtype, self.transfers, parts, sums=True)
         tier = self.plan.store_tier
@@ -195,7 +198,7 @@ class Files:
         dtype = self.plan.dtype_of(field)
         if self.remote is not None:
             return self.remote.open(path, self.transfers, *self._kept(path))
-        parts = self.folder.parts(path)
+        parts = self.folder.working.parts(path)
         store = (
             open_store(self.plan.store_tier, path, self.transfers, self.habits)
             if parts is None
@@ -212,7 +215,7 @@ class Files:
 
     def _kept(self, path: Path) -> tuple[Seal, range]:
         """What the checksums of a file are of, and which of its planes are durable."""
-        name, parity = self.folder.level_of(path.name)
+        name, parity = level_of(path.name)
         level = next(each for each in self.plan.schedule.arrivals if level_name(each) == name)
         if parity in (None, self._parity):
             return self.seals.level(level, 0), range(self.plan.schedule.planes)
@@ -226,7 +229,7 @@ class Files:
             for state in (0, 1):
                 if level.constant and state:
                     continue
-                path = self.folder.working(level, (state + parity) % 2)
+                path = self.folder.working.field(level, (state + parity) % 2)
                 found[level.field, level.level, state] = self._apart(opener, path, level.field)
         files = [store for store in self._opened if isinstance(store, DirectStore)]
         if self.plan.store_tier == "direct" and not all(store.direct for store in files):

@@ -10,8 +10,8 @@ import msgspec
 from outgrid.observe.observer import Observer, Reached
 from outgrid.observe.watch import Watch
 from outgrid.plan.instruction import Point
+from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
-from outgrid.runs.state import Manifest
 
 __all__ = ["Finite"]
 

@@ -31,8 +31,8 @@ from outgrid.plan.instruction import Point
 from outgrid.plan.program import Put
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.runs.group import Durable
+from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
-from outgrid.runs.state import Manifest
 from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
 

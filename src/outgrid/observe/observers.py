@@ -9,8 +9,8 @@ from outgrid.comm import Comm
 from outgrid.observe.observer import Initial, Leaving, Noted, Observer, Reached
 from outgrid.plan.instruction import Point
 from outgrid.runs.group import Durable
+from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
-from outgrid.runs.state import Manifest
 
 __all__ = ["Observers"]
 

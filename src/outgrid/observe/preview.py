@@ -20,8 +20,8 @@ from outgrid.plan.program import Put
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.regular import own
 from outgrid.runs.group import Durable
+from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
-from outgrid.runs.state import Manifest
 from outgrid.stencil.problem import Problem
 
 PREVIEW_NAME = "preview.npy"

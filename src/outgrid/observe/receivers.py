@@ -13,8 +13,9 @@ from outgrid.config import RunOptions
 from outgrid.observe.observer import Noted, Observer, Reached
 from outgrid.observe.points import Points, sampled
 from outgrid.runs.group import Durable
+from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
-from outgrid.runs.state import TRACES_NAME, Manifest, RunFolder
+from outgrid.runs.samples import TRACES_NAME, place_traces, read_samples, write_samples
 from outgrid.stencil.problem import Problem
 
 __all__ = ["Receivers"]
@@ -53,7 +54,7 @@ class Receivers(Observer):
                 mine = self.run.owned.holds(planes, rows)
                 made = np.arange(len(seen))[:, None] < found.steps
                 kept = np.where(mine & made, seen, 0.0)
-                manifest = self.run.folder.write_samples(manifest, kept)
+                manifest = write_samples(self.run.folder.out, manifest, kept)
         self._manifest = manifest
         return manifest
 
@@ -64,7 +65,7 @@ class Receivers(Observer):
         was seen there in steps that are not complete is taken over as well.
         """
         points: Points = kernel.points
-        seen = self.run.folder.read_samples(self._manifest)
+        seen = read_samples(self.run.folder.out, self._manifest)
         if seen is not None:
             seen = seen[:, : len(points.sampled)]  # an older version kept reductions behind them
             self._earlier = seen[: self.run.done]
@@ -76,7 +77,7 @@ class Receivers(Observer):
         """Write all that was seen so far, for a resume to go on with."""
         if self._points is None:
             return manifest
-        return self.run.folder.write_samples(manifest, self._seen(self._points))
+        return write_samples(self.run.folder.out, manifest, self._seen(self._points))
 
     def place(self, comm: Comm) -> Noted:
         """Leave the traces, of what the rank has seen that owns a cell."""
@@ -89,7 +90,7 @@ class Receivers(Observer):
             every = comm.share(np.where(counts, self._seen(points)[: run.last], 0.0))
             if comm.rank == 0:
                 traces = reduce(np.add, every) @ points.weights
-                RunFolder(run.out, run.out).place_traces(traces)
+                place_traces(run.out, traces)
         return Noted()
 
     def _seen(self, points: Points) -> Samples:

@@ -14,8 +14,9 @@ from outgrid.observe.observer import Noted, Observer, Reached
 from outgrid.observe.points import sampled
 from outgrid.observe.totals import Totals, joined
 from outgrid.runs.group import Durable, Share
+from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
-from outgrid.runs.state import REDUCTIONS_NAME, Manifest, RunFolder
+from outgrid.runs.samples import REDUCTIONS_NAME, place_reductions, read_samples, totals_file
 from outgrid.stencil.problem import Problem
 
 __all__ = ["Reductions"]
@@ -50,7 +51,7 @@ class Reductions(Observer):
 
     def go_on(self) -> None:
         """Look whether the totals are there, or make them of what an older version has kept."""
-        run, kept = self.run, self.run.folder.totals(self.run.manifest)
+        run, kept = self.run, totals_file(self.run.folder.out, self.run.manifest)
         if not kept[0].exists():
             mine = Share(run.folder, run.manifest, run.owned)
             self._keep_all(earlier_totals(mine, self._kinds, run.done))
@@ -69,7 +70,7 @@ class Reductions(Observer):
             totals.close()
 
     def _open(self) -> Totals:
-        return Totals(*self.run.folder.totals(self.run.manifest), self._kinds)
+        return Totals(*totals_file(self.run.folder.out, self.run.manifest), self._kinds)
 
     def attach(self, kernel: Any) -> Any:
         """The totals of each sweep are written when it is complete."""
@@ -98,19 +99,19 @@ class Reductions(Observer):
     def place(self, comm: Comm) -> Noted:
         """Add up what all ranks have, and round it once."""
         run, kinds = self.run, self._kinds
-        shares = comm.share(run.folder.totals(run.manifest))
+        shares = comm.share(totals_file(run.folder.out, run.manifest))
         if comm.rank == 0:
             tables = joined(shares, kinds, run.last)
             found = [np.zeros((0, len(kinds))), *(numbers(kinds, each) for each in tables)]
             names = [each.name for each in run.given.stencil.reductions]
-            RunFolder(run.out, run.out).place_reductions(names, np.vstack(found))
+            place_reductions(run.out, names, np.vstack(found))
         comm.share(None)  # files of other ranks are not needed any more
         return Noted()
 
 
 def found_totals(found: Durable, kinds: tuple[str, ...]) -> Iterator[Table]:
     """The totals of all steps that are durable, some at once."""
-    files = [share.folder.totals(share.manifest) for share in found.shares]
+    files = [totals_file(share.folder.out, share.manifest) for share in found.shares]
     if all(path.exists() for path, _ in files):
         yield from joined(files, kinds, found.steps)
     else:
@@ -120,7 +121,7 @@ def found_totals(found: Durable, kinds: tuple[str, ...]) -> Iterator[Table]:
 
 def earlier_totals(share: Share, kinds: tuple[str, ...], steps: int) -> Iterator[Table]:
     """Totals of what an older version has kept, in one process, behind what receivers saw."""
-    seen = share.folder.read_samples(share.manifest)
+    seen = read_samples(share.folder.out, share.manifest)
     columns = len(sampled(Problem.from_dict(share.manifest.problem))[0])
     if seen is not None and steps and seen.shape[1] == columns + len(kinds):
         yield totals_of(kinds, seen[:steps, columns:])

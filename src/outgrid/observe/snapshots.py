@@ -24,8 +24,8 @@ from outgrid.plan.schedule.subgrid import Box
 from outgrid.regular import check_own
 from outgrid.runs.frames import Frames, frames_of, snapshot_files, sums_within
 from outgrid.runs.group import Durable
+from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
-from outgrid.runs.state import Manifest
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
 from outgrid.storage.outlet import Outlet

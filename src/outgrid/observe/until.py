@@ -14,8 +14,9 @@ from outgrid.config import RunOptions
 from outgrid.observe.accumulators import CELLS, Accumulators, Table, added, numbers
 from outgrid.observe.observer import Noted, Observer, Reached
 from outgrid.observe.totals import Totals
+from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
-from outgrid.runs.state import Manifest
+from outgrid.runs.samples import totals_file
 from outgrid.stencil.problem import Problem
 
 __all__ = ["EndsEarly"]
@@ -77,7 +78,7 @@ class EndsEarly(Observer):
 
     def _total(self, step: int) -> Table:
         """The total of this rank in a step of the run."""
-        totals = Totals(*self.run.folder.totals(self.run.manifest), self._kinds)
+        totals = Totals(*totals_file(self.run.folder.out, self.run.manifest), self._kinds)
         try:
             return totals.read(range(step - 1, step))[:, [self._column]]
         finally:

@@ -14,7 +14,7 @@ from outgrid.record import RECORD_NAME, Record, read_record
 from outgrid.runs.frames import snapshot_files
 from outgrid.runs.group import OnDisk, is_unfinished, on_disk, remove_empty
 from outgrid.runs.leftovers import list_leftovers, remove_leftovers
-from outgrid.runs.state import REDUCTIONS_NAME, TRACES_NAME
+from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.problem import Problem
 from outgrid.storage.sums import sums_path
 

@@ -26,7 +26,7 @@ from outgrid.errors import StoreError
 from outgrid.formats.npy import HEADER_BYTES, cut_npy, read_header, reserve_npy
 from outgrid.plan.schedule.subgrid import Box
 from outgrid.regular import given, own, read_fully
-from outgrid.runs.state import Manifest
+from outgrid.runs.manifest import Manifest
 from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot, snapshots_by_file

@@ -30,16 +30,10 @@ from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.subgrid import Box
 from outgrid.record import RECORD_NAME, Part, combine, combine_ranks
 from outgrid.regular import read_own
+from outgrid.runs.manifest import MANIFEST_NAME, Manifest, check_begun, how_far, remove_manifest
+from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME, read_samples
 from outgrid.runs.seals import level_name
-from outgrid.runs.state import (
-    MANIFEST_NAME,
-    REDUCTIONS_NAME,
-    TRACES_NAME,
-    Manifest,
-    RunFolder,
-    check_begun,
-    how_far,
-)
+from outgrid.runs.state import RunFolder
 from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import snapshots_by_file
@@ -206,7 +200,7 @@ class Durable:
             level_name(level): Joined(
                 [
                     Piece(
-                        share.folder.path(level, self.parity(share)),
+                        share.folder.working.path(level, self.parity(share)),
                         (share.manifest.first, share.manifest.first_row),
                         share.owned.planes,
                         share.owned.rows,
@@ -225,7 +219,7 @@ class Durable:
         found: NDArray[np.float64] | None = None
         seams = self.group is not None and self.group.seams
         for share in self.shares:
-            seen = share.folder.read_samples(share.manifest)
+            seen = read_samples(share.folder.out, share.manifest)
             if seen is not None:
                 seen = seen[:, : len(planes)]  # behind these are the reductions of one process
                 mine = seen if seams else np.where(share.owned.holds(planes, rows), seen, 0.0)
@@ -401,7 +395,7 @@ def abandon(out: Path, share: Share, shared: Collection[str] = ()) -> None:
     if _RANK.fullmatch(folder.scratch.name):  # in the folder that the run was given
         remove_folder(folder.scratch.parent)
     remove_empty(folder.scratch.parent, out)
-    folder.remove_manifest()
+    remove_manifest(folder.out)
     remove_empty(folder.out, out)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from outgrid.errors import ExecutionError, Stopped
+from outgrid.runs.manifest import Manifest, at_start_of_sweep, how_far, write_manifest
 from outgrid.runs.run import Run
-from outgrid.runs.state import Manifest, at_start_of_sweep, how_far
 
 __all__ = ["Ledger"]
 
@@ -24,7 +24,7 @@ class Ledger:
     def write(self, manifest: Manifest, **changes: Any) -> None:
         """Replace the manifest, durably, by one with these changes. Raises StoreError."""
         self.manifest = msgspec.structs.replace(manifest, **changes)
-        self._run.folder.write_manifest(self.manifest)
+        write_manifest(self._run.folder.out, self.manifest)
 
     def give_up_sweep(self) -> None:
         """What is known of the sweep under way is not counted on any more."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from outgrid.record import RECORD_NAME
 from outgrid.runs.group import GROUP_NAME, OnDisk, Share, abandon, is_unfinished, on_disk
 from outgrid.runs.lock import RunLock
-from outgrid.runs.state import MANIFEST_NAME, Manifest, RunFolder
+from outgrid.runs.manifest import MANIFEST_NAME, Manifest
+from outgrid.runs.state import RunFolder
 
 
 @dataclass(frozen=True, slots=True)

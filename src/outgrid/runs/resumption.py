@@ -15,7 +15,7 @@ from outgrid.errors import UsageError
 from outgrid.machine import limit_on_memory
 from outgrid.purposes import Start, VoidOption, check_purposes, spelled
 from outgrid.runs.group import is_shared, on_disk
-from outgrid.runs.state import MANIFEST_NAME
+from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.units import format_bytes
 
 __all__ = ["Resumption", "resumption"]

@@ -16,7 +16,8 @@ from outgrid.plan.ending import ended
 from outgrid.plan.model import Plan
 from outgrid.plan.schedule.subgrid import Box
 from outgrid.runs.group import Durable
-from outgrid.runs.state import Manifest, RunFolder
+from outgrid.runs.manifest import Manifest
+from outgrid.runs.state import RunFolder
 from outgrid.stencil.problem import Problem
 from outgrid.version import __version__
 
@@ -63,7 +64,7 @@ class Run:
             run=uuid.uuid4().hex,
             problem=problem.to_dict() if found is None else found.problem,
             folder=folder.relative_scratch(),
-            files=folder.working_names(
+            files=folder.working.names(
                 plan.schedule.arrivals, plan.schedule.places, plan.schedule.stored.apart
             ),
             results=(*folder.result_names(plan.schedule.arrivals), *beside),

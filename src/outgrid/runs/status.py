@@ -11,7 +11,7 @@ from typing import Any
 from outgrid.lines import align
 from outgrid.runs.group import OnDisk, on_disk
 from outgrid.runs.lock import Owner, owner_of
-from outgrid.runs.state import MANIFEST_NAME, Manifest, how_far
+from outgrid.runs.manifest import MANIFEST_NAME, Manifest, how_far
 from outgrid.stencil.problem import Problem
 from outgrid.units import format_rate, format_seconds
 

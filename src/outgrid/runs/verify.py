@@ -16,8 +16,9 @@ from outgrid.regular import check_own
 from outgrid.runs.frames import Frames, frames_of
 from outgrid.runs.group import Durable, durable
 from outgrid.runs.lock import RunLock
+from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.runs.places import SPREAD_SUFFIX
-from outgrid.runs.state import MANIFEST_NAME, is_halo, is_seam
+from outgrid.runs.working import is_halo, is_seam, level_of
 from outgrid.seal import UNSEALED, Seal
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import snapshots_by_file
@@ -160,12 +161,16 @@ def _working_files(found: Durable) -> Iterator[_Field]:
         kept = SPREAD_SUFFIX if folder.spread is not None else ".npy"
         for name in manifest.files:
             path = folder.scratch / name
-            level, parity = folder.level_of(name)
+            level, parity = level_of(name)
             other = parity == 1 - found.parity(share)
             whole = not (is_seam(name) or is_halo(name) or other)
-            if whole and path.suffix == kept and (folder.spread is None or folder.parts(path)):
+            if (
+                whole
+                and path.suffix == kept
+                and (folder.spread is None or folder.working.parts(path))
+            ):
                 seal = found.seal(share, level, constant=parity is None)
-                yield _Field(path, folder.parts(path), owned, seal=seal)
+                yield _Field(path, folder.working.parts(path), owned, seal=seal)
 
 
 def _verify(files: Iterator[_Field], seen: Callable[[Path, int, int], None] | None) -> Verified:

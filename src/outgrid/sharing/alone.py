@@ -16,6 +16,7 @@ from outgrid.plan.model import Plan
 from outgrid.record import Part
 from outgrid.runs.former import Former, former
 from outgrid.runs.group import Durable
+from outgrid.runs.manifest import Manifest
 from outgrid.runs.places import (
     SPREAD_SUFFIX,
     Spread,
@@ -27,7 +28,7 @@ from outgrid.runs.places import (
 )
 from outgrid.runs.run import Run
 from outgrid.runs.space import check_parents, check_space
-from outgrid.runs.state import Manifest, RunFolder
+from outgrid.runs.state import RunFolder
 from outgrid.sharing.base import check_none_there, gone_on, held
 from outgrid.stencil.problem import Problem
 from outgrid.storage import is_device
@@ -132,7 +133,7 @@ class Alone:
                 f"{options.places[0]}: name a folder, or choose tier direct"
             )
         names = dict.fromkeys(
-            folder.path(level, parity).with_suffix(SPREAD_SUFFIX).name
+            folder.working.path(level, parity).with_suffix(SPREAD_SUFFIX).name
             for level in chosen.schedule.arrivals
             for parity in (0, 1)
         )

@@ -22,17 +22,11 @@ from outgrid.plan.model import Plan
 from outgrid.record import RECORD_NAME, Part
 from outgrid.runs.group import GROUP_NAME, Durable
 from outgrid.runs.lock import LOCK_NAME, RunLock
+from outgrid.runs.manifest import MANIFEST_NAME, Manifest, at_start_of_sweep, write_manifest
 from outgrid.runs.places import claimed, devices_of
 from outgrid.runs.run import Run
-from outgrid.runs.state import (
-    MANIFEST_NAME,
-    REDUCTIONS_NAME,
-    TRACES_NAME,
-    Manifest,
-    RunFolder,
-    at_start_of_sweep,
-    way_out,
-)
+from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
+from outgrid.runs.state import RunFolder, way_out
 from outgrid.stencil.problem import Problem
 
 __all__ = ["Sharing", "check_none_there", "gone_on", "held"]
@@ -140,7 +134,7 @@ def gone_on(sharing: Sharing, found: Durable, chosen: Plan) -> Generator[Run]:
         manifest = msgspec.structs.replace(
             manifest, steps_done=found.steps, parity=found.parity(share), ended=""
         )
-        folder.write_manifest(manifest)
+        write_manifest(folder.out, manifest)
     sharing.comm.share(None)
     with claimed(devices_of(folder.spread)):
         manifest = _taken_over(manifest, folder, chosen)
@@ -154,6 +148,6 @@ def _taken_over(manifest: Manifest, folder: RunFolder, chosen: Plan) -> Manifest
     if not schedule.begin.begun:
         # The sweep begins again, perhaps with another depth: what is there of it is void.
         manifest = at_start_of_sweep(manifest)
-    names = folder.working_names(schedule.arrivals, schedule.places)
+    names = folder.working.names(schedule.arrivals, schedule.places)
     files = dict.fromkeys((*manifest.files, *names))
     return msgspec.structs.replace(manifest, planes=schedule.begin.planes, files=tuple(files))

@@ -26,9 +26,10 @@ from outgrid.runs.group import (
     read_group,
     write_group,
 )
+from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
 from outgrid.runs.space import check_parents, check_space, check_usable
-from outgrid.runs.state import Manifest, RunFolder
+from outgrid.runs.state import RunFolder
 from outgrid.sharing.base import check_none_there, gone_on, held
 from outgrid.stencil.problem import Problem
 from outgrid.version import __version__

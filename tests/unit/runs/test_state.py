@@ -8,8 +8,11 @@ import pytest
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.plan.schedule.rings import Arrival
-from outgrid.runs import state
-from outgrid.runs.state import MANIFEST_NAME, OWNER_NAME, Manifest, RunFolder, level_name, move
+from outgrid.runs import manifest, state
+from outgrid.runs.manifest import MANIFEST_NAME, Manifest, read_manifest, write_manifest
+from outgrid.runs.places import OWNER_NAME
+from outgrid.runs.seals import level_name
+from outgrid.runs.state import RunFolder, move
 from outgrid.storage.sums import sums_path
 
 LEVELS = (
@@ -34,7 +37,7 @@ def manifest_of(steps_done=0, parity=0, **changes):
             "run": "mine",
             "problem": {"a": 1},
             "folder": "../scratch",
-            "files": RunFolder(Path(), Path()).working_names(LEVELS),
+            "files": RunFolder(Path(), Path()).working.names(LEVELS),
             "results": RunFolder(Path(), Path()).result_names(LEVELS),
             "steps_done": steps_done,
             "parity": parity,
@@ -47,14 +50,14 @@ def fill(folder):
     """Working files that hold their own names."""
     for level in LEVELS:
         for parity in (0, 1):
-            path = folder.path(level, parity)
+            path = folder.working.path(level, parity)
             path.write_text(path.name)
             sums_path(path).write_text(f"sums of {path.name}")
 
 
 def test_levels_have_names_and_evolving_ones_two_files(folder):
     assert [level_name(level) for level in LEVELS] == ["u", "u.previous", "c"]
-    names = [[folder.path(level, parity).name for parity in (0, 1)] for level in LEVELS]
+    names = [[folder.working.path(level, parity).name for parity in (0, 1)] for level in LEVELS]
     assert names == [
         ["u.0.npy", "u.1.npy"],
         ["u.previous.0.npy", "u.previous.1.npy"],
@@ -63,22 +66,22 @@ def test_levels_have_names_and_evolving_ones_two_files(folder):
 
 
 def test_a_manifest_is_read_as_it_was_written(folder):
-    folder.write_manifest(manifest_of())
-    folder.write_manifest(manifest_of(12, 1))
-    assert folder.read_manifest() == manifest_of(12, 1)
+    write_manifest(folder.out, manifest_of())
+    write_manifest(folder.out, manifest_of(12, 1))
+    assert read_manifest(folder.out) == manifest_of(12, 1)
     assert [path.name for path in folder.out.iterdir()] == [MANIFEST_NAME]
 
 
 def test_a_crash_while_a_manifest_is_written_leaves_the_old_one(folder, monkeypatch):
-    folder.write_manifest(manifest_of(3))
+    write_manifest(folder.out, manifest_of(3))
 
     def crash(*arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(state.os, "replace", crash)
     with pytest.raises(KeyboardInterrupt):
-        folder.write_manifest(manifest_of(6, 1))
-    assert folder.read_manifest().steps_done == 3
+        write_manifest(folder.out, manifest_of(6, 1))
+    assert read_manifest(folder.out).steps_done == 3
 
 
 def test_a_manifest_is_on_disk_before_it_is_renamed_and_its_folder_after(folder, monkeypatch):
@@ -88,7 +91,7 @@ def test_a_manifest_is_on_disk_before_it_is_renamed_and_its_folder_after(folder,
         monkeypatch.setattr(
             state.os, name, lambda *a, name=name, call=call: (events.append(name), call(*a))[1]
         )
-    folder.write_manifest(manifest_of())
+    write_manifest(folder.out, manifest_of())
     assert events == ["fsync", "replace", "fsync"]
 
 
@@ -98,7 +101,7 @@ def test_a_commit_that_fails_names_the_file(folder, monkeypatch):
 
     monkeypatch.setattr(state.os, "fsync", full)
     with pytest.raises(StoreError, match="cannot commit") as caught:
-        folder.write_manifest(manifest_of())
+        write_manifest(folder.out, manifest_of())
     assert caught.value.errno == errno.ENOSPC
     assert caught.value.path == folder.out / MANIFEST_NAME
 
@@ -125,7 +128,7 @@ def written(**changes):
 def test_what_is_no_manifest_is_refused(text, words, folder):
     (folder.out / MANIFEST_NAME).write_text(text)
     with pytest.raises(UsageError, match=words):
-        folder.read_manifest()
+        read_manifest(folder.out)
 
 
 def finish(folder, manifest, parity):
@@ -165,12 +168,13 @@ def test_finishing_again_after_any_interruption_ends_the_same(folder, monkeypatc
         with monkeypatch.context() as patch:
             patch.setattr(state, "move", interrupted(state.move))
             patch.setattr(state, "sync_folder", interrupted(state.sync_folder))
+            patch.setattr(manifest, "sync_folder", interrupted(manifest.sync_folder))
             patch.setattr(state.Path, "unlink", interrupted(state.Path.unlink))
             try:
                 finish(folder, manifest_of(), 1)
             except KeyboardInterrupt:
                 if (folder.out / MANIFEST_NAME).exists():
-                    found = finish(folder, folder.read_manifest(), 1)
+                    found = finish(folder, read_manifest(folder.out), 1)
                     assert found == {"u": "u.npy", "u.previous": "u.previous.npy"}
             else:
                 break
@@ -226,7 +230,7 @@ def test_existing_files_stop_a_run(folder, name):
         folder.check_free(LEVELS)
     assert name in str(caught.value)
     assert "resume" not in str(caught.value)
-    folder.write_manifest(manifest_of())
+    write_manifest(folder.out, manifest_of())
     with pytest.raises(UsageError, match="outgrid resume continues"):
         folder.check_free(LEVELS)
 
