@@ -27,6 +27,9 @@ from outgrid.errors import InfeasiblePlan
 from outgrid.parts import (
     Advance,
     Arrival,
+    Callbacks,
+    Hierarchy,
+    InitialValues,
     Instruction,
     Kernel,
     SeamKey,
@@ -185,7 +188,7 @@ class Ground:
             for arrival in self.arrivals:
                 for state in (0,) if arrival.constant else (0, 1):
                     self._create(stack, arrival, state)
-            fill(self.problem, self.arrivals, self._initial, self.transfers)
+            fill(InitialValues(self.problem), self.arrivals, self._initial, self.transfers)
             self.transfers.drain()
             self._stack = stack.pop_all()
         return self
@@ -224,12 +227,9 @@ class Ground:
             tally = stream(
                 plan,
                 kernel,
-                window,
-                self._stores,
-                self.transfers,
-                committed=lambda point: None,
+                Hierarchy(window, self._stores, self.transfers, self._seams(stack, plan)),
+                Callbacks(committed=lambda point: None),
                 instructions=within,
-                seams=self._seams(stack, plan),
             )
         return math.inf if within.stopped else tally.seconds
 

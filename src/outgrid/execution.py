@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -15,16 +16,17 @@ from outgrid.errors import Stopped, StoreError
 from outgrid.execute.account import Account
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.files import Files
-from outgrid.execute.fill import Filled, fill
+from outgrid.execute.fill import Filled, InitialValues, fill
 from outgrid.execute.kernel import Kernel
+from outgrid.execute.moves import Hierarchy, StoreKey
 from outgrid.execute.origin import first_of
-from outgrid.execute.site import Site
+from outgrid.execute.site import Site, reached
 from outgrid.execute.stop import Stop
 from outgrid.execute.streaming import (
     PROGRESS_SECONDS,
+    Callbacks,
     Listener,
     Progress,
-    StoreKey,
     stream,
 )
 from outgrid.observe import Noted, Reached, observers_of
@@ -32,7 +34,6 @@ from outgrid.observe.watch import NotFinite
 from outgrid.plan.instruction import Point
 from outgrid.plan.model import Plan
 from outgrid.plan.schedule.rings import Arrival
-from outgrid.plan.schedule.seam import SeamKey
 from outgrid.record import CUT_OFF, FINISHED, Part
 from outgrid.remote.borrowed import Borrowed
 from outgrid.runs.group import Durable
@@ -137,13 +138,11 @@ class Execution:
                 progress(self._filling(filled, now - begin))
 
         filled = fill(
-            run.problem,
+            InitialValues(run.problem, run.plan.schedule.stored.box, given or {}),
             run.plan.schedule.arrivals,
             store_of,
             self.transfers,
             self.observers.looks_at_initial(),
-            run.plan.schedule.stored.held(run.plan.depth),
-            given,
             told,
             memory_bytes=run.plan.memory.window_bytes,  # which is made when this has ended
         )
@@ -246,25 +245,25 @@ class Execution:
         self.account.device, self.account.copied = kernel.device_name, site.copied_bytes
         self.account.compiler = kernel.compiler
         self.files.fallbacks += kernel.notes
-        seams: dict[SeamKey, Store] = {}
+        hierarchy: Hierarchy[Any] = Hierarchy(
+            site.window, stores, self.transfers, seal=self.seals.move
+        )
         stop.listening = True
         try:
-            seams = self.files.seams()
+            hierarchy = replace(hierarchy, seams=self.files.seams())
             stream(
                 self.run.plan,
                 site.updates(run.plan, watched),
-                site.window,
-                site.reach(stores),
-                site.transfers,
-                self._commit,
-                progress,
-                self.observers.looks_at_leaving(),
+                reached(hierarchy, site),
+                Callbacks(
+                    self._commit,
+                    progress,
+                    self.observers.looks_at_leaving(),
+                    self if self.observers.somebody_may_end else None,
+                ),
                 tally=self.account.tally,
                 stop=stop,
-                seams=site.reach(seams),
                 comm=self.run.comm,
-                until=self if self.observers.somebody_may_end else None,
-                seal=self.seals.move,
             )
             site.settle()
             site.release()  # after an error, frames of its traceback may still look at it
@@ -273,7 +272,7 @@ class Execution:
             raise self.ledger.stopped(str(stopped)) from None
         except NotFinite as found:
             stop.listening = False
-            where = self._where(found, kernel, site, stores, seams)
+            where = self._where(found, kernel, site, hierarchy)
             raise self.ledger.not_finite(where) from None
         finally:
             self.close()
@@ -349,8 +348,7 @@ class Execution:
         found: NotFinite,
         kernel: Kernel | DeviceKernel,
         site: Site[Any],
-        stores: dict[StoreKey, Store],
-        seams: dict[SeamKey, Store],
+        hierarchy: Hierarchy[Any],
     ) -> str:
         """Where a value became NaN or infinite, in words: the sweep is repeated to find it."""
         run, plan = self.run, self.run.plan
@@ -366,7 +364,7 @@ class Execution:
                 f"{run.done + end}; a run with exchange = 'halos', or on one rank, finds the step"
             )
         first = first_of(
-            found, plan, run.problem, kernel, site, stores, seams, self.transfers, self.seals
+            found, plan, run.problem, kernel, site, hierarchy, self.transfers, self.seals
         )
         if first is not None:
             return first.words(self.run.done, self.manifest.problem["steps"])

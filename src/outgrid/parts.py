@@ -9,10 +9,11 @@ from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.cuda import generate_cuda
 from outgrid.codegen.kernel import generate
 from outgrid.comm import Comm, Rows, world
-from outgrid.execute.fill import fill
+from outgrid.execute.fill import InitialValues, fill
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.kernels import load_kernel
-from outgrid.execute.streaming import stream
+from outgrid.execute.moves import Hierarchy
+from outgrid.execute.streaming import Callbacks, stream
 from outgrid.execute.window import Window
 from outgrid.matrix.onto import Upload
 from outgrid.matrix.product import StreamedMatrix
@@ -48,11 +49,14 @@ __all__ = [
     "SOURCES",
     "Advance",
     "Arrival",
+    "Callbacks",
     "Comm",
     "Definition",
     "Event",
     "FieldSymbol",
+    "Hierarchy",
     "InitialExpression",
+    "InitialValues",
     "Instruction",
     "Kernel",
     "Operand",

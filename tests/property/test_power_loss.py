@@ -13,9 +13,10 @@ from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate
 from outgrid.config import RunOptions
 from outgrid.definition import stencil
-from outgrid.execute.fill import fill
+from outgrid.execute.fill import InitialValues, fill
 from outgrid.execute.kernel import Kernel
-from outgrid.execute.streaming import stream
+from outgrid.execute.moves import Hierarchy
+from outgrid.execute.streaming import Callbacks, stream
 from outgrid.execute.window import Window
 from outgrid.plan.commits import Begin
 from outgrid.stencil.catalog import resolve
@@ -83,7 +84,7 @@ class Rig:
                 key = arrival.field, arrival.level, 0
                 return MemoryStore("m", made[key], transfers)
 
-            fill(self.problem, plan.schedule.arrivals, store_of, transfers)
+            fill(InitialValues(self.problem), plan.schedule.arrivals, store_of, transfers)
         return made
 
     def run(self, left: Left, options: RunOptions, share: float = 0.0):
@@ -135,7 +136,8 @@ class Rig:
                     array = left.seams[key].copy()
                     assert array.shape == shape
                 seams[key] = Volatile("seam", array, transfers, happened)
-            stream(plan, kernel, window, stores, transfers, committed, seams=seams)
+            hierarchy = Hierarchy(window, stores, transfers, seams)
+            stream(plan, kernel, hierarchy, Callbacks(committed))
             transfers.drain()
             window.release()
         last = plan.schedule.states.count % 2

@@ -16,9 +16,10 @@ from outgrid.codegen.kernel import generate
 from outgrid.config import RunOptions
 from outgrid.definition import stencil
 from outgrid.errors import InfeasiblePlan
-from outgrid.execute.fill import fill
+from outgrid.execute.fill import InitialValues, fill
 from outgrid.execute.kernel import Kernel
-from outgrid.execute.streaming import stream
+from outgrid.execute.moves import Hierarchy
+from outgrid.execute.streaming import Callbacks, stream
 from outgrid.execute.window import Window
 from outgrid.machine import Network
 from outgrid.observe.points import Points
@@ -252,11 +253,10 @@ def one_rank(problem, options, kernel, comm, seed, sweeps=None):
             for parity in (0, 1)
         }
         fill(
-            problem,
+            InitialValues(problem, held),
             plan.schedule.arrivals,
             lambda a: stores[a.field, a.level, 0],
             transfers,
-            held=held,
         )
         seams = {
             key: MemoryStore.create(key[0], shape, problem.dtype_of(key[0]), transfers)
@@ -266,13 +266,12 @@ def one_rank(problem, options, kernel, comm, seed, sweeps=None):
         tally = stream(
             plan,
             kernel,
-            window,
-            stores,
-            transfers,
-            states.append,
+            Hierarchy(window, stores, transfers, seams),
+            Callbacks(
+                states.append,
+                until=EndsAfter(problem, plan, comm, sweeps) if sweeps is not None else None,
+            ),
             comm=comm,
-            seams=seams,
-            until=EndsAfter(problem, plan, comm, sweeps) if sweeps is not None else None,
         )
         window.release()
     if sweeps is not None and sweeps < plan.sweeps:

@@ -16,9 +16,10 @@ from outgrid.codegen.kernel import generate
 from outgrid.config import RunOptions
 from outgrid.definition import stencil
 from outgrid.errors import StoreError
-from outgrid.execute.fill import fill
+from outgrid.execute.fill import InitialValues, fill
 from outgrid.execute.kernel import Kernel
-from outgrid.execute.streaming import stream
+from outgrid.execute.moves import Hierarchy
+from outgrid.execute.streaming import Callbacks, stream
 from outgrid.execute.window import Window
 from outgrid.runs.seals import level_name
 from outgrid.stencil.boundary import boundary_of
@@ -200,7 +201,12 @@ def run_over(problem, options, transfers, folder=None, wrap=None):
     """The final fields by name, and what the executor counted, over stores of our own."""
     plan = pipeline.plan(problem, options)
     stores = make_stores(problem, plan, transfers, folder)
-    fill(problem, plan.schedule.arrivals, lambda a: stores[a.field, a.level, 0], transfers)
+    fill(
+        InitialValues(problem),
+        plan.schedule.arrivals,
+        lambda a: stores[a.field, a.level, 0],
+        transfers,
+    )
     if wrap is not None:
         stores = {key: wrap(key, store) for key, store in stores.items()}
     seams = make_seams(problem, plan, transfers, folder)
@@ -213,7 +219,7 @@ def run_over(problem, options, transfers, folder=None, wrap=None):
 
     try:
         kernel = kernel_of(problem)
-        tally = stream(plan, kernel, window, stores, transfers, note, seams=seams)
+        tally = stream(plan, kernel, Hierarchy(window, stores, transfers, seams), Callbacks(note))
         result = {}
         for level in plan.schedule.departures:
             store = stores[level.field, level.level, plan.schedule.states.count % 2]

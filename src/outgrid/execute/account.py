@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from outgrid.execute.fill import Filled
-from outgrid.execute.streaming import Tally
+from outgrid.execute.tally import Tally
 from outgrid.machine import device_bytes, peak_memory_bytes, reset_peak_memory
 from outgrid.plan.instruction import Point
 from outgrid.plan.model import Plan

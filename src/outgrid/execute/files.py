@@ -9,7 +9,7 @@ import numpy as np
 
 from outgrid.config import RunOptions
 from outgrid.errors import StoreError
-from outgrid.execute.streaming import StoreKey
+from outgrid.execute.moves import StoreKey
 from outgrid.native import Buffer
 from outgrid.plan.model import Plan
 from outgrid.plan.schedule.rings import Ring

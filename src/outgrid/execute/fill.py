@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
 from math import prod
 
@@ -53,29 +53,46 @@ def initial_name(arrival: Arrival) -> str:
     return arrival.field + (PREVIOUS if arrival.level < 0 else "")
 
 
+@dataclass(frozen=True, slots=True)
+class InitialValues:
+    """Where the initial values of a ``problem`` come from, of what is ``held`` (else of all of it).
+
+    ``given`` replaces some of them by those of files.
+    """
+
+    problem: Problem
+    held: Box | None = None
+    given: Mapping[str, Joined] = field(default_factory=dict[str, Joined])
+
+    @property
+    def box(self) -> Box:
+        """The planes and rows that are to be filled."""
+        return self.held or Box.whole(self.problem.shape)
+
+    def source(self, name: str) -> Initial | Joined:
+        """What the values of a level are made of."""
+        return self.given[name] if name in self.given else self.problem.initial[name]
+
+
 def fill(
-    problem: Problem,
+    values: InitialValues,
     arrivals: tuple[Arrival, ...],
     stores: Callable[[Arrival], Store],
     transfers: Transfers,
     seen: Seen | None = None,
-    held: Box | None = None,
-    given: Mapping[str, Joined] | None = None,
     told: Callable[[Filled], None] | None = None,
     memory_bytes: int = BLOCKS * CHUNK_BYTES,
 ) -> Filled:
     """Write state 0 of every level: all of it, or what the stores hold of it.
 
-    ``given`` replaces initial values by those of files. ``memory_bytes`` are free by now.
+    ``memory_bytes`` are free by now.
 
     ``seen(arrival, planes, rows, cells)`` looks at every block on its way, cells of shape
     (planes, rows, x). ``told(filled)`` hears of each block how much is filled by then. Warns of
     values that are not finite. Raises UsageError for inputs of the wrong shape or type, StoreError
     where bytes cannot be moved.
     """
-    filled = Filled()
-    most_bytes = max(LEAST_CHUNK_BYTES, memory_bytes // BLOCKS)
-    values = _Values(problem, held or Box.whole(problem.shape), given or {}, most_bytes)
+    filling = _Filling(values, transfers, memory_bytes, seen, told)
     for arrival in arrivals:
         name, level = initial_name(arrival), arrival.level
         earlier = level < 0 and values.source(name) is not values.source(arrival.field)
@@ -83,8 +100,8 @@ def fill(
             own = opened.enter_context(_opened(values, name, memory_bytes))
             # The layer of an earlier level is that of the current one, since it never changes.
             layer = opened.enter_context(_opened(values, arrival.field, 0)) if earlier else None
-            _fill_level(values, arrival, own, layer, stores(arrival), transfers, filled, seen, told)
-    return filled
+            filling.level(arrival, own, layer, stores(arrival))
+    return filling.filled
 
 
 def check_inputs(problem: Problem) -> None:
@@ -129,33 +146,6 @@ def open_initial(problem: Problem, name: str) -> Source:
 
 
 @dataclass(frozen=True, slots=True)
-class _Values:
-    """Where the initial values of what is held come from."""
-
-    problem: Problem
-    held: Box
-    given: Mapping[str, Joined]
-    most_bytes: int
-
-    def source(self, name: str) -> Initial | Joined:
-        """What the values of a level are made of."""
-        return self.given[name] if name in self.given else self.problem.initial[name]
-
-    def blocks(self, chunk: tuple[int, int]) -> Iterator[Box]:
-        """Pieces of a field that are made and written at once, of about ``CHUNK_BYTES``, in order.
-
-        They begin at multiples of a ``chunk``, the planes and rows that are best made together; one
-        that is larger is made at once where ``most_bytes`` have room for it.
-        """
-        row_bytes = self.problem.shape[-1] * self.problem.item_bytes  # of the largest field
-        whole = prod(map(min, chunk, (len(self.held.planes), len(self.held.rows))))
-        wanted = max(CHUNK_BYTES // row_bytes, whole)
-        fitting = max(1, min(wanted, self.most_bytes // row_bytes))
-        for planes, rows in boxes((self.held.planes, self.held.rows), chunk, fitting):
-            yield Box(planes, rows)
-
-
-@dataclass(frozen=True, slots=True)
 class _Opened:
     """Values that are there to be read: those of a box, of shape (planes, rows, x).
 
@@ -169,7 +159,7 @@ class _Opened:
 
 
 @contextmanager
-def _opened(wanted: _Values, name: str, memory_bytes: int) -> Generator[_Opened]:
+def _opened(wanted: InitialValues, name: str, memory_bytes: int) -> Generator[_Opened]:
     """The values that ``name`` begins with. ``memory_bytes`` are free to decode them, if any."""
     problem, source = wanted.problem, wanted.source(name)
     if not isinstance(source, InputFile | InputArray):
@@ -224,53 +214,75 @@ def _made(problem: Problem, name: str, source: Initial | Joined) -> _Opened:
     return _Opened(read, (1, rows_together(problem.shape) if formula else 1))
 
 
-def _fill_level(
-    wanted: _Values,
-    arrival: Arrival,
-    own: _Opened,
-    layer: _Opened | None,
-    store: Store,
-    transfers: Transfers,
-    filled: Filled,
-    seen: Seen | None,
-    told: Callable[[Filled], None] | None,
-) -> None:
-    """Write a level; its fixed layers without a value are those of ``layer``, if there is one."""
-    problem, held, name = wanted.problem, wanted.held, initial_name(arrival)
-    dtype, columns = problem.dtype_of(arrival.field), problem.shape[-1]
-    blocks = [*wanted.blocks(own.chunk)]
-    largest = max(block.count for block in blocks)
-    buffers = [Buffer(largest * columns * problem.item_bytes) for _ in range(BUFFERS)]
-    tickets = [0] * BUFFERS
-    ended: set[int] = set()
-    odd = 0
-    for turn, block in zip(cycle(range(BUFFERS)), blocks, strict=False):
-        shape = (len(block.planes), len(block.rows), columns)
-        _wait_for(tickets[turn], transfers, ended)
-        cells = as_array(buffers[turn], dtype, count=math.prod(shape)).reshape(shape)
-        cells[...] = own.read(block)
-        _fix_layers(cells, block, problem, arrival, layer.read(block) if layer else None)
-        odd += int(cells.size - np.count_nonzero(np.isfinite(cells)))
-        if seen is not None:
-            seen(arrival, block.planes, block.rows, cells)
-        steps = store.row_bytes * len(block.rows) * np.arange(len(cells), dtype=np.int64)
-        memory = Planes(buffers[turn].address + steps, store.row_bytes, buffers[turn])
-        there = block.counted_from(held.planes.start, held.rows.start)
-        tickets[turn] = store.put(there.planes, there.rows, memory)
-        filled.written_bytes += cells.nbytes
-        filled.read_bytes += cells.size * own.stored_bytes
-        if told is not None:
-            told(filled)
-        del cells
-    transfers.drain()
-    for buffer in buffers:
-        buffer.release()
-    if odd:
-        filled.finite = False
-        filled.warnings += (
-            f"the initial values of {name!r} hold {odd} values that are NaN or infinite; "
-            "every cell within reach of them becomes so too, and the run is not watched for others",
-        )
+class _Filling:
+    """The fill of level after level, and what it has moved and noticed so far."""
+
+    def __init__(
+        self,
+        values: InitialValues,
+        transfers: Transfers,
+        memory_bytes: int,
+        seen: Seen | None,
+        told: Callable[[Filled], None] | None,
+    ) -> None:
+        self.values, self.transfers = values, transfers
+        self.most_bytes = max(LEAST_CHUNK_BYTES, memory_bytes // BLOCKS)
+        self.seen, self.told = seen, told
+        self.filled = Filled()
+
+    def blocks(self, chunk: tuple[int, int]) -> Iterator[Box]:
+        """Pieces of a field that are made and written at once, of about ``CHUNK_BYTES``, in order.
+
+        They begin at multiples of a ``chunk``, the planes and rows that are best made together; one
+        that is larger is made at once where memory has room for it.
+        """
+        problem, box = self.values.problem, self.values.box
+        row_bytes = problem.shape[-1] * problem.item_bytes  # of the largest field
+        whole = prod(map(min, chunk, (len(box.planes), len(box.rows))))
+        wanted = max(CHUNK_BYTES // row_bytes, whole)
+        fitting = max(1, min(wanted, self.most_bytes // row_bytes))
+        for planes, rows in boxes((box.planes, box.rows), chunk, fitting):
+            yield Box(planes, rows)
+
+    def level(self, arrival: Arrival, own: _Opened, layer: _Opened | None, store: Store) -> None:
+        """Write a level; its fixed layers without a value are those of ``layer``, if any."""
+        problem, filled, transfers = self.values.problem, self.filled, self.transfers
+        dtype, columns = problem.dtype_of(arrival.field), problem.shape[-1]
+        blocks = [*self.blocks(own.chunk)]
+        largest = max(block.count for block in blocks)
+        buffers = [Buffer(largest * columns * problem.item_bytes) for _ in range(BUFFERS)]
+        tickets = [0] * BUFFERS
+        ended: set[int] = set()
+        odd = 0
+        for turn, block in zip(cycle(range(BUFFERS)), blocks, strict=False):
+            shape = (len(block.planes), len(block.rows), columns)
+            _wait_for(tickets[turn], transfers, ended)
+            cells = as_array(buffers[turn], dtype, count=math.prod(shape)).reshape(shape)
+            cells[...] = own.read(block)
+            _fix_layers(cells, block, problem, arrival, layer.read(block) if layer else None)
+            odd += int(cells.size - np.count_nonzero(np.isfinite(cells)))
+            if self.seen is not None:
+                self.seen(arrival, block.planes, block.rows, cells)
+            steps = store.row_bytes * len(block.rows) * np.arange(len(cells), dtype=np.int64)
+            memory = Planes(buffers[turn].address + steps, store.row_bytes, buffers[turn])
+            box = self.values.box
+            there = block.counted_from(box.planes.start, box.rows.start)
+            tickets[turn] = store.put(there.planes, there.rows, memory)
+            filled.written_bytes += cells.nbytes
+            filled.read_bytes += cells.size * own.stored_bytes
+            if self.told is not None:
+                self.told(filled)
+            del cells
+        transfers.drain()
+        for buffer in buffers:
+            buffer.release()
+        if odd:
+            filled.finite = False
+            filled.warnings += (
+                f"the initial values of {initial_name(arrival)!r} hold {odd} values that are NaN or"
+                " infinite; every cell within reach of them becomes so too, and the run is not"
+                " watched for others",
+            )
 
 
 def _wait_for(ticket: int, transfers: Transfers, ended: set[int]) -> None:

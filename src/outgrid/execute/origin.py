@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.kernel import Kernel
-from outgrid.execute.site import Site
-from outgrid.execute.streaming import StoreKey, stream
+from outgrid.execute.moves import Hierarchy, StoreKey
+from outgrid.execute.site import Site, reached
+from outgrid.execute.streaming import Callbacks, stream
 from outgrid.observe.watch import NotFinite, Place, Watch
 from outgrid.plan.model import Plan
-from outgrid.plan.schedule.seam import SeamKey
 from outgrid.plan.schedule.trip import Point
 from outgrid.runs.seals import Seals
 from outgrid.seal import Seal
@@ -51,8 +50,7 @@ def first_of(
     problem: Problem,
     kernel: Kernel | DeviceKernel,
     site: Site[Any],
-    stores: Mapping[StoreKey, Store],
-    seams: Mapping[SeamKey, Store],
+    hierarchy: Hierarchy[Any],
     transfers: Transfers,
     seals: Seals,
 ) -> Place | None:
@@ -76,8 +74,8 @@ def first_of(
     names = tuple(field.name for field in problem.stencil.fields)
     watch = Watch(again, names, every_step=True)
     places: dict[StoreKey, Store] = {}
-    for field, level, parity in stores:
-        store = stores[field, level, parity]
+    stores = hierarchy.stores
+    for (field, level, parity), store in stores.items():
         state = (parity + found.state) % 2
         if (field, level, 1) not in stores:  # a coefficient
             places[field, level, 0] = store
@@ -86,12 +84,8 @@ def first_of(
     stream(
         again,
         site.updates(again, replace(kernel.after(rest), watch=watch)),
-        site.window,
-        site.reach(places),
-        site.transfers,
-        lambda point: None,
-        seams=site.reach(seams),
-        seal=seals.again(again, begin).move,
+        reached(replace(hierarchy, stores=places, seal=seals.again(again, begin).move), site),
+        Callbacks(lambda point: None),
     )
     site.settle()
     first = watch.first

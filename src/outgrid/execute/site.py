@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from outgrid.execute.streaming import Tickets, Updates
+from outgrid.execute.moves import Hierarchy, Tickets
+from outgrid.execute.streaming import Updates
 from outgrid.execute.window import Window
 from outgrid.plan.model import Plan
 from outgrid.storage import Completion, Store, Transfers
 
-__all__ = ["HostSite", "Site"]
+__all__ = ["HostSite", "Site", "reached"]
 
 Key = TypeVar("Key", bound=Hashable)
 K = TypeVar("K", bound=Updates)
@@ -55,6 +57,16 @@ class Site(Protocol[C]):
     def close(self) -> None:
         """Let the transfers under way end, and let go of all but memory of the process."""
         ...
+
+
+def reached(hierarchy: Hierarchy[Any], site: Site[Any]) -> Hierarchy[Any]:
+    """A memory hierarchy as it is seen from a place of updates."""
+    return replace(
+        hierarchy,
+        stores=site.reach(hierarchy.stores),
+        transfers=site.transfers,
+        seams=site.reach(hierarchy.seams),
+    )
 
 
 class HostSite(Generic[K]):

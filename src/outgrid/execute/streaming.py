@@ -11,21 +11,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, runtime_checkable
 
 from outgrid.comm import Comm, Serial
-from outgrid.errors import ExecutionError, Stopped, StoreError
+from outgrid.errors import ExecutionError, Stopped
+from outgrid.execute.commits import Commits
 from outgrid.execute.exchange import Exchange
 from outgrid.execute.gates import Watermarks
+from outgrid.execute.moves import Hierarchy, Moves, W
 from outgrid.execute.stop import Stop
-from outgrid.machine import Strain, strain
+from outgrid.execute.tally import Tally
+from outgrid.machine import strain
 from outgrid.plan.ending import last_moves
 from outgrid.plan.model import Plan
 from outgrid.plan.program import (
@@ -43,17 +43,12 @@ from outgrid.plan.program import (
     program,
     row_updates,
 )
-from outgrid.plan.schedule.seam import SeamKey
-from outgrid.runs.seals import Sealing
-from outgrid.seal import UNSEALED, Seal
-from outgrid.storage import Completion, Planes, Store
+from outgrid.storage import Completion
 
 TURN_SECONDS = 1.0  # after which a run that waits looks whether it has to stop
 PROGRESS_SECONDS = 0.25
 POLL_SECONDS = 1e-3  # between two looks for messages of other ranks
 SELDOM_SECONDS = 1e-2  # the same while the kernel runs, which wants the processor
-
-StoreKey = tuple[str, int, int]  # field, level, state modulo 2
 
 
 class Updates(Protocol):
@@ -65,21 +60,6 @@ class Updates(Protocol):
     @property
     def apart(self) -> bool: ...
     def advance(self, plan: Plan, window: Any, instruction: Advance) -> None: ...
-
-
-class Places(Protocol):
-    """A window: where the rows of a move lie in it, plane by plane."""
-
-    def addresses(self, move: Move) -> NDArray[np.int64]: ...
-
-
-class Tickets(Protocol):
-    """The transfers that the stores were made with."""
-
-    def poll(self) -> list[Completion]: ...
-    def wait(self, timeout_seconds: float) -> list[Completion]: ...
-    def wake(self) -> None: ...
-    def abandon(self) -> None: ...
 
 
 class Ending(Protocol):
@@ -95,13 +75,6 @@ class Ending(Protocol):
     def ending(self, sweeps: int, seen: Sequence[bytes]) -> Plan | None:
         """The plan to end with, of these sweeps and no others, by what all ranks have seen."""
         ...
-
-
-W = TypeVar("W", bound=Places)
-
-
-def _unsealed(_plan: Plan, _move: Move) -> Seal:
-    return UNSEALED
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,83 +122,95 @@ def say(listener: Listener | None, *texts: str) -> None:
             listener.say(text)
 
 
-# What a run may wait for: data that is read, data that is written, planes of other ranks, and other
-# ranks that have not come as far.
-CAUSES = ("get", "put", "exchange", "agree")
+@dataclass(frozen=True, slots=True)
+class Callbacks(Generic[W]):
+    """Who hears of a run, and when.
 
+    ``committed(point)`` is called when everything up to a point is durable in its stores and has to
+    make that known durably; ``leaving`` sees each put before it starts, with the window.
 
-@dataclass(slots=True)
-class Tally:
-    """What the executor measured. ``waited_for`` has seconds by cause, to the very end."""
+    ``until`` is asked when sweeps are computed, on all ranks, unless they are all that there are.
+    Nothing that comes of the next sweep leaves this rank before that.
+    """
 
-    seconds: float = 0.0
-    compute_seconds: float = 0.0
-    wait_seconds: float = 0.0
-    processor_seconds: float = 0.0
-    compute_processor_seconds: float = 0.0
-    strain: Strain = field(default_factory=Strain)
-    read_bytes: int = 0
-    written_bytes: int = 0
-    row_updates: int = 0
-    waits: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    waited_for: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0.0))
+    committed: Callable[[Point], None]
+    progress: Listener | None = None
+    leaving: Callable[[Put, W], None] | None = None
+    until: Ending | None = None
 
 
 def stream(
     plan: Plan,
     kernel: Updates,
-    window: W,
-    stores: Mapping[StoreKey, Store],
-    transfers: Tickets,
-    committed: Callable[[Point], None],
-    progress: Callable[[Progress], None] | None = None,
-    leaving: Callable[[Put, W], None] | None = None,
+    hierarchy: Hierarchy[W],
+    callbacks: Callbacks[W],
+    *,
     instructions: Iterable[Instruction] | None = None,
     tally: Tally | None = None,
     stop: Stop | None = None,
-    seams: Mapping[SeamKey, Store] | None = None,
     comm: Comm | None = None,
-    until: Ending | None = None,
-    seal: Sealing = _unsealed,
 ) -> Tally:
-    """Run the whole program, counting into ``tally`` (which ``committed`` may look at).
+    """Run the whole program, counting into ``tally`` (which ``callbacks`` may look at).
 
-    ``comm`` leads to the other ranks, where there are any.
-
-    ``seams`` are the stores of the seams where there are strips. ``seal`` says of what the planes
-    of a move are, for the checksums that stores keep.
-
-    ``until`` is asked when sweeps are computed, on all ranks, unless they are all that there are.
-    Nothing that comes of the next sweep leaves this rank before that.
-
-    ``committed(point)`` is called when everything up to a point is durable in its stores and has to
-    make that known durably; ``leaving`` sees each put before it starts. Raises StoreError where a
-    transfer failed, ExecutionError where the program cannot go on, and Stopped where ``stop`` asks
-    for it between two slabs.
+    ``comm`` leads to the other ranks, where there are any; ``instructions`` are obeyed in place of
+    the program. Raises StoreError where a transfer failed, ExecutionError where the program cannot
+    go on, and Stopped where ``stop`` asks for it between two slabs.
     """
     run = _Run(
-        plan,
-        kernel,
-        window,
-        stores,
-        transfers,
-        committed,
-        progress,
-        leaving,
-        seams or {},
-        tally or Tally(),
-        stop or Stop(),
-        until,
-        comm or Serial(),
-        seal,
+        plan, kernel, hierarchy, callbacks, tally or Tally(), stop or Stop(), comm or Serial()
     )
     try:
         return run.obey(program(plan) if instructions is None else instructions)
     finally:
-        run.worker.shutdown()  # an advance that has begun ends before its window goes
+        run.worker.pool.shutdown()  # an advance that has begun ends before its window goes
         run.exchange.release()
+
+
+class _KernelThread:
+    """The thread in which a kernel runs while another one looks after transfers."""
+
+    def __init__(self, kernel: Updates, window: Any) -> None:
+        self.kernel, self.window = kernel, window
+        self.pool = futures.ThreadPoolExecutor(1, "outgrid-kernel")
+        self.work: futures.Future[tuple[float, float]] | None = None
+        self.begun = threading.Event()
+
+    def begin(self, plan: Plan, advance: Advance, ended: Callable[[], None]) -> None:
+        """Begin an advance; ``ended`` is called in its thread."""
+        self.begun.clear()
+        self.work = self.pool.submit(self.timed, plan, advance)
+        self.work.add_done_callback(lambda _: ended())
+        self.begun.wait()  # and keeps the interpreter until it is in the kernel
+
+    def timed(self, plan: Plan, advance: Advance) -> tuple[float, float]:
+        """Make an advance; its seconds, and those of the processor in this thread."""
+        self.begun.set()
+        begin, busy = time.perf_counter(), time.thread_time()
+        self.kernel.advance(plan, self.window, advance)
+        return time.perf_counter() - begin, time.thread_time() - busy
+
+    @property
+    def running(self) -> bool:
+        """Whether an advance has begun and not ended."""
+        return self.work is not None and not self.work.done()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no advance is to be ended."""
+        return self.work is None
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long for the end of an advance; sleep where there is none."""
+        if self.work is not None:
+            futures.wait((self.work,), seconds)
+        else:
+            time.sleep(seconds)
+
+    def end(self) -> Callable[[], tuple[float, float]]:
+        """Take an advance that has ended; what is returned gives its seconds, or raises."""
+        assert self.work is not None
+        work, self.work = self.work, None
+        return work.result
 
 
 class _Run(Generic[W]):
@@ -233,47 +218,29 @@ class _Run(Generic[W]):
         self,
         plan: Plan,
         kernel: Updates,
-        window: W,
-        stores: Mapping[StoreKey, Store],
-        transfers: Tickets,
-        committed: Callable[[Point], None],
-        progress: Callable[[Progress], None] | None,
-        leaving: Callable[[Put, W], None] | None,
-        seams: Mapping[SeamKey, Store],
+        hierarchy: Hierarchy[W],
+        callbacks: Callbacks[W],
         tally: Tally,
         stop: Stop,
-        until: Ending | None,
         comm: Comm,
-        seal: Sealing,
     ) -> None:
-        self.seal = seal
-        self.plan, self.kernel, self.window = plan, kernel, window
-        self.stores, self.seams, self.transfers = stores, seams, transfers
-        self.committed, self.progress, self.leaving = committed, progress, leaving
-        self.marks = Watermarks()
-        self.tally, self.stop, self.until = tally, stop, until
+        self.plan, self.kernel, self.window = plan, kernel, hierarchy.window
+        self.worker = _KernelThread(kernel, self.window)
+        self.transfers, self.callbacks = hierarchy.transfers, callbacks
+        self.tally, self.stop = tally, stop
         self.slabs = plan.schedule.slabs  # counted once: it goes through all trips
         self.slowest_seconds = 0.0  # of a slab, with waiting
         self.stopping = False
-        self.settled = 0 if until is not None else plan.sweeps  # a sweep known to come
-        # How far everything is written, and how far that is known durably.
-        self.reached = self.kept = plan.schedule.begin
-        self.ahead: deque[Mark] = deque()
-        self.unflushed: set[SeamKey] = set()
-        self.origin = plan.schedule.stored.planes.start, plan.schedule.stored.rows.start
-        self.exchange = Exchange(plan, window.addresses, comm)
+        self.settled = 0 if callbacks.until is not None else plan.sweeps  # a sweep known to come
+        self.marks, self.moves = Watermarks(), Moves(plan, hierarchy)
+        self.exchange = Exchange(plan, self.window.addresses, comm)
+        self.commits = Commits(
+            plan.schedule.begin, hierarchy, self.exchange, self.marks, self._committed
+        )
         self.coming: Iterator[Instruction] = iter(())
         self.next_advance: Advance | None = None
-        self.agreeing: Commit | None = None  # other ranks have not all come as far
         self.gets: deque[Get] = deque()
         self.puts: deque[Put] = deque()
-        self.commits: deque[Commit] = deque()
-        self.flying: dict[int, tuple[Move, Store]] = {}
-        self.flushing: dict[int, Store] = {}
-        self.worker = futures.ThreadPoolExecutor(1, "outgrid-kernel")
-        self.work: futures.Future[tuple[float, float]] | None = None  # of the kernel
-        self.begun = threading.Event()  # by the thread of the kernel
-        self.flushed = False  # all of the first commit, which is still to be made known
         self.started = self.reported = time.perf_counter()
         self.busy_before, self.strain_before = time.process_time(), strain()
 
@@ -290,7 +257,7 @@ class _Run(Generic[W]):
         else:
             self.settled = self.plan.sweeps
         while self._unfinished:
-            self._wait_for("put" if self.flying or self.flushing else "agree")
+            self._wait_for("put" if self._transferring else "agree")
         self.tally.sent_bytes = self.exchange.sent_bytes
         self.tally.received_bytes = self.exchange.received_bytes
         self._look_at_clocks()
@@ -305,9 +272,9 @@ class _Run(Generic[W]):
                 case Put():
                     self.puts.append(instruction)
                 case Commit():
-                    self.commits.append(instruction)
+                    self.commits.queue.append(instruction)
                 case Mark():
-                    self.ahead.append(instruction)
+                    self.commits.ahead.append(instruction)
                 case Send() | Receive():
                     self.exchange.queue(instruction)
                 case Advance():
@@ -320,13 +287,18 @@ class _Run(Generic[W]):
         self.tally.processor_seconds = time.process_time() - self.busy_before
         self.tally.strain = strain().since(self.strain_before)
 
+    def _committed(self, point: Point) -> None:
+        self._look_at_clocks()
+        self.callbacks.committed(point)
+
     def _ending(self, advance: Advance) -> Plan | None:
         """The plan to end with before an advance, if it is the first one behind some sweep."""
+        until = self.callbacks.until
         begun = min((part.trip.sweep for part in advance.parts), default=0)
-        while self.until is not None and self.settled < begun:
+        while until is not None and self.settled < begun:
             sweeps = self.settled + 1
-            seen = self.until.seen(sweeps)
-            ending = self.until.ending(sweeps, self._tell(seen)) if seen is not None else None
+            seen = until.seen(sweeps)
+            ending = until.ending(sweeps, self._tell(seen)) if seen is not None else None
             if ending is not None:
                 return ending
             self.settled = sweeps
@@ -349,19 +321,25 @@ class _Run(Generic[W]):
         self.gets.clear()
         self.exchange.end(ending.sweeps)
         self.puts = deque(put for put in self.puts if put.state <= last and not put.seam)
-        self.commits = deque(each for each in self.commits if each.point.state <= last)
+        self.commits.queue = deque(
+            commit for commit in self.commits.queue if commit.point.state <= last
+        )
         if ending.schedule.resident and self.plan.schedule.states.after(ending.sweeps) is None:
-            for each in last_moves(ending):
-                if isinstance(each, Put):
-                    self.puts.append(each)
+            for instruction in last_moves(ending):
+                if isinstance(instruction, Put):
+                    self.puts.append(instruction)
                 else:
-                    self.commits.append(each)
+                    self.commits.queue.append(instruction)
         self.plan, self.slabs = ending, ending.schedule.slabs
 
     @property
+    def _transferring(self) -> bool:
+        return bool(self.moves.under_way or self.commits.flushing)
+
+    @property
     def _unfinished(self) -> bool:
-        queued = self.gets or self.puts or self.commits or self.exchange.pending
-        return bool(queued or self.flying or self.flushing or self.agreeing)
+        queued = self.gets or self.puts or self.exchange.pending or self.commits.pending
+        return bool(queued or self.moves.under_way)
 
     def _wait_for(self, cause: str) -> None:
         """Wait, and count it as waiting for ``cause``."""
@@ -374,7 +352,7 @@ class _Run(Generic[W]):
         if self.marks.got.count < gate.got:
             return self._cause(self.gets[0].gate) if self._closed(self.gets) else "get"
         if self.marks.committed.count < gate.committed:
-            return "agree" if self.agreeing else "put"
+            return "agree" if self.commits.agreeing else "put"
         if self.marks.put.count < gate.put:
             return self._cause(self.puts[0].gate) if self._closed(self.puts) else "put"
         return "exchange"
@@ -401,9 +379,9 @@ class _Run(Generic[W]):
         self.tally.compute_seconds += seconds
         self.tally.row_updates += row_updates(self.plan, advance)
         self.marks.advanced.complete(advance.index)
-        if self.progress is not None and end - self.reported > PROGRESS_SECONDS:
+        if self.callbacks.progress is not None and end - self.reported > PROGRESS_SECONDS:
             self.reported = end
-            self.progress(self._progress(advance))
+            self.callbacks.progress(self._progress(advance))
 
     def _compute(self, advance: Advance) -> tuple[float, float]:
         """Run the kernel, and look after transfers meanwhile; its seconds, and those of a thread.
@@ -412,28 +390,18 @@ class _Run(Generic[W]):
         """
         if not (self.kernel.apart and self._unfinished):
             self._start_all()
-            taken = self._timed(advance)
+            taken = self.worker.timed(self.plan, advance)
             self._read_on()
             return taken
-        self.work = work = self.worker.submit(self._timed, advance)
-        work.add_done_callback(lambda _: self.transfers.wake())
-        self.begun.wait()  # and keeps the interpreter until it is in the kernel
-        self.begun.clear()
+        self.worker.begin(self.plan, advance, self.transfers.wake)
         self._start_all()
         self._read_on()
         self._start_all()
-        while not work.done():
+        while self.worker.running:
             self._attend(SELDOM_SECONDS if self.exchange.moving else TURN_SECONDS)
-        self.work = None
-        if self.flushed:
-            self._commit()
-        return work.result()
-
-    def _timed(self, advance: Advance) -> tuple[float, float]:
-        self.begun.set()
-        begin, busy = time.perf_counter(), time.thread_time()
-        self.kernel.advance(self.plan, self.window, advance)
-        return time.perf_counter() - begin, time.thread_time() - busy
+        result = self.worker.end()
+        self._finish_commit()
+        return result()
 
     def _wait(self) -> None:
         """Start what may start, then wait for a transfer to end."""
@@ -442,8 +410,8 @@ class _Run(Generic[W]):
             self._stop_if_due()
             self._attend(POLL_SECONDS)
             return
-        if not self.flying and not self.flushing:
-            heads = [queue[0] for queue in (self.gets, self.puts, self.commits) if queue]
+        if not self._transferring:
+            heads = [queue[0] for queue in (self.gets, self.puts, self.commits.queue) if queue]
             waits = "; ".join(f"{head} waits for {self.marks.missing(head.gate)}" for head in heads)
             raise ExecutionError(f"the program cannot go on: {waits or 'nothing is under way'}")
         while not (done := self.transfers.wait(TURN_SECONDS)):
@@ -453,27 +421,28 @@ class _Run(Generic[W]):
 
     def _attend(self, seconds: float) -> None:
         """Wait so long for transfers, or for the kernel; start what may start then."""
-        if self.flying or self.flushing:
+        if self._transferring:
             self._settle(self.transfers.wait(seconds))
-        elif self.work is not None:
-            futures.wait((self.work,), seconds)
         else:
-            time.sleep(seconds)
+            self.worker.wait(seconds)
         self._settle_messages()
         self._start_all()
 
     def _settle_messages(self) -> None:
         for receive in self.exchange.ended():
-            self._start(receive)
-        if self.agreeing is not None and self.exchange.agreed:
-            self.marks.committed.complete(self.agreeing.index)
-            self.agreeing = None
+            self.moves.start(self.plan, receive, self.exchange.source(receive))
+        self.commits.agree()
+
+    def _finish_commit(self) -> None:
+        if self.commits.flushed:
+            self.commits.finish()
+            self._settle_messages()
 
     def _stop_if_due(self) -> None:
         reason = self.stop.due(2 * self.slowest_seconds)
         if reason is not None and not self.stopping:
             self.stopping = True
-            with doing(self.progress, "stopping, what is made is kept"):
+            with doing(self.callbacks.progress, "stopping, what is made is kept"):
                 self._keep_what_is_there()
             raise Stopped(f"stopped by {reason}")
 
@@ -481,92 +450,34 @@ class _Run(Generic[W]):
         """Let what is under way end, and commit as much of the state being written as is there."""
         self.gets.clear()
         self._start_all()
-        while self.flying or self.flushing:
+        while self._transferring:
             self._wait()
-        if self.reached > self.kept:
-            self.commits.clear()
-            self.commits.append(Commit(self.marks.committed.count, self.reached, Gate()))
-            while self.commits:
+        if self.commits.only_reached():
+            while self.commits.queue:
                 self._wait()
 
     def _start_all(self) -> None:
         while self.gets and self.marks.open(self.gets[0].gate):
-            self._start(self.gets.popleft())
+            self.moves.start(self.plan, self.gets.popleft())
         while self.puts and self.marks.open(self.puts[0].gate):
             put = self.puts.popleft()
-            if self.leaving is not None:
-                self.leaving(put, self.window)
-            self._start(put)
-        while self.ahead and self.marks.open(self.ahead[0].gate):
-            self.reached = self.ahead.popleft().point
+            if self.callbacks.leaving is not None:
+                self.callbacks.leaving(put, self.window)
+            self.moves.start(self.plan, put)
         self.exchange.start(self.marks, self.settled)
-        if not self.commits or self.flushing or self.flushed or self.agreeing:
-            return
-        known = self.plan.schedule.states.sweeps_until(self.commits[0].point.state) <= self.settled
-        if known and self.marks.open(self.commits[0].gate):
-            self._flush(self.commits[0])
-
-    def _start(self, move: Move) -> None:
-        store = (
-            self.seams[move.seam]
-            if move.seam is not None
-            else self.stores[move.field, move.level, move.state % 2]
-        )
-        if isinstance(move, Receive):
-            memory = self.exchange.source(move)
-        else:
-            stride = self.plan.layout.of(move.field).row_stride_bytes
-            memory = Planes(self.window.addresses(move), stride, self.window)
-        store.hold(self.seal(self.plan, move))
-        act = store.get if isinstance(move, Get) else store.put
-        there = move.there
-        if move.seam is None:
-            there = there.counted_from(*self.origin)
-        planes = there.planes
-        if planes.step < 0:
-            planes, memory = planes[::-1], replace(memory, addresses=memory.addresses[::-1])
-        self.flying[act(planes, there.rows, memory)] = (move, store)
-
-    def _flush(self, commit: Commit) -> None:
-        """Make what was written to the files of a state durable, all of them at once.
-
-        So are seams where a restart may need them.
-        """
-        state = commit.point.begun % 2
-        stores = [
-            self.stores[each.field, each.level, state] for each in self.plan.schedule.departures
-        ]
-        if self.plan.schedule.commit_planes:
-            stores += [self.seams[key] for key in sorted(self.unflushed)]
-            self.unflushed.clear()
-        for store in stores:
-            self.flushing[store.flush()] = store
+        self.commits.start(self.plan, self.settled)
 
     def _settle(self, done: Iterable[Completion]) -> None:
         for completion in done:
-            if completion.ticket in self.flushing:
-                store = self.flushing.pop(completion.ticket)
-                _check(completion, store, "flush")
-                self.flushed = not self.flushing
-                if self.flushed and self.work is None:
-                    self._commit()
-            elif completion.ticket in self.flying:
-                move, store = self.flying.pop(completion.ticket)
-                self._settle_move(completion, move, store)
+            move = self.moves.end(completion)
+            if move is not None:
+                self._settle_move(move)
+                continue
+            self.commits.end(completion)
+            if self.worker.idle:
+                self._finish_commit()
 
-    def _commit(self) -> None:
-        """Make known that the first commit is durable, and tell other ranks."""
-        self.flushed = False
-        commit = self.commits.popleft()
-        self._look_at_clocks()
-        self.committed(commit.point)
-        self.kept = commit.point
-        self.agreeing = commit
-        self.exchange.agree()
-        self._settle_messages()
-
-    def _settle_move(self, completion: Completion, move: Move, store: Store) -> None:
-        _check(completion, store, _words(move))
+    def _settle_move(self, move: Move) -> None:
         moved = move.nbytes(self.plan)
         if isinstance(move, Get):
             self.tally.read_bytes += moved
@@ -577,8 +488,7 @@ class _Run(Generic[W]):
             self.exchange.written(move)
             self.marks.received.complete(move.index)
         else:
-            if move.seam is not None:
-                self.unflushed.add(move.seam)
+            self.commits.written(move)
             self.marks.put.complete(move.index)
 
     def _progress(self, advance: Advance) -> Progress:
@@ -596,21 +506,3 @@ class _Run(Generic[W]):
             written_bytes=tally.written_bytes,
             wait_seconds=tally.wait_seconds,
         )
-
-
-def _words(move: Move) -> str:
-    act = "reading" if isinstance(move, Get) else "writing"
-    what = f"the seam of {move.field}" if move.seam else move.field
-    return f"{act} planes {move.first}..{move.last} of {what} in sweep {move.trip.sweep}"
-
-
-def _check(completion: Completion, store: Store, what: str) -> None:
-    if completion.error is not None:
-        error = completion.error
-        raise StoreError(
-            f"{what}: {error.what}",
-            path=error.path or store.name,
-            offset=error.offset,
-            length=error.length,
-            errno=error.errno,
-        ) from error

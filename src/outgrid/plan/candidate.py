@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outgrid.plan.commits import committing_seconds
-from outgrid.plan.cost import Movement, border_seconds, predict, updates_per_second
+from outgrid.plan.cost import (
+    Beside,
+    Computing,
+    Movement,
+    border_seconds,
+    predict,
+    updates_per_second,
+)
 from outgrid.plan.device import device_level, device_rate
 from outgrid.plan.model import DeviceLevel, Layout, Prediction, Tile
 from outgrid.plan.request import Request
@@ -96,23 +103,17 @@ def priced(
     planes = len(schedule.stored.planes)
     lead = min(1.0, sizing.streamed.skew.per_step * depth / planes)
     share = min(1.0, slab / (planes * strips.count(deepest)))
-    movement = Movement(trips, *moved, share, request.options.request_bytes)
+    summed = sum(moved) if disk_tier(request.options) == "direct" else 0
     updated = schedule.row_updates * request.problem.shape[-1]
+    threads = request.threads if request.accelerator is None else 0
     copying = 0.0
     if request.accelerator is not None:
         copying = max(moved) / request.accelerator.bandwidth
     prediction = predict(
-        updated,
         request.machine,
-        rate,
-        len(depths),
-        movement,
-        lead,
-        request.threads if request.accelerator is None else 0,
-        sum(moved) if disk_tier(request.options) == "direct" else 0,
-        _exchange(request, traffic),
-        copying,
-        _waiting(request, traffic, updated / rate),
+        Computing(updated, rate, len(depths), lead, threads),
+        Movement(trips, *moved, share, request.options.request_bytes, summed),
+        Beside(_exchange(request, traffic), copying, _waiting(request, traffic, updated / rate)),
     )
     # As many as sweeps, but for those of a resident grid, and bit by bit where that goes.
     whole = resident or request.part is not None or not request.can_roll

@@ -119,7 +119,8 @@ def with_checksums(machine: Machine, threads: int, compute_seconds: float, nbyte
 class Movement:
     """What a plan moves: bytes in ``trips`` of the grid through the window.
 
-    A slab is ``slab_share`` of a trip, all of it where the grid is resident in one slab.
+    A slab is ``slab_share`` of a trip, all of it where the grid is resident in one slab. Of the
+    bytes ``summed_bytes`` are summed.
     """
 
     trips: int
@@ -127,54 +128,68 @@ class Movement:
     written_bytes: int
     slab_share: float
     request_bytes: int
+    summed_bytes: int = 0
 
 
-def predict(
-    updates: float,
-    machine: Machine,
-    rate: float,
-    sweeps: int,
-    moved: Movement,
-    fill_share: float,
-    threads: int = 0,
-    summed_bytes: int = 0,
-    exchange_seconds: float = 0.0,
-    copy_seconds: float = 0.0,
-    wait_seconds: float = 0.0,
-) -> Prediction:
-    """Time of ``sweeps`` sweeps that make so many cell updates.
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """Cell ``updates`` in so many ``sweeps``, of which ``threads`` make ``rate`` per second.
+
+    ``fill_share`` is the share of a sweep in which the window fills and computing is not at its
+    rate.
+    """
+
+    updates: float
+    rate: float
+    sweeps: int
+    fill_share: float = 0.0
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Seconds of messages between ranks, and of copies to and from a device, beside all else.
+
+    For other ranks a run waits ``wait_seconds``, with nothing beside.
+    """
+
+    exchange_seconds: float = 0.0
+    copy_seconds: float = 0.0
+    wait_seconds: float = 0.0
+
+
+def predict(machine: Machine, computing: Computing, moved: Movement, others: Beside) -> Prediction:
+    """How long it takes to compute and to move so much.
 
     Nothing is computed before the first slab has come, and nothing is left to compute when the
     last one goes. The other transfers run beside the computing; at the end of each slab the device
-    has less than its fill of requests, by one of them. ``fill_share`` is the share of a sweep in
-    which the window fills and computing is not at its rate. Of the bytes moved ``summed_bytes`` are
-    summed, beside ``threads`` that compute. Messages between ranks take
-    ``exchange_seconds`` beside all that, copies to and from a device ``copy_seconds``. For other
-    ranks it waits ``wait_seconds``, with nothing beside. What making states durable takes is not
-    in it.
+    has less than its fill of requests, by one of them. What making states durable takes is not in
+    it.
     """
-    advancing = updates / rate + sweeps / moved.slab_share * SLAB_SECONDS
-    compute = with_checksums(machine, threads, advancing, summed_bytes)
+    slabs = computing.sweeps / moved.slab_share
+    advancing = computing.updates / computing.rate + slabs * SLAB_SECONDS
+    compute = with_checksums(machine, computing.threads, advancing, moved.summed_bytes)
     ends = moved.trips / moved.slab_share * moved.request_bytes / machine.mixed_bandwidth
     transfer = transfer_seconds(machine, moved.read_bytes, moved.written_bytes) + ends
     share = moved.slab_share / max(1, moved.trips)
     first_read, last_written = share * moved.read_bytes, share * moved.written_bytes
     alone = first_read / machine.read_bandwidth + last_written / machine.write_bandwidth
     beside = max(0.0, transfer - transfer_seconds(machine, first_read, last_written))
-    lead = fill_share * min(compute, beside) / max(1, sweeps)
+    lead = computing.fill_share * min(compute, beside) / max(1, computing.sweeps)
+    apart = others.exchange_seconds, others.copy_seconds
     bounds = {
         "compute": compute,
         "read+write": transfer,
-        "exchange": exchange_seconds,
-        "copies": copy_seconds,
+        "exchange": others.exchange_seconds,
+        "copies": others.copy_seconds,
     }
     return Prediction(
-        seconds=alone + max(compute, beside, exchange_seconds, copy_seconds) + lead + wait_seconds,
+        seconds=alone + max(compute, beside, *apart) + lead + others.wait_seconds,
         compute_seconds=compute,
         transfer_seconds=transfer,
-        updates_per_second=rate,
+        updates_per_second=computing.rate,
         bound_by=max(bounds, key=lambda name: bounds[name]),
-        exchange_seconds=exchange_seconds,
-        copy_seconds=copy_seconds,
-        wait_seconds=wait_seconds,
+        exchange_seconds=others.exchange_seconds,
+        copy_seconds=others.copy_seconds,
+        wait_seconds=others.wait_seconds,
     )

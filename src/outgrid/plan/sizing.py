@@ -14,7 +14,7 @@ from outgrid.plan.schedule.interval import ACROSS, STREAMED
 from outgrid.plan.schedule.lifetime import dependences, ring_count
 from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.pitch import TURNAROUND_SLABS, pitch_planes
-from outgrid.plan.schedule.seam import Cut, Seam, seam
+from outgrid.plan.schedule.seam import Border, Cut, Seam, seam
 from outgrid.plan.schedule.skew import Halo, Skew
 from outgrid.plan.schedule.strips import Strips
 from outgrid.plan.schedule.subgrid import Box, Subgrid
@@ -195,17 +195,18 @@ class Sizing:
         for between in self._cuts:
             # The end of the rank that gives rises above a cut, and falls below.
             rises = between.given != between.above
-            yield self._seam(STREAMED, depth, rises=rises, cut=between)
+            yield self._seam(Border(STREAMED, depth, rises=rises, cut=between))
         if cut:
             leads = {
                 field.name: tuple(self.across.lead(field.name, -n) for n in range(field.levels))
                 for field in self.problem.stencil.fields
             }
-            yield self._seam(ACROSS, depth, rises=False, crossed=True, leads=leads)
+            yield self._seam(Border(ACROSS, depth, rises=False), crossed=True, leads=leads)
         if cut and circle:
-            yield self._seam(ACROSS, depth, closes=True, crossed=self.streamed.periodic)
+            closing = Border(ACROSS, depth, closes=True)
+            yield self._seam(closing, crossed=self.streamed.periodic)
         if self.streamed.periodic:
-            yield self._seam(STREAMED, depth, closes=True, crossed=cut)
+            yield self._seam(Border(STREAMED, depth, closes=True), crossed=cut)
 
     @property
     def _cuts(self) -> Iterable[Cut]:
@@ -219,12 +220,12 @@ class Sizing:
             if peer is not None:
                 yield Cut(at, peer, above, self.subgrid.upright)
 
-    def _seam(self, axis: int, depth: int, **given: Any) -> Seam:
+    def _seam(self, border: Border, **given: Any) -> Seam:
         stencil = self.problem.stencil
         levels = {
             field.name: (field.levels, ring_count(field, stencil)) for field in stencil.evolving
         }
-        return seam(axis, self.axes[axis].dependences, levels, depth, **given)
+        return seam(border, self.axes[border.axis].dependences, levels, **given)
 
     def least_owned(self, depths: Iterable[int]) -> int:
         """Planes that a rank must own for sweeps of ``depths`` steps if it leaves seams.

@@ -5,7 +5,7 @@ from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import StoreError, UsageError
 from outgrid.execute import fill as filling
-from outgrid.execute.fill import fill, initial_name
+from outgrid.execute.fill import InitialValues, fill, initial_name
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.stencil import initial
 from outgrid.stencil.problem import Problem
@@ -41,7 +41,7 @@ def filled(problem, transfers, levels=LEVELS, wrap=lambda store: store, seen=Non
         level: MemoryStore(initial_name(level), np.full(SHAPE, np.nan, problem.dtype), transfers)
         for level in levels
     }
-    found = fill(problem, levels, lambda level: wrap(stores[level]), transfers, seen)
+    found = fill(InitialValues(problem), levels, lambda level: wrap(stores[level]), transfers, seen)
     return {initial_name(level): stores[level].array for level in levels}, found
 
 

@@ -10,7 +10,8 @@ from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError, StoreError
 from outgrid.execute import streaming
-from outgrid.execute.streaming import stream
+from outgrid.execute.moves import Hierarchy
+from outgrid.execute.streaming import Callbacks, stream
 from outgrid.execute.window import Window
 from outgrid.plan.program import Advance, Get, Put, program, row_updates
 from outgrid.stencil.problem import Problem
@@ -79,7 +80,11 @@ def obey(plan, transfers, recorder, **others):
         committed = others.pop(
             "committed", lambda point: recorder.events.append(("commit", point.state))
         )
-        return stream(plan, recorder, window, stores, transfers, committed, **others)
+        callbacks = {
+            name: others.pop(name) for name in ("progress", "leaving", "until") if name in others
+        }
+        hierarchy = Hierarchy(window, stores, transfers, others.pop("seams", {}))
+        return stream(plan, recorder, hierarchy, Callbacks(committed, **callbacks), **others)
     finally:
         window.release()
 

@@ -10,7 +10,15 @@ import outgrid as og
 from outgrid.config import RunOptions
 from outgrid.machine import describe_machine
 from outgrid.plan.calibration import Calibration, Sample
-from outgrid.plan.cost import SLAB_SECONDS, Movement, predict, rates, transfer_seconds
+from outgrid.plan.cost import (
+    SLAB_SECONDS,
+    Beside,
+    Computing,
+    Movement,
+    predict,
+    rates,
+    transfer_seconds,
+)
 from outgrid.plan.planner import plan
 from outgrid.plan.tiling import FRONT_PLANES
 from outgrid.stencil.problem import Problem
@@ -37,7 +45,7 @@ SIZES = st.integers(0, 1 << 40)
 
 def predicted(rate, trips, nbytes, slab_share=1.0, request_bytes=0):
     moved = Movement(trips, nbytes, nbytes, slab_share, request_bytes)
-    return predict(10 * PROBLEM.cells, MACHINE, rate, 1, moved, 0.0)
+    return predict(MACHINE, Computing(10 * PROBLEM.cells, rate, 1), moved, Beside())
 
 
 def test_a_grid_in_one_slab_is_read_then_computed_then_written():

@@ -136,27 +136,34 @@ class Seam:
         return Skew(-self.per_step, tuple(-shift for shift in self.shifts))
 
 
+@dataclass(frozen=True, slots=True)
+class Border:
+    """A cut across ``axis`` in sweeps of ``depth`` steps: see `Seam`, which has the same of it."""
+
+    axis: int
+    depth: int
+    rises: bool = True
+    closes: bool = False
+    cut: Cut | None = None
+
+
 def seam(
-    axis: int,
-    found: Dependences,
+    border: Border,
+    reads: Dependences,
     levels: Mapping[str, tuple[int, int]],
-    depth: int,
     *,
-    rises: bool = True,
-    closes: bool = False,
     crossed: bool = False,
     leads: Mapping[str, tuple[int, ...]] | None = None,
-    cut: Cut | None = None,
 ) -> Seam:
-    """The seam of a sweep; ``levels`` are (time levels, rings) of each evolving field.
+    """The seam at a border; ``levels`` are (time levels, rings) of each evolving field.
 
-    ``found`` is what is read and written along the axis. Version v of a field is there from cell
+    ``reads`` is what is read and written along the axis. Version v of a field is there from cell
     ``face*v + g`` on; one that arrives from the cut on, or from where ``leads`` say by field and
     level. A reader at step t needs it ahead of the cells of its own step beyond the cut. Where the
     grid is cut along the other axis as well, seams are ``crossed``: all of their cells may hold
     something in every ring.
     """
-    found = found if rises else found.mirrored()
+    depth, found = border.depth, reads if border.rises else reads.mirrored()
     face = found.face()
     arrived = dict.fromkeys((read.field for read in found.readings), (0, 0)) | dict(leads or {})
     reach = {
@@ -184,17 +191,17 @@ def seam(
         for stair in _stairs(found, face, edge, levels[edge.field], depth, reach, crossed)
     ]
     return Seam(
-        axis,
+        border.axis,
         depth,
-        rises,
-        closes,
+        border.rises,
+        border.closes,
         face.per_step,
         face.shifts,
         max(reach.values()),
         edges,
         tuple(stairs),
         tuple(Stair(field, 0, 0, end) for field, end in again.items()),
-        cut,
+        border.cut,
     )
 
 

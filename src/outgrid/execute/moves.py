@@ -1,0 +1,120 @@
+"""Moves under way between a window and the stores behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.errors import StoreError
+from outgrid.plan.model import Plan
+from outgrid.plan.program import Get, Move
+from outgrid.plan.schedule.seam import SeamKey
+from outgrid.runs.seals import Sealing
+from outgrid.seal import UNSEALED, Seal
+from outgrid.storage import Completion, Planes, Store
+
+StoreKey = tuple[str, int, int]  # field, level, state modulo 2
+
+
+class Places(Protocol):
+    """A window: where the rows of a move lie in it, plane by plane."""
+
+    def addresses(self, move: Move) -> NDArray[np.int64]: ...
+
+
+class Tickets(Protocol):
+    """The transfers that the stores were made with."""
+
+    def poll(self) -> list[Completion]: ...
+    def wait(self, timeout_seconds: float) -> list[Completion]: ...
+    def wake(self) -> None: ...
+    def abandon(self) -> None: ...
+
+
+W = TypeVar("W", bound=Places)
+
+
+def _unsealed(_plan: Plan, _move: Move) -> Seal:
+    return UNSEALED
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy(Generic[W]):
+    """The memory of a run: a window, and the stores that its planes come from and go to.
+
+    The stores were made with ``transfers``; ``seams`` are those of what lies at cuts, where there
+    are any. ``seal`` says of what the planes of a move are, for the checksums that stores keep.
+    """
+
+    window: W
+    stores: Mapping[StoreKey, Store]
+    transfers: Tickets
+    seams: Mapping[SeamKey, Store] = field(default_factory=dict[SeamKey, Store])
+    seal: Sealing = _unsealed
+
+    def store(self, move: Move) -> Store:
+        """The store that the rows of a move lie in."""
+        if move.seam is not None:
+            return self.seams[move.seam]
+        return self.stores[move.field, move.level, move.state % 2]
+
+
+class Moves(Generic[W]):
+    """The moves that were started and have not ended."""
+
+    def __init__(self, plan: Plan, hierarchy: Hierarchy[W]) -> None:
+        self.hierarchy = hierarchy
+        stored = plan.schedule.stored
+        self.origin = stored.planes.start, stored.rows.start
+        self.under_way: dict[int, tuple[Move, Store]] = {}
+
+    def start(self, plan: Plan, move: Move, memory: Planes | None = None) -> None:
+        """Begin a move between its store and ``memory``, which is its place in the window if None.
+
+        It is one of ``plan``.
+        """
+        hierarchy, store = self.hierarchy, self.hierarchy.store(move)
+        if memory is None:
+            stride = plan.layout.of(move.field).row_stride_bytes
+            window = hierarchy.window
+            memory = Planes(window.addresses(move), stride, window)
+        store.hold(hierarchy.seal(plan, move))
+        act = store.get if isinstance(move, Get) else store.put
+        there = move.there
+        if move.seam is None:
+            there = there.counted_from(*self.origin)
+        planes = there.planes
+        if planes.step < 0:
+            planes, memory = planes[::-1], replace(memory, addresses=memory.addresses[::-1])
+        self.under_way[act(planes, there.rows, memory)] = (move, store)
+
+    def end(self, completion: Completion) -> Move | None:
+        """The move that a transfer was; None where it was none. Raises StoreError if it failed."""
+        if completion.ticket not in self.under_way:
+            return None
+        move, store = self.under_way.pop(completion.ticket)
+        check(completion, store, _words(move))
+        return move
+
+
+def _words(move: Move) -> str:
+    act = "reading" if isinstance(move, Get) else "writing"
+    what = f"the seam of {move.field}" if move.seam else move.field
+    return f"{act} planes {move.first}..{move.last} of {what} in sweep {move.trip.sweep}"
+
+
+def check(completion: Completion, store: Store, what: str) -> None:
+    """Raise StoreError where ``what`` a store was to do failed."""
+    if completion.error is not None:
+        error = completion.error
+        raise StoreError(
+            f"{what}: {error.what}",
+            path=error.path or store.name,
+            offset=error.offset,
+            length=error.length,
+            errno=error.errno,
+        ) from error
