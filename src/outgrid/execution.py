@@ -29,6 +29,7 @@ from outgrid.execute.streaming import (
     Progress,
     stream,
 )
+from outgrid.formats.npy import bare_npy
 from outgrid.observe import Noted, Reached, observers_of
 from outgrid.observe.watch import NotFinite
 from outgrid.plan.instruction import Point
@@ -174,6 +175,8 @@ class Execution:
         parity = (self.run.plan.schedule.states.count + self.parity) % 2
         fields = self.run.folder.place_results(self.run.plan.schedule.arrivals, parity)
         if self._took_over:
+            for file in fields.values():
+                bare_npy(self.run.folder.out / file)
             self._read_back()
         return fields
 

@@ -18,7 +18,8 @@ from outgrid.record import Record
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.components import components_of
 from outgrid.stencil.grid import Grid
-from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.stencil.meaning import described
+from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.storage import Joined, Piece
 from outgrid.units import suggest
@@ -94,25 +95,10 @@ class Result(Mapping[str, Any]):
         and "traces" of receivers. A step takes `dt` seconds, in place of what the grid says.
         """
         problem = Problem.from_dict(self.record.problem)
-        grid = problem.grid or Grid()
-        grid = grid if dt is None else replace(grid, dt=dt)
-        axes = [(name, name, self._axes(grid, problem, name)) for name in self]
-        axes += [
-            (
-                Path(file).stem,
-                snapshot.field,
-                snapshot.axes(problem.shape, self._axes(grid, problem, snapshot.field)),
-            )
-            for file, snapshot in snapshots_by_file(problem.snapshots).items()
-        ]
-        found = {
-            name: (
-                tuple(grid.times(each) if each.name == "step" else each for each in cells),
-                grid.attributes(field.removesuffix(PREVIOUS)),
-            )
-            for name, field, cells in axes
-        }
+        found = described(problem, self, dt)
         if problem.receivers and TRACES not in found:
+            grid = problem.grid or Grid()
+            grid = grid if dt is None else replace(grid, dt=dt)
             steps = grid.times(Axis("step", problem.first_step + 1.0))
             found[TRACES] = (Axis("receiver"), steps), {}
         return found
@@ -137,10 +123,6 @@ class Result(Mapping[str, Any]):
         source = problem.sources[0]
         at = (problem.grid or Grid()).place(source.field, source.position)
         return {f"source_{name}": place for name, place in at.items()}
-
-    @staticmethod
-    def _axes(grid: Grid, problem: Problem, field: str) -> tuple[Axis, ...]:
-        return grid.axes(problem.ndim, field.removesuffix(PREVIOUS))
 
     def to_xarray(self) -> Any:
         """All that the run left as an `xarray.Dataset` with coordinates, read when it is used.

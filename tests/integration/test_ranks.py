@@ -64,7 +64,8 @@ def alone(tmp_path_factory):
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 def test_ranks_leave_the_bytes_of_one(ranks, alone, tmp_path):
     finish(launch(ranks, sys.executable, CASES, tmp_path))
-    across = set()
+    zarr = pytest.importorskip("zarr")
+    across, regular = set(), 0
     for number, wanted in enumerate(alone):
         found = og.open(tmp_path / str(number))
         names = found.record.pieces if ranks > 1 else found.record.fields
@@ -72,6 +73,10 @@ def test_ranks_leave_the_bytes_of_one(ranks, alone, tmp_path):
         for name in names:
             values = np.asarray(found[name])
             assert values.tobytes() == np.asarray(wanted[name]).tobytes(), (number, name)
+        group = zarr.open(tmp_path / str(number), mode="r")
+        for name in {*names} & {*group}:  # where each rank has a shard
+            regular += 1
+            assert np.asarray(group[name]).tobytes() == np.asarray(wanted[name]).tobytes()
         if found.record.problem["receivers"]:
             assert (found.traces == wanted.traces).all()
         assert len(found.snapshots) == len(wanted.snapshots)
@@ -89,6 +94,7 @@ def test_ranks_leave_the_bytes_of_one(ranks, alone, tmp_path):
             assert not (seams and rank.plan["redundancy"])
         total = sum(rank.measured.updates for rank in found.record.ranks)
         assert ranks == 1 or total == problems()[number][0].updates
+    assert regular >= (10 if ranks < 2 else ranks < 4)
     if ranks > 1:  # rows are cut in every way that goes
         assert across == {parts for parts in range(1, ranks + 1) if ranks % parts == 0}
 

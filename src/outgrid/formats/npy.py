@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile
+from outgrid.formats.shard import is_index
 from outgrid.formats.sink import Output, Plain
 from outgrid.formats.source import Source, Straight
 from outgrid.regular import given, own, stored
@@ -24,6 +25,7 @@ from outgrid.regular import given, own, stored
 __all__ = [
     "HEADER_BYTES",
     "Header",
+    "bare_npy",
     "check_written",
     "create_output",
     "cut_npy",
@@ -99,11 +101,24 @@ def cut_npy(path: Path, shape: tuple[int, ...], dtype: DTypeLike, final: Path) -
     os.replace(path, final)
 
 
+def bare_npy(path: Path) -> Header:
+    """Cut off what lies behind the data, as the index that a process was writing there.
+
+    Raises what `read_header` does, also where the file is too short.
+    """
+    header = read_header(path, 0)
+    end = header.data_offset + header.nbytes
+    with open(path, "r+b", opener=own) as file:
+        if os.fstat(file.fileno()).st_size > end:
+            file.truncate(end)
+    return read_header(path)
+
+
 def read_header(path: str | os.PathLike[str], base: int | None = None) -> Header:
     """What the file at `path` holds, checked against the length of the file.
 
-    With `base` the header is at that byte, and the length says nothing: of a file in several parts,
-    or of a part of a device.
+    Behind the data may lie the index of a shard. With `base` the header is at that byte, and the
+    length says nothing: of a file in several parts, or of a part of a device.
 
     Raises StoreError where the file cannot be read or its length is not what the header says,
     UsageError where it is no .npy file or holds no plain numbers.
@@ -113,14 +128,15 @@ def read_header(path: str | os.PathLike[str], base: int | None = None) -> Header
             file.seek(base or 0)
             header = _parse_header(file, path, base or 0)
             size = os.fstat(file.fileno()).st_size
+            expected = header.data_offset + header.nbytes
+            indexed = base is None and is_index(file.fileno(), header.data_offset, expected, size)
     except OSError as error:
         if isinstance(error, StoreError):
             raise
         raise StoreError("cannot read", path=path, errno=error.errno) from error
     if base is not None:
         return header
-    expected = header.data_offset + header.nbytes
-    if size != expected:
+    if size != expected and not indexed:
         raise StoreError(
             f"the header promises shape {header.shape} of {header.dtype}, a file of {expected} "
             f"bytes, but the file has {size}",

@@ -38,10 +38,11 @@ class Former:
     @property
     def freed_bytes(self) -> Mapping[int, int]:
         """What is free on each device without them."""
-        found = Counter[int]()
+        found, names = Counter[int](), Counter[tuple[int, int]]()
         for path in self.files:
             status = path.lstat()
-            if status.st_nlink == 1:
+            names[status.st_dev, status.st_ino] += 1
+            if status.st_nlink == names[status.st_dev, status.st_ino]:  # nobody else names it
                 found[status.st_dev] += status.st_blocks * 512
         return found
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from outgrid.errors import Error
 from outgrid.record import RECORD_NAME
 from outgrid.runs.group import GROUP_NAME, OnDisk, Share, abandon, is_unfinished, on_disk
+from outgrid.runs.hierarchy import begun, remove
 from outgrid.runs.lock import RunLock
 from outgrid.runs.manifest import MANIFEST_NAME, Manifest
 from outgrid.runs.state import RunFolder
+from outgrid.stencil.problem import PREVIOUS, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,8 @@ def list_leftovers(run: OnDisk) -> Leftovers:
     owned = [path for each in shares for path in each.folder.owned(each.manifest)]
     beside = [*(each.folder.out / MANIFEST_NAME for each in shares), out / GROUP_NAME]
     beside = [path for path in beside if path.exists()]
-    files = tuple(dict.fromkeys((*run.growing, *run.partial, *owned, *beside)))
+    named = [path for each in _left_by(run) for path in begun(out, *each)]
+    files = tuple(dict.fromkeys((*run.growing, *run.partial, *named, *owned, *beside)))
     return Leftovers(
         manifest=run.manifest,
         files=files,
@@ -71,10 +75,28 @@ def remove_leftovers(run: OnDisk) -> None:
     """Remove what an unfinished run, whose folder is locked, owns on disk."""
     for path in run.growing:
         path.unlink()
+    for each in _left_by(run):
+        remove(run.out, *each)
     run.tidy()
     for each in run.shares:
         abandon(run.out, each)
     (run.out / GROUP_NAME).unlink(missing_ok=True)
+
+
+def _left_by(run: OnDisk) -> list[tuple[Problem, list[str]]]:
+    """What an unfinished run computes, and the names of the fields that it leaves.
+
+    Nothing of one that has its record, whose files are results, or of a problem that is none.
+    """
+    if not run.shares or (run.out / RECORD_NAME).exists():
+        return []
+    try:
+        problem = Problem.from_dict(run.manifest.problem)
+    except Error:
+        return []
+    names = {Path(name).stem for each in run.shares for name in each.manifest.results}
+    known = {f"{each.name}{level}" for each in problem.stencil.fields for level in ("", PREVIOUS)}
+    return [(problem, sorted(names & known))]
 
 
 def _is_foreign(share: Share, out: Path) -> bool:

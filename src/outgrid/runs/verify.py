@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from outgrid.errors import Error, StoreError, UsageError
+from outgrid.formats.npy import read_header
+from outgrid.formats.shard import check_index
 from outgrid.native import Buffer
 from outgrid.plan.schedule.subgrid import Box
 from outgrid.record import RECORD_NAME, Record, read_record
@@ -184,6 +186,9 @@ def _verify(files: Iterator[_Field], seen: Callable[[Path, int, int], None] | No
             continue
         try:
             nbytes += _read(field, errors, seen)
+            if field.parts is None:
+                header = read_header(field.path)
+                check_index(field.path, header.data_offset + header.nbytes)
         except (UsageError, StoreError) as error:
             errors.append(error)
     return Verified(tuple(paths), nbytes, tuple(errors))

@@ -29,7 +29,7 @@ from outgrid.runs.places import (
 from outgrid.runs.run import Run
 from outgrid.runs.space import check_parents, check_space
 from outgrid.runs.state import RunFolder
-from outgrid.sharing.base import check_none_there, gone_on, held
+from outgrid.sharing.base import check_none_there, gone_on, held, named
 from outgrid.stencil.problem import Problem
 from outgrid.storage import is_device
 from outgrid.tiers import COPIED_TIERS
@@ -149,5 +149,5 @@ class Alone:
         replaced = before.files if before is not None else ()
         erase = self.options.erase
         folder.check_free(schedule.arrivals, beside, schedule.places, erase, replaced)
-        check_none_there(self.out, (), replaced)
+        check_none_there(self.out, named(problem, schedule.arrivals), replaced)
         return check_devices(devices_of(folder.spread), erase)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,17 +19,20 @@ from outgrid.config import RunOptions
 from outgrid.durable import partial_path
 from outgrid.errors import UsageError
 from outgrid.plan.model import Plan
+from outgrid.plan.schedule.rings import Arrival
 from outgrid.record import RECORD_NAME, Part
 from outgrid.runs.group import GROUP_NAME, Durable
+from outgrid.runs.hierarchy import names_of
 from outgrid.runs.lock import LOCK_NAME, RunLock
 from outgrid.runs.manifest import MANIFEST_NAME, Manifest, at_start_of_sweep, write_manifest
 from outgrid.runs.places import claimed, devices_of
 from outgrid.runs.run import Run
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
+from outgrid.runs.seals import level_name
 from outgrid.runs.state import RunFolder, way_out
 from outgrid.stencil.problem import Problem
 
-__all__ = ["Sharing", "check_none_there", "gone_on", "held"]
+__all__ = ["Sharing", "check_none_there", "gone_on", "held", "named"]
 
 
 class Sharing(Protocol):
@@ -105,6 +108,11 @@ def held(out: Path, comm: Comm) -> Generator[None]:
         yield
 
 
+def named(problem: Problem, levels: Iterable[Arrival]) -> tuple[str, ...]:
+    """The files by which a run that leaves these levels is a group of Zarr."""
+    return names_of(problem, [level_name(level) for level in levels if not level.constant])
+
+
 def check_none_there(
     out: Path, names: tuple[str, ...] = (), replaced: Collection[Path] = ()
 ) -> None:
@@ -112,7 +120,13 @@ def check_none_there(
 
     ``names`` are those of files that a new one leaves there.
     """
-    begun = tuple(partial_path(Path(name)).name for name in names)
+    begun = tuple(str(partial_path(Path(name))) for name in names)
+    folders = {Path(*name.parts[:1]) for name in map(Path, names) if len(name.parts) > 1}
+    for folder in sorted(folders):
+        if os.path.lexists(out / folder) and not (out / folder).is_dir():
+            raise UsageError(
+                f"{out / folder} is where the run makes a folder, and is none; {way_out(out)}"
+            )
     left = (RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, *names, *begun)
     for name in (GROUP_NAME, MANIFEST_NAME, *left):
         if os.path.lexists(out / name) and out / name not in replaced:

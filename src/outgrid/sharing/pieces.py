@@ -30,7 +30,7 @@ from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
 from outgrid.runs.space import check_parents, check_space, check_usable
 from outgrid.runs.state import RunFolder
-from outgrid.sharing.base import check_none_there, gone_on, held
+from outgrid.sharing.base import check_none_there, gone_on, held, named
 from outgrid.stencil.problem import Problem
 from outgrid.version import __version__
 
@@ -57,7 +57,7 @@ class Pieces:
             partial(check_usable, self.out),
             partial(check_usable, self.scratch()),
         ]
-        free = partial(check_none_there, self.out, files_of(problem, self.options))
+        free = partial(check_none_there, self.out, self._names(problem, chosen))
         return [*mine, free] if self.comm.rank == 0 else mine
 
     @contextmanager
@@ -68,7 +68,7 @@ class Pieces:
         with held(out, comm):
             if comm.rank == 0:
                 replaced = former(out).files if overwrite else ()
-                check_none_there(out, files_of(problem, self.options), replaced)
+                check_none_there(out, self._names(problem, chosen), replaced)
                 on_disk(out).tidy()
                 if overwrite:
                     former(out).remove()
@@ -111,6 +111,11 @@ class Pieces:
         self.comm.share(None)
         if self.comm.rank == 0:
             (self.out / GROUP_NAME).unlink()
+
+    def _names(self, problem: Problem, chosen: Plan) -> tuple[str, ...]:
+        """Files that the run leaves in the folder that all ranks see."""
+        observed = files_of(problem, self.options)
+        return (*observed, *named(problem, chosen.schedule.arrivals))
 
     def _made(self, problem: Problem, chosen: Plan, found: Durable | None) -> Run:
         """A run whose files are made in folders that no other ranks of it use."""

@@ -150,8 +150,8 @@ OG_INLINE Real most(Real a, Real b) { return a > b ? a : b; }
 OG_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 OG_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// The nearest whole number, the even one of two: a sum that has no room for what is behind the point.
-// Numbers from kWhole on are whole, and the sign of those that become 0 stays.
+// The nearest whole number, the even one of two: a sum that has no room for what is behind the
+// point. Numbers from kWhole on are whole, and the sign of those that become 0 stays.
 constexpr Real kWhole = Real(kDouble ? 0x1p+52 : 0x1p+23);
 OG_INLINE V nearest(V a) {
   const V size = magnitude(a), near = (size + kWhole) - kWhole;

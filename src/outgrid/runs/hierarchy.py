@@ -1,0 +1,298 @@
+"""The folder of a run as a group of Zarr, of version 3, beside its .npy files and without a copy.
+
+    OUT/zarr.json       the group: all metadata, and the record
+    OUT/u.npy           the planes, and behind them an index of them: also the one shard of `u`
+    OUT/u/zarr.json     the array
+    OUT/u/c/0/0/0       another name of u.npy (a hard link)
+    OUT/z/zarr.json     where the cells along z lie
+    OUT/z/c/0           and these numbers
+
+Shards of a field that ranks have left in pieces are the pieces, where all are of one size, so that
+each rank owns whole shards. Every file here follows from the record: what a process that was cut
+off has left of them is written again.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from outgrid.durable import make_folder, remove_folder, sync_folder
+from outgrid.errors import StoreError
+from outgrid.formats.axis import Axis, told_apart
+from outgrid.formats.npy import bare_npy
+from outgrid.formats.shard import ABSENT, chunk_of, index_of
+from outgrid.record import Record
+from outgrid.regular import own
+from outgrid.stencil.meaning import described
+from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.stencil.snapshot import snapshots_by_file
+
+__all__ = ["ZARR_NAME", "begun", "leave", "names_of", "remove"]
+
+ZARR_NAME = "zarr.json"
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """A file that is shard number ``at`` of an array along each axis, of so many ``chunks``.
+
+    ``skipped`` are the planes and rows at its beginning that are no part of the shard: where they
+    are known, each chunk is in a plane of its own.
+    """
+
+    file: str
+    at: tuple[int, ...]
+    chunks: int
+    skipped: tuple[int, int] | None = None
+
+    @property
+    def key(self) -> str:
+        """The name of the shard in the folder of its array."""
+        return "/".join(("c", *map(str, self.at)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """An array of the group, of shards in files, or a coordinate whose values are given."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    shard: tuple[int, ...]
+    chunk: tuple[int, ...]
+    shards: tuple[_Shard, ...]
+    dims: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    axis: Axis | None = None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The content of its zarr.json."""
+        numbers = {"name": "bytes", "configuration": {"endian": "little"}}
+        index = {
+            "chunk_shape": self.chunk,
+            "codecs": [numbers],
+            "index_codecs": [numbers, {"name": "crc32c"}],
+            "index_location": "end",
+        }
+        sharded = {"name": "sharding_indexed", "configuration": index}
+        shard = tuple(max(1, extent) for extent in self.shard or self.shape)
+        return {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": self.shape,
+            "data_type": self.dtype.name,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shard}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "fill_value": "NaN" if self.dtype.kind == "f" else 0,
+            "codecs": [sharded if self.chunk else numbers],
+            "attributes": dict(self.attributes),
+            "dimension_names": self.dims,
+            "storage_transformers": [],
+        }
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that are made for it."""
+        values = [f"{self.name}/{shard.key}" for shard in self.shards]
+        values += [f"{self.name}/c/0"] if self.axis is not None else []
+        return (f"{self.name}/{ZARR_NAME}", *values)
+
+
+def names_of(problem: Problem, fields: Iterable[str]) -> tuple[str, ...]:
+    """The files that a run of one process is going to make here, of fields of these names."""
+    every = _described(problem, _whole(problem, fields, problem.steps))
+    return (ZARR_NAME, *(name for each in every for name in each.files))
+
+
+def leave(out: Path, record: Record) -> Record:
+    """Make the folder of a finished run a group, durably; the record that names its files.
+
+    Where the file system gives files no second name, the record warns that it is none. Raises
+    StoreError.
+    """
+    problem = Problem.from_dict(record.problem)
+    steps = record.parts[-1].last_step if record.parts else problem.steps
+    alone = () if record.pieces else tuple(record.fields)
+    arrays = [*_in_pieces(problem, record), *_whole(problem, alone, steps)]
+    every = _described(problem, arrays)
+    made = (ZARR_NAME, *(name for each in every for name in each.files))
+    named = msgspec.structs.replace(record, left=(*record.left, *made))
+    try:
+        _write(out, every, named)
+    except StoreError:
+        raise
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise StoreError("cannot write", path=out, errno=error.errno) from error
+        text = (
+            f"{out} is no group of Zarr: its file system gives files no second name "
+            f"({os.strerror(error.errno or 0)}); outgrid export writes one elsewhere"
+        )
+        return msgspec.structs.replace(named, warnings=(*record.warnings, text))
+    return named
+
+
+def begun(out: Path, problem: Problem, fields: Iterable[str]) -> tuple[Path, ...]:
+    """The files that a process which was cut off in `leave` has left, of fields of these names."""
+    found = [out / ZARR_NAME]
+    for folder in _folders(out, problem, fields):
+        found += [folder / ZARR_NAME, *sorted((folder / "c").rglob("*"))]
+    return tuple(path for path in found if path.is_file())
+
+
+def remove(out: Path, problem: Problem, fields: Iterable[str]) -> None:
+    """Remove these files, and their folders. The planes of results stay under their first name."""
+    names = [*fields]
+    for path in begun(out, problem, names):
+        path.unlink()
+    for folder in _folders(out, problem, names):
+        inside = sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True)
+        for each in (*inside, folder):
+            remove_folder(each)
+
+
+def _folders(out: Path, problem: Problem, fields: Iterable[str]) -> Iterator[Path]:
+    """The folders of arrays that are there."""
+    names = (Path(name).parts for name in names_of(problem, fields))
+    every = dict.fromkeys(out / parts[0] for parts in names if len(parts) > 1)
+    return (folder for folder in every if folder.is_dir() and not folder.is_symlink())
+
+
+def _whole(problem: Problem, fields: Iterable[str], steps: int) -> Iterator[_Stored]:
+    """Fields that are one file each, and the snapshots."""
+    shapes = {name: (problem.shape, name) for name in fields}
+    for file, snapshot in snapshots_by_file(problem.snapshots).items():
+        shapes[Path(file).stem] = snapshot.shape(problem.shape, steps), snapshot.field
+    for name, (shape, of) in shapes.items():
+        dtype = np.dtype(problem.dtype_of(of.removesuffix(PREVIOUS)))
+        chunk = chunk_of(shape, dtype.itemsize)
+        count = prod(shape) // prod(chunk)
+        shards = (_Shard(f"{name}.npy", (0,) * len(shape), count),) if count else ()
+        yield _Stored(name, shape, dtype, shape, chunk, shards)
+
+
+def _in_pieces(problem: Problem, record: Record) -> Iterator[_Stored]:
+    """The fields that ranks have left, where the parts of all of them are of one size."""
+    shape = problem.shape
+    for name, pieces in record.pieces.items():
+        planes = pieces[0].high - pieces[0].low
+        rows = pieces[0].high_row - pieces[0].low_row
+        if not all(
+            each.low % planes == 0
+            and each.high == min(shape[0], each.low + planes)
+            and each.low_row % rows == 0
+            and each.high_row == each.low_row + rows
+            for each in pieces
+        ):
+            continue
+        dtype = np.dtype(problem.dtype_of(name.removesuffix(PREVIOUS)))
+        across = (rows, shape[-1])[3 - len(shape) :]
+        shards = tuple(
+            _Shard(
+                each.file,
+                (each.low // planes, *(each.low_row // rows, 0)[3 - len(shape) :]),
+                each.high - each.low,
+                (each.low - each.first, each.low_row - each.first_row),
+            )
+            for each in pieces
+        )
+        yield _Stored(name, shape, dtype, (planes, *across), (1, *across), shards)
+
+
+def _described(problem: Problem, arrays: Iterable[_Stored]) -> list[_Stored]:
+    """Arrays with what is said of them, and their coordinates."""
+    stored = {each.name: each for each in arrays}
+    snapshots = {Path(file).stem for file in snapshots_by_file(problem.snapshots)}
+    said = described(problem, [name for name in stored if name not in snapshots])
+    apart = told_apart({name: (said[name][0], each.shape) for name, each in stored.items()})
+    every = [
+        replace(each, dims=tuple(axis.name for axis in apart[name]), attributes=said[name][1])
+        for name, each in stored.items()
+    ]
+    known = {
+        axis.name: (axis, extent)
+        for name, each in stored.items()
+        for axis, extent in zip(apart[name], each.shape, strict=True)
+    }
+    numbers = np.dtype(np.float64)
+    every += [
+        _Stored(name, (extent,), numbers, (), (), (), (name,), axis.attributes, axis)
+        for name, (axis, extent) in known.items()
+    ]
+    return every
+
+
+def _write(out: Path, every: list[_Stored], record: Record) -> None:
+    for each in every:
+        for shard in each.shards:
+            _index(out, each, shard)
+    synced = [out]
+    for each in every:
+        folder = out / each.name
+        for name in each.files:
+            make_folder((out / name).parent)
+            synced.append((out / name).parent)
+        _put(folder / ZARR_NAME, _json(each.metadata))
+        if each.axis is not None:
+            _put(folder / "c/0", each.axis.values(*each.shape).astype("<f8").tobytes())
+    said = json.dumps(record.to_dict())
+    group: dict[str, Any] = {
+        "zarr_format": 3,
+        "node_type": "group",
+        "attributes": {"Conventions": "CF-1.8", "outgrid": said},
+        "consolidated_metadata": {
+            "kind": "inline",
+            "must_understand": False,
+            "metadata": {each.name: each.metadata for each in every},
+        },
+    }
+    _put(out / ZARR_NAME, _json(group))
+    for folder in dict.fromkeys(synced):
+        sync_folder(folder)
+
+
+def _index(out: Path, array: _Stored, shard: _Shard) -> None:
+    """Write the index behind the planes of a file, and give it the name of a shard."""
+    path = out / shard.file
+    header = bare_npy(path)
+    nbytes = prod(array.chunk) * array.dtype.itemsize
+    count = prod(array.shard) // prod(array.chunk)
+    row_bytes = header.shape[-1] * array.dtype.itemsize
+    plane_bytes = prod(header.shape[1:]) * array.dtype.itemsize
+    planes, rows = shard.skipped or (0, 0)
+    first = header.data_offset + planes * plane_bytes + rows * row_bytes
+    chunks = np.full((count, 2), ABSENT, np.uint64)
+    pitch = plane_bytes if shard.skipped is not None else nbytes
+    chunks[: shard.chunks, 0] = first + pitch * np.arange(shard.chunks, dtype=np.uint64)
+    chunks[: shard.chunks, 1] = nbytes
+    index, end = index_of(chunks), header.data_offset + header.nbytes
+    with open(path, "r+b", buffering=0, opener=own) as file:
+        os.pwrite(file.fileno(), index, end)
+        os.fsync(file.fileno())
+    name = out / array.name / shard.key
+    make_folder(name.parent)
+    name.unlink(missing_ok=True)
+    os.link(path, name)
+
+
+def _put(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _json(content: object) -> bytes:
+    return json.dumps(content, indent=1).encode() + b"\n"
