@@ -43,6 +43,7 @@ from outgrid.plan.tiling import (
 )
 from outgrid.regular import read_own
 from outgrid.schemes import named_by_depth
+from outgrid.stencil.parameters import parameter_value
 from outgrid.stencil.problem import Problem
 
 LEVELS = {2: (8, 16, 24, 32, 48, 64), 3: (2, 4, 6, 8, 12, 16, 24, 32)}  # by dimensions
@@ -232,7 +233,9 @@ def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> 
     if planes < 8 * stencil.radius[0] + 8:
         return None
     zeros = {field.name: 0.0 for field in stencil.fields}
-    values: dict[str, Any] = {name: problem.parameter(name, 0) for name in stencil.parameters}
+    values: dict[str, Any] = {
+        name: parameter_value(problem, name, 0) for name in stencil.parameters
+    }
     cut = (planes, *shape)
     for each in stencil.profiles:
         values[each.name] = np.resize(problem.profile_values(each.name), cut[each.axis])

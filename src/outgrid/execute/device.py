@@ -23,6 +23,7 @@ from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance, levels
 from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.trip import Trip
+from outgrid.stencil.parameters import parameter_table
 from outgrid.stencil.problem import Problem
 from outgrid.storage import Store, Transfers
 from outgrid.storage.staged import StagedStore, StagedTransfers
@@ -117,7 +118,7 @@ class DeviceKernel:
     def of(cls, device: Device, problem: Problem) -> DeviceKernel:
         """With the numbers of a problem."""
         points = Points.of(problem) if problem.sources or problem.receivers else None
-        return cls(device, problem.parameter_table(), points, Profiles.of(problem))
+        return cls(device, parameter_table(problem), points, Profiles.of(problem))
 
     @property
     def device_name(self) -> str:

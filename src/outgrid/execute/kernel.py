@@ -26,6 +26,7 @@ from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance
 from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.trip import Span, Trip
+from outgrid.stencil.parameters import parameter_table
 from outgrid.stencil.problem import Problem
 from outgrid.storage import Transfers
 
@@ -59,7 +60,7 @@ class Kernel:
         """With the numbers of a problem, for ``steps`` steps, as many as it has if left out."""
         return cls(
             library,
-            problem.parameter_table(steps),
+            parameter_table(problem, steps),
             points,
             Profiles.of(problem),
             Accumulators.of(problem),

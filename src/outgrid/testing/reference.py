@@ -22,6 +22,7 @@ from outgrid.stencil.expression import Access, Constant, Leaf, Parameter, Profil
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.initial import InitialExpression, evaluate
 from outgrid.stencil.model import Stage
+from outgrid.stencil.parameters import parameter_value
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import ArrayDigest, FunctionDigest, Initial
@@ -103,7 +104,7 @@ def _values(problem: Problem, state: Arrays, step: int) -> Callable[[Leaf], Any]
             case Constant(value):
                 return number(value)
             case Parameter(name):
-                return number(problem.parameter(name, step))
+                return number(parameter_value(problem, name, step))
             case Profile(name, axis):
                 inside = problem.interior[axis]
                 values = problem.profile_values(name)[inside.start : inside.stop]

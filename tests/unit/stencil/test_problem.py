@@ -13,6 +13,7 @@ from outgrid.formats import InputFile
 from outgrid.stencil.catalog import lookup
 from outgrid.stencil.components import Vector
 from outgrid.stencil.initial import InitialExpression, evaluate
+from outgrid.stencil.parameters import parameter_table
 from outgrid.stencil.points import Source
 from outgrid.stencil.problem import Boundary, Problem
 from outgrid.stencil.symbol import step
@@ -278,11 +279,11 @@ def forced(**changes: Any) -> Problem:
 
 def test_parameters_are_numbers_or_tables_of_one_number_per_step() -> None:
     problem = forced(first_step=7)
-    assert problem.parameter_table().tolist() == [[2, 1, 7], [2, 2, 8], [2, 4, 9]]
+    assert parameter_table(problem).tolist() == [[2, 1, 7], [2, 2, 8], [2, 4, 9]]
     assert Problem.from_dict(problem.to_dict()) == problem
     rest = problem.after(2)
     assert (rest.steps, rest.first_step, rest.parameters["g"]) == (1, 9, (4.0,))
-    assert rest.parameter_table().tolist() == problem.parameter_table()[2:].tolist()
+    assert parameter_table(rest).tolist() == parameter_table(problem)[2:].tolist()
 
 
 @pytest.mark.parametrize(

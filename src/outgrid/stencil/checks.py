@@ -1,0 +1,262 @@
+"""What is checked of the arguments of a problem: each is returned as it is kept, or refused."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterable, Mapping
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from outgrid.errors import DefinitionError, meaning
+from outgrid.stencil import expression as ex
+from outgrid.stencil.boundary import STORED, Boundary, Edges
+from outgrid.stencil.catalog import resolve
+from outgrid.stencil.components import components_of
+from outgrid.stencil.definition import Definition
+from outgrid.stencil.dtypes import COMPUTED, dtype_name, is_dtype
+from outgrid.stencil.given import value_of
+from outgrid.stencil.grid import Grid
+from outgrid.stencil.model import Stencil
+from outgrid.stencil.points import Source
+from outgrid.stencil.symbol import AXES
+from outgrid.stencil.values import (
+    Initial,
+    check_range,
+    classify,
+)
+from outgrid.units import nearest, suggest
+
+if TYPE_CHECKING:
+    from outgrid.stencil.problem import Problem
+
+_LARGEST_BYTES = 2**63 - 1
+_MOST_SNAPSHOTS = 64
+PREVIOUS = ".previous"
+"""Ends the name of the previous time level, as in "u.previous"."""
+
+
+def checked_sources(given: Iterable[Any], steps: int) -> tuple[Source, ...]:
+    found: list[Source] = []
+    for number, each in enumerate(listed("sources", given, 'Source("u", (5, 6), 1.0)'), 1):
+        source = value_of(Source, each)
+        with meaning(f"the values of source {number}"):
+            found.append(source.over(steps))
+    return tuple(found)
+
+
+def check_points(problem: Problem) -> None:
+    """Raise DefinitionError where a source or a receiver does not fit the grid."""
+    for point in (*problem.sources, *problem.receivers):
+        kind = type(point).__name__.lower()
+        if not problem.stencil.field(point.field).evolving:
+            raise DefinitionError(f"a {kind} is at {point.field!r}, which is never updated")
+        inside = problem.interior if isinstance(point, Source) else tuple(map(range, problem.shape))
+        if len(point.position) != problem.ndim:
+            raise DefinitionError(
+                f"the {kind} at {point.position} needs {problem.ndim} coordinates"
+                f" ({', '.join(AXES[-problem.ndim :])})"
+            )
+        if not all(
+            part.start <= place <= part.stop - 1
+            for part, place in zip(inside, point.position, strict=True)
+        ):
+            allowed = ", ".join(f"{part.start}..{part.stop - 1}" for part in inside)
+            raise DefinitionError(
+                f"the {kind} at {point.position} is outside the cells it may be at, {allowed}"
+            )
+        if (
+            isinstance(point, Source)
+            and isinstance(point.values, tuple)
+            and len(point.values) != problem.steps
+        ):
+            raise DefinitionError(
+                f"the source at {point.position} has {len(point.values)} values for"
+                f" {problem.steps} steps; give one number, or one per step"
+            )
+
+
+def check_snapshots(problem: Problem) -> None:
+    """Raise DefinitionError where a snapshot does not fit the grid."""
+    if len(problem.snapshots) > _MOST_SNAPSHOTS:
+        raise DefinitionError(
+            f"{len(problem.snapshots)} snapshots, each a file that is open while a run goes on; at"
+            f" most {_MOST_SNAPSHOTS} are kept"
+        )
+    for each in problem.snapshots:
+        if not problem.stencil.field(each.field).evolving:
+            raise DefinitionError(f"a snapshot is of {each.field!r}, which is never updated")
+        each.cells(problem.shape)
+    if problem.snapshot_bytes > _LARGEST_BYTES:
+        raise DefinitionError(
+            f"the snapshots of {problem.steps} steps take {problem.snapshot_bytes} bytes, which"
+            f" pass {_LARGEST_BYTES} (64 bits)"
+        )
+
+
+def check_until(problem: Problem) -> None:
+    """Raise DefinitionError where a run is to end by a reduction that the stencil has not."""
+    names = [each.name for each in problem.stencil.reductions]
+    if problem.until is not None and problem.until.reduction not in names:
+        name = problem.until.reduction
+        raise DefinitionError(
+            f"stencil {problem.stencil.name!r} has no reduction {name!r} to end a run by"
+            f"{suggest(name, names)}"
+        )
+
+
+def checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
+    if isinstance(shape, str) or not isinstance(cast("Any", shape), Iterable):
+        raise DefinitionError(
+            f"shape = {shape!r}: give the cells along 2 (y, x) or 3 (z, y, x) axes, such as"
+            " (200, 300)"
+        )
+    extents = cast("tuple[Any, ...]", tuple(shape))
+    if len(extents) not in (2, 3):
+        raise DefinitionError(
+            f"shape {extents} has {len(extents)} dimensions; give 2 (y, x) or 3 (z, y, x) extents"
+        )
+    for extent in extents:
+        if isinstance(extent, bool) or not isinstance(extent, Integral) or int(extent) < 1:
+            raise DefinitionError(
+                f"the extent {extent!r} in shape {extents} is not a whole number above 0"
+                f"{_as_whole(extent)}"
+            )
+    whole = tuple(int(extent) for extent in extents)
+    if math.prod(whole) * 8 > _LARGEST_BYTES:
+        raise DefinitionError(
+            f"shape {whole} has {math.prod(whole)} cells, whose bytes pass {_LARGEST_BYTES}"
+            f" (64 bits); at most {_LARGEST_BYTES // 8} cells fit"
+        )
+    return whole
+
+
+def _as_whole(value: object) -> str:
+    """The end of a message about a number that is whole, but not written so."""
+    if isinstance(value, float) and value.is_integer() and value > 0:
+        return f"; write {int(value)}"
+    return ""
+
+
+def listed(name: str, given: Any, example: str) -> tuple[Any, ...]:
+    """The entries of an argument that takes several."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise DefinitionError(f"{name} = {given!r} is no list; write [{example}]")
+    return tuple(cast("Iterable[Any]", given))
+
+
+def mapped(name: str, given: Any, example: str) -> Mapping[str, Any]:
+    """The entries of an argument that takes them by name."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        shown = "an array" if isinstance(given, np.ndarray) else repr(given)
+        raise DefinitionError(f"{name} = {shown} does not say what it is for; write {example}")
+    return cast("Mapping[str, Any]", given)
+
+
+def checked_stencil(stencil: object, ndim: int) -> Stencil:
+    if isinstance(stencil, str):
+        stencil = resolve(stencil)
+    if isinstance(stencil, Definition):
+        return stencil.trace(ndim)
+    if inspect.isfunction(stencil):
+        name = stencil.__name__
+        fix = (
+            "outgrid.stencil(lambda u: ...)" if name == "<lambda>" else "@outgrid.stencil above it"
+        )
+        raise DefinitionError(f"the function {name} is no stencil yet; write {fix}")
+    if not isinstance(stencil, Stencil):
+        raise DefinitionError(
+            f"{stencil!r} is no stencil; give a function decorated with @stencil, or a name"
+        )
+    if stencil.ndim != ndim:
+        raise DefinitionError(
+            f"stencil {stencil.name!r} is {stencil.ndim}-D, but the shape has {ndim} extents"
+        )
+    return stencil
+
+
+def check_extents(shape: tuple[int, ...], stencil: Stencil, edges: Edges) -> None:
+    names = AXES[-len(shape) :]
+    for axis, (name, extent, radius) in enumerate(zip(names, shape, stencil.radius, strict=True)):
+        layer = sum(edges.layers[axis])
+        rules = {rule for field in stencil.fields for rule in edges.rule(field.name, axis)}
+        # An image is that of cells inside.
+        centred = bool(rules & {"mirror", "odd-mirror"})
+        inside = max(1, radius + centred if rules != {STORED} else 1)
+        if extent < layer + inside:
+            raise DefinitionError(
+                f"extent {extent} along {name} in shape {shape} leaves no interior: stencil"
+                f" {stencil.name!r} reaches {radius} cells, so at least {layer + inside} are needed"
+            )
+
+
+def checked_dtype(dtype: object, stencil: Stencil) -> str:
+    name = dtype_name(dtype)
+    if name not in COMPUTED:
+        guess = nearest(name, COMPUTED) if name == dtype and not is_dtype(name) else None
+        raise DefinitionError(
+            f"dtype {name!r}: problems are computed in {' or '.join(COMPUTED)}"
+            + (f"; did you mean {guess!r}?" if guess else "")
+        )
+    for assignment in stencil.assignments:
+        for node in ex.nodes(assignment.expression):
+            if isinstance(node, ex.Constant):
+                check_range("the constant", node.value, name)
+    return name
+
+
+def checked_steps(name: str, steps: object) -> int:
+    if isinstance(steps, bool) or not isinstance(steps, Integral) or int(steps) < 0:
+        raise DefinitionError(
+            f"{name} = {steps!r} is not a whole number of at least 0{_as_whole(steps)}"
+        )
+    return int(steps)
+
+
+def check_boundary(boundary: Boundary, dtype: str) -> None:
+    parts = [boundary, *(each for _, each in boundary.fields)]
+    parts += [face for part in parts for _, face in part.faces]
+    for part in parts:
+        if part.value is not None:
+            check_range("the boundary value", part.value, dtype)
+
+
+def checked_initial(
+    given: Mapping[str, Any],
+    stencil: Stencil,
+    shape: tuple[int, ...],
+    dtype: str,
+    apart: Mapping[str, str],
+    grid: Grid | None,
+) -> Mapping[str, Initial]:
+    names = [field.name for field in stencil.fields]
+    whole = {name: components_of(name, names) for name in given if name not in names}
+    given = {part: given[name] for name, parts in whole.items() for part in parts} | {
+        name: value for name, value in given.items() if not whole.get(name)
+    }
+    wanted = [field.name for field in stencil.fields]
+    wanted += [f"{field.name}{PREVIOUS}" for field in stencil.fields if field.levels == 2]
+    for name in given:
+        if name not in wanted:
+            raise DefinitionError(
+                f"stencil {stencil.name!r} has no field {name!r} to begin with"
+                f"{suggest(name, wanted)}"
+            )
+    for field in stencil.fields:
+        if field.name not in given:
+            raise DefinitionError(
+                f"stencil {stencil.name!r} needs initial values for {field.name!r}; give a .npy"
+                " file, a number, a formula of z, y, x, a function of them, or an array"
+            )
+    values = {
+        name: classify(name, value, shape, apart.get(name.removesuffix(PREVIOUS), dtype), grid)
+        for name, value in given.items()
+    }
+    return {
+        name: values[name] if name in values else values[name.removesuffix(PREVIOUS)]
+        for name in sorted(wanted)
+    }

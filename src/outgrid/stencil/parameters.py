@@ -1,0 +1,159 @@
+"""Parameters of a problem: numbers, or one number per step or per index of an axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.errors import DefinitionError, meaning
+from outgrid.stencil import expression as ex
+from outgrid.stencil.initial import (
+    InitialExpression,
+    check_along,
+    evaluate_steps,
+)
+from outgrid.stencil.model import Stencil
+from outgrid.stencil.symbol import AXES, is_number
+from outgrid.stencil.values import (
+    check_range,
+)
+from outgrid.units import suggest
+
+if TYPE_CHECKING:
+    from outgrid.stencil.problem import Problem
+
+ProfileValues: TypeAlias = float | tuple[float, ...] | InitialExpression
+
+
+def over_steps(name: str, given: Any, steps: int) -> Any:
+    """A formula of step as one number per step; anything else as it is."""
+    if isinstance(given, str):
+        with meaning(f"the parameter {name}"):
+            formula = InitialExpression(given)
+            if ex.STEP.name in formula.names:
+                return evaluate_steps(formula, steps)
+    return given
+
+
+def checked_parameters(
+    given: Mapping[str, Any], stencil: Stencil, dtype: str, steps: int
+) -> Mapping[str, float | tuple[float, ...]]:
+    known = [*stencil.parameters, *(profile.name for profile in stencil.profiles)]
+    fields = [field.name for field in stencil.fields]
+    for name in given:
+        if name in fields:
+            others = ", ".join(field for field in fields if field not in given)
+            raise DefinitionError(
+                f"{name!r} is a field of stencil {stencil.name!r}, of which every cell has a value;"
+                f" to make it a parameter, write it after a bare *: ({others}, *, {name})"
+            )
+        if name not in known:
+            raise DefinitionError(
+                f"stencil {stencil.name!r} has no parameter {name!r}{suggest(str(name), known)}"
+            )
+    values: dict[str, Any] = {**dict(stencil.defaults), **given}
+    missing = [name for name in known if name not in values]
+    if missing:
+        raise DefinitionError(
+            f"stencil {stencil.name!r} needs a value for the parameters {', '.join(missing)}"
+        )
+    return {
+        name: _checked_parameter(name, values[name], dtype, steps) for name in stencil.parameters
+    }
+
+
+def checked_profiles(
+    given: Mapping[str, Any], stencil: Stencil, shape: tuple[int, ...], dtype: str
+) -> Mapping[str, ProfileValues]:
+    values: dict[str, Any] = {**dict(stencil.defaults), **given}
+    return {
+        each.name: _checked_profile(each, values[each.name], shape, dtype)
+        for each in stencil.profiles
+    }
+
+
+def _checked_profile(
+    profile: ex.Profile, value: object, shape: tuple[int, ...], dtype: str
+) -> ProfileValues:
+    """A number, a formula that is finite everywhere, or one number per index."""
+    name, extent = profile.name, shape[profile.axis]
+    if isinstance(value, str):
+        with meaning(f"the parameter {name}"):
+            formula = InitialExpression(value)
+            check_along(formula, profile.axis, shape, dtype)
+        return formula
+    if not isinstance(value, Iterable):
+        return _checked_number(name, value, dtype)
+    numbers = tuple(np.ravel(cast("Any", value)).tolist())
+    if len(numbers) != extent:
+        axis = AXES[profile.axis - len(shape)]
+        raise DefinitionError(
+            f"the parameter {name} has {len(numbers)} values along {axis}, where the shape"
+            f" {shape} has {extent} indices; give a number, a formula of {axis}, or {extent} values"
+        )
+    return tuple(_checked_number(f"{name}[{n}]", each, dtype) for n, each in enumerate(numbers))
+
+
+def profile_to_json(value: ProfileValues) -> float | str | list[float]:
+    if isinstance(value, InitialExpression):
+        return value.text
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _checked_parameter(
+    name: str, value: object, dtype: str, steps: int
+) -> float | tuple[float, ...]:
+    """A number, or one per step."""
+    if isinstance(value, np.ndarray):
+        given = cast("NDArray[Any]", value)
+        if given.ndim > 1:
+            raise DefinitionError(
+                f"the parameter {name} is an array of shape {given.shape}; a parameter is one"
+                " number, or one per step; what differs from cell to cell is a field, before the"
+                " bare *"
+            )
+        value = given.tolist()
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        table = tuple(cast("Iterable[Any]", value))
+        if len(table) != steps:
+            raise DefinitionError(
+                f"the parameter {name} has {len(table)} values for {steps} steps; give one number,"
+                " or one per step"
+            )
+        return tuple(
+            _checked_number(f"{name}[{step}]", each, dtype) for step, each in enumerate(table)
+        )
+    return _checked_number(name, value, dtype)
+
+
+def _checked_number(name: str, value: object, dtype: str) -> float:
+    if not is_number(value) or not math.isfinite(float(value)):
+        raise DefinitionError(f"the parameter {name} = {value!r} is not a finite number")
+    check_range(f"the parameter {name} =", float(value), dtype)
+    return float(value)
+
+
+def parameter_value(problem: Problem, name: str, step: int) -> float:
+    """The value of a parameter in a step, counted from 0; "step" is the step's own number."""
+    if name == ex.STEP.name:
+        return float(problem.first_step + step)
+    value = problem.parameters[name]
+    return value[step] if isinstance(value, tuple) else value
+
+
+def parameter_table(problem: Problem, steps: int | None = None) -> NDArray[np.float64]:
+    """One row per step: the values of all parameters, in the order of the stencil, and "step".
+
+    `steps` rows, if given, else as many as the problem has steps.
+    """
+    names, rows = problem.stencil.parameters, problem.steps if steps is None else steps
+    table = np.empty((rows, len(names) + 1))
+    for column, name in enumerate(names):
+        value = problem.parameters[name]
+        table[:, column] = value[:rows] if isinstance(value, tuple) else value
+    table[:, -1] = np.arange(problem.first_step, problem.first_step + rows)
+    return table
