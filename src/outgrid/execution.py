@@ -17,6 +17,7 @@ from outgrid.execute.account import Account
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.files import Files
 from outgrid.execute.fill import Filled, InitialValues, fill
+from outgrid.execute.inputs import Inputs
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.moves import Hierarchy, StoreKey
 from outgrid.execute.origin import first_of
@@ -78,10 +79,13 @@ class Execution:
         """What is durable by now."""
         return self.ledger.manifest
 
-    def start(self, found: Durable | None, progress: Listener | None) -> dict[StoreKey, Store]:
+    def start(
+        self, found: Durable | None, progress: Listener | None, inputs: Inputs
+    ) -> dict[StoreKey, Store]:
         """The stores with a state to go on from: files that are there, or new ones that are filled.
 
-        These with initial values, or with what was ``found`` of the run in other files.
+        These with initial values, of ``inputs``, or with what was ``found`` of the run in other
+        files.
         """
         if self.before.steps_done >= 0:
             write_manifest(self.run.folder.out, self.manifest)
@@ -91,7 +95,7 @@ class Execution:
         try:
             stores = self._begin(found)
             given = found.fields(self.run.plan.schedule.arrivals) if found is not None else None
-            self.fill(stores, progress, given)
+            self.fill(stores, progress, given, inputs)
         except BaseException:
             self.close()
             if self.manifest.steps_done < 0:  # else it can be resumed
@@ -121,6 +125,7 @@ class Execution:
         stores: dict[StoreKey, Store],
         progress: Listener | None,
         given: dict[str, Joined] | None = None,
+        inputs: Inputs | None = None,
     ) -> None:
         """Bring in the initial values, or those ``given`` in files, and commit state 0."""
         begin = reported = time.perf_counter()
@@ -139,7 +144,7 @@ class Execution:
                 progress(self._filling(filled, now - begin))
 
         filled = fill(
-            InitialValues(run.problem, run.plan.schedule.stored.box, given or {}),
+            InitialValues(run.problem, run.plan.schedule.stored.box, given or {}, inputs),
             run.plan.schedule.arrivals,
             store_of,
             self.transfers,

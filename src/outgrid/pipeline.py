@@ -14,7 +14,7 @@ from pathlib import Path
 from outgrid.comm import Comm, Serial
 from outgrid.config import RunOptions
 from outgrid.errors import Stopped
-from outgrid.execute.fill import check_inputs
+from outgrid.execute.inputs import Inputs, check_inputs
 from outgrid.execute.kernels import another_compiler, check_kernel, compiled
 from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execute.streaming import Listener, doing, say
@@ -85,10 +85,10 @@ def run(
     sharing = sharing_of(options, comm)
     if lend(options):
         return _left(sharing.out)
-    with borrowed(options) as remote:
+    with borrowed(options) as remote, Inputs(problem) as inputs:
         check_parents(sharing.options)
         beginning = Beginning(problem, folders_to_make(sharing.options), overwrite=overwrite)
-        return _road(sharing, beginning, remote, progress, stop or Stop())
+        return _road(sharing, beginning, inputs, remote, progress, stop or Stop())
 
 
 def resume(
@@ -111,12 +111,13 @@ def resume(
         if found is None:
             return Result(out, read_record(out))
         beginning = Beginning(found.rest, tuple(changes), found)
-        return _road(sharing, beginning, remote, progress, stop or Stop())
+        return _road(sharing, beginning, Inputs(found.rest), remote, progress, stop or Stop())
 
 
 def _road(
     sharing: Sharing,
     beginning: Beginning,
+    inputs: Inputs,
     remote: Borrowed | None,
     progress: Listener | None,
     stop: Stop,
@@ -131,7 +132,7 @@ def _road(
     planning = Planning.of(sharing, machine).going_on(problem, found)
     chosen = planning.first(problem)
     if found is None:
-        check_inputs(problem)
+        inputs.check()
     say(progress, *beginning.told)
 
     # Build.
@@ -146,7 +147,7 @@ def _road(
     place = beginning.claim(sharing, chosen, stays=planning.stays)
     with place as begun, open_transfers(chosen, options) as transfers:
         execution = Execution(begun, transfers, remote)
-        stores = execution.start(found, progress)
+        stores = execution.start(found, progress, inputs)
         sharing.filled(begun, found)
         execution.carry(stores, kernel, progress, stop)
 

@@ -10,7 +10,7 @@ from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from
 from outgrid.cli.parser import examples
 from outgrid.comm import end_alike, world
 from outgrid.errors import InfeasiblePlan, UsageError
-from outgrid.execute.fill import check_inputs
+from outgrid.execute.inputs import check_inputs
 from outgrid.machines import known_sites, read_site
 from outgrid.plan.explain import explain
 from outgrid.planning import like_here, plan_elsewhere

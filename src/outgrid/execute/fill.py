@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import cycle
 from math import prod
@@ -12,21 +11,21 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.errors import DefinitionError, InfeasiblePlan, StoreError, UsageError, meaning
-from outgrid.formats import InputFile, Source, boxes, open_input
-from outgrid.formats.arrays import InputArray, check_unchanged
+from outgrid.errors import DefinitionError, InfeasiblePlan, meaning
+from outgrid.execute.inputs import Inputs
+from outgrid.formats import InputFile, boxes
+from outgrid.formats.arrays import InputArray
 from outgrid.native import Buffer, as_array
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.subgrid import Box
 from outgrid.stencil.boundary import STORED
-from outgrid.stencil.dtypes import casting
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.initial import InitialExpression, evaluate, rows_together
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import Initial
 from outgrid.storage import Joined, Planes, Store, Transfers
-from outgrid.units import format_bytes, nearest_three
+from outgrid.units import format_bytes
 
 CHUNK_BYTES = 8 << 20
 LEAST_CHUNK_BYTES = 1 << 19
@@ -57,12 +56,14 @@ def initial_name(arrival: Arrival) -> str:
 class InitialValues:
     """Where the initial values of a ``problem`` come from, of what is ``held`` (else of all of it).
 
-    ``given`` replaces some of them by those of files.
+    ``given`` replaces some of them by those of files. ``inputs`` are the files and arrays of the
+    problem, where they are open already.
     """
 
     problem: Problem
     held: Box | None = None
     given: Mapping[str, Joined] = field(default_factory=dict[str, Joined])
+    inputs: Inputs | None = None
 
     @property
     def box(self) -> Box:
@@ -85,7 +86,7 @@ def fill(
 ) -> Filled:
     """Write state 0 of every level: all of it, or what the stores hold of it.
 
-    ``memory_bytes`` are free by now.
+    ``memory_bytes`` are free by now. Files of initial values are closed in the end.
 
     ``seen(arrival, planes, rows, cells)`` looks at every block on its way, cells of shape
     (planes, rows, x). ``told(filled)`` hears of each block how much is filled by then. Warns of
@@ -93,56 +94,17 @@ def fill(
     where bytes cannot be moved.
     """
     filling = _Filling(values, transfers, memory_bytes, seen, told)
-    for arrival in arrivals:
-        name, level = initial_name(arrival), arrival.level
-        earlier = level < 0 and values.source(name) is not values.source(arrival.field)
-        with ExitStack() as opened:
-            own = opened.enter_context(_opened(values, name, memory_bytes))
+    with values.inputs or Inputs(values.problem) as inputs:
+        inputs.check_unchanged()
+        for arrival in arrivals:
+            name, level = initial_name(arrival), arrival.level
+            earlier = level < 0 and values.source(name) is not values.source(arrival.field)
+            own = _opened(values, inputs, name, memory_bytes)
             # The layer of an earlier level is that of the current one, since it never changes.
-            layer = opened.enter_context(_opened(values, arrival.field, 0)) if earlier else None
+            layer = _opened(values, inputs, arrival.field, 0) if earlier else None
             filling.level(arrival, own, layer, stores(arrival))
+        inputs.check_unchanged()
     return filling.filled
-
-
-def check_inputs(problem: Problem) -> None:
-    """Open every file of initial values, and compare it with its field, before anything is written.
-
-    Raises UsageError, also for an array that was changed since the problem was made.
-    """
-    for name, source in problem.initial.items():
-        if isinstance(source, InputFile):
-            open_initial(problem, name).close()
-        elif isinstance(source, InputArray):
-            check_unchanged(source, problem.dtype_of(name.removesuffix(PREVIOUS)), name)
-
-
-def open_initial(problem: Problem, name: str) -> Source:
-    """The file that the initial values of ``name`` are read from, which has to be one.
-
-    Raises UsageError where it has another shape than the grid, or a type that NumPy does not
-    convert to that of the field within the same kind, or without any loss to whole numbers;
-    StoreError where it cannot be read.
-    """
-    file, target = problem.initial[name], np.dtype(problem.dtype_of(name.removesuffix(PREVIOUS)))
-    assert isinstance(file, InputFile)
-    try:
-        if not file.file.exists():
-            near = [
-                each.name for each in file.file.parent.glob("*") if InputFile.named_by(each.name)
-            ]
-            hint = f"; did you mean {nearest_three(file.file.name, sorted(near))}?" if near else ""
-            raise UsageError(f"{file} does not exist{hint}")
-        source = open_input(file, problem.shape)
-        if np.can_cast(source.dtype, target, casting(target)):
-            return source
-        source.close()
-        lost = "its kind" if target.kind == "f" else "numbers"
-        raise UsageError(
-            f"{file} holds {source.dtype}, which does not convert to {target} without losing "
-            f"{lost}; save it as {target}"
-        )
-    except (StoreError, UsageError) as error:
-        raise UsageError(f"the initial values of {name!r}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,18 +120,13 @@ class _Opened:
     stored_bytes: int = 0
 
 
-@contextmanager
-def _opened(wanted: InitialValues, name: str, memory_bytes: int) -> Generator[_Opened]:
+def _opened(wanted: InitialValues, inputs: Inputs, name: str, memory_bytes: int) -> _Opened:
     """The values that ``name`` begins with. ``memory_bytes`` are free to decode them, if any."""
     problem, source = wanted.problem, wanted.source(name)
     if not isinstance(source, InputFile | InputArray):
-        yield _made(problem, name, source)
-        return
-    file: Source = (
-        source.open_source() if isinstance(source, InputArray) else open_initial(problem, name)
-    )
+        return _made(problem, name, source)
+    file = inputs.source(name)
     if file.decoded_bytes * 2 > memory_bytes > 0:
-        file.close()
         raise InfeasiblePlan(
             f"the initial values of {name!r}: {source} is decoded in pieces of "
             f"{format_bytes(file.decoded_bytes)}, two of which are above the "
@@ -182,11 +139,8 @@ def _opened(wanted: InitialValues, name: str, memory_bytes: int) -> Generator[_O
         return values.reshape(len(box.planes), len(box.rows), problem.shape[-1])
 
     chunk = file.chunk[0], file.chunk[1] if problem.ndim == 3 else 1
-    try:
-        held = isinstance(source, InputArray) and source.held_bytes
-        yield _Opened(read, chunk, 0 if held else file.dtype.itemsize)
-    finally:
-        file.close()
+    held = isinstance(source, InputArray) and source.held_bytes
+    return _Opened(read, chunk, 0 if held else file.dtype.itemsize)
 
 
 def _made(problem: Problem, name: str, source: Initial | Joined) -> _Opened:

@@ -8,7 +8,7 @@ import numpy as np
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile, check_numbers, one_of
-from outgrid.formats.packing import unpacked
+from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Array, Into, Output, Sink
 from outgrid.formats.source import Sliced, Source, Straight, decoding, whole_axes
@@ -57,6 +57,7 @@ def _source(h5py: Any, opened: Any, file: InputFile) -> Source:
             f"{file} has chunks of {nbytes} bytes, each of which is decoded whole; at most "
             f"{MOST_CHUNK_BYTES} are; store it in smaller chunks"
         )
+    attributes |= _absent(array, file)
     offset = array.id.get_offset() if array.chunks is None else None
     if offset is not None:
         source: Source = _straight(file.file, array, offset, dims)
@@ -64,6 +65,17 @@ def _source(h5py: Any, opened: Any, file: InputFile) -> Source:
     else:
         source = Sliced(file.file, array, chunk, opened.close, dims)
     return unpacked(source, attributes, file)
+
+
+def _absent(array: Any, file: InputFile) -> dict[str, Any]:
+    """What is said of values that nobody has written."""
+    if array.chunks is None:
+        there, whole = int(array.id.get_storage_size() > 0), int(array.size > 0)
+    else:
+        cells = zip(array.shape, array.chunks, strict=True)
+        there = array.id.get_num_chunks()
+        whole = prod(-(-extent // chunk) for extent, chunk in cells)
+    return absent(there, whole, array.fillvalue, file)
 
 
 def _check_filters(h5py: Any, array: Any, file: InputFile) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.errors import StoreError
+from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile
 from outgrid.formats.source import Box, Source, View
 
-__all__ = ["ATTRIBUTES", "unpacked"]
+__all__ = ["ATTRIBUTES", "absent", "unpacked"]
 
 ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 
@@ -32,6 +32,22 @@ def unpacked(source: Source, attributes: Mapping[str, Any], file: InputFile) -> 
     scale = said["scale_factor"][0] if "scale_factor" in said else None
     offset = said["add_offset"][0] if "add_offset" in said else None
     return _Unpacked(source, np.dtype(dtype), scale, offset, tuple(missing), file)
+
+
+def absent(there: int, whole: int, filled_with: Any, file: InputFile) -> dict[str, Any]:
+    """What is said of an array of which only some of the chunks are stored.
+
+    Its readers take the others for `filled_with`, of which the file holds nothing: that is a mark
+    of missing values. Raises UsageError where no number is given for these.
+    """
+    if there >= whole:
+        return {}
+    if file.missing is None:
+        raise UsageError(
+            f"{file} has {there} of its {whole} chunks, as where it is still being written; others "
+            f"are read as {filled_with}: give InputFile(..., missing=0.0) to put a number there"
+        )
+    return {"missing_value": filled_with}
 
 
 class _Unpacked(View):

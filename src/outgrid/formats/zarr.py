@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile, check_numbers, one_of
-from outgrid.formats.packing import unpacked
+from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Array, Into, Output, Sink, copy
 from outgrid.formats.source import Box, Sliced, Source, View, decoding, whole_axes
@@ -35,6 +35,8 @@ def open_source(file: InputFile) -> Source:
             raise UsageError(f"{file.path} is one array, and has no {file.name!r} in it")
         attributes, metadata = dict(opened.attrs), opened.metadata
         chunk = tuple(map(int, opened.chunks))
+        there, whole = int(opened.nchunks_initialized), int(opened.nchunks)
+    attributes |= absent(there, whole, opened.fill_value, file)
     check_numbers(file, opened.dtype)
     named = getattr(metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS", ())
     dims = tuple(map(str, named)) if all(named) else ()
@@ -90,6 +92,7 @@ class _Store:
                 compressors=compressors,
                 dimension_names=array.dims,
                 attributes=array.attributes,
+                config={"write_empty_chunks": True},  # one that is not there is taken for unwritten
             )
 
     def commit(self) -> None:

@@ -1,0 +1,133 @@
+"""What a run begins with that others have made: files and arrays, checked before, the same then."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from outgrid.errors import StoreError, UsageError
+from outgrid.formats import InputFile, Source, open_input
+from outgrid.formats.arrays import InputArray, check_unchanged
+from outgrid.stencil.dtypes import casting
+from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.units import nearest_three
+
+__all__ = ["Inputs", "check_inputs"]
+
+Stamp = tuple[int, int]
+
+
+class Inputs:
+    """The files and arrays that a problem begins with.
+
+    A file is opened once, when it is checked, and is read by the fill, which closes it; one that
+    was changed meanwhile is refused.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._opened: dict[int, Source] = {}
+        self._stamps: dict[str, Stamp] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def check(self) -> None:
+        """Open every file and compare it with its field. Writes nothing.
+
+        Raises UsageError, also for an array that was changed since the problem was made.
+        """
+        for name, given in self.problem.initial.items():
+            if isinstance(given, InputFile):
+                self.source(name)
+            elif isinstance(given, InputArray):
+                check_unchanged(given, self.problem.dtype_of(name.removesuffix(PREVIOUS)), name)
+
+    def source(self, name: str) -> Source:
+        """What the initial values of ``name`` are read from. Raises UsageError."""
+        given = self.problem.initial[name]
+        assert isinstance(given, InputFile | InputArray)
+        if isinstance(given, InputArray):
+            return given.open_source()
+        if id(given) not in self._opened:
+            stamp = _stamp(given.file)
+            self._opened[id(given)] = open_initial(self.problem, name)
+            self._stamps.setdefault(name, stamp)
+        return self._opened[id(given)]
+
+    def check_unchanged(self) -> None:
+        """Raise UsageError where a file is no more what it was when it was opened."""
+        for name, stamp in self._stamps.items():
+            given = self.problem.initial[name]
+            assert isinstance(given, InputFile)
+            if _stamp(given.file) != stamp:
+                raise UsageError(
+                    f"the initial values of {name!r}: {given} was changed after it was opened; run "
+                    "again when whoever writes it has ended"
+                )
+
+    def close(self) -> None:
+        """Let go of the files."""
+        while self._opened:
+            self._opened.popitem()[1].close()
+        self._stamps.clear()
+
+
+def check_inputs(problem: Problem) -> None:
+    """Compare every file and array of initial values with its field. Raises UsageError."""
+    with Inputs(problem) as inputs:
+        inputs.check()
+
+
+def open_initial(problem: Problem, name: str) -> Source:
+    """The file that the initial values of ``name`` are read from, which has to be one.
+
+    Raises UsageError where it has another shape than the grid, or a type that NumPy does not
+    convert to that of the field within the same kind, or without any loss to whole numbers;
+    StoreError where it cannot be read.
+    """
+    file, target = problem.initial[name], np.dtype(problem.dtype_of(name.removesuffix(PREVIOUS)))
+    assert isinstance(file, InputFile)
+    try:
+        if not file.file.exists():
+            near = [
+                each.name for each in file.file.parent.glob("*") if InputFile.named_by(each.name)
+            ]
+            hint = f"; did you mean {nearest_three(file.file.name, sorted(near))}?" if near else ""
+            raise UsageError(f"{file} does not exist{hint}")
+        source = open_input(file, problem.shape)
+        if np.can_cast(source.dtype, target, casting(target)):
+            return source
+        source.close()
+        lost = "its kind" if target.kind == "f" else "numbers"
+        raise UsageError(
+            f"{file} holds {source.dtype}, which does not convert to {target} without losing "
+            f"{lost}; save it as {target}"
+        )
+    except (StoreError, UsageError) as error:
+        raise UsageError(f"the initial values of {name!r}: {error}") from error
+
+
+def _stamp(path: Path) -> Stamp:
+    """What changes when a file is written, or any file of a folder; nothing where it is gone."""
+    count = mark = 0
+    for each in _states(path):
+        mark = hash((mark, each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns))
+        count += 1
+    return count, mark
+
+
+def _states(path: Path) -> Iterator[os.stat_result]:
+    with suppress(OSError):
+        yield path.stat()
+        if path.is_dir():
+            for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
+                yield from _states(Path(entry.path))

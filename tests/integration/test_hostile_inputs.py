@@ -1,0 +1,293 @@
+"""Files that are damaged, unfinished or not what was meant: told before anything is computed."""
+
+import gzip
+import pkgutil
+import shutil
+
+import numpy as np
+import pytest
+
+import outgrid as og
+from outgrid.errors import Error, UsageError
+from outgrid.formats import InputFile, open_input
+
+SHAPE = (12, 20, 24)
+VALUES = np.random.default_rng(9).standard_normal(SHAPE).astype("f4")
+
+
+def run(source, folder, **given):
+    problem = og.Problem(
+        "heat7", SHAPE, steps=2, parameters={"k": 0.1}, dtype="float32", initial={"u": source}
+    )
+    return og.run(problem, memory="300 MiB", out=folder / "r", **given)
+
+
+def h5(folder, name="m.h5", **how):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / name, "w") as file:
+        file.create_dataset("vp", data=VALUES, **how)
+        file["rho"] = VALUES
+    return folder / name
+
+
+def store(folder, **how):
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(folder / "m.zarr", mode="w")
+    made = group.create_array("vp", shape=SHAPE, dtype="f4", chunks=(4, 20, 24), **how)
+    made[...] = VALUES
+    group.create_array("rho", shape=(3,), dtype="f8")[...] = 1
+    return folder / "m.zarr"
+
+
+def spoil(path, first, count=64):
+    """Turn bits of some bytes."""
+    content = bytearray(path.read_bytes())
+    first = first if first >= 0 else len(content) + first
+    content[first : first + count] = bytes(255 - byte for byte in content[first : first + count])
+    path.write_bytes(content)
+
+
+def cut(path, share=0.6):
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+
+
+def h5_without_the_name(folder):
+    return f"{h5(folder)}:temperature", ["'temperature'", "vp", "rho"]
+
+
+def h5_of_several(folder):
+    return h5(folder), ["several arrays", "vp", "rho", "m.h5:"]
+
+
+def h5_with_a_spoilt_chunk(folder):
+    path = h5(folder, chunks=(4, 20, 24), compression="gzip")
+    spoil(path, path.stat().st_size // 3)
+    return f"{path}:vp", ["m.h5"]
+
+
+def h5_with_chunks_to_come(folder):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / "m.h5", "w") as file:
+        made = file.create_dataset("vp", SHAPE, "f4", chunks=(4, 20, 24))
+        made[:4] = VALUES[:4]
+    return folder / "m.h5", ["1 of its 3 chunks", "missing="]
+
+
+def h5_never_written(folder):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / "m.h5", "w") as file:
+        file.create_dataset("vp", SHAPE, "f4")
+    return folder / "m.h5", ["0 of its 1 chunks", "missing="]
+
+
+def netcdf_without_the_name(folder):
+    return f"{h5(folder, 'm.nc')}:temperature", ["'temperature'", "vp", "rho"]
+
+
+def classic_without_the_name(folder):
+    io = pytest.importorskip("scipy.io")
+    with io.netcdf_file(folder / "m.nc", "w") as file:
+        file.createDimension("x", 3)
+        file.createVariable("salt", "f4", ("x",))[:] = 1
+    return f"{folder}/m.nc:temperature", ["'temperature'", "salt"]
+
+
+def netcdf_with_missing_values(folder):
+    h5py = pytest.importorskip("h5py")
+    holed = VALUES.copy()
+    holed[3, 4, 5] = np.nan
+    with h5py.File(folder / "m.nc", "w") as file:
+        file["vp"] = holed
+        file["vp"].attrs["_FillValue"] = np.float32(np.nan)
+    return folder / "m.nc", ["(3, 4, 5)", "nan", "missing=0.0"]
+
+
+def netcdf_over_time(folder):
+    xarray = pytest.importorskip("xarray")
+    found = xarray.DataArray(VALUES[None], dims=("time", "z", "y", "x"), name="vp")
+    found.to_dataset().to_netcdf(folder / "m.nc", engine="h5netcdf")
+    return f"{folder}/m.nc:vp", ["(1, 12, 20, 24) of time, z, y, x", "index=(0,)"]
+
+
+def zarr_without_the_name(folder):
+    return f"{store(folder)}/temperature", ["'temperature'", "vp", "rho"]
+
+
+def zarr_that_is_being_written(folder):
+    path = store(folder)
+    (path / "vp/c/1/0/0").unlink()
+    return f"{path}/vp", ["2 of its 3 chunks", "being written", "missing="]
+
+
+def zarr_with_a_cut_chunk(folder):
+    path = store(folder)
+    cut(path / "vp/c/1/0/0")
+    return f"{path}/vp", ["m.zarr"]
+
+
+def zarr_with_a_chunk_of_another_size(folder):
+    path = store(folder, compressors=None)
+    cut(path / "vp/c/2/0/0", 0.5)
+    return f"{path}/vp", ["m.zarr"]
+
+
+def zarr_with_cut_metadata(folder):
+    path = store(folder)
+    cut(path / "vp/zarr.json")
+    return f"{path}/vp", ["m.zarr"]
+
+
+def tiff_with_a_spoilt_strip(folder):
+    tifffile = pytest.importorskip("tifffile")
+    tifffile.imwrite(folder / "u.tif", VALUES, compression="zlib")
+    spoil(folder / "u.tif", (folder / "u.tif").stat().st_size // 2)
+    return folder / "u.tif", ["u.tif"]
+
+
+def gzip_that_ends_early(folder):
+    nibabel = pytest.importorskip("nibabel")
+    nibabel.save(nibabel.Nifti1Image(VALUES.T, np.eye(4)), folder / "u.nii.gz")
+    cut(folder / "u.nii.gz", 0.9)
+    return folder / "u.nii.gz", ["u.nii.gz"]
+
+
+def gzip_of_too_little(folder):
+    nibabel = pytest.importorskip("nibabel")
+    nibabel.save(nibabel.Nifti1Image(VALUES.T, np.eye(4)), folder / "u.nii")
+    content = (folder / "u.nii").read_bytes()
+    (folder / "u.nii.gz").write_bytes(gzip.compress(content[:-5000]))
+    return folder / "u.nii.gz", ["u.nii.gz", "ends before its data"]
+
+
+def gzip_with_spoilt_bytes(folder):
+    nibabel = pytest.importorskip("nibabel")
+    nibabel.save(nibabel.Nifti1Image(VALUES.T, np.eye(4)), folder / "u.nii.gz")
+    spoil(folder / "u.nii.gz", -6, 2)  # of the sum over all of it
+    return folder / "u.nii.gz", ["u.nii.gz", "CRC"]
+
+
+def segy_cut(folder):
+    segyio = pytest.importorskip("segyio")
+    segyio.tools.from_array3D(str(folder / "u.sgy"), VALUES)
+    cut(folder / "u.sgy", 0.7)
+    return folder / "u.sgy", ["u.sgy"]
+
+
+def npy_of_another_length(folder):
+    np.save(folder / "u.npy", VALUES)
+    with open(folder / "u.npy", "ab") as file:
+        file.write(b"more")
+    return folder / "u.npy", ["u.npy", "but the file has"]
+
+
+def raw_of_another_length(folder):
+    (folder / "u.raw").write_bytes(VALUES.tobytes()[:-4])
+    return InputFile(folder / "u.raw", shape=SHAPE, dtype="f4"), ["u.raw", "23036"]
+
+
+MAKERS = [
+    h5_without_the_name,
+    h5_of_several,
+    h5_with_a_spoilt_chunk,
+    h5_with_chunks_to_come,
+    h5_never_written,
+    netcdf_without_the_name,
+    classic_without_the_name,
+    netcdf_with_missing_values,
+    netcdf_over_time,
+    zarr_without_the_name,
+    zarr_that_is_being_written,
+    zarr_with_a_cut_chunk,
+    zarr_with_a_chunk_of_another_size,
+    zarr_with_cut_metadata,
+    tiff_with_a_spoilt_strip,
+    gzip_that_ends_early,
+    gzip_of_too_little,
+    gzip_with_spoilt_bytes,
+    segy_cut,
+    npy_of_another_length,
+    raw_of_another_length,
+]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_what_is_wrong_is_told_and_nothing_is_computed(make, tmp_path, monkeypatch):
+    source, words = make(tmp_path)
+    monkeypatch.setattr("outgrid.execution.stream", lambda *_, **__: pytest.fail("it computes"))
+    with pytest.raises(Error) as caught:
+        run(source, tmp_path)
+    assert all(word in str(caught.value) for word in words), caught.value
+    assert not (tmp_path / "r" / "u.npy").exists()
+
+
+@pytest.mark.parametrize("make", [zarr_that_is_being_written, h5_with_chunks_to_come])
+def test_chunks_that_are_not_there_may_stand_for_a_number(make, tmp_path):
+    source, _ = make(tmp_path)
+    problem = og.Problem(
+        "heat7", SHAPE, steps=0, parameters={"k": 0.1}, dtype="float32",
+        initial={"u": InputFile(str(source), missing=-1.0)},
+    )  # fmt: skip
+    found = og.run(problem, memory="300 MiB", out=tmp_path / "r")["u"]
+    np.testing.assert_array_equal(found[:4], VALUES[:4])
+    assert (found[4:8] == -1).all()
+
+
+def test_zeros_that_we_write_are_there(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    np.save(tmp_path / "u.npy", np.zeros(SHAPE, "f4"))
+    og.convert(InputFile(str(tmp_path / "u.npy")), tmp_path / "u.zarr", chunks=5, codec="zstd")
+    array = zarr.open(tmp_path / "u.zarr", mode="r")["u"]
+    assert array.nchunks_initialized == array.nchunks
+    og.convert(InputFile(str(tmp_path / "u.zarr")), tmp_path / "again.npy")
+
+
+def by_npy(folder):
+    np.save(folder / "u.npy", VALUES)
+    return folder / "u.npy", lambda: np.save(folder / "u.npy", VALUES * 2)
+
+
+def by_h5(folder):
+    path = h5(folder, chunks=(4, 20, 24))
+    other = folder / "other"
+    other.mkdir()
+    return f"{path}:vp", lambda: shutil.move(h5(other), path)
+
+
+def by_zarr(folder):
+    path = store(folder)
+
+    def change():
+        zarr = pytest.importorskip("zarr")
+        zarr.open(path, mode="r+")["vp"][:4] = 1
+
+    return f"{path}/vp", change
+
+
+@pytest.mark.parametrize("make", [by_npy, by_h5, by_zarr], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("when", ["built", "filled"])
+def test_a_file_that_changes_until_it_is_read_is_noticed(make, when, tmp_path, monkeypatch):
+    source, change = make(tmp_path)
+    where = {"built": "outgrid.pipeline.compiled", "filled": "outgrid.execute.fill._Filling.level"}
+    before = pkgutil.resolve_name(where[when])
+
+    def changing(*arguments, **others):
+        found = before(*arguments, **others)
+        change()
+        return found
+
+    monkeypatch.setattr(where[when], changing)
+    with pytest.raises(UsageError, match="was changed after it was opened"):
+        run(source, tmp_path)
+    assert not (tmp_path / "r" / "u.npy").exists()
+
+
+def test_a_file_is_opened_once(tmp_path, monkeypatch):
+    np.save(tmp_path / "u.npy", VALUES)
+    opened = []
+    monkeypatch.setattr(
+        "outgrid.execute.inputs.open_input",
+        lambda *given: opened.append(given) or open_input(*given),
+    )
+    run(tmp_path / "u.npy", tmp_path)
+    assert len(opened) == 1
