@@ -113,7 +113,7 @@ def classify(
         case _:
             raise DefinitionError(
                 f"the initial values of {name!r} are {_kind(value)}; give a file, a number, a"
-                " formula of z, y, x, a function of them, or an array"
+                " formula of z, y, x, a function of them, or an array of NumPy, xarray or dask"
             )
 
 
