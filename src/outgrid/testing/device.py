@@ -44,7 +44,7 @@ BEFORE = r"""
 #define __forceinline__ inline
 struct Index { unsigned x, y, z; };
 static thread_local Index threadIdx, blockIdx, blockDim, gridDim;
-using std::fma; using std::sqrt;
+using std::fma; using std::rint; using std::sqrt;
 inline int __float_as_int(float a) { return std::bit_cast<int>(a); }
 inline float __int_as_float(int a) { return std::bit_cast<float>(a); }
 inline long long __double_as_longlong(double a) { return std::bit_cast<long long>(a); }
