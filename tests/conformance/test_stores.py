@@ -16,6 +16,7 @@ from outgrid.storage import (
     DirectStore,
     Habits,
     MemoryStore,
+    NewField,
     Parts,
     Planes,
     SpreadStore,
@@ -85,7 +86,7 @@ def make(request, tmp_path):
         else:
             words = [word for word in how if word in ("sequential", "willneed", "dontneed")]
             habits = Habits(tuple(words), how[1] if len(how) > 1 else "none")
-            store = create_store(tier, path, shape, values.dtype, transfers, habits)
+            store = create_store(tier, NewField(path, shape, values.dtype, habits), transfers)
         put(store, transfers, range(store.planes), range(store.rows_per_plane), values)
         return store, transfers
 

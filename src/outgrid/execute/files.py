@@ -24,6 +24,7 @@ from outgrid.storage import (
     BesideStore,
     DirectStore,
     Habits,
+    NewField,
     SpreadStore,
     Store,
     Transfers,
@@ -118,18 +119,10 @@ class Files:
             if self._is_begun(key):
                 store = self._open(path, key.field, shape)
             elif self.remote is not None:
-                store = self.remote.create_seam(path, shape, dtype, self.transfers)
+                store = self.remote.create_seam(NewField(path, shape, dtype), self.transfers)
             else:
-                store = create_store(
-                    self.plan.store_tier,
-                    path,
-                    shape,
-                    dtype,
-                    self.transfers,
-                    self.habits,
-                    sums=True,
-                    overwrite=True,
-                )
+                new = NewField(path, shape, dtype, self.habits, sums=True, overwrite=True)
+                store = create_store(self.plan.store_tier, new, self.transfers)
             self._opened.append(store)
             found[key] = store
         return found
@@ -189,10 +182,10 @@ class Files:
         parts = self.folder.working.parts(path)
         if parts is not None:
             return SpreadStore.make(path, shape, dtype, self.transfers, parts, sums=True)
-        tier = self.plan.store_tier
+        new = NewField(path, shape, dtype, self.habits, sums=True)
         if self.remote is not None:
-            return self.remote.create(path, shape, dtype, self.transfers)
-        return create_store(tier, path, shape, dtype, self.transfers, self.habits, sums=True)
+            return self.remote.create(new, self.transfers)
+        return create_store(self.plan.store_tier, new, self.transfers)
 
     def _open(self, path: Path, field: str, shape: tuple[int, ...]) -> Store:
         dtype = self.plan.dtype_of(field)

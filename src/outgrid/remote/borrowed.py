@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
@@ -21,7 +20,7 @@ from outgrid.plan.model import Plan
 from outgrid.remote.placement import block_bytes, cut, shares, spread
 from outgrid.remote.store import KeptRemoteStore, RemoteSpace, RemoteStore
 from outgrid.seal import Seal
-from outgrid.storage import Store, Transfers
+from outgrid.storage import NewField, Store, Transfers
 from outgrid.storage.export import export
 from outgrid.units import format_bytes
 
@@ -66,25 +65,22 @@ class Borrowed:
         where = partial(cut, spread(amounts, self._options.placement, unit))
         self._space = RemoteSpace(window.calls, sum(amounts), where)
 
-    def create(
-        self, path: Path, shape: tuple[int, ...], dtype: DTypeLike, transfers: Transfers
-    ) -> Store:
-        """A store for the field of the file `path`, which is made only where it is to be kept."""
-        remote = self._store(path, shape, dtype, transfers)
+    def create(self, new: NewField, transfers: Transfers) -> Store:
+        """A store for a field, whose file is made only where it is to be kept."""
+        remote = self._store(new, transfers)
         if self._options.keep == "none":
             return remote
-        return KeptRemoteStore.create(path, shape, dtype, transfers, sums=True).beside(remote)
+        kept = KeptRemoteStore.create(new.path, new.shape, new.dtype, transfers, sums=new.sums)
+        return kept.beside(remote)
 
-    def create_seam(
-        self, path: Path, shape: tuple[int, ...], dtype: DTypeLike, transfers: Transfers
-    ) -> Store:
+    def create_seam(self, new: NewField, transfers: Transfers) -> Store:
         """A store for a seam, which no later process needs."""
-        return self._store(path, shape, dtype, transfers)
+        return self._store(new, transfers)
 
     def open(self, path: Path, transfers: Transfers, seal: Seal, planes: range) -> Store:
         """A store of what an earlier process has kept in the file `path`: of ``planes``."""
         kept = KeptRemoteStore.open(path, transfers, "rw", sums=True)
-        remote = self._store(path, kept.shape, kept.dtype, transfers)
+        remote = self._store(NewField(path, kept.shape, kept.dtype), transfers)
         kept.hold(seal)
         export(kept, remote, transfers, planes)  # from the file, as long as nothing is beside it
         return kept.beside(remote)
@@ -99,12 +95,10 @@ class Borrowed:
         unit = block_bytes(needed, len(offered))
         return shares(needed, offered, unit), unit
 
-    def _store(
-        self, path: Path, shape: tuple[int, ...], dtype: DTypeLike, transfers: Transfers
-    ) -> RemoteStore:
+    def _store(self, new: NewField, transfers: Transfers) -> RemoteStore:
         if self._space is None:
             raise ExecutionError("remote memory was not borrowed before its stores were made")
-        return RemoteStore(path.stem, shape, dtype, transfers, self._space)
+        return RemoteStore(new.path.stem, new.shape, new.dtype, transfers, self._space)
 
 
 @contextmanager

@@ -4,10 +4,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import DTypeLike
-
 from outgrid.errors import UsageError
-from outgrid.storage.base import Habits, Layout, Planes, Store
+from outgrid.storage.base import Habits, Layout, NewField, Planes, Store
 from outgrid.storage.beside import BesideStore
 from outgrid.storage.direct import DirectStore
 from outgrid.storage.joined import Joined, Piece
@@ -29,6 +27,7 @@ __all__ = [
     "Layout",
     "MappedStore",
     "MemoryStore",
+    "NewField",
     "Pager",
     "Parts",
     "Piece",
@@ -45,27 +44,15 @@ __all__ = [
 ]
 
 
-def create_store(
-    tier: str,
-    path: Path,
-    shape: tuple[int, ...],
-    dtype: DTypeLike,
-    transfers: Transfers,
-    habits: Habits | None = None,
-    *,
-    sums: bool = False,
-    overwrite: bool = False,
-) -> Store:
-    """A new store of zeroes in the tier of that name: the file `path`, or memory in its place.
+def create_store(tier: str, new: NewField, transfers: Transfers) -> Store:
+    """A store of a new field in the tier of that name: its file, or memory in place of that.
 
-    `sums` and `overwrite` are for files; see `DirectStore.create`. Raises UsageError for an unknown
-    tier, StoreError where the tier cannot hold the field.
+    Raises UsageError for an unknown tier, StoreError where the tier cannot hold the field.
     """
     made_here = {name: each for name, each in TIERS.items() if each.module}
     if tier not in made_here:
         raise UsageError(f"no tier {tier!r}{suggest(tier, made_here)}")
-    create = _module(made_here[tier]).create
-    return create(path, shape, dtype, transfers, habits or Habits(), sums=sums, overwrite=overwrite)
+    return _module(made_here[tier]).create(new, transfers)
 
 
 def open_store(

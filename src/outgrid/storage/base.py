@@ -6,6 +6,7 @@ row.
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -54,6 +55,22 @@ class Habits:
 
     madvise: tuple[str, ...] = ()
     msync: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class NewField:
+    """A field of zeroes that is to be made: the file `path`, or what is called so in its place.
+
+    Of what is kept in files: `sums` asks for the checksum of every row, in a file beside it, and
+    `overwrite` for a file that is there to be replaced.
+    """
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: DTypeLike
+    habits: Habits = Habits()
+    sums: bool = False
+    overwrite: bool = False
 
 
 class Store(Protocol):

@@ -22,7 +22,7 @@ from outgrid.formats.npy import (
 from outgrid.native import File
 from outgrid.regular import check_given, check_own
 from outgrid.seal import UNSEALED, Seal
-from outgrid.storage.base import Habits, LaidOut, Layout, Planes
+from outgrid.storage.base import Habits, LaidOut, Layout, NewField, Planes
 from outgrid.storage.sums import Sums, sums_path
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
@@ -208,18 +208,11 @@ def _no_space(path: Path, nbytes: int) -> StoreError:
     )
 
 
-def create(
-    path: Path,
-    shape: tuple[int, ...],
-    dtype: DTypeLike,
-    transfers: Transfers,
-    habits: Habits,
-    *,
-    sums: bool,
-    overwrite: bool,
-) -> DirectStore:
+def create(new: NewField, transfers: Transfers) -> DirectStore:
     """A new file of zeroes; there is nothing to tell the system of it."""
-    return DirectStore.create(path, shape, dtype, transfers, sums=sums, overwrite=overwrite)
+    return DirectStore.create(
+        new.path, new.shape, new.dtype, transfers, sums=new.sums, overwrite=new.overwrite
+    )
 
 
 def reopen(path: Path, transfers: Transfers, habits: Habits) -> DirectStore:

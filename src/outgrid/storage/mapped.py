@@ -7,10 +7,8 @@ by the system when it is touched, and taken away when the system wants to.
 from pathlib import Path
 from typing import Self
 
-from numpy.typing import DTypeLike
-
 from outgrid.errors import StoreError
-from outgrid.storage.base import Habits
+from outgrid.storage.base import Habits, NewField
 from outgrid.storage.direct import DirectStore
 from outgrid.storage.transfers import Transfers
 
@@ -33,21 +31,18 @@ class MappedStore(DirectStore):
         return self
 
 
-def create(
-    path: Path,
-    shape: tuple[int, ...],
-    dtype: DTypeLike,
-    transfers: Transfers,
-    habits: Habits,
-    *,
-    sums: bool,
-    overwrite: bool,
-) -> MappedStore:
+def create(new: NewField, transfers: Transfers) -> MappedStore:
     """A new file of zeroes, mapped."""
     store = MappedStore.create(
-        path, shape, dtype, transfers, sums=sums, overwrite=overwrite, direct=False
+        new.path,
+        new.shape,
+        new.dtype,
+        transfers,
+        sums=new.sums,
+        overwrite=new.overwrite,
+        direct=False,
     )
-    return store.mapped(habits)
+    return store.mapped(new.habits)
 
 
 def reopen(path: Path, transfers: Transfers, habits: Habits) -> MappedStore:

@@ -1,14 +1,13 @@
 """The tier `memory`: a field that stays in DRAM."""
 
 import ctypes
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outgrid.native import Buffer, as_array
-from outgrid.storage.base import Habits, LaidOut, Layout, Planes
+from outgrid.storage.base import LaidOut, Layout, NewField, Planes
 from outgrid.storage.transfers import Transfers
 
 __all__ = ["MemoryStore", "create"]
@@ -66,15 +65,6 @@ class MemoryStore(LaidOut):
         """Nothing to give back: the array lives as long as somebody holds it."""
 
 
-def create(
-    path: Path,
-    shape: tuple[int, ...],
-    dtype: DTypeLike,
-    transfers: Transfers,
-    habits: Habits,
-    *,
-    sums: bool,
-    overwrite: bool,
-) -> MemoryStore:
+def create(new: NewField, transfers: Transfers) -> MemoryStore:
     """A field of zeroes that is called as the file would be; ``sums`` are of files alone."""
-    return MemoryStore.create(path.stem, shape, dtype, transfers)
+    return MemoryStore.create(new.path.stem, new.shape, new.dtype, transfers)

@@ -3,7 +3,6 @@
 They are moved by copying, by the threads of the queue, as those of mapped files are.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import DTypeLike
 
 from outgrid.errors import StoreError
 from outgrid.native import File
-from outgrid.storage.base import Habits, LaidOut, Layout, Planes
+from outgrid.storage.base import Habits, LaidOut, Layout, NewField, Planes
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
 
@@ -76,15 +75,6 @@ class SwapStore(HeldStore):
         super().__init__(name, shape, dtype, transfers, file)
 
 
-def create(
-    path: Path,
-    shape: tuple[int, ...],
-    dtype: DTypeLike,
-    transfers: Transfers,
-    habits: Habits,
-    *,
-    sums: bool,
-    overwrite: bool,
-) -> SwapStore:
-    """A field of zeroes that is called as the file would be; ``sums`` are of files alone."""
-    return SwapStore(path.stem, shape, dtype, transfers, habits)
+def create(new: NewField, transfers: Transfers) -> SwapStore:
+    """A field of zeroes that is called as the file would be."""
+    return SwapStore(new.path.stem, new.shape, new.dtype, transfers, new.habits)

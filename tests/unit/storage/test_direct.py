@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from outgrid.errors import StoreError, UsageError
-from outgrid.storage import DirectStore, Planes, Transfers, create_store, open_store
+from outgrid.storage import DirectStore, NewField, Planes, Transfers, create_store, open_store
 from outgrid.tiers import TIERS
 
 
@@ -132,11 +132,11 @@ def test_engines_are_named_when_misspelt():
 def test_tiers_are_found_by_name(tmp_path, transfers):
     path = tmp_path / "u.npy"
     for tier in (name for name, each in TIERS.items() if each.module):
-        store = create_store(tier, path, (3, 4), "float64", transfers, overwrite=True)
+        store = create_store(tier, NewField(path, (3, 4), "float64", overwrite=True), transfers)
         assert (store.name, store.shape) == ("u", (3, 4))
         assert path.exists() == TIERS[tier].files
         path.unlink(missing_ok=True)
     with pytest.raises(UsageError, match="did you mean 'direct'"):
-        create_store("dircet", path, (3, 4), "float64", transfers)
+        create_store("dircet", NewField(path, (3, 4), "float64"), transfers)
     with pytest.raises(UsageError, match="tier swap keeps no files"):
         open_store("swap", path, transfers)
