@@ -12,6 +12,7 @@ struct Index {
 };
 extern const Index threadIdx, blockIdx, blockDim;
 using std::fma;
+using std::rint;
 using std::sqrt;
 int __float_as_int(float);
 float __int_as_float(int);
