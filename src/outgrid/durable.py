@@ -1,5 +1,6 @@
 """Files that are replaced whole or not at all, and stay replaced after a power loss."""
 
+import ctypes
 import errno
 import os
 import re
@@ -17,6 +18,7 @@ __all__ = [
     "partials",
     "remove_folder",
     "replace_file",
+    "replace_whole",
     "sync_folder",
 ]
 
@@ -29,6 +31,8 @@ STAYS = (
     errno.EACCES,
     errno.EPERM,
 )
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # as linux/fcntl.h and linux/fs.h have them
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -56,6 +60,61 @@ def replace_file(path: Path, content: bytes) -> None:
                 partial.unlink()
         raise StoreError("cannot replace the file", path=path, errno=error.errno) from error
     sync_folder(path.parent)
+
+
+def replace_whole(new: Path, path: Path) -> None:
+    """Give `new`, a file or a folder with all in it, the name `path`, durably.
+
+    At any moment the old one has that name, or the new one; where one of them is a folder, the two
+    are exchanged. What was there goes by the name of the new one then. Raises StoreError.
+    """
+    try:
+        _sync(new)
+        if os.path.lexists(path) and (_is_folder(path) or _is_folder(new)):
+            _exchange(new, path)
+        else:
+            os.replace(new, path)
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError("cannot replace", path=path, errno=error.errno) from error
+    sync_folder(path.parent)
+
+
+def _sync(new: Path) -> None:
+    """Make a file durable, or a folder with all in it."""
+    if not _is_folder(new):
+        with new.open("rb") as file:
+            os.fsync(file.fileno())
+        return
+    for folder, _, names in os.walk(new, topdown=False):
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(folder))
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Let two names in a folder stand for what the other did, at once."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    failed = errno.ENOSYS
+    if call is not None:
+        names = os.fsencode(one.absolute()), os.fsencode(other.absolute())
+        done = call(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE)
+        failed = ctypes.get_errno() if done else 0
+    if failed in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        raise StoreError(
+            "this file system cannot exchange two names at once, which replacing a folder takes; "
+            "remove it first",
+            path=other,
+            errno=failed,
+        )
+    if failed:
+        raise OSError(failed, os.strerror(failed))
 
 
 def partial_path(path: Path) -> Path:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.durable import partial_path
+from outgrid.durable import partial_path, replace_whole
 from outgrid.errors import UsageError
 from outgrid.formats.axis import Along, Axis
 from outgrid.formats.source import Box, Source, boxes, decoding, reading, slices, whole_axes
@@ -179,7 +179,10 @@ def check_bare(array: Array, path: Path) -> None:
 
 
 class Filing:
-    """A new file, or folder, that is complete or not there: made beside its name, then renamed."""
+    """A new file, or folder, that is complete or not there: made beside its name, then renamed.
+
+    Whatever a process is killed in, under the name is the old one or the new one.
+    """
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         if os.path.lexists(path) and not overwrite:
@@ -194,10 +197,9 @@ class Filing:
         _remove(self.partial)
 
     def place(self) -> None:
-        """Give it its name."""
-        if self.path.is_dir() and not self.path.is_symlink():
-            _remove(self.path)
-        self.partial.rename(self.path)
+        """Give it its name, durably; what had it goes after that. Raises StoreError."""
+        replace_whole(self.partial, self.path)
+        self.remove()
 
 
 def _remove(path: Path) -> None:
