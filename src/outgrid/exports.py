@@ -90,7 +90,7 @@ def export(
     if TRACES in wanted and TRACES not in result:
         along[TRACES] = result.places
         attributes[TRACES] |= result.source_places
-    how = _How(chunks, Codec.of(codec), levels, attributes, axes, along)
+    how = _How(chunks, Codec.of(codec), levels, attributes, axes, along, memory_bytes)
     sources = {name: partial(_field, result, name) for name in wanted}
     return _write(sources, Path(to), how, memory_bytes, overwrite, told)
 
@@ -108,7 +108,7 @@ def convert(
 ) -> Exported:
     """Write the array in a file into one of another format; see `export`."""
     name = (file.name or file.file.name.partition(".")[0]).rpartition("/")[2]
-    how = _How(chunks, Codec.of(codec), levels, {}, {}, {})
+    how = _How(chunks, Codec.of(codec), levels, {}, {}, {}, memory_bytes)
     return _write({name: lambda: open_file(file)}, Path(to), how, memory_bytes, overwrite, told)
 
 
@@ -122,6 +122,7 @@ class _How:
     attributes: dict[str, dict[str, Any]]
     axes: Mapping[str, tuple[Axis, ...]]
     along: dict[str, tuple[Along, ...]]
+    memory_bytes: int
 
     def array(self, name: str, source: Source) -> Array:
         """What a sink is to make of a source."""
@@ -146,6 +147,7 @@ class _How:
             tuple(map(min, cells, extents)),
             self.codec,
             self.levels,
+            self.memory_bytes,
             self.attributes.get(name, {}),
             self.along.get(name, ()),
         )

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -292,3 +293,38 @@ def test_both_verbs_say_what_they_wrote(result, tmp_path):
     done = call("import", tmp_path / "u.tif", "--to", tmp_path / "t.npy")
     assert done.returncode == 2
     assert "not overwritten" in done.stderr
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd:1"])
+def test_levels_and_codecs_keep_to_the_memory_limit(tmp_path, codec):
+    zarr = pytest.importorskip("zarr")
+    shape, limit = (96, 128, 640), 6 << 20
+    values = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    np.save(tmp_path / "u.npy", values)
+    file = InputFile(str(tmp_path / "u.npy"))
+    how = {"chunks": 32, "codec": codec, "levels": True, "overwrite": True}
+    convert(file, tmp_path / "u.zarr", memory_bytes=limit, **how)  # loads libraries
+    tracemalloc.start()
+    convert(file, tmp_path / "u.zarr", memory_bytes=limit, **how)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < limit + (2 << 20)  # what libraries keep of chunks
+    group = zarr.open(tmp_path / "u.zarr", mode="r")["u"]
+    np.testing.assert_array_equal(group["0"][...], values)
+    assert group["1"].chunks == (32, 32, 32)
+    wanted = values.reshape(48, 2, 64, 2, 320, 2).mean((1, 3, 5), dtype="f8")
+    np.testing.assert_allclose(group["1"][...], wanted, rtol=1e-6)
+    with pytest.raises(UsageError, match="coarser levels of u take"):
+        convert(file, tmp_path / "v.zarr", chunks=64, levels=True, memory_bytes=limit)
+    assert not (tmp_path / "v.zarr").exists()
+
+
+def test_what_cannot_be_encoded_ends_an_export(result, tmp_path, monkeypatch):
+    def broken(*_):
+        raise OSError(28, "No space left on device")
+
+    pytest.importorskip("zarr")
+    monkeypatch.setattr("outgrid.formats.sink.Into.write", broken)
+    with pytest.raises((OSError, StoreError)):
+        export(result, tmp_path / "u.zarr", chunks=8, codec="zstd")
+    assert not list(tmp_path.iterdir())

@@ -2,7 +2,9 @@
 
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -68,6 +70,7 @@ class Array:
     chunks: tuple[int, ...] = ()
     codec: Codec = Codec()
     levels: bool = False
+    memory_bytes: int = 256 << 20
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
     along: tuple[Along, ...] = ()
 
@@ -83,6 +86,11 @@ class Sink(Protocol):
     @property
     def chunk(self) -> tuple[int, ...]:
         """Cells that are written together, along each axis."""
+        ...
+
+    @property
+    def at_once(self) -> int:
+        """Boxes that may be written at once, by several threads; 1 where order matters."""
         ...
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
@@ -112,6 +120,7 @@ class Written:
 
     chunk: tuple[int, ...]
     put: Callable[[Box, NDArray[Any]], object]
+    at_once: int = 1
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
         """Write the values of a box."""
@@ -125,6 +134,7 @@ class Into:
     path: Path
     array: Any
     chunk: tuple[int, ...]
+    at_once: int = 1
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
         """Write the values of a box, encoded by the library."""
@@ -214,21 +224,45 @@ def copy(
 ) -> None:
     """Write all of a source, in boxes of whole chunks of the sink that fit the memory.
 
-    `told(nbytes)` hears of each box. Raises UsageError where chunks do not fit, StoreError.
+    A box is read while others are encoded and written, as many at once as the sink takes and the
+    memory holds. `told(nbytes)` hears of each box. Raises UsageError where chunks do not fit,
+    StoreError.
     """
-    row_bytes = source.shape[-1] * source.dtype.itemsize
     # A box as it was read, as it is written, and what a codec makes of it.
-    fitting = max(1, (memory_bytes - 2 * source.decoded_bytes) // 4 // row_bytes)
-    *axes, last = map(range, source.shape)
-    *chunk, _ = sink.chunk
-    if prod(map(min, chunk, source.shape)) > fitting:
-        needed = 4 * prod(map(min, chunk, source.shape)) * row_bytes + 2 * source.decoded_bytes
+    fitting = max(0, memory_bytes - 2 * source.decoded_bytes) // 4 // source.dtype.itemsize
+    chunk = tuple(map(min, sink.chunk, source.shape))
+    least = max(1, prod(chunk))
+    if least > fitting:
+        needed = 4 * least * source.dtype.itemsize + 2 * source.decoded_bytes
         raise UsageError(
             f"chunks of {sink.chunk} take {needed} bytes of memory on the way, of {memory_bytes}; "
             "choose smaller chunks or give more memory"
         )
-    for box in boxes(tuple(axes), tuple(chunk), fitting):
-        values = source.read((*box, last))
-        sink.write((*box, last), values)
-        if told is not None:
-            told(values.nbytes)
+    ahead = min(sink.at_once, fitting // least - 1)
+
+    def write(box: Box, values: NDArray[Any]) -> int:
+        sink.write(box, values)
+        return values.nbytes
+
+    every = boxes([*map(range, source.shape)], chunk, fitting // (ahead + 1))
+    with ThreadPoolExecutor(max(1, ahead), "outgrid-write") as writers:
+        under_way: deque[Future[int]] = deque()
+        try:
+            for box in every:
+                values = source.read(box)
+                if ahead:  # what was read is valid until the next is
+                    values = values.copy()
+                under_way.append(writers.submit(write, box, values))
+                del values
+                while len(under_way) > max(0, ahead - 1):
+                    _tell(told, under_way.popleft().result())
+            while under_way:
+                _tell(told, under_way.popleft().result())
+        finally:
+            for each in under_way:
+                each.cancel()
+
+
+def _tell(told: Callable[[int], object] | None, nbytes: int) -> None:
+    if told is not None:
+        told(nbytes)

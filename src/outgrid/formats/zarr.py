@@ -1,5 +1,9 @@
 """Arrays of Zarr stores, of version 2 or 3, by zarr-python."""
 
+import os
+from contextlib import suppress
+from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +48,7 @@ def open_source(file: InputFile) -> Source:
 
 
 COARSEST_CELLS = 64  # along an axis: no level is made of one that has no more
-_LEVEL_BYTES = 64 << 20  # in memory where a level is made of the one before it
+LEVEL_CELLS = 64  # of a chunk of a coarser level, along an axis
 
 
 def create_output(path: Path) -> Output:
@@ -66,11 +70,27 @@ class _Store:
         """An array of the group; the finest of a pyramid where `levels` are asked for."""
         name = f"{array.name}/0" if array.levels else array.name
         if array.levels:
+            needed = 4 * prod(_level_chunk(array)) * 4 * _finer_share(array.dtype)
+            if needed > array.memory_bytes:
+                raise UsageError(
+                    f"coarser levels of {array.name} take {needed} bytes of memory on the way, of "
+                    f"{array.memory_bytes}; choose smaller chunks or give more memory"
+                )
             self.pyramids.append(array)
-        made = self._made(name, array, array.shape, array.dtype)
-        return Into(self.path, made, tuple(map(int, made.chunks)))
+        return self._sink(self._made(name, array, array.shape, array.dtype, array.chunks))
 
-    def _made(self, name: str, array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    def _sink(self, made: Any) -> Sink:
+        cores = len(os.sched_getaffinity(0))
+        return _Chunks(self.path, made, tuple(map(int, made.chunks)), cores + 1)
+
+    def _made(
+        self,
+        name: str,
+        array: Array,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        cells: tuple[int, ...],
+    ) -> Any:
         array.codec.refuse(("none", "zstd", "gzip", "blosc"), "Zarr")
         level = {} if array.codec.level is None else {"level": array.codec.level}
         codecs: Any = self.zarr.codecs
@@ -82,7 +102,7 @@ class _Store:
                 **{f"c{key}": value for key, value in level.items()}
             ),
         }[array.codec.name]()
-        chunks = array.chunks or whole_axes(shape, 2)
+        chunks = cells or whole_axes(shape, 2)
         with decoding(self.path):
             return self.group.create_array(
                 name,
@@ -108,11 +128,17 @@ class _Store:
         dtype = np.dtype(np.float32 if array.dtype.kind == "f" else array.dtype)
         for level, shape in enumerate(shapes[1:], 1):
             finer = self.group[f"{array.name}/{level - 1}"]
-            made = self._made(f"{array.name}/{level}", array, shape, dtype)
-            chunk = tuple(map(int, made.chunks))
+            cells = _level_chunk(array)
+            made = self._made(f"{array.name}/{level}", array, shape, dtype, cells)
+            chunk = tuple(map(int, finer.chunks))
             source = _Halved(Sliced(self.path, finer, chunk, lambda: None), shape, dtype)
-            sink = Into(self.path, made, chunk)
-            copy(source, sink, max(_LEVEL_BYTES, 16 * made.nbytes // max(1, shape[0])))
+            # What is halved takes memory beside what is written, as many times its own.
+            memory = array.memory_bytes - 2 * source.decoded_bytes
+            copy(
+                source,
+                self._sink(made),
+                memory // _finer_share(finer.dtype) + 2 * source.decoded_bytes,
+            )
         sets = [
             {
                 "path": str(level),
@@ -140,6 +166,33 @@ class _Store:
         """Nothing is open between two writes."""
 
 
+class _Chunks(Into):
+    """An array whose chunks are files, which go to the disk while others are encoded."""
+
+    def write(self, box: Box, values: NDArray[Any]) -> None:
+        """Write the values of a box of whole chunks."""
+        Into.write(self, box, values)
+        numbers = (
+            range(cells.start // extent, -(-cells.stop // extent))
+            for cells, extent in zip(box, self.chunk, strict=True)
+        )
+        for index in product(*numbers):
+            path = self.path / self.array.path / "c" / "/".join(map(str, index))
+            with suppress(FileNotFoundError), path.open("rb") as file:  # fill values have no file
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _level_chunk(array: Array) -> tuple[int, ...]:
+    """Chunks of coarser levels."""
+    cells = array.chunks or (LEVEL_CELLS,) * len(array.shape)
+    return tuple(min(LEVEL_CELLS, *each) for each in zip(cells, array.shape, strict=True))
+
+
+def _finer_share(finer: np.dtype[Any]) -> int:
+    """How many times the memory of a copy it takes to halve values on the way: 8 cells for one."""
+    return 1 + -(-8 * 2 * finer.itemsize // 16)
+
+
 class _Halved(View):
     """An array of half the cells along each axis: means of pairs, the last one alone if odd."""
 
@@ -164,9 +217,13 @@ class _Halved(View):
             range(2 * cells.start, min(2 * cells.stop, extent))
             for cells, extent in zip(box, self.source.shape, strict=True)
         )
-        values = self.source.read(there).astype(np.float64)
-        for axis in range(values.ndim):
-            first = np.take(values, range(0, values.shape[axis], 2), axis)
-            after = np.minimum(np.arange(1, values.shape[axis] + 1, 2), values.shape[axis] - 1)
-            values = (first + np.take(values, after, axis)) / 2  # an odd last one with itself
-        return values.astype(self.dtype) if self.dtype.kind == "f" else np.rint(values)
+        finer = self.source.read(there)
+        found = np.empty(tuple(map(len, box)), self.dtype)
+        for at in range(len(found)):  # in double precision a plane at a time
+            values = finer[2 * at : 2 * at + 2].astype(np.float64)
+            for axis in range(values.ndim):
+                first = np.take(values, range(0, values.shape[axis], 2), axis)
+                after = np.minimum(np.arange(1, values.shape[axis] + 1, 2), values.shape[axis] - 1)
+                values = (first + np.take(values, after, axis)) / 2  # an odd last one with itself
+            found[at] = (values if self.dtype.kind == "f" else np.rint(values))[0]
+        return found
