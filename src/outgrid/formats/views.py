@@ -1,13 +1,16 @@
 """An array of a file in another way: one of several, with other axes, or on another grid."""
 
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.formats.source import Box, Source, View
+from outgrid.formats.source import Box, Source, View, boxes
 
 __all__ = ["Picked", "Resampled", "Transposed"]
+
+PIECE_BYTES = 1 << 20
 
 
 class Picked(View):
@@ -95,8 +98,46 @@ class Resampled(View):
         pairs = zip(self.source.chunk, self.onto, self.source.shape, strict=True)
         return tuple(max(1, cells * mine // theirs) for cells, mine, theirs in pairs)
 
+    @property
+    def decoded_bytes(self) -> int:
+        """Memory to decode a chunk of the file, and for rows of it that are very long."""
+        around = self._around_bytes(1)
+        return self.source.decoded_bytes + (around if around > PIECE_BYTES else 0)
+
+    def _piece(self) -> int:
+        """Rows of the grid whose surroundings in the file are of about `PIECE_BYTES`."""
+        return max(1, min(prod(self.onto[:-1]), PIECE_BYTES // self._around_bytes(1)))
+
+    def _around_bytes(self, rows: int) -> int:
+        """Bytes, in double precision, of what is read and made for so many rows that follow."""
+        wider = prod(
+            max(1.0, theirs / mine)
+            for theirs, mine in zip(self.source.shape[:-1], self.onto[:-1], strict=True)
+        )
+        corners = 2 ** (len(self.onto) - 1)
+        around = self.source.shape[-1] * (rows * wider + corners) + 2 * rows * self.onto[-1]
+        return 8 * int(around)
+
     def read(self, box: Box) -> NDArray[Any]:
-        """The values of a box of the grid, which do not depend on the box."""
+        """The values of a box of the grid, which do not depend on the box.
+
+        A file may have many more cells there: they are read and passed over a few rows at a time.
+        """
+        if self._around_bytes(prod(map(len, box[:-1]))) <= PIECE_BYTES:
+            return self._between(box)
+        values = np.empty(tuple(map(len, box)))
+        corner = tuple(cells.start for cells in box)
+        for rows in boxes(box[:-1], self.chunk[:-1], self._piece()):
+            piece = (*rows, box[-1])
+            values[
+                tuple(
+                    slice(cells.start - first, cells.stop - first)
+                    for cells, first in zip(piece, corner, strict=True)
+                )
+            ] = self._between(piece)
+        return values
+
+    def _between(self, box: Box) -> NDArray[Any]:
         places = [self._places(axis, cells) for axis, cells in enumerate(box)]
         there = tuple(range(int(low[0]), int(high[-1]) + 1) for low, high, _ in places)
         values = self.source.read(there).astype(np.float64)
