@@ -235,7 +235,7 @@ def test_levels_are_means_of_the_level_before(result, tmp_path, memory_bytes):
         ("u.nii.gz", {}, [".nii"]),
         ("no/u.npy", {}, ["no", "no folder"]),
         ("u.npy", {"memory_bytes": 1000}, ["1000", "memory"]),
-        ("u.vtkhdf", {"fields": ["snapshot.0"]}, ["4 axes", "3"]),
+        ("u.vtkhdf", {"fields": ["u", "snapshot.0"]}, ["snapshot.0", "other times", "--field"]),
     ],
 )
 def test_what_cannot_be_written_is_refused_and_nothing_is_left(result, tmp_path, name, how, words):
@@ -328,3 +328,51 @@ def test_what_cannot_be_encoded_ends_an_export(result, tmp_path, monkeypatch):
     with pytest.raises((OSError, StoreError)):
         export(result, tmp_path / "u.zarr", chunks=8, codec="zstd")
     assert not list(tmp_path.iterdir())
+
+
+def by_vtk(path, name, step=0):
+    """An array of an image as VTK's own reader gives it: its values, and when they are of."""
+    reader = pytest.importorskip("vtkmodules.vtkIOHDF").vtkHDFReader()
+    to_numpy = pytest.importorskip("vtkmodules.util.numpy_support").vtk_to_numpy
+    reader.SetFileName(str(path))
+    reader.UpdateInformation()
+    reader.SetStep(step)
+    reader.Update()
+    image = reader.GetOutput()
+    values = to_numpy(image.GetPointData().GetArray(name))
+    return values.reshape(image.GetDimensions()[::-1]), reader.GetTimeValue(), image
+
+
+@pytest.mark.parametrize("how", [{}, {"chunks": 8, "codec": "gzip"}])
+def test_vtk_reads_fields(tmp_path, how):
+    grid = og.Grid(spacing=(2, 1, 0.5), origin=(1, 0, -3))
+    problem = og.Problem("heat7", (5, 7, 9), steps=1, initial={"u": "x+y*z"}, grid=grid)
+    found = og.run(problem, memory="256 MiB", out=tmp_path / "run")
+    export(found, tmp_path / "u.vtkhdf", **how)
+    values, _, image = by_vtk(tmp_path / "u.vtkhdf", "u")
+    np.testing.assert_array_equal(values, found["u"])
+    assert image.GetSpacing() == (0.5, 1, 2)
+    assert image.GetOrigin() == (-3, 0, 1)
+
+
+@pytest.mark.parametrize("shape", [(5, 7, 9), (7, 9)])
+def test_vtk_reads_snapshots_as_steps_of_time(tmp_path, shape):
+    stencil = "heat7" if len(shape) == 3 else "heat5"
+    problem = og.Problem(
+        stencil,
+        shape,
+        steps=5,
+        initial={"u": "x*x+y"},
+        parameters={"k": 0.1},
+        snapshots=[og.Snapshot("u", every=2)],
+        grid=og.Grid(dt=0.25),
+    )
+    found = og.run(problem, memory="256 MiB", out=tmp_path / "run")
+    export(found, tmp_path / "s.vtkhdf", fields=["snapshot.0"])
+    for step in range(2):
+        values, time, _ = by_vtk(tmp_path / "s.vtkhdf", "snapshot.0", step)
+        np.testing.assert_array_equal(values.reshape(shape), found.snapshots[0][step])
+        assert time == 0.25 * (2 * step + 2)
+    export(found, tmp_path / "u.vtkhdf", fields=["u"])
+    values, _, _ = by_vtk(tmp_path / "u.vtkhdf", "u")
+    np.testing.assert_array_equal(values.reshape(shape), found["u"])

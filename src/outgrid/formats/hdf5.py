@@ -17,6 +17,7 @@ from outgrid.regular import check_given
 __all__ = ["Output", "create_output", "open_source"]
 
 MOST_CHUNK_BYTES = 256 << 20
+TIMES = ("step", "time")
 _CACHE_BYTES = 32 << 20  # of decoded chunks
 
 
@@ -125,12 +126,10 @@ class Hdf5Output:
         if array.levels:
             raise UsageError("HDF5 has no pyramids; leave levels out, or export to Zarr")
         with decoding(self.path):
-            made = self._made(array)
-
+            made = self._made(self._image(array) if self.image else self.file, array)
         return Into(self.path, made, array.chunks or whole_axes(array.shape, 1))
 
-    def _made(self, array: Array) -> Any:
-        where = self._image(array) if self.image else self.file
+    def _made(self, where: Any, array: Array) -> Any:
         made = where.create_dataset(array.name, array.shape, array.dtype, **self._stored(array))
         for key, value in array.attributes.items():
             made.attrs[key] = value
@@ -178,23 +177,37 @@ class Hdf5Output:
             made.attrs["coordinates"] = " ".join(each.name for each in array.along)
 
     def _image(self, array: Array) -> Any:
-        """The group of point data of VTK's image data; one grid in a file."""
-        if len(array.shape) > 3:
-            raise UsageError(f"{array.name} has {len(array.shape)} axes; VTK's image data have 3")
-        axes = array.axes[::-1]
+        """The group of point data of VTK's image data; one grid in a file, at one time or at all.
+
+        Snapshots are steps of time.
+        """
+        times = array.axes[0] if _is_timed(array) else None
+        axes = array.axes[:0:-1] if times is not None else array.axes[::-1]
         origin = [*(axis.origin for axis in axes), 0.0][:3]
-        extents = [extent - 1 for extent in array.shape[::-1]]
+        extents = [extent - 1 for extent in array.shape[::-1]][: len(axes)]
+        if len(extents) > 3:
+            raise UsageError(
+                f"{array.name} has {len(axes)} axes; VTK's image data have 3, and time"
+            )
         extents += [0] * (3 - len(extents))
         whole = [number for extent in extents for number in (0, extent)]
+        steps = times.values(array.shape[0]) if times is not None else np.empty(0)
         if "VTKHDF" in self.file:
-            if list(self.file["VTKHDF"].attrs["WholeExtent"]) != whole:
+            root = self.file["VTKHDF"]
+            if list(root.attrs["WholeExtent"]) != whole:
                 raise UsageError(f"{array.name} has another shape than the arrays before it")
-            if list(self.file["VTKHDF"].attrs["Origin"]) != origin:
+            if list(root.attrs["Origin"]) != origin:
                 raise UsageError(
                     f"{array.name} lies half a cell from the arrays before it, and the points of "
                     f"an image have one place; write it to a file of its own, --field {array.name}"
                 )
-            return self.file["VTKHDF/PointData"]
+            there = root["Steps/Values"][...] if "Steps" in root else np.empty(0)
+            if not np.array_equal(there, steps):
+                raise UsageError(
+                    f"{array.name} is of other times than the arrays before it; write it to a file "
+                    f"of its own, --field {array.name}"
+                )
+            return root["PointData"]
         root = self.file.create_group("VTKHDF")
         root.attrs["Version"] = np.array([2, 0], np.int64)
         root.attrs.create("Type", np.bytes_("ImageData"))
@@ -202,6 +215,10 @@ class Hdf5Output:
         root.attrs["Origin"] = np.array(origin)
         root.attrs["Spacing"] = np.array((*(axis.spacing for axis in axes), 1.0)[:3])
         root.attrs["Direction"] = np.eye(3).ravel()
+        if times is not None:
+            moments = root.create_group("Steps")
+            moments.attrs["NSteps"] = len(steps)
+            moments["Values"] = steps
         return root.create_group("PointData")
 
     def commit(self) -> None:
@@ -212,3 +229,8 @@ class Hdf5Output:
     def close(self) -> None:
         """Close the file."""
         self.file.close()
+
+
+def _is_timed(array: Array) -> bool:
+    """Whether its first axis is one of steps or times, as that of snapshots is."""
+    return len(array.shape) > 3 or array.axes[0].name in TIMES
