@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,27 +27,17 @@ from outgrid.plan.program import (
     Instruction,
     Mark,
     Move,
-    Point,
     Put,
     Receive,
     Send,
-    levels,
     opposes,
     program,
     row_updates,
 )
-from outgrid.plan.schedule.lifetime import dependences
-from outgrid.plan.schedule.model import ACROSS, STREAMED, Passage
-from outgrid.plan.schedule.rings import Departure
-from outgrid.plan.schedule.seam import SeamKey
-from outgrid.plan.schedule.share import Share, Shares
-from outgrid.plan.schedule.subgrid import common
-from outgrid.plan.schedule.trip import Trip, pieces
 from outgrid.stencil.model import Stencil
-
-VOID = -9  # neither a tag nor a state
-
-Tags = NDArray[np.int64]
+from outgrid.testing.restarts import Restarts
+from outgrid.testing.steps import Steps
+from outgrid.testing.tagged import VOID, Tagged, Tags
 
 
 @dataclass(slots=True)
@@ -142,17 +131,9 @@ class _Message:
     tags: Tags
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """What one step reads, in planes and rows around the updated one."""
-
-    field: str
-    version: int
-    planes: range
-    rows: tuple[int, int]
-
-
 class _Check:
+    """One rank that obeys its program, and what of it is under way."""
+
     def __init__(
         self,
         plan: Plan,
@@ -162,55 +143,20 @@ class _Check:
         post: _Post,
         rank: int,
     ) -> None:
-        self.plan, self.choose, self.closed = plan, choose, closed
+        self.plan, self.choose = plan, choose
         self.schedule = schedule = plan.schedule
         self.post, self.rank = post, rank
-        self.readings = _readings(stencil, schedule.domain.downward)
-        self.evolving = {field.name for field in stencil.evolving}
-        self.written = [
-            [assignment.field for assignment in stage.assignments] for stage in stencil.stages
-        ]
         self.marks = Watermarks()
         self.total = Count()
-        self.departures = schedule.departures
-        self.planes, self.rows = schedule.planes, schedule.rows
-        self.tall = sum(schedule.depths) + 3  # versions that a row may have
-        self.counts = {ring.field: schedule.ring_count(ring.field) for ring in schedule.rings}
-        self.passages: dict[int, Passage] = {}
-        self.grid_rows: dict[range, Tags] = {}
-        self.rings = {(ring.field, ring.index): ring for ring in schedule.rings}
-        self.slots: dict[tuple[str, int], Tags] = {
-            key: np.full((ring.planes, schedule.window_rows), VOID, np.int64)
-            for key, ring in self.rings.items()
-        }
-        # State held by each place of the two files of every level; VOID while it is written.
-        self.files: dict[tuple[str, int, int], Tags] = {}
-        for arrival in schedule.arrivals:
-            for parity in (0, 1):
-                state = 0 if parity == 0 else -1
-                held = np.full((schedule.planes, self.rows), VOID, np.int64)
-                of = (
-                    schedule.stored.held(schedule.depth)
-                    if arrival.constant
-                    else schedule.stored.evolving(schedule.depth)
-                )
-                stored, rows = of.planes, of.rows
-                held[stored.start : stored.stop, rows.start : rows.stop] = state
-                self.files[arrival.field, arrival.level, parity] = held
-        self.seams: dict[SeamKey, Tags] = {
-            key: np.full(shape[:2], VOID, np.int64) for key, shape in schedule.places.items()
-        }
-        self.whole = replace(schedule, begin=Point())
-        self.trips = self.whole.trips
-        self.durable = schedule.begin
-        self._resume()
+        self.memory = Tagged(schedule)
+        self.restarts = Restarts(schedule, self.memory, post.states)
+        shared = schedule.subgrid is not None and schedule.subgrid.seams
+        self.steps = Steps(plan, stencil, self.memory, post.done if shared else {}, closed)
         self.stream = program(plan)
         self.queues: dict[type, deque[Instruction]] = {
             kind: deque() for kind in (Get, Advance, Put, Commit, Send, Receive, Mark)
         }
         self.flying: list[tuple[Move, list[Tags]]] = []
-        seams = schedule.subgrid is not None and schedule.subgrid.seams
-        self.done: dict[tuple[int, int, int], NDArray[np.bool_]] = post.done if seams else {}
         self.said: deque[Commit] = deque()  # which other ranks have not all said yet
         self._pull()
 
@@ -266,67 +212,10 @@ class _Check:
 
     def finish(self) -> Count:
         """The totals, with all steps made."""
-        wanted = self.schedule.row_updates
+        wanted, self.total.row_updates = self.schedule.row_updates, self.steps.row_updates
         if self.total.row_updates != wanted:
             raise ExecutionError(f"{self.total.row_updates} row updates instead of {wanted}")
         return self.total
-
-    def _resume(self) -> None:
-        """The files as a run left them that had come to where this plan begins.
-
-        What is not read of state 0 is void, to show that it is not.
-        """
-        schedule, point = self.schedule, self.durable
-        if point == Point(0):
-            return
-        read = [np.zeros((schedule.planes, self.rows), bool) for _ in schedule.arrivals]
-        for trip in (trip for trip in schedule.trips if trip.sweep == 0):
-            for arrival, seen in zip(schedule.arrivals, read, strict=True):
-                box = schedule.passage(trip).arriving(arrival)
-                for part in pieces(box.rows, self.rows):
-                    first = part.start % self.rows
-                    seen[box.planes.start : box.planes.stop, first : first + len(part)] = True
-        for arrival, seen in zip(schedule.arrivals, read, strict=True):
-            if not arrival.constant:
-                self.files[arrival.field, arrival.level, 0][~seen] = VOID
-        for departure in schedule.departures:
-            self.files[departure.field, departure.level, 1][self._there(departure, point)] = 1
-        for place, tags in self._seams_of(point):
-            place[:] = tags
-
-    def _seams_of(self, point: Point) -> Iterator[tuple[Tags, Tags]]:
-        """What a restart at a point reads of seams: (the rows in their place, their tags).
-
-        Those of the strip before it and what is there of its own, and what closes a circle.
-        """
-        for trip in self._begun(point) if self.seams and point.begun > point.state else ():
-            planes = range(point.planes if trip.part == point.part else self.planes)
-            for share in Shares(self.whole.passage(trip)).given():
-                if trip.part + 1 >= point.part or (share.seam.closes and share.seam.axis == ACROSS):
-                    yield from self._share_tags(trip, share, common(share.planes, planes))
-
-    def _share_tags(self, trip: Trip, share: Share, planes: range) -> Iterator[tuple[Tags, Tags]]:
-        """What a trip leaves in ``planes`` of a seam: the last versions of a ring made there.
-
-        What lies beyond the cut has not come to the next ones.
-        """
-        seam, ring, (plane0, row0) = share.seam, share.ring, share.origin
-        count, levels = self.counts[ring.field], sum(d.field == ring.field for d in self.departures)
-        versions = [v for v in range(1 - levels, trip.depth + 1) if v % count == ring.index]
-
-        def made(cell: int) -> int:
-            beyond = cell - share.at if seam.rises else share.at - 1 - cell
-            return max(v for v in versions if abs(seam.edge(ring.field, v)) <= beyond)
-
-        along = seam.axis == STREAMED
-        for version, cells in groupby(planes if along else share.rows, made):
-            found = [*cells]
-            part = range(found[0], found[-1] + 1)
-            there, across = (part, share.rows) if along else (planes, part)
-            for plane in there:
-                place = self.seams[share.key][plane - plane0]
-                tags = self._tags(trip, plane, across, version)
-                yield place[across.start - row0 : across.stop - row0], tags
 
     def _missing(self, instruction: Instruction) -> str:
         return self.marks.missing(instruction.gate)
@@ -346,78 +235,37 @@ class _Check:
             case Put():
                 self._start_put(instruction)
             case Advance():
-                self._advance(instruction)
+                self.steps.advance(instruction)
+                self.total.advances += 1
+                self.marks.advanced.complete(instruction.index)
             case Commit():
                 self._commit(instruction)
             case Mark():
-                if instruction.point > self.durable:
-                    self._check_there(instruction.point, instruction)
+                if instruction.point > self.restarts.durable:
+                    self.restarts.check_there(instruction.point, instruction)
             case Send():
                 self._check_source(instruction)
-                self.flying.append((instruction, [h.copy() for h in self._held(instruction)]))
+                self.flying.append((instruction, [h.copy() for h in self.memory.held(instruction)]))
                 queue = self.post.queue(self.rank, instruction.peer, instruction)
                 where = instruction.rows, instruction.state
                 queue.extend(
-                    _Message(self._of_grid(plane), *where, held.copy())
+                    _Message(self.memory.of_grid(plane), *where, held.copy())
                     for plane, held in zip(
                         range(instruction.first, instruction.last),
-                        self._held(instruction),
+                        self.memory.held(instruction),
                         strict=True,
                     )
                 )
             case Receive():
-                self._check_overwritten(instruction)
-                for place in self._place(instruction):
+                self.restarts.check_overwritten(instruction)
+                for place in self.memory.place(instruction):
                     place[:] = VOID
                 self.flying.append((instruction, []))
 
-    def _held(self, move: Move) -> list[Tags]:
-        """The rows of a move in the window, plane by plane."""
-        return [
-            self._slot(move.field, move.ring, move.trip, plane, move.rows)
-            for plane in range(move.first, move.last)
-        ]
-
-    def _slot(self, field: str, index: int, trip: Trip, plane: int, rows: range) -> Tags:
-        slots, passage = self.slots[field, index], self._passage(trip)
-        origin = passage.row_origin
-        slot = slots[(passage.slot_origin + plane) % len(slots)]
-        if rows.start < origin or rows.stop > origin + len(slot):
-            raise ExecutionError(f"rows {rows} of plane {plane} are outside the window in {trip}")
-        return slot[rows.start - origin : rows.stop - origin]
-
-    def _passage(self, trip: Trip) -> Passage:
-        passage = self.passages.get(trip.index)
-        if passage is None:
-            passage = self.passages[trip.index] = self.schedule.passage(trip)
-        return passage
-
-    def _rows_of_grid(self, rows: range) -> Tags:
-        """Rows of a trip as the grid counts them: on a circle the first ones come again."""
-        found = self.grid_rows.get(rows)
-        if found is None:
-            found = np.arange(rows.start, rows.stop, dtype=np.int64) % self.rows
-            self.grid_rows[rows] = found
-        return found
-
-    def _of_grid(self, plane: int) -> int:
-        """A plane of the stream as the grid counts it."""
-        return self.planes - 1 - plane if self.schedule.domain.downward else plane
-
-    def _place(self, move: Move) -> list[Tags]:
-        """The rows of a move in their file or seam, plane by plane."""
-        store = (
-            self.seams[move.seam]
-            if move.seam is not None
-            else self.files[move.field, move.level, move.state % 2]
-        )
-        rows = move.there.rows
-        return [store[plane, rows.start : rows.stop] for plane in move.there.planes]
-
     def _start_get(self, get: Get) -> None:
-        places = self._place(get)
+        places = self.memory.place(get)
         planes = range(get.first, get.last)
-        for plane, place, held in zip(planes, places, self._held(get), strict=True):
+        for plane, place, held in zip(planes, places, self.memory.held(get), strict=True):
             if get.seam and (place == VOID).any():
                 raise ExecutionError(f"{get} reads a seam of plane {plane} that is not written")
             if not get.seam and (place != get.state).any():
@@ -425,52 +273,26 @@ class _Check:
             held[:] = VOID
         self.flying.append((get, [place.copy() for place in places]))
 
-    def _check_overwritten(self, put: Put | Receive) -> None:
-        """A restart goes on from the last state that is durable at all ranks."""
-        complete, point = min(self.post.states), self.durable
-        if (put.state - complete) % 2 == 0 and not put.seam:
-            raise ExecutionError(f"{put} destroys state {complete}, the last durable one")
-        here = Point(put.trip.sweep, put.trip.part, put.first + 1)
-        if isinstance(put, Put) and not self.schedule.resident and here <= point:
-            raise ExecutionError(f"{put} writes over planes below {point}, which are durable")
-        if put.seam and self.schedule.commit_planes and point.state < self.schedule.sweeps:
-            needed = self._needed_seams(point, put.trip)
-            if put.seam in needed:
-                raise ExecutionError(f"{put} destroys a seam that a restart at {point} reads")
-
-    def _needed_seams(self, point: Point, writer: Trip) -> set[SeamKey]:
-        """What a restart at ``point`` takes from seams, and what is there already of its own."""
-        first, found = self.trips.number(point.state, 0), set[SeamKey]()
-        for part in range(point.part):
-            given = Shares(self.whole.passage(self.trips[first + part])).given()
-            found |= {
-                share.key
-                for share in given
-                if share.seam.axis == ACROSS and (share.seam.closes or part + 1 == point.part)
-            }
-        if point.planes and (writer.sweep, writer.part) != (point.state, point.part):
-            given = Shares(self.whole.passage(self.trips[first + point.part])).given()
-            found |= {share.key for share in given}
-        return found
-
     def _start_put(self, put: Put) -> None:
-        self._check_overwritten(put)
+        self.restarts.check_overwritten(put)
         self._check_source(put)
-        for place in self._place(put):
+        for place in self.memory.place(put):
             place[:] = VOID
-        self.flying.append((put, [held.copy() for held in self._held(put)]))
+        self.flying.append((put, [held.copy() for held in self.memory.held(put)]))
 
     def _check_source(self, put: Put | Send) -> None:
         version = put.trip.depth + put.level
-        for plane, held in zip(range(put.first, put.last), self._held(put), strict=True):
-            wanted = self._tags(put.trip, plane, put.rows, version)
+        for plane, held in zip(range(put.first, put.last), self.memory.held(put), strict=True):
+            wanted = self.memory.tags(put.trip, plane, put.rows, version)
             if (held == VOID).any() or not (put.seam or (held == wanted).all()):
-                raise ExecutionError(f"{put} finds {self._name(int(held[0]))} for plane {plane}")
+                raise ExecutionError(
+                    f"{put} finds {self.memory.name(int(held[0]))} for plane {plane}"
+                )
 
     def _end(self, move: Move, begun: list[Tags]) -> None:
         moved = move.nbytes(self.plan)
         if isinstance(move, Send):
-            if any((a != b).any() for a, b in zip(self._held(move), begun, strict=True)):
+            if any((a != b).any() for a, b in zip(self.memory.held(move), begun, strict=True)):
                 raise ExecutionError(f"planes were updated during {move}")
             self.total.sent_bytes += moved
             self.marks.sent.complete(move.index)
@@ -478,21 +300,21 @@ class _Check:
         if isinstance(move, Receive):
             self._end_receive(move, moved)
             return
-        places, planes = self._place(move), range(move.first, move.last)
+        places, planes = self.memory.place(move), range(move.first, move.last)
         if isinstance(move, Get):
-            held = self._held(move)
+            held = self.memory.held(move)
             for plane, place, slot, before in zip(planes, places, held, begun, strict=True):
                 if (place != before).any():
                     raise ExecutionError(f"{move} was overtaken by a write to plane {plane}")
                 if (slot != VOID).any():
                     raise ExecutionError(f"slot of plane {plane} was touched during {move}")
-                read = self._tags(move.trip, plane, move.rows, move.level)
+                read = self.memory.tags(move.trip, plane, move.rows, move.level)
                 slot[:] = before if move.seam else read
             self.total.gets += 1
             self.total.read_bytes += moved
             self.marks.got.complete(move.index)
         else:
-            held = self._held(move)
+            held = self.memory.held(move)
             for plane, place, slot, before in zip(planes, places, held, begun, strict=True):
                 if (slot != before).any():
                     raise ExecutionError(f"plane {plane} was updated during {move}")
@@ -503,9 +325,9 @@ class _Check:
 
     def _end_receive(self, move: Receive, moved: int) -> None:
         queue = self.post.queue(move.peer, self.rank, move)
-        wanted = list(zip(range(move.first, move.last), self._place(move), strict=True))
+        wanted = list(zip(range(move.first, move.last), self.memory.place(move), strict=True))
         for at, place in reversed(wanted) if opposes(self.schedule, move.peer) else wanted:
-            came, plane = queue.popleft(), self._of_grid(at)
+            came, plane = queue.popleft(), self.memory.of_grid(at)
             if (came.plane, came.rows, came.state) != (plane, move.rows, move.state):
                 raise ExecutionError(f"{move} finds {came}")
             if (place != VOID).any():
@@ -516,141 +338,11 @@ class _Check:
         self.marks.received.complete(move.index)
 
     def _commit(self, commit: Commit) -> None:
-        self._check_there(commit.point, commit)
-        if commit.point <= self.durable:
-            raise ExecutionError(f"{commit} after {self.durable}")
-        self.durable = commit.point
+        self.restarts.check_there(commit.point, commit)
+        if commit.point <= self.restarts.durable:
+            raise ExecutionError(f"{commit} after {self.restarts.durable}")
+        self.restarts.durable = commit.point
         self.post.states[self.rank] = commit.point.state
         self.post.commits[self.rank] += 1
         self.total.commits += 1
         self.said.append(commit)
-
-    def _check_there(self, point: Point, what: Instruction) -> None:
-        """Everything up to ``point`` is written."""
-        for departure in self.schedule.departures:
-            held = self.files[departure.field, departure.level, point.begun % 2]
-            if (held[self._there(departure, point)] != point.begun).any():
-                raise ExecutionError(f"{what} before all of that is written")
-        for place, tags in self._seams_of(point):
-            if (place != tags).any():
-                raise ExecutionError(f"{what} before its seams are written")
-
-    def _there(self, each: Departure, point: Point) -> NDArray[np.bool_]:
-        """The cells of the last level begun that a run has written when it has come so far."""
-        schedule, begun = self.whole, point.begun
-        there = np.zeros((schedule.planes, self.rows), bool)
-        if begun == point.state:
-            # A restart needs halos, too.
-            last = schedule.domain.owned
-            needed = (
-                schedule.stored.evolving(schedule.depths[begun])
-                if begun < schedule.sweeps
-                else last
-            )
-            planes, rows = needed.planes, needed.rows
-            there[planes.start : planes.stop, rows.start : rows.stop] = True
-            return there
-        for trip in self._begun(point):
-            box = schedule.passage(trip).leaving(each)
-            end = point.planes if trip.part == point.part else box.planes.stop
-            for plane in range(box.planes.start, min(box.planes.stop, end)):
-                there[plane % self.planes, self._rows_of_grid(box.rows)] = True
-        return there
-
-    def _begun(self, point: Point) -> tuple[Trip, ...]:
-        """The trips of the sweep under way at ``point``, up to the one that it names."""
-        first = self.trips.number(point.state, 0)
-        return self.trips[first : first + point.part + 1]
-
-    def _advance(self, advance: Advance) -> None:
-        for trip, step, stage, planes, rows in levels(self.plan, advance):
-            for plane in planes:
-                self._update(trip, step, stage, plane, rows)
-        self.total.advances += 1
-        self.marks.advanced.complete(advance.index)
-
-    def _update(self, trip: Trip, step: int, stage: int, plane: int, rows: range) -> None:
-        done = self.done.get((trip.sweep, step, stage))
-        if done is None:
-            done = np.zeros((self.planes, self.rows), bool)
-            self.done[trip.sweep, step, stage] = done
-        at, there = self._of_grid(plane % self.planes), self._rows_of_grid(rows)
-        if self.schedule.blocks is None and done[at, there].any():
-            raise ExecutionError(f"plane {at} of sweep {trip.sweep} is updated twice to {step}")
-        done[at, there] = True
-        self._check_reads(trip, step, stage, plane, rows)
-        for field in self.written[stage]:
-            slot = self._version(field, trip, step, plane, rows)
-            slot[:] = self._tags(trip, plane, rows, step)
-        self.total.row_updates += len(rows) if stage == 0 else 0
-
-    def _version(self, field: str, trip: Trip, version: int, plane: int, rows: range) -> Tags:
-        index = (self._passage(trip).base + version) % self.counts[field]
-        return self._slot(field, index, trip, plane, rows)
-
-    def _check_reads(self, trip: Trip, step: int, stage: int, plane: int, rows: range) -> None:
-        passage = self._passage(trip)
-        (most, last), (closes, turns) = passage.extents, passage.periods
-        for read in self.readings[stage]:
-            evolving = read.field in self.evolving
-            version = step + read.version if evolving else 0
-            reached = range(rows.start + read.rows[0], rows.stop + read.rows[1])
-            if turns and not (reached.start >= 0 and reached.stop <= last):
-                raise ExecutionError(
-                    f"the update of rows {rows} to {step} in sweep {trip.sweep} reads rows "
-                    f"{reached}, which do not come round"
-                )
-            reached = range(max(0, reached.start), min(last, reached.stop))
-            for offset in read.planes:
-                at = plane + offset
-                if not 0 <= at < most:
-                    if closes:
-                        raise ExecutionError(
-                            f"the update of plane {plane} to {step} in sweep {trip.sweep} reads "
-                            f"plane {at}, which does not come round"
-                        )
-                    if not self.closed:
-                        continue  # a mirror's image, which lies no farther off
-                    at %= self.planes
-                found = self._version(read.field, trip, version, at, reached)
-                wrong = found != self._tags(trip, at, reached, version, evolving=evolving)
-                if wrong.any():
-                    row = int(np.argmax(wrong))
-                    raise ExecutionError(
-                        f"the update of plane {plane} to {step} in sweep {trip.sweep} reads "
-                        f"{self._name(int(found[row]))} of {read.field} at plane {at}, row "
-                        f"{reached[row]}, instead of version {version}"
-                    )
-
-    def _tags(
-        self, trip: Trip, plane: int, rows: range, version: int, *, evolving: bool = True
-    ) -> Tags:
-        """The tags of rows of a plane; a resident value keeps one name through all sweeps."""
-        sweep = trip.sweep
-        if self.schedule.resident:
-            version = version + sum(self.schedule.depths[:sweep]) if evolving else version
-            sweep = 0
-        plane = self._of_grid(plane % self.planes)
-        first = (sweep * self.planes + plane) * self.rows * self.tall + version + 1
-        return first + self.tall * self._rows_of_grid(rows)
-
-    def _name(self, tag: int) -> str:
-        if tag == VOID:
-            return "nothing"
-        place, version = divmod(tag, self.tall)
-        plane, row = divmod(place, self.rows)
-        sweep, plane = divmod(plane, self.planes)
-        return f"sweep {sweep} plane {plane} row {row} version {version - 1}"
-
-
-def _readings(stencil: Stencil, downward: bool) -> list[list[_Reading]]:
-    """What each stage reads, on planes as the stream counts them."""
-    found = dependences(stencil)
-    along = (found.mirrored() if downward else found).readings
-    across = dependences(stencil, axis=1).readings if stencil.ndim == 3 else along
-    each: list[list[_Reading]] = [[] for _ in stencil.stages]
-    for one, other in zip(along, across, strict=True):
-        rows = (other.low, other.high) if stencil.ndim == 3 else (0, 0)
-        planes = range(one.low, one.high + 1)
-        each[one.reader].append(_Reading(one.field, one.version, planes, rows))
-    return each
