@@ -95,7 +95,7 @@ def calibrate(
             rows = band(FRONT_PLANES, length) if banded else 0
             if banded and not rows:
                 continue
-            for count in (each for each in levels if each >= least and width * each > rows):
+            for count in (level for level in levels if level >= least and width * level > rows):
                 trials.run([Trial(count, FRONT_PLANES, length, band=rows)])
                 if trials.falling():
                     break
@@ -107,7 +107,9 @@ def calibrate(
             trials.run([replace(best, planes=n, band=rows) for n, rows in steps] * REPETITIONS)
         # A border may cost wide tiles in bands more than those that fit the caches, or less.
         rivals, thin = trials.rivals(), THIN_SLAB[problem.ndim]
-        trials.run([each for t in rivals for each in (t, replace(t, slab=thin))] * REPETITIONS)
+        trials.run(
+            [variant for t in rivals for variant in (t, replace(t, slab=thin))] * REPETITIONS
+        )
         borders = {trial: trials.border(trial, thin) for trial in rivals}
         samples = [
             Sample(t.levels, t.planes, rate, t.columns, t.band, borders.get(t))
@@ -237,8 +239,8 @@ def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> 
         name: parameter_value(problem, name, 0) for name in stencil.parameters
     }
     cut = (planes, *shape)
-    for each in stencil.profiles:
-        values[each.name] = np.resize(problem.profile_values(each.name), cut[each.axis])
+    for profile in stencil.profiles:
+        values[profile.name] = np.resize(problem.profile_values(profile.name), cut[profile.axis])
     return Problem(
         stencil, cut, problem.dtype, 1, values, problem.boundary, zeros, dtypes=problem.dtypes
     )

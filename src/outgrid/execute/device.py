@@ -164,10 +164,10 @@ class DeviceSite:
 
     def reach(self, stores: Mapping[Key, Store]) -> Mapping[Key, Store]:
         """The stores through host memory."""
-        found: dict[Key, Store] = {}
+        copied: dict[Key, Store] = {}
         for key, store in stores.items():
-            found[key] = StagedStore(store, self.transfers)
-        return found
+            copied[key] = StagedStore(store, self.transfers)
+        return copied
 
     def updates(self, plan: Plan, kernel: DeviceKernel) -> Launches:
         """The launches of ``kernel``; those of the one before it have ended."""

@@ -34,9 +34,11 @@ class Exchange:
         self._plan, self._addresses, self._comm = plan, addresses, comm
         self._sends: dict[Channel, deque[Send]] = {}
         self._receives: dict[Channel, deque[Receive]] = {}
-        named = [(each.field, each.level, False) for each in plan.schedule.departures]
+        named = [
+            (departure.field, departure.level, False) for departure in plan.schedule.departures
+        ]
         named += [(ring.field, ring.index, True) for ring in plan.schedule.rings]
-        self._numbers = {each: number for number, each in enumerate(named)}
+        self._numbers = {name: number for number, name in enumerate(named)}
         self._moves: dict[int, Send | Receive] = {}  # by ticket of a message under way
         self._agreeing: int | None = None
         self._spare = _buffers(plan, arriving=False)
@@ -129,7 +131,7 @@ class Exchange:
         comm, channel = self._comm, len(self._numbers)
         self._told = np.zeros((comm.size, len(what)), np.uint8)
         self._told[comm.rank] = np.frombuffer(what, np.uint8)
-        rows = [Rows(each.ctypes.data, 1, len(what)) for each in self._told]
+        rows = [Rows(message.ctypes.data, 1, len(what)) for message in self._told]
         for peer in range(comm.size):
             if peer != comm.rank:
                 self._telling.add(comm.receive(peer, channel, rows[peer]))
@@ -143,7 +145,7 @@ class Exchange:
     @property
     def told(self) -> list[bytes]:
         """What all ranks said, in their order."""
-        return [each.tobytes() for each in self._told]
+        return [message.tobytes() for message in self._told]
 
     def end(self, sweeps: int) -> None:
         """Let go of what is not under way and comes of later sweeps than these."""
@@ -190,28 +192,29 @@ def _channel(move: Send | Receive) -> Channel:
 
 def _buffers(plan: Plan, *, arriving: bool) -> dict[Channel, deque[Buffer]]:
     """Two buffers of a slab for all that comes from other ranks, or goes to them."""
-    each = {
+    nbytes_of = {
         key: plan.schedule.slab_planes * rows * plan.layout.of(key[1]).row_bytes
         for key, rows in _exchanged(plan, arriving).items()
     }
     return {
-        key: deque(Buffer(nbytes) for _ in range(EXCHANGE_BUFFERS)) for key, nbytes in each.items()
+        key: deque(Buffer(nbytes) for _ in range(EXCHANGE_BUFFERS))
+        for key, nbytes in nbytes_of.items()
     }
 
 
 def _exchanged(plan: Plan, arriving: bool) -> dict[Channel, int]:
     """What comes from other ranks or goes to them, and how many rows of each plane."""
-    levels = [(each.field, each.level) for each in plan.schedule.departures]
+    levels = [(departure.field, departure.level) for departure in plan.schedule.departures]
     if plan.schedule.subgrid is None:
         return {}
     if plan.schedule.subgrid.seams:
-        found = channels(
+        crossing = channels(
             plan.schedule.seams, levels, given=plan.schedule.subgrid.upright != arriving
         )
-        return dict.fromkeys(found, len(plan.schedule.domain.owned.rows))
+        return dict.fromkeys(crossing, len(plan.schedule.domain.owned.rows))
     boxes = [
-        (each.peer, each.received if arriving else each.sent)
-        for each in plan.schedule.subgrid.exchanged(plan.depth)
+        (exchange.peer, exchange.received if arriving else exchange.sent)
+        for exchange in plan.schedule.subgrid.exchanged(plan.depth)
     ]
     return {
         (peer, *level, False): len(box.rows) for peer, box in boxes for level in levels if box.count

@@ -83,8 +83,8 @@ class Files:
         self._parity = parity
         if not exported:
             for level in self.plan.schedule.arrivals:
-                for each in (0, 1):  # what that process had made, with other sweeps to go
-                    path = self.folder.working.path(level, each)
+                for number in (0, 1):  # what that process had made, with other sweeps to go
+                    path = self.folder.working.path(level, number)
                     path.unlink(missing_ok=True)
                     sums_path(path).unlink(missing_ok=True)
             self._make_results()
@@ -113,7 +113,7 @@ class Files:
 
     def seams(self) -> dict[SeamKey, Store]:
         """Files for the seams of strips, and of planes that come round again."""
-        found: dict[SeamKey, Store] = {}
+        seams: dict[SeamKey, Store] = {}
         for key, shape in self.plan.schedule.places.items():
             path, dtype = self.folder.working.seam(*key), self.plan.dtype_of(key.field)
             if self._is_begun(key):
@@ -124,8 +124,8 @@ class Files:
                 new = NewField(path, shape, dtype, self.habits, sums=True, overwrite=True)
                 store = create_store(self.plan.store_tier, new, self.transfers)
             self._opened.append(store)
-            found[key] = store
-        return found
+            seams[key] = store
+        return seams
 
     def ring(self, ring: Ring, nbytes: int) -> Buffer:
         """The memory of a ring: that of the tier where sweeps work in place."""
@@ -209,7 +209,9 @@ class Files:
     def _kept(self, path: Path) -> tuple[Seal, range]:
         """What the checksums of a file are of, and which of its planes are durable."""
         name, parity = level_of(path.name)
-        level = next(each for each in self.plan.schedule.arrivals if level_name(each) == name)
+        level = next(
+            arrival for arrival in self.plan.schedule.arrivals if level_name(arrival) == name
+        )
         if parity in (None, self._parity):
             return self.seals.level(level, 0), range(self.plan.schedule.planes)
         begun = self.plan.schedule.begin.begun > 0
@@ -217,14 +219,14 @@ class Files:
         return self.seals.level(level, int(begun)), planes
 
     def _stores(self, opener: Opener, parity: int) -> dict[StoreKey, Store]:
-        found: dict[StoreKey, Store] = {}
+        stores: dict[StoreKey, Store] = {}
         for level in self.plan.schedule.arrivals:
             for state in (0, 1):
                 if level.constant and state:
                     continue
                 path = self.folder.working.field(level, (state + parity) % 2)
-                found[level.field, level.level, state] = self._apart(opener, path, level.field)
+                stores[level.field, level.level, state] = self._apart(opener, path, level.field)
         files = [store for store in self._opened if isinstance(store, DirectStore)]
         if self.plan.store_tier == "direct" and not all(store.direct for store in files):
             self.fall_back("direct", "the file system refused O_DIRECT: the page cache is used")
-        return found
+        return stores

@@ -105,7 +105,7 @@ class Kernel:
             (planes, rows), counted = passage.extents, passage.counted
             pointers = window.plane_tables(trip, part.first)
             plane_shifts, row_shifts = (
-                _shifts(each, len(plan.schedule.skew.shifts)) for each in (trip.planes, trip.rows)
+                _shifts(span, len(plan.schedule.skew.shifts)) for span in (trip.planes, trip.rows)
             )
             broken = np.full(1, NOWHERE)
             slab = Slab(

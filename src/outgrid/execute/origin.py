@@ -45,7 +45,7 @@ class _Dropping:
 
 
 def first_of(
-    found: NotFinite,
+    fault: NotFinite,
     plan: Plan,
     problem: Problem,
     kernel: Kernel | DeviceKernel,
@@ -60,11 +60,11 @@ def first_of(
     sweeps from there to the one in which such a value was seen. None where it is not seen again:
     then the machine did not compute the same twice.
     """
-    begin = plan.schedule.states.sweeps_until(found.state)
+    begin = plan.schedule.states.sweeps_until(fault.state)
     done = sum(plan.schedule.depths[:begin])
     schedule = replace(
         plan.schedule,
-        depths=plan.schedule.depths[begin : found.sweep + 1],
+        depths=plan.schedule.depths[begin : fault.sweep + 1],
         begin=Point(),
         commit_planes=0,
         commit_sweeps=0,
@@ -76,7 +76,7 @@ def first_of(
     places: dict[StoreKey, Store] = {}
     stores = hierarchy.stores
     for (field, level, parity), store in stores.items():
-        state = (parity + found.state) % 2
+        state = (parity + fault.state) % 2
         if (field, level, 1) not in stores:  # a coefficient
             places[field, level, 0] = store
         else:

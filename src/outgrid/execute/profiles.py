@@ -34,13 +34,13 @@ class Profiles:
         ]
         values = tuple(
             np.pad(
-                np.tile(problem.profile_values(each.name), turns[each.axis]),
+                np.tile(problem.profile_values(profile.name), turns[profile.axis]),
                 (0, MARGIN),
                 mode="edge",
             )
-            for each in problem.stencil.profiles
+            for profile in problem.stencil.profiles
         )
-        return cls(values, np.array([each.ctypes.data for each in values], dtype=np.int64))
+        return cls(values, np.array([value.ctypes.data for value in values], dtype=np.int64))
 
     @property
     def address(self) -> int | None:

@@ -166,14 +166,14 @@ def _waiting(request: Request, traffic: Traffic, compute_seconds: float) -> floa
     A slab, the seam's way through the disk, a flush and two messages are between them then;
     the slab that a window has to spare for results hides one of its own.
     """
-    found, machine = traffic.schedule, request.machine
-    if request.part is None or not any(found.cutting.between_ranks(found.depth)):
+    schedule, machine = traffic.schedule, request.machine
+    if request.part is None or not any(schedule.cutting.between_ranks(schedule.depth)):
         return 0.0
-    plane_seconds = compute_seconds / found.sweeps / max(1, len(found.domain.owned.planes))
-    begin = (found.skew.per_step * found.depth + 2 * found.slab_planes) * plane_seconds
-    each = traffic.seam_read_bytes(found.depth) / machine.read_bandwidth
-    each += machine.flush_seconds + 2 * request.part.network.latency_seconds
-    return begin + found.sweeps * each
+    plane_seconds = compute_seconds / schedule.sweeps / max(1, len(schedule.domain.owned.planes))
+    begin = (schedule.skew.per_step * schedule.depth + 2 * schedule.slab_planes) * plane_seconds
+    between = traffic.seam_read_bytes(schedule.depth) / machine.read_bandwidth
+    between += machine.flush_seconds + 2 * request.part.network.latency_seconds
+    return begin + schedule.sweeps * between
 
 
 def _rate(request: Request, tile: Tile, depth: int, slab: int) -> float:

@@ -137,11 +137,11 @@ class Choice:
         if self.request.depth is not None:
             return self._depths(1, resident=False)
         deepest = min(steps, self.problem.shape[0] // max(1, self.sizing.streamed.skew.per_step))
-        found, depth = [1], 2
+        depths, depth = [1], 2
         while depth < deepest:
-            found.append(deepest_of_split(steps, depth))
+            depths.append(deepest_of_split(steps, depth))
             depth = max(depth + 2, depth * 5 // 4 // 2 * 2)
-        return self._listable({*found, deepest_of_split(steps, max(1, deepest))})
+        return self._listable({*depths, deepest_of_split(steps, max(1, deepest))})
 
     def _height(self, depth: int, slab: int) -> int | None:
         """Rows of the highest strips that fit, evened out; None where not even one row does."""
@@ -152,9 +152,9 @@ class Choice:
             self.request.split(depth),
             self.request.room - self.request.transfer_bytes(thinnest),
         )
-        each = sum(ring.planes * thinnest.of(ring.field).row_stride_bytes for ring in rings)
+        row_bytes = sum(ring.planes * thinnest.of(ring.field).row_stride_bytes for ring in rings)
         beside = sizing.strips(depth, 1).beside(depth)
-        height = (room - self.request.table_bytes(depths, 1)) // each - beside
+        height = (room - self.request.table_bytes(depths, 1)) // row_bytes - beside
         # A pitch is rounded up to whole sectors, and an odd number of them.
         while height > 0:
             strips = sizing.strips(depth, height)
@@ -186,9 +186,9 @@ class Choice:
         if self.options.slab_planes is not None:
             return [self.options.slab_planes]
         plane_bytes = self.request.whole.pitch_bytes
-        found = self._slabs_up_to(SLAB_BYTES[1])
-        large = [slab for slab in found if slab * plane_bytes >= SLAB_BYTES[0]]
-        return large or found[-1:] or [1]
+        slabs = self._slabs_up_to(SLAB_BYTES[1])
+        large = [slab for slab in slabs if slab * plane_bytes >= SLAB_BYTES[0]]
+        return large or slabs[-1:] or [1]
 
     def resident_slabs(self) -> list[int]:
         """Only the first sweep waits for planes that come and only the last leaves them behind.
@@ -218,12 +218,12 @@ class Choice:
 
         Tiles advance by 2, 4 or 8 planes: the last step of a slab should be a whole one.
         """
-        slab, found = 1, list[int]()
+        slab, slabs = 1, list[int]()
         while slab < len(self.sizing.owned.planes) and slab <= most:
-            found.append(slab)
+            slabs.append(slab)
             step = 2 if slab < 6 else 4 if slab < 12 else 8
             slab = slab * 2 if slab < 4 else slab * 3 // 2 // step * step
-        return found
+        return slabs
 
     def _depths(self, slab: int, resident: bool) -> list[int]:
         """Depths worth pricing: for each number of sweeps the least depth that needs no more."""

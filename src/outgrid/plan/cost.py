@@ -53,9 +53,9 @@ def rates(problem: Problem, machine: Machine, threads: int) -> Rates:
     moved = streams + fetched + sum(item[field.name] for field in stencil.evolving)
     share = min(1.0, threads / machine.cores)
     reduced = sum(
-        flops(each.expression)
-        + (SUMMED_LINE_FLOPS if (stencil.ndim, each.kind) == (2, "sum") else REDUCED_FLOPS)
-        for each in stencil.reductions
+        flops(reduction.expression)
+        + (SUMMED_LINE_FLOPS if (stencil.ndim, reduction.kind) == (2, "sum") else REDUCED_FLOPS)
+        for reduction in stencil.reductions
     )
     return Rates(
         cores=threads * VECTOR_FLOPS_PER_CORE * width / max(1, stencil.flops + reduced),
@@ -65,30 +65,30 @@ def rates(problem: Problem, machine: Machine, threads: int) -> Rates:
     )
 
 
-def updates_per_second(found: Rates, levels: int, reach: int, slab: int) -> float:
+def updates_per_second(bounds: Rates, levels: int, reach: int, slab: int) -> float:
     """Expected rate R where ``levels`` are carried through the cache over slabs of ``slab`` planes.
 
     ``reach`` is the number of planes over which those levels are spread.
     """
     reuse = levels * slab / (slab + reach) if levels > 1 else 1.0
-    moved = found.update_bytes / max(1.0, reuse)
-    return 1 / (1 / min(found.cores, found.cache) + moved / found.memory_bytes_per_second)
+    moved = bounds.update_bytes / max(1.0, reuse)
+    return 1 / (1 / min(bounds.cores, bounds.cache) + moved / bounds.memory_bytes_per_second)
 
 
-def waiting_share(found: Rates) -> float:
+def waiting_share(bounds: Rates) -> float:
     """The share of its time for which a plain update waits for memory."""
-    computing = 1 / min(found.cores, found.cache)
-    waiting = found.update_bytes / found.memory_bytes_per_second
+    computing = 1 / min(bounds.cores, bounds.cache)
+    waiting = bounds.update_bytes / bounds.memory_bytes_per_second
     return waiting / (computing + waiting)
 
 
-def border_seconds(found: Rates, skew: int) -> float:
+def border_seconds(bounds: Rates, skew: int) -> float:
     """What a border between slabs costs an update, times the planes of a slab; an estimate.
 
     Each level meets ``skew`` planes that have left the cache, so one update moves
     ``update_bytes * skew / slab`` more.
     """
-    return found.update_bytes * skew / found.memory_bytes_per_second
+    return bounds.update_bytes * skew / bounds.memory_bytes_per_second
 
 
 def slabbed_rate(unbroken: float, border: float, slab: int) -> float:

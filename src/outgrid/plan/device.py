@@ -42,7 +42,7 @@ def tables_bytes(problem: Problem) -> int:
     A source or receiver between cells has as many cells as it has neighbours.
     """
     cells = sum(
-        len(list(corners(each.position))) for each in (*problem.sources, *problem.receivers)
+        len(list(corners(site.position))) for site in (*problem.sources, *problem.receivers)
     )
     rows = max(1, problem.steps)
     profiles = sum(problem.shape) * len(problem.stencil.profiles) * 2

@@ -18,11 +18,11 @@ def ended(plan: Plan, problem: Problem, sweeps: int) -> Plan:
     schedule = replace(plan.schedule, depths=plan.schedule.depths[:sweeps])
     shorter = replace(plan, schedule=schedule)
     moved = {Get: 0, Put: 0, Send: 0, Receive: 0}
-    for each in program(shorter):
-        if isinstance(each, Get | Put):
-            moved[type(each)] += each.nbytes(plan)
-    for each in _exchanged(plan, sweeps):
-        moved[type(each)] += each.nbytes(plan)
+    for instruction in program(shorter):
+        if isinstance(instruction, Get | Put):
+            moved[type(instruction)] += instruction.nbytes(plan)
+    for move in _exchanged(plan, sweeps):
+        moved[type(move)] += move.nbytes(plan)
     made, planned = sum(schedule.depths), sum(plan.schedule.depths)
     share = made / planned
     work, guess = plan.work, plan.prediction
@@ -53,18 +53,20 @@ def _exchanged(plan: Plan, sweeps: int) -> Iterator[Send | Receive]:
 
     Halos of the next one are on their way before it is known that none follows.
     """
-    for each in program(plan) if plan.schedule.subgrid is not None else ():
-        if isinstance(each, Send | Receive) and each.trip.sweep < sweeps:
-            yield each
-        if isinstance(each, Advance) and any(part.trip.sweep > sweeps for part in each.parts):
+    for instruction in program(plan) if plan.schedule.subgrid is not None else ():
+        if isinstance(instruction, Send | Receive) and instruction.trip.sweep < sweeps:
+            yield instruction
+        if isinstance(instruction, Advance) and any(
+            part.trip.sweep > sweeps for part in instruction.parts
+        ):
             return
 
 
 def last_moves(plan: Plan) -> Iterator[Put | Commit]:
     """The instructions by which the last state of a resident grid goes to its files."""
     last = plan.schedule.states.count
-    for each in program(plan):
-        if (isinstance(each, Put) and each.state == last) or (
-            isinstance(each, Commit) and each.point.state == last
+    for instruction in program(plan):
+        if (isinstance(instruction, Put) and instruction.state == last) or (
+            isinstance(instruction, Commit) and instruction.point.state == last
         ):
-            yield each
+            yield instruction

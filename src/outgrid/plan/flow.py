@@ -58,7 +58,9 @@ class Flows:
         self.schedule, self.trips = schedule, schedule.trips
         self.rings = {(ring.field, ring.index): ring for ring in schedule.rings}
         self.counts = {field: schedule.ring_count(field) for field, _ in self.rings}
-        self._departures = {(each.field, each.level): each for each in schedule.departures}
+        self._departures = {
+            (departure.field, departure.level): departure for departure in schedule.departures
+        }
         self._passages: dict[int, Passage] = {}
         self._entering: dict[int, tuple[Flow, ...]] = {}
         self._leaving: dict[int, tuple[Flow, ...]] = {}
@@ -112,7 +114,7 @@ class Flows:
             return
         departure, depth = self._departures[arrival.field, arrival.level], schedule.depths[sweep]
         first, last = 0, schedule.cutting.trips(depth)
-        borders = [each for each in schedule.cutting.seams(depth, ACROSS) if not each.closes]
+        borders = [seam for seam in schedule.cutting.seams(depth, ACROSS) if not seam.closes]
         if borders and schedule.cutting.closing(depth, ACROSS) is None:
             edge = borders[0].edge(departure.field, depth + departure.level)
             first = (rows.start - edge) // schedule.strips.height
@@ -144,12 +146,12 @@ class Flows:
             where = (departure.field, departure.level, ring.index, lag)
             for rows in pieces(box.rows, schedule.rows):
                 yield Flow(*where, box.planes, rows)
-            for each in schedule.exchanged(trip.sweep + 1):
+            for exchange in schedule.exchanged(trip.sweep + 1):
                 yield Flow(
                     *where,
-                    schedule.domain.streamed(each.sent.planes),
-                    each.sent.rows,
-                    peer=each.peer,
+                    schedule.domain.streamed(exchange.sent.planes),
+                    exchange.sent.rows,
+                    peer=exchange.peer,
                 )
             for cut, planes in Shares(passage).returned(departure):
                 if not cut.given:

@@ -57,5 +57,5 @@ def read(plain: Mapping[str, Any], kind: type[Shape]) -> Shape:
     given[LIMIT[0]] = plain[LIMIT[1]]
     parts = get_type_hints(kind)
     for name in FLAT:
-        given[name] = {each.name: given[each.name] for each in fields(parts[name])}
+        given[name] = {field.name: given[field.name] for field in fields(parts[name])}
     return msgspec.convert({name: given[name] for name in parts}, kind)

@@ -69,16 +69,16 @@ def layout(
     return Layout(rows, row_bytes, held, stride, pitch, staged, tuple(fields))
 
 
-def window_bytes(rings: Iterable[Ring], found: Layout) -> int:
+def window_bytes(rings: Iterable[Ring], held: Layout) -> int:
     """Bytes of the planes of rings, laid out as found."""
-    return sum(ring.planes * found.of(ring.field).pitch_bytes for ring in rings)
+    return sum(ring.planes * held.of(ring.field).pitch_bytes for ring in rings)
 
 
-def describe(found: Layout) -> str:
+def describe(held: Layout) -> str:
     """One line for a reader of the plan."""
-    way = "through a staging buffer" if found.staged else "straight into the window"
-    plane = format_bytes(found.rows * found.row_bytes)
+    way = "through a staging buffer" if held.staged else "straight into the window"
+    plane = format_bytes(held.rows * held.row_bytes)
     own = ", ".join(
-        f"{format_bytes(found.rows * each.row_bytes)} of {each.field}" for each in found.apart
+        f"{format_bytes(held.rows * layout.row_bytes)} of {layout.field}" for layout in held.apart
     )
     return f"planes of {plane}{f' ({own})' if own else ''} move {way}"

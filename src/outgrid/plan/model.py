@@ -43,7 +43,7 @@ class Layout:
 
     def of(self, field: str) -> Layout | Apart:
         """Bytes of the rows of a field, and from row to row and plane to plane."""
-        return next((each for each in self.apart if each.field == field), self)
+        return next((layout for layout in self.apart if layout.field == field), self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ class Plan:
 
     def dtype_of(self, field: str) -> str:
         """The type that a field is kept in."""
-        apart = (each.dtype for each in self.layout.apart if each.field == field)
+        apart = (layout.dtype for layout in self.layout.apart if layout.field == field)
         return next(apart, self.work.dtype)
 
     def plane_bytes(self, field: str) -> int:
@@ -255,12 +255,14 @@ class Plan:
     def result_bytes(self) -> int:
         """Bytes of all levels that sweeps leave."""
         schedule = self.schedule
-        return schedule.planes * sum(self.plane_bytes(each.field) for each in schedule.departures)
+        return schedule.planes * sum(
+            self.plane_bytes(departure.field) for departure in schedule.departures
+        )
 
     @property
     def working_bytes(self) -> int:
         """Bytes of two states of what is updated, and of all coefficients."""
-        constants = (each.field for each in self.schedule.arrivals if each.constant)
+        constants = (arrival.field for arrival in self.schedule.arrivals if arrival.constant)
         return 2 * self.result_bytes + sum(map(self.plane_bytes, constants)) * self.schedule.planes
 
     @property

@@ -58,12 +58,10 @@ class _Blocking:
             rest = problem.after(self.request.begin.depth)
             depths = (self.request.begin.depth, *sweep_steps(rest, depth, given=True))
             depth = max(depths)
-        planes, found = self._held(core, depth)
+        planes, held = self._held(core, depth)
         if not self._fits(core, depth):
             raise self._refusal(core, depth)
-        return self._finish(
-            self._blocks(core), depths, self._rings(planes) if depths else (), found
-        )
+        return self._finish(self._blocks(core), depths, self._rings(planes) if depths else (), held)
 
     def can_go_on(self, begin: Begin) -> bool:
         """Whether blocks as they were fit, and there are so many."""
@@ -134,10 +132,10 @@ class _Blocking:
 
     def _needed_bytes(self, core: tuple[int, int], depth: int) -> int:
         """Memory of the whole process."""
-        planes, found = self._held(core, depth)
-        window = window_bytes(self._rings(planes), found)
+        planes, held = self._held(core, depth)
+        window = window_bytes(self._rings(planes), held)
         beside = sweeps_bytes(self.problem, depth) + self.request.fixed_bytes
-        return window + self.request.staging_bytes(found) + beside
+        return window + self.request.staging_bytes(held) + beside
 
     def _rings(self, planes: int) -> tuple[Ring, ...]:
         stencil = self.problem.stencil
@@ -213,7 +211,7 @@ class _Blocking:
         blocks: Blocks,
         depths: tuple[int, ...],
         rings: tuple[Ring, ...],
-        found: Layout,
+        held: Layout,
     ) -> Plan:
         request, problem, sizing = self.request, self.problem, self.request.sizing
         depth = max(depths, default=0)
@@ -231,7 +229,7 @@ class _Blocking:
             departures=sizing.window.departures,
             blocks=blocks,
         )
-        traffic, window = sizing.traffic(schedule), window_bytes(rings, found)
+        traffic, window = sizing.traffic(schedule), window_bytes(rings, held)
         part = request.begin.part if request.begin is not None else 0
         spared = traffic.spared_bytes(depths[0], part, 0) if part else (0, 0)
         moved = [n - less for n, less in zip(traffic.moved_bytes, spared, strict=True)]
@@ -249,11 +247,11 @@ class _Blocking:
         chosen = Candidate(
             NAME,
             schedule,
-            found,
+            held,
             tile,
             window_bytes=window,
             held_bytes=window,
-            transfer_bytes=request.staging_bytes(found),
+            transfer_bytes=request.staging_bytes(held),
             exchange_bytes=0,
             table_bytes=0,
             traffic=traffic,

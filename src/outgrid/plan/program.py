@@ -118,10 +118,10 @@ class _Lowering:
         self.written: dict[tuple[Place, int], list[tuple[int, int]]] = {}
         reach = schedule.skew.per_step * schedule.depth + max(schedule.skew.shifts)
         firsts = {depth: schedule.depths.index(depth) for depth in set(schedule.depths)}
-        each = [self.flows.passage(max(0, self.trips.number(n, 0))) for n in firsts.values()]
-        entered = [passage.entering.start for passage in each]
+        passages = [self.flows.passage(max(0, self.trips.number(n, 0))) for n in firsts.values()]
+        entered = [passage.entering.start for passage in passages]
         self.first_entered = min(schedule.domain.streamed(schedule.stored.planes).start, *entered)
-        extent = max(passage.touched.stop for passage in each)
+        extent = max(passage.touched.stop for passage in passages)
         self.longest = extent + max(reach, *(ring.high for ring in schedule.rings)) + 1
 
     def run(self) -> Iterator[Instruction]:
@@ -323,8 +323,11 @@ class _Lowering:
         schedule, passage = self.schedule, self.flows.passage(trip.index)
         front = (slab + 1) * schedule.slab_planes - trip.index * schedule.pitch_planes
         ends = [
-            (passage.leaving(each).planes.stop, each.lag(trip.depth, schedule.skew.per_step))
-            for each in schedule.departures
+            (
+                passage.leaving(departure).planes.stop,
+                departure.lag(trip.depth, schedule.skew.per_step),
+            )
+            for departure in schedule.departures
         ]
         # Seams that other ranks take are of no use to a restart, what is returned to them is.
         ends += [
@@ -371,7 +374,7 @@ class _Lowering:
         key = (flow.place, trip.index)
         if key not in self.written:
             oldest = self.trips.number(max(0, trip.sweep - 1), 0)
-            for stale in [found for found in self.written if found[1] < oldest]:
+            for stale in [old for old in self.written if old[1] < oldest]:
                 del self.written[stale]
             self.written[key] = []
         while self.written[key] and self.written[key][-1][0] >= planes.stop:

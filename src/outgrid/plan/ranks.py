@@ -60,7 +60,7 @@ def plan_rank(
     """
     _check(problem, options)
     inputs = (problem, options, machine, fixed_bytes, calibration)
-    choose, found, guess = partial(plan, *inputs), list[_Way](), options.depth or 1
+    choose, ways, guess = partial(plan, *inputs), list[_Way](), options.depth or 1
     refused: dict[tuple[tuple[int, int], bool], InfeasiblePlan] = {}
     for cut in _cuts(problem, options, ranks.count):
         for seams in _exchanges(options, cut):
@@ -69,19 +69,19 @@ def plan_rank(
             except InfeasiblePlan as error:
                 refused[cut, seams] = error
             else:
-                found.append(way)
+                ways.append(way)
                 guess = options.depth or max(1, way.common.depth)
-    if not found:
+    if not ways:
         raise next(iter(refused.values()))
-    least = min(way.price for way in found)
-    way = next(way for way in found if way.price <= ALIKE * least)
+    least = min(way.price for way in ways)
+    way = next(way for way in ways if way.price <= ALIKE * least)
     common, part = way.common, way.part
     mine = replace(part.subgrid, rank=ranks.rank).turned(common.depth)
     settled = replace(
         part, subgrid=mine, depths=common.schedule.depths, slab=common.schedule.slab_planes
     )
     chosen = choose(part=settled)
-    why = _why(way, [each for each in found if each is not way], refused)
+    why = _why(way, [rival for rival in ways if rival is not way], refused)
     if common.sweeps > 1 and options.depth is None:
         depth = -(-problem.steps // (common.sweeps - 1))
         deeper = msgspec.structs.replace(options, depth=depth)
@@ -128,7 +128,7 @@ def _way(
 
     def parts(depth: int) -> list[Part]:
         fullest = _fullest(problem, options, cut, depth, seams=seams)
-        return [Part(each, ranks.network, ranks.disk_bytes) for each in fullest]
+        return [Part(subgrid, ranks.network, ranks.disk_bytes) for subgrid in fullest]
 
     def settle(depth: int) -> _Way:
         first, _ = _alike(parts(depth), choose)
@@ -136,9 +136,9 @@ def _way(
         if seams:
             _check_thickness(problem, settled[0].subgrid, first)
         given = {"depths": first.schedule.depths, "slab": first.schedule.slab_planes}
-        plans = [choose(part=replace(each, **given)) for each in settled]
-        found = (_Way(*each) for each in zip(plans, settled, strict=True))
-        return max(found, key=lambda way: way.price)
+        plans = [choose(part=replace(part, **given)) for part in settled]
+        ways = (_Way(*pair) for pair in zip(plans, settled, strict=True))
+        return max(ways, key=lambda way: way.price)
 
     way = settle(guess if seams else 1)
     if not seams or way.common.depth in (0, guess):
@@ -207,22 +207,22 @@ def _why(
     refused: dict[tuple[tuple[int, int], bool], InfeasiblePlan],
 ) -> tuple[str, ...]:
     """Why the grid is cut as it is; nothing where there was no choice."""
-    chosen, found = way.common, list[str]()
+    chosen, reasons = way.common, list[str]()
     cut, exchange = _cut_of(chosen), ("halos", "seams")[not way.seams]
-    alike = [each for each in others if _cut_of(each.common) == cut]
+    alike = [rival for rival in others if _cut_of(rival.common) == cut]
     if alike:
-        found.append(f"{_words(chosen)}: {_beside(alike[0].common, chosen)}")
+        reasons.append(f"{_words(chosen)}: {_beside(alike[0].common, chosen)}")
     elif (cut, not way.seams) in refused:
-        found.append(f"{exchange} do not fit: {refused[cut, not way.seams]}")
-    apart = [each for each in others if _cut_of(each.common) != cut]
+        reasons.append(f"{exchange} do not fit: {refused[cut, not way.seams]}")
+    apart = [rival for rival in others if _cut_of(rival.common) != cut]
     if apart:
-        other = min(apart, key=lambda each: each.price).common
-        found.append(f"{_words(chosen)}: {_beside(other, chosen)}")
-    cuts = {each for each, _ in refused} - {_cut_of(each.common) for each in (way, *others)}
+        other = min(apart, key=lambda rival: rival.price).common
+        reasons.append(f"{_words(chosen)}: {_beside(other, chosen)}")
+    cuts = {cut for cut, _ in refused} - {_cut_of(rival.common) for rival in (way, *others)}
     if cuts:
-        error = next(each for (at, _), each in refused.items() if at in cuts)
-        found.append(f"{format_count(len(cuts), 'other cut')} did not fit: {error}")
-    return tuple(found)
+        error = next(reason for (at, _), reason in refused.items() if at in cuts)
+        reasons.append(f"{format_count(len(cuts), 'other cut')} did not fit: {error}")
+    return tuple(reasons)
 
 
 def _beside(other: Plan, chosen: Plan) -> str:
@@ -257,35 +257,35 @@ def _cuts(problem: Problem, options: RunOptions, count: int) -> list[tuple[int, 
             "row_cuts cuts grids of three axes that are not periodic along y; leave it out"
         )
     along, across = len(options.cuts) + 1, len(options.row_cuts) + 1
-    found = [
+    possible = [
         (count // parts, parts)
         for parts in range(1, count + 1)
         if count % parts == 0
         and (not options.cuts or count // parts == along)
         and (not options.row_cuts or parts == across)
     ]
-    if not found:
+    if not possible:
         raise UsageError(
             f"cuts = {list(options.cuts)} and row_cuts = {list(options.row_cuts)} make "
             f"{along} x {across} parts, of which {count} ranks are no multiple; start "
             f"{along * across} ranks"
         )
     if options.exchange == "seams":
-        found = [(z, y) for z, y in found if y == 1]
-        if not found:
+        possible = [(z, y) for z, y in possible if y == 1]
+        if not possible:
             raise UsageError(
                 "exchange = 'seams' is for planes that are cut, and not their rows as well; leave "
                 "row_cuts out, or choose exchange = 'halos'"
             )
     cut_rows = problem.ndim == 3 and not problem.edges.periodic(1)
-    found = [(z, y) for z, y in found if z <= planes and y <= rows and (cut_rows or y == 1)]
-    if not found:
+    possible = [(z, y) for z, y in possible if z <= planes and y <= rows and (cut_rows or y == 1)]
+    if not possible:
         raise InfeasiblePlan(
             f"{count} ranks cannot share {planes} planes"
             + (f" of {rows} rows" if cut_rows else "")
             + "; start fewer of them"
         )
-    return found
+    return possible
 
 
 def _bounds(
@@ -321,8 +321,8 @@ def _fullest(
     if seams:
         planes.insert(0, _widest(bounds[0], range(0, cut[0], 2), least=True))
     return [
-        Subgrid(each * cut[1] + rows, bounds, sizing.halos, opposite=True, seams=seams)
-        for each in dict.fromkeys(planes)
+        Subgrid(number * cut[1] + rows, bounds, sizing.halos, opposite=True, seams=seams)
+        for number in dict.fromkeys(planes)
     ]
 
 

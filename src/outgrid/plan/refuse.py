@@ -132,18 +132,18 @@ class _Refusal:
             for slab in slabs[-1:] if self.options.slab_planes else slabs:
                 for depth in self._depths_at_least():
                     for height in (None,) if resident else self._heights_at_least(depth):
-                        found = priced(self.request, depth, slab, resident, height)
-                        if resident or self.choice.goes_round(found):
-                            yield found
+                        candidate = priced(self.request, depth, slab, resident, height)
+                        if resident or self.choice.goes_round(candidate):
+                            yield candidate
 
     def _depths_at_least(self) -> list[int]:
         """The shallowest sweeps, whose window is the smallest, and deeper ones, whose list is."""
         steps = self.problem.deepest
         if self.request.depth is not None or self.request.part is not None:
             return [min(self.request.depth or 1, steps)]
-        found = {deepest_of_split(steps, depth) for depth in range(1, RESIDENT_DEPTH + 1)}
-        listed = [each for each in found if self.problem.steps <= each * MOST_LISTED]
-        return sorted(listed) or [max(found)]
+        depths = {deepest_of_split(steps, depth) for depth in range(1, RESIDENT_DEPTH + 1)}
+        listed = [deep for deep in depths if self.problem.steps <= deep * MOST_LISTED]
+        return sorted(listed) or [max(depths)]
 
     def _heights_at_least(self, depth: int) -> tuple[int | None, ...]:
         if self.options.strip_rows is not None:

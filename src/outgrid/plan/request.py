@@ -207,8 +207,8 @@ class Request:
             needed = listed + self.fixed_bytes + beside
             # What grows with the steps is among the fixed bytes, and would be less for fewer.
             growing = steps_bytes(self.problem)
-            each = SWEEP_BYTES + -(-growing * depth // steps)
-            fitting = max(0, self.host_room + growing - beside) // each * depth
+            sweep_bytes = SWEEP_BYTES + -(-growing * depth // steps)
+            fitting = max(0, self.host_room + growing - beside) // sweep_bytes * depth
             raise InfeasiblePlan(
                 f"{steps} steps, {depth} in each sweep, are {sweeps} sweeps, and the list of them "
                 f"takes {format_bytes(listed)}, with the program itself above the "

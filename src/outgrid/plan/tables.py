@@ -24,16 +24,16 @@ def inputs_bytes(problem: Problem) -> int:
     These are the arrays in memory that it holds, and the libraries that read files and others.
     """
     given = problem.initial.values()
-    formats = {each.format for each in given if isinstance(each, InputFile)}
-    arrays = [each.library_bytes for each in given if isinstance(each, InputArray)]
-    libraries = sum(each.library_bytes for each in formats) + max(arrays, default=0)
+    formats = {source.format for source in given if isinstance(source, InputFile)}
+    arrays = [source.library_bytes for source in given if isinstance(source, InputArray)]
+    libraries = sum(source.library_bytes for source in formats) + max(arrays, default=0)
     return libraries + held_bytes(problem)
 
 
 def held_bytes(problem: Problem) -> int:
     """Bytes of the arrays in memory that a problem holds to begin with."""
-    arrays = (each for each in problem.initial.values() if isinstance(each, InputArray))
-    return sum({id(each.array): each.held_bytes for each in arrays}.values())
+    arrays = (value for value in problem.initial.values() if isinstance(value, InputArray))
+    return sum({id(array.array): array.held_bytes for array in arrays}.values())
 
 
 def steps_bytes(problem: Problem) -> int:
@@ -43,15 +43,15 @@ def steps_bytes(problem: Problem) -> int:
     reductions see.
     """
     added, seen = (
-        sum(len(corners(each.position)) for each in found)
-        for found in (problem.sources, problem.receivers)
+        sum(len(corners(site.position)) for site in sites)
+        for sites in (problem.sources, problem.receivers)
     )
     seen += len(problem.stencil.reductions)
     given = len(problem.stencil.parameters) + 1 + GIVEN_COPIES * added
-    lists = [each for each in problem.parameters.values() if isinstance(each, tuple)]
-    lists += [each.values for each in problem.sources if isinstance(each.values, tuple)]
-    each = ITEM_BYTES * (given + SEEN_COPIES * seen)
-    return problem.steps * each + LISTED_BYTES * sum(map(len, lists))
+    lists = [value for value in problem.parameters.values() if isinstance(value, tuple)]
+    lists += [source.values for source in problem.sources if isinstance(source.values, tuple)]
+    site = ITEM_BYTES * (given + SEEN_COPIES * seen)
+    return problem.steps * site + LISTED_BYTES * sum(map(len, lists))
 
 
 def sweeps_bytes(problem: Problem, depth: int) -> int:

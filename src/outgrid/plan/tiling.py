@@ -34,9 +34,9 @@ def tile_slope(stencil: Stencil, dtype: str, edges: Edges | None = None) -> Slop
 
     For one symmetric stage this is the radius, rounded up to a line.
     """
-    found = dependences(stencil, edges, axis=1)
+    reads = dependences(stencil, edges, axis=1)
     unit = 1 if stencil.ndim == 3 else LINE_BYTES // ITEM_BYTES[dtype]
-    return solve_both_ways(found.stages, found.readings, found.writings, unit)
+    return solve_both_ways(reads.stages, reads.readings, reads.writings, unit)
 
 
 def column_slope(stencil: Stencil, dtype: str, edges: Edges | None = None) -> Slope:
@@ -44,9 +44,9 @@ def column_slope(stencil: Stencil, dtype: str, edges: Edges | None = None) -> Sl
     if stencil.ndim == 2:
         none = (0,) * len(stencil.stages)
         return Slope(1, 0, none, none)
-    found = dependences(stencil, edges, axis=2)
+    reads = dependences(stencil, edges, axis=2)
     unit = LINE_BYTES // ITEM_BYTES[dtype]
-    return solve_both_ways(found.stages, found.readings, found.writings, unit)
+    return solve_both_ways(reads.stages, reads.readings, reads.writings, unit)
 
 
 def columns_cut(problem: Problem) -> str:
@@ -82,8 +82,8 @@ def band_rows(problem: Problem, machine: Machine, planes: int, columns: int = 0)
     constant = sum(item for changes, item in sizes if not changes)
     wide, high = planes + 2 * stencil.radius[0], 2 * stencil.radius[1]
     room = BAND_SHARE * machine.l2_bytes / (columns or problem.shape[-1])
-    each = evolving * (wide + planes) + constant * planes
-    return max(0, int((room - evolving * wide * high) / each))
+    row = evolving * (wide + planes) + constant * planes
+    return max(0, int((room - evolving * wide * high) / row))
 
 
 def asking_for(tile: Tile, problem: Problem, options: RunOptions) -> RunOptions:

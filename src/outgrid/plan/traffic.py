@@ -25,12 +25,12 @@ class Traffic:
     @property
     def arriving_bytes(self) -> int:
         """Bytes of a row of all levels that enter the window."""
-        return sum(self.row_bytes[each.field] for each in self.schedule.arrivals)
+        return sum(self.row_bytes[arrival.field] for arrival in self.schedule.arrivals)
 
     @property
     def leaving_bytes(self) -> int:
         """Bytes of a row of all levels that leave it."""
-        return sum(self.row_bytes[each.field] for each in self.schedule.departures)
+        return sum(self.row_bytes[departure.field] for departure in self.schedule.departures)
 
     @property
     def fill_bytes(self) -> int:
@@ -40,8 +40,8 @@ class Traffic:
     @cached_property
     def moved_bytes(self) -> tuple[int, int]:
         """Bytes that sweeps (read, write), seams and halos included; of a grid in memory, one."""
-        found = self.schedule
-        depths = found.depths[-1:] if found.resident else found.depths
+        schedule = self.schedule
+        depths = schedule.depths[-1:] if schedule.resident else schedule.depths
         read, written = 0, self.exchanged_bytes[1]
         for depth, times in Counter(depths).items():
             moved = self._sweep_bytes(depth)
@@ -50,11 +50,11 @@ class Traffic:
 
     def _sweep_bytes(self, depth: int, parts: int | None = None) -> tuple[int, int]:
         """Bytes that a sweep (reads, writes), or its first ``parts`` trips."""
-        found = self.schedule
-        if found.blocks is not None:  # of which there may be very many
-            rows = found.blocks.moved_rows(depth, parts)
+        schedule = self.schedule
+        if schedule.blocks is not None:  # of which there may be very many
+            rows = schedule.blocks.moved_rows(depth, parts)
             return rows[0] * self.arriving_bytes, rows[1] * self.leaving_bytes
-        moved = [self._moved(each) for each in islice(found.sweep(depth), parts)]
+        moved = [self._moved(passage) for passage in islice(schedule.sweep(depth), parts)]
         return sum(read for read, _ in moved), sum(written for _, written in moved)
 
     def _moved(
@@ -101,20 +101,20 @@ class Traffic:
     def exchanged_bytes(self) -> tuple[int, int]:
         """Bytes (sent, received) between sweeps, and of seams within them."""
         sent = received = 0
-        found = self.schedule
-        if found.subgrid is None:
+        schedule = self.schedule
+        if schedule.subgrid is None:
             return sent, received
-        for depth, times in Counter(found.depths).items():
-            if found.subgrid.seams:
-                passage = next(found.sweep(depth))
+        for depth, times in Counter(schedule.depths).items():
+            if schedule.subgrid.seams:
+                passage = next(schedule.sweep(depth))
                 seams = sum(self._bytes(share) for share in self._at_cuts(passage))
                 back = self._returned_bytes(passage)
-                to, come = (seams, back) if found.subgrid.upright else (back, seams)
+                to, come = (seams, back) if schedule.subgrid.upright else (back, seams)
                 sent, received = sent + times * to, received + times * come
-        for depth, times in Counter(found.depths[1:]).items():
-            for each in () if found.subgrid.seams else found.subgrid.exchanged(depth):
-                sent += times * each.sent.count * self.leaving_bytes
-                received += times * each.received.count * self.leaving_bytes
+        for depth, times in Counter(schedule.depths[1:]).items():
+            for exchange in () if schedule.subgrid.seams else schedule.subgrid.exchanged(depth):
+                sent += times * exchange.sent.count * self.leaving_bytes
+                received += times * exchange.received.count * self.leaving_bytes
         return sent, received
 
     @staticmethod
@@ -137,31 +137,31 @@ class Traffic:
 
     def seam_read_bytes(self, depth: int) -> int:
         """Bytes that have to be there when the first plane beyond a cut is updated."""
-        found: Counter[bool] = Counter()
+        by_side: Counter[bool] = Counter()
         for share in self._at_cuts(next(self.schedule.sweep(depth))):
-            found[bool(share.key.place)] += self._bytes(share)
-        return max(found.values(), default=0)
+            by_side[bool(share.key.place)] += self._bytes(share)
+        return max(by_side.values(), default=0)
 
     def buffered_bytes(self, slab: int) -> int:
         """Bytes of a slab of all that goes between ranks, each way, level and ring for itself."""
-        found = self.schedule
-        if found.subgrid is None:
+        schedule = self.schedule
+        if schedule.subgrid is None:
             return 0
-        if not found.subgrid.seams:
+        if not schedule.subgrid.seams:
             rows = sum(
                 len(box.rows)
-                for each in found.subgrid.exchanged(found.depth)
-                for box in (each.sent, each.received)
+                for exchange in schedule.subgrid.exchanged(schedule.depth)
+                for box in (exchange.sent, exchange.received)
                 if box.count
             )
             return slab * rows * self.leaving_bytes
-        levels = [(each.field, each.level) for each in found.departures]
+        levels = [(departure.field, departure.level) for departure in schedule.departures]
         fields = [
             field
             for given in (False, True)
-            for _, field, _, _ in channels(found.seams, levels, given=given)
+            for _, field, _, _ in channels(schedule.seams, levels, given=given)
         ]
-        return slab * found.rows * sum(self.row_bytes[field] for field in fields)
+        return slab * schedule.rows * sum(self.row_bytes[field] for field in fields)
 
     def disk_bytes(self, tier: str = "direct", mapped_bytes: int = 0) -> int:
         """Bytes reserved in scratch: two files for each evolving level, one for a coefficient, and
@@ -170,13 +170,15 @@ class Traffic:
         A grid that is streamed from memory leaves its results only. ``mapped_bytes`` are those of
         rings in files.
         """
-        found = self.schedule
+        schedule = self.schedule
         if tier in PASSING_TIERS:
-            return self.leaving_bytes * found.planes * found.rows
+            return self.leaving_bytes * schedule.planes * schedule.rows
         files = 2 * self.leaving_bytes
-        files += sum(self.row_bytes[each.field] for each in found.arrivals if each.constant)
+        files += sum(
+            self.row_bytes[arrival.field] for arrival in schedule.arrivals if arrival.constant
+        )
         seams = (
             planes * rows * self.row_bytes[key.field]
-            for key, (planes, rows, *_) in found.places.items()
+            for key, (planes, rows, *_) in schedule.places.items()
         )
-        return files * found.stored.count + mapped_bytes + sum(seams)
+        return files * schedule.stored.count + mapped_bytes + sum(seams)

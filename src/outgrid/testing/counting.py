@@ -179,7 +179,7 @@ class _Check:
             self._start(actions[pick].popleft())
         else:
             entry = flying[self.choose.randrange(len(flying))]
-            self.flying = [each for each in self.flying if each is not entry]
+            self.flying = [other for other in self.flying if other is not entry]
             self._end(*entry)
         self._pull()
         return True
@@ -206,7 +206,7 @@ class _Check:
         queue = self.post.queue(move.peer, self.rank, move)
         before = (
             isinstance(other, Receive) and self.post.queue(other.peer, self.rank, other) is queue
-            for other, _ in self.flying[: [each for each, _ in self.flying].index(move)]
+            for other, _ in self.flying[: [begun for begun, _ in self.flying].index(move)]
         )
         return len(queue) >= move.last - move.first and not any(before)
 

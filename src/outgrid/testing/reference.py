@@ -62,7 +62,10 @@ def run_reference(
         for stage in problem.stencil.stages:
             leaf = _values(problem, state, step)
             with np.errstate(all="ignore"):
-                new = {each.field: ex.evaluate(each.expression, leaf) for each in stage.assignments}
+                new = {
+                    assignment.field: ex.evaluate(assignment.expression, leaf)
+                    for assignment in stage.assignments
+                }
                 _replace(problem, state, new)
             _inject(problem, state, stage, step)
         if seen is not None:
@@ -85,10 +88,11 @@ def reference_with_bound(
         for stage in problem.stencil.stages:
             leaf = _values_and_bounds(problem, state, bounds, step)
             new = {
-                each.field: stored(
-                    *bounded(each.expression, problem.dtype, leaf), problem.dtype_of(each.field)
+                assignment.field: stored(
+                    *bounded(assignment.expression, problem.dtype, leaf),
+                    problem.dtype_of(assignment.field),
                 )
-                for each in stage.assignments
+                for assignment in stage.assignments
             }
             _replace(problem, state, {name: value for name, (value, _) in new.items()})
             _replace(problem, bounds, {name: bound for name, (_, bound) in new.items()})
@@ -191,7 +195,7 @@ def _inject(
     problem: Problem, state: Arrays, stage: Stage, step: int, bounds: Arrays | None = None
 ) -> None:
     """Add the sources of the fields that a stage has updated, each sum rounded once."""
-    updated = {each.field for each in stage.assignments}
+    updated = {assignment.field for assignment in stage.assignments}
     for source in problem.sources:
         if source.field in updated:
             dtype = problem.dtype_of(source.field)
@@ -234,12 +238,12 @@ def _start(problem: Problem, initial: Mapping[str, NDArray[Any]] | None) -> Arra
 
 def _layers(problem: Problem) -> list[tuple[int, str, tuple[slice, ...]]]:
     """(axis, side, cells) of the fixed layers, later ones over earlier ones."""
-    found: list[tuple[int, str, tuple[slice, ...]]] = []
+    layers: list[tuple[int, str, tuple[slice, ...]]] = []
     for axis, inside in enumerate(problem.interior):
         before = (slice(None),) * axis
-        found.append((axis, "-", (*before, slice(0, inside.start))))
-        found.append((axis, "+", (*before, slice(inside.stop, None))))
-    return found
+        layers.append((axis, "-", (*before, slice(0, inside.start))))
+        layers.append((axis, "+", (*before, slice(inside.stop, None))))
+    return layers
 
 
 def _is_fixed(problem: Problem, field: str, axis: int, side: str) -> bool:

@@ -92,8 +92,8 @@ class Restarts:
 
         along = seam.axis == STREAMED
         for version, cells in groupby(planes if along else share.rows, made):
-            found = [*cells]
-            part = range(found[0], found[-1] + 1)
+            alike = [*cells]
+            part = range(alike[0], alike[-1] + 1)
             there, across = (part, share.rows) if along else (planes, part)
             for plane in there:
                 place = self.memory.seams[share.key][plane - plane0]
@@ -115,18 +115,18 @@ class Restarts:
 
     def _needed_seams(self, point: Point, writer: Trip) -> set[SeamKey]:
         """What a restart at ``point`` takes from seams, and what is there already of its own."""
-        first, found = self.trips.number(point.state, 0), set[SeamKey]()
+        first, keys = self.trips.number(point.state, 0), set[SeamKey]()
         for part in range(point.part):
             given = Shares(self.whole.passage(self.trips[first + part])).given()
-            found |= {
+            keys |= {
                 share.key
                 for share in given
                 if share.seam.axis == ACROSS and (share.seam.closes or part + 1 == point.part)
             }
         if point.planes and (writer.sweep, writer.part) != (point.state, point.part):
             given = Shares(self.whole.passage(self.trips[first + point.part])).given()
-            found |= {share.key for share in given}
-        return found
+            keys |= {share.key for share in given}
+        return keys
 
     def check_there(self, point: Point, what: Instruction) -> None:
         """Everything up to ``point`` is written."""
@@ -138,7 +138,7 @@ class Restarts:
             if (place != tags).any():
                 raise ExecutionError(f"{what} before its seams are written")
 
-    def _there(self, each: Departure, point: Point) -> NDArray[np.bool_]:
+    def _there(self, departure: Departure, point: Point) -> NDArray[np.bool_]:
         """The cells of the last level begun that a run has written when it has come so far."""
         schedule, begun = self.whole, point.begun
         there = np.zeros((schedule.planes, self.memory.rows), bool)
@@ -154,7 +154,7 @@ class Restarts:
             there[planes.start : planes.stop, rows.start : rows.stop] = True
             return there
         for trip in self._begun(point):
-            box = schedule.passage(trip).leaving(each)
+            box = schedule.passage(trip).leaving(departure)
             end = point.planes if trip.part == point.part else box.planes.stop
             for plane in range(box.planes.start, min(box.planes.stop, end)):
                 there[plane % self.memory.planes, self.memory.rows_of_grid(box.rows)] = True

@@ -96,25 +96,25 @@ class Steps:
                     if not self.closed:
                         continue  # a mirror's image, which lies no farther off
                     at %= self.memory.planes
-                found = self.memory.version(read.field, trip, version, at, reached)
-                wrong = found != self.memory.tags(trip, at, reached, version, evolving=evolving)
+                tags = self.memory.version(read.field, trip, version, at, reached)
+                wrong = tags != self.memory.tags(trip, at, reached, version, evolving=evolving)
                 if wrong.any():
                     row = int(np.argmax(wrong))
                     raise ExecutionError(
                         f"the update of plane {plane} to {step} in sweep {trip.sweep} reads "
-                        f"{self.memory.name(int(found[row]))} of {read.field} at plane {at}, row "
+                        f"{self.memory.name(int(tags[row]))} of {read.field} at plane {at}, row "
                         f"{reached[row]}, instead of version {version}"
                     )
 
 
 def _readings(stencil: Stencil, downward: bool) -> list[list[_Reading]]:
     """What each stage reads, on planes as the stream counts them."""
-    found = dependences(stencil)
-    along = (found.mirrored() if downward else found).readings
+    reads = dependences(stencil)
+    along = (reads.mirrored() if downward else reads).readings
     across = dependences(stencil, axis=1).readings if stencil.ndim == 3 else along
-    each: list[list[_Reading]] = [[] for _ in stencil.stages]
+    by_stage: list[list[_Reading]] = [[] for _ in stencil.stages]
     for one, other in zip(along, across, strict=True):
         rows = (other.low, other.high) if stencil.ndim == 3 else (0, 0)
         planes = range(one.low, one.high + 1)
-        each[one.reader].append(_Reading(one.field, one.version, planes, rows))
-    return each
+        by_stage[one.reader].append(_Reading(one.field, one.version, planes, rows))
+    return by_stage

@@ -68,11 +68,11 @@ class Tagged:
 
     def rows_of_grid(self, rows: range) -> Tags:
         """Rows of a trip as the grid counts them: on a circle the first ones come again."""
-        found = self.grid_rows.get(rows)
-        if found is None:
-            found = np.arange(rows.start, rows.stop, dtype=np.int64) % self.rows
-            self.grid_rows[rows] = found
-        return found
+        numbers = self.grid_rows.get(rows)
+        if numbers is None:
+            numbers = np.arange(rows.start, rows.stop, dtype=np.int64) % self.rows
+            self.grid_rows[rows] = numbers
+        return numbers
 
     def of_grid(self, plane: int) -> int:
         """A plane of the stream as the grid counts it."""

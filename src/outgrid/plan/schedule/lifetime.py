@@ -100,7 +100,9 @@ def dependences(stencil: Stencil, edges: Edges | None = None, axis: int = 0) -> 
             field = stencil.field(assignment.field)
             writings.append(Writing(number, field.name, ring_count(field, stencil)))
             reach.setdefault((field.name, -1), (0, 0))
-        for access in (access for each in stage.expressions for access in accesses(each)):
+        for access in (
+            access for expression in stage.expressions for access in accesses(expression)
+        ):
             key = (access.field, stencil.version(number, access))
             low, high = reach.get(key, (0, 0))
             along = access.offset[axis]
@@ -113,7 +115,7 @@ def dependences(stencil: Stencil, edges: Edges | None = None, axis: int = 0) -> 
 
 
 def lifetimes(
-    field: str, rings: int, found: Dependences, skew: Skew, sweeps: frozenset[tuple[int, int]]
+    field: str, rings: int, reads: Dependences, skew: Skew, sweeps: frozenset[tuple[int, int]]
 ) -> tuple[Lifetime, ...]:
     """The lifetime of each ring of ``field`` over all ``sweeps``, given as (base, depth).
 
@@ -123,11 +125,11 @@ def lifetimes(
     touches: list[list[int]] = [[] for _ in range(rings)]
     for base, depth in sweeps:
         for step in range(1, depth + 1):
-            for write in found.writings:
+            for write in reads.writings:
                 if write.field == field:
                     ring = touches[(base + step) % rings]
                     ring.append(skew.per_step * step + skew.shifts[write.writer])
-            for read in found.readings:
+            for read in reads.readings:
                 if read.field == field:
                     now = skew.per_step * step + skew.shifts[read.reader]
                     ring = touches[(base + step + read.version) % rings]
@@ -135,25 +137,25 @@ def lifetimes(
     return tuple(Lifetime(min(times, default=0), max(times, default=0)) for times in touches)
 
 
-def needed_from(field: str, level: int, found: Dependences, skew: Skew) -> int:
+def needed_from(field: str, level: int, reads: Dependences, skew: Skew) -> int:
     """Front, relative to a plane, that first needs ``level`` (0 or -1) of ``field`` to be there."""
     first: list[int] = []
-    for read in found.readings:
+    for read in reads.readings:
         if read.field != field:
             continue
         step = level - read.version  # the step that reads this version
-        if field_is_constant(field, found):
+        if field_is_constant(field, reads):
             step = 1
         if step >= 1:
             first.append(skew.per_step * step + skew.shifts[read.reader] - read.high)
     return min(first, default=0)
 
 
-def field_is_constant(field: str, found: Dependences) -> bool:
+def field_is_constant(field: str, reads: Dependences) -> bool:
     """Whether no stage writes ``field``."""
-    return all(write.field != field for write in found.writings)
+    return all(write.field != field for write in reads.writings)
 
 
-def write_shift(field: str, found: Dependences, skew: Skew) -> int:
+def write_shift(field: str, reads: Dependences, skew: Skew) -> int:
     """The shift of the stage that writes ``field``."""
-    return next(skew.shifts[write.writer] for write in found.writings if write.field == field)
+    return next(skew.shifts[write.writer] for write in reads.writings if write.field == field)

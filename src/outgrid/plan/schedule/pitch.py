@@ -90,13 +90,13 @@ def _seams_ahead(
     highs = {
         (ring.field, ring.index): ring.high for ring in schedule.rings if ring.field in evolving
     }
-    last = max(max(each) for each in lags.values())
+    last = max(max(value) for value in lags.values())
     if schedule.cutting.closes:
         stairs = [stair for seam in whole for stair in seam.stairs]
         return [last - stair.low - highs[stair.field, stair.index] - 1 for stair in stairs]
     if not any(schedule.cutting.seams(schedule.depth, ACROSS)):
         return []
-    first = min(*highs.values(), *(min(each) for each in lags.values()))
+    first = min(*highs.values(), *(min(value) for value in lags.values()))
     return [max(last, *highs.values()) - first - 1]
 
 

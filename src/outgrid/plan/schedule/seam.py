@@ -121,12 +121,12 @@ class Seam:
     def stair(self, field: str, index: int) -> Stair:
         """What a ring leaves; nothing where it has none."""
         key = field, index
-        found = (each for each in self.stairs if (each.field, each.index) == key)
-        return next(found, Stair(field, index, 0, 0))
+        stairs = (stair for stair in self.stairs if (stair.field, stair.index) == key)
+        return next(stairs, Stair(field, index, 0, 0))
 
     def reread(self, coefficient: str) -> int:
         """Cells of a coefficient that are read twice."""
-        return next((each.high for each in self.again if each.field == coefficient), 0)
+        return next((stair.high for stair in self.again if stair.field == coefficient), 0)
 
     @property
     def moves(self) -> Skew:
@@ -163,23 +163,23 @@ def seam(
     grid is cut along the other axis as well, seams are ``crossed``: all of their cells may hold
     something in every ring.
     """
-    depth, found = border.depth, reads if border.rises else reads.mirrored()
-    face = found.face()
-    arrived = dict.fromkeys((read.field for read in found.readings), (0, 0)) | dict(leads or {})
+    depth, along = border.depth, reads if border.rises else reads.mirrored()
+    face = along.face()
+    arrived = dict.fromkeys((read.field for read in along.readings), (0, 0)) | dict(leads or {})
     reach = {
         (number, step): face.per_step * step + face.shifts[read.reader] + read.high
-        for number, read in enumerate(found.readings)
+        for number, read in enumerate(along.readings)
         for step in range(1, depth + 1)
     }
     again: dict[str, int] = {}
     for (number, _), end in reach.items():
-        field = found.readings[number].field
+        field = along.readings[number].field
         if field not in levels:
             again[field] = max(end, again.get(field, 0))
     edges = tuple(
         Edge(
             field,
-            0 if field_is_constant(field, found) else write_shift(field, found, face),
+            0 if field_is_constant(field, along) else write_shift(field, along, face),
             arrived[field],
         )
         for field in dict.fromkeys((*levels, *arrived))
@@ -188,7 +188,7 @@ def seam(
         stair
         for edge in edges
         if edge.field in levels
-        for stair in _stairs(found, face, edge, levels[edge.field], depth, reach, crossed)
+        for stair in _stairs(along, face, edge, levels[edge.field], depth, reach, crossed)
     ]
     return Seam(
         border.axis,
@@ -206,7 +206,7 @@ def seam(
 
 
 def _stairs(
-    found: Dependences,
+    along: Dependences,
     face: Skew,
     edge: Edge,
     levels: tuple[int, int],
@@ -226,7 +226,7 @@ def _stairs(
             begin = edge.arrived[-version] if version <= 0 else face.per_step * version + edge.shift
             ends = [
                 reach[number, version - read.version]
-                for number, read in enumerate(found.readings)
+                for number, read in enumerate(along.readings)
                 if read.field == edge.field and 1 <= version - read.version <= depth
             ]
             if version < depth or ends:
@@ -247,14 +247,14 @@ def channels(
 
     ``levels`` are the (field, level) that leave.
     """
-    found: dict[Channel, None] = {}
-    for each in seams:
-        if each.cut is None:
+    crossing: dict[Channel, None] = {}
+    for seam in seams:
+        if seam.cut is None:
             continue
-        peer = each.cut.peer
+        peer = seam.cut.peer
         if given:
-            found |= {(peer, stair.field, stair.index, True): None for stair in each.stairs}
+            crossing |= {(peer, stair.field, stair.index, True): None for stair in seam.stairs}
         for field, level in () if given else levels:
-            if each.edge(field, each.depth + level):
-                found[peer, field, level, False] = None
-    return found
+            if seam.edge(field, seam.depth + level):
+                crossing[peer, field, level, False] = None
+    return crossing

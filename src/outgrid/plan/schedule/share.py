@@ -110,7 +110,7 @@ class Shares:
         at = 0 if given else self.schedule.planes
         for stair in seam.stairs:
             ring, begun = self._ring(stair), self.passage.put_from
-            boxes = [(range(stair.low), each.rows) for each in got if each.ring is ring]
+            boxes = [(range(stair.low), share.rows) for share in got if share.ring is ring]
             boxes.append((range(stair.low, stair.high), self._filled(stair)))
             for planes, rows in boxes:
                 first = max(planes.start, begun) if given else planes.start

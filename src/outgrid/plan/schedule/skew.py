@@ -119,7 +119,7 @@ def solve_both_ways(
         falls = _shifts(stages, _edges(per_step, whole, writings))
         rises = _shifts(stages, _edges(per_step, mirrored, writings))
         if falls is not None and rises is not None:
-            shifts = (tuple(unit * n for n in each) for each in (falls, rises))
+            shifts = (tuple(unit * n for n in units) for units in (falls, rises))
             return Slope(unit, unit * per_step, *shifts)
     raise DefinitionError(f"no slope up to {MAX_SKEW} cells per step orders the {stages} stages")
 
@@ -139,7 +139,9 @@ def solve_halo(
         if below is not None and above is not None:
             low, high = max(below), max(above)
             return Halo(
-                per_step, tuple(low - each for each in below), tuple(high - each for each in above)
+                per_step,
+                tuple(low - shift for shift in below),
+                tuple(high - shift for shift in above),
             )
     raise DefinitionError(f"no halo up to {MAX_SKEW} planes per step serves the {stages} stages")
 

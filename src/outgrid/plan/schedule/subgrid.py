@@ -171,9 +171,9 @@ class Subgrid:
             rank = plane * self.cut[1] + row
             if rank != self.rank:
                 other = self.of(rank)
-                found = Exchanged(rank, other.held(depth).common(mine), held.common(other.owned))
-                if found.sent.count or found.received.count:
-                    yield found
+                exchange = Exchanged(rank, other.held(depth).common(mine), held.common(other.owned))
+                if exchange.sent.count or exchange.received.count:
+                    yield exchange
 
 
 def _within(bounds: Sequence[int], cells: range) -> Iterator[int]:
@@ -205,7 +205,7 @@ def balanced(extent: int, parts: int, halo: Halo, depth: int = 1) -> tuple[int, 
     redundant = halo.per_step * (depth - 1) / 2
     ends = [(part > 0) + (part + 1 < parts) for part in range(parts)]
     every = (extent + redundant * sum(ends)) / parts
-    shares = [every - redundant * each for each in ends]
+    shares = [every - redundant * cuts for cuts in ends]
     if min(shares) < 1:
         shares = [extent / parts] * parts
     inside = [int(total + 0.5) for total in accumulate(shares)][:-1]

@@ -77,7 +77,7 @@ class Trips(Sequence[Trip]):
         counts = {depth: parts(depth) for depth in set(depths)}
         self._done = array("q", accumulate(depths, initial=0))
         # The index of part 0 of each sweep, and of one more.
-        self._firsts = array("q", accumulate((counts[each] for each in depths), initial=-begun))
+        self._firsts = array("q", accumulate((counts[deep] for deep in depths), initial=-begun))
 
     def number(self, sweep: int, part: int) -> int:
         """The index of a part of a sweep, below 0 for those that are left out.
@@ -94,8 +94,8 @@ class Trips(Sequence[Trip]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Trip, ...]: ...
     def __getitem__(self, index: int | slice) -> Trip | tuple[Trip, ...]:
-        found = range(len(self))[index]
-        return self._make(found) if isinstance(found, int) else tuple(map(self._make, found))
+        numbers = range(len(self))[index]
+        return self._make(numbers) if isinstance(numbers, int) else tuple(map(self._make, numbers))
 
     def _make(self, index: int) -> Trip:
         if index not in self._recent:
