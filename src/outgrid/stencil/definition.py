@@ -28,6 +28,9 @@ _DIMENSIONS = (2, 3)
 FieldKind: TypeAlias = type[FieldSymbol] | type[Vector]
 Arguments: TypeAlias = tuple[tuple[str, FieldKind], ...]
 
+UNNAMED = "unnamed"
+"""The name of a stencil that is a lambda."""
+
 
 @dataclass(frozen=True, slots=True)
 class Definition:
@@ -117,7 +120,8 @@ def stencil(
             raise DefinitionError(f"{function!r} is not a function and defines no stencil")
         if ndim is not None and ndim not in _DIMENSIONS:
             raise DefinitionError(f"a stencil has 2 or 3 dimensions, not {ndim}")
-        return Definition(function, name if name is not None else function.__name__, ndim)
+        own = function.__name__ if function.__name__.isidentifier() else UNNAMED
+        return Definition(function, name if name is not None else own, ndim)
 
     return define
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil.laplacian import SECOND_DERIVATIVE_WEIGHTS
-from outgrid.stencil.symbol import AXES, FieldSymbol, Symbol, kind_of
+from outgrid.stencil.symbol import AXES, Symbol, kind_of
 from outgrid.units import suggest
 
 __all__ = ["FIRST_DERIVATIVE_WEIGHTS", "backward", "forward", "second"]
@@ -21,17 +21,17 @@ FIRST_DERIVATIVE_WEIGHTS: dict[int, tuple[Fraction, ...]] = {
 }
 
 
-def forward(field: FieldSymbol, axis: str, order: int = 2) -> Symbol:
+def forward(field: Symbol, axis: str, order: int = 2) -> Symbol:
     """The first derivative along `axis` half a cell on, to `order` 2, 4, 6 or 8."""
     return _half_way(field, axis, order, 0)
 
 
-def backward(field: FieldSymbol, axis: str, order: int = 2) -> Symbol:
+def backward(field: Symbol, axis: str, order: int = 2) -> Symbol:
     """The first derivative along `axis` half a cell back, to `order` 2, 4, 6 or 8."""
     return _half_way(field, axis, order, -1)
 
 
-def second(field: FieldSymbol, axis: str, order: int = 2) -> Symbol:
+def second(field: Symbol, axis: str, order: int = 2) -> Symbol:
     """The second derivative along `axis`, to `order` 2, 4, 6 or 8."""
     weights = _weights(SECOND_DERIVATIVE_WEIGHTS, order)
     total = float(weights[0]) * field
@@ -40,7 +40,7 @@ def second(field: FieldSymbol, axis: str, order: int = 2) -> Symbol:
     return total
 
 
-def _half_way(field: FieldSymbol, axis: str, order: int, back: int) -> Symbol:
+def _half_way(field: Symbol, axis: str, order: int, back: int) -> Symbol:
     terms = (
         float(weight) * (_at(field, axis, back + k) - _at(field, axis, back + 1 - k))
         for k, weight in enumerate(_weights(FIRST_DERIVATIVE_WEIGHTS, order), start=1)
@@ -63,11 +63,10 @@ def _weights(table: dict[int, tuple[Fraction, ...]], order: int) -> tuple[Fracti
     return table[order]
 
 
-def _at(field: FieldSymbol, axis: str, distance: int) -> Symbol:
-    if not isinstance(field, FieldSymbol):  # type: ignore[redundant-expr]
+def _at(field: Symbol, axis: str, distance: int) -> Symbol:
+    if not isinstance(field, Symbol):  # type: ignore[redundant-expr]
         raise DefinitionError(
-            f"a difference needs a field or its previous level, got {kind_of(field)}; write"
-            " differences of an expression out with offsets"
+            f"a difference needs a field or an expression of fields, got {kind_of(field)}"
         )
     axes = AXES[-field.ndim :]
     if axis not in axes:

@@ -38,6 +38,7 @@ __all__ = [
     "operation",
     "parameters",
     "profiles",
+    "shifted",
     "substitute",
     "substitute_all",
     "the_one",
@@ -342,6 +343,24 @@ def substitute_all(
         else:
             done[node] = node
     return tuple(done[expression] for expression in expressions)
+
+
+def shifted(expression: Expression, offset: tuple[int, ...]) -> Expression:
+    """The tree as it is `offset` cells from the updated one: what it reads is read so much further.
+
+    Raises DefinitionError where it reads a profile along an axis that the offset moves.
+    """
+    moved: dict[Expression, Expression] = {}
+    for node in nodes(expression):
+        if isinstance(node, Access):
+            place = tuple(a + b for a, b in zip(node.offset, offset, strict=True))
+            moved[node] = Access(node.field, node.level, place)
+        elif isinstance(node, Profile) and offset[node.axis]:
+            raise DefinitionError(
+                f"an expression with {node.name}.along(...) is moved along the same axis: profiles"
+                " are read at the updated cell; make it a field, or multiply after the difference"
+            )
+    return substitute(expression, moved)
 
 
 def evaluate(expression: Expression, leaf: Callable[[Leaf], Any]) -> Any:

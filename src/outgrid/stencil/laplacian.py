@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from outgrid.errors import DefinitionError
-from outgrid.stencil.symbol import AXES, FieldSymbol, Operand, Symbol, is_number, kind_of
+from outgrid.stencil.symbol import AXES, Operand, Symbol, is_number, kind_of
 
 __all__ = ["SECOND_DERIVATIVE_WEIGHTS", "laplacian"]
 
@@ -27,10 +27,10 @@ SECOND_DERIVATIVE_WEIGHTS: dict[int, tuple[Fraction, ...]] = {
 }
 
 
-def laplacian(
-    field: FieldSymbol, order: int = 2, spacing: Operand | Sequence[Operand] = 1.0
-) -> Symbol:
+def laplacian(field: Symbol, order: int = 2, spacing: Operand | Sequence[Operand] = 1.0) -> Symbol:
     """The sum of the second derivatives of `field` over all axes, to `order` 2, 4, 6 or 8.
+
+    That is a field, its previous level or any expression of fields, such as `c**3 - c`.
 
     `spacing` is the distance of neighbouring cells: one for all axes, or one per axis, slowest axis
     first; numbers or parameters. Axes of equal spacing share a multiplication per distance:
@@ -60,15 +60,14 @@ def laplacian(
 
 
 def _check_field(field: object) -> None:
-    if not isinstance(field, FieldSymbol):
+    if not isinstance(field, Symbol):
         raise DefinitionError(
-            f"laplacian needs a field or its previous level, got {kind_of(field)}; write the"
-            " differences of an expression out with offsets"
+            f"laplacian needs a field or an expression of fields, got {kind_of(field)}"
         )
 
 
 def _numeric(
-    field: FieldSymbol, weights: tuple[Fraction, ...], groups: list[tuple[Any, list[int]]]
+    field: Symbol, weights: tuple[Fraction, ...], groups: list[tuple[Any, list[int]]]
 ) -> Symbol:
     """The sum for spacings that are numbers: one centre term, then by distance and spacing."""
     squares = [Fraction(width) ** 2 for width, _ in groups]
@@ -86,7 +85,7 @@ def _numeric(
     return total
 
 
-def _neighbours(field: FieldSymbol, axes: list[int], distance: int) -> Symbol:
+def _neighbours(field: Symbol, axes: list[int], distance: int) -> Symbol:
     total: Symbol | None = None
     for axis in axes:
         low, high = ([0] * field.ndim for _ in range(2))
@@ -97,7 +96,7 @@ def _neighbours(field: FieldSymbol, axes: list[int], distance: int) -> Symbol:
     return total
 
 
-def _axes_by_spacing(field: FieldSymbol, spacing: Any) -> list[tuple[Any, list[int]]]:
+def _axes_by_spacing(field: Symbol, spacing: Any) -> list[tuple[Any, list[int]]]:
     """Groups of axes that share a spacing, fastest axis first."""
     widths: list[Any] = [*spacing] if isinstance(spacing, list | tuple) else [spacing] * field.ndim
     if len(widths) != field.ndim:

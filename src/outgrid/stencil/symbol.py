@@ -18,7 +18,9 @@ from outgrid.stencil.expression import (
     Expression,
     Parameter,
     Profile,
+    accesses,
     operation,
+    shifted,
 )
 from outgrid.units import nearest, suggest
 
@@ -219,11 +221,24 @@ class Symbol:
             raise AttributeError(name)
         raise DefinitionError(f"{self}.{name}: {_no_array(name, 'a stencil has no arrays')}")
 
+    @property
+    def ndim(self) -> int:
+        """The number of axes of the fields that it reads. Raises DefinitionError if none."""
+        read = accesses(self.expression)
+        if not read:
+            raise DefinitionError(
+                f"{self} reads no field: it is the same for all cells, and has no neighbours"
+            )
+        return len(read[0].offset)
+
     def __getitem__(self, offset: object) -> "Symbol":
-        raise DefinitionError(
-            f"{self}[...]: offsets are for fields, as in u[0, -1]; an expression is of the updated"
-            " cell, and has to be written out with the offsets"
-        )
+        """The same of the cell at that offset, one whole number per axis, slowest axis first."""
+        return Symbol(shifted(self.expression, _offsets(self, offset)))
+
+    @property
+    def neighbour(self) -> str:
+        """The cell before it, as it is written."""
+        return f"{self}[{', '.join(['0'] * (self.ndim - 1))}, -1]"
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         raise DefinitionError(f"{self}(...): offsets are put in brackets, as in u[0, -1]")
@@ -333,12 +348,12 @@ Operand: TypeAlias = Symbol | float
 class ParameterSymbol(Symbol):
     """A parameter: one number for all cells, or along an axis one for each index."""
 
-    __slots__ = ("name", "ndim")
+    __slots__ = ("axes", "name")
 
     def __init__(self, name: str, ndim: int) -> None:
         super().__init__(Parameter(name))
         self.name = name
-        self.ndim = ndim
+        self.axes = AXES[-ndim:]
 
     def __repr__(self) -> str:
         return self.name
@@ -351,23 +366,22 @@ class ParameterSymbol(Symbol):
 
     def along(self, axis: str) -> Symbol:
         """The value for the updated cell's index along `axis`: "z", "y" or "x"."""
-        axes = AXES[-self.ndim :]
-        if axis not in axes:
+        if axis not in self.axes:
             raise DefinitionError(
-                f"{self.name}.along({axis!r}): the axes are {', '.join(axes)}{suggest(axis, axes)}"
+                f"{self.name}.along({axis!r}): the axes are {', '.join(self.axes)}"
+                f"{suggest(axis, self.axes)}"
             )
-        return Symbol(Profile(self.name, axes.index(axis)))
+        return Symbol(Profile(self.name, self.axes.index(axis)))
 
 
 class FieldSymbol(Symbol):
     """A field: by itself the updated cell's value, `u[0, 0, -1]` a neighbour's."""
 
-    __slots__ = ("level", "name", "ndim")
+    __slots__ = ("level", "name")
 
     def __init__(self, name: str, ndim: int, level: int = 0) -> None:
         super().__init__(Access(name, level, (0,) * ndim))
         self.name = name
-        self.ndim = ndim
         self.level = level
 
     def __repr__(self) -> str:
@@ -395,41 +409,37 @@ class FieldSymbol(Symbol):
         elif name in AXES:
             why = f"a field has no components; annotated as a vector it has, {self.name}: Vector"
         else:
-            has = f"a field has offsets, as in {self._neighbour}, and {self.name}.previous"
+            has = f"a field has offsets, as in {self.neighbour}, and {self.name}.previous"
             why = _no_array(name, has)
         raise DefinitionError(f"{self.name}.{name}: {why}")
-
-    def __getitem__(self, offset: object) -> Symbol:
-        offsets: tuple[object, ...] = offset if isinstance(offset, tuple) else (offset,)  # type: ignore[assignment]
-        shown = f"{self}[{', '.join(map(_written, offsets))}]"
-        for part in offsets:
-            if isinstance(part, slice) or part is Ellipsis:
-                raise DefinitionError(
-                    f"{shown}: a stencil says what one cell becomes and has no slices; offsets"
-                    f" count cells from the updated one, as in {self._neighbour}"
-                )
-            if isinstance(part, bool) or not isinstance(part, Integral):
-                raise DefinitionError(
-                    f"{shown}: the offset {part!r} is not a whole number; offsets count cells from"
-                    f" the updated one, as in {self._neighbour}"
-                )
-        if len(offsets) != self.ndim:
-            axes = ", ".join(AXES[-self.ndim :])
-            raise OffsetCountError(
-                f"{shown} has {format_count(len(offsets), 'offset')}, in {self.ndim}-D"
-                f" {self.ndim} are needed ({axes})"
-            )
-        whole = tuple(operator.index(part) for part in offsets)  # type: ignore[arg-type]
-        return Symbol(Access(self.name, self.level, whole))
-
-    @property
-    def _neighbour(self) -> str:
-        return f"{self}[{', '.join(['0'] * (self.ndim - 1))}, -1]"
 
     def __setitem__(self, offset: object, value: object) -> NoReturn:
         raise DefinitionError(
             f"{self.name}[...] cannot be assigned to: return the new value of {self.name!r} instead"
         )
+
+
+def _offsets(symbol: Symbol, offset: object) -> tuple[int, ...]:
+    """What is written in brackets, as one whole number per axis."""
+    offsets: tuple[object, ...] = offset if isinstance(offset, tuple) else (offset,)  # type: ignore[assignment]
+    ndim, shown = symbol.ndim, f"{symbol}[{', '.join(map(_written, offsets))}]"
+    for part in offsets:
+        if isinstance(part, slice) or part is Ellipsis:
+            raise DefinitionError(
+                f"{shown}: a stencil says what one cell becomes and has no slices; offsets"
+                f" count cells from the updated one, as in {symbol.neighbour}"
+            )
+        if isinstance(part, bool) or not isinstance(part, Integral):
+            raise DefinitionError(
+                f"{shown}: the offset {part!r} is not a whole number; offsets count cells from"
+                f" the updated one, as in {symbol.neighbour}"
+            )
+    if len(offsets) != ndim:
+        raise OffsetCountError(
+            f"{shown} has {format_count(len(offsets), 'offset')}, in {ndim}-D"
+            f" {ndim} are needed ({', '.join(AXES[-ndim:])})"
+        )
+    return tuple(operator.index(part) for part in offsets)  # type: ignore[arg-type]
 
 
 def _written(offset: object) -> str:
@@ -458,7 +468,7 @@ def _no_array(name: str, otherwise: str) -> str:
     if name in _MOVING:
         return "there are no arrays to move in a stencil; a neighbour is an offset, as in u[0, -1]"
     if name == "clip":
-        return "write minimum(maximum(u, low), high)"
+        return "write outgrid.clip(u, low, high)"
     return f"{name!r} is not known there; {otherwise}"
 
 

@@ -296,8 +296,8 @@ def spacing_zero(u):
     return laplacian(u, spacing=0)
 
 
-def laplacian_of_expression(u):
-    return laplacian(u + 1)
+def laplacian_of_a_number(u):
+    return laplacian(1.5)
 
 
 LOCATED = [
@@ -331,7 +331,7 @@ LOCATED = [
     (unknown_order, ["order 3", "2, 4, 6, 8", "nearest is 2"]),
     (spacing_count, ["3 spacings", "2 axes"]),
     (spacing_zero, ["spacing 0", "along x", "above 0"]),
-    (laplacian_of_expression, ["needs a field", "an expression"]),
+    (laplacian_of_a_number, ["needs a field or an expression", "1.5"]),
 ]
 
 
@@ -453,8 +453,8 @@ def test_what_defines_no_stencil_is_refused(function: Callable[..., Any], parts:
 def test_only_functions_with_a_usable_name_define() -> None:
     with pytest.raises(DefinitionError, match="is not a function"):
         stencil(functools.partial(both))  # type: ignore[call-overload]
-    with pytest.raises(DefinitionError, match="'<lambda>' in stencil '<lambda>'"):
-        stencil(lambda u: u).trace(2)
+    with pytest.raises(DefinitionError, match="'my rule'"):
+        stencil(name="my rule")(lambda u: u).trace(2)
     with pytest.raises(DefinitionError, match="not 4"):
         stencil(ndim=4)(both)
 
@@ -521,3 +521,8 @@ def test_a_reduction_is_no_number_within_the_step(use):
         stencil(scaled).trace(2)
     assert '{"largest": outgrid.max(u)}' in str(caught.value)
     assert "Access" not in str(caught.value)
+
+
+def test_a_lambda_is_a_stencil_without_a_name():
+    assert stencil(lambda u: u + laplacian(u)).trace(2).name == "unnamed"
+    assert stencil(name="mine")(lambda u: u).trace(2).name == "mine"
