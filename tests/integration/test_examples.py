@@ -13,6 +13,7 @@ import pytest
 from outgrid import pipeline
 from outgrid.cli import SEPARATE, VERBS
 from outgrid.job import load_job, read_job_file
+from outgrid.machines import read_site
 from outgrid.stencil.problem import Problem
 
 ROOT = Path(__file__).parents[2]
