@@ -48,8 +48,8 @@ def test_an_experiment_runs_from_end_to_end(name, tmp_path, capsys):
     assert outcome.rows
     assert outcome.agrees
     assert outcome.findings or outcome.notes
-    assert all(each.holds is None for each in outcome.findings)
-    assert all(each.figure.startswith((*PAPERS, OUTGRID)) for each in outcome.findings)
+    assert all(finding.holds is None for finding in outcome.findings)
+    assert all(finding.figure.startswith((*PAPERS, OUTGRID)) for finding in outcome.findings)
     assert figure.stat().st_size > 10_000
     assert not list(folder.iterdir())
     assert "answers agree" in capsys.readouterr().out
@@ -225,7 +225,7 @@ def test_paths_are_measured_whole_and_striped(tmp_path):
     found = {(row["method"], row["paths"]) for row in outcome.rows if row["series"] == "paths"}
     striped = {("stripes of 64 KiB", 2), ("stripes of 1 MiB", 2)}
     assert found == {("raw", 1), ("raw", 2)} | striped
-    hardware = next(each for each in outcome.findings if "hardware" in each.figure)
+    hardware = next(finding for finding in outcome.findings if "hardware" in finding.figure)
     assert re.fullmatch(r"a GB/s costs [\d.e+]+ and takes [\d.e+]+ W", hardware.here)
     assert not list(tmp_path.iterdir())
 

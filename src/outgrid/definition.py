@@ -45,12 +45,14 @@ class Definition(definition.Definition):
         arrays of real numbers are, else in float64, by NumPy and without fused operations: a run
         may differ in the last bits. Raises DefinitionError.
         """
-        if any(isinstance(each, Symbol | Vector) for each in (*fields, *parameters.values())):
+        if any(
+            isinstance(parameter, Symbol | Vector) for parameter in (*fields, *parameters.values())
+        ):
             return self.function(*fields, **parameters)
         names = [
-            each.name
-            for each in inspect.signature(self.function).parameters.values()
-            if each.kind is not each.KEYWORD_ONLY
+            parameter.name
+            for parameter in inspect.signature(self.function).parameters.values()
+            if parameter.kind is not parameter.KEYWORD_ONLY
         ]
         if len(fields) > len(names):
             raise DefinitionError(
@@ -69,7 +71,7 @@ class Definition(definition.Definition):
         stencil = self.trace(len(shape))
         initial: dict[str, Any] = {}
         for name, values in given.items():
-            parts = components_of(name, [each.name for each in stencil.fields])
+            parts = components_of(name, [field.name for field in stencil.fields])
             if parts in ((), (name,)) or not isinstance(values, list | tuple):
                 initial[name] = _values(values)
                 continue

@@ -80,11 +80,11 @@ class Execution:
         return self.ledger.manifest
 
     def start(
-        self, found: Durable | None, progress: Listener | None, inputs: Inputs
+        self, durable: Durable | None, progress: Listener | None, inputs: Inputs
     ) -> dict[StoreKey, Store]:
         """The stores with a state to go on from: files that are there, or new ones that are filled.
 
-        These with initial values, of ``inputs``, or with what was ``found`` of the run in other
+        These with initial values, of ``inputs``, or with what is ``durable`` of the run in other
         files.
         """
         if self.before.steps_done >= 0:
@@ -93,8 +93,8 @@ class Execution:
             there = not self.run.problem.steps and self.manifest.exported
             return {} if there else self._open_stores()
         try:
-            stores = self._begin(found)
-            given = found.fields(self.run.plan.schedule.arrivals) if found is not None else None
+            stores = self._begin(durable)
+            given = durable.fields(self.run.plan.schedule.arrivals) if durable is not None else None
             self.fill(stores, progress, given, inputs)
         except BaseException:
             self.close()
@@ -104,15 +104,15 @@ class Execution:
             raise
         return stores
 
-    def _begin(self, found: Durable | None) -> dict[StoreKey, Store]:
+    def _begin(self, durable: Durable | None) -> dict[StoreKey, Store]:
         """Say what is going to be made, and make and reserve the files of all levels.
 
-        With what was ``found`` of a run that goes on in them.
+        With what is ``durable`` of a run that goes on in them.
         """
         run = self.run
         run.folder.create(self.manifest)
         reserve_results(run.plan, run.folder)
-        self.ledger.manifest = self.observers.begin(self.manifest, found)
+        self.ledger.manifest = self.observers.begin(self.manifest, durable)
         return self.files.make(self.parity, self.manifest.exported)
 
     def _open_stores(self) -> dict[StoreKey, Store]:
@@ -365,7 +365,7 @@ class Execution:
             # What is repeated writes to the seams that a restart within the sweep would read.
             self.ledger.give_up_sweep()
         # What other ranks left to this one in that sweep is gone.
-        if any(each.cut for each in plan.schedule.seams):
+        if any(seam.cut for seam in plan.schedule.seams):
             begin, end = (sum(plan.schedule.depths[: found.sweep + each]) for each in (0, 1))
             return (
                 f"a value became NaN or infinite in steps {run.done + begin + 1} to "

@@ -107,11 +107,11 @@ def resume(
     sharing = sharing_of(options, comm, out)
     if lend(options):
         return _left(out)
-    with borrowed(options) as remote, stored(sharing) as found:
-        if found is None:
+    with borrowed(options) as remote, stored(sharing) as durable:
+        if durable is None:
             return Result(out, read_record(out))
-        beginning = Beginning(found.rest, tuple(changes), found)
-        return _road(sharing, beginning, Inputs(found.rest), remote, progress, stop or Stop())
+        beginning = Beginning(durable.rest, tuple(changes), durable)
+        return _road(sharing, beginning, Inputs(durable.rest), remote, progress, stop or Stop())
 
 
 def _road(
@@ -124,20 +124,20 @@ def _road(
 ) -> Result:
     """Make all steps of a problem: of a whole run, or those that are left of it."""
     options, comm = sharing.options, sharing.comm
-    problem, found = beginning.problem, beginning.found
+    problem, durable = beginning.problem, beginning.durable
     stop_in_time(stop, options.stop_after_seconds)
 
     # Plan.
-    machine = known_machine(sharing.scratch(found))
-    planning = Planning.of(sharing, machine).going_on(problem, found)
+    machine = known_machine(sharing.scratch(durable))
+    planning = Planning.of(sharing, machine).going_on(problem, durable)
     chosen = planning.first(problem)
-    if found is None:
+    if durable is None:
         inputs.check()
     say(progress, *beginning.told)
 
     # Build.
     kernel = compiled(problem, options, comm, progress)
-    say(progress, *another_compiler(found.parts if found is not None else (), kernel))
+    say(progress, *another_compiler(durable.parts if durable is not None else (), kernel))
     chosen = planning.measured(chosen, problem, kernel, progress)
     changed = beginning.other_tier(chosen)
     say(progress, *changed)
@@ -147,8 +147,8 @@ def _road(
     place = beginning.claim(sharing, chosen, stays=planning.stays)
     with place as begun, open_transfers(chosen, options) as transfers:
         execution = Execution(begun, transfers, remote)
-        stores = execution.start(found, progress, inputs)
-        sharing.filled(begun, found)
+        stores = execution.start(durable, progress, inputs)
+        sharing.filled(begun, durable)
         execution.carry(stores, kernel, progress, stop)
 
         # Record.

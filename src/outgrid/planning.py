@@ -78,14 +78,14 @@ class Planning:
         """Whether ranks go on in the files that they have."""
         return self.part is not None
 
-    def going_on(self, rest: Problem, found: Durable | None) -> Planning:
-        """The same for the steps that are left of a run of which something was ``found``."""
-        if found is None:
+    def going_on(self, rest: Problem, durable: Durable | None) -> Planning:
+        """The same for the steps that are left of a run of which something is ``durable``."""
+        if durable is None:
             return self
         if self.shared:
-            return self._as_before(rest, found)
-        manifest = found.shares[0].manifest
-        if not (manifest.part or manifest.planes) or not self._within(found):
+            return self._as_before(rest, durable)
+        manifest = durable.shares[0].manifest
+        if not (manifest.part or manifest.planes) or not self._within(durable):
             return self
         begin = Begin(manifest.depth, manifest.planes, manifest.part, manifest.cut)
         return replace(self, begin=begin)
@@ -115,20 +115,20 @@ class Planning:
         found = self.comm.share(found)[0]
         return first if found is None else self._choose(problem, found)
 
-    def _within(self, found: Durable) -> bool:
+    def _within(self, durable: Durable) -> bool:
         """Whether all that is durable of the sweep under way can be compared with its checksums.
 
         Else the sweep begins again.
         """
-        manifest, whole = found.shares[0].manifest, found.whole
+        manifest, whole = durable.shares[0].manifest, durable.whole
         if self.options.tier == "remote" and not by_planes(whole, manifest.cut):
             return False  # what is there is copied to other nodes at once
-        within = sums_within(whole, found.steps, manifest.depth, manifest.cut)
+        within = sums_within(whole, durable.steps, manifest.depth, manifest.cut)
         return within or not manifest.sealed
 
-    def _as_before(self, rest: Problem, found: Durable) -> Planning:
+    def _as_before(self, rest: Problem, durable: Durable) -> Planning:
         """That of ranks that go on in the files they have, where they can."""
-        group, options = found.group, self.options
+        group, options = durable.group, self.options
         if group is None or len(group.folders) != self.comm.size:
             return self
         for cuts, bounds in (
@@ -139,7 +139,7 @@ class Planning:
                 return self
         if options.exchange is not None and (options.exchange == "seams") != group.seams:
             return self
-        depths = group.rest(found.steps) if rest.steps else ()
+        depths = group.rest(durable.steps) if rest.steps else ()
         if depths is None or (depths and max(depths) != max(group.depths)):
             return self  # files are for the deepest sweep
         if options.depth and depths and min(options.depth, rest.steps) != max(depths):

@@ -218,12 +218,12 @@ def combine_ranks(ranks: Sequence[Measured]) -> Measured:
     found: dict[str, Any] = {}
     for name, kind in Measured.__annotations__.items():
         if kind in (int, float):
-            values = [getattr(each, name) for each in ranks]
+            values = [getattr(rank, name) for rank in ranks]
             if name in (*longest, "memory_limit_bytes"):
                 found[name] = max(values)
             else:
                 found[name] = sum(values) if kind is int else sum(values) / len(values)
-    fallbacks = tuple(dict.fromkeys(text for each in ranks for text in each.fallbacks))
+    fallbacks = tuple(dict.fromkeys(text for rank in ranks for text in rank.fallbacks))
     return msgspec.structs.replace(ranks[0], **found, fallbacks=fallbacks)
 
 

@@ -33,7 +33,7 @@ class Accumulators:
     @classmethod
     def of(cls, problem: Problem) -> Accumulators | None:
         """Those of a problem; None where it has none."""
-        kinds = tuple(each.kind for each in problem.stencil.reductions)
+        kinds = tuple(reduction.kind for reduction in problem.stencil.reductions)
         return cls(kinds) if kinds else None
 
     def address(self, sweep: int, done: int, depth: int) -> int:

@@ -112,8 +112,8 @@ class Observer:
         """
         return ()
 
-    def begin(self, manifest: Manifest, found: Durable | None) -> Manifest:
-        """Make files, and bring into them what was ``found`` of a run that goes on in new files.
+    def begin(self, manifest: Manifest, durable: Durable | None) -> Manifest:
+        """Make files, and bring into them what is ``durable`` of a run that goes on in new files.
 
         Raises StoreError.
         """

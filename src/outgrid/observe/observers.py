@@ -24,68 +24,72 @@ class Observers(Observer):
         super().__init__(run)
         self._every = tuple(every)
 
-    def begin(self, manifest: Manifest, found: Durable | None) -> Manifest:
-        for each in self._every:
-            manifest = each.begin(manifest, found)
+    def begin(self, manifest: Manifest, durable: Durable | None) -> Manifest:
+        for observer in self._every:
+            manifest = observer.begin(manifest, durable)
         return manifest
 
     def go_on(self) -> None:
-        for each in self._every:
-            each.go_on()
+        for observer in self._every:
+            observer.go_on()
 
     def filled(self, finite: bool) -> None:
-        for each in self._every:
-            each.filled(finite)
+        for observer in self._every:
+            observer.filled(finite)
 
     def looks_at_initial(self) -> Initial | None:
         """Shows a block to all that look at initial values; None where nobody does."""
-        return _all_of([each.initial for each in self._every if each.initial is not None])
+        return _all_of(
+            [observer.initial for observer in self._every if observer.initial is not None]
+        )
 
     def looks_at_leaving(self) -> Leaving | None:
         """Shows planes to all that look at what leaves the window; None where nobody does."""
-        return _all_of([each.leaving for each in self._every if each.leaving is not None])
+        return _all_of(
+            [observer.leaving for observer in self._every if observer.leaving is not None]
+        )
 
     def attach(self, kernel: Any) -> Any:
-        for each in self._every:
-            kernel = each.attach(kernel)
+        for observer in self._every:
+            kernel = observer.attach(kernel)
         return kernel
 
     @property
     def somebody_may_end(self) -> bool:
         """Whether one of them may end the run."""
-        return any(each.may_end for each in self._every)
+        return any(observer.may_end for observer in self._every)
 
     def seen(self, sweeps: int) -> bytes | None:
-        said = (each.seen(sweeps) for each in self._every if each.may_end)
+        said = (observer.seen(sweeps) for observer in self._every if observer.may_end)
         return next((words for words in said if words is not None), None)
 
     def ending(self, sweeps: int, seen: Sequence[bytes]) -> str:
-        said = (each.ending(sweeps, seen) for each in self._every if each.may_end)
+        said = (observer.ending(sweeps, seen) for observer in self._every if observer.may_end)
         return next((words for words in said if words), "")
 
     def end(self, run: Run) -> None:
-        for each in self._every:
-            each.end(run)
+        for observer in self._every:
+            observer.end(run)
 
     def check(self, point: Point) -> None:
-        for each in self._every:
-            each.check(point)
+        for observer in self._every:
+            observer.check(point)
 
     def commit(self, reached: Reached, manifest: Manifest) -> Manifest:
-        for each in self._every:
-            manifest = each.commit(reached, manifest)
+        for observer in self._every:
+            manifest = observer.commit(reached, manifest)
         return manifest
 
     def committed(self, point: Point) -> None:
-        for each in self._every:
-            each.committed(point)
+        for observer in self._every:
+            observer.committed(point)
 
     def close(self) -> None:
-        for each in self._every:
-            each.close()
+        for observer in self._every:
+            observer.close()
 
     def place(self, comm: Comm) -> Noted:
-        return Noted.together(each.place(comm) for each in self._every)
+        return Noted.together(observer.place(comm) for observer in self._every)
 
 
 def _all_of(looks: Sequence[Look]) -> Any:

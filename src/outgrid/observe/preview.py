@@ -55,7 +55,7 @@ class Preview(Observer):
         """Its frames."""
         return (PREVIEW_NAME,)
 
-    def begin(self, manifest: Manifest, found: Durable | None) -> Manifest:
+    def begin(self, manifest: Manifest, durable: Durable | None) -> Manifest:
         """Make the file, and look on from now."""
         if self._plan.schedule.departures:
             try:

@@ -45,14 +45,14 @@ class Receivers(Observer):
         """The traces."""
         return (TRACES_NAME,) if alone else ()
 
-    def begin(self, manifest: Manifest, found: Durable | None) -> Manifest:
+    def begin(self, manifest: Manifest, durable: Durable | None) -> Manifest:
         """Begin with what receivers here saw in earlier steps, as the rank did that counts."""
-        if found is not None:
+        if durable is not None:
             _, planes, rows, _ = sampled(self.run.problem)[0].T
-            seen = found.samples(planes, rows)
+            seen = durable.samples(planes, rows)
             if seen is not None:
                 mine = self.run.owned.holds(planes, rows)
-                made = np.arange(len(seen))[:, None] < found.steps
+                made = np.arange(len(seen))[:, None] < durable.steps
                 kept = np.where(mine & made, seen, 0.0)
                 manifest = write_samples(self.run.folder.out, manifest, kept)
         self._manifest = manifest

@@ -29,7 +29,7 @@ class Reductions(Observer):
         super().__init__(run)
         self._totals: Totals | None = None
         self._accumulators: Accumulators | None = None
-        self._kinds = tuple(each.kind for each in run.given.stencil.reductions)
+        self._kinds = tuple(reduction.kind for reduction in run.given.stencil.reductions)
 
     @classmethod
     def watches(cls, problem: Problem, options: RunOptions) -> bool:
@@ -41,12 +41,12 @@ class Reductions(Observer):
         """The numbers."""
         return (REDUCTIONS_NAME,) if alone else ()
 
-    def begin(self, manifest: Manifest, found: Durable | None) -> Manifest:
+    def begin(self, manifest: Manifest, durable: Durable | None) -> Manifest:
         """Rank 0 takes over what all have come to, the others begin with nothing."""
-        if found is not None:
+        if durable is not None:
             first = self.run.comm.rank == 0
-            tables = found_totals(found, self._kinds)
-            self._keep_all(each if first else nothing(self._kinds, len(each)) for each in tables)
+            tables = found_totals(durable, self._kinds)
+            self._keep_all(table if first else nothing(self._kinds, len(table)) for table in tables)
         return manifest
 
     def go_on(self) -> None:
@@ -102,21 +102,21 @@ class Reductions(Observer):
         shares = comm.share(totals_file(run.folder.out, run.manifest))
         if comm.rank == 0:
             tables = joined(shares, kinds, run.last)
-            found = [np.zeros((0, len(kinds))), *(numbers(kinds, each) for each in tables)]
-            names = [each.name for each in run.given.stencil.reductions]
+            found = [np.zeros((0, len(kinds))), *(numbers(kinds, table) for table in tables)]
+            names = [reduction.name for reduction in run.given.stencil.reductions]
             place_reductions(run.out, names, np.vstack(found))
         comm.share(None)  # files of other ranks are not needed any more
         return Noted()
 
 
-def found_totals(found: Durable, kinds: tuple[str, ...]) -> Iterator[Table]:
+def found_totals(durable: Durable, kinds: tuple[str, ...]) -> Iterator[Table]:
     """The totals of all steps that are durable, some at once."""
-    files = [totals_file(share.folder.out, share.manifest) for share in found.shares]
+    files = [totals_file(share.folder.out, share.manifest) for share in durable.shares]
     if all(path.exists() for path, _ in files):
-        yield from joined(files, kinds, found.steps)
+        yield from joined(files, kinds, durable.steps)
     else:
-        for share in found.shares:
-            yield from earlier_totals(share, kinds, found.steps)
+        for share in durable.shares:
+            yield from earlier_totals(share, kinds, durable.steps)
 
 
 def earlier_totals(share: Share, kinds: tuple[str, ...], steps: int) -> Iterator[Table]:

@@ -55,16 +55,16 @@ class Snapshots(Observer):
         """The snapshots and their checksums; of a rank these alone."""
         return snapshot_files(problem)[0 if alone else len(problem.snapshots) :]
 
-    def begin(self, manifest: Manifest, found: Durable | None) -> Manifest:
+    def begin(self, manifest: Manifest, durable: Durable | None) -> Manifest:
         """Make the files of a new run, or check those that another one has come by."""
         run = self.run
         if run.comm.rank == 0:
-            if found is None:
+            if durable is None:
                 reserve(run.out, run.given)
-            for share in found.shares if found is not None else ():
+            for share in durable.shares if durable is not None else ():
                 theirs = share.folder.out, share.manifest, share.owned
                 for frames in frames_of(run.out, *theirs, run.given):
-                    frames.check(found.steps if found is not None else 0)
+                    frames.check(durable.steps if durable is not None else 0)
         for frames in self._frames:
             frames.create()
         return manifest
@@ -132,7 +132,7 @@ class SnapshotTable:
     @classmethod
     def open(cls, out: Path, whole: Problem, steps_done: int) -> SnapshotTable:
         """Into the files that `reserve` made in ``out``, to go on after ``steps_done`` steps."""
-        fields = [each.name for each in whole.stencil.fields]
+        fields = [field.name for field in whole.stencil.fields]
         rows: list[tuple[int, ...]] = []
         paths: list[Path] = []
         for name, snapshot in snapshots_by_file(whole.snapshots).items():

@@ -30,8 +30,8 @@ class EndsEarly(Observer):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._accumulators: Accumulators | None = None
-        self._kinds = tuple(each.kind for each in run.given.stencil.reductions)
-        names = [each.name for each in run.given.stencil.reductions]
+        self._kinds = tuple(reduction.kind for reduction in run.given.stencil.reductions)
+        names = [reduction.name for reduction in run.given.stencil.reductions]
         until = run.given.until
         self._column = names.index(until.reduction) if until is not None else 0
 
@@ -86,5 +86,5 @@ class EndsEarly(Observer):
 
     def _value(self, totals: Sequence[Table]) -> float:
         kinds = (self._kinds[self._column],)
-        every = (each.reshape(1, 1, CELLS) for each in totals)
+        every = (total.reshape(1, 1, CELLS) for total in totals)
         return float(numbers(kinds, reduce(partial(added, kinds), every))[0, 0])

@@ -283,7 +283,7 @@ def sums_within(whole: Problem, steps: int, depth: int, cut: Sequence[int]) -> b
     They do where planes are complete one by one: not with strips and blocks, nor where the first
     planes come round again. A sweep is begun again there, if frames are taken in it.
     """
-    taken = (each.taken(steps + depth) - each.taken(steps) for each in whole.snapshots)
+    taken = (snapshot.taken(steps + depth) - snapshot.taken(steps) for snapshot in whole.snapshots)
     return not any(taken) or by_planes(whole, cut)
 
 

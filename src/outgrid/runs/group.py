@@ -276,7 +276,7 @@ class OnDisk:
     def manifest(self) -> Manifest:
         """That of the share that has come least far; of no state where one has none yet."""
         if self.group is None or len(self.shares) == len(self.group.folders):
-            return min((each.manifest for each in self.shares), key=lambda each: each.steps_done)
+            return min((share.manifest for share in self.shares), key=lambda each: each.steps_done)
         return Manifest(
             version=self.group.version,
             run="",

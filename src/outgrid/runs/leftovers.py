@@ -58,8 +58,8 @@ def _check_finished(out: Path) -> None:
 def list_leftovers(run: OnDisk) -> Leftovers:
     """What an unfinished run, whose folder is locked, owns on disk."""
     out, shares = run.out, (*run.shares, *run.strays)
-    owned = [path for each in shares for path in each.folder.owned(each.manifest)]
-    beside = [*(each.folder.out / MANIFEST_NAME for each in shares), out / GROUP_NAME]
+    owned = [path for share in shares for path in share.folder.owned(share.manifest)]
+    beside = [*(share.folder.out / MANIFEST_NAME for share in shares), out / GROUP_NAME]
     beside = [path for path in beside if path.exists()]
     named = [path for each in _left_by(run) for path in begun(out, *each)]
     files = tuple(dict.fromkeys((*run.growing, *run.partial, *named, *owned, *beside)))
@@ -67,7 +67,7 @@ def list_leftovers(run: OnDisk) -> Leftovers:
         manifest=run.manifest,
         files=files,
         nbytes=sum(path.lstat().st_blocks * 512 for path in files),
-        foreign=tuple(each.folder.scratch for each in shares if _is_foreign(each, out)),
+        foreign=tuple(share.folder.scratch for share in shares if _is_foreign(share, out)),
     )
 
 
@@ -78,8 +78,8 @@ def remove_leftovers(run: OnDisk) -> None:
     for each in _left_by(run):
         remove(run.out, *each)
     run.tidy()
-    for each in run.shares:
-        abandon(run.out, each)
+    for share in run.shares:
+        abandon(run.out, share)
     (run.out / GROUP_NAME).unlink(missing_ok=True)
 
 
@@ -94,8 +94,8 @@ def _left_by(run: OnDisk) -> list[tuple[Problem, list[str]]]:
         problem = Problem.from_dict(run.manifest.problem)
     except Error:
         return []
-    names = {Path(name).stem for each in run.shares for name in each.manifest.results}
-    known = {f"{each.name}{level}" for each in problem.stencil.fields for level in ("", PREVIOUS)}
+    names = {Path(name).stem for share in run.shares for name in share.manifest.results}
+    known = {f"{field.name}{level}" for field in problem.stencil.fields for level in ("", PREVIOUS)}
     return [(problem, sorted(names & known))]
 
 

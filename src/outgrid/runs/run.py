@@ -52,17 +52,17 @@ class Run:
         comm: Comm,
         beside: tuple[str, ...],
         kept: dict[str, Any],
-        found: Durable | None = None,
+        durable: Durable | None = None,
     ) -> Run:
         """A run in new files, which leaves ``beside`` its fields what is named so.
 
-        Where it goes on from what was ``found``, ``problem`` are the steps that are left. ``kept``
+        Where it goes on from what is ``durable``, ``problem`` are the steps that are left. ``kept``
         are the options that a resume goes by.
         """
         manifest = Manifest(
             version=__version__,
             run=uuid.uuid4().hex,
-            problem=problem.to_dict() if found is None else found.problem,
+            problem=problem.to_dict() if durable is None else durable.problem,
             folder=folder.relative_scratch(),
             files=folder.working.names(
                 plan.schedule.arrivals, plan.schedule.places, plan.schedule.stored.apart
@@ -79,7 +79,7 @@ class Run:
             options=kept,
             tier=plan.tier,
         )
-        done, ended = (found.steps, found.ended) if found is not None else (0, "")
+        done, ended = (durable.steps, durable.ended) if durable is not None else (0, "")
         return cls(problem, options, plan, folder, manifest, comm, done, ended)
 
     @classmethod

@@ -42,7 +42,9 @@ class Seals:
     @classmethod
     def of(cls, run: str, plan: Plan, done: int) -> Self:
         """Those of a plan whose state 0 is that after ``done`` steps."""
-        constant = frozenset(each.field for each in plan.schedule.arrivals if each.constant)
+        constant = frozenset(
+            arrival.field for arrival in plan.schedule.arrivals if arrival.constant
+        )
         return cls(run, (*accumulate(plan.schedule.depths, initial=done),), constant)
 
     def again(self, plan: Plan, sweeps: int) -> Self:

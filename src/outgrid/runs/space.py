@@ -183,7 +183,7 @@ def reserve_results(chosen: Plan, folder: RunFolder) -> None:
     """
     if _device(folder.out) == _device(folder.scratch):
         return
-    for level in (each for each in chosen.schedule.arrivals if not each.constant):
+    for level in (arrival for arrival in chosen.schedule.arrivals if not arrival.constant):
         result = folder.result(level)
         for place, nbytes in (
             (result, _result_bytes(chosen, level.field)),
@@ -208,7 +208,7 @@ def _result_bytes(chosen: Plan, field: str) -> int:
 def _largest_bytes(chosen: Plan) -> int:
     """Bytes of the largest field: places set as much aside for each."""
     return chosen.schedule.planes * max(
-        chosen.plane_bytes(each.field) for each in chosen.schedule.arrivals
+        chosen.plane_bytes(arrival.field) for arrival in chosen.schedule.arrivals
     )
 
 

@@ -126,12 +126,12 @@ def _result_frames(out: Path, record: Record) -> Iterator[tuple[Frames, int]]:
             yield frames, record.parts[-1].last_step
 
 
-def _working_frames(out: Path, found: Durable) -> Iterator[tuple[Frames, int]]:
+def _working_frames(out: Path, durable: Durable) -> Iterator[tuple[Frames, int]]:
     """What the shares of an unfinished run have kept in snapshots."""
-    whole = Problem.from_dict(found.problem)
-    for share in found.shares:
+    whole = Problem.from_dict(durable.problem)
+    for share in durable.shares:
         for frames in frames_of(out, share.folder.out, share.manifest, share.owned, whole):
-            yield frames, found.steps
+            yield frames, durable.steps
 
 
 def _is_inside(file: Path) -> bool:
@@ -154,9 +154,9 @@ def _compare_digest(path: Path, expected: str, seal: Seal) -> Error | None:
     )
 
 
-def _working_files(found: Durable) -> Iterator[_Field]:
+def _working_files(durable: Durable) -> Iterator[_Field]:
     """The files that hold the last durable state of an unfinished run."""
-    for share in found.shares:
+    for share in durable.shares:
         folder, manifest = share.folder, share.manifest
         folder.check_owner(manifest)
         owned = share.owned.counted_from(manifest.first, manifest.first_row)
@@ -164,14 +164,14 @@ def _working_files(found: Durable) -> Iterator[_Field]:
         for name in manifest.files:
             path = folder.scratch / name
             level, parity = level_of(name)
-            other = parity == 1 - found.parity(share)
+            other = parity == 1 - durable.parity(share)
             whole = not (is_seam(name) or is_halo(name) or other)
             if (
                 whole
                 and path.suffix == kept
                 and (folder.spread is None or folder.working.parts(path))
             ):
-                seal = found.seal(share, level, constant=parity is None)
+                seal = durable.seal(share, level, constant=parity is None)
                 yield _Field(path, folder.working.parts(path), owned, seal=seal)
 
 

@@ -47,8 +47,8 @@ class Alone:
     comm: Comm = field(default_factory=Serial)
     alone: bool = True
 
-    def scratch(self, found: Durable | None = None) -> Path:
-        return found.shares[0].folder.scratch if found is not None else self._folder.scratch
+    def scratch(self, durable: Durable | None = None) -> Path:
+        return durable.shares[0].folder.scratch if durable is not None else self._folder.scratch
 
     @property
     def _folder(self) -> RunFolder:
@@ -83,8 +83,8 @@ class Alone:
             beside = files_of(problem, self.options)
             yield Run.new(problem, self.options, chosen, folder, self.comm, beside, self.kept)
 
-    def check_goes_on(self, found: Durable) -> None:
-        options, spread = self.options, found.shares[0].folder.spread
+    def check_goes_on(self, durable: Durable) -> None:
+        options, spread = self.options, durable.shares[0].folder.spread
         if options.passing:
             raise UsageError(
                 f"a run is resumed from its files, and tier {options.tier} keeps none: choose "
@@ -95,7 +95,7 @@ class Alone:
                 f"the fields of the run in {self.out} are spread over several places, which tier "
                 f"{options.tier} cannot do: choose direct or memory"
             )
-        kept = spread.paths if spread is not None else (found.shares[0].folder.scratch,)
+        kept = spread.paths if spread is not None else (durable.shares[0].folder.scratch,)
         stripe_bytes = spread.stripe_bytes if spread is not None else 0
         asked = {place.resolve() for place in options.places}
         if (asked and asked != {place.resolve() for place in kept}) or (
@@ -107,13 +107,13 @@ class Alone:
                 "scratch and stripe out, or give these"
             )
 
-    def further(self, found: Durable, chosen: Plan, stays: bool) -> AbstractContextManager[Run]:
-        return gone_on(self, found, chosen)
+    def further(self, durable: Durable, chosen: Plan, stays: bool) -> AbstractContextManager[Run]:
+        return gone_on(self, durable, chosen)
 
     def named(self, line: str) -> str:
         return line
 
-    def filled(self, run: Run, found: Durable | None) -> None:
+    def filled(self, run: Run, durable: Durable | None) -> None:
         """What was filled is all there is."""
 
     def parts(self) -> tuple[Part, ...]:

@@ -53,7 +53,7 @@ class Sharing(Protocol):
     @property
     def alone(self) -> bool: ...
 
-    def scratch(self, found: Durable | None = None) -> Path:
+    def scratch(self, durable: Durable | None = None) -> Path:
         """The folder that working files are in, or that one for them is made in."""
         ...
 
@@ -68,7 +68,7 @@ class Sharing(Protocol):
         """
         ...
 
-    def check_goes_on(self, found: Durable) -> None:
+    def check_goes_on(self, durable: Durable) -> None:
         """Raise UsageError where what is there cannot be gone on with as the options say."""
         ...
 
@@ -76,11 +76,11 @@ class Sharing(Protocol):
         """What is against the run on this rank, as all of them are told."""
         ...
 
-    def further(self, found: Durable, chosen: Plan, stays: bool) -> AbstractContextManager[Run]:
+    def further(self, durable: Durable, chosen: Plan, stays: bool) -> AbstractContextManager[Run]:
         """Claim the files of a run that goes on: its own, or new ones unless its plan ``stays``."""
         ...
 
-    def filled(self, run: Run, found: Durable | None) -> None:
+    def filled(self, run: Run, durable: Durable | None) -> None:
         """Count on what a run was filled with from now on, not on what it was filled from."""
         ...
 
@@ -137,16 +137,16 @@ def check_none_there(
 
 
 @contextmanager
-def gone_on(sharing: Sharing, found: Durable, chosen: Plan) -> Generator[Run]:
+def gone_on(sharing: Sharing, durable: Durable, chosen: Plan) -> Generator[Run]:
     """Claim the files that are there, to make the steps that are left in them."""
-    problem, share = found.rest, found.shares[sharing.comm.rank]
+    problem, share = durable.rest, durable.shares[sharing.comm.rank]
     folder, manifest = share.folder, share.manifest
     if problem.steps or not manifest.exported:
         folder.check_owner(manifest)
-    if manifest.steps_done != found.steps:
+    if manifest.steps_done != durable.steps:
         # Other ranks do not have this state yet; from now on it is not counted on.
         manifest = msgspec.structs.replace(
-            manifest, steps_done=found.steps, parity=found.parity(share), ended=""
+            manifest, steps_done=durable.steps, parity=durable.parity(share), ended=""
         )
         write_manifest(folder.out, manifest)
     sharing.comm.share(None)

@@ -42,28 +42,28 @@ def sharing_of(options: RunOptions, comm: Comm, begun: Path | None = None) -> Sh
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What the steps of ``problem`` begin with: its initial values, or what was ``found``.
+    """What the steps of ``problem`` begin with: its initial values, or what is ``durable``.
 
     ``told`` is what is to be said of that. To ``overwrite`` removes what a former run has left.
     """
 
     problem: Problem
     told: tuple[str, ...] = ()
-    found: Durable | None = None
+    durable: Durable | None = None
     overwrite: bool = False
 
     def claim(self, sharing: Sharing, chosen: Plan, *, stays: bool) -> AbstractContextManager[Run]:
         """The place of this rank's files, held as long as the steps are made.
 
-        It is new, or that of what was ``found`` where the plan of a run ``stays`` in its files.
+        It is new, or that of what is ``durable`` where the plan of a run ``stays`` in its files.
         """
-        if self.found is None:
+        if self.durable is None:
             return sharing.anew(self.problem, chosen, self.overwrite)
-        return sharing.further(self.found, chosen, stays)
+        return sharing.further(self.durable, chosen, stays)
 
     def other_tier(self, chosen: Plan) -> tuple[str, ...]:
         """That a run goes on on another tier, unless it was asked to."""
-        before = self.found.shares[0].manifest.tier if self.found is not None else ""
+        before = self.durable.shares[0].manifest.tier if self.durable is not None else ""
         asked = any(change.startswith("tier ") for change in self.told)
         return () if asked or before in ("", chosen.tier) else (f"tier {before} -> {chosen.tier}",)
 

@@ -47,7 +47,7 @@ class Pieces:
     comm: Comm
     alone: bool = False
 
-    def scratch(self, found: Durable | None = None) -> Path:
+    def scratch(self, durable: Durable | None = None) -> Path:
         return self.options.scratch or self.out / "scratch"
 
     def checks(self, problem: Problem, chosen: Plan) -> list[Callable[[], object]]:
@@ -77,27 +77,27 @@ class Pieces:
             self._write_group(run, None)
             yield run
 
-    def check_goes_on(self, found: Durable) -> None:
+    def check_goes_on(self, durable: Durable) -> None:
         """Ranks that cannot go on in the files that are there make others."""
 
     def named(self, line: str) -> str:
         return f"rank {self.comm.rank}: {line}"
 
-    def further(self, found: Durable, chosen: Plan, stays: bool) -> AbstractContextManager[Run]:
+    def further(self, durable: Durable, chosen: Plan, stays: bool) -> AbstractContextManager[Run]:
         if stays:
-            return gone_on(self, found, chosen)
-        for share in found.shares:
+            return gone_on(self, durable, chosen)
+        for share in durable.shares:
             share.folder.check_owner(share.manifest)
-        return nullcontext(self._made(found.rest, chosen, found))
+        return nullcontext(self._made(durable.rest, chosen, durable))
 
-    def filled(self, run: Run, found: Durable | None) -> None:
+    def filled(self, run: Run, durable: Durable | None) -> None:
         self.comm.share(None)
-        if found is None or run.manifest.steps_done >= 0:
+        if durable is None or run.manifest.steps_done >= 0:
             return
-        self._write_group(run, found)
+        self._write_group(run, durable)
         if self.comm.rank == 0:
             shared = on_disk(self.out).shared
-            for share in found.shares:
+            for share in durable.shares:
                 abandon(self.out, share, shared)
         self.comm.share(None)
 
@@ -117,18 +117,18 @@ class Pieces:
         observed = files_of(problem, self.options)
         return (*observed, *named(problem, chosen.schedule.arrivals))
 
-    def _made(self, problem: Problem, chosen: Plan, found: Durable | None) -> Run:
+    def _made(self, problem: Problem, chosen: Plan, durable: Durable | None) -> Run:
         """A run whose files are made in folders that no other ranks of it use."""
         names = self.comm.share(new_folders(self.out, self.comm.size))[0]  # before any is made
         name = names[self.comm.rank]
         folder = RunFolder(self.out / name, self.scratch() / name)
         check_space(chosen, folder)
         folder.check_free(chosen.schedule.arrivals)
-        options, whole = self.options, problem if found is None else found.given
+        options, whole = self.options, problem if durable is None else durable.given
         beside = files_of(whole, options, alone=False)
-        return Run.new(problem, options, chosen, folder, self.comm, beside, self.kept, found)
+        return Run.new(problem, options, chosen, folder, self.comm, beside, self.kept, durable)
 
-    def _write_group(self, run: Run, found: Durable | None) -> None:
+    def _write_group(self, run: Run, durable: Durable | None) -> None:
         """Say which ranks have the run now."""
         names = self.comm.share(run.folder.out.name)
         schedule = run.plan.schedule
@@ -143,7 +143,7 @@ class Pieces:
                 depths=schedule.depths,
                 done=run.done,
                 seams=schedule.subgrid.seams,
-                parts=found.parts if found is not None else (),
+                parts=durable.parts if durable is not None else (),
                 left=files_of(run.given, run.options),
             )
             write_group(self.out, group)

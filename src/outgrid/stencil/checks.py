@@ -85,10 +85,10 @@ def check_snapshots(problem: Problem) -> None:
             f"{len(problem.snapshots)} snapshots, each a file that is open while a run goes on; at"
             f" most {_MOST_SNAPSHOTS} are kept"
         )
-    for each in problem.snapshots:
-        if not problem.stencil.field(each.field).evolving:
-            raise DefinitionError(f"a snapshot is of {each.field!r}, which is never updated")
-        each.cells(problem.shape)
+    for snapshot in problem.snapshots:
+        if not problem.stencil.field(snapshot.field).evolving:
+            raise DefinitionError(f"a snapshot is of {snapshot.field!r}, which is never updated")
+        snapshot.cells(problem.shape)
     if problem.snapshot_bytes > _LARGEST_BYTES:
         raise DefinitionError(
             f"the snapshots of {problem.steps} steps take {problem.snapshot_bytes} bytes, which"
@@ -98,7 +98,7 @@ def check_snapshots(problem: Problem) -> None:
 
 def check_until(problem: Problem) -> None:
     """Raise DefinitionError where a run is to end by a reduction that the stencil has not."""
-    names = [each.name for each in problem.stencil.reductions]
+    names = [reduction.name for reduction in problem.stencil.reductions]
     if problem.until is not None and problem.until.reduction not in names:
         name = problem.until.reduction
         raise DefinitionError(

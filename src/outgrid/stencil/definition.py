@@ -195,7 +195,7 @@ def _are_components(
     ):
         return False
     parts = cast("list[object]", returned)
-    return all(isinstance(each, Symbol) or is_number(each) for each in parts)
+    return all(isinstance(part, Symbol) or is_number(part) for part in parts)
 
 
 def _stage(

@@ -175,11 +175,11 @@ def _checked_offset(name: str, given: Any, count: int) -> tuple[float, ...]:
     values: tuple[Any, ...] = ()
     if isinstance(given, Iterable) and not isinstance(given, str):
         values = tuple(cast("Iterable[Any]", given))
-    if len(values) != count or not all(is_number(each) for each in values):
+    if len(values) != count or not all(is_number(value) for value in values):
         raise DefinitionError(
             f"the offset {given!r} of {name!r} is not one number for each of {count} axes"
         )
-    if not all(float(each) in (-0.5, 0.0, 0.5) for each in values):
+    if not all(float(value) in (-0.5, 0.0, 0.5) for value in values):
         raise DefinitionError(
             f"the offset {given!r} of {name!r} is of 0, 0.5 and -0.5 cells along the axes"
         )

@@ -33,7 +33,7 @@ def described(
     ]
     return {
         name: (
-            tuple(grid.times(each) if each.name == "step" else each for each in cells),
+            tuple(grid.times(cell) if cell.name == "step" else cell for cell in cells),
             grid.attributes(field.removesuffix(PREVIOUS)),
         )
         for name, field, cells in axes

@@ -71,8 +71,8 @@ def checked_profiles(
 ) -> Mapping[str, ProfileValues]:
     values: dict[str, Any] = {**dict(stencil.defaults), **given}
     return {
-        each.name: _checked_profile(each, values[each.name], shape, dtype)
-        for each in stencil.profiles
+        profile.name: _checked_profile(profile, values[profile.name], shape, dtype)
+        for profile in stencil.profiles
     }
 
 

@@ -211,7 +211,7 @@ class Problem:
 
     def profile_values(self, name: str) -> NDArray[Any]:
         """The values of a profile along its axis, rounded to the dtype."""
-        axis = next(each.axis for each in self.stencil.profiles if each.name == name)
+        axis = next(profile.axis for profile in self.stencil.profiles if profile.name == name)
         given = self.profiles[name]
         if isinstance(given, InitialExpression):
             return evaluate_along(given, axis, self.shape, self.dtype)
@@ -313,8 +313,9 @@ class Problem:
         """Bytes of all snapshots of the first `steps` steps; of a ``part`` of the grid, if given:
         of some planes, or some rows of these."""
         return sum(
-            each.taken(steps) * each.part_bytes(self.shape, self.dtype_of(each.field), part)
-            for each in self.snapshots
+            snapshot.taken(steps)
+            * snapshot.part_bytes(self.shape, self.dtype_of(snapshot.field), part)
+            for snapshot in self.snapshots
         )
 
     @property

@@ -124,7 +124,7 @@ def test_an_observer_is_called_at_every_moment(told, tmp_path):
 def test_what_an_observer_has_left_goes_when_the_run_is_replaced(told, tmp_path):
     out = tmp_path / "run"
     result = pipeline.run(heat(), options(out))
-    assert result.record.left == (NAME,)
+    assert NAME in result.record.left
     (out / "mine.txt").write_text("kept")
     with pytest.raises(UsageError, match="exists and is not overwritten"):
         pipeline.run(heat(), options(out))
