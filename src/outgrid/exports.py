@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from outgrid.errors import UsageError
 from outgrid.formats import Box, InputFile, Source, open_file
 from outgrid.formats.axis import Along, Axis, told_apart
+from outgrid.formats.objects import check_free, fetch, is_url, send
 from outgrid.formats.registry import Format, format_of, suffixes, written
 from outgrid.formats.sink import Array, Codec, Filing, copy
 from outgrid.formats.source import whole_axes
@@ -36,7 +38,7 @@ LEAST_MEMORY_BYTES = 1 << 20
 class Exported:
     """What was written, and how fast."""
 
-    path: Path
+    path: str | Path
     arrays: tuple[str, ...]
     nbytes: int
     file_bytes: int
@@ -73,6 +75,8 @@ def export(
     arrays, as JSON, where the format has attributes. `told(done, total)` hears how many bytes are
     written.
 
+    `to` may be a URL of an object store: the file is made in a temporary folder and copied there.
+
     Raises UsageError for what is not there or cannot be stored, StoreError where bytes cannot be
     moved. A file that is not complete is never there under its name.
     """
@@ -92,7 +96,7 @@ def export(
         attributes[TRACES] |= result.source_places
     how = _How(chunks, Codec.of(codec), levels, attributes, axes, along, memory_bytes)
     sources = {name: partial(_field, result, name) for name in wanted}
-    return _write(sources, Path(to), how, memory_bytes, overwrite, told)
+    return _write(sources, to, how, memory_bytes, overwrite, told)
 
 
 def convert(
@@ -106,10 +110,23 @@ def convert(
     overwrite: bool = False,
     told: Callable[[int, int], object] | None = None,
 ) -> Exported:
-    """Write the array in a file into one of another format; see `export`."""
+    """Write the array in a file, or in an object store, as another format; see `export`."""
+    if is_url(file.path):
+        with tempfile.TemporaryDirectory() as folder:
+            copied = replace(file, path=str(fetch(file.path, Path(folder))))
+            return convert(
+                copied,
+                to,
+                chunks=chunks,
+                codec=codec,
+                levels=levels,
+                memory_bytes=memory_bytes,
+                overwrite=overwrite,
+                told=told,
+            )
     name = (file.name or file.file.name.partition(".")[0]).rpartition("/")[2]
     how = _How(chunks, Codec.of(codec), levels, {}, {}, {}, memory_bytes)
-    return _write({name: lambda: open_file(file)}, Path(to), how, memory_bytes, overwrite, told)
+    return _write({name: lambda: open_file(file)}, to, how, memory_bytes, overwrite, told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +171,26 @@ class _How:
 
 
 def _write(
+    sources: dict[str, Callable[[], Source]],
+    to: str | Path,
+    how: _How,
+    memory_bytes: int,
+    overwrite: bool,
+    told: Callable[[int, int], object] | None,
+) -> Exported:
+    """Write to a file, or to one that is then copied to where a URL says."""
+    if not is_url(str(to)):
+        return _write_file(sources, Path(to), how, memory_bytes, overwrite, told)
+    if not overwrite:
+        check_free(str(to))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / str(to).rstrip("/").rpartition("/")[2]
+        found = _write_file(sources, path, how, memory_bytes, overwrite, told)
+        send(path, str(to))
+        return replace(found, path=str(to))
+
+
+def _write_file(
     sources: dict[str, Callable[[], Source]],
     path: Path,
     how: _How,

@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     """Where an array is written, and how."""
     parser.add_argument(
-        "--to", type=Path, required=True, metavar="FILE", help="new file; its suffix is the format"
+        "--to", required=True, metavar="FILE", help="new file or URL; its suffix is the format"
     )
     parser.add_argument(
         "--chunks",

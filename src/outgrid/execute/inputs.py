@@ -13,6 +13,7 @@ import numpy as np
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats import InputFile, Source, open_input
 from outgrid.formats.arrays import InputArray, check_unchanged
+from outgrid.formats.objects import is_url
 from outgrid.stencil.dtypes import casting
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.units import nearest_three
@@ -97,6 +98,11 @@ def open_initial(problem: Problem, name: str) -> Source:
     file, target = problem.initial[name], np.dtype(problem.dtype_of(name.removesuffix(PREVIOUS)))
     assert isinstance(file, InputFile)
     try:
+        if is_url(file.path):
+            raise UsageError(
+                f"{file} is in an object store, which no run reads from; copy it in before: "
+                f"outgrid import {file} --to {file.file.name.partition('.')[0]}.npy"
+            )
         if not file.file.exists():
             near = [
                 each.name for each in file.file.parent.glob("*") if InputFile.named_by(each.name)

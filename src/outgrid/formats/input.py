@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from outgrid.errors import DefinitionError, UsageError
+from outgrid.formats.objects import is_url
 from outgrid.formats.registry import Format, format_of, suffixes
 from outgrid.units import suggest
 
@@ -101,7 +102,7 @@ class InputFile:
 
     def within(self, base: Path) -> "InputFile":
         """The same with a path that is relative to `base`."""
-        return replace(self, path=str(base / self.path))
+        return self if is_url(self.path) else replace(self, path=str(base / self.path))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form: the path, and what is not as it is by itself."""

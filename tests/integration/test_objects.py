@@ -1,0 +1,78 @@
+"""Object stores: inputs are copied in, exports copied out, by a store of obstore on this disk."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import outgrid as og
+from outgrid.errors import StoreError, UsageError
+
+obstore = pytest.importorskip("obstore")
+VALUES = np.random.default_rng(2).standard_normal((6, 7, 8)).astype("f4")
+
+
+@pytest.fixture
+def bucket(tmp_path):
+    (tmp_path / "bucket").mkdir()
+    return tmp_path / "bucket"
+
+
+@pytest.fixture
+def result(tmp_path):
+    problem = og.Problem(
+        "heat7", (6, 7, 8), steps=1, parameters={"k": 0.1}, dtype="float32", initial={"u": VALUES}
+    )
+    return og.run(problem, memory="256 MiB", out=tmp_path / "r")
+
+
+@pytest.mark.parametrize("name", ["u.npy", "u.zarr", "u.h5"])
+def test_what_is_exported_to_a_store_is_imported_from_it(result, bucket, tmp_path, name):
+    url = f"{bucket.as_uri()}/{name}"
+    found = og.export(result, url)
+    assert (str(found.path), found.arrays) == (url, ("u",))
+    inside = ":u" if name.endswith(".h5") else ""
+    og.convert(og.InputFile(url + inside), tmp_path / "again.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "again.npy"), result["u"])
+    with pytest.raises(UsageError, match="exists and is not overwritten"):
+        og.export(result, url)
+    og.export(result, url, overwrite=True)
+
+
+def test_a_name_that_begins_like_another_is_another(result, bucket, tmp_path):
+    og.export(result, f"{bucket.as_uri()}/u.zarr")
+    with pytest.raises(StoreError, match=r"nothing at .*u\.zar\.npy"):
+        og.convert(og.InputFile(f"{bucket.as_uri()}/u.zar.npy"), tmp_path / "again.npy")
+    assert not (tmp_path / "again.npy").exists()
+
+
+def test_the_verbs_take_urls(result, bucket, tmp_path):
+    url = f"{bucket.as_uri()}/u.npy"
+    for words in (("export", result.out, "--to", url), ("import", url, "--to", tmp_path / "v.npy")):
+        command = [sys.executable, "-m", "outgrid", *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), result["u"])
+
+
+def test_a_run_says_how_to_copy_its_input_in(tmp_path):
+    problem = og.Problem(
+        "heat7", (6, 7, 8), steps=1, parameters={"k": 0.1}, initial={"u": "s3://bucket/m.h5:/vp"}
+    )
+    with pytest.raises(UsageError, match=r"outgrid import s3://bucket/m\.h5:/vp --to m\.npy"):
+        og.run(problem, memory="256 MiB", out=tmp_path / "q")
+
+
+def test_a_missing_library_says_how_to_get_it(result, monkeypatch):
+    def absent(name):
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr("outgrid.formats.registry.importlib.import_module", absent)
+    with pytest.raises(UsageError, match=r"pip install 'outgrid\[cloud\]'"):
+        og.export(result, "s3://bucket/u.npy")
+
+
+def test_a_bucket_alone_is_no_object(result):
+    with pytest.raises(UsageError, match="names no object"):
+        og.export(result, "s3://u.npy")
