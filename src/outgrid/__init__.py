@@ -42,7 +42,15 @@ if TYPE_CHECKING:
     from outgrid.stencil.absorb import matched_layer, matched_layers, sponge
     from outgrid.stencil.boundary import Boundary
     from outgrid.stencil.components import Gradient, Tensor, Vector
-    from outgrid.stencil.difference import backward, forward, second
+    from outgrid.stencil.difference import (
+        backward,
+        centered,
+        derivative,
+        forward,
+        interpolate,
+        second,
+        upwind,
+    )
     from outgrid.stencil.grid import Grid
     from outgrid.stencil.laplacian import laplacian
     from outgrid.stencil.points import Receiver, Source
@@ -115,15 +123,18 @@ __all__ = [
     "arctan2",
     "backward",
     "ceil",
+    "centered",
     "clip",
     "convert",
     "cos",
     "cosh",
+    "derivative",
     "exp",
     "export",
     "floor",
     "forward",
     "hypot",
+    "interpolate",
     "isnan",
     "laplacian",
     "log",
@@ -153,6 +164,7 @@ __all__ = [
     "tan",
     "tanh",
     "trunc",
+    "upwind",
     "where",
 ]
 
@@ -183,7 +195,15 @@ _HOMES = {
     "stencil.absorb": ("matched_layer", "matched_layers", "sponge"),
     "stencil.boundary": ("Boundary",),
     "stencil.components": ("Gradient", "Tensor", "Vector"),
-    "stencil.difference": ("backward", "forward", "second"),
+    "stencil.difference": (
+        "backward",
+        "centered",
+        "derivative",
+        "forward",
+        "interpolate",
+        "second",
+        "upwind",
+    ),
     "stencil.grid": ("Grid",),
     "stencil.laplacian": ("laplacian",),
     "stencil.points": ("Receiver", "Source"),

@@ -1,14 +1,27 @@
-"""Derivatives along one axis, by central differences for unit spacing."""
+"""Derivatives along one axis, by finite differences."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil.laplacian import SECOND_DERIVATIVE_WEIGHTS
-from outgrid.stencil.symbol import AXES, Symbol, kind_of
+from outgrid.stencil.symbol import AXES, Operand, Symbol, is_number, kind_of, maximum, minimum
 from outgrid.units import suggest
 
-__all__ = ["FIRST_DERIVATIVE_WEIGHTS", "backward", "forward", "second"]
+__all__ = [
+    "FIRST_DERIVATIVE_WEIGHTS",
+    "backward",
+    "centered",
+    "derivative",
+    "fornberg",
+    "forward",
+    "interpolate",
+    "second",
+    "upwind",
+]
+
+_SIDES = ("centered", "forward", "backward")
 
 # Weights of u[k] - u[1 - k] for k = 1, 2, ..., half-way between two cells, by order of accuracy.
 # Fornberg, Generation of finite difference formulas on arbitrarily spaced grids,
@@ -38,6 +51,129 @@ def second(field: Symbol, axis: str, order: int = 2) -> Symbol:
     for k, weight in enumerate(weights[1:], start=1):
         total = total + float(weight) * (_at(field, axis, -k) + _at(field, axis, k))
     return total
+
+
+def derivative(
+    field: Symbol,
+    axis: str,
+    order: int = 1,
+    accuracy: int = 2,
+    *,
+    side: str = "centered",
+    at: float = 0,
+    spacing: Operand = 1.0,
+) -> Symbol:
+    """A derivative of a field or an expression along an axis, with errors of ``spacing**accuracy``.
+
+    ``order`` 0 interpolates, 1 is the slope, and so on. ``side`` "centered" reads as many cells on
+    either side, "forward" the cell itself and those after it, "backward" those before. ``at`` 0.5
+    or -0.5 is half a cell on or back, where staggered fields lie. ``spacing`` is the distance of
+    cells: a number or a parameter.
+
+    Weights are those of B. Fornberg, Math. Comp. 51 (1988), doi:10.1090/S0025-5718-1988-0935077-0:
+    exact rational numbers, rounded once. Raises DefinitionError.
+    """
+    _check_derivative(order, accuracy, side, at)
+    reach = (order + accuracy - 1) // 2
+    if side == "centered" and at:
+        first = -reach if at > 0 else -reach - 1
+        places = [*range(first, first + 2 * reach + 2)]
+    elif side == "centered":
+        places = [*range(-reach, reach + 1)]
+    else:
+        places = [*range(order + accuracy)]
+        if side == "backward":
+            places = [-place for place in reversed(places)]
+    weights = fornberg(order, [place - Fraction(at) for place in places])
+    total = _weighted(field, axis, dict(zip(places, weights, strict=True)), at)
+    if not is_number(spacing):
+        for _ in range(order):
+            total = total / spacing
+        return total
+    if not 0 < float(spacing) < math.inf:
+        raise DefinitionError(f"the spacing {spacing!r} along {axis} is not a number above 0")
+    scale = Fraction(float(spacing)) ** order
+    return total if scale == 1 else total * float(1 / scale)
+
+
+def centered(field: Symbol, axis: str, accuracy: int = 2, *, spacing: Operand = 1.0) -> Symbol:
+    """The first derivative along ``axis``, from as many cells on either side; see `derivative`."""
+    return derivative(field, axis, 1, accuracy, spacing=spacing)
+
+
+def upwind(
+    field: Symbol, velocity: Operand, axis: str, accuracy: int = 1, *, spacing: Operand = 1.0
+) -> Symbol:
+    """``velocity`` times the first derivative from the side that the flow comes from."""
+    before = derivative(field, axis, 1, accuracy, side="backward", spacing=spacing)
+    after = derivative(field, axis, 1, accuracy, side="forward", spacing=spacing)
+    return maximum(velocity, 0.0) * before + minimum(velocity, 0.0) * after
+
+
+def interpolate(field: Symbol, axis: str, at: float = 0.5, accuracy: int = 2) -> Symbol:
+    """The value half a cell on (``at`` 0.5) or back (-0.5) along an axis; see `derivative`."""
+    return derivative(field, axis, 0, accuracy, at=at)
+
+
+def fornberg(order: int, places: Sequence[Fraction]) -> list[Fraction]:
+    """Weights of the values at ``places`` for a derivative at 0, exact for as many powers."""
+    count = len(places)
+    weights = [[Fraction(0)] * count for _ in range(order + 1)]
+    weights[0][0] = Fraction(1)
+    product = Fraction(1)
+    for n in range(1, count):
+        before, product = product, Fraction(1)
+        for v in range(n):
+            apart = places[n] - places[v]
+            product *= apart
+            if v == n - 1:
+                for m in range(min(n, order), -1, -1):
+                    lower = m * weights[m - 1][v] if m else Fraction(0)
+                    weights[m][n] = before / product * (lower - places[v] * weights[m][v])
+            for m in range(min(n, order), -1, -1):
+                lower = m * weights[m - 1][v] if m else Fraction(0)
+                weights[m][v] = (places[n] * weights[m][v] - lower) / apart
+    return weights[order]
+
+
+def _check_derivative(order: int, accuracy: int, side: str, at: float) -> None:
+    for name, value, least, most in (("order", order, 0, 6), ("accuracy", accuracy, 1, 12)):
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:  # type: ignore[redundant-expr]
+            raise DefinitionError(
+                f"the {name} {value!r} of a derivative is not a whole number of {least} to {most}"
+            )
+    if side not in _SIDES:
+        raise DefinitionError(f"no side {side!r} of a derivative{suggest(side, _SIDES)}")
+    if at not in (-0.5, 0, 0.5):
+        raise DefinitionError(
+            f"a derivative at {at}: it is taken at a cell (0), or half a cell on (0.5) or back"
+            " (-0.5)"
+        )
+    if side == "centered" and accuracy % 2:
+        raise DefinitionError(
+            f"a centered derivative has an even accuracy, not {accuracy}; the nearest is"
+            f" {accuracy + 1}"
+        )
+
+
+def _weighted(field: Symbol, axis: str, weights: Mapping[int, Fraction], at: float) -> Symbol:
+    """The sum, nearest cells first; cells that mirror each other share a multiplication."""
+    left = {place: weight for place, weight in weights.items() if weight}
+    terms: list[Symbol] = []
+    for place in sorted(left, key=lambda place: (abs(place - at), -place)):
+        if place not in left:
+            continue
+        weight = left.pop(place)
+        other = round(2 * at) - place
+        if left.get(other) == weight:
+            terms.append(float(weight) * (_at(field, axis, place) + _at(field, axis, other)))
+        elif left.get(other) == -weight:
+            terms.append(float(weight) * (_at(field, axis, place) - _at(field, axis, other)))
+        else:
+            terms.append(float(weight) * _at(field, axis, place))
+            continue
+        del left[other]
+    return _sum(terms)
 
 
 def _half_way(field: Symbol, axis: str, order: int, back: int) -> Symbol:

@@ -1,0 +1,103 @@
+"""Derivatives by finite differences: exact for as many powers as they promise."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import outgrid as og
+from outgrid.errors import DefinitionError
+from outgrid.stencil.difference import FIRST_DERIVATIVE_WEIGHTS, fornberg
+from outgrid.stencil.laplacian import SECOND_DERIVATIVE_WEIGHTS
+
+
+@pytest.mark.parametrize("order", range(5))
+@pytest.mark.parametrize(
+    "places", [(-2, -1, 0, 1, 2), (0, 1, 2, 3, 4, 5), (-1.5, -0.5, 0.5, 1.5, 2)]
+)
+def test_weights_are_exact_for_as_many_powers_as_places(order, places):
+    at = [Fraction(place) for place in places]
+    weights = fornberg(order, at)
+    for power in range(len(at)):
+        found = sum(weight * place**power for weight, place in zip(weights, at, strict=True))
+        assert found == (np.prod(range(1, order + 1), dtype=int) if power == order else 0)
+
+
+def test_tables_hold_the_same_weights():
+    for weights in SECOND_DERIVATIVE_WEIGHTS.values():
+        reach = len(weights) - 1
+        assert fornberg(2, [Fraction(k) for k in range(-reach, reach + 1)])[reach:] == [*weights]
+    for order, weights in FIRST_DERIVATIVE_WEIGHTS.items():
+        places = [Fraction(2 * k + 1, 2) for k in range(-order // 2, order // 2)]
+        assert fornberg(1, places)[order // 2 :] == [*weights]
+
+
+def rule(make):
+    return og.stencil(name="rule")(make)
+
+
+CASES = [
+    (order, accuracy, side, at)
+    for order in (0, 1, 2, 3)
+    for accuracy in (1, 2, 4, 6)
+    for side in ("centered", "forward", "backward")
+    for at in (0, 0.5, -0.5)
+    if not (side == "centered" and accuracy % 2) and not (order == 0 and at == 0)
+]
+
+
+@pytest.mark.parametrize(("order", "accuracy", "side", "at"), CASES)
+def test_polynomials_are_differed_exactly(order, accuracy, side, at):
+    """Of a power below order + accuracy nothing is lost; of that power the error is known."""
+    n, h = 31, 0.25
+    x = np.arange(n) * h
+    power = order + accuracy - 1
+    u = np.broadcast_to(((x - 3.0) ** power)[:, None], (n, 3 * 8 + 1)).copy()
+    made = rule(lambda u: og.derivative(u, "y", order, accuracy, side=side, at=at, spacing=h))
+    reach = made.trace(2).radius[0]
+    assert reach <= order + accuracy
+    found = made(u)[reach : n - reach, 12]
+    factor = np.prod([power - k for k in range(order)], dtype=float)
+    exact = factor * (x + at * h - 3.0) ** (power - order)
+    scale = np.abs(u).max() / h**order
+    np.testing.assert_allclose(found, exact[reach : n - reach], atol=1e-12 * scale)
+
+
+def test_a_spacing_may_be_a_parameter():
+    u = np.random.default_rng(1).normal(size=(9, 9))
+    one = rule(lambda u, *, h: og.derivative(u, "x", 2, spacing=h))(u, h=0.5)
+    other = rule(lambda u: og.derivative(u, "x", 2, spacing=0.5))(u)
+    np.testing.assert_allclose(one, other, rtol=1e-13)
+
+
+def test_upwind_takes_the_side_of_the_flow():
+    u = np.random.default_rng(2).normal(size=(9, 9))
+    right = rule(lambda u: og.upwind(u, 2.0, "x"))(u)
+    left = rule(lambda u: og.upwind(u, -2.0, "x"))(u)
+    np.testing.assert_allclose(right[1:-1, 1:-1], 2 * (u[1:-1, 1:-1] - u[1:-1, :-2]))
+    np.testing.assert_allclose(left[1:-1, 1:-1], -2 * (u[1:-1, 2:] - u[1:-1, 1:-1]))
+
+
+def test_short_names_mean_the_same():
+    traced = lambda make: rule(make).trace(2).stages  # noqa: E731
+    assert traced(lambda u: og.centered(u * u, "x", 4)) == traced(
+        lambda u: og.derivative(u * u, "x", 1, 4)
+    )
+    assert traced(lambda u: og.interpolate(u, "y", -0.5)) == traced(lambda u: 0.5 * (u + u[-1, 0]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"axis": "w"}, "no axis 'w'"),
+        ({"order": 7}, "the order 7 of a derivative is not a whole number of 0 to 6"),
+        ({"accuracy": 3}, "even accuracy, not 3; the nearest is 4"),
+        ({"accuracy": 0, "side": "forward"}, "the accuracy 0"),
+        ({"side": "left"}, "no side 'left'"),
+        ({"at": 0.25}, "at 0.25"),
+        ({"spacing": 0}, "spacing"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments, told):
+    with pytest.raises(DefinitionError, match=told):
+        rule(lambda u: og.derivative(u, **({"axis": "x"} | arguments))).trace(2)
