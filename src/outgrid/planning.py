@@ -18,7 +18,7 @@ from outgrid.machines import Site
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan
-from outgrid.plan.planner import Part
+from outgrid.plan.planner import RankPart
 from outgrid.plan.planner import plan as choose
 from outgrid.plan.ranks import Ranks, plan_rank
 from outgrid.plan.schedule.subgrid import Subgrid
@@ -65,7 +65,7 @@ class Planning:
     shared: bool
     scratch: Path
     begin: Begin | None = None
-    part: Part | None = None
+    part: RankPart | None = None
 
     @classmethod
     def of(cls, sharing: Sharing, machine: Machine, begin: Begin | None = None) -> Planning:
@@ -146,7 +146,7 @@ class Planning:
             return self
         sizing, bounds = Sizing(rest), (group.plane_bounds, group.row_bounds)
         mine = Subgrid(self.comm.rank, bounds, sizing.halos, seams=group.seams)
-        part = Part(mine.turned(max(depths, default=0)), Network(), depths=depths)
+        part = RankPart(mine.turned(max(depths, default=0)), Network(), depths=depths)
         before, fits = replace(self, part=part), True
         try:
             before.first(rest)

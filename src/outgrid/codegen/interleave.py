@@ -27,7 +27,7 @@ def interleaved(roots: Sequence[Expression]) -> tuple[Expression, ...]:
     on: the one after which the fewest values have to be kept, and of such the one that most waits
     for.
     """
-    return _Order(roots).found()
+    return _Order(roots).listed()
 
 
 def most_live(order: Iterable[Expression], roots: Sequence[Expression]) -> int:
@@ -110,7 +110,7 @@ class _Order:
         self.kept = set(roots)
         self.ordered: list[Expression] = []
 
-    def found(self) -> tuple[Expression, ...]:
+    def listed(self) -> tuple[Expression, ...]:
         """Load after load, and after each what it makes possible."""
         while self.loads:
             load = min(self.next or self.loads, key=self._urgency)

@@ -19,7 +19,7 @@ K = TypeVar("K", bound=Updates)
 C = TypeVar("C", contravariant=True)
 
 
-class Moving(Tickets, Protocol):
+class OwnTickets(Tickets, Protocol):
     """Transfers that can be waited for and ended."""
 
     def drain(self) -> list[Completion]: ...
@@ -32,7 +32,7 @@ class Site(Protocol[C]):
     @property
     def window(self) -> Any: ...
     @property
-    def transfers(self) -> Moving: ...
+    def transfers(self) -> OwnTickets: ...
 
     def reach(self, stores: Mapping[Key, Store]) -> Mapping[Key, Store]:
         """Stores as they are seen from here: whose regions come to the window and go from it."""

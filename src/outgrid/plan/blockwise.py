@@ -20,9 +20,9 @@ from outgrid.plan.instruction import (
     Get,
     Instruction,
     Mark,
-    Part,
     Point,
     Put,
+    Stretch,
 )
 from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.subgrid import Box
@@ -129,7 +129,7 @@ class _Lowering:
         """Steps since..until on the positions [first, last) of a front."""
         self.advanced += 1
         gate = Gate(advanced=self.advanced - 1, got=got, put=put)
-        return Advance(self.advanced - 1, (Part(trip, first, last, since, until),), gate)
+        return Advance(self.advanced - 1, (Stretch(trip, first, last, since, until),), gate)
 
     def _puts(self, trip: Trip, planes: range) -> Iterator[Put]:
         rows = self.schedule.passage(trip).covered(trip.depth).rows

@@ -82,7 +82,7 @@ class Receive(Move):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Stretch:
     """The share of one trip in an advance: its own front positions [first, last).
 
     Steps ``since`` to ``until`` are made, to the last one of the trip where that is None.
@@ -105,7 +105,7 @@ class Advance:
     """Move the front over one slab: all levels of every trip that is under it."""
 
     index: int
-    parts: tuple[Part, ...]
+    parts: tuple[Stretch, ...]
     gate: Gate
 
 

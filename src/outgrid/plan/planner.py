@@ -12,12 +12,12 @@ from outgrid.plan.calibration import Calibration
 from outgrid.plan.candidate import EXCHANGE_BUFFERS, WORTH_CUTTING
 from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan
-from outgrid.plan.request import Part, Request
+from outgrid.plan.request import RankPart, Request
 from outgrid.plan.tables import inputs_bytes, steps_bytes
 from outgrid.schemes import DEFAULT, SCHEMES, Scheme
 from outgrid.stencil.problem import Problem
 
-__all__ = ["EXCHANGE_BUFFERS", "WORTH_CUTTING", "Part", "plan"]
+__all__ = ["EXCHANGE_BUFFERS", "WORTH_CUTTING", "RankPart", "plan"]
 
 
 def plan(
@@ -27,7 +27,7 @@ def plan(
     fixed_bytes: int,
     calibration: Calibration | None = None,
     begin: Begin | None = None,
-    part: Part | None = None,
+    part: RankPart | None = None,
     accelerator: Accelerator | None = None,
 ) -> Plan:
     """The cheapest plan that fits ``options.memory_bytes``, of the whole grid or a ``part`` of it.

@@ -49,11 +49,11 @@ from outgrid.plan.instruction import (
     Instruction,
     Mark,
     Move,
-    Part,
     Point,
     Put,
     Receive,
     Send,
+    Stretch,
     levels,
     opposes,
     row_updates,
@@ -72,11 +72,11 @@ __all__ = [
     "Instruction",
     "Mark",
     "Move",
-    "Part",
     "Point",
     "Put",
     "Receive",
     "Send",
+    "Stretch",
     "levels",
     "opposes",
     "program",
@@ -267,14 +267,14 @@ class _Lowering:
         self.advanced += 1
         return Advance(self.advanced - 1, parts=tuple(self._parts(slab)), gate=gate)
 
-    def _parts(self, slab: int) -> Iterator[Part]:
+    def _parts(self, slab: int) -> Iterator[Stretch]:
         schedule = self.schedule
         for trip in self._active(slab):
             origin, passage = trip.index * schedule.pitch_planes, self.flows.passage(trip.index)
             first = max(passage.touched.start, slab * schedule.slab_planes - origin)
             last = min(passage.front_end, (slab + 1) * schedule.slab_planes - origin)
             if first < last:
-                yield Part(trip, first, last)
+                yield Stretch(trip, first, last)
 
     def _puts(self, slab: int) -> Iterator[Put | Send | Commit | Mark]:
         for trip in self._active(slab):

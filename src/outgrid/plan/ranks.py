@@ -23,7 +23,7 @@ from outgrid.lines import format_count
 from outgrid.machine import Machine, Network
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.model import Plan
-from outgrid.plan.planner import WORTH_CUTTING, Part, plan
+from outgrid.plan.planner import WORTH_CUTTING, RankPart, plan
 from outgrid.plan.schedule.interval import ACROSS
 from outgrid.plan.schedule.subgrid import Subgrid, balanced, balanced_seams
 from outgrid.plan.sizing import Sizing
@@ -99,7 +99,7 @@ class _Way:
     depth is cut for, and the ``part`` that had to choose it."""
 
     common: Plan
-    part: Part
+    part: RankPart
 
     @property
     def price(self) -> float:
@@ -126,9 +126,9 @@ def _way(
     more for the depth that is found then.
     """
 
-    def parts(depth: int) -> list[Part]:
+    def parts(depth: int) -> list[RankPart]:
         fullest = _fullest(problem, options, cut, depth, seams=seams)
-        return [Part(subgrid, ranks.network, ranks.disk_bytes) for subgrid in fullest]
+        return [RankPart(subgrid, ranks.network, ranks.disk_bytes) for subgrid in fullest]
 
     def settle(depth: int) -> _Way:
         first, _ = _alike(parts(depth), choose)
@@ -161,7 +161,7 @@ def _check_thickness(problem: Problem, subgrid: Subgrid, chosen: Plan) -> None:
             )
 
 
-def _alike(parts: list[Part], choose: Callable[..., Plan]) -> tuple[Plan, Part]:
+def _alike(parts: list[RankPart], choose: Callable[..., Plan]) -> tuple[Plan, RankPart]:
     """What one of ``parts`` chooses that suits all of them. Raises InfeasiblePlan."""
     refused: list[InfeasiblePlan] = []
     for part in parts:

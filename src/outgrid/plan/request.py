@@ -28,7 +28,7 @@ MOST_LISTED = 1 << 14  # sweeps; beyond them their list is looked at before it i
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RankPart:
     """What one of several ranks is to plan: its ``subgrid``.
 
     Where ``depths`` and ``slab`` are given, they were chosen for all ranks. ``disk_bytes`` bounds
@@ -52,7 +52,7 @@ class Request:
     fixed_bytes: int
     calibration: Calibration | None
     begin: Begin | None = None
-    part: Part | None = None
+    part: RankPart | None = None
     accelerator: Accelerator | None = None
 
     @cached_property
