@@ -50,6 +50,37 @@ class Completion:
         return self
 
 
+class _Joined:
+    """Several transfers under one ticket, the last of them, which ends when all of them have."""
+
+    def __init__(self) -> None:
+        self._followers: dict[int, int] = {}  # whose part a ticket is
+        self._awaited: dict[int, tuple[int, int]] = {}  # parts under way, bytes of the others
+
+    def join(self, tickets: Sequence[int]) -> int:
+        """The ticket of them all; each may be joined of others itself."""
+        last, parts = tickets[-1], 0
+        for ticket in tickets:
+            parts += self._awaited.pop(ticket, (1, 0))[0]
+            if ticket != last:
+                members = [part for part, leader in self._followers.items() if leader == ticket]
+                self._followers |= dict.fromkeys((*members, ticket), last)
+        self._awaited[last] = parts, 0
+        return last
+
+    def of(self, ticket: int) -> int:
+        """The ticket that one which has ended is a part of."""
+        return self._followers.pop(ticket, ticket)
+
+    def ended(self, ticket: int, nbytes: int) -> int | None:
+        """Bytes of all parts of a ticket; None where others than this one are under way."""
+        parts, before = self._awaited.pop(ticket, (1, 0))
+        if parts > 1:
+            self._awaited[ticket] = parts - 1, before + nbytes
+            return None
+        return before + nbytes
+
+
 class Transfers:
     """Up to `depth` requests of `request_bytes` under way at once, for all stores of a run.
 
@@ -86,10 +117,7 @@ class Transfers:
         self._waited_seconds = 0.0  # since something ended
         self._failures: dict[int, StoreError] = {}
         self._moved: dict[int, Moved] = {}
-        # Several transfers under one ticket: whose part a ticket is, and parts under way, with the
-        # bytes of those that have ended.
-        self._followers: dict[int, int] = {}
-        self._awaited: dict[int, tuple[int, int]] = {}
+        self._joined = _Joined()
 
     @property
     def engine(self) -> str:
@@ -151,21 +179,11 @@ class Transfers:
         tickets = [self._queue.submit_flush(file) for file in files]
         for ticket, file in zip(tickets, files, strict=True):
             self._under_way[ticket] = "flushing", file, _NOTHING, None
-        return self._join(tickets)
+        return self._joined.join(tickets)
 
     def join(self, *tickets: int) -> int:
         """One ticket, the last of those given, which ends when all of them have ended."""
-        return self._join(tickets)
-
-    def _join(self, tickets: Sequence[int]) -> int:
-        last, parts = tickets[-1], 0
-        for ticket in tickets:
-            parts += self._awaited.pop(ticket, (1, 0))[0]  # it may be joined of others itself
-            if ticket != last:
-                members = [each for each, leader in self._followers.items() if leader == ticket]
-                self._followers |= dict.fromkeys((*members, ticket), last)
-        self._awaited[last] = parts, 0
-        return last
+        return self._joined.join(tickets)
 
     def call(self, action: Callable[[], int]) -> int:
         """Carry out `action`, which moves bytes in memory and returns how many."""
@@ -285,17 +303,15 @@ class Transfers:
     def _complete(self, ended: native.Completion) -> Completion | None:
         """The completion; None for a part of a ticket that is not the last to end."""
         self._under_way.pop(ended.ticket, None)
-        ticket = self._followers.pop(ended.ticket, ended.ticket)
+        ticket = self._joined.of(ended.ticket)
         moved = self._moved.pop(ended.ticket, None)
         error = _failure(ended) if ended.errno else None
         if error is None and moved is not None:
             error = moved(np.frombuffer(ended.sums, np.uint64))
         if error is not None:
             self._failures.setdefault(ticket, error)
-        parts, nbytes = self._awaited.pop(ticket, (1, 0))
-        nbytes += ended.nbytes
-        if parts > 1:
-            self._awaited[ticket] = parts - 1, nbytes
+        nbytes = self._joined.ended(ticket, ended.nbytes)
+        if nbytes is None:
             return None
         return Completion(ticket, nbytes, ended.seconds, self._failures.pop(ticket, None))
 
