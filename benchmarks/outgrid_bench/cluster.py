@@ -10,6 +10,10 @@ Two schemes are priced. ``blocks`` is the one of Midorikawa and Tan for clusters
 of their own, read, stepped and written one after the other, then an exchange, then a barrier.
 ``stream`` is skewed: one trip over the part, transfers and messages beside the computing. Both are
 the same geometry, since what is streamed is one block as large as the part.
+
+These are the papers' formulas, and no second planner of runs: that is `outgrid.plan.ranks`, which
+plans a stencil with its kernel's rates for the ranks that are there. What is simulated here has
+neither, a radius of one and nodes that nobody has; both schemes are priced in the same terms.
 """
 
 from __future__ import annotations
