@@ -169,3 +169,25 @@ def test_what_cannot_be_served_is_refused(tmp_path, served):
         Served(served.folder, 99999)
     with pytest.raises(UsageError, match="cannot be had"):
         Served(served.folder, served.server_address[1])
+
+
+def test_a_run_is_served_as_it_lies(tmp_path):
+    problem = og.Problem(
+        "heat7", (6, 7, 8), steps=2, parameters={"k": 0.1}, initial={"u": "x + y * z"}
+    )
+    result = og.run(problem, memory="256 MiB", out=tmp_path / "heat.run")
+    plane = result["u"][1]
+    with Served(result.out) as run:
+        thread = threading.Thread(target=run.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            assert run.arrays == ("u",)
+            said = json.loads(ask(run, "/u/zarr.json")[2])
+            assert said["shape"] == [6, 7, 8]
+            first = 4096 + plane.nbytes
+            asked = f"bytes={first}-{first + plane.nbytes - 1}"
+            status, _, body = ask(run, "/u/c/0/0/0", Range=asked)
+        finally:
+            run.shutdown()
+            thread.join()
+    assert (status, body) == (206, plane.tobytes())

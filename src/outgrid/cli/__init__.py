@@ -33,7 +33,7 @@ VERBS = {
     "show": "print a plan, a kernel or a record, or draw a field",
     "export": "write fields of a run as a file of another format, such as Zarr or NetCDF",
     "import": "write an array of any such file as another, such as .npy",
-    "serve": "show a Zarr group to viewers in a browser of this machine",
+    "serve": "show a run to viewers in a browser of this machine",
     "report": "write a run's summary and pictures",
     "probe": "measure this machine",
 }

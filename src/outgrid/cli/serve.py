@@ -11,10 +11,11 @@ from outgrid.cli.parser import examples
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     parser.epilog = examples(
+        ("outgrid serve heat.run", "until Ctrl-C"),
         ("outgrid export heat.run --to heat.zarr --levels --codec zstd", ""),
-        ("outgrid serve heat.zarr", "until Ctrl-C"),
+        ("outgrid serve heat.zarr", "with coarser levels"),
     )
-    parser.add_argument("folder", type=Path, metavar="RUN", help="a folder that is a Zarr group")
+    parser.add_argument("folder", type=Path, metavar="RUN", help="a run, or another Zarr group")
     parser.add_argument(
         "--port", type=int, default=0, metavar="N", help="of this machine (one that is free)"
     )
