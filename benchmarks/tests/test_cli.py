@@ -16,6 +16,7 @@ TAKEN = {
     "peers": "memory factor only steps quick python with-swap scratch json",
     "tune": "only resume quick scratch json",
     "io": f"{PAPER} price watts",
+    "formats": "scratch json",
     "ladder": PAPER,
     "blocking": LIMITED,
     "methods": f"{BEYOND} steps",

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,6 +33,7 @@ STAYS = (
     errno.EPERM,
 )
 
+SYNCED_AT_ONCE = 8  # file systems write for many what they write for one
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # as linux/fcntl.h and linux/fs.h have them
 
 
@@ -84,14 +86,20 @@ def replace_whole(new: Path, path: Path) -> None:
 def _sync(new: Path) -> None:
     """Make a file durable, or a folder with all in it."""
     if not _is_folder(new):
-        with new.open("rb") as file:
-            os.fsync(file.fileno())
+        _sync_file(os.fspath(new))
         return
-    for folder, _, names in os.walk(new, topdown=False):
-        for name in names:
-            with open(os.path.join(folder, name), "rb") as file:
-                os.fsync(file.fileno())
+    tree = [*os.walk(new, topdown=False)]
+    files = [os.path.join(folder, name) for folder, _, names in tree for name in names]
+    with ThreadPoolExecutor(SYNCED_AT_ONCE) as threads:
+        for _ in threads.map(_sync_file, files):
+            pass
+    for folder, _, _ in tree:
         sync_folder(Path(folder))
+
+
+def _sync_file(path: str) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def _is_folder(path: Path) -> bool:

@@ -35,6 +35,7 @@ from outgrid.plan.tiling import (
     tile_slope,
 )
 from outgrid.planning import FIXED_BYTES, calibration
+from outgrid.runs.hierarchy import leave_group
 from outgrid.stencil.catalog import lookup, resolve
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.expression import accesses
@@ -81,6 +82,7 @@ __all__ = [
     "find_compiler",
     "generate",
     "generate_cuda",
+    "leave_group",
     "load_kernel",
     "lookup",
     "plan",

@@ -7,6 +7,7 @@ from outgrid.cli.parser import Parser, add_debug_argument, examples
 from outgrid.durable import make_folder
 from outgrid.errors import UsageError
 from outgrid_bench.cli.core import CORE
+from outgrid_bench.cli.formats import FORMATS
 from outgrid_bench.cli.io import IO
 from outgrid_bench.cli.measurement import OPTIONS
 from outgrid_bench.cli.papers import ALL, PAPERS
@@ -14,7 +15,7 @@ from outgrid_bench.cli.peers import PEERS
 from outgrid_bench.cli.tune import TUNE
 
 MEASUREMENTS = {
-    measurement.name: measurement for measurement in (CORE, PEERS, TUNE, IO, *PAPERS, ALL)
+    measurement.name: measurement for measurement in (CORE, PEERS, TUNE, IO, FORMATS, *PAPERS, ALL)
 }
 
 

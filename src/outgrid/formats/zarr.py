@@ -1,7 +1,8 @@
 """Arrays of Zarr stores, of version 2 or 3, by zarr-python."""
 
 import os
-from contextlib import suppress
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -14,7 +15,7 @@ from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
-from outgrid.formats.sink import Array, Into, Output, Sink, copy
+from outgrid.formats.sink import Array, Codec, Into, Output, Sink, copy
 from outgrid.formats.source import Box, Sliced, Source, View, decoding, whole_axes
 
 __all__ = ["create_output", "open_source"]
@@ -77,11 +78,23 @@ class _Store:
                     f"{array.memory_bytes}; choose smaller chunks or give more memory"
                 )
             self.pyramids.append(array)
-        return self._sink(self._made(name, array, array.shape, array.dtype, array.chunks))
+        made = self._made(name, array, array.shape, array.dtype, array.chunks)
+        return self._sink(made, array.codec)
 
-    def _sink(self, made: Any) -> Sink:
+    def _sink(self, made: Any, codec: Codec) -> Sink:
+        chunk = tuple(map(int, made.chunks))
+        if codec.name == "blosc":
+            return Into(self.path, made, chunk, len(os.sched_getaffinity(0)) + 1)
+        numcodecs: Any = library("numcodecs", self.path.stem, "zarr")
+        level = {} if codec.level is None else {"level": codec.level}
+        encoders: dict[str, Callable[[], Any]] = {
+            "none": lambda: np.ravel,
+            "zstd": lambda: numcodecs.Zstd(**level or {"level": 0}).encode,
+            "gzip": lambda: numcodecs.GZip(**level or {"level": 5}).encode,
+        }
+        dtype = np.dtype(made.dtype).newbyteorder("<")
         cores = len(os.sched_getaffinity(0))
-        return _Chunks(self.path, made, tuple(map(int, made.chunks)), cores + 1)
+        return _Chunks(self.path / made.path, dtype, chunk, encoders[codec.name](), cores + 1)
 
     def _made(
         self,
@@ -136,7 +149,7 @@ class _Store:
             memory = array.memory_bytes - 2 * source.decoded_bytes
             copy(
                 source,
-                self._sink(made),
+                self._sink(made, array.codec),
                 memory // _finer_share(finer.dtype) + 2 * source.decoded_bytes,
             )
         sets = [
@@ -166,20 +179,46 @@ class _Store:
         """Nothing is open between two writes."""
 
 
-class _Chunks(Into):
-    """An array whose chunks are files, which go to the disk while others are encoded."""
+@dataclass(slots=True)
+class _Chunks:
+    """An array whose chunks are files: each is encoded here, and on its way to the disk at once.
+
+    zarr-python makes the array; to write it as well takes it several times as long.
+    """
+
+    folder: Path
+    dtype: np.dtype[Any]
+    chunk: tuple[int, ...]
+    encode: Callable[[NDArray[Any]], Any]
+    at_once: int
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
-        """Write the values of a box of whole chunks."""
-        Into.write(self, box, values)
+        """Write the values of a box of whole chunks, those at the end of an axis padded with 0."""
         numbers = (
             range(cells.start // extent, -(-cells.stop // extent))
             for cells, extent in zip(box, self.chunk, strict=True)
         )
         for index in product(*numbers):
-            path = self.path / self.array.path / "c" / "/".join(map(str, index))
-            with suppress(FileNotFoundError), path.open("rb") as file:  # fill values have no file
+            first = [
+                k * n - cells.start for k, n, cells in zip(index, self.chunk, box, strict=True)
+            ]
+            part = values[tuple(slice(at, at + n) for at, n in zip(first, self.chunk, strict=True))]
+            whole = np.ascontiguousarray(part, self.dtype)
+            if part.shape != self.chunk:
+                whole = np.zeros(self.chunk, self.dtype)
+                whole[tuple(map(slice, part.shape))] = part
+            self._put(self.folder / "c" / "/".join(map(str, index)), self.encode(whole))
+
+    def _put(self, path: Path, content: Any) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb", buffering=0) as file:
+                left = memoryview(content).cast("B")
+                while left:
+                    left = left[file.write(left) :]
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        except OSError as error:
+            raise StoreError("cannot write", path=path, errno=error.errno) from error
 
 
 def _level_chunk(array: Array) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ from outgrid.stencil.meaning import described
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.snapshot import snapshots_by_file
 
-__all__ = ["ZARR_NAME", "begun", "leave", "names_of", "remove"]
+__all__ = ["ZARR_NAME", "begun", "leave_group", "names_of", "remove"]
 
 ZARR_NAME = "zarr.json"
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -116,7 +116,7 @@ def names_of(problem: Problem, fields: Iterable[str]) -> tuple[str, ...]:
     return (ZARR_NAME, *(name for each in every for name in each.files))
 
 
-def leave(out: Path, record: Record) -> Record:
+def leave_group(out: Path, record: Record) -> Record:
     """Make the folder of a finished run a group, durably; the record that names its files.
 
     Where the file system gives files no second name, the record warns that it is none. Raises
@@ -145,7 +145,7 @@ def leave(out: Path, record: Record) -> Record:
 
 
 def begun(out: Path, problem: Problem, fields: Iterable[str]) -> tuple[Path, ...]:
-    """The files that a process which was cut off in `leave` has left, of fields of these names."""
+    """What a process that was cut off in `leave_group` has left, of fields of these names."""
     found = [out / ZARR_NAME]
     for folder in _folders(out, problem, fields):
         found += [folder / ZARR_NAME, *sorted((folder / "c").rglob("*"))]
