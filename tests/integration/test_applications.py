@@ -193,6 +193,20 @@ def test_a_small_wave_grows_by_the_linear_theory_of_reaction_and_diffusion(tmp_p
     assert 0.8 < np.log2(errors[0] / errors[1]) < 1.3
 
 
+def test_a_mixture_keeps_its_mass_loses_energy_and_grows_waves_as_theory_says(tmp_path):
+    model = example("cahn_hilliard")
+    parted = run_both_ways(model.mixture(240, 40, 60), tmp_path / "parted", depth=4, slab_planes=2)
+    mass, energy = parted.reductions["mass"], parted.reductions["energy"]
+    size = np.abs(parted["c"]).sum()
+    np.testing.assert_allclose(mass, mass[0], atol=1e-12 * size)
+    assert (np.diff(energy) < 0).all()
+    problem = model.wave()
+    options = RunOptions.of(memory="512MiB", out=tmp_path / "wave", tier="memory", threads=1)
+    found = model.amplitude(pipeline.run(problem, options))
+    assert found > 1.1
+    np.testing.assert_allclose(found, model.exact(), rtol=1e-6)
+
+
 @pytest.mark.parametrize("shape", ["plane", "dome"])
 def test_water_sloshes_in_a_basin_as_lamb_and_thacker_say(shape, tmp_path):
     basin = example("basin")
