@@ -135,8 +135,7 @@ def test_a_file_system_without_second_names_is_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr(hierarchy.os, "link", refused)
     found = og.run(heat(), out=tmp_path / "run", **GIVEN)
-    (warning,) = found.record.warnings
-    assert "is no group of Zarr" in warning
+    assert any("is no group of Zarr" in warning for warning in found.record.warnings)
     assert not (tmp_path / "run/zarr.json").exists()
     monkeypatch.undo()
     og.run(heat(), out=tmp_path / "run", overwrite=True, **GIVEN)
