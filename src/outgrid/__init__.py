@@ -255,8 +255,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'outgrid' has no attribute {name!r}")
     home = importlib.import_module(f"outgrid.{_HOME[name]}")
-    found = globals()[name] = getattr(home, _NAMES_THERE.get(name, name))
-    return found
+    value = globals()[name] = getattr(home, _NAMES_THERE.get(name, name))
+    return value
 
 
 def __dir__() -> list[str]:

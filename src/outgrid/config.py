@@ -378,17 +378,19 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def kept(self, out: Path) -> dict[str, Any]:
         """What a resume of the run in `out` goes by: entries of `[run]` that differ from their
         defaults. Folders inside `out` are named from there, so that it may be moved."""
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         for key, option in OPTIONS.items():
             value = self.given(key)
             if value is None or option.passing or (key == "memory" and not self.memory_asked):
                 continue
-            found[key] = list(cast("tuple[Any, ...]", value)) if type(value) is tuple else value
+            entries[key] = list(cast("tuple[Any, ...]", value)) if type(value) is tuple else value
         if self.scratch is not None:
-            found["scratch"] = [_named_from(out, place) for place in self.places or (self.scratch,)]
-        if "endurance" in found:
-            found["endurance"] = f"{self.endurance_bytes}B"
-        return found
+            entries["scratch"] = [
+                _named_from(out, place) for place in self.places or (self.scratch,)
+            ]
+        if "endurance" in entries:
+            entries["endurance"] = f"{self.endurance_bytes}B"
+        return entries
 
     def of_rank(self, rank: int) -> "RunOptions":
         """The same for one of several ranks: with its own folders of working files."""
@@ -427,19 +429,19 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         kinds = {key: option.written for key, option in OPTIONS.items()}
         others = {place: tuple(keys) for place, keys in (elsewhere or {}).items()}
         place, folder = "run" if source else "", base or Path()
-        found: dict[str, Any] = {}
+        named: dict[str, Any] = {}
         for key, value in decoded_table(table, kinds, place, source, elsewhere=others).items():
             option = OPTIONS[key]
             read = value if option.read is None else option.read(value)
             if option.refuse is not None and (wrong := option.refuse(read)):
                 raise UsageError(f"{key} = {shown(spelled(value))}: {wrong}")
-            found[option.member] = read
+            named[option.member] = read
         for field in ("places", "erase"):
-            found[field] = tuple(folder / each for each in found.get(field, ()))
-        found["scratch"] = next(iter(found["places"]), None)
-        if "out" in found:
-            found["out"] = folder / found["out"]
-        asked = cls(**found)
+            named[field] = tuple(folder / each for each in named.get(field, ()))
+        named["scratch"] = next(iter(named["places"]), None)
+        if "out" in named:
+            named["out"] = folder / named["out"]
+        asked = cls(**named)
         if asked.tier in COPIED_TIERS and len(asked.places) > 1:
             raise UsageError(
                 f"tier {asked.tier} does not spread fields over folders, and scratch names "

@@ -142,8 +142,8 @@ def partials(path: Path) -> list[Path]:
 
 def _is_plain(path: Path) -> bool:
     """Whether it is a regular file that has no other name."""
-    found = path.lstat()
-    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+    status = path.lstat()
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def sync_folder(folder: Path) -> None:

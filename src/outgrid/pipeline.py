@@ -189,5 +189,5 @@ def objections(
     if comm.rank == 0:
         inputs = partial(check_inputs, problem), partial(check_kernel, problem, options)
         checks = [*inputs, *checks, partial(check_lenders, options, comm)]
-    found = [sharing.named(line) for check in checks for line in refused(check)]
-    return [each for said in comm.share(found) for each in said]
+    reasons = [sharing.named(line) for check in checks for line in refused(check)]
+    return [each for said in comm.share(reasons) for each in said]

@@ -92,8 +92,8 @@ class Planning:
 
     def first(self, problem: Problem) -> Plan:
         """The plan of this rank, from what is known of the kernel's rates by now."""
-        found = known(calibration_path(problem, self.options, self.machine))
-        return self._choose(problem, self.comm.share(found)[0])
+        rates = known(calibration_path(problem, self.options, self.machine))
+        return self._choose(problem, self.comm.share(rates)[0])
 
     def measured(
         self,
@@ -109,11 +109,11 @@ class Planning:
         """
         if isinstance(kernel, DeviceKernel) or self.part is not None:
             return first
-        found, long = None, first.predicted_seconds >= WORTH_CALIBRATING_SECONDS
+        rates, long = None, first.predicted_seconds >= WORTH_CALIBRATING_SECONDS
         if self.comm.rank == 0 and long:
-            found = calibration(problem, self.options, self.machine, kernel, progress=progress)
-        found = self.comm.share(found)[0]
-        return first if found is None else self._choose(problem, found)
+            rates = calibration(problem, self.options, self.machine, kernel, progress=progress)
+        rates = self.comm.share(rates)[0]
+        return first if rates is None else self._choose(problem, rates)
 
     def _within(self, durable: Durable) -> bool:
         """Whether all that is durable of the sweep under way can be compared with its checksums.
@@ -179,12 +179,15 @@ class Planning:
         """The device that is there, else one of the memory asked for."""
         asked = self.options.device_memory_bytes
         try:
-            found = device.describe_device(self.options.device)
+            accelerator = device.describe_device(self.options.device)
         except DeviceError:
             if asked is None:
                 raise
-            found = Accelerator(asked)
-        return replace(found, memory_bytes=min(found.memory_bytes, asked or found.memory_bytes))
+            accelerator = Accelerator(asked)
+        return replace(
+            accelerator,
+            memory_bytes=min(accelerator.memory_bytes, asked or accelerator.memory_bytes),
+        )
 
     def _disk_bytes(self, problem: Problem) -> int:
         """The least that any rank can fill with working files, beside their checksums."""
@@ -271,14 +274,14 @@ def calibration(
     ``again`` measures in any case. None where the memory limit leaves no room to measure.
     """
     path = calibration_path(problem, options, machine)
-    found = None if again else known(path)
-    if found is None:
+    rates = None if again else known(path)
+    if rates is None:
         room = min(CALIBRATION_BYTES, (options.memory_bytes - fixed_bytes(options)) * 3 // 4)
         with doing(progress, "measuring the kernel"):
-            found = calibrate(problem, options, machine, kernel, room)
-        if found is not None:
-            keep(found, path)
-    return found
+            rates = calibrate(problem, options, machine, kernel, room)
+        if rates is not None:
+            keep(rates, path)
+    return rates
 
 
 def _worn(

@@ -184,14 +184,14 @@ class Option:
 @cache
 def options_of(kind: type) -> Mapping[str, Option]:
     """The options that are declared as fields of a class, by key, in their order."""
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         for each in getattr(hint, "__metadata__", ()):
             if isinstance(each, Option):
                 written = each.written or hint.__origin__
                 key = each.key or name
-                found[key] = replace(each, key=key, member=name, written=written)
-    return MappingProxyType(found)
+                options[key] = replace(each, key=key, member=name, written=written)
+    return MappingProxyType(options)
 
 
 def check_purposes(options: object, start: Start | None = None) -> None:

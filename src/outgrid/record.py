@@ -168,10 +168,10 @@ def combine(parts: Sequence[Part]) -> Measured:
 
 def compilers_of(names: Iterable[str]) -> tuple[str, ...]:
     """What to say of kernels that compilers of these ``names`` made in turn, if of several."""
-    found = [*dict.fromkeys(name for name in names if name)]
-    if len(found) < 2:
+    compilers = [*dict.fromkeys(name for name in names if name)]
+    if len(compilers) < 2:
         return ()
-    first, *others = found
+    first, *others = compilers
     return (
         f"the kernels of this run come from several compilers, which changes no byte: {first}; "
         f"then {'; then '.join(others)}",
@@ -215,16 +215,16 @@ def combine_ranks(ranks: Sequence[Measured]) -> Measured:
     Memory is that of the rank that took most, against the limit of one. Needs at least one rank.
     """
     longest = ("seconds", "fill_seconds", "window_seconds", "peak_memory_bytes")
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for name, kind in Measured.__annotations__.items():
         if kind in (int, float):
             values = [getattr(rank, name) for rank in ranks]
             if name in (*longest, "memory_limit_bytes"):
-                found[name] = max(values)
+                figures[name] = max(values)
             else:
-                found[name] = sum(values) if kind is int else sum(values) / len(values)
+                figures[name] = sum(values) if kind is int else sum(values) / len(values)
     fallbacks = tuple(dict.fromkeys(text for rank in ranks for text in rank.fallbacks))
-    return msgspec.structs.replace(ranks[0], **found, fallbacks=fallbacks)
+    return msgspec.structs.replace(ranks[0], **figures, fallbacks=fallbacks)
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -295,9 +295,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form with the derived figures under `derived`."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
+        entries: dict[str, Any] = msgspec.to_builtins(self)
         measured = self.measured
-        found["derived"] = {
+        entries["derived"] = {
             "glups": measured.glups,
             "gflops": measured.gflops,
             "io_over_ideal": measured.io_over_ideal,
@@ -305,7 +305,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             "prediction_error": self.prediction_error,
             "flash_written_bytes": self.flash_written_bytes,
         }
-        return found
+        return entries
 
 
 def write_record(record: Record, folder: Path) -> Path:
@@ -324,13 +324,14 @@ def read_record(path: Path) -> Record:
     """
     file = path / RECORD_NAME if path.is_dir() else path
     try:
-        found = msgspec.json.decode(read_given(file), type=dict[str, Any])
-        found.pop("derived", None)
-        if found.get("format") != FORMAT:
+        entries = msgspec.json.decode(read_given(file), type=dict[str, Any])
+        entries.pop("derived", None)
+        if entries.get("format") != FORMAT:
             raise UsageError(
-                f"{file} is a record of format {found.get('format')!r}; this version reads {FORMAT}"
+                f"{file} is a record of format {entries.get('format')!r}; this version reads "
+                f"{FORMAT}"
             )
-        record = msgspec.convert(found, Record)
+        record = msgspec.convert(entries, Record)
     except StoreError as error:
         raise UsageError(f"cannot read the record: {error}") from error
     except OSError as error:

@@ -140,13 +140,13 @@ def _opened(
 
 def _check_name(path: Name, *, follow: bool, devices: bool = False) -> None:
     try:
-        found = os.stat(path, follow_symlinks=follow)
+        status = os.stat(path, follow_symlinks=follow)
     except FileNotFoundError:
         if follow and os.path.islink(path):
             words = f"it is a link to {os.readlink(path)}, which is not there"
             raise StoreError(words, path=path) from None
         return
-    _check(found, path, devices=devices)
+    _check(status, path, devices=devices)
 
 
 def _check(found: os.stat_result, path: Name, *, devices: bool) -> None:

@@ -25,13 +25,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List what the run's manifest owns; delete it only if that was asked for."""
-    found = leftovers(arguments.run_folder, delete=arguments.delete)
-    manifest = found.manifest
+    left = leftovers(arguments.run_folder, delete=arguments.delete)
+    manifest = left.manifest
     if arguments.json:
         print_json(
             {
-                "files": [str(path) for path in found.files],
-                "bytes": found.nbytes,
+                "files": [str(path) for path in left.files],
+                "bytes": left.nbytes,
                 "steps_done": None if manifest is None else manifest.steps_done,
                 "steps": None if manifest is None else manifest.problem.get("steps"),
                 "deleted": arguments.delete and manifest is not None,
@@ -40,8 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     elif manifest is None:
         print(f"nothing to clean: the run in {arguments.run_folder} is finished")
     else:
-        print(*found.files, sep="\n")
-        print(_verdict(found, manifest, arguments.run_folder, deleted=arguments.delete))
+        print(*left.files, sep="\n")
+        print(_verdict(left, manifest, arguments.run_folder, deleted=arguments.delete))
     return 0
 
 

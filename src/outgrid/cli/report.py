@@ -48,23 +48,23 @@ def _write(path: Path, text: str) -> None:
 def _pictures(result: Result, out: Path) -> list[tuple[str, Path]]:
     """What is drawn of a run, and where it lies."""
     record = result.record
-    found: list[tuple[str, Path]] = []
+    pictures: list[tuple[str, Path]] = []
     for name in record.pieces or record.fields:
-        found.append((name, out / f"{name}.png"))
+        pictures.append((name, out / f"{name}.png"))
         field = result[name]
-        draw_field(field if isinstance(field, Joined) else result.path(name), found[-1][1])
+        draw_field(field if isinstance(field, Joined) else result.path(name), pictures[-1][1])
     for number, taken in enumerate(result.snapshots):
         if taken.ndim > 1 and taken.size:
             field = record.problem["snapshots"][number]["field"]
-            found.append((f"Snapshots of {field}", out / f"snapshot.{number}.png"))
-            draw_frames(taken, found[-1][1], field)
+            pictures.append((f"Snapshots of {field}", out / f"snapshot.{number}.png"))
+            draw_frames(taken, pictures[-1][1], field)
     if record.problem.get("receivers") and record.steps:
-        found.append(("What receivers saw", out / "traces.png"))
-        draw_traces(result.traces, found[-1][1])
+        pictures.append(("What receivers saw", out / "traces.png"))
+        draw_traces(result.traces, pictures[-1][1])
     if result.reductions and record.steps:
-        found.append(("Reductions", out / "reductions.png"))
-        draw_reductions(result.reductions, found[-1][1])
+        pictures.append(("Reductions", out / "reductions.png"))
+        draw_reductions(result.reductions, pictures[-1][1])
     if record.ranks:
-        found.append(("Where the time of each rank went", out / "ranks.png"))
-        draw_ranks(record.ranks, found[-1][1])
-    return found
+        pictures.append(("Where the time of each rank went", out / "ranks.png"))
+        draw_ranks(record.ranks, pictures[-1][1])
+    return pictures

@@ -31,9 +31,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run what is left and print its record."""
     comm, out = world(), arguments.run_folder
-    found = resumption(out, settings_from(arguments), comm)
+    resumed = resumption(out, settings_from(arguments), comm)
     with stopping_on_signals(out) as stop, progress_to_stderr(arguments, comm) as progress:
-        result = pipeline.resume(out, found.options, progress, stop, found.changes, comm=comm)
+        result = pipeline.resume(out, resumed.options, progress, stop, resumed.changes, comm=comm)
     if comm.rank == 0:
         print_record(result.record, arguments)
     return 0

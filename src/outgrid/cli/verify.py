@@ -26,23 +26,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print every difference; end with the code of a wrong result if there is one."""
-    found = verify(arguments.run_folder)
+    verified = verify(arguments.run_folder)
     if arguments.json:
         print_json(
             {
-                "files": [str(path) for path in found.files],
-                "bytes": found.nbytes,
-                "errors": [str(error) for error in found.errors],
-                "steps": found.steps,
+                "files": [str(path) for path in verified.files],
+                "bytes": verified.nbytes,
+                "errors": [str(error) for error in verified.errors],
+                "steps": verified.steps,
             }
         )
     else:
-        print(*found.errors, *found.files, sep="\n")
-        verdict = f"{len(found.errors)} differences" if found.errors else "all as it was written"
-        print(f"{len(found.files)} files, {format_bytes(found.nbytes)}: {verdict}")
-        if found.steps is not None:
+        print(*verified.errors, *verified.files, sep="\n")
+        verdict = (
+            f"{len(verified.errors)} differences" if verified.errors else "all as it was written"
+        )
+        print(f"{len(verified.files)} files, {format_bytes(verified.nbytes)}: {verdict}")
+        if verified.steps is not None:
             print(
-                f"the run is unfinished: its state after {found.steps} steps was read, from which "
-                "it goes on; what it has made since then is compared when that is read"
+                f"the run is unfinished: its state after {verified.steps} steps was read, from "
+                "which it goes on; what it has made since then is compared when that is read"
             )
-    return VerificationError.exit_code if found.errors else 0
+    return VerificationError.exit_code if verified.errors else 0

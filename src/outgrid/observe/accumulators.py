@@ -54,17 +54,17 @@ class Accumulators:
 
 def nothing(kinds: tuple[str, ...], steps: int) -> Table:
     """Totals to which nothing was added yet: (steps, reductions, cells)."""
-    found: Table = np.zeros((steps, len(kinds), CELLS), np.int64)
-    found[:, [kind != "sum" for kind in kinds], 0] = LEAST_KEY
-    return found
+    totals: Table = np.zeros((steps, len(kinds), CELLS), np.int64)
+    totals[:, [kind != "sum" for kind in kinds], 0] = LEAST_KEY
+    return totals
 
 
 def added(kinds: tuple[str, ...], one: Table, other: Table) -> Table:
     """The totals of two parts of a grid together."""
     extreme = [kind != "sum" for kind in kinds]
-    found = one + other
-    found[:, extreme, 0] = np.maximum(one, other)[:, extreme, 0]
-    return found
+    totals = one + other
+    totals[:, extreme, 0] = np.maximum(one, other)[:, extreme, 0]
+    return totals
 
 
 def numbers(kinds: tuple[str, ...], table: Table) -> NDArray[np.float64]:
@@ -82,10 +82,10 @@ def numbers(kinds: tuple[str, ...], table: Table) -> NDArray[np.float64]:
 
 def totals_of(kinds: tuple[str, ...], values: NDArray[np.float64]) -> Table:
     """Totals that stand for these numbers, (steps, reductions): the inverse of `numbers`."""
-    found = nothing(kinds, len(values))
+    table = nothing(kinds, len(values))
     for step, row in enumerate(values.tolist()):
         for column, (kind, value) in enumerate(zip(kinds, row, strict=True)):
-            total = found[step, column]
+            total = table[step, column]
             if math.isnan(value):
                 total[DIGITS + 2] = 1
             elif kind != "sum":
@@ -99,7 +99,7 @@ def totals_of(kinds: tuple[str, ...], values: NDArray[np.float64]) -> Table:
                 for place in range(DIGITS - 1):
                     total[place] = (whole >> (32 * place)) & 0xFFFFFFFF
                 total[DIGITS - 1] = whole >> (32 * (DIGITS - 1))
-    return found
+    return table
 
 
 def _sum(total: Table) -> float:

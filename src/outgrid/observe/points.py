@@ -47,15 +47,15 @@ class Points:
 
 def sampled(problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The cells that receivers look at, and how their samples become traces; see `Points`."""
-    found = [corners(receiver.position) for receiver in problem.receivers]
+    corner_cells = [corners(receiver.position) for receiver in problem.receivers]
     cells = [
         _row(problem, receiver.field, cell)
-        for receiver, around in zip(problem.receivers, found, strict=True)
+        for receiver, around in zip(problem.receivers, corner_cells, strict=True)
         for cell, _ in around
     ]
-    weights = np.zeros((len(cells), len(found)))
+    weights = np.zeros((len(cells), len(corner_cells)))
     first = 0
-    for number, around in enumerate(found):
+    for number, around in enumerate(corner_cells):
         weights[first : first + len(around), number] = [weight for _, weight in around]
         first += len(around)
     return np.array(cells, np.int64).reshape(-1, 4), weights

@@ -102,9 +102,9 @@ class Reductions(Observer):
         shares = comm.share(totals_file(run.folder.out, run.manifest))
         if comm.rank == 0:
             tables = joined(shares, kinds, run.last)
-            found = [np.zeros((0, len(kinds))), *(numbers(kinds, table) for table in tables)]
+            values = [np.zeros((0, len(kinds))), *(numbers(kinds, table) for table in tables)]
             names = [reduction.name for reduction in run.given.stencil.reductions]
-            place_reductions(run.out, names, np.vstack(found))
+            place_reductions(run.out, names, np.vstack(values))
         comm.share(None)  # files of other ranks are not needed any more
         return Noted()
 

@@ -65,7 +65,7 @@ class Totals:
             read_fully(self._file, content, steps.start * size, self.path, missing)
         except OSError as error:
             raise self._failure("cannot read", error) from error
-        found: NDArray[np.int64] = np.zeros((len(steps), len(self.kinds), CELLS), np.int64)
+        table: NDArray[np.int64] = np.zeros((len(steps), len(self.kinds), CELLS), np.int64)
         for number in range(len(steps)):
             row = bytes(content[number * size : (number + 1) * size])
             step = steps.start + number + 1
@@ -75,8 +75,8 @@ class Totals:
                     "another run",
                     path=self.path,
                 )
-            found[number] = np.frombuffer(row[:-DIGEST_BYTES], np.int64).reshape(found.shape[1:])
-        return found
+            table[number] = np.frombuffer(row[:-DIGEST_BYTES], np.int64).reshape(table.shape[1:])
+        return table
 
     def _digest(self, row: bytes, step: int) -> bytes:
         sealed = xxhash.xxh3_64_intdigest(row) ^ Seal(self.run, "totals", step).key
@@ -103,7 +103,7 @@ def joined(
             stack.callback(files[-1].close)
         for first in range(0, steps, ROWS_AT_ONCE):
             few = range(first, min(first + ROWS_AT_ONCE, steps))
-            found = nothing(kinds, len(few))
+            table = nothing(kinds, len(few))
             for file in files:
-                found = added(kinds, found, file.read(few))
-            yield found
+                table = added(kinds, table, file.read(few))
+            yield table

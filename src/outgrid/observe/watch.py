@@ -88,9 +88,9 @@ class Watch:
         """Take down a place as the kernel counts it. Raises NotFinite if the run has to end."""
         if place == NOWHERE:
             return
-        found = self._place(trip, place)
-        if self.first is None or found < self.first:
-            self.first = found
+        index = self._place(trip, place)
+        if self.first is None or index < self.first:
+            self.first = index
         self._end_after(self._state)
 
     def check(self, state: int) -> None:

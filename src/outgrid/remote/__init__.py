@@ -272,9 +272,9 @@ class _Lent:
             part = np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts) + first[run]
         low = np.maximum(far[run], self._begins[part])
         high = np.minimum(far[run] + nbytes, self._ends[part])
-        found = np.empty((len(low), 4), np.int64)
-        found[:, 0] = self._ranks[part]
-        found[:, 1] = self._places[part] + low
-        found[:, 2] = near[run] + low - far[run]
-        found[:, 3] = high - low
-        return found
+        table = np.empty((len(low), 4), np.int64)
+        table[:, 0] = self._ranks[part]
+        table[:, 1] = self._places[part] + low
+        table[:, 2] = near[run] + low - far[run]
+        table[:, 3] = high - low
+        return table

@@ -134,18 +134,18 @@ def asked(options: RunOptions, comm: Comm, act: Callable[[Borrowed | None], T]) 
     """
     if options.tier != "remote" or comm.size == 1:
         return comm.share(act(None))
-    found: T | Error | None = None
+    answer: T | Error | None = None
     try:
         if not lend(options):
             with borrowed(options) as remote:
-                found = act(remote)
+                answer = act(remote)
     except Error as error:
-        found = error
-    found = comm.share(found)[0]
-    if isinstance(found, Error):
-        raise found
-    assert found is not None  # what rank 0 has found
-    return [found]
+        answer = error
+    answer = comm.share(answer)[0]
+    if isinstance(answer, Error):
+        raise answer
+    assert answer is not None  # what rank 0 has found
+    return [answer]
 
 
 def check_lenders(options: RunOptions, comm: Comm) -> None:

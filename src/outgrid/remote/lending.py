@@ -382,7 +382,7 @@ def _seen(window: MPI.Win, rank: int, nbytes: int) -> int:
 
 
 def _address(function: Any) -> int:
-    found = ctypes.cast(function, ctypes.c_void_p).value
-    if found is None:
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    if address is None:
         raise UsageError("MPI's library cannot be called without the interpreter")
-    return found
+    return address

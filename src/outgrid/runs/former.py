@@ -76,13 +76,13 @@ def former(out: Path) -> Former:
     unfinished, files, placed = on_disk(out), list[Path](), tuple[Path, ...]()
     begun = is_unfinished(unfinished)
     if begun:
-        found = list_leftovers(unfinished)
-        if found.foreign:
+        left = list_leftovers(unfinished)
+        if left.foreign:
             raise UsageError(
-                f"the run in {out} is not replaced: what is in {found.foreign[0]} is not its own, "
+                f"the run in {out} is not replaced: what is in {left.foreign[0]} is not its own, "
                 "or not seen from here; choose another folder with --out"
             )
-        files += found.files
+        files += left.files
     if (out / RECORD_NAME).exists():
         files += _left(out, read_record(out))
     elif begun:

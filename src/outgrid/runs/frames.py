@@ -75,8 +75,8 @@ class Frames:
                     missing = np.flatnonzero(kept == 0)
                     if len(missing):
                         first, last = int(missing[0]), int(missing[-1]) + 1
-                        found = self._sums(data, frame, range(first, last))
-                        os.pwrite(file.fileno(), found.tobytes(), begin + 8 * first)
+                        sums = self._sums(data, frame, range(first, last))
+                        os.pwrite(file.fileno(), sums.tobytes(), begin + 8 * first)
                 os.fdatasync(file.fileno())
         except OSError as error:
             raise self._failure(error, path) from error
@@ -94,8 +94,8 @@ class Frames:
         try:
             with self._frames() as data:
                 for frame, count in self._complete(0, steps, depth, planes):
-                    found = self._sums(data, frame, range(count))
-                    wrong = np.flatnonzero(sums[frame, :count] != found)
+                    read = self._sums(data, frame, range(count))
+                    wrong = np.flatnonzero(sums[frame, :count] != read)
                     if len(wrong):
                         at = int(wrong[0])
                         never = " (never written)" if sums[frame, at] == 0 else ""
@@ -103,7 +103,7 @@ class Frames:
                             f"plane {at} of {count} of the frame after step {self._step(frame)} "
                             f"did not come back as written, or is of another run: checksum "
                             f"expected {int(sums[frame, at]):016x}{never}, found "
-                            f"{int(found[at]):016x}",
+                            f"{int(read[at]):016x}",
                             path=path,
                         )
         except OSError as error:
@@ -160,8 +160,8 @@ class Frames:
         key = Seal(self.run, self.out.name, self._step(frame)).key
         pitch, size, begin = self._plane_bytes, self._part_bytes, self._first_byte
         begin += HEADER_BYTES + frame * self._frame_bytes
-        found = (data.digest(begin + plane * pitch, size) ^ key for plane in planes)
-        return np.fromiter(found, np.uint64, len(planes))
+        sums = (data.digest(begin + plane * pitch, size) ^ key for plane in planes)
+        return np.fromiter(sums, np.uint64, len(planes))
 
     def _step(self, frame: int) -> int:
         return self.snapshot.begin + frame * self.snapshot.every

@@ -101,7 +101,7 @@ def read_group(out: Path) -> Group | None:
     """The ranks of the run in ``out``; None for a run of one process, or none."""
     path = out / GROUP_NAME
     try:
-        found = msgspec.json.decode(read_own(path), type=Group)
+        group = msgspec.json.decode(read_own(path), type=Group)
     except FileNotFoundError:
         return None
     except StoreError:
@@ -110,10 +110,10 @@ def read_group(out: Path) -> Group | None:
         raise StoreError("cannot read", path=path, errno=error.errno) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} does not say which ranks a run has: {error}") from None
-    names = (Path(name) for name in (*found.folders, *found.left))
-    if len(found.owned) != len(found.folders) or any(p.name != str(p) for p in names):
+    names = (Path(name) for name in (*group.folders, *group.left))
+    if len(group.owned) != len(group.folders) or any(p.name != str(p) for p in names):
         raise UsageError(f"{path} names folders outside of the run's, or not one for each rank")
-    return found
+    return group
 
 
 def is_shared(tier: str | None, comm: Comm, group: Group | None) -> bool:
@@ -216,34 +216,34 @@ class Durable:
         self, planes: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> NDArray[np.float64] | None:
         """What receivers in ``rows`` of ``planes`` saw, each as the rank did that counts."""
-        found: NDArray[np.float64] | None = None
+        total: NDArray[np.float64] | None = None
         seams = self.group is not None and self.group.seams
         for share in self.shares:
             seen = read_samples(share.folder.out, share.manifest)
             if seen is not None:
                 seen = seen[:, : len(planes)]  # behind these are the reductions of one process
                 mine = seen if seams else np.where(share.owned.holds(planes, rows), seen, 0.0)
-                found = mine if found is None else found + mine
-        return found
+                total = mine if total is None else total + mine
+        return total
 
 
 def durable(out: Path) -> Durable:
     """How far the unfinished run in ``out`` has come. Raises UsageError where there is none."""
-    found = on_disk(out)
-    if found.group is None and not found.shares:
+    run = on_disk(out)
+    if run.group is None and not run.shares:
         RunFolder.of_manifest(out)
-    manifest = found.manifest
+    manifest = run.manifest
     check_begun(manifest, out)
     steps, ended = manifest.steps_done, manifest.ended
-    return Durable(found.group, manifest.problem, steps, found.shares, ended)
+    return Durable(run.group, manifest.problem, steps, run.shares, ended)
 
 
 def what_is_left(out: Path, goes_on: str) -> str:
     """What a run that was ended at any moment has left in ``out``, and how it goes on."""
     with suppress(Error):  # a folder of something else
-        found = on_disk(out)
-        if (found.shares or found.group is not None) and found.manifest.steps_done >= 0:
-            return f"{how_far(found.manifest)}; {goes_on}"
+        run = on_disk(out)
+        if (run.shares or run.group is not None) and run.manifest.steps_done >= 0:
+            return f"{how_far(run.manifest)}; {goes_on}"
     return "nothing is kept: its initial values were not yet in place"
 
 
@@ -291,10 +291,10 @@ class OnDisk:
     @property
     def partial(self) -> tuple[Path, ...]:
         """Files that would have been renamed when they were whole, beside those of shares."""
-        whole = (GROUP_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, *self._left)
-        paths = (self.out / name for name in whole)
-        found = (*paths, *(folder / MANIFEST_NAME for folder in self.bare))
-        return tuple(left for path in found for left in partials(path))
+        names = (GROUP_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, *self._left)
+        begun = (self.out / name for name in names)
+        paths = (*begun, *(folder / MANIFEST_NAME for folder in self.bare))
+        return tuple(left for path in paths for left in partials(path))
 
     @property
     def growing(self) -> tuple[Path, ...]:

@@ -44,10 +44,10 @@ def leftovers(out: Path, *, delete: bool = False) -> Leftovers:
         if not is_unfinished(run):
             _check_finished(out)
             return nothing
-        found = list_leftovers(run)
+        left = list_leftovers(run)
         if delete:
             remove_leftovers(run)
-        return found
+        return left
 
 
 def _check_finished(out: Path) -> None:

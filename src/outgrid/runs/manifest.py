@@ -117,17 +117,17 @@ def read_manifest(out: Path) -> Manifest:
                 f"version reads formats {READABLE[0]} to {FORMAT}: resume the run with that "
                 "version"
             )
-        found = msgspec.json.decode(text, type=Manifest)
-        found = msgspec.structs.replace(found, format=FORMAT)
+        manifest = msgspec.json.decode(text, type=Manifest)
+        manifest = msgspec.structs.replace(manifest, format=FORMAT)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a manifest of this version: {error}") from None
     except RecursionError:
         raise UsageError(f"{path} is not a manifest: it is nested too deeply") from None
-    spread = found.spread
-    _check_names(path, (*found.files, *found.results, *(spread.names if spread else ())))
+    spread = manifest.spread
+    _check_names(path, (*manifest.files, *manifest.results, *(spread.names if spread else ())))
     if spread is not None:
         spread.check(path)
-    return found
+    return manifest
 
 
 def write_manifest(out: Path, manifest: Manifest) -> None:

@@ -77,15 +77,15 @@ class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         cls, places: Iterable[Path], names: tuple[str, ...], stripe_bytes: int, field_bytes: int
     ) -> Spread:
         """The spread of fields of ``field_bytes``. Raises UsageError for places that do not mix."""
-        found = tuple(os.fspath(place.resolve()) for place in places)
-        devices = [is_device(Path(place)) for place in found]
-        if len(set(found)) < len(found):
-            raise UsageError(f"scratch names a place twice: {', '.join(found)}")
+        paths = tuple(os.fspath(place.resolve()) for place in places)
+        devices = [is_device(Path(place)) for place in paths]
+        if len(set(paths)) < len(paths):
+            raise UsageError(f"scratch names a place twice: {', '.join(paths)}")
         if any(devices) and not all(devices):
             raise UsageError(
-                f"scratch mixes folders and block devices: {', '.join(found)}; name one kind"
+                f"scratch mixes folders and block devices: {', '.join(paths)}; name one kind"
             )
-        spread = cls(found, names, stripe_bytes)
+        spread = cls(paths, names, stripe_bytes)
         if not devices[0]:
             return spread
         largest = spread.parts(names[0]).part_bytes(HEADER_BYTES + field_bytes)
@@ -138,12 +138,12 @@ class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def needed_bytes(self, field_bytes: int) -> dict[Path, int]:
         """What the fields take in each folder."""
-        found = dict.fromkeys(self.paths, 0)
+        needed = dict.fromkeys(self.paths, 0)
         for name in self.names:
             parts = self.parts(name)
             for path, _ in parts.places:
-                found[path.parent] += parts.part_bytes(HEADER_BYTES + field_bytes)
-        return found
+                needed[path.parent] += parts.part_bytes(HEADER_BYTES + field_bytes)
+        return needed
 
 
 def is_spread(options: RunOptions) -> bool:

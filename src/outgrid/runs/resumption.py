@@ -38,8 +38,8 @@ def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
     "auto" leaves an entry to the plan again. What the run had and what means nothing where it goes
     on, as cuts between other ranks do, is left out. Raises UsageError for what is given and wrong.
     """
-    found = on_disk(out)
-    share = found.shares[0] if found.shares else None
+    run = on_disk(out)
+    share = run.shares[0] if run.shares else None
     had = share.manifest.options if share is not None else {}
 
     def options_of(entries: Mapping[str, Any]) -> RunOptions:
@@ -65,8 +65,8 @@ def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
         kept["scratch"] = [str(out / place) for place in kept["scratch"]]
     if kept.get("tier") == "remote" and comm.size == 1:
         leave("tier", "no other rank is here to lend memory")
-    ranks = len(found.group.folders) if found.group is not None else 1
-    shared = is_shared((kept | asked).get("tier"), comm, found.group)
+    ranks = len(run.group.folders) if run.group is not None else 1
+    shared = is_shared((kept | asked).get("tier"), comm, run.group)
     if shared and share is not None and share.folder.spread is not None:
         kept.pop("scratch", None)  # ranks have a folder each
     for key in _OF_RANKS:

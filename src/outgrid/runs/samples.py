@@ -83,10 +83,10 @@ def place_traces(out: Path, traces: NDArray[np.float64]) -> None:
 
 def place_reductions(out: Path, names: Sequence[str], values: NDArray[np.float64]) -> None:
     """Leave the reductions of a finished run: (steps, reductions), as named columns."""
-    found = np.zeros(len(values), [(name, np.float64) for name in names])
+    columns = np.zeros(len(values), [(name, np.float64) for name in names])
     for name, column in zip(names, values.T, strict=True):
-        found[name] = column
-    _replace(out / REDUCTIONS_NAME, _npy_bytes(found))
+        columns[name] = column
+    _replace(out / REDUCTIONS_NAME, _npy_bytes(columns))
 
 
 def totals_file(out: Path, manifest: Manifest) -> tuple[Path, str]:

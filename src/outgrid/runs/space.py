@@ -108,13 +108,13 @@ def _where(folder: Path) -> str:
 
 def _mounts(table: Path = Path("/proc/self/mountinfo")) -> dict[str, str]:
     """What is mounted where, in words: " (/dev/sda1, ext4)"; what was mounted last is seen."""
-    found: dict[str, str] = {}
+    mounts: dict[str, str] = {}
     for line in table.read_text(errors="surrogateescape").splitlines():
         mount, _, source = line.partition(" - ")
         point = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), mount.split(" ")[4])
         kind, device, *_ = source.split(" ")
-        found[point] = f" ({device}, {kind})"
-    return found
+        mounts[point] = f" ({device}, {kind})"
+    return mounts
 
 
 def _check_apart(folder: Path) -> None:

@@ -124,15 +124,15 @@ class RunFolder:
         going = {path.parent.resolve() / path.name for path in replaced}
         names = (*self.result_names(levels), *beside)
         others = (RECORD_NAME, MANIFEST_NAME, TRACES_NAME, REDUCTIONS_NAME)
-        found = [self.out / name for name in (*names, *others)]
-        found += [
+        paths = [self.out / name for name in (*names, *others)]
+        paths += [
             samples_so_far(self.out),
             totals_so_far(self.out),
             *(partial_path(self.out / name) for name in names),
         ]
-        found += [self.scratch / name for name in self.working.names(levels, seams)]
-        found += self.spread.files() if self.spread is not None else []
-        for path in found:
+        paths += [self.scratch / name for name in self.working.names(levels, seams)]
+        paths += self.spread.files() if self.spread is not None else []
+        for path in paths:
             if path.parent.resolve() / path.name in going:
                 continue
             if path.exists() or path.is_symlink():
@@ -198,21 +198,21 @@ class RunFolder:
         Those in scratch count only while the folder is marked as this run's; before that there is
         only the mark that is being written.
         """
-        found = [samples_so_far(self.out), totals_so_far(self.out)]
-        found += [partial_path(self.out / name) for name in manifest.results]
+        paths = [samples_so_far(self.out), totals_so_far(self.out)]
+        paths += [partial_path(self.out / name) for name in manifest.results]
         replaced = [MANIFEST_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME]
         for path in (samples_so_far(self.out), *(self.out / name for name in replaced)):
-            found += partials(path)
+            paths += partials(path)
         mine = self.working.marked(manifest.run)
         if self.spread is not None:
-            found += [path for path in self.spread.files() if path.parent in mine]
+            paths += [path for path in self.spread.files() if path.parent in mine]
         for place in self.working.places:
             if place in mine or (not manifest.files and read_mark(place) is None):
-                found += partials(place / OWNER_NAME)
+                paths += partials(place / OWNER_NAME)
         if self.scratch in mine:
             names = (*manifest.files, OWNER_NAME)  # the mark goes last
-            found += [self.scratch / name for name in names]
-        return [path for path in found if path.exists() or path.is_symlink()]
+            paths += [self.scratch / name for name in names]
+        return [path for path in paths if path.exists() or path.is_symlink()]
 
 
 def way_out(out: Path, resumable: str = MANIFEST_NAME) -> str:

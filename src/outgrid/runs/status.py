@@ -90,17 +90,17 @@ class Status:
 
 def status(out: Path) -> Status | None:
     """The unfinished run in ``out``, None where there is none."""
-    found = on_disk(out)
-    if found.group is None and not found.shares:
+    run = on_disk(out)
+    if run.group is None and not run.shares:
         return None
     owner, running = owner_of(out)
-    paths = [share.folder.out / MANIFEST_NAME for share in found.shares]
+    paths = [share.folder.out / MANIFEST_NAME for share in run.shares]
     kept = max((path.stat().st_mtime for path in paths if path.exists()), default=time.time())
     ago = max(0.0, time.time() - kept)
-    rate, left = _pace(found, owner) if running is not False else (0.0, None)
+    rate, left = _pace(run, owner) if running is not False else (0.0, None)
     return Status(
         out,
-        found.manifest,
+        run.manifest,
         owner,
         running,
         ago,
@@ -109,16 +109,16 @@ def status(out: Path) -> Status | None:
     )
 
 
-def _pace(found: OnDisk, owner: Owner | None) -> tuple[float, float | None]:
+def _pace(run: OnDisk, owner: Owner | None) -> tuple[float, float | None]:
     """Updates per second of the process that runs, and seconds left after its last commit."""
-    every = [share.manifest.parts for share in found.shares]
+    every = [share.manifest.parts for share in run.shares]
     # Those of processes that began after the lock was taken; all in UTC.
     mine = [parts[-1] for parts in every if parts and owner and parts[-1].started >= owner.since]
     seconds = max((part.measured.seconds for part in mine), default=0.0)
     updates = sum(part.measured.updates for part in mine)
     if not updates or seconds <= 0:
         return 0.0, None
-    before = found.group.parts if found.group is not None else ()
+    before = run.group.parts if run.group is not None else ()
     made = sum(part.measured.updates for parts in (*every, before) for part in parts)
     rate = updates / seconds
-    return rate, max(0, Problem.from_dict(found.manifest.problem).updates - made) / rate
+    return rate, max(0, Problem.from_dict(run.manifest.problem).updates - made) / rate

@@ -84,9 +84,9 @@ def verify(out: Path, seen: Callable[[Path, int, int], None] | None = None) -> V
         return _verify(_results(out, record), seen).with_frames(_result_frames(out, record))
     durable(out)
     with RunLock(out):
-        found = durable(out)
-        verified = _verify(_working_files(found), seen).with_frames(_working_frames(out, found))
-        return replace(verified, steps=found.steps)
+        state = durable(out)
+        verified = _verify(_working_files(state), seen).with_frames(_working_frames(out, state))
+        return replace(verified, steps=state.steps)
 
 
 def read_back(path: Path, seal: Seal, owned: Box) -> list[Error]:
@@ -141,15 +141,15 @@ def _is_inside(file: Path) -> bool:
 
 def _compare_digest(path: Path, expected: str, seal: Seal) -> Error | None:
     try:
-        found = sums_digest(path, seal)
+        digest = sums_digest(path, seal)
     except StoreError as error:
         return error
     except OSError as error:
         return StoreError("cannot read", path=sums_path(path), errno=error.errno)
-    if found == expected:
+    if digest == expected:
         return None
     return StoreError(
-        f"these are not the checksums of this run: expected {expected or 'none'}, found {found}",
+        f"these are not the checksums of this run: expected {expected or 'none'}, found {digest}",
         path=sums_path(path),
     )
 

@@ -97,6 +97,6 @@ def stored(sharing: Sharing) -> Generator[Durable | None]:
                     "ended with its processes: nothing can be resumed; clear it with outgrid clean "
                     f"{out} --delete and run it again"
                 )
-        found = durable(out)
-        sharing.check_goes_on(found)
-        yield found
+        state = durable(out)
+        sharing.check_goes_on(state)
+        yield state

@@ -39,12 +39,12 @@ PREVIOUS = ".previous"
 
 
 def checked_sources(given: Iterable[Any], steps: int) -> tuple[Source, ...]:
-    found: list[Source] = []
+    checked: list[Source] = []
     for number, each in enumerate(listed("sources", given, 'Source("u", (5, 6), 1.0)'), 1):
         source = value_of(Source, each)
         with meaning(f"the values of source {number}"):
-            found.append(source.over(steps))
-    return tuple(found)
+            checked.append(source.over(steps))
+    return tuple(checked)
 
 
 def check_points(problem: Problem) -> None:

@@ -154,7 +154,7 @@ def _checked_fields(given: Any, names: list[str], count: int) -> dict[str, dict[
         raise DefinitionError(
             f'fields = {given!r} of the grid is no mapping, as {{"u": {{"units": "K"}}}}'
         )
-    found: dict[str, dict[str, Any]] = {}
+    attributes: dict[str, dict[str, Any]] = {}
     for name, said in cast("Mapping[str, Any]", given).items():
         if name not in names:
             raise DefinitionError(f"the grid describes no field {name!r}{suggest(name, names)}")
@@ -167,8 +167,8 @@ def _checked_fields(given: Any, names: list[str], count: int) -> dict[str, dict[
                     f"the grid says {said!r} of {name!r}; give texts for {', '.join(ATTRIBUTES)}, "
                     f"and numbers for {OFFSET}"
                 )
-        found[name] = entries
-    return found
+        attributes[name] = entries
+    return attributes
 
 
 def _checked_offset(name: str, given: Any, count: int) -> tuple[float, ...]:

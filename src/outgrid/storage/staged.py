@@ -136,19 +136,19 @@ class StagedTransfers:
     def _copy(self, piece: _Piece) -> None:
         whole = piece.whole
         row_bytes, rows = whole.store.row_bytes, len(whole.rows)
-        found: list[Rectangle] = []
+        rectangles: list[Rectangle] = []
         for number, address in enumerate(piece.addresses.tolist()):
             host = (piece.part + number * rows * row_bytes, row_bytes)
             there = (address, whole.row_stride_bytes)
             to, source = (there, host) if whole.get else (host, there)
-            found.append(Rectangle(*to, *source, row_bytes, rows))
-        nbytes = len(found) * rows * row_bytes
+            rectangles.append(Rectangle(*to, *source, row_bytes, rows))
+        nbytes = len(rectangles) * rows * row_bytes
         if whole.get:
             self.uploaded_bytes += nbytes
-            piece.copying = self._device.upload(found, (whole.after,))
+            piece.copying = self._device.upload(rectangles, (whole.after,))
         else:
             self.downloaded_bytes += nbytes
-            piece.copying = self._device.download(found, (whole.after,))
+            piece.copying = self._device.download(rectangles, (whole.after,))
         self._copying.append(piece)
 
     def poll(self) -> list[Completion]:
@@ -161,9 +161,9 @@ class StagedTransfers:
         while self.outstanding:
             turn = TURN_SECONDS if self._copying else min(1.0, timeout_seconds)
             busy = self._moving or self._others
-            found = self._settle(self.inner.wait(turn) if busy else [])
-            if found or time.monotonic() >= end:
-                return found
+            completions = self._settle(self.inner.wait(turn) if busy else [])
+            if completions or time.monotonic() >= end:
+                return completions
             if not busy:
                 time.sleep(TURN_SECONDS)
         return []
@@ -179,11 +179,11 @@ class StagedTransfers:
         return [completion.check() for completion in ended]
 
     def _settle(self, ended: list[Completion]) -> list[Completion]:
-        found: list[Completion] = []
+        completions: list[Completion] = []
         for completion in ended:
             if completion.ticket in self._others:
                 ticket = self._others.pop(completion.ticket)
-                found.append(replace(completion, ticket=ticket))
+                completions.append(replace(completion, ticket=ticket))
                 continue
             piece = self._moving.pop(completion.ticket)
             piece.whole.nbytes += completion.nbytes
@@ -191,15 +191,15 @@ class StagedTransfers:
             if piece.whole.get and completion.error is None:
                 self._copy(piece)
             else:
-                found += self._finish(piece)
+                completions += self._finish(piece)
         for piece in [each for each in self._copying if self._device.done(each.copying)]:
             self._copying.remove(piece)
             if piece.whole.get:
-                found += self._finish(piece)
+                completions += self._finish(piece)
             else:
                 self._move(piece)
         self._begin()
-        return found
+        return completions
 
     def _finish(self, piece: _Piece) -> list[Completion]:
         """The completion of a transfer whose last piece has ended."""

@@ -120,11 +120,11 @@ class Sums:
         return None
 
     def compare(
-        self, field: Path, seal: Seal, planes: range, rows: range, found: NDArray[np.uint64]
+        self, field: Path, seal: Seal, planes: range, rows: range, sums: NDArray[np.uint64]
     ) -> StoreError | None:
         """An error that names what differs from the sums of a region, or None."""
-        found = found ^ np.uint64(seal.key)
-        kept = np.empty_like(found)
+        sums = sums ^ np.uint64(seal.key)
+        kept = np.empty_like(sums)
         try:
             for offset, part in self._parts(planes, rows, kept):
                 read_fully(self._descriptor, part, offset, self.path)
@@ -132,8 +132,8 @@ class Sums:
             return error
         except OSError as error:
             return StoreError("cannot read checksums", path=self.path, errno=error.errno)
-        wrong = np.flatnonzero(kept != found)
-        return self._describe(field, seal, planes, rows, kept, found, wrong) if len(wrong) else None
+        wrong = np.flatnonzero(kept != sums)
+        return self._describe(field, seal, planes, rows, kept, sums, wrong) if len(wrong) else None
 
     def close(self) -> None:
         """Let go of the file."""

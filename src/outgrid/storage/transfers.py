@@ -275,12 +275,12 @@ class Transfers:
 
     def _words(self) -> str:
         """What is under way, each with its place."""
-        found: list[str] = []
+        requests: list[str] = []
         for act, file, segments, _ in self._under_way.values():
             size = f" {int(segments[:, 2].sum())} bytes" if len(segments) else ""
             place = f", offset {int(segments[0, 0])}" if len(segments) else ""
-            found.append(f"{act}{size} (file {file.path}{place})")
-        return "under way: " + ", ".join(found)
+            requests.append(f"{act}{size} (file {file.path}{place})")
+        return "under way: " + ", ".join(requests)
 
     def _note(
         self,
@@ -297,8 +297,8 @@ class Transfers:
         return ticket
 
     def _complete_all(self, ended: list[native.Completion]) -> list[Completion]:
-        found = (self._complete(each) for each in ended)
-        return [completion for completion in found if completion is not None]
+        completions = (self._complete(each) for each in ended)
+        return [completion for completion in completions if completion is not None]
 
     def _complete(self, ended: native.Completion) -> Completion | None:
         """The completion; None for a part of a ticket that is not the last to end."""
