@@ -15,6 +15,7 @@ import msgspec
 from outgrid.decoding import choice, decoded_table, shown
 from outgrid.devices import DEVICES
 from outgrid.errors import UsageError
+from outgrid.formats.registry import BUILT_IN
 from outgrid.purposes import (
     ALONE,
     APART,
@@ -84,6 +85,17 @@ def _edge(given: bool | int) -> int:
 
 def _unnamed(given: object) -> str:
     return "name a folder, or leave it out" if "" in _listed(cast("Any", given)) else ""
+
+
+def _no_folder(given: object) -> str:
+    name = str(given).lower()
+    for kind in BUILT_IN:
+        if kind.name != "Zarr" and name.endswith(kind.suffixes):
+            return (
+                f"results are a folder, which Zarr opens too, and {kind.name} is a file: leave it "
+                f"out, or name a folder, and then export that: outgrid export RUN --to {given}"
+            )
+    return _unnamed(given)
 
 
 def _at_least_one(value: Any) -> str:
@@ -245,10 +257,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Option(
             written=str,
-            refuse=_unnamed,
+            refuse=_no_folder,
             passing=True,
             metavar="DIR",
-            help="folder for results and record (JOB.run)",
+            help="folder for results and record, a group of Zarr as well (JOB.run)",
         ),
     ] = None
     endurance_bytes: Annotated[

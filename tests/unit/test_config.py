@@ -175,3 +175,10 @@ def test_numbers_of_numpy_are_numbers():
     options = RunOptions.of(memory=np.int64(2**30), depth=np.int32(8), stop_after=np.float32(60))
     assert (options.memory_bytes, options.depth, options.stop_after_seconds) == (2**30, 8, 60.0)
     assert type(options.depth) is int
+
+
+@pytest.mark.parametrize("name", ["heat.h5", "a/heat.VTKHDF", "heat.nc", "heat.nii.gz", "u.npy"])
+def test_results_are_no_file(name):
+    with pytest.raises(UsageError, match=f"export RUN --to {name}"):
+        RunOptions.of(memory="1GiB", out=name)
+    assert RunOptions.of(memory="1GiB", out="heat.zarr").out == Path("heat.zarr")
