@@ -240,8 +240,13 @@ def copy(
         )
     ahead = min(sink.at_once, fitting // least - 1)
 
-    def write(box: Box, values: NDArray[Any]) -> int:
+    # What was read is valid until the next is. Memory that is taken anew for each box would have to
+    # be mapped anew, which takes longer than the copy.
+    spare: list[NDArray[Any]] = []
+
+    def write(box: Box, values: NDArray[Any], space: NDArray[Any]) -> int:
         sink.write(box, values)
+        spare.append(space)
         return values.nbytes
 
     every = boxes([*map(range, source.shape)], chunk, fitting // (ahead + 1))
@@ -250,10 +255,15 @@ def copy(
         try:
             for box in every:
                 values = source.read(box)
-                if ahead:  # what was read is valid until the next is
-                    values = values.copy()
-                under_way.append(writers.submit(write, box, values))
-                del values
+                space = spare.pop() if spare else values[:0].ravel()
+                if ahead:
+                    if space.size < values.size:
+                        space = np.empty(values.size, values.dtype)
+                    copied = space[: values.size].reshape(values.shape)
+                    copied[...] = values
+                    values = copied
+                under_way.append(writers.submit(write, box, values, space))
+                del values, space
                 while len(under_way) > max(0, ahead - 1):
                     _tell(told, under_way.popleft().result())
             while under_way:
