@@ -117,6 +117,6 @@ if __name__ == "__main__":
     write_floor(tiff)
     result = run(problem(tiff), given)
     fields = [*result, "snapshot.0"]
-    print(og.export(result, netcdf, fields=fields))
+    print(og.export(result, netcdf, fields=fields, overwrite=True))
     if given.picture:
         draw(tiff, netcdf, given.picture)

@@ -56,7 +56,7 @@ def problem(path, edge=EDGE, steps=20):
 
 def leave(result, path):
     """A pyramid of three levels or so, in chunks of 32 cells."""
-    return og.export(result, path, chunks=32, codec="zstd:1", levels=True)
+    return og.export(result, path, chunks=32, codec="zstd:1", levels=True, overwrite=True)
 
 
 def draw(tiff, pyramid, path):

@@ -87,6 +87,8 @@ CASES = (
         "--size 8192 --steps 40",
         "120MiB",
     ),
+    Case("cahn_hilliard", "mass, energy", "", "--size 8192 --steps 20", "120MiB"),
+    Case("smooth_tiff", "the volume without noise", "", "--size 640", "240MiB"),
     Case(
         "lid_cavity",
         "Ghia, Ghia and Shin; Botella and Peyret",
