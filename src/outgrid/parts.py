@@ -35,7 +35,7 @@ from outgrid.plan.tiling import (
     tile_slope,
 )
 from outgrid.planning import FIXED_BYTES, calibration
-from outgrid.runs.hierarchy import leave_group
+from outgrid.runs.zarr import leave_group
 from outgrid.stencil.catalog import lookup, resolve
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.expression import accesses

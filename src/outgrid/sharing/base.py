@@ -22,7 +22,7 @@ from outgrid.plan.model import Plan
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.record import RECORD_NAME, Part
 from outgrid.runs.group import GROUP_NAME, Durable
-from outgrid.runs.hierarchy import names_of
+from outgrid.runs.zarr import names_of
 from outgrid.runs.lock import LOCK_NAME, RunLock
 from outgrid.runs.manifest import MANIFEST_NAME, Manifest, at_start_of_sweep, write_manifest
 from outgrid.runs.places import claimed, devices_of

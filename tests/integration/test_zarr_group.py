@@ -12,7 +12,7 @@ import pytest
 import outgrid as og
 from outgrid.errors import UsageError
 from outgrid.exports import export
-from outgrid.runs import hierarchy
+from outgrid.runs import zarr as making
 from outgrid.runs.verify import verify
 
 zarr = pytest.importorskip("zarr")
@@ -133,7 +133,7 @@ def test_a_file_system_without_second_names_is_told(tmp_path, monkeypatch):
     def refused(*_):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(hierarchy.os, "link", refused)
+    monkeypatch.setattr(making.os, "link", refused)
     found = og.run(heat(), out=tmp_path / "run", **GIVEN)
     assert any("is no group of Zarr" in warning for warning in found.record.warnings)
     assert not (tmp_path / "run/zarr.json").exists()
@@ -148,7 +148,7 @@ def test_a_run_that_is_cut_off_at_its_index_is_resumed(run, tmp_path, monkeypatc
     done = []
 
     def cut(name):
-        real = getattr(hierarchy, name)
+        real = getattr(making, name)
 
         def before(*given):
             done.append(name)
@@ -159,7 +159,7 @@ def test_a_run_that_is_cut_off_at_its_index_is_resumed(run, tmp_path, monkeypatc
         return before
 
     for name in ("index_of", "_put"):
-        monkeypatch.setattr(hierarchy, name, cut(name))
+        monkeypatch.setattr(making, name, cut(name))
     with pytest.raises(KeyboardInterrupt):
         og.run(heat(), out=tmp_path / "run", **GIVEN)
     monkeypatch.undo()
