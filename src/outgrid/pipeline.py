@@ -27,9 +27,9 @@ from outgrid.probe.profile import known_machine
 from outgrid.record import RECORD_NAME, read_record, write_record
 from outgrid.remote.borrowed import Borrowed, asked, borrowed, check_lenders, lend
 from outgrid.result import Result
-from outgrid.runs.zarr import leave_group
 from outgrid.runs.inputs import refused
 from outgrid.runs.space import check_parents, folders_to_make
+from outgrid.runs.zarr import leave_group
 from outgrid.sharing import Beginning, Sharing, record_of, sharing_of, stored
 from outgrid.stencil.problem import Problem
 

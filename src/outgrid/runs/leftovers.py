@@ -8,10 +8,10 @@ from pathlib import Path
 from outgrid.errors import Error
 from outgrid.record import RECORD_NAME
 from outgrid.runs.group import GROUP_NAME, OnDisk, Share, abandon, is_unfinished, on_disk
-from outgrid.runs.zarr import begun, remove
 from outgrid.runs.lock import RunLock
 from outgrid.runs.manifest import MANIFEST_NAME, Manifest
 from outgrid.runs.state import RunFolder
+from outgrid.runs.zarr import begun, remove
 from outgrid.stencil.problem import PREVIOUS, Problem
 
 

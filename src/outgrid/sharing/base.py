@@ -22,7 +22,6 @@ from outgrid.plan.model import Plan
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.record import RECORD_NAME, Part
 from outgrid.runs.group import GROUP_NAME, Durable
-from outgrid.runs.zarr import names_of
 from outgrid.runs.lock import LOCK_NAME, RunLock
 from outgrid.runs.manifest import MANIFEST_NAME, Manifest, at_start_of_sweep, write_manifest
 from outgrid.runs.places import claimed, devices_of
@@ -30,6 +29,7 @@ from outgrid.runs.run import Run
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.runs.seals import level_name
 from outgrid.runs.state import RunFolder, way_out
+from outgrid.runs.zarr import names_of
 from outgrid.stencil.problem import Problem
 
 __all__ = ["Sharing", "check_none_there", "gone_on", "held", "named"]
