@@ -6,6 +6,7 @@ OUTGRID_HYPOTHESIS=search draws others each time, OUTGRID_HYPOTHESIS=thorough 25
 
 import os
 import shlex
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +23,12 @@ settings.register_profile(
 settings.register_profile("search", settings.get_profile("quick"), derandomize=False)
 settings.register_profile("thorough", settings.get_profile("search"), max_examples=1000)
 settings.load_profile(os.environ.get("OUTGRID_HYPOTHESIS", "quick"))
+
+
+# A shell starts what runs in the background with Ctrl-C ignored, and processes inherit that: those
+# that the tests start and interrupt would not end.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,7 +3,7 @@
 // OUTGRID_OPERATIONS = the file to write to, OUTGRID_UNDER = the folder. One entry per operation, in
 // the order in which they ended; those of several threads are made one after the other.
 //   write PATH OFFSET NBYTES, then the bytes      sync PATH        size PATH NBYTES
-//   rename FROM TO                                unlink PATH
+//   rename FROM TO          link FROM TO          unlink PATH
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/uio.h>
@@ -126,6 +126,13 @@ int rename(const char* from, const char* to) {
   std::lock_guard lock(one_at_a_time);
   const int result = call(from, to);
   if (result == 0) note(inside(from), "rename %s %s\n", from, to);
+  return result;
+}
+int link(const char* from, const char* to) {
+  static const auto call = real<int (*)(const char*, const char*)>("link");
+  std::lock_guard lock(one_at_a_time);
+  const int result = call(from, to);
+  if (result == 0) note(inside(from), "link %s %s\n", from, to);
   return result;
 }
 int unlink(const char* path) {

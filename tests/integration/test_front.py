@@ -106,18 +106,17 @@ def test_a_problem_with_replaced_arguments_is_the_one_made_of_them(changes):
 
 
 def test_what_stays_of_a_problem_is_checked_with_what_is_replaced():
-    array = np.arange(48.0).reshape(6, 8)
+    array = np.arange(48.0).reshape(6, 8) / 10
     first = og.Problem("heat5", (6, 8), "float32", 2, initial={"u": array})
-    assert (run_reference(first.replace(steps=0))["u"] == array).all()
+    assert (run_reference(first.replace(steps=0))["u"] == array.astype("float32")).all()
     for changes, words in (
         ({"shape": (8, 6)}, r"shape \(6, 8\), the problem has \(8, 6\)"),
-        ({"dtype": "float64"}, "rounded to float32; give it again for float64"),
         ({"step": 3}, "no argument 'step'; did you mean 'steps'"),
         ({"steps": -1}, "steps = -1"),
     ):
         with pytest.raises(og.DefinitionError, match=words):
             first.replace(**changes)
-    again = first.replace(dtype="float64", initial={"u": array})
+    again = first.replace(dtype="float64")
     assert again == og.Problem("heat5", (6, 8), steps=2, initial={"u": array})
     made = og.Problem("wave:2", (6, 8), initial={"u": 1.0, "c": 0.1})
     assert made.replace(initial={"u": 2.0, "c": 0.1}).initial["u.previous"] == 2.0

@@ -139,7 +139,7 @@ def ranks(act, out: Path, count: int):
 def test_so_are_those_of_ranks(tmp_path, cut_off):
     early, late, out = (tmp_path / name for name in ("early", "late", "run"))
     pipeline.run(problem(1), options(tmp_path / "whole"))
-    answer = results(tmp_path / "whole")
+    answer, values = results(tmp_path / "whole"), np.load(tmp_path / "whole/u.npy")
     cut_off(34, lambda: ranks(pipeline.run, out, 2))
     shutil.copytree(out, early)
     cut_off(26, lambda: ranks(pipeline.resume, out, 2))
@@ -160,7 +160,7 @@ def test_so_are_those_of_ranks(tmp_path, cut_off):
             assert path != nothing
             refused += 1
         else:
-            assert np.asarray(found["u"]).tobytes() == answer["u.npy"][-26 * 9 * 12 * 8 :], path
+            assert np.asarray(found["u"]).tobytes() == values.tobytes(), path
             for name in ("receivers.npy", "reductions.npy", "snapshot.0.npy", "snapshot.1.npy"):
                 assert (out / name).read_bytes() == answer[name], (path, count, other)
             assert not verify(out).errors

@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,9 @@ class Disk:
             case "rename":
                 self.renamed.append(dict(self.names))
                 self.names[operation.words[1]] = self.names.pop(path)
+            case "link":
+                self.renamed.append(dict(self.names))
+                self.names[operation.words[1]] = self.names[path]
             case "unlink":
                 self.renamed.append(dict(self.names))
                 self.names.pop(path, None)
@@ -194,11 +198,17 @@ class Disk:
 
     def after_kill(self) -> dict[str, bytearray]:
         nothing = random.Random(0)
-        return {path: node.after(1.0, nothing) for path, node in self.names.items()}
+        return contents(self.names, lambda node: node.after(1.0, nothing))
 
     def after_power_loss(self, chance: random.Random) -> dict[str, bytearray]:
         names = chance.choice([*self.renamed, self.names])
-        return {path: node.after(chance.choice([0.0, 0.5]), chance) for path, node in names.items()}
+        return contents(names, lambda node: node.after(chance.choice([0.0, 0.5]), chance))
+
+
+def contents(names: dict[str, Node], content: Callable[[Node], bytearray]) -> dict[str, bytearray]:
+    """What is there by name; names of one file have the same object."""
+    found = {id(node): content(node) for node in names.values()}
+    return {path: found[id(node)] for path, node in names.items()}
 
 
 def written_down(folder: Path, under: Path, *command: str) -> list[Operation]:
@@ -236,8 +246,15 @@ def place(run: Path, files: dict[str, bytearray], out: Path) -> None:
     """Make ``files``, named as those below ``run``, below ``out``."""
     shutil.rmtree(out, ignore_errors=True)
     (out / "scratch").mkdir(parents=True)
+    first = dict[int, Path]()
     for path, content in files.items():
-        (out / Path(path).relative_to(run)).write_bytes(content)
+        name = out / Path(path).relative_to(run)
+        name.parent.mkdir(parents=True, exist_ok=True)
+        if id(content) in first:
+            name.hardlink_to(first[id(content)])
+        else:
+            name.write_bytes(content)
+            first[id(content)] = name
 
 
 def go_on(out: Path, other: dict[str, Any], results: dict[str, bytes]) -> str:

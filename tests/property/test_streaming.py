@@ -344,6 +344,7 @@ def test_a_run_moves_what_its_plan_says(problem, data):
             "record.json",
             *result.record.fields.values(),
             *(f"{name}.xxh3" for name in result.record.fields.values()),
+            *(Path(name).parts[0] for name in result.record.left),
         }
     assert_same_bytes(found, plain(problem))
     measured, counted = result.record.measured, count(plan)

@@ -194,7 +194,7 @@ def test_all_kernels_of_the_catalog_compile(architecture, dtype):
 
 
 def rules_of_examples():
-    """The stencils of the examples, by name."""
+    """The stencils of the examples that a device runs, by name: those without reductions."""
     found = {}
     for path in sorted(EXAMPLES.glob("*.py")):
         spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -204,7 +204,7 @@ def rules_of_examples():
         given = [each for each in vars(module).values() if isinstance(each, Definition)]
         for rule in [*given, *(make(7 if make.__name__ == "smoothing" else 4) for make in makers)]:
             found[rule.name] = rule.trace(rule.ndim or 2)
-    return found
+    return {name: rule for name, rule in found.items() if not rule.reductions}
 
 
 @pytest.mark.parametrize(("architecture", "dtype"), [("sm_80", "float64"), ("sm_90", "float32")])
