@@ -61,12 +61,12 @@ def plan(
     comm, chosen = world(), _options(memory, scratch, None, options)
     if machine is not None and not isinstance(machine, cast("Any", Machine)):
         raise UsageError(f"machine = {machine!r} is no Machine; leave it out for this one")
-    found = pipeline.plan(problem, chosen, machine, comm=comm)
+    proposal = pipeline.plan(problem, chosen, machine, comm=comm)
     if machine is not None:
-        return found
-    against = pipeline.objections(problem, chosen, found, comm=comm)
-    notes = (f"a run would be refused: {each}" for each in against)
-    return replace(found, notes=(*found.notes, *notes))
+        return proposal
+    against = pipeline.objections(problem, chosen, proposal, comm=comm)
+    notes = (f"a run would be refused: {reason}" for reason in against)
+    return replace(proposal, notes=(*proposal.notes, *notes))
 
 
 def run(
@@ -117,8 +117,8 @@ def resume(
     run is in that folder, else what `run` raises.
     """
     comm = world()
-    found = resumption(Path(out), {"memory": memory, **options}, comm)
-    folder, chosen, changes = Path(out), found.options, found.changes
+    continuation = resumption(Path(out), {"memory": memory, **options}, comm)
+    folder, chosen, changes = Path(out), continuation.options, continuation.changes
     with _stoppable(folder) as stop, _shown(progress, comm) as listener:
         return pipeline.resume(folder, chosen, listener, stop, changes, comm=comm)
 
@@ -209,5 +209,5 @@ def _options(
 ) -> RunOptions:
     size = limit_on_memory(memory, world().local)
     named: dict[str, Any] = {"memory": size, "scratch": scratch, "out": out}
-    found = RunOptions.of(**(named | options))
-    return msgspec.structs.replace(found, memory_asked=memory is not None)
+    chosen = RunOptions.of(**(named | options))
+    return msgspec.structs.replace(chosen, memory_asked=memory is not None)

@@ -280,7 +280,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Option(
             written=choice(AUTO, *SCHEMES),
-            values={name: (STREAMED, HOST, ALONE) for name, each in SCHEMES.items() if each.blocks},
+            values={
+                name: (STREAMED, HOST, ALONE) for name, scheme in SCHEMES.items() if scheme.blocks
+            },
         ),
     ] = None
     depth: Annotated[int | None, _count()] = None
@@ -449,7 +451,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise UsageError(f"{key} = {shown(spelled(value))}: {wrong}")
             named[option.member] = read
         for field in ("places", "erase"):
-            named[field] = tuple(folder / each for each in named.get(field, ()))
+            named[field] = tuple(folder / path for path in named.get(field, ()))
         named["scratch"] = next(iter(named["places"]), None)
         if "out" in named:
             named["out"] = folder / named["out"]
@@ -489,7 +491,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     A value that reads as TOML is taken as such, anything else as text. Raises UsageError for a
     text without "=".
     """
-    found: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
     for setting in settings:
         key, separator, value = setting.partition("=")
         if not separator or not key.strip():
@@ -497,10 +499,10 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
                 f"{shown(setting)!r} is not a setting; write KEY=VALUE, for example depth=8"
             )
         try:
-            found[key.strip()] = parse_toml(f"value = {value}", f"--set {shown(key)}")["value"]
+            parsed[key.strip()] = parse_toml(f"value = {value}", f"--set {shown(key)}")["value"]
         except ValueError:
-            found[key.strip()] = value.strip()
-    return found
+            parsed[key.strip()] = value.strip()
+    return parsed
 
 
 def _named_from(out: Path, place: Path) -> str:
@@ -518,7 +520,7 @@ def _plain(key: str, value: Any) -> Any:
     if isinstance(value, Real):
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, Iterable):
-        return [_plain("", each) for each in cast("Iterable[Any]", value)]
+        return [_plain("", item) for item in cast("Iterable[Any]", value)]
     return value
 
 
@@ -526,6 +528,6 @@ def _texts(key: str, path: Any) -> str | tuple[str, ...]:
     try:
         if isinstance(path, str | os.PathLike):
             return os.fspath(cast("str | os.PathLike[str]", path))
-        return tuple(os.fspath(each) for each in cast("Sequence[str]", path))
+        return tuple(os.fspath(part) for part in cast("Sequence[str]", path))
     except TypeError:
         raise UsageError(f"{key} = {path!r} is no path; give text or a Path") from None

@@ -78,10 +78,10 @@ def _decoded(value: Any, kind: Any, path: str, source: str) -> Any:
         if get_origin(kind) is dict and get_args(kind)[1] is not Any:
             inner = get_args(kind)[1]
             return {
-                key: _decoded(each, inner, f"{path}.{key}", source) for key, each in table.items()
+                key: _decoded(item, inner, f"{path}.{key}", source) for key, item in table.items()
             }
-        for each in filter(dataclasses.is_dataclass, (kind, *get_args(kind))):
-            fields = [field.name for field in dataclasses.fields(each)]
+        for member in filter(dataclasses.is_dataclass, (kind, *get_args(kind))):
+            fields = [field.name for field in dataclasses.fields(member)]
             _check_keys(table, fields, path, source, {})
     try:
         with meaning(f"{source}: {path}" if source else path):
@@ -127,8 +127,8 @@ def _explained(message: str, value: Any, kind: Any, path: str, source: str) -> s
         reason += f"; did you mean {guess!r}?" if guess else ""
     kinds = re.fullmatch(r"Expected (.+), got (.+)", reason)
     if kinds is not None:
-        wanted = dict.fromkeys(_KINDS.get(each, each) for each in kinds[1].split(" | "))
-        reason = f"expected {' or '.join(each for each in wanted if each)}"
+        wanted = dict.fromkeys(_KINDS.get(name, name) for name in kinds[1].split(" | "))
+        reason = f"expected {' or '.join(word for word in wanted if word)}"
     told = f"{path}{within} = {shown(repr(written))}: {reason[:1].lower()}{reason[1:]}"
     return f"{source}: {told}" if source else told
 
@@ -140,14 +140,14 @@ def _choices(kind: Any, key: str) -> list[str]:
     inner = get_args(kind)
     if hasattr(kind, "__annotations__"):  # a table
         inner = (get_type_hints(kind).get(key),)
-    return [*dict.fromkeys(name for each in inner for name in _choices(each, key))]
+    return [*dict.fromkeys(name for member in inner for name in _choices(member, key))]
 
 
-def _at(found: Any, path: str) -> Any:
+def _at(value: Any, path: str) -> Any:
     """The value at a path like ".shape[1]", None where there is none."""
     for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
         try:
-            found = found[int(index)] if index else found[name]
+            value = value[int(index)] if index else value[name]
         except (KeyError, IndexError, TypeError):
             return None
-    return found
+    return value

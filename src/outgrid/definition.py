@@ -62,7 +62,7 @@ class Definition(definition.Definition):
         given = dict(zip(names, fields, strict=False))
         given |= {name: parameters.pop(name) for name in names if name in parameters}
         given |= {f"{name}{PREVIOUS}": values for name, values in (previous or {}).items()}
-        shape = next((each.shape for each in map(_array, given.values()) if each.ndim), None)
+        shape = next((array.shape for array in map(_array, given.values()) if array.ndim), None)
         if shape is None:
             raise DefinitionError(
                 f"stencil {self.name!r} is called without an array; give NumPy arrays to try it, or"
@@ -94,7 +94,7 @@ class Definition(definition.Definition):
         from outgrid.testing.reference import run_reference  # a definition alone needs no executor
 
         answer = run_reference(problem)
-        new = {each.name: answer[each.name] for each in stencil.evolving}
+        new = {field.name: answer[field.name] for field in stencil.evolving}
         return new if len(new) > 1 else next(iter(new.values()))
 
 

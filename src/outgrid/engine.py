@@ -23,8 +23,8 @@ class RunEntrypoint(BackendEntrypoint):
         self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None
     ) -> Any:
         """The fields and snapshots of a run, read when they are used."""
-        found = open_run(Path(os.fspath(cast("str", filename_or_obj)))).to_xarray()
-        return found if drop_variables is None else found.drop_vars(drop_variables)
+        dataset = open_run(Path(os.fspath(cast("str", filename_or_obj)))).to_xarray()
+        return dataset if drop_variables is None else dataset.drop_vars(drop_variables)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether it is a folder with a record."""

@@ -278,9 +278,9 @@ class Execution:
             self._export(stores)
         except Stopped as stopped:
             raise self.ledger.stopped(str(stopped)) from None
-        except NotFinite as found:
+        except NotFinite as fault:
             stop.listening = False
-            where = self._where(found, kernel, site, hierarchy)
+            where = self._where(fault, kernel, site, hierarchy)
             raise self.ledger.not_finite(where) from None
         finally:
             self.close()
@@ -353,7 +353,7 @@ class Execution:
 
     def _where(
         self,
-        found: NotFinite,
+        fault: NotFinite,
         kernel: Kernel | DeviceKernel,
         site: Site[Any],
         hierarchy: Hierarchy[Any],
@@ -366,18 +366,18 @@ class Execution:
             self.ledger.give_up_sweep()
         # What other ranks left to this one in that sweep is gone.
         if any(seam.cut for seam in plan.schedule.seams):
-            begin, end = (sum(plan.schedule.depths[: found.sweep + each]) for each in (0, 1))
+            begin, end = (sum(plan.schedule.depths[: fault.sweep + more]) for more in (0, 1))
             return (
                 f"a value became NaN or infinite in steps {run.done + begin + 1} to "
                 f"{run.done + end}; a run with exchange = 'halos', or on one rank, finds the step"
             )
         first = first_of(
-            found, plan, run.problem, kernel, site, hierarchy, self.transfers, self.seals
+            fault, plan, run.problem, kernel, site, hierarchy, self.transfers, self.seals
         )
         if first is not None:
             return first.words(self.run.done, self.manifest.problem["steps"])
         return (
-            f"a value became NaN or infinite in sweep {found.sweep}, but not when that was "
+            f"a value became NaN or infinite in sweep {fault.sweep}, but not when that was "
             "repeated: memory or processor of this machine are at fault"
         )
 

@@ -185,9 +185,9 @@ def _write(
         check_free(str(to))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / str(to).rstrip("/").rpartition("/")[2]
-        found = _write_file(sources, path, how, memory_bytes, overwrite, told)
+        exported = _write_file(sources, path, how, memory_bytes, overwrite, told)
         send(path, str(to))
-        return replace(found, path=str(to))
+        return replace(exported, path=str(to))
 
 
 def _write_file(
@@ -214,9 +214,10 @@ def _write_file(
     try:
         for name, source in sources.items():
             opened[name] = source()
-        total = sum(prod(each.shape) * each.dtype.itemsize for each in opened.values())
+        total = sum(prod(values.shape) * values.dtype.itemsize for values in opened.values())
         axes = {
-            name: (how.axes.get(name) or _axes(each), each.shape) for name, each in opened.items()
+            name: (how.axes.get(name) or _axes(values), values.shape)
+            for name, values in opened.items()
         }
         how = replace(how, axes=told_apart(axes))
         output = kind.create_output(filing.partial)
@@ -243,18 +244,18 @@ def _axes(source: Source) -> tuple[Axis, ...]:
 def _format(path: Path, sources: Iterable[str]) -> Format:
     if not path.name.lower().endswith(suffixes()):
         raise UsageError(f"{path} ends in {path.suffix!r}; {written()}")
-    found, names = format_of(path.name), [*sources]
-    if len(names) != 1 and not found.named:
+    kind, names = format_of(path.name), [*sources]
+    if len(names) != 1 and not kind.named:
         raise UsageError(
             f"{path} holds one array, and there are {len(names)}: {', '.join(names)}; choose one "
             f"with --field {names[0] if names else 'NAME'}"
         )
-    return found
+    return kind
 
 
 def _size(path: Path) -> int:
     files = path.rglob("*") if path.is_dir() else (path,)
-    return sum(each.stat().st_size for each in files if each.is_file())
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _field(result: Result, name: str) -> Source:

@@ -93,7 +93,7 @@ def read_job_file(
     """
     source = str(path)
     try:
-        found = parse_toml(read_given(path, MOST_BYTES).decode(), f"the job file {path}")
+        document = parse_toml(read_given(path, MOST_BYTES).decode(), f"the job file {path}")
     except StoreError as error:
         raise UsageError(f"cannot read the job file: {error}") from error
     except OSError as error:
@@ -101,7 +101,11 @@ def read_job_file(
     except ValueError as error:
         raise UsageError(f"the job file {path} is not TOML: {error}") from error
     tables = decoded_table(
-        found, {"problem": dict[str, Any], "run": dict[str, Any]}, "", source, needed=("problem",)
+        document,
+        {"problem": dict[str, Any], "run": dict[str, Any]},
+        "",
+        source,
+        needed=("problem",),
     )
     run = tables.get("run", {})
     if "erase" in run:
@@ -120,9 +124,9 @@ def read_job_file(
 
 def _check_listed(problem: Mapping[str, Any], memory_bytes: int) -> None:
     """Raise InfeasiblePlan where what formulas of step are in all steps is beyond the limit."""
-    given = [each for each in problem.get("parameters", {}).values() if isinstance(each, str)]
-    formulas = sum(STEP_NAME.search(each) is not None for each in given)
-    formulas += sum(isinstance(each.values, str) for each in problem.get("sources", ()))
+    given = [value for value in problem.get("parameters", {}).values() if isinstance(value, str)]
+    formulas = sum(STEP_NAME.search(formula) is not None for formula in given)
+    formulas += sum(isinstance(source.values, str) for source in problem.get("sources", ()))
     steps: int = problem["steps"]
     needed = formulas * steps * LISTED_BYTES
     if needed > memory_bytes:
@@ -145,7 +149,7 @@ def _placed(value: str | float | InputFile, base: Path) -> float | str | InputFi
 def _flags(places: Any) -> str:
     """Flags of a command line that name `places`, as a job file has them."""
     listed = cast("list[Any]", places) if isinstance(places, list) else [places]
-    return " --erase ".join(shown(str(each)) for each in listed)
+    return " --erase ".join(shown(str(place)) for place in listed)
 
 
 def _options(
@@ -153,15 +157,15 @@ def _options(
 ) -> RunOptions:
     written = table.get("memory")
     memory = limit_on_memory(written, processes, there_bytes) if _is_size(written) else written
-    found = RunOptions.of_table(
+    options = RunOptions.of_table(
         {**table, "memory": memory}, path.parent, str(path), {"problem": PROBLEM}
     )
-    out = found.out or path.with_suffix(".run")
+    out = options.out or path.with_suffix(".run")
     return msgspec.structs.replace(
-        found,
+        options,
         memory_asked=written is not None,
         out=out,
-        scratch=found.scratch or out / "scratch",
+        scratch=options.scratch or out / "scratch",
     )
 
 

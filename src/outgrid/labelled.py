@@ -35,8 +35,10 @@ def dataset(
         for axis, extent in zip(apart[name], array.shape, strict=True):
             given = axis.values(extent), axis.attributes
             coordinates[axis.name] = xarray.Variable(axis.name, *given)
-    for each in along:
-        coordinates[each.name] = xarray.Variable(each.dim, [*each.values], each.attributes)
+    for coordinate in along:
+        coordinates[coordinate.name] = xarray.Variable(
+            coordinate.dim, [*coordinate.values], coordinate.attributes
+        )
     return xarray.Dataset(variables, coordinates, {"Conventions": "CF-1.8", **attributes})
 
 

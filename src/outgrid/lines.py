@@ -45,8 +45,8 @@ def format_extents(shape: Iterable[int]) -> str:
 
 def format_work(plan: Mapping[str, Any], steps: int) -> str:
     """What a plan in JSON-able form computes: "heat5 on 400 x 600 float64 (c in int8), 9 steps"."""
-    found = plan.get("layout", {}).get("apart", ())
-    apart = ", ".join(f"{each['field']} in {each['dtype']}" for each in found)
+    fields = plan.get("layout", {}).get("apart", ())
+    apart = ", ".join(f"{field['field']} in {field['dtype']}" for field in fields)
     grid = f"{plan['stencil']} on {format_extents(plan['shape'])} {plan['dtype']}"
     return f"{grid}{f' ({apart})' if apart else ''}, {format_count(steps, 'step')}"
 

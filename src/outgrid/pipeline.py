@@ -56,8 +56,8 @@ def plan(
         return Planning.of(sharing, machine, begin).first(problem)
 
     def mine(remote: Borrowed | None) -> Plan:
-        found = known_machine(sharing.scratch())
-        chosen = Planning.of(sharing, found, begin).first(problem)
+        known = known_machine(sharing.scratch())
+        chosen = Planning.of(sharing, known, begin).first(problem)
         return _told(chosen, folders_to_make(sharing.options), remote)
 
     plans = asked(options, comm, mine)
@@ -190,4 +190,4 @@ def objections(
         inputs = partial(check_inputs, problem), partial(check_kernel, problem, options)
         checks = [*inputs, *checks, partial(check_lenders, options, comm)]
     reasons = [sharing.named(line) for check in checks for line in refused(check)]
-    return [each for said in comm.share(reasons) for each in said]
+    return [reason for said in comm.share(reasons) for reason in said]

@@ -247,12 +247,12 @@ def least_of(machine: Machine, comm: Comm) -> Machine:
     )
     every = comm.share(mine)
     least = {
-        name: min(getattr(each, name) for each in every)
+        name: min(getattr(peer, name) for peer in every)
         for name in Machine.__annotations__
         if isinstance(getattr(mine, name), int | float)
         and name not in ("measured", "flush_seconds")
     }
-    slowest = max(each.flush_seconds for each in every)
+    slowest = max(peer.flush_seconds for peer in every)
     return replace(every[0], **least, flush_seconds=slowest)
 
 

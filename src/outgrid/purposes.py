@@ -56,7 +56,7 @@ class Condition:
 
     words: str
     holds: Callable[[Any, Start], bool]
-    found: Callable[[Any], str]
+    actual: Callable[[Any], str]
     fix: str
 
 
@@ -89,8 +89,8 @@ def on_tier(*names: str) -> Condition:
 
 _IN_PLACE = "sweeps in place"
 MAPPED = on_tier(*MAPPED_TIERS)
-SLABS = _choice("scheme", "auto", *(name for name, each in SCHEMES.items() if not each.blocks))
-BLOCKS = _choice("scheme", *(name for name, each in SCHEMES.items() if each.blocks))
+SLABS = _choice("scheme", "auto", *(name for name, scheme in SCHEMES.items() if not scheme.blocks))
+BLOCKS = _choice("scheme", *(name for name, scheme in SCHEMES.items() if scheme.blocks))
 HOST, GPU = _choice("device", "cpu"), _choice("device", *DEVICES)
 FILES = Condition(
     "files that are moved past the page cache",
@@ -186,11 +186,11 @@ def options_of(kind: type) -> Mapping[str, Option]:
     """The options that are declared as fields of a class, by key, in their order."""
     options: dict[str, Option] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
-        for each in getattr(hint, "__metadata__", ()):
-            if isinstance(each, Option):
-                written = each.written or hint.__origin__
-                key = each.key or name
-                options[key] = replace(each, key=key, member=name, written=written)
+        for option in getattr(hint, "__metadata__", ()):
+            if isinstance(option, Option):
+                written = option.written or hint.__origin__
+                key = option.key or name
+                options[key] = replace(option, key=key, member=name, written=written)
     return MappingProxyType(options)
 
 
@@ -217,7 +217,7 @@ def _check_needs(
         if not condition.holds(options, start):
             raise VoidOption(
                 f"{name} = {spelled(value)} is for {condition.words}, not for "
-                f"{condition.found(options)}: leave it out, or {condition.fix}",
+                f"{condition.actual(options)}: leave it out, or {condition.fix}",
                 name,
                 condition.words,
             )

@@ -154,15 +154,15 @@ def combine(parts: Sequence[Part]) -> Measured:
     """
     every = [part.measured for part in parts]
     summed = {
-        name: sum(getattr(each, name) for each in every)
+        name: sum(getattr(measured, name) for measured in every)
         for name, kind in Measured.__annotations__.items()
         if kind in (int, float) and name not in ("peak_memory_bytes", "memory_limit_bytes")
     }
     return msgspec.structs.replace(
         every[-1],
         **summed,
-        peak_memory_bytes=max(each.peak_memory_bytes for each in every),
-        fallbacks=tuple(dict.fromkeys(text for each in every for text in each.fallbacks)),
+        peak_memory_bytes=max(measured.peak_memory_bytes for measured in every),
+        fallbacks=tuple(dict.fromkeys(text for measured in every for text in measured.fallbacks)),
     )
 
 

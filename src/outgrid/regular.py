@@ -149,7 +149,7 @@ def _check_name(path: Name, *, follow: bool, devices: bool = False) -> None:
     _check(status, path, devices=devices)
 
 
-def _check(found: os.stat_result, path: Name, *, devices: bool) -> None:
-    if not (stat.S_ISREG(found.st_mode) or (devices and stat.S_ISBLK(found.st_mode))):
-        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+def _check(status: os.stat_result, path: Name, *, devices: bool) -> None:
+    if not (stat.S_ISREG(status.st_mode) or (devices and stat.S_ISBLK(status.st_mode))):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
         raise StoreError(f"it is {kind}, and only regular files are opened", path=Path(path))

@@ -74,8 +74,8 @@ class Result(Mapping[str, Any]):
         path = self.out / REDUCTIONS_NAME
         if not path.exists():
             return {}
-        found = load_npy(path)
-        return {name: found[name].copy() for name in found.dtype.names or ()}
+        totals = load_npy(path)
+        return {name: totals[name].copy() for name in totals.dtype.names or ()}
 
     @property
     def snapshots(self) -> list[np.ndarray]:
@@ -95,20 +95,20 @@ class Result(Mapping[str, Any]):
         and "traces" of receivers. A step takes `dt` seconds, in place of what the grid says.
         """
         problem = Problem.from_dict(self.record.problem)
-        found = described(problem, self, dt)
-        if problem.receivers and TRACES not in found:
+        meanings = described(problem, self, dt)
+        if problem.receivers and TRACES not in meanings:
             grid = problem.grid or Grid()
             grid = grid if dt is None else replace(grid, dt=dt)
             steps = grid.times(Axis("step", problem.first_step + 1.0))
-            found[TRACES] = (Axis("receiver"), steps), {}
-        return found
+            meanings[TRACES] = (Axis("receiver"), steps), {}
+        return meanings
 
     @property
     def places(self) -> tuple[Along, ...]:
         """Where the receivers are: a coordinate for each axis of the grid, along "receiver"."""
         problem = Problem.from_dict(self.record.problem)
         grid = problem.grid or Grid()
-        at = [grid.place(each.field, each.position) for each in problem.receivers]
+        at = [grid.place(receiver.field, receiver.position) for receiver in problem.receivers]
         return tuple(
             Along(f"receiver_{axis.name}", "receiver", tuple(p[axis.name] for p in at), axis.units)
             for axis in grid.axes(problem.ndim)
@@ -133,14 +133,14 @@ class Result(Mapping[str, Any]):
         `pip install 'outgrid[xarray]'` brings xarray. Raises UsageError where it is not there.
         """
         arrays = [*(self[name] for name in self), *self.snapshots]
-        found = self.described()
-        if len(found) > len(arrays):
+        meanings = self.described()
+        if len(meanings) > len(arrays):
             arrays.append(map_npy(self.out / TRACES_NAME).T)
-        described = zip(found.items(), arrays, strict=True)
+        described = zip(meanings.items(), arrays, strict=True)
         return dataset(
             {name: (array, axes, said) for (name, (axes, said)), array in described},
             {"outgrid_version": self.record.version, "source": str(self.out)},
-            self.places if TRACES in found else (),
+            self.places if TRACES in meanings else (),
         )
 
     def __getitem__(self, field: str) -> np.ndarray | Joined:
@@ -155,12 +155,12 @@ class Result(Mapping[str, Any]):
             return Joined(
                 [
                     Piece(
-                        self.out / each.file,
-                        (each.first, each.first_row),
-                        range(each.low, each.high),
-                        range(each.low_row, each.high_row),
+                        self.out / piece.file,
+                        (piece.first, piece.first_row),
+                        range(piece.low, piece.high),
+                        range(piece.low_row, piece.high_row),
                     )
-                    for each in self.record.pieces[field]
+                    for piece in self.record.pieces[field]
                 ]
             )
         return map_npy(self.path(field))
@@ -182,5 +182,5 @@ class Result(Mapping[str, Any]):
 
     def components(self, name: str) -> dict[str, np.ndarray | Joined]:
         """The components of a vector or tensor, each mapped from disk, by the names of fields."""
-        found = components_of(name, self.record.fields)
-        return {field: self[field] for field in found or (name,)}
+        names = components_of(name, self.record.fields)
+        return {field: self[field] for field in names or (name,)}

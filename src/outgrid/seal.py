@@ -32,7 +32,7 @@ class Seal:
         """64 bits that differ from those of other seals: XXH3 of run, name and step."""
         return _key(self.run, self.name, self.step) if self.run else 0
 
-    def found(self, key: int) -> str:
+    def sealed_as(self, key: int) -> str:
         """What a file has been sealed as instead, in words, by the key that it agrees with."""
         wanted = f"{self.name!r} after {self.step} steps of run {self.run[:8]}"
         for step in _near(self.step):

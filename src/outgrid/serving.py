@@ -77,11 +77,11 @@ class Served(ThreadingHTTPServer):
         parts = urllib.parse.unquote(path.partition("?")[0].partition("#")[0]).split("/")[1:]
         if not all(parts) or any(part in (".", "..") or "\0" in part for part in parts):
             return None
-        found = self.folder.joinpath(*parts)
+        file = self.folder.joinpath(*parts)
         try:
-            if not found.resolve().is_relative_to(self.folder) or not found.is_file():
+            if not file.resolve().is_relative_to(self.folder) or not file.is_file():
                 return None
-            return open(found, "rb", opener=given)
+            return open(file, "rb", opener=given)
         except OSError:
             return None
 
@@ -183,7 +183,7 @@ def _arrays(folder: Path, name: str = "") -> Iterator[str]:
 
 def _said(path: Path) -> dict[str, Any]:
     try:
-        found: object = json.loads(path.read_bytes())
+        metadata: object = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} is no metadata of Zarr: {error}") from error
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}

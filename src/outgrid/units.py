@@ -86,10 +86,10 @@ def parse_endurance(text: str | int) -> int:
     if not size.lower().rstrip("w").endswith("b"):
         number = size.rstrip("kmgtpKMGTPwW ")
         raise UsageError(f'the endurance {size} has no unit; did you mean "{number}TBW"?')
-    found = parse_bytes(size.removesuffix("W").removesuffix("w"))
-    if found == 0:
+    endurance_bytes = parse_bytes(size.removesuffix("W").removesuffix("w"))
+    if endurance_bytes == 0:
         raise UsageError(f'{text!r} is no endurance; give what the device promises, as "600TBW"')
-    return found
+    return endurance_bytes
 
 
 def parse_rate(text: str | float) -> float:

@@ -105,7 +105,9 @@ def open_initial(problem: Problem, name: str) -> Source:
             )
         if not file.file.exists():
             near = [
-                each.name for each in file.file.parent.glob("*") if InputFile.named_by(each.name)
+                sibling.name
+                for sibling in file.file.parent.glob("*")
+                if InputFile.named_by(sibling.name)
             ]
             hint = f"; did you mean {nearest_three(file.file.name, sorted(near))}?" if near else ""
             raise UsageError(f"{file} does not exist{hint}")
@@ -125,8 +127,8 @@ def open_initial(problem: Problem, name: str) -> Source:
 def _stamp(path: Path) -> Stamp:
     """What changes when a file is written, or any file of a folder; nothing where it is gone."""
     count = mark = 0
-    for each in _states(path):
-        mark = hash((mark, each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns))
+    for status in _states(path):
+        mark = hash((mark, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
         count += 1
     return count, mark
 

@@ -54,8 +54,8 @@ def open_parts(paths: Sequence[str | os.PathLike[str]]) -> tuple[Part, ...]:
     """
     parts: list[Part] = []
     first_row = 0
-    for each in paths:
-        path = Path(each)
+    for given in paths:
+        path = Path(given)
         header = read_header(path)
         if len(header.shape) != 2:
             raise UsageError(f"{path} has shape {header.shape}; a matrix has 2 axes")

@@ -240,7 +240,7 @@ def _runs(
     while axis > 0 and (len(ranges[axis - 1]) == 1 or there[axis - 1] == here[axis - 1] == nbytes):
         axis -= 1
         nbytes *= len(ranges[axis])
-    far = np.array([sum(each.start * stride for each, stride in zip(ranges, there, strict=True))])
+    far = np.array([sum(cells.start * stride for cells, stride in zip(ranges, there, strict=True))])
     near = np.zeros(1, np.int64)
     for outer in range(axis):
         steps = np.arange(len(ranges[outer]))

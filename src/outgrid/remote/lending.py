@@ -158,8 +158,8 @@ class Lenders:
         with suppress(OSError):
             os.write(sys.stderr.fileno(), line.encode())
         for window in self._windows:
-            for each in self.offers:  # what is elsewhere is of no use without it
-                window.lose(each.rank)
+            for lender in self.offers:  # what is elsewhere is of no use without it
+                window.lose(lender.rank)
         # MPI cannot end in order without that rank, and a call that waits for it never returns.
         atexit.register(_leave)
         timer = threading.Timer(HANGING_SECONDS, _leave)
@@ -351,13 +351,13 @@ def _host() -> tuple[str, str]:
 
 def _addresses() -> list[str]:
     """Where rank 0 may be reached, first from its own host."""
-    found = {
+    ipv4 = {
         address.address
         for addresses in psutil.net_if_addrs().values()
         for address in addresses
         if address.family == socket.AF_INET
     }
-    return sorted(found, key=lambda address: not address.startswith("127."))
+    return sorted(ipv4, key=lambda address: not address.startswith("127."))
 
 
 def _free_bytes() -> int:

@@ -41,9 +41,9 @@ def shares(needed_bytes: int, offered: Sequence[int], block_bytes: int = BLOCK_B
     given = [0] * len(room)
     while blocks:
         able = [node for node in range(len(room)) if given[node] < room[node]]
-        each = max(1, min(blocks // len(able), min(room[node] - given[node] for node in able)))
+        share = max(1, min(blocks // len(able), min(room[node] - given[node] for node in able)))
         for node in able:
-            taken = min(each, blocks)
+            taken = min(share, blocks)
             given[node] += taken
             blocks -= taken
     return [count * block_bytes for count in given]

@@ -38,13 +38,13 @@ class Former:
     @property
     def freed_bytes(self) -> Mapping[int, int]:
         """What is free on each device without them."""
-        found, names = Counter[int](), Counter[tuple[int, int]]()
+        freed, names = Counter[int](), Counter[tuple[int, int]]()
         for path in self.files:
             status = path.lstat()
             names[status.st_dev, status.st_ino] += 1
             if status.st_nlink == names[status.st_dev, status.st_ino]:  # nobody else names it
-                found[status.st_dev] += status.st_blocks * 512
-        return found
+                freed[status.st_dev] += status.st_blocks * 512
+        return freed
 
     def check_inputs(self, problem: Problem) -> None:
         """Raise UsageError where one of the files is what a problem begins with."""

@@ -276,7 +276,9 @@ class OnDisk:
     def manifest(self) -> Manifest:
         """That of the share that has come least far; of no state where one has none yet."""
         if self.group is None or len(self.shares) == len(self.group.folders):
-            return min((share.manifest for share in self.shares), key=lambda each: each.steps_done)
+            return min(
+                (share.manifest for share in self.shares), key=lambda manifest: manifest.steps_done
+            )
         return Manifest(
             version=self.group.version,
             run="",
@@ -402,6 +404,6 @@ def abandon(out: Path, share: Share, shared: Collection[str] = ()) -> None:
 def remove_empty(folder: Path, out: Path) -> None:
     """Remove a folder inside ``out`` if nothing is in it, and then those above it likewise."""
     out = out.absolute()
-    for each in (folder.absolute(), *folder.absolute().parents):
-        if each == out or not each.is_relative_to(out) or not remove_folder(each):
+    for parent in (folder.absolute(), *folder.absolute().parents):
+        if parent == out or not parent.is_relative_to(out) or not remove_folder(parent):
             return

@@ -61,7 +61,7 @@ def list_leftovers(run: OnDisk) -> Leftovers:
     owned = [path for share in shares for path in share.folder.owned(share.manifest)]
     beside = [*(share.folder.out / MANIFEST_NAME for share in shares), out / GROUP_NAME]
     beside = [path for path in beside if path.exists()]
-    named = [path for each in _left_by(run) for path in begun(out, *each)]
+    named = [path for group in _left_by(run) for path in begun(out, *group)]
     files = tuple(dict.fromkeys((*run.growing, *run.partial, *named, *owned, *beside)))
     return Leftovers(
         manifest=run.manifest,
@@ -75,8 +75,8 @@ def remove_leftovers(run: OnDisk) -> None:
     """Remove what an unfinished run, whose folder is locked, owns on disk."""
     for path in run.growing:
         path.unlink()
-    for each in _left_by(run):
-        remove(run.out, *each)
+    for group in _left_by(run):
+        remove(run.out, *group)
     run.tidy()
     for share in run.shares:
         abandon(run.out, share)

@@ -247,13 +247,13 @@ def check_devices(devices: Iterable[Path], erase: Iterable[Path]) -> tuple[Path,
             "out, or name it there as well"
         )
     carried = {device: _signatures(device) for device in devices}
-    for device, found in carried.items():
-        if found and device not in named:
+    for device, signatures in carried.items():
+        if signatures and device not in named:
             raise UsageError(
-                f"{device} carries {', '.join(found)} and is not overwritten; if what is there may "
-                f"go for good, say so: --erase {device}, or erase in the call"
+                f"{device} carries {', '.join(signatures)} and is not overwritten; if what is "
+                f"there may go for good, say so: --erase {device}, or erase in the call"
             )
-    return tuple(device for device, found in carried.items() if found)
+    return tuple(device for device, signatures in carried.items() if signatures)
 
 
 def erase_devices(devices: Iterable[Path]) -> None:

@@ -101,7 +101,7 @@ def _to_make(options: RunOptions) -> Iterator[tuple[str, Path]]:
 def _where(folder: Path) -> str:
     """The disk that a folder is on, or is going to be, in words."""
     place = existing(folder).resolve()
-    mount = next(each for each in (place, *place.parents) if os.path.ismount(each))
+    mount = next(parent for parent in (place, *place.parents) if os.path.ismount(parent))
     what = _mounts().get(os.fspath(mount), "")
     return f"{mount}{what}, which has {format_bytes(free_bytes(place))} of free space"
 
@@ -217,7 +217,7 @@ def _sums_bytes(chosen: Plan) -> int:
 
 
 def _bytes_at_end(chosen: Plan) -> int:
-    results = (_result_bytes(chosen, each.field) for each in chosen.schedule.departures)
+    results = (_result_bytes(chosen, departure.field) for departure in chosen.schedule.departures)
     return sum(results) + len(chosen.schedule.departures) * _sums_bytes(chosen)
 
 

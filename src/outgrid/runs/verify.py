@@ -197,8 +197,8 @@ def _verify(files: Iterator[_Field], seen: Callable[[Path, int, int], None] | No
 def _read(field: _Field, errors: list[Error], seen: Callable[[Path, int, int], None] | None) -> int:
     path = field.path
     if field.owned is not None:  # as a run that goes on opens them
-        for each in (path, sums_path(path)):
-            check_own(each)
+        for file in (path, sums_path(path)):
+            check_own(file)
     with Transfers() as transfers:
         store = (
             DirectStore.open(path, transfers, sums=True)

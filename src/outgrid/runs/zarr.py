@@ -113,7 +113,7 @@ class _Stored:
 def names_of(problem: Problem, fields: Iterable[str]) -> tuple[str, ...]:
     """The files that a run of one process is going to make here, of fields of these names."""
     every = _described(problem, _whole(problem, fields, problem.steps))
-    return (ZARR_NAME, *(name for each in every for name in each.files))
+    return (ZARR_NAME, *(name for array in every for name in array.files))
 
 
 def leave_group(out: Path, record: Record) -> Record:
@@ -127,7 +127,7 @@ def leave_group(out: Path, record: Record) -> Record:
     alone = () if record.pieces else tuple(record.fields)
     arrays = [*_in_pieces(problem, record), *_whole(problem, alone, steps)]
     every = _described(problem, arrays)
-    made = (ZARR_NAME, *(name for each in every for name in each.files))
+    made = (ZARR_NAME, *(name for array in every for name in array.files))
     named = msgspec.structs.replace(record, left=(*record.left, *made))
     try:
         _write(out, every, named)
@@ -146,10 +146,10 @@ def leave_group(out: Path, record: Record) -> Record:
 
 def begun(out: Path, problem: Problem, fields: Iterable[str]) -> tuple[Path, ...]:
     """What a process that was cut off in `leave_group` has left, of fields of these names."""
-    found = [out / ZARR_NAME]
+    paths = [out / ZARR_NAME]
     for folder in _folders(out, problem, fields):
-        found += [folder / ZARR_NAME, *sorted((folder / "c").rglob("*"))]
-    return tuple(path for path in found if path.is_file())
+        paths += [folder / ZARR_NAME, *sorted((folder / "c").rglob("*"))]
+    return tuple(path for path in paths if path.is_file())
 
 
 def remove(out: Path, problem: Problem, fields: Iterable[str]) -> None:
@@ -159,8 +159,8 @@ def remove(out: Path, problem: Problem, fields: Iterable[str]) -> None:
         path.unlink()
     for folder in _folders(out, problem, names):
         inside = sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True)
-        for each in (*inside, folder):
-            remove_folder(each)
+        for directory in (*inside, folder):
+            remove_folder(directory)
 
 
 def _folders(out: Path, problem: Problem, fields: Iterable[str]) -> Iterator[Path]:
@@ -190,41 +190,41 @@ def _in_pieces(problem: Problem, record: Record) -> Iterator[_Stored]:
         planes = pieces[0].high - pieces[0].low
         rows = pieces[0].high_row - pieces[0].low_row
         if not all(
-            each.low % planes == 0
-            and each.high == min(shape[0], each.low + planes)
-            and each.low_row % rows == 0
-            and each.high_row == each.low_row + rows
-            for each in pieces
+            piece.low % planes == 0
+            and piece.high == min(shape[0], piece.low + planes)
+            and piece.low_row % rows == 0
+            and piece.high_row == piece.low_row + rows
+            for piece in pieces
         ):
             continue
         dtype = np.dtype(problem.dtype_of(name.removesuffix(PREVIOUS)))
         across = (rows, shape[-1])[3 - len(shape) :]
         shards = tuple(
             _Shard(
-                each.file,
-                (each.low // planes, *(each.low_row // rows, 0)[3 - len(shape) :]),
-                each.high - each.low,
-                (each.low - each.first, each.low_row - each.first_row),
+                piece.file,
+                (piece.low // planes, *(piece.low_row // rows, 0)[3 - len(shape) :]),
+                piece.high - piece.low,
+                (piece.low - piece.first, piece.low_row - piece.first_row),
             )
-            for each in pieces
+            for piece in pieces
         )
         yield _Stored(name, shape, dtype, (planes, *across), (1, *across), shards)
 
 
 def _described(problem: Problem, arrays: Iterable[_Stored]) -> list[_Stored]:
     """Arrays with what is said of them, and their coordinates."""
-    stored = {each.name: each for each in arrays}
+    stored = {array.name: array for array in arrays}
     snapshots = {Path(file).stem for file in snapshots_by_file(problem.snapshots)}
     said = described(problem, [name for name in stored if name not in snapshots])
-    apart = told_apart({name: (said[name][0], each.shape) for name, each in stored.items()})
+    apart = told_apart({name: (said[name][0], array.shape) for name, array in stored.items()})
     every = [
-        replace(each, dims=tuple(axis.name for axis in apart[name]), attributes=said[name][1])
-        for name, each in stored.items()
+        replace(array, dims=tuple(axis.name for axis in apart[name]), attributes=said[name][1])
+        for name, array in stored.items()
     ]
     known = {
         axis.name: (axis, extent)
-        for name, each in stored.items()
-        for axis, extent in zip(apart[name], each.shape, strict=True)
+        for name, array in stored.items()
+        for axis, extent in zip(apart[name], array.shape, strict=True)
     }
     numbers = np.dtype(np.float64)
     every += [
@@ -235,18 +235,18 @@ def _described(problem: Problem, arrays: Iterable[_Stored]) -> list[_Stored]:
 
 
 def _write(out: Path, every: list[_Stored], record: Record) -> None:
-    for each in every:
-        for shard in each.shards:
-            _index(out, each, shard)
+    for array in every:
+        for shard in array.shards:
+            _index(out, array, shard)
     synced = [out]
-    for each in every:
-        folder = out / each.name
-        for name in each.files:
+    for array in every:
+        folder = out / array.name
+        for name in array.files:
             make_folder((out / name).parent)
             synced.append((out / name).parent)
-        _put(folder / ZARR_NAME, _json(each.metadata))
-        if each.axis is not None:
-            _put(folder / "c/0", each.axis.values(*each.shape).astype("<f8").tobytes())
+        _put(folder / ZARR_NAME, _json(array.metadata))
+        if array.axis is not None:
+            _put(folder / "c/0", array.axis.values(*array.shape).astype("<f8").tobytes())
     said = json.dumps(record.to_dict())
     group: dict[str, Any] = {
         "zarr_format": 3,
@@ -255,7 +255,7 @@ def _write(out: Path, every: list[_Stored], record: Record) -> None:
         "consolidated_metadata": {
             "kind": "inline",
             "must_understand": False,
-            "metadata": {each.name: each.metadata for each in every},
+            "metadata": {array.name: array.metadata for array in every},
         },
     }
     _put(out / ZARR_NAME, _json(group))

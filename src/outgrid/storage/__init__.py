@@ -49,7 +49,7 @@ def create_store(tier: str, new: NewField, transfers: Transfers) -> Store:
 
     Raises UsageError for an unknown tier, StoreError where the tier cannot hold the field.
     """
-    made_here = {name: each for name, each in TIERS.items() if each.module}
+    made_here = {name: entry for name, entry in TIERS.items() if entry.module}
     if tier not in made_here:
         raise UsageError(f"no tier {tier!r}{suggest(tier, made_here)}")
     return _module(made_here[tier]).create(new, transfers)
@@ -62,7 +62,7 @@ def open_store(
 
     Raises UsageError for a tier that keeps no files, StoreError where the file cannot be opened.
     """
-    in_files = {name: each for name, each in TIERS.items() if each.files}
+    in_files = {name: entry for name, entry in TIERS.items() if entry.files}
     if tier not in in_files:
         raise UsageError(
             f"tier {tier} keeps no files that could be opened: take {' or '.join(in_files)}"

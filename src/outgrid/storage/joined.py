@@ -157,10 +157,12 @@ def _read(
                 # What was read once is not going to be read again soon.
                 os.posix_fadvise(file.fileno(), begin, nbytes, os.POSIX_FADV_DONTNEED)
                 if sums is not None and piece.seal is not None:
-                    found = np.array([xxhash.xxh3_64_intdigest(row) for row in into[at]], np.uint64)
+                    digests = np.array(
+                        [xxhash.xxh3_64_intdigest(row) for row in into[at]], np.uint64
+                    )
                     there = range(plane - first_plane, plane - first_plane + 1)
                     within = range(rows.start - first_row, rows.stop - first_row)
-                    error = sums.compare(piece.path, piece.seal, there, within, found)
+                    error = sums.compare(piece.path, piece.seal, there, within, digests)
                     if error is not None:
                         raise error
     except OSError as error:

@@ -164,10 +164,11 @@ def device_bytes(path: Path) -> int:
 
 def require_device(path: Path, nbytes: int) -> None:
     """Raise StoreError for a block device of fewer bytes."""
-    found = device_bytes(path)
-    if found < nbytes:
+    size_bytes = device_bytes(path)
+    if size_bytes < nbytes:
         raise StoreError(
-            f"the device has {format_bytes(found)} and the run needs {format_bytes(nbytes)} there",
+            f"the device has {format_bytes(size_bytes)} and the run needs "
+            f"{format_bytes(nbytes)} there",
             path=path,
             errno=errno.ENOSPC,
         )

@@ -192,7 +192,7 @@ class StagedTransfers:
                 self._copy(piece)
             else:
                 completions += self._finish(piece)
-        for piece in [each for each in self._copying if self._device.done(each.copying)]:
+        for piece in [piece for piece in self._copying if self._device.done(piece.copying)]:
             self._copying.remove(piece)
             if piece.whole.get:
                 completions += self._finish(piece)

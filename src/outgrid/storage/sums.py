@@ -160,7 +160,7 @@ class Sums:
         planes: range,
         rows: range,
         kept: NDArray[np.uint64],
-        found: NDArray[np.uint64],
+        computed: NDArray[np.uint64],
         wrong: NDArray[np.int64],
     ) -> StoreError:
         index = int(wrong[0])
@@ -168,18 +168,18 @@ class Sums:
         last = planes.start + int(wrong[-1]) // len(rows)
         place = f"plane {plane}" if plane == last else f"planes {plane}..{last}"
         never = " (never written)" if kept[index] == 0 else ""
-        others = np.unique((kept ^ found)[wrong])
+        others = np.unique((kept ^ computed)[wrong])
         if seal.run and len(wrong) > 1 and len(others) == 1 and np.all(kept[wrong]):
             what = (
                 f"{place} of {self._layout.planes} are whole, but not those that are asked for: "
-                f"{seal.found(int(others[0]) ^ seal.key)}; files of different times or runs were "
-                "put together"
+                f"{seal.sealed_as(int(others[0]) ^ seal.key)}; files of different times or runs "
+                "were put together"
             )
         else:
             what = (
                 f"{place} of {self._layout.planes} did not come back as written: {len(wrong)} "
                 f"rows differ, the first is row {row} of plane {plane}; checksum expected "
-                f"{int(kept[index]):016x}{never}, found {int(found[index]):016x}"
+                f"{int(kept[index]):016x}{never}, found {int(computed[index]):016x}"
             )
         return StoreError(
             what,

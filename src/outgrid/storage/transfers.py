@@ -297,7 +297,7 @@ class Transfers:
         return ticket
 
     def _complete_all(self, ended: list[native.Completion]) -> list[Completion]:
-        completions = (self._complete(each) for each in ended)
+        completions = (self._complete(end) for end in ended)
         return [completion for completion in completions if completion is not None]
 
     def _complete(self, ended: native.Completion) -> Completion | None:
