@@ -52,9 +52,9 @@ def check_arithmetic(command: Sequence[str], flags: Sequence[str]) -> None:
 
     ``command`` is the compiler as it was named, ``flags`` what follows.
     """
-    found = _deviation(tuple(command), tuple(flags))
-    if found is not None:
-        name, effect = found
+    deviation = _deviation(tuple(command), tuple(flags))
+    if deviation is not None:
+        name, effect = deviation
         fix = "take it out of $CXX"
         if name not in command:
             fix = (

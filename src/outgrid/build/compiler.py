@@ -106,8 +106,8 @@ def find_compiler() -> Compiler:
 @cache
 def _version(command: tuple[str, ...], path: str) -> str | None:
     """What the compiler at ``path`` says of itself, None where it fails."""
-    found = subprocess.run([path, *command[1:], "--version"], capture_output=True, text=True)
-    return found.stdout.splitlines()[0] if found.returncode == 0 else None
+    answer = subprocess.run([path, *command[1:], "--version"], capture_output=True, text=True)
+    return answer.stdout.splitlines()[0] if answer.returncode == 0 else None
 
 
 def load(source: str, folder: Path | None = None) -> Library:
@@ -213,8 +213,8 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except FileNotFoundError:
         lines = []
-    found = next((line for line in lines if line.startswith(ABILITIES)), platform.processor())
-    return f"{platform.machine()} {found}"
+    abilities = next((line for line in lines if line.startswith(ABILITIES)), platform.processor())
+    return f"{platform.machine()} {abilities}"
 
 
 def _compiled(library: Path, compiler: Compiler) -> bytes:

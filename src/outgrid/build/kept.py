@@ -84,13 +84,13 @@ def decoded(text: bytes, kind: type[Value]) -> Value | None:
         return None
 
 
-def check_trusted(path: Path, found: os.stat_result) -> None:
+def check_trusted(path: Path, status: os.stat_result) -> None:
     """Raise UsageError unless ``path`` is of this user, or of root, and nobody else may write."""
-    mine, mode = os.geteuid(), stat.S_IMODE(found.st_mode)
+    mine, mode = os.geteuid(), stat.S_IMODE(status.st_mode)
     risk = "what is in it would run with your rights"
-    if found.st_uid not in (mine, 0):
+    if status.st_uid not in (mine, 0):
         raise UsageError(
-            f"{path} belongs to {_user(found.st_uid)}, and this process to {_user(mine)}: {risk}; "
+            f"{path} belongs to {_user(status.st_uid)}, and this process to {_user(mine)}: {risk}; "
             f"remove it, or {elsewhere()}"
         )
     if mode & OTHERS_WRITE:

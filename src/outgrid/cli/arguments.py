@@ -82,7 +82,7 @@ def _absolute(given: Path | list[Path]) -> str | list[str]:
     """Paths that are relative to the working folder, as a job file elsewhere names them."""
     if isinstance(given, Path):
         return str(given.absolute())
-    return [str(each.absolute()) for each in given]
+    return [str(path.absolute()) for path in given]
 
 
 def print_json(value: Any) -> None:

@@ -45,9 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _verdict(found: Leftovers, manifest: Manifest, out: Path, *, deleted: bool) -> str:
-    words = [f"{len(found.files)} files, {format_bytes(found.nbytes)}"]
-    words += [f"{each} is not this run's: nothing in it is touched" for each in found.foreign]
+def _verdict(left: Leftovers, manifest: Manifest, out: Path, *, deleted: bool) -> str:
+    words = [f"{len(left.files)} files, {format_bytes(left.nbytes)}"]
+    words += [f"{place} is not this run's: nothing in it is touched" for place in left.foreign]
     if deleted:
         words.append("deleted")
     else:

@@ -46,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     options = export_options(arguments)
     with bar() as told:
-        found = convert(file, arguments.to, told=told, **options)
-    tell(found, arguments)
+        exported = convert(file, arguments.to, told=told, **options)
+    tell(exported, arguments)
     return 0
 
 

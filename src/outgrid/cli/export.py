@@ -107,12 +107,12 @@ def bar() -> Generator[Callable[[int, int], None] | None]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def tell(found: Any, arguments: argparse.Namespace) -> None:
+def tell(exported: Any, arguments: argparse.Namespace) -> None:
     """Print what was written."""
     if arguments.json:
-        print_json({key: str(v) if key == "path" else v for key, v in asdict(found).items()})
+        print_json({key: str(v) if key == "path" else v for key, v in asdict(exported).items()})
     else:
-        print(found)
+        print(exported)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -122,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     options = export_options(arguments)
     with bar() as told:
-        found = export(
+        exported = export(
             open_run(arguments.run_folder),
             arguments.to,
             fields=arguments.field,
@@ -130,5 +130,5 @@ def run(arguments: argparse.Namespace) -> int:
             dt=arguments.dt,
             **options,
         )
-    tell(found, arguments)
+    tell(exported, arguments)
     return 0

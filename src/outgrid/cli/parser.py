@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """End with a message about arguments that were left over."""
-        word = next((each for each in unknown if each.startswith("-")), unknown[0])
+        word = next((argument for argument in unknown if argument.startswith("-")), unknown[0])
         if not word.startswith("-"):
             self.error(f"{word!r} is one argument too many")
         option = word.partition("=")[0]

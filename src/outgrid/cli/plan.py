@@ -69,6 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(plan.to_dict())
     else:
         print(explain(plan.to_dict()))
-    for each in against:
-        print(f"outgrid: a run would be refused: {each}", file=sys.stderr)
+    for reason in against:
+        print(f"outgrid: a run would be refused: {reason}", file=sys.stderr)
     return code

@@ -84,9 +84,9 @@ def _text(machine: Machine, described: Machine, profile: Profile) -> str:
 
 def _rates(machine: Machine, described: Machine) -> Iterator[tuple[str, str]]:
     for name, words in NAMES.items():
-        found, assumed = getattr(machine, name), getattr(described, name)
-        distance = format_signed_share(assumed / found - 1)
-        yield words, f"{_quantity(name, found):<12}  {_quantity(name, assumed)} ({distance})"
+        measured, assumed = getattr(machine, name), getattr(described, name)
+        distance = format_signed_share(assumed / measured - 1)
+        yield words, f"{_quantity(name, measured):<12}  {_quantity(name, assumed)} ({distance})"
 
 
 def _disturbance(profile: Profile) -> list[tuple[str, str]]:

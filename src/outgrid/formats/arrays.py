@@ -22,7 +22,7 @@ LIBRARY_BYTES = 80 << 20  # of xarray, pandas and dask, measured; others are sma
 
 def is_array(value: object) -> TypeGuard[Any]:
     """Whether a value has a shape, a type of numbers and slices, as arrays of all libraries do."""
-    return all(hasattr(value, each) for each in ("shape", "dtype", "__getitem__"))
+    return all(hasattr(value, attribute) for attribute in ("shape", "dtype", "__getitem__"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,10 +125,10 @@ def pieces(array: Any) -> Any:
 
 def digest(array: NDArray[Any], dtype: str) -> str:
     """sha256 of the values of an array in memory, turned into `dtype`, in C order."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for _, piece in pieces(array):
-        found.update(np.ascontiguousarray(piece, dtype).data)
-    return found.hexdigest()
+        sha256.update(np.ascontiguousarray(piece, dtype).data)
+    return sha256.hexdigest()
 
 
 def description(array: Any) -> str:
@@ -181,7 +181,7 @@ def _chunks(array: Any) -> tuple[int, ...]:
     if not isinstance(given, tuple):
         return ()
     listed = cast("tuple[int | tuple[int, ...], ...]", given)
-    return tuple(max(each) if isinstance(each, tuple) else int(each) for each in listed)
+    return tuple(max(lengths) if isinstance(lengths, tuple) else int(lengths) for lengths in listed)
 
 
 def _kind(array: Any) -> str:

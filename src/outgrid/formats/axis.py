@@ -70,11 +70,11 @@ def told_apart(
     it, and others are named after their array.
     """
     known: dict[str, tuple[Axis, int]] = {}
-    found: dict[str, tuple[Axis, ...]] = {}
+    apart: dict[str, tuple[Axis, ...]] = {}
     for name, (axes, shape) in arrays.items():
         own: list[Axis] = []
         for axis, extent in zip(axes, shape, strict=True):
             shared = known.setdefault(axis.name, (axis, extent)) == (axis, extent)
             own.append(axis if shared else replace(axis, name=f"{axis.name}_{name}"))
-        found[name] = tuple(own)
-    return found
+        apart[name] = tuple(own)
+    return apart

@@ -167,14 +167,14 @@ class Hdf5Output:
 
     def _along(self, made: Any, array: Array) -> None:
         """Store what is along an axis, as auxiliary coordinates (CF 5)."""
-        for each in array.along:
-            if each.name not in self.file:
-                beside = self.file.create_dataset(each.name, data=np.array(each.values))
-                beside.dims[0].attach_scale(self.file[each.dim])
-                for key, value in each.attributes.items():
+        for coordinate in array.along:
+            if coordinate.name not in self.file:
+                beside = self.file.create_dataset(coordinate.name, data=np.array(coordinate.values))
+                beside.dims[0].attach_scale(self.file[coordinate.dim])
+                for key, value in coordinate.attributes.items():
                     beside.attrs[key] = value
         if array.along:
-            made.attrs["coordinates"] = " ".join(each.name for each in array.along)
+            made.attrs["coordinates"] = " ".join(coordinate.name for coordinate in array.along)
 
     def _image(self, array: Array) -> Any:
         """The group of point data of VTK's image data; one grid in a file, at one time or at all.

@@ -106,8 +106,8 @@ class InputFile:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form: the path, and what is not as it is by itself."""
-        said = {each.name: getattr(self, each.name) for each in fields(self)}
-        kept = {each.name for each in fields(self) if said[each.name] != each.default}
+        said = {member.name: getattr(self, member.name) for member in fields(self)}
+        kept = {member.name for member in fields(self) if said[member.name] != member.default}
         return {
             key: [*value] if isinstance(value, tuple) else value
             for key, value in said.items()
@@ -160,5 +160,5 @@ def _parts(text: str) -> tuple[str, str]:
     whole = re.fullmatch(rf".*(?:{one_of})/?", text, re.IGNORECASE | re.DOTALL)
     if whole:
         return text.rstrip("/"), ""
-    found = re.fullmatch(rf"(.*?(?:{one_of}))[:/](.+)", text, re.IGNORECASE | re.DOTALL)
-    return (found[1], found[2]) if found else ("", "")
+    match = re.fullmatch(rf"(.*?(?:{one_of}))[:/](.+)", text, re.IGNORECASE | re.DOTALL)
+    return (match[1], match[2]) if match else ("", "")

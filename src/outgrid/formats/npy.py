@@ -183,15 +183,15 @@ def check_written(path: str | os.PathLike[str], header: Header, base: int = 0) -
     try:
         with open(path, "rb", opener=stored) as file:
             file.seek(base)
-            found = file.read(HEADER_BYTES)
+            written = file.read(HEADER_BYTES)
     except StoreError:
         raise
     except OSError as error:
         raise StoreError("cannot read", path=path, errno=error.errno) from error
-    if found != wanted:
-        at = next(k for k in range(len(wanted)) if found[k : k + 1] != wanted[k : k + 1])
+    if written != wanted:
+        at = next(k for k in range(len(wanted)) if written[k : k + 1] != wanted[k : k + 1])
         raise StoreError(
-            f"the header did not come back as written: byte {at} is {found[at : at + 1]!r}, not "
+            f"the header did not come back as written: byte {at} is {written[at : at + 1]!r}, not "
             f"{wanted[at : at + 1]!r}",
             path=path,
             offset=base + at,

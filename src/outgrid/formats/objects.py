@@ -27,18 +27,19 @@ def fetch(url: str, folder: Path) -> Path:
     """
     obstore, store, name = _opened(url)
     with _telling(url):
-        found = _there(obstore, store, name)
-        if not found:
+        objects = _there(obstore, store, name)
+        if not objects:
             raise StoreError(f"there is nothing at {url}")
-        for each in found:
-            path = folder / each["path"]
+        for entry in objects:
+            path = folder / entry["path"]
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("xb") as file:
-                for piece in obstore.get(store, each["path"]).stream(min_chunk_size=PIECE_BYTES):
+                for piece in obstore.get(store, entry["path"]).stream(min_chunk_size=PIECE_BYTES):
                     file.write(piece)
-                if file.tell() != each["size"]:
+                if file.tell() != entry["size"]:
                     raise StoreError(
-                        f"{each['path']} of {url} ended after {file.tell()} of {each['size']} bytes"
+                        f"{entry['path']} of {url} ended after {file.tell()} of "
+                        f"{entry['size']} bytes"
                     )
     return folder / name
 
@@ -57,12 +58,12 @@ def send(path: Path, url: str) -> None:
     Objects of that name are replaced. Raises UsageError where obstore is not there, StoreError.
     """
     obstore, store, name = _opened(url)
-    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-    files.sort(key=lambda each: (each.name in LAST, -len(each.parts) if each.name in LAST else 0))
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    files.sort(key=lambda file: (file.name in LAST, -len(file.parts) if file.name in LAST else 0))
     with _telling(url):
-        for each in files:
-            within = each.relative_to(path).as_posix() if path.is_dir() else ""
-            obstore.put(store, f"{name}/{within}" if within else name, each)
+        for file in files:
+            within = file.relative_to(path).as_posix() if path.is_dir() else ""
+            obstore.put(store, f"{name}/{within}" if within else name, file)
 
 
 def _there(obstore: Any, store: Any, name: str) -> list[Any]:
@@ -70,7 +71,7 @@ def _there(obstore: Any, store: Any, name: str) -> list[Any]:
     try:
         return [obstore.head(store, name)]
     except FileNotFoundError:
-        return [each for some in obstore.list(store, prefix=name) for each in some]
+        return [entry for some in obstore.list(store, prefix=name) for entry in some]
 
 
 def _opened(url: str) -> tuple[Any, Any, str]:

@@ -24,11 +24,11 @@ def unpacked(source: Source, attributes: Mapping[str, Any], file: InputFile) -> 
     Only `scale_factor`, `add_offset`, `_FillValue` and `missing_value` say something.
     """
     said = {key: np.asarray(attributes[key]).ravel() for key in ATTRIBUTES if key in attributes}
-    missing = [each for key in ("_FillValue", "missing_value") for each in said.get(key, ())]
+    missing = [value for key in ("_FillValue", "missing_value") for value in said.get(key, ())]
     linear = [said[key][0] for key in ("scale_factor", "add_offset") if key in said]
     if not missing and not linear:
         return source
-    dtype = np.result_type(*(each.dtype for each in linear)) if linear else source.dtype
+    dtype = np.result_type(*(number.dtype for number in linear)) if linear else source.dtype
     scale = said["scale_factor"][0] if "scale_factor" in said else None
     offset = said["add_offset"][0] if "add_offset" in said else None
     return _Unpacked(source, np.dtype(dtype), scale, offset, tuple(missing), file)

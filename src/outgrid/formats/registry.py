@@ -96,8 +96,8 @@ def formats() -> dict[str, Format]:
 
     others = [entry.load() for entry in entry_points(group=GROUP)]
     known: dict[str, Format] = {}
-    for each in (*BUILT_IN, *others):
-        known |= {suffix: each for suffix in each.suffixes if suffix not in known}
+    for kind in (*BUILT_IN, *others):
+        known |= {suffix: kind for suffix in kind.suffixes if suffix not in known}
     return known
 
 
@@ -108,7 +108,7 @@ def suffixes() -> tuple[str, ...]:
 
 def written() -> str:
     """Which files are written, in words."""
-    known = (suffix for suffix, each in formats().items() if each.writes)
+    known = (suffix for suffix, kind in formats().items() if kind.writes)
     return f"files of {', '.join(known)} are written"
 
 

@@ -129,7 +129,10 @@ class _Shots:
     def _headers(self, array: Array, interval: int) -> list[dict[int, int]]:
         """What is said before each trace."""
         fields: Any = self.segyio.TraceField
-        receivers = {each.name.removeprefix("receiver_"): each.values for each in array.along}
+        receivers = {
+            coordinate.name.removeprefix("receiver_"): coordinate.values
+            for coordinate in array.along
+        }
         source = {
             name: float(array.attributes[f"source_{name}"])
             for name in receivers
@@ -140,7 +143,7 @@ class _Shots:
         if depth is None and len(receivers) == 3:
             depth = next(iter(receivers))
         across = [name for name in receivers if name != depth]
-        numbers = [*(abs(v) for each in receivers.values() for v in each)]
+        numbers = [*(abs(v) for values in receivers.values() for v in values)]
         largest = max([*numbers, *map(abs, source.values()), 1.0])
         scale = max(1, min(10**4, 10 ** int(np.floor(np.log10((2**31 - 1) / largest)))))
         if largest * scale > 2**31 - 1:
@@ -149,7 +152,7 @@ class _Shots:
         def scaled(value: float) -> int:
             return round(value * scale)
 
-        found: list[dict[int, int]] = []
+        headers: list[dict[int, int]] = []
         for number in range(array.shape[0]):
             header = {
                 fields.TRACE_SEQUENCE_LINE: number + 1,
@@ -180,8 +183,8 @@ class _Shots:
             if source:
                 apart = [receivers[name][number] - source[name] for name in across]
                 header[fields.offset] = round(float(np.hypot.reduce([0.0, *apart])))
-            found.append(header)
-        return found
+            headers.append(header)
+        return headers
 
     def commit(self) -> None:
         """Write what the library still holds."""

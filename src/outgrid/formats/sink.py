@@ -269,8 +269,8 @@ def copy(
             while under_way:
                 _tell(told, under_way.popleft().result())
         finally:
-            for each in under_way:
-                each.cancel()
+            for future in under_way:
+                future.cancel()
 
 
 def _tell(told: Callable[[int], object] | None, nbytes: int) -> None:

@@ -182,9 +182,9 @@ class Gzipped(Straight):
 
     def close(self) -> None:
         """Close the file."""
-        for each in (self._stream, self._file):
-            if each is not None:
-                each.close()
+        for file in (self._stream, self._file):
+            if file is not None:
+                file.close()
         super().close()
 
 
@@ -278,7 +278,7 @@ def boxes(axes: Sequence[range], chunk: Sequence[int], cells: int) -> Iterator[B
 
     They end at multiples of a `chunk`, as far as a chunk has no more than `cells`.
     """
-    steps = [min(each, len(axis)) for each, axis in zip(chunk, axes, strict=True)]
+    steps = [min(length, len(axis)) for length, axis in zip(chunk, axes, strict=True)]
     for k in range(len(steps)):
         if prod(steps) > cells:
             steps[k] = max(1, cells // prod(steps[k + 1 :]))

@@ -31,7 +31,7 @@ def open_source(file: InputFile) -> Source:
 
 def _source(opened: Any, file: InputFile) -> Source:
     if len(opened.series) != 1:
-        shapes = ", ".join(str(each.shape) for each in opened.series)
+        shapes = ", ".join(str(image.shape) for image in opened.series)
         raise UsageError(f"{file} has images of several kinds, {shapes}; keep one in a file")
     series = opened.series[0]
     dtype = np.dtype(series.dtype)

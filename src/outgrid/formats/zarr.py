@@ -224,7 +224,7 @@ class _Chunks:
 def _level_chunk(array: Array) -> tuple[int, ...]:
     """Chunks of coarser levels."""
     cells = array.chunks or (LEVEL_CELLS,) * len(array.shape)
-    return tuple(min(LEVEL_CELLS, *each) for each in zip(cells, array.shape, strict=True))
+    return tuple(min(LEVEL_CELLS, *sizes) for sizes in zip(cells, array.shape, strict=True))
 
 
 def _finer_share(finer: np.dtype[Any]) -> int:
@@ -257,12 +257,12 @@ class _Halved(View):
             for cells, extent in zip(box, self.source.shape, strict=True)
         )
         finer = self.source.read(there)
-        found = np.empty(tuple(map(len, box)), self.dtype)
-        for at in range(len(found)):  # in double precision a plane at a time
+        coarser = np.empty(tuple(map(len, box)), self.dtype)
+        for at in range(len(coarser)):  # in double precision a plane at a time
             values = finer[2 * at : 2 * at + 2].astype(np.float64)
             for axis in range(values.ndim):
                 first = np.take(values, range(0, values.shape[axis], 2), axis)
                 after = np.minimum(np.arange(1, values.shape[axis] + 1, 2), values.shape[axis] - 1)
                 values = (first + np.take(values, after, axis)) / 2  # an odd last one with itself
-            found[at] = (values if self.dtype.kind == "f" else np.rint(values))[0]
-        return found
+            coarser[at] = (values if self.dtype.kind == "f" else np.rint(values))[0]
+        return coarser

@@ -40,7 +40,7 @@ class Accumulators:
         """Where a sweep of ``depth`` steps, after ``done`` steps, keeps its totals."""
         if sweep not in self._open:
             self.settle(sweep - ACTIVE_SWEEPS)
-            for old in [each for each in self._open if each < sweep - ACTIVE_SWEEPS]:
+            for old in [number for number in self._open if number < sweep - ACTIVE_SWEEPS]:
                 del self._open[old]
             self._open[sweep] = done, nothing(self.kinds, depth)
         return self._open[sweep][1].ctypes.data

@@ -78,10 +78,10 @@ class Noted:
         """What all observers of a run have noted."""
         every = list(every)
         return cls(
-            {name: digest for each in every for name, digest in each.checksums.items()},
-            {name: seal for each in every for name, seal in each.seals.items()},
-            next((each.ended for each in every if each.ended), ""),
-            next((each.preview for each in every if each.preview is not None), None),
+            {name: digest for noted in every for name, digest in noted.checksums.items()},
+            {name: seal for noted in every for name, seal in noted.seals.items()},
+            next((noted.ended for noted in every if noted.ended), ""),
+            next((noted.preview for noted in every if noted.preview is not None), None),
         )
 
 

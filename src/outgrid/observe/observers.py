@@ -94,7 +94,7 @@ class Observers(Observer):
 
 def _all_of(looks: Sequence[Look]) -> Any:
     def look(*given: Any) -> None:
-        for each in looks:
-            each(*given)
+        for watcher in looks:
+            watcher(*given)
 
     return look if looks else None

@@ -62,6 +62,6 @@ def sampled(problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 
 
 def _row(problem: Problem, field: str, cell: tuple[int, ...]) -> tuple[int, int, int, int]:
-    number = [each.name for each in problem.stencil.fields].index(field)
+    number = [known.name for known in problem.stencil.fields].index(field)
     plane, row, column = cell if problem.ndim == 3 else (cell[0], 0, cell[1])
     return number, plane, row, column

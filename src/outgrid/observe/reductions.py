@@ -45,7 +45,7 @@ class Reductions(Observer):
         """Rank 0 takes over what all have come to, the others begin with nothing."""
         if durable is not None:
             first = self.run.comm.rank == 0
-            tables = found_totals(durable, self._kinds)
+            tables = durable_totals(durable, self._kinds)
             self._keep_all(table if first else nothing(self._kinds, len(table)) for table in tables)
         return manifest
 
@@ -109,7 +109,7 @@ class Reductions(Observer):
         return Noted()
 
 
-def found_totals(durable: Durable, kinds: tuple[str, ...]) -> Iterator[Table]:
+def durable_totals(durable: Durable, kinds: tuple[str, ...]) -> Iterator[Table]:
     """The totals of all steps that are durable, some at once."""
     files = [totals_file(share.folder.out, share.manifest) for share in durable.shares]
     if all(path.exists() for path, _ in files):

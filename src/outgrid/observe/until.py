@@ -57,7 +57,7 @@ class EndsEarly(Observer):
     def ending(self, sweeps: int, seen: Sequence[bytes]) -> str:
         """What was seen, where the condition holds of all ranks together."""
         until, steps = self.run.problem.until, sum(self.run.plan.schedule.depths[:sweeps])
-        value = self._value([np.frombuffer(each, np.int64) for each in seen])
+        value = self._value([np.frombuffer(totals, np.int64) for totals in seen])
         if until is None or not until.holds(value):
             return ""
         return until.words(self.run.done + steps, value)

@@ -44,8 +44,8 @@ def compared(record: Record) -> str:
 def reasons(record: Record) -> list[str]:
     """What held up the last part of a run, in words, what cost most first."""
     delay = _last(record).seconds - record.predicted_seconds
-    found = sorted(_costs(record), reverse=True)
-    return [words for seconds, words in found if seconds > TOLD * delay]
+    costs = sorted(_costs(record), reverse=True)
+    return [words for seconds, words in costs if seconds > TOLD * delay]
 
 
 def _costs(record: Record) -> Iterator[tuple[float, str]]:

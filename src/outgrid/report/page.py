@@ -116,13 +116,13 @@ def _bar(record: Record) -> str:
         "wait": ("waiting for transfers", "#f58518"),
         "export": ("copying results", "#72b7b2"),
     } | {name: SHOWN[name] for name in ("compute", "other")}
-    found = {"fill": measured.fill_seconds, "window": measured.window_seconds} | swept
-    found["export"] = measured.export_seconds
-    whole = sum(found.values())
+    spent = {"fill": measured.fill_seconds, "window": measured.window_seconds} | swept
+    spent["export"] = measured.export_seconds
+    whole = sum(spent.values())
     if not whole:
         return "<p>No step was made.</p>"
     bars, legend = "", ""
-    for name, seconds in found.items():
+    for name, seconds in spent.items():
         label, colour = shown[name]
         share = seconds / whole
         bars += f"<span style='width:{100 * share:.3f}%;background:{colour}'></span>"
@@ -139,14 +139,14 @@ def _parts(parts: Sequence[Part]) -> str:
         + "".join(
             f"<td>{safe(cell)}</td>"
             for cell in (
-                each.started,
-                each.host,
-                f"{each.first_step} to {each.last_step}",
-                format_seconds(each.measured.seconds),
-                each.ended,
+                part.started,
+                part.host,
+                f"{part.first_step} to {part.last_step}",
+                format_seconds(part.measured.seconds),
+                part.ended,
             )
         )
         + "</tr>"
-        for each in parts
+        for part in parts
     )
     return f"<table><tr>{head}</tr>{rows}</table>"

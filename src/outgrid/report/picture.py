@@ -129,8 +129,8 @@ def draw_frames(taken: Floats, picture: Path, title: str) -> None:
     chosen = sorted({round(n * (count - 1) / 5) for n in range(6)})
     stride = -(-max(taken.shape[-2:]) // 512)
     planes = [
-        (each[len(each) // 2] if taken.ndim == 4 else each)[::stride, ::stride]
-        for each in (taken[number] for number in chosen)
+        (frame[len(frame) // 2] if taken.ndim == 4 else frame)[::stride, ::stride]
+        for frame in (taken[number] for number in chosen)
     ]
     norm, colours = _scale(np.stack(planes))
     columns = min(3, len(chosen))

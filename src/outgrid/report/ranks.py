@@ -28,15 +28,15 @@ MOST_TOLD = 32  # ranks with a share in their bar
 def rank_seconds(measured: Measured) -> dict[str, float]:
     """Seconds of one rank by activity: updating, and waiting for each of the others; the rest of
     its time, if any, is ``other``."""
-    found = {name: float(getattr(measured, f"{name}_seconds")) for name in ACTIVITIES}
-    return found | {"other": max(0.0, measured.seconds - sum(found.values()))}
+    seconds = {name: float(getattr(measured, f"{name}_seconds")) for name in ACTIVITIES}
+    return seconds | {"other": max(0.0, measured.seconds - sum(seconds.values()))}
 
 
 def draw_ranks(ranks: Sequence[RankPart], picture: Path) -> None:
     """Draw a bar for each rank into the PNG file ``picture``. Raises UsageError without ranks."""
     if not ranks:
         raise UsageError("a run of one process has no ranks to draw; start it with mpiexec")
-    every = [rank_seconds(each.measured) for each in ranks]
+    every = [rank_seconds(part.measured) for part in ranks]
     width = min(20.0, 6.5 + INCHES_PER_RANK * len(ranks))
     figure, (axes,) = new_axes((width, 5))
     base = [0.0] * len(ranks)
@@ -51,7 +51,7 @@ def draw_ranks(ranks: Sequence[RankPart], picture: Path) -> None:
             axes.text(at, seconds["compute"] / 2, told, ha="center", va="center", color="white")
     step = -(-len(ranks) // 32)
     shown = ranks[::step]
-    axes.set_xticks(range(0, len(ranks), step), [str(each.rank) for each in shown])
+    axes.set_xticks(range(0, len(ranks), step), [str(part.rank) for part in shown])
     axes.set_xlabel("rank")
     axes.set_ylabel("seconds of the sweeps")
     axes.margins(x=0.02)

@@ -82,8 +82,8 @@ def summary_rows(record: Record) -> Iterator[tuple[str, str]]:
         yield "warning", warning
     for name, file in record.fields.items():
         yield "result", f"{name} in {file}"
-    for file, each in snapshots_by_file(record.problem.get("snapshots", ())).items():
-        yield "snapshots", f"{each['field']} in {file}"
+    for file, snapshot in snapshots_by_file(record.problem.get("snapshots", ())).items():
+        yield "snapshots", f"{snapshot['field']} in {file}"
 
 
 def heading(plan: dict[str, Any]) -> str:

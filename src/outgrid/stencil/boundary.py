@@ -183,7 +183,7 @@ def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
         kind,
         entries.get("value"),
         tuple((name, _face_of(name, entries[name])) for name in names if name in entries),
-        tuple((name, boundary_of(each, None)) for name, each in sorted(apart.items())),
+        tuple((name, boundary_of(own, None)) for name, own in sorted(apart.items())),
         **{name: entries.get(name) for name in NUMBERS[1:]},
     )
 

@@ -40,8 +40,8 @@ PREVIOUS = ".previous"
 
 def checked_sources(given: Iterable[Any], steps: int) -> tuple[Source, ...]:
     checked: list[Source] = []
-    for number, each in enumerate(listed("sources", given, 'Source("u", (5, 6), 1.0)'), 1):
-        source = value_of(Source, each)
+    for number, entry in enumerate(listed("sources", given, 'Source("u", (5, 6), 1.0)'), 1):
+        source = value_of(Source, entry)
         with meaning(f"the values of source {number}"):
             checked.append(source.over(steps))
     return tuple(checked)
@@ -218,7 +218,7 @@ def checked_steps(name: str, steps: object) -> int:
 
 
 def check_boundary(boundary: Boundary, dtype: str) -> None:
-    parts = [boundary, *(each for _, each in boundary.fields)]
+    parts = [boundary, *(part for _, part in boundary.fields)]
     parts += [face for part in parts for _, face in part.faces]
     for part in parts:
         if part.value is not None:

@@ -47,7 +47,9 @@ class Grid:
             return tuple(map(Axis, AXES[-count:]))
         given = zip(self.names, self.origin, self.spacing, self.units, strict=True)
         offset = self.offset(count, field)
-        return tuple(Axis(*each).shifted(cells) for each, cells in zip(given, offset, strict=True))
+        return tuple(
+            Axis(*numbers).shifted(cells) for numbers, cells in zip(given, offset, strict=True)
+        )
 
     def offset(self, count: int, field: str) -> tuple[float, ...]:
         """Cells along each of `count` axes that a field lies further."""
@@ -103,8 +105,8 @@ def grid_of(given: object, count: int, fields: Iterable[str], taken: Iterable[st
     if given is None:
         return None
     grid = value_of(Grid, given)
-    spacing = tuple(map(float, _each("spacing", _or(grid.spacing, 1.0), count, is_number)))
-    origin = tuple(map(float, _each("origin", _or(grid.origin, 0.0), count, is_number)))
+    spacing = tuple(map(float, _per_axis("spacing", _or(grid.spacing, 1.0), count, is_number)))
+    origin = tuple(map(float, _per_axis("origin", _or(grid.origin, 0.0), count, is_number)))
     for name, numbers in (("spacing", spacing), ("origin", origin)):
         if not all(map(math.isfinite, numbers)) or (name == "spacing" and min(numbers) <= 0):
             above = " and above 0" if name == "spacing" else ""
@@ -112,8 +114,8 @@ def grid_of(given: object, count: int, fields: Iterable[str], taken: Iterable[st
     dt = float(grid.dt) if is_number(grid.dt) else math.nan
     if not (math.isfinite(dt) and dt >= 0):
         raise DefinitionError(f"dt = {grid.dt!r} of the grid is no time of a step in seconds")
-    units = _each("units", _or(grid.units, ""), count, _is_text)
-    names = _each("names", _or(grid.names, AXES[-count:]), count, _is_text)
+    units = _per_axis("units", _or(grid.units, ""), count, _is_text)
+    names = _per_axis("names", _or(grid.names, AXES[-count:]), count, _is_text)
     for name in names:
         if not name.isidentifier() or name in taken or names.count(name) > 1:
             raise DefinitionError(
@@ -132,7 +134,9 @@ def _or(given: object, default: object) -> object:
     return default if given == () else given
 
 
-def _each(name: str, given: object, count: int, fits: Callable[[object], bool]) -> tuple[Any, ...]:
+def _per_axis(
+    name: str, given: object, count: int, fits: Callable[[object], bool]
+) -> tuple[Any, ...]:
     """One value for each axis, of one for all or of a list of so many."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         values: tuple[Any, ...] = (given,) * count

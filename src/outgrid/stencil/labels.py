@@ -67,15 +67,15 @@ def grid_of_labels(
                 "names": [axis.name for axis in known],
                 "fields": {
                     field: said
-                    for field, each in labelled.items()
-                    if field in fields and (said := _attributes(each))
+                    for field, array in labelled.items()
+                    if field in fields and (said := _attributes(array))
                 },
             }
     return None
 
 
 def _has_labels(given: object) -> bool:
-    return all(hasattr(given, each) for each in ("dims", "coords", "shape", "dtype"))
+    return all(hasattr(given, name) for name in ("dims", "coords", "shape", "dtype"))
 
 
 def _attributes(given: Any) -> dict[str, str]:
@@ -102,21 +102,21 @@ def _check_dims(name: str, given: Any, dims: tuple[str, ...], names: list[str]) 
 
 
 def _coordinates(given: Any, dim: str) -> NDArray[Any] | None:
-    found: NDArray[Any] | None = given.coords[dim].values if dim in given.coords else None
-    return found
+    coordinates: NDArray[Any] | None = given.coords[dim].values if dim in given.coords else None
+    return coordinates
 
 
 def _axis(name: str, given: Any, dim: str) -> Axis | None:
     """Where the cells lie along an axis that has coordinates."""
-    found = _coordinates(given, dim)
-    if found is None:
+    coordinates = _coordinates(given, dim)
+    if coordinates is None:
         return None
     leave = f"leave them out with .drop_vars({dim!r})"
-    if found.dtype.kind not in "iuf" or not np.isfinite(found).all():
+    if coordinates.dtype.kind not in "iuf" or not np.isfinite(coordinates).all():
         raise DefinitionError(
-            f"the coordinates {dim} of {name!r} are {found.dtype}, no finite numbers; {leave}"
+            f"the coordinates {dim} of {name!r} are {coordinates.dtype}, no finite numbers; {leave}"
         )
-    values = found.astype(np.float64)
+    values = coordinates.astype(np.float64)
     first = float(values[0])
     spacing = float(values[-1] - first) / max(1, len(values) - 1) if len(values) > 1 else 1.0
     if spacing < 0:
@@ -126,7 +126,7 @@ def _axis(name: str, given: Any, dim: str) -> Axis | None:
         )
     axis = Axis(dim, first, spacing, str(given.coords[dim].attrs.get("units", "")))
     apart = abs(values - axis.values(len(values)))
-    if spacing == 0 or apart.max() > _tolerance(spacing, found):
+    if spacing == 0 or apart.max() > _tolerance(spacing, coordinates):
         at = int(apart.argmax())
         raise DefinitionError(
             f"the coordinates {dim} of {name!r} are not evenly spaced: {values[at]:g} at index "
@@ -137,27 +137,27 @@ def _axis(name: str, given: Any, dim: str) -> Axis | None:
 
 
 def _check_coordinates(name: str, given: Any, dim: str, axis: Axis) -> None:
-    found = _coordinates(given, dim)
-    if found is None:
+    coordinates = _coordinates(given, dim)
+    if coordinates is None:
         return
-    if found.dtype.kind not in "iuf":
+    if coordinates.dtype.kind not in "iuf":
         raise DefinitionError(
-            f"the coordinates {dim} of {name!r} are {found.dtype}, where the grid has numbers; "
-            f"leave them out with .drop_vars({dim!r})"
+            f"the coordinates {dim} of {name!r} are {coordinates.dtype}, where the grid has "
+            f"numbers; leave them out with .drop_vars({dim!r})"
         )
-    wanted = axis.values(len(found))
-    apart = abs(found.astype(np.float64) - wanted)
-    if not (apart <= _tolerance(axis.spacing, found)).all():
+    wanted = axis.values(len(coordinates))
+    apart = abs(coordinates.astype(np.float64) - wanted)
+    if not (apart <= _tolerance(axis.spacing, coordinates)).all():
         at = int(np.nanargmax(apart)) if not np.isnan(apart).all() else 0
         raise DefinitionError(
-            f"the coordinate {dim} of {name!r} is {found[at]:g} at index {at}, that of the grid "
-            f"{wanted[at]:g} {axis.units}".rstrip()
+            f"the coordinate {dim} of {name!r} is {coordinates[at]:g} at index {at}, that of the "
+            f"grid {wanted[at]:g} {axis.units}".rstrip()
             + f" ({axis.name} = {axis.origin:g} + {axis.spacing:g} k); interpolate it, give the "
             "grid where it lies, or leave coordinates out with "
             f".drop_vars({dim!r})"
         )
 
 
-def _tolerance(spacing: float, found: NDArray[Any]) -> float:
-    rounding = 4 * float(np.finfo(found.dtype).eps) if found.dtype.kind == "f" else 0.0
-    return _NEAR * spacing + rounding * float(abs(found.astype(np.float64)).max())
+def _tolerance(spacing: float, coordinates: NDArray[Any]) -> float:
+    rounding = 4 * float(np.finfo(coordinates.dtype).eps) if coordinates.dtype.kind == "f" else 0.0
+    return _NEAR * spacing + rounding * float(abs(coordinates.astype(np.float64)).max())

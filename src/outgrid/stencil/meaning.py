@@ -28,8 +28,8 @@ def described(
 
     axes = [(name, name, along(name)) for name in fields]
     axes += [
-        (Path(file).stem, each.field, each.axes(problem.shape, along(each.field)))
-        for file, each in snapshots_by_file(problem.snapshots).items()
+        (Path(file).stem, snapshot.field, snapshot.axes(problem.shape, along(snapshot.field)))
+        for file, snapshot in snapshots_by_file(problem.snapshots).items()
     ]
     return {
         name: (

@@ -95,7 +95,7 @@ def _checked_profile(
             f"the parameter {name} has {len(numbers)} values along {axis}, where the shape"
             f" {shape} has {extent} indices; give a number, a formula of {axis}, or {extent} values"
         )
-    return tuple(_checked_number(f"{name}[{n}]", each, dtype) for n, each in enumerate(numbers))
+    return tuple(_checked_number(f"{name}[{n}]", number, dtype) for n, number in enumerate(numbers))
 
 
 def profile_to_json(value: ProfileValues) -> float | str | list[float]:
@@ -125,7 +125,7 @@ def _checked_parameter(
                 " or one per step"
             )
         return tuple(
-            _checked_number(f"{name}[{step}]", each, dtype) for step, each in enumerate(table)
+            _checked_number(f"{name}[{step}]", number, dtype) for step, number in enumerate(table)
         )
     return _checked_number(name, value, dtype)
 

@@ -137,7 +137,7 @@ class Problem:
         parameters = mapped("parameters", parameters, '{"k": 0.1}')
         initial = mapped("initial", initial, '{"u": ...}')
         steps = checked_steps("steps", steps)
-        parameters = {name: over_steps(name, each, steps) for name, each in parameters.items()}
+        parameters = {name: over_steps(name, given, steps) for name, given in parameters.items()}
         traced = checked_stencil(stencil, len(extents))
         asked = boundary_of(boundary)
         rule, around, numbers = absorbing(traced, asked, extents, parameters)
@@ -147,7 +147,7 @@ class Problem:
         check_boundary(around, "float32" if narrow else dtype)
         edges = edges_of(rule, around)
         check_extents(extents, rule, edges)
-        names = [each.name for each in rule.fields]
+        names = [field.name for field in rule.fields]
         if grid is None:
             grid = grid_of_labels(initial, names, len(extents))
         described = grid_of(grid, len(extents), names, RESERVED)
@@ -164,12 +164,12 @@ class Problem:
             "edges": edges,
             "sources": checked_sources(sources, steps),
             "receivers": tuple(
-                value_of(Receiver, each)
-                for each in listed("receivers", receivers, 'Receiver("u", (5, 6))')
+                value_of(Receiver, receiver)
+                for receiver in listed("receivers", receivers, 'Receiver("u", (5, 6))')
             ),
             "snapshots": tuple(
-                value_of(Snapshot, each)
-                for each in listed("snapshots", snapshots, 'Snapshot("u", every=10)')
+                value_of(Snapshot, snapshot)
+                for snapshot in listed("snapshots", snapshots, 'Snapshot("u", every=10)')
             ),
             "until": None if until is None else value_of(Until, until),
             "grid": described,
@@ -196,7 +196,7 @@ class Problem:
         They are those of Problem, each as a whole, and checked anew with what has stayed: a formula
         is one of the new shape, an array has to fit it. Raises DefinitionError.
         """
-        names = [each.name for each in dataclasses.fields(self) if not each.name.startswith("_")]
+        names = [field.name for field in dataclasses.fields(self) if not field.name.startswith("_")]
         known = [name for name in names if name not in ("profiles", "edges")]
         for name in changes:
             if name not in known:

@@ -141,7 +141,7 @@ class Snapshot:
 
 def snapshots_by_file(snapshots: Iterable[S]) -> dict[str, S]:
     """The snapshots of a problem, or what tells of each, by the name of the file it is left in."""
-    return {f"snapshot.{number}.npy": each for number, each in enumerate(snapshots)}
+    return {f"snapshot.{number}.npy": snapshot for number, snapshot in enumerate(snapshots)}
 
 
 def _checked(axis: str, given: object) -> int | str | None:
