@@ -211,7 +211,7 @@ def _start(case: Case, given: Sequence[str], limit: str, out: Path) -> tuple[str
     else:
         command = [sys.executable, ROOT / "examples" / f"{case.name}.py", *given]
     done = subprocess.run(
-        [str(each) for each in (*command, "--memory", limit, "--out", out)],
+        [str(word) for word in (*command, "--memory", limit, "--out", out)],
         cwd=out.parent,
         capture_output=True,
         text=True,
@@ -224,21 +224,21 @@ def _start(case: Case, given: Sequence[str], limit: str, out: Path) -> tuple[str
 
 def digest(out: Path) -> str:
     """Of the names and the bytes of all arrays in a folder."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for path in sorted(out.glob("*.npy")):
-        found.update(path.name.encode() + b"\0")
+        sha256.update(path.name.encode() + b"\0")
         with path.open("rb") as file:
-            found.update(hashlib.file_digest(file, "sha256").digest())
-    return found.hexdigest()
+            sha256.update(hashlib.file_digest(file, "sha256").digest())
+    return sha256.hexdigest()
 
 
 def line(row: Row) -> str:
     """As it is printed."""
     grid = " x ".join(map(str, row.shape))
-    found = "the same bytes" if row.identical else "OTHER BYTES"
+    verdict = "the same bytes" if row.identical else "OTHER BYTES"
     return (
         f"{row.name:15} {grid:18} {row.factor:5.1f} times {row.limit_bytes / 2**20:4.0f} MiB  "
-        f"{row.glups:6.3f} GLUP/s  {found}  {row.failure or '; '.join(row.said)}"
+        f"{row.glups:6.3f} GLUP/s  {verdict}  {row.failure or '; '.join(row.said)}"
     )
 
 
@@ -258,9 +258,9 @@ def main() -> int:
     os.environ.setdefault("MPLBACKEND", "agg")
     started = datetime.datetime.now(datetime.UTC)
     shutil.rmtree(given.folder, ignore_errors=True)
-    found: dict[str, dict[str, Any]] = {}
+    known: dict[str, dict[str, Any]] = {}
     if given.only and given.record and given.record.exists():
-        found = {key(row): row for row in json.loads(given.record.read_text())["rows"]}
+        known = {key(row): row for row in json.loads(given.record.read_text())["rows"]}
     rows: list[Row] = []
     for number, case in enumerate(CASES):
         if given.only and given.only not in case.name:
@@ -270,8 +270,8 @@ def main() -> int:
         print(line(rows[-1]), flush=True)
         shutil.rmtree(place)
         if given.record is not None:
-            found[key(asdict(rows[-1]))] = asdict(rows[-1])
-            kept = [found[key(asdict(each))] for each in CASES if key(asdict(each)) in found]
+            known[key(asdict(rows[-1]))] = asdict(rows[-1])
+            kept = [known[key(asdict(listed))] for listed in CASES if key(asdict(listed)) in known]
             keep(given.record, started, {"rows": kept})
     failed = [row.name for row in rows if row.failure]
     print(

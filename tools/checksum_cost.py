@@ -61,11 +61,11 @@ def main(memory: str = "512MiB") -> None:
             }
             out = Path(folder) / "run"
             spent.seconds = 0.0
-            found = pipeline.run(
+            result = pipeline.run(
                 Problem(rule, shape, dtype, steps, parameters, initial=initial),
                 RunOptions.of(memory=memory, tier="direct", out=out, **given),
             )
-            measured, stencil = found.record.measured, posed.stencil
+            measured, stencil = result.record.measured, posed.stencil
             rate = (measured.read_bytes + measured.written_bytes) / measured.checksum_seconds
             columns = (
                 f"{stencil.name} {dtype}, {stencil.ndim}-D",

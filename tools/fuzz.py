@@ -45,11 +45,11 @@ def load_tests() -> Any:
     os.environ["OUTGRID_FUZZ_EXAMPLES"] = str(TURN)
     settings.register_profile("fuzz", database=None, deadline=None, print_blob=True)
     settings.load_profile("fuzz")
-    found = importlib.util.spec_from_file_location("hostile", TESTS)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location("hostile", TESTS)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 
@@ -87,8 +87,8 @@ def main() -> int:
     seconds = round(time.monotonic() - begin, 1)
     print(f"{sum(counts.values())} files in {seconds} s, {len(failures)} failures")
     if given.record is not None:
-        found = {"seconds": seconds, "files": dict(counts), "failures": failures}
-        keep(given.record, started, found)
+        outcome = {"seconds": seconds, "files": dict(counts), "failures": failures}
+        keep(given.record, started, outcome)
     return 1 if failures else 0
 
 

@@ -112,8 +112,8 @@ def peak(kind, path, planes, limit, folder):
         return None, False
     record = json.loads((out / "record.json").read_text())
     peak_bytes = record["measured"]["peak_memory_bytes"]
-    found = np.load(out / "u.npy", mmap_mode="r")
-    same = all(np.array_equal(found[number], plane(number)) for number in range(planes))
+    result = np.load(out / "u.npy", mmap_mode="r")
+    same = all(np.array_equal(result[number], plane(number)) for number in range(planes))
     shutil.rmtree(out)
     return peak_bytes, same
 
@@ -128,10 +128,10 @@ def measure(folder, limit, times, only):
         convert(files["npy"], folder / file)
         bare = {"shape": shape, "dtype": "f4"} if name == "raw" else {}
         files[name] = InputFile(str(folder / file), **bare)
-    found, good = rates(files, shape), True
+    measured, good = rates(files, shape), True
     print(f"{format_bytes(4 * np.prod(shape))}, limit {format_bytes(limit)}")
-    for name, rate in found.items():
-        ratio = rate / found["npy"]
+    for name, rate in measured.items():
+        ratio = rate / measured["npy"]
         good &= ratio >= LEAST_RATIO
         print(f"{name:12} {rate / 1e9:6.2f} GB/s  {ratio:5.2f} of npy")
     for name, (file, codec) in DECODED.items():

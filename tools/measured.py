@@ -227,7 +227,7 @@ def io_table() -> str:
     path = RECORDS / "io.json"
     if not path.exists():
         return f"{made_by('io')}\n\n"
-    found = json.loads(path.read_text())
+    record = json.loads(path.read_text())
     lines = [
         (
             row["kind"],
@@ -236,9 +236,9 @@ def io_table() -> str:
             number(row["over_reference"]),
             number(row["over_fio"]),
         )
-        for row in found["rows"]
+        for row in record["rows"]
     ]
-    run = found["starved"]
+    run = record["starved"]
     lines.append(
         (
             f"a run of {run['depth']} steps per sweep",
@@ -257,17 +257,17 @@ def findings_table() -> str:
     lines: list[tuple[str, ...]] = []
     notes: list[str] = []
     for path in sorted(RECORDS.glob("*.json")):
-        found = json.loads(path.read_text())
-        if not isinstance(found, dict) or "findings" not in found:
+        record = json.loads(path.read_text())
+        if not isinstance(record, dict) or "findings" not in record:
             continue
-        kept = f"`{found['bench']}`"
-        for each in found["findings"]:
-            holds = {True: "yes", False: "**no**", None: ""}[each["holds"]]
-            lines.append((kept, each["claim"], each["paper"], each["here"], holds))
-        machine = found["machine"]
+        kept = f"`{record['bench']}`"
+        for finding in record["findings"]:
+            holds = {True: "yes", False: "**no**", None: ""}[finding["holds"]]
+            lines.append((kept, finding["claim"], finding["paper"], finding["here"], holds))
+        machine = record["machine"]
         notes.append(
-            f"{kept} ({found['size']}) on {found['started'][:10]}: {machine['cores']} cores of "
-            f"{machine['cpu']}, answers {'agree' if found['agrees'] else '**DIFFER**'}"
+            f"{kept} ({record['size']}) on {record['started'][:10]}: {machine['cores']} cores of "
+            f"{machine['cpu']}, answers {'agree' if record['agrees'] else '**DIFFER**'}"
         )
     heading = ("experiment", "claim", "paper", "here", "holds")
     return markdown(heading, lines) + f"{'; '.join(notes)}.\n\n"
@@ -322,9 +322,9 @@ def soak_table() -> str:
 def memory_table() -> str:
     """Examples and tiers under the smallest limits that they name."""
     path = RECORDS / "memory.json"
-    found = json.loads(path.read_text())
+    record = json.loads(path.read_text())
     heading = (
-        f"MiB, `tools/memory.py` on {found['started'][:10]}",
+        f"MiB, `tools/memory.py` on {record['started'][:10]}",
         "limit that it names",
         "peak of the process",
         "peak of its control group",
@@ -338,14 +338,14 @@ def memory_table() -> str:
             number(row["group_peak_bytes"] / 2**20, 0),
             "refused" if row["refused_below"] else "**NOT REFUSED**",
         )
-        for row in found["rows"]
+        for row in record["rows"]
     ]
     return markdown(heading, lines)
 
 
 def applications_table() -> str:
     """Every application beyond memory, and how far its answer is from one from elsewhere."""
-    found = json.loads((RECORDS / "applications.json").read_text())
+    record = json.loads((RECORDS / "applications.json").read_text())
     heading = ("", "grid", "limit", "state over limit", "peak over limit", "steps per sweep")
     lines = [
         (
@@ -358,12 +358,12 @@ def applications_table() -> str:
             f"**{row['failure'].upper()}**" if row["failure"] else "the same",
             "; ".join(row["said"]) or f"checked as {row['against']}",
         )
-        for row in found["rows"]
+        for row in record["rows"]
     ]
     return markdown((*heading, "bytes", "what it says of a small grid"), lines) + (
-        f"`tools/applications.py` on {found['started'][:10]}, outgrid {found['commit']}, "
-        f"{found['cores']} cores of {found['cpu']}. The record has rates and how busy the machine "
-        "was; for rates see `outgrid bench core`.\n\n"
+        f"`tools/applications.py` on {record['started'][:10]}, outgrid {record['commit']}, "
+        f"{record['cores']} cores of {record['cpu']}. The record has rates and how busy the "
+        "machine was; for rates see `outgrid bench core`.\n\n"
     )
 
 
@@ -395,7 +395,7 @@ def main() -> int:
     stale = 0
     for path in TEXTS:
         text = path.read_text()
-        wanted = MARKED.sub(lambda found: f"{found[1]}\n{PARTS[found[2]]()}{found[3]}", text)
+        wanted = MARKED.sub(lambda mark: f"{mark[1]}\n{PARTS[mark[2]]()}{mark[3]}", text)
         if wanted == text:
             continue
         stale += 1

@@ -146,19 +146,19 @@ class Subject:
 def measure(subject: Subject) -> Row:
     """All runs of one subject."""
     said = subject.run(TOO_SMALL)
-    found = re.search(r"a limit of (\d+ \w+) fits", said.stderr)
-    if found is None:
+    match = re.search(r"a limit of (\d+ \w+) fits", said.stderr)
+    if match is None:
         return Row(subject.name, 0, 0, 0, 0, False, f"names no limit: {said.stderr[-300:]}")
-    limit_bytes = parse_bytes(found[1])
+    limit_bytes = parse_bytes(match[1])
     less = subject.run(f"{(limit_bytes >> 20) - 1}MiB")
-    refused = less.returncode != 0 and f"a limit of {found[1]} fits" in less.stderr
+    refused = less.returncode != 0 and f"a limit of {match[1]} fits" in less.stderr
     peaks = [0, 0, 0]
     outcome = HELD
     with limited(limit_bytes, SWAP_BYTES * subject.swaps, subject.out.parent) as inside:
         if not inside.enforced:
             raise SystemExit(inside.reason)
         for number, where in enumerate((None, inside)):
-            done = subject.run(found[1], where)
+            done = subject.run(match[1], where)
             if done.returncode != 0:
                 outcome = f"ended with {done.returncode}: {done.stderr[-300:]}"
                 break
@@ -191,7 +191,7 @@ def subjects(folder: Path, devices: list[str]) -> Iterator[Subject]:
     for name, given in EXAMPLES.items():
         place = folder / name
         place.mkdir(parents=True)
-        arguments = [each.format(folder=place) for each in given]
+        arguments = [argument.format(folder=place) for argument in given]
         command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), *arguments]
         yield Subject(name, [*command, "--out", str(place / "run")], place / "run")
     for name, (shape, call) in ON_PICTURES.items():

@@ -144,13 +144,13 @@ def main() -> None:
     for wanted in WANTED:
         for dtype, terms in wanted.terms.items():
             number = np.dtype(dtype).type
-            found = [float(number(float(each))) for each in remez(wanted, terms)]
+            coefficients = [float(number(float(value))) for value in remez(wanted, terms)]
             error = max(
-                abs(wanted.weight(x) * (polynomial(map(mpf, found), x) - wanted.function(x)))
+                abs(wanted.weight(x) * (polynomial(map(mpf, coefficients), x) - wanted.function(x)))
                 for x in mpmath.linspace(wanted.low, wanted.high, 999)
             )
             print(f"{wanted.name} {dtype}: at most 2**{float(mpmath.log(error, 2)):.1f}")
-            print("    " + ", ".join(each.hex() for each in found))
+            print("    " + ", ".join(coefficient.hex() for coefficient in coefficients))
 
 
 if __name__ == "__main__":

@@ -185,8 +185,8 @@ def child(arguments: list[str], folder: Path, fault: str = "", act: Any = None) 
     if act is not None:
         act(pid)
     while time.monotonic() - begin < HANG_SECONDS:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
+        ended_pid, status = os.waitpid(pid, os.WNOHANG)
+        if ended_pid:
             words = log.read_text(errors="replace") if log.exists() else ""
             return Ended(os.waitstatus_to_exitcode(status), words, time.monotonic() - begin)
         time.sleep(0.001)
@@ -223,7 +223,7 @@ def draw_case(chance: random.Random, folder: Path) -> Case:
             given = drawn(values, shape, types.get(name, dtype), odd)
             np.save(folder / f"{name}.npy", given)
             initial.append(f'{name} = "{folder / name}.npy"')
-    kept = ", ".join(f'{name} = "{each}"' for name, each in types.items())
+    kept = ", ".join(f'{name} = "{kind}"' for name, kind in types.items())
     table = (
         f'[problem]\nstencil = "{rule}"\nshape = {list(shape)}\nsteps = {steps}\n'
         f'dtype = "{dtype}"\nboundary = {{{boundary}}}\ninitial = {{{", ".join(initial)}}}\n'
@@ -238,13 +238,13 @@ def drawn(
     """Random values of a field, all kinds of them where they are ``odd``."""
     if dtype == "uint8":
         return values.integers(0, 256, shape, np.uint8)
-    found = values.random(shape).astype(dtype)
+    numbers = values.random(shape).astype(dtype)
     if odd:
-        found[values.random(shape) < 0.1] = -0.0
-        found[values.random(shape) < 0.1] = np.finfo(dtype).smallest_subnormal
-        for each in (np.nan, -np.nan, np.inf, -np.inf, np.finfo(dtype).max):
-            found[tuple(values.integers(0, shape))] = each
-    return found
+        numbers[values.random(shape) < 0.1] = -0.0
+        numbers[values.random(shape) < 0.1] = np.finfo(dtype).smallest_subnormal
+        for value in (np.nan, -np.nan, np.inf, -np.inf, np.finfo(dtype).max):
+            numbers[tuple(values.integers(0, shape))] = value
+    return numbers
 
 
 def may_lend(case: Case) -> bool:
@@ -258,16 +258,16 @@ def same(path: Path, content: bytes, odd: bool) -> bool:
         return True
     if not odd:
         return False
-    found, wanted = np.load(path), np.load(io.BytesIO(content))
-    return np.array_equal(np.isnan(found), np.isnan(wanted)) and (
-        np.nan_to_num(found, nan=0.0, posinf=np.inf, neginf=-np.inf).tobytes()
+    answer, wanted = np.load(path), np.load(io.BytesIO(content))
+    return np.array_equal(np.isnan(answer), np.isnan(wanted)) and (
+        np.nan_to_num(answer, nan=0.0, posinf=np.inf, neginf=-np.inf).tobytes()
         == np.nan_to_num(wanted, nan=0.0, posinf=np.inf, neginf=-np.inf).tobytes()
     )
 
 
 def draw_settings(case: Case, chance: random.Random, engine: str | None) -> list[str]:
     """Random settings, as arguments of run and resume."""
-    found: dict[str, Any] = {
+    drawn_settings: dict[str, Any] = {
         "scheme": "auto",  # not what the process before had
         "tier": chance.choice(["direct"] * 7 + ["memory", "auto"]),
         "threads": chance.choice([1, 1, 1, 2]),
@@ -277,19 +277,23 @@ def draw_settings(case: Case, chance: random.Random, engine: str | None) -> list
         "commit_every": chance.choice([0, 0, 0, 0, 0.001, 30]),
     }
     if chance.random() < 0.8:
-        found["depth"] = chance.randint(1, 4 if case.closed else 9)
+        drawn_settings["depth"] = chance.randint(1, 4 if case.closed else 9)
     if chance.random() < 0.7:
-        found["slab_planes"] = chance.randint(1, min(7, case.shape[0]))
-    if found["tier"] != "memory" and case.stages == 1 and not case.closed:
+        drawn_settings["slab_planes"] = chance.randint(1, min(7, case.shape[0]))
+    if drawn_settings["tier"] != "memory" and case.stages == 1 and not case.closed:
         if chance.random() < 0.08:
             cells = [n - 2 * reach for n, reach in zip(case.shape, case.radius, strict=True)]
-            edges = [chance.randint(3, max(3, each)) for each in cells[:-1]]
-            found |= {"scheme": "overlapped", "tier": "direct", "block": [*edges, cells[-1]]}
-            found.pop("slab_planes", None)
+            edges = [chance.randint(3, max(3, most)) for most in cells[:-1]]
+            drawn_settings |= {
+                "scheme": "overlapped",
+                "tier": "direct",
+                "block": [*edges, cells[-1]],
+            }
+            drawn_settings.pop("slab_planes", None)
         elif len(case.shape) == 3 and chance.random() < 0.3:
-            found["strip_rows"] = chance.randint(2, case.shape[1] + 4)
+            drawn_settings["strip_rows"] = chance.randint(2, case.shape[1] + 4)
     arguments = ["--memory", "256MiB", "--quiet"]
-    for name, value in found.items():
+    for name, value in drawn_settings.items():
         arguments += ["--set", f"{name}={json.dumps(value)}"]
     return arguments
 
@@ -362,16 +366,16 @@ class Soak:
         """The fields that a plain run in memory leaves, byte by byte."""
         out = self.folder / "plain"
         settings = ["tier=memory", "depth=1", "threads=1", "commit_every=1000"]
-        given = [part for each in settings for part in ("--set", each)]
+        given = [part for setting in settings for part in ("--set", setting)]
         arguments = ["run", str(self.folder / "job.toml"), "--out", str(out), "--quiet", *given]
         ended = child([*arguments, "--memory", "512MiB"], self.folder)
         assert ended is not None, "the plain run hangs"
         assert ended.status == 0, f"the plain run: {ended}"
         case.seconds = max(0.05, ended.seconds)
-        found = {path.name: path.read_bytes() for path in sorted(out.glob("*.npy"))}
+        arrays = {path.name: path.read_bytes() for path in sorted(out.glob("*.npy"))}
         if np.prod(case.shape) * case.steps <= SMALL_UPDATES and not case.odd:
             self._compare_with_numpy(out)
-        return found
+        return arrays
 
     def _compare_with_numpy(self, out: Path) -> None:
         problem = load_job(self.folder / "job.toml", {"memory": "1GiB"}).problem
@@ -522,8 +526,8 @@ class Soak:
             time.sleep(0.001)
         time.sleep(chance.random() ** 1.5 * 3 * case.seconds)
         with contextlib.suppress(psutil.NoSuchProcess):
-            found = psutil.Process(launcher.pid).children(recursive=True)
-            victims = [each for each in found if "outgrid" in each.cmdline()]
+            children = psutil.Process(launcher.pid).children(recursive=True)
+            victims = [process for process in children if "outgrid" in process.cmdline()]
         for victim in victims if chance.random() < 0.5 else victims[:1]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 victim.kill()
@@ -531,8 +535,8 @@ class Soak:
         try:
             status = launcher.wait(HANG_SECONDS)
         except subprocess.TimeoutExpired:
-            for each in (*psutil.Process(launcher.pid).children(recursive=True), launcher):
-                each.kill()
+            for process in (*psutil.Process(launcher.pid).children(recursive=True), launcher):
+                process.kill()
             launcher.wait()
             counts.hangs += 1
             raise AssertionError(f"{way}: no end within {HANG_SECONDS:g} s") from None
@@ -566,8 +570,8 @@ class Soak:
     def _with_a_flip(self, case: Case, out: Path) -> bool:
         """Flip one bit of a working file, see what comes of it, and put everything back."""
         counts, chance = self.counts, self.chance
-        found = [*out.glob("*/*.npy*"), *out.glob("*/*.spread.*")]
-        files = sorted(path for path in found if path.stat().st_size)
+        candidates = [*out.glob("*/*.npy*"), *out.glob("*/*.spread.*")]
+        files = sorted(path for path in candidates if path.stat().st_size)
         kept = self.folder / "kept"
         shutil.rmtree(kept, ignore_errors=True)
         shutil.copytree(out, kept)
@@ -618,9 +622,9 @@ def outgrid_quietly(arguments: list[str], folder: Path) -> int:
     return 99 if ended is None else ended.status
 
 
-def flips_found(folder: Path, count: int, seed: int) -> dict[str, Any]:
+def detect_flips(folder: Path, count: int, seed: int) -> dict[str, Any]:
     """Flip ``count`` single bits of finished runs, one at a time; how many `verify` finds."""
-    chance, found, missed = random.Random(seed), 0, []
+    chance, detected, missed = random.Random(seed), 0, []
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     case = draw_case(chance, folder)
@@ -637,11 +641,11 @@ def flips_found(folder: Path, count: int, seed: int) -> dict[str, Any]:
         flip(path, chance)
         ended = child(["verify", str(out)], folder)
         named = ended is not None and ended.status == 1 and path.name in ended.words
-        found += named
+        detected += named
         if not named:
             missed.append(f"{path.name}: {ended}")
         path.write_bytes(before)
-    return {"flipped": count, "found": found, "missed": missed[:10]}
+    return {"flipped": count, "found": detected, "missed": missed[:10]}
 
 
 def prefixes_resumed(folder: Path) -> dict[str, dict[str, int]]:
@@ -651,12 +655,12 @@ def prefixes_resumed(folder: Path) -> dict[str, dict[str, int]]:
     command = [sys.executable, "-m", "pytest", "-q", str(PREFIXES)]
     command += [f"--junitxml={report}", "--override-ini", "junit_family=xunit1"]
     subprocess.run(command, env=environment | {"OUTGRID_PREFIXES": "1"}, check=True, cwd=ROOT)
-    found: dict[str, dict[str, int]] = {}
-    for each in ElementTree.parse(report).iter("property"):
-        way, _, end = each.attrib["name"].partition(": ")
-        ends = found.setdefault(way, {})  # of each of several runs
-        ends[end] = ends.get(end, 0) + int(each.attrib["value"])
-    return found
+    ways: dict[str, dict[str, int]] = {}
+    for entry in ElementTree.parse(report).iter("property"):
+        way, _, end = entry.attrib["name"].partition(": ")
+        ends = ways.setdefault(way, {})  # of each of several runs
+        ends[end] = ends.get(end, 0) + int(entry.attrib["value"])
+    return ways
 
 
 def preloaded(folder: Path) -> None:
@@ -693,7 +697,7 @@ def main() -> int:
     # On a disk, and in memory, where system calls take no time and nothing passes the page cache.
     fast = Path("/dev/shm") / f"outgrid-soak-{os.getpid()}"
     soak = Soak([given.folder / "problem", *([fast] if fast.parent.is_dir() else [])], given.seed)
-    flips = flips_found(given.folder / "flips", given.flips, given.seed)
+    flips = detect_flips(given.folder / "flips", given.flips, given.seed)
     print(f"{flips['found']} of {flips['flipped']} single bits found", flush=True)
     counts = soak.counts
 

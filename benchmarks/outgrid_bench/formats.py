@@ -73,12 +73,12 @@ def _exported(result: og.Result, suffix: str, run_seconds: float, say: Say) -> d
     """The second pass that a file in one piece takes."""
     say(f"an export to {suffix}")
     to = result.out.parent / f"{FIELD}.{suffix}"
-    found = og.export(result, to)
+    exported = og.export(result, to)
     h5py: Any = importlib.import_module("h5py")
     with h5py.File(to) as file:
         _check(file[f"VTKHDF/PointData/{FIELD}" if suffix == "vtkhdf" else FIELD], result, to)
     to.unlink()
-    return {"to": suffix, "seconds": found.seconds, "share": found.seconds / run_seconds}
+    return {"to": suffix, "seconds": exported.seconds, "share": exported.seconds / run_seconds}
 
 
 def _read_by_zarr(result: og.Result, place: Path, rounds: int) -> dict[str, float]:
@@ -104,7 +104,7 @@ def _read_by_zarr(result: og.Result, place: Path, rounds: int) -> dict[str, floa
                 every[name][slab]
             seconds[name].append(time.perf_counter() - begin)
     shutil.rmtree(place / "theirs.zarr")
-    rates = {name: mine.nbytes / statistics.median(each[1:]) for name, each in seconds.items()}
+    rates = {name: mine.nbytes / statistics.median(times[1:]) for name, times in seconds.items()}
     return {
         "zarr_bytes_per_second": rates["mine"],
         "zarr_over_own": rates["mine"] / rates["theirs"],
@@ -133,8 +133,8 @@ def _encoded(result: og.Result, place: Path, rounds: int) -> dict[str, float]:
     for _ in range(rounds + 1):
         bare.append(_median(loop, 1))
         shutil.rmtree(to, ignore_errors=True)
-        found = og.export(result, to, chunks=CHUNK, codec="zstd:1")
-        exported.append(found.seconds)
+        written = og.export(result, to, chunks=CHUNK, codec="zstd:1")
+        exported.append(written.seconds)
     zarr: Any = importlib.import_module("zarr")
     _check(zarr.open(to, mode="r")[FIELD], result, to)
     seconds = statistics.median(bare[1:]), statistics.median(exported[1:])
@@ -154,9 +154,9 @@ def _median(act: Callable[[], object], rounds: int) -> float:
     return statistics.median(seconds)
 
 
-def _check(found: Any, result: og.Result, where: Path) -> None:
+def _check(array: Any, result: og.Result, where: Path) -> None:
     """Raise ExecutionError where the values of a file are not those of the result."""
-    for first in range(0, found.shape[0], 16):
+    for first in range(0, array.shape[0], 16):
         part = slice(first, first + 16)
-        if not np.array_equal(found[part], result[FIELD][part]):
+        if not np.array_equal(array[part], result[FIELD][part]):
             raise ExecutionError(f"{where} does not hold the values of the run")

@@ -90,12 +90,12 @@ def test_a_measurement_shows_its_own_options_alone(name, capsys, monkeypatch):
 def test_a_measurement_takes_its_own_options_alone(name):
     words = ["bench", name]
     parser = cli._parser(words)
-    for option in {each for every in TAKEN.values() for each in every.split()}:
+    for option in {flag for every in TAKEN.values() for flag in every.split()}:
         value = [] if option in SWITCHES else ["gpu"] if option == "device" else ["1"]
-        found, left = parser.parse_known_args([*words, f"--{option}", *value])
+        arguments, left = parser.parse_known_args([*words, f"--{option}", *value])
         if f"--{option}" in taken(name):
             assert left == []
-            assert getattr(found, option.replace("-", "_"))
+            assert getattr(arguments, option.replace("-", "_"))
         else:
             assert left == [f"--{option}", *value]
 

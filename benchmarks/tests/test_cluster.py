@@ -45,10 +45,10 @@ def test_a_part_takes_as_much_flash_as_published(grid, cut, depth, gib):
 )
 def test_the_published_depths_are_found_among_powers_of_two(grid, cut, depth, rate, free):
     node = Node(rate, NODE.memory_bytes, NODE.disk_bytes, 0.3e9, 0.26e9, NODE.network)
-    found = choose(grid, Cluster(8, node), "blocks", () if free else (cut,))
-    assert (found.cut, found.depth) == (cut, depth)
-    assert f"depth {2 * depth}: " in found.why[1]
-    assert "of 153.0 GiB" in found.why[1]
+    choice = choose(grid, Cluster(8, node), "blocks", () if free else (cut,))
+    assert (choice.cut, choice.depth) == (cut, depth)
+    assert f"depth {2 * depth}: " in choice.why[1]
+    assert "of 153.0 GiB" in choice.why[1]
 
 
 def test_the_largest_block_that_fits_is_the_published_one():

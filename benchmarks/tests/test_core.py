@@ -40,13 +40,13 @@ def bench(path: Path, *arguments: str) -> int:
 def test_rows_hold_every_mode_and_ratio(tmp_path, capsys):
     plane = ("--plane", "64x64", "--steps", "4")
     assert bench(tmp_path, "--factor", "0.05", *plane) == 0
-    found = json.loads((tmp_path / "figures.json").read_text())
-    assert all(row.keys() >= ROW_KEYS for row in found)
-    modes = {row["mode"]: row for row in found}
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert all(row.keys() >= ROW_KEYS for row in figures)
+    modes = {row["mode"]: row for row in figures}
     expected = {"bandwidth", "peak", "ceiling-l1", "plain", "hand", "blocked", "tiled", "outofcore"}
     assert modes.keys() == expected
-    assert {row["stencil"] for row in found} == {"fma", "copy", "scale", "heat7"}
-    assert all(row["machine"] and row["ended"] for row in found)
+    assert {row["stencil"] for row in figures} == {"fma", "copy", "scale", "heat7"}
+    assert all(row["machine"] and row["ended"] for row in figures)
     assert modes["plain"]["over_plain"] == 1
     assert modes["ceiling-l1"]["over_ceiling"] == 1
     streamed = modes["outofcore"]
@@ -55,7 +55,7 @@ def test_rows_hold_every_mode_and_ratio(tmp_path, capsys):
     beside = sum(streamed["plain_beside"]) / 2
     assert streamed["over_plain"] == pytest.approx(streamed["glups"] / beside)
     assert streamed["gflops"] == pytest.approx(9 * streamed["glups"])
-    peak = next(r["gflops"] for r in found if (r["mode"], r["dtype"]) == ("peak", "float64"))
+    peak = next(r["gflops"] for r in figures if (r["mode"], r["dtype"]) == ("peak", "float64"))
     assert streamed["over_peak"] == pytest.approx(streamed["gflops"] / peak)
     assert "heat7" in capsys.readouterr().out
     assert [entry.name for entry in tmp_path.iterdir()] == ["figures.json"]
@@ -84,9 +84,9 @@ def test_a_wrong_answer_is_reported(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.usefixtures("brief")
 def test_a_coefficient_field_and_two_levels_are_measured(tmp_path):
-    found = workload(choose("wave:8"), "96MiB", 0.2, (32, 32), 3)
-    assert found.planes * 3 * 32 * 32 * 4 == pytest.approx(0.2 * (96 << 20), rel=0.01)
-    done = rows.measure_rows([found], tmp_path, lambda text: None)
+    posed = workload(choose("wave:8"), "96MiB", 0.2, (32, 32), 3)
+    assert posed.planes * 3 * 32 * 32 * 4 == pytest.approx(0.2 * (96 << 20), rel=0.01)
+    done = rows.measure_rows([posed], tmp_path, lambda text: None)
     assert rows.answers_agree(done)
     assert [row.mode for row in done].count("outofcore") == 1
 
@@ -143,9 +143,9 @@ def test_an_interrupted_record_goes_on_after_its_last_row(tmp_path, monkeypatch)
     assert json.loads(target.read_text()) == first
     both = ("--factor", "0.05", "--factor", "0.07", "--resume")
     assert bench(tmp_path, *arguments, *both) == 0
-    found = json.loads(target.read_text())
-    assert found[:-1] == first
-    row = found[-1]
+    record = json.loads(target.read_text())
+    assert record[:-1] == first
+    row = record[-1]
     assert row["factor"] == 0.07
     for mode in ("plain", "tiled", "resident"):
         beside = row[f"{mode}_beside"]
@@ -153,16 +153,16 @@ def test_an_interrupted_record_goes_on_after_its_last_row(tmp_path, monkeypatch)
         assert row[f"over_{mode}"] == pytest.approx(2 * row["glups"] / sum(beside))
     assert row["resident_beside"] == row["tiled_beside"]  # the planes are those of the reference
     assert bench(tmp_path, *arguments, *both) == 0
-    assert json.loads(target.read_text()) == found
+    assert json.loads(target.read_text()) == record
 
 
 def test_a_record_holds_the_grids_of_every_case():
-    found = recorded()
-    assert {workload.case for workload in found} == set(CASES)
-    planes = {(w.case.spelling, w.plane) for w in found}
+    posed = recorded()
+    assert {workload.case for workload in posed} == set(CASES)
+    planes = {(w.case.spelling, w.plane) for w in posed}
     for plane in ((512, 512), (1024, 1024)):
         assert {("heat7:float64", plane), ("wave:8:float32", plane)} <= planes
-    first = {one.case: one for one in reversed(found)}  # its references serve all of the case
+    first = {one.case: one for one in reversed(posed)}  # its references serve all of the case
     for case, one in first.items():
         if case.stencil.ndim == 3 and case.levels <= 3:
             assert one.reference_shape == (512, 512, 512)
@@ -178,12 +178,12 @@ def test_a_record_takes_no_grid_of_ones_own(tmp_path, capsys):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.spelling)
 def test_usual_workloads_have_room_to_be_compared(case):
     for factor in (1, 4, 8, 16):
-        found = workload(case, factor=factor)
-        first, last, start, end = found.part(0.4)
+        posed = workload(case, factor=factor)
+        first, last, start, end = posed.part(0.4)
         assert first <= start < end <= last
-        assert first == 0 or start - first == found.reach
-        assert last == found.planes or last - end == found.reach
-        assert found.problem().shape[0] > 2 * case.stencil.radius[0]
+        assert first == 0 or start - first == posed.reach
+        assert last == posed.planes or last - end == posed.reach
+        assert posed.problem().shape[0] > 2 * case.stencil.radius[0]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.spelling)

@@ -158,11 +158,11 @@ def test_rows_are_kept_as_they_are_made_and_not_made_again(tmp_path, monkeypatch
 
 def test_a_wrong_answer_of_a_run_beyond_memory_is_seen(tmp_path, monkeypatch, capsys):
     def spoil(problem, settings, place, limit):
-        found = watched.watch_run(problem, settings, place, limit)
+        outcome = watched.watch_run(problem, settings, place, limit)
         values = numpy.load(place / "run" / "u.npy", mmap_mode="r+")
         values[-1, 5, 5] += 1
         values.flush()
-        return found
+        return outcome
 
     monkeypatch.setattr(beyond, "watch_run", spoil)
     assert main(["bench", "methods", "--tiny", "--scratch", str(tmp_path)]) == 1
@@ -222,9 +222,9 @@ def test_paths_are_measured_whole_and_striped(tmp_path):
     outcome = EXPERIMENTS["io"].measure(
         Settings("tiny", (tmp_path,), price=100.0, watts=5.0, say=lambda text: None)
     )
-    found = {(row["method"], row["paths"]) for row in outcome.rows if row["series"] == "paths"}
+    ways = {(row["method"], row["paths"]) for row in outcome.rows if row["series"] == "paths"}
     striped = {("stripes of 64 KiB", 2), ("stripes of 1 MiB", 2)}
-    assert found == {("raw", 1), ("raw", 2)} | striped
+    assert ways == {("raw", 1), ("raw", 2)} | striped
     hardware = next(finding for finding in outcome.findings if "hardware" in finding.figure)
     assert re.fullmatch(r"a GB/s costs [\d.e+]+ and takes [\d.e+]+ W", hardware.here)
     assert not list(tmp_path.iterdir())
@@ -305,12 +305,16 @@ def test_a_long_series_is_kept_in_few_samples_with_its_ends():
         kept = Watched(None, samples).series()
         assert len(kept) <= MOST_KEPT + 1
         assert (kept[0]["seconds"], kept[-1]["seconds"]) == (0, count - 1)
-        assert [each["seconds"] for each in kept] == sorted({each["seconds"] for each in kept})
+        assert [sample["seconds"] for sample in kept] == sorted(
+            {sample["seconds"] for sample in kept}
+        )
 
 
 @pytest.mark.parametrize(("steps", "words"), [(1, "32 squared"), (4, "32 planes and 8 rows")])
 def test_the_best_blocks_of_the_second_level_are_told_as_they_were_cut(steps, words):
     row = blocking.BlockingRow("in memory", "overlapped", 8, 4, 32, 1, 2, 1.0, 0.5, 1.0, 0, "")
     rows = [row, replace(row, inner_depth=steps, glups=1.0)]
-    (found,) = (each for each in blocking._findings(rows) if each.figure.endswith("figure 8"))
-    assert found.here == f"{words}, depth {steps}"
+    (finding,) = (
+        finding for finding in blocking._findings(rows) if finding.figure.endswith("figure 8")
+    )
+    assert finding.here == f"{words}, depth {steps}"

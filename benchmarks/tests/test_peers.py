@@ -99,9 +99,9 @@ def test_peers_that_are_installed_agree(peer, tmp_path, monkeypatch):
 
 def test_usual_grids_fit_a_small_machine():
     for quick in (True, False):
-        found = peer_workload(None, None, "float64", quick)
-        assert found.problem().field_bytes <= 2 << 30
-        assert found.factor > 1
+        posed = peer_workload(None, None, "float64", quick)
+        assert posed.problem().field_bytes <= 2 << 30
+        assert posed.factor > 1
 
 
 def test_rows_are_written_as_json(tmp_path, monkeypatch, capsys):

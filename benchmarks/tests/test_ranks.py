@@ -22,7 +22,7 @@ def judged(left, busy=1.0, ratio=1.0):
         for cut, exchange in ranks.WAYS[1:]
         if case == ranks.CORES or exchange == "halos"
     ]
-    return [each.holds for each in ranks._findings(rows, left)]
+    return [finding.holds for finding in ranks._findings(rows, left)]
 
 
 @pytest.mark.parametrize(

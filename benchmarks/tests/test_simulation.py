@@ -113,9 +113,13 @@ def test_what_is_fitted_on_strong_scaling_predicts_weak_scaling_and_shapes():
     fits = fitted()
     assert fits[0].error <= 0.01
     every = [predict(free)[0] for free in fits]
-    found = every[0]
-    assert found.weak == pytest.approx((1.05, 1.05), rel=0.1)
-    assert found.transfers == pytest.approx(3, rel=0.1)
-    assert found.compute == pytest.approx(1.2, rel=0.1)
+    forecast = every[0]
+    assert forecast.weak == pytest.approx((1.05, 1.05), rel=0.1)
+    assert forecast.transfers == pytest.approx(3, rel=0.1)
+    assert forecast.compute == pytest.approx(1.2, rel=0.1)
     # How fast flash is beside the cores, two efficiencies hardly say.
-    assert min(each.shape for each in every) < 1.7 < max(each.shape for each in every)
+    assert (
+        min(prediction.shape for prediction in every)
+        < 1.7
+        < max(prediction.shape for prediction in every)
+    )

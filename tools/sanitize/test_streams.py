@@ -99,9 +99,9 @@ def spoilt(kind: str) -> None:
     assert right in source
     library = build(source.replace(right, wrong), find_compiler())
     window = Window(plan)
-    for each in program(plan):
-        if isinstance(each, Advance):
-            Kernel(library, given.parameter_table()).advance(plan, window, each)
+    for task in program(plan):
+        if isinstance(task, Advance):
+            Kernel(library, given.parameter_table()).advance(plan, window, task)
 
 
 def test_what_a_kernel_does_wrong_is_seen():

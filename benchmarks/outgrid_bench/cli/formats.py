@@ -37,8 +37,8 @@ def table(figures: dict[str, Any]) -> str:
         ("run", f"{figures['run_seconds']:.2f} s"),
         ("as Zarr too", cost(figures["group_seconds"], figures["group_share"])),
         *(
-            (f"export to {each['to']}", cost(each["seconds"], each["share"]))
-            for each in figures["exports"]
+            (f"export to {export['to']}", cost(export["seconds"], export["share"]))
+            for export in figures["exports"]
         ),
         (
             "zarr-python reads",

@@ -318,7 +318,7 @@ class Runs:
             wanted = [task for task in tasks if task.method.tier != "swap"]
             if len(wanted) < len(tasks):
                 self._note("tier swap was left out: --with-swap allows a swap file to be made")
-        missing = [task for task in wanted if self._found(task) is None]
+        missing = [task for task in wanted if self._kept_of(task) is None]
         left = {task.name: START_SECONDS + self._expected(task) for task in missing}
         expected, taken = 0.0, 0.0
         paces: dict[str, float] = {}  # of the last run of each method
@@ -344,10 +344,10 @@ class Runs:
                 f"left out, since {QUICK_SECONDS} seconds are not enough for them here (--full has "
                 f"no limit of time): {'; '.join(dict.fromkeys(late))}"
             )
-        outcomes = ((task, self._found(task)) for task in wanted)
+        outcomes = ((task, self._kept_of(task)) for task in wanted)
         return [self._row(task, kept) for task, kept in outcomes if kept is not None]
 
-    def _found(self, task: Task) -> dict[str, Any] | None:
+    def _kept_of(self, task: Task) -> dict[str, Any] | None:
         """What was kept of a task."""
         grid, method = task.grid, task.method
         wanted = (grid.kind.name, method.name, grid.factor, grid.nbytes, grid.limit_bytes)
