@@ -77,6 +77,7 @@ def run(
     out: Folder = None,
     progress: Shows = None,
     overwrite: bool = False,
+    resume: bool = False,
     **options: Any,
 ) -> Result:
     """Run the problem; ``result["u"]`` is the field u, read from disk slice by slice.
@@ -84,7 +85,9 @@ def run(
     ``out`` is the folder of the results (left out: ``outgrid.run``), ``scratch`` that of the
     working files (left out: inside ``out``); neither may hold results already. With ``overwrite``
     those of a former run in ``out`` are replaced: once the new run has a plan and a kernel, the
-    files that the former one made are removed, and no others. No option changes the answer, not by
+    files that the former one made are removed, and no others. With ``resume`` a run of the same
+    problem in ``out`` goes on from its last durable state, begins anew where nothing of it was
+    durable yet, and is returned at once where it is finished. No option changes the answer, not by
     one bit. Started on several ranks of MPI, each of which calls this alike, they share the grid.
 
     What goes on is shown on a terminal and in a notebook, with ``progress`` True elsewhere too and
@@ -99,7 +102,11 @@ def run(
     """
     _check_problem(problem)
     comm, chosen = world(), _options(memory, scratch, out, options)
+    if overwrite and resume:
+        raise UsageError("overwrite removes what resume goes on with: give one of them")
     with _stoppable(chosen.results) as stop, _shown(progress, comm) as listener:
+        if resume:
+            return pipeline.run_or_resume(problem, chosen, listener, stop, comm=comm)
         return pipeline.run(problem, chosen, listener, stop, comm=comm, overwrite=overwrite)
 
 

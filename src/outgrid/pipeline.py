@@ -28,7 +28,9 @@ from outgrid.record import RECORD_NAME, read_record, write_record
 from outgrid.remote.borrowed import Borrowed, asked, borrowed, check_lenders, lend
 from outgrid.result import Result
 from outgrid.runs.inputs import refused
+from outgrid.runs.resumption import resumption
 from outgrid.runs.space import check_parents, folders_to_make
+from outgrid.runs.standing import Standing, standing, what_is_asked
 from outgrid.runs.zarr import leave_group
 from outgrid.sharing import Beginning, Sharing, record_of, sharing_of, stored
 from outgrid.stencil.problem import Problem
@@ -112,6 +114,30 @@ def resume(
             return Result(out, read_record(out))
         beginning = Beginning(durable.rest, tuple(changes), durable)
         return _road(sharing, beginning, Inputs(durable.rest), remote, progress, stop or Stop())
+
+
+def run_or_resume(
+    problem: Problem,
+    options: RunOptions,
+    progress: Listener | None = None,
+    stop: Stop | None = None,
+    *,
+    comm: Comm = ONE,
+) -> Result:
+    """Run a problem, or go on with its run, or return what it has left: as its folder says.
+
+    A run that was cut off before its initial values were complete begins anew. Raises UsageError
+    where the folder holds a run of another problem, with what differs; else see `run`, `resume`.
+    """
+    out = options.results
+    stands = comm.share(standing(out, problem) if comm.rank == 0 else None)[0]
+    if stands is Standing.NEW:
+        return run(problem, options, progress, stop, comm=comm)
+    if stands is Standing.FINISHED:
+        say(progress, f"the run in {out} is finished")
+        return Result(out, read_record(out))
+    resumed = resumption(out, what_is_asked(out, options), comm)
+    return resume(out, resumed.options, progress, stop, resumed.changes, comm=comm)
 
 
 def _road(

@@ -19,13 +19,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         ("outgrid run job.toml --memory 2GiB --scratch /nvme --out heat.run", ""),
         ("outgrid run job.toml --stop-after 2h", "outgrid resume continues"),
+        ("outgrid run job.toml --continue", "start it, go on with it, or find it finished"),
         ("mpiexec -n 8 outgrid run job.toml", "on eight ranks of MPI"),
     )
     add_job_arguments(parser)
-    parser.add_argument(
+    former = parser.add_mutually_exclusive_group()
+    former.add_argument(
         "--overwrite",
         action="store_true",
         help="replace what a former run has left in the folder of results",
+    )
+    former.add_argument(
+        "--continue",
+        action="store_true",
+        dest="resume",
+        help="start the run, go on with it, or end at once where it is finished",
     )
     add_json_argument(parser)
     add_quiet_argument(parser)
@@ -37,9 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
     job = job_from(arguments, comm.local)
     out = job.options.results
     with stopping_on_signals(out) as stop, progress_to_stderr(arguments, comm) as progress:
-        result = pipeline.run(
-            job.problem, job.options, progress, stop, comm=comm, overwrite=arguments.overwrite
-        )
+        given = job.problem, job.options, progress, stop
+        if arguments.resume:
+            result = pipeline.run_or_resume(*given, comm=comm)
+        else:
+            result = pipeline.run(*given, comm=comm, overwrite=arguments.overwrite)
     if comm.rank == 0:
         print_record(result.record, arguments)
     return 0
