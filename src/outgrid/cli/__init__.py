@@ -28,6 +28,7 @@ VERBS = {
     "plan": "say what a job will move, keep and take, without running it",
     "run": "run a job",
     "resume": "go on with an unfinished run",
+    "watch": "show how far a run is until it ends",
     "verify": "read a run back and compare it with its checksums",
     "clean": "list what an unfinished run has left on disk, or delete it",
     "show": "print a plan, a kernel or a record, or draw a field",

@@ -52,11 +52,15 @@ figure img { min-width: 0; width: auto; max-width: 100%; }
 """
 
 
-def document(title: str, parts: Iterable[str], style: str = "") -> str:
-    """A page of ``parts``, which are HTML."""
+def document(
+    title: str, parts: Iterable[str], style: str = "", *, refresh_seconds: float = 0.0
+) -> str:
+    """A page of ``parts``, which are HTML; browsers read it again after so many seconds, if any."""
+    again = f"<meta http-equiv='refresh' content='{max(1, round(refresh_seconds))}'>"
     head = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
+        again if refresh_seconds else "",
         f"<title>{safe(title)}</title>",
         f"<style>{STYLE}{style}</style></head><body>",
         f"<h1>{safe(title)}</h1>",

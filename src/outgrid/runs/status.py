@@ -25,7 +25,8 @@ class Status:
     ``owner`` is the process that works on it, or the last one that did if it could not say that it
     ended; ``running`` is None where that ran on another host. ``updates_per_second`` are those of
     that process up to its last commit, ``kept_seconds`` ago, with which the run would be done in
-    ``left_seconds``; 0 and None where nothing is known of it yet.
+    ``left_seconds``; 0 and None where nothing is known of it yet. ``rank_steps`` are the steps that
+    each rank has kept, where there are several.
     """
 
     out: Path
@@ -35,6 +36,7 @@ class Status:
     kept_seconds: float
     updates_per_second: float
     left_seconds: float | None
+    rank_steps: tuple[int, ...] = ()
 
     @property
     def state(self) -> str:
@@ -56,6 +58,7 @@ class Status:
             "kept_seconds_ago": self.kept_seconds,
             "glups": self.updates_per_second / 1e9,
             "left_seconds": self.left_seconds,
+            "rank_steps": list(self.rank_steps),
         }
 
     def __str__(self) -> str:
@@ -73,6 +76,10 @@ class Status:
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         parts = self.manifest.parts
+        if self.rank_steps:
+            kept = sorted({max(0, steps) for steps in self.rank_steps})
+            steps = " to ".join(map(str, kept[:1] + kept[1:][-1:]))
+            yield "ranks", f"{len(self.rank_steps)}, which have kept {steps} steps"
         if self.owner is not None:
             ended = "" if self.running is not False else "; it ended without a word"
             yield "process", f"{str(self.owner).removeprefix('process ')}{ended}"
@@ -106,6 +113,7 @@ def status(out: Path) -> Status | None:
         ago,
         rate,
         None if left is None else max(0.0, left - ago),
+        tuple(share.manifest.steps_done for share in run.shares) if run.group is not None else (),
     )
 
 
