@@ -13,9 +13,12 @@ import msgspec
 
 from outgrid.durable import replace_file
 from outgrid.errors import StoreError, UsageError
+from outgrid.lines import format_share, format_work
+from outgrid.markup import facts
 from outgrid.regular import read_given
 from outgrid.seal import Seal
 from outgrid.tiers import MAPPED_TIERS
+from outgrid.units import format_bytes, format_rate, format_seconds
 
 __all__ = [
     "CUT_OFF",
@@ -292,6 +295,22 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """(predicted - measured) / measured seconds of the last part; 0 for a run of no steps."""
         seconds = (self.parts[-1].measured if self.parts else self.measured).seconds
         return (self.predicted_seconds - seconds) / seconds if seconds > 0 else 0.0
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what was computed and how fast."""
+        measured = self.measured
+        rows = [
+            ("started", self.started),
+            ("ended", self.ended),
+            ("rate", f"{format_rate(measured.glups * 1e9)}, {measured.gflops:.3g} GFLOP/s"),
+            ("time", format_seconds(measured.seconds)),
+            ("waiting", f"{format_seconds(measured.wait_seconds)} for transfers"),
+            ("read", format_bytes(measured.read_bytes)),
+            ("written", format_bytes(measured.written_bytes)),
+            ("memory", f"{format_share(measured.peak_memory_over_limit)} of the limit"),
+            ("results", ", ".join(self.fields.values())),
+        ]
+        return facts(f"record: {format_work(self.plan, self.steps)}", rows)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form with the derived figures under `derived`."""

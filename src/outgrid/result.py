@@ -14,7 +14,9 @@ from outgrid.formats.axis import Along, Axis
 from outgrid.formats.npy import load_npy, map_npy
 from outgrid.labelled import dataset
 from outgrid.lines import format_work
+from outgrid.markup import facts
 from outgrid.record import Record
+from outgrid.report.summary import heading, summary_rows
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.components import components_of
 from outgrid.stencil.grid import Grid
@@ -48,6 +50,11 @@ class Result(Mapping[str, Any]):
             ", ".join(self.record.fields),
         )
         return f"<Result in {self.out}: {work}; {names}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the folder, what was measured, and the fields."""
+        rows = [("folder", str(self.out)), *summary_rows(self.record)]
+        return facts(f"result: {heading(self.record.plan)}", rows)
 
     def path(self, field: str) -> Path:
         """The .npy file of a field. Raises UsageError for a name that the run did not leave."""

@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from outgrid.lines import format_work
+from outgrid.markup import bars, facts, shares
 from outgrid.plan import form
-from outgrid.plan.explain import explain
+from outgrid.plan.explain import explain, explain_rows
 from outgrid.plan.schedule.model import Schedule
 from outgrid.tiers import TIERS
+from outgrid.units import format_bytes
 
 # A disk that is busy for minutes, beside cores that are, moves less than in a probe of seconds:
 # plans are chosen as if transfers took so much longer.
 SUSTAINED = 1.7
+MOST_RINGS = 16  # that a notebook shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +292,30 @@ class Plan:
     def __str__(self) -> str:
         """What `explain` says."""
         return self.explain()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: bytes and seconds, the memory, and the rings of the window."""
+        memory, plain = self.memory, self.to_dict()
+        transfers = memory.transfer_bytes + memory.exchange_bytes
+        used = memory.held_bytes + transfers + memory.fixed_bytes
+        parts = {
+            "window": 0 if self.device else memory.held_bytes,
+            "transfers": transfers,
+            "interpreter, libraries, tables": memory.fixed_bytes,
+        }
+        named = [(f"{name} {format_bytes(size)}", size) for name, size in parts.items() if size]
+        free = f"{format_bytes(max(0, memory.limit_bytes - used))} of the limit are free"
+        rings = [
+            (f"{ring.field}, ring {ring.index}: {ring.planes} planes", ring.planes)
+            for ring in self.schedule.rings[:MOST_RINGS]
+        ]
+        more = len(self.schedule.rings) - len(rings)
+        return facts(
+            f"plan: {format_work(plain, sum(self.schedule.depths))}",
+            explain_rows(plain),
+            facts(f"memory: {free}", [], shares(named, memory.limit_bytes)),
+            facts(f"window{f', without {more} more rings' if more else ''}", [], bars(rings)),
+        )
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Plan:

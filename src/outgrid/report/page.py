@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from outgrid.lines import format_share
+from outgrid.markup import safe
 from outgrid.plan.explain import explain_rows
 from outgrid.record import Part, Record
 from outgrid.regular import read_own
@@ -73,11 +74,6 @@ def picture(path: Path, told: str) -> str:
     data = base64.b64encode(read_own(path)).decode()
     image = f"<img alt='{html.escape(told, quote=True)}' src='data:image/png;base64,{data}'>"
     return f"<figure tabindex='0'>{image}</figure>"
-
-
-def safe(value: object) -> str:
-    """The value as text of a page."""
-    return html.escape(str(value))
 
 
 def run_page(record: Record, pictures: Sequence[tuple[str, Path]]) -> str:

@@ -10,6 +10,7 @@ from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
 from outgrid.stencil.components import Gradient, Tensor, Vector
 from outgrid.stencil.expression import Access, Parameter, Profile
+from outgrid.stencil.formula import shown
 from outgrid.stencil.model import Assignment, Field, Reduction, Stage, Stencil
 from outgrid.stencil.reduction import Reduced
 from outgrid.stencil.symbol import (
@@ -45,6 +46,14 @@ class Definition:
 
     def __repr__(self) -> str:
         return f"<stencil {self.name}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the stencil, in 3-D where it works in 2-D and in 3-D."""
+        try:
+            traced = self.trace()
+        except DefinitionError:
+            traced = self.trace(3)
+        return shown(traced)
 
     @property
     def summary(self) -> str:

@@ -86,6 +86,12 @@ class Stencil:
         _check_names(self)
         _check_stages(self)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the update rule, how far it reads, what it costs."""
+        from outgrid.stencil.formula import shown  # which is written of this
+
+        return shown(self)
+
     @property
     def evolving(self) -> tuple[Field, ...]:
         """The fields that the stencil updates."""

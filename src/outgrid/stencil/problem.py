@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outgrid.errors import DefinitionError
+from outgrid.lines import format_extents
+from outgrid.markup import facts
 from outgrid.stencil.absorbing import absorbing
 from outgrid.stencil.boundary import Boundary, Edges, boundary_of, edges_of
 from outgrid.stencil.checks import (
@@ -32,6 +34,7 @@ from outgrid.stencil.checks import (
 )
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.dtypes import fields_apart
+from outgrid.stencil.formula import shown
 from outgrid.stencil.given import value_of
 from outgrid.stencil.grid import Grid, grid_of
 from outgrid.stencil.initial import (
@@ -56,7 +59,9 @@ from outgrid.stencil.values import (
     initial_from_dict,
     initial_to_dict,
 )
-from outgrid.units import suggest
+from outgrid.units import format_bytes, suggest
+
+SHOWN_LETTERS = 60  # of a formula or a path, in a notebook
 
 __all__ = ["PREVIOUS", "Boundary", "Problem"]
 
@@ -332,6 +337,26 @@ class Problem:
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the grid, the steps, what it begins with, and the stencil."""
+        given = {name: initial_to_dict(value) for name, value in sorted(self.initial.items())}
+        stored = sum(self.stored_bytes(field.name) for field in self.stencil.fields)
+        rows = [
+            ("grid", f"{format_extents(self.shape)} {self.dtype}"),
+            ("steps", str(self.steps)),
+            ("updates", f"{self.updates:.3g}"),
+            ("fields", f"{format_bytes(stored)} in all"),
+            (
+                "parameters",
+                ", ".join(f"{name} = {_short(x)}" for name, x in sorted(self.parameters.items())),
+            ),
+            ("initial", ", ".join(f"{name}: {_short_of(x)}" for name, x in given.items())),
+            ("sources", str(len(self.sources) or "")),
+            ("receivers", str(len(self.receivers) or "")),
+            ("snapshots", str(len(self.snapshots) or "")),
+        ]
+        return facts(f"problem of {self.stencil.name}", rows, shown(self.stencil))
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form; an array is represented by the sha256 of its bytes."""
         apart = {"dtypes": dict(self.dtypes)} if self.dtypes else {}
@@ -395,3 +420,17 @@ def _of_steps(problem: "Problem", data: dict[str, Any], steps: slice) -> "Proble
         name: value[steps] for name, value in problem.parameters.items() if isinstance(value, tuple)
     }
     return Problem.from_dict(data)
+
+
+def _short(value: Any) -> str:
+    """A parameter in a few letters."""
+    return f"{value:.6g}" if isinstance(value, (int, float)) else f"{len(value)} numbers"
+
+
+def _short_of(given: Mapping[str, Any]) -> str:
+    """Initial values in a few letters: a number, a formula, a file, or that it is an array."""
+    value = next(
+        (given[key] for key in ("expression", "value", "path", "function") if key in given), None
+    )
+    text = "an array" if value is None else str(value)
+    return text if len(text) <= SHOWN_LETTERS else f"{text[:SHOWN_LETTERS]}..."
