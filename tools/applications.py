@@ -6,8 +6,9 @@ Each is started three times, as a user starts it: on a small grid, where it comp
 one from elsewhere and says how far they are apart; on a grid of at least 4 times a memory limit,
 which streams from files; and on the same grid with a limit that holds it. Of the last two every
 array that they leave is compared, to the byte. Takes 6 GiB of memory and of disk, and some ten
-minutes. With --only the record keeps its other rows. The volume of perona_malik comes with nilearn
-(`pip install nibabel; pip install --no-deps nilearn`).
+minutes. With --only the record keeps its other rows; each row says when and where it was measured.
+The volume of perona_malik comes with nilearn (`pip install nibabel; pip install --no-deps
+nilearn`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from origin import keep
+from origin import origin, write_record
 
 from outgrid.record import Record, read_record
 from outgrid.stencil.problem import Problem
@@ -270,9 +271,9 @@ def main() -> int:
         print(line(rows[-1]), flush=True)
         shutil.rmtree(place)
         if given.record is not None:
-            known[key(asdict(rows[-1]))] = asdict(rows[-1])
+            known[key(asdict(rows[-1]))] = {**asdict(rows[-1]), "origin": origin(started)}
             kept = [known[key(asdict(listed))] for listed in CASES if key(asdict(listed)) in known]
-            keep(given.record, started, {"rows": kept})
+            write_record(given.record, {"rows": kept})
     failed = [row.name for row in rows if row.failure]
     print(
         f"not as they have to be: {', '.join(failed)}"

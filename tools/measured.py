@@ -360,10 +360,20 @@ def applications_table() -> str:
         )
         for row in record["rows"]
     ]
+    places = dict[str, list[str]]()
+    for row in record["rows"]:
+        of = row["origin"]
+        place = (
+            f"on {of['started'][:10]}, outgrid {of['commit']}, {of['cores']} cores of {of['cpu']}"
+        )
+        names = places.setdefault(place, [])
+        names += [row["name"]] if row["name"] not in names else []
+    most = max(places, key=lambda place: len(places[place]))
+    others = [f"{', '.join(names)} {place}" for place, names in places.items() if place != most]
+    origins = "; ".join((f"`tools/applications.py` {most}", *others))
     return markdown((*heading, "bytes", "what it says of a small grid"), lines) + (
-        f"`tools/applications.py` on {record['started'][:10]}, outgrid {record['commit']}, "
-        f"{record['cores']} cores of {record['cpu']}. The record has rates and how busy the "
-        "machine was; for rates see `outgrid bench core`.\n\n"
+        f"{origins}. The record has rates and how busy the machine was; for rates see "
+        "`outgrid bench core`.\n\n"
     )
 
 

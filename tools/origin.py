@@ -30,5 +30,10 @@ def origin(started: datetime.datetime) -> dict[str, str | int]:
 
 def keep(path: Path, started: datetime.datetime, told: Mapping[str, Any]) -> None:
     """Write a record of what was found, behind where it comes from; its folder is made."""
+    write_record(path, {**origin(started), **told})
+
+
+def write_record(path: Path, content: Mapping[str, Any]) -> None:
+    """Write it as JSON for readers; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**origin(started), **told}, indent=2) + "\n")
+    path.write_text(json.dumps(content, indent=2) + "\n")
