@@ -1,10 +1,12 @@
 // The compiled module outgrid._core. Only src/outgrid/native.py imports it.
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
 #include <exception>
 
 #include "bind/bind.h"
 #include "io/error.h"
+#include "team/team.h"
 
 namespace nb = nanobind;
 
@@ -33,4 +35,5 @@ NB_MODULE(_core, module) {
   outgrid::bind_outlet(module);
   outgrid::bind_pager(module);
   outgrid::bind_remote(module);
+  module.attr("TEAM_ADDRESS") = reinterpret_cast<std::intptr_t>(&outgrid::team());
 }

@@ -86,7 +86,10 @@ class Pager {
  private:
   enum class State : std::uint8_t { absent, arriving, staged, resident, saving, lost };
   struct Page;
-  struct Place;
+  struct Place {
+    Range* range;
+    std::size_t index;
+  };
   using Clock = std::chrono::steady_clock;
 
   void watch();
@@ -142,11 +145,6 @@ struct Pager::Page {
   bool blank = false;          // zeroes, and not in the backing
   std::byte* frame = nullptr;  // where it is staged
   Clock::time_point asked;
-};
-
-struct Pager::Place {
-  Range* range;
-  std::size_t index;
 };
 
 // Its memory belongs to the pager until `release`, which must not come while anybody uses it.

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK_BYTES: int
+TEAM_ADDRESS: int
 
 def engines() -> list[str]: ...
 

@@ -22,6 +22,8 @@ Everything here is a class of C++ (`core/`), passed on unchanged; nothing else i
 - `Outlet(descriptors)`: what kernels call to leave bytes in these files, which stay open as long;
   `address` is that of its C side. `failure` is the number of a file and why it could not be
   written, or (0, 0).
+- `TEAM_ADDRESS`: of functions that let kernels compute in several threads. Each thread that calls a
+  kernel has a team of its own; its threads wait for the next call, and end with the calling one.
 - `Completion`: `errno` is 0, or the reason of the first request that failed, at `offset`, of
   `length` bytes, in the file `path`; ENODATA says that the file ended. `sums` are the checksums,
   uint64 numbers as bytes.
@@ -44,6 +46,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from outgrid._core import (
     BLOCK_BYTES,
+    TEAM_ADDRESS,
     Backing,
     Buffer,
     Completion,
@@ -60,6 +63,7 @@ from outgrid._core import (
 
 __all__ = [
     "BLOCK_BYTES",
+    "TEAM_ADDRESS",
     "Backing",
     "Buffer",
     "Completion",

@@ -6,6 +6,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +20,25 @@ MPIEXEC = Path(sys.executable).parent / "mpiexec"
 TARGETS = {"x86_64": ("", "-march=x86-64-v2", "-march=x86-64-v3")}.get(platform.machine(), ("",))
 COMMANDS = [
     f"{compiler} -O1 {target}".strip()
-    for compiler in ("g++", "clang++")
+    for compiler in ("g++", "g++ -fno-openmp", "clang++")
     for target in TARGETS
-    if shutil.which(compiler) is not None
+    if shutil.which(compiler.split()[0]) is not None
 ]
 
 
-def compiled_by(command: str, out: Path, dtype: str) -> dict[str, bytes]:
+def compiled_by(
+    command: str, out: Path, dtype: str, threads: int = 1, pin: bool = False
+) -> dict[str, bytes]:
     """What a run leaves whose kernel a command has made."""
-    result = og.run(problem(dtype), memory="512MiB", tier="direct", depth=3, threads=1, out=out)
+    result = og.run(
+        problem(dtype),
+        memory="512MiB",
+        tier="direct",
+        depth=3,
+        threads=threads,
+        pin=pin,
+        out=out,
+    )
     assert f", {command} " in result.record.parts[-1].compiler
     return {name: np.asarray(result[name]).tobytes() for name in result}
 
@@ -42,6 +53,45 @@ def test_every_compiler_and_processor_gives_the_same_bytes(dtype, tmp_path, monk
     assert all(np.isfinite(np.frombuffer(each, dtype)).all() for each in found[0].values())
     for command, each in zip(commands, found, strict=True):
         assert each == found[0], command
+
+
+@pytest.mark.parametrize("command", ["g++ -O1 -fno-openmp", "clang++ -O1"])
+def test_a_team_of_the_core_leaves_what_openmp_does(command, tmp_path, monkeypatch):
+    if shutil.which(command.split()[0]) is None:
+        pytest.skip(f"{command.split()[0]} is not here")
+    monkeypatch.setenv("CXX", "g++ -O1")
+    wanted = compiled_by("g++ -O1", tmp_path / "openmp", "float32", threads=3)
+    monkeypatch.setenv("CXX", command)
+    for threads, pin in ((3, False), (2, True), (5, False), (1, True)):
+        found = compiled_by(command, tmp_path / f"{threads}", "float32", threads, pin)
+        assert found == wanted, (threads, pin)
+
+
+def test_teams_of_several_callers_and_of_a_forked_process(tmp_path, monkeypatch):
+    command = "g++ -O1 -fno-openmp"
+    monkeypatch.setenv("CXX", command)
+    wanted = compiled_by(command, tmp_path / "alone", "float32", threads=2)
+    with ThreadPoolExecutor(3) as callers:
+        places = [tmp_path / f"caller{number}" for number in range(3)]
+        for found in callers.map(lambda out: compiled_by(command, out, "float32", 2), places):
+            assert found == wanted
+    program = f"""
+import os, runpy
+import numpy as np
+import outgrid as og
+problem = runpy.run_path({str(RANKS)!r})["problem"]("float32")
+def run(out):
+    return og.run(problem, memory="512MiB", tier="direct", depth=3, threads=2, out=out)
+run({str(tmp_path / "parent")!r})
+child = os.fork()
+if child == 0:
+    run({str(tmp_path / "child")!r})
+    raise SystemExit(0)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=300)
+    for name, content in wanted.items():
+        assert np.asarray(og.open(tmp_path / "child")[name]).tobytes() == content
 
 
 @pytest.mark.mpi

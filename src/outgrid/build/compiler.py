@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.util
 import os
 import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -28,13 +30,14 @@ from outgrid.errors import BuildError
 
 OPTIMISATION = "-O3"
 PROCESSOR = "-march=native"
+OPENMP = "-fopenmp"
 FLAGS = (
     "-std=c++20",
     OPTIMISATION,
     PROCESSOR,
     "-ffp-contract=off",  # the generator writes every fused multiply-add itself
     "-fno-math-errno",
-    "-fopenmp",
+    OPENMP,
     "-fPIC",
     "-shared",
     "-Wno-psabi",
@@ -55,13 +58,21 @@ class Compiler:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Flags for kernels. What the command names itself, a level of optimisation or a processor,
-        stands."""
-        own = {OPTIMISATION: ("-O",), PROCESSOR: ("-march=", "-mcpu=")}
+        """Flags for kernels.
+
+        What the command names itself, a level of optimisation, a processor or OpenMP, stands. clang
+        may lack the library of OpenMP: its kernels run on the threads of the core.
+        """
+        own = {
+            OPTIMISATION: ("-O",),
+            PROCESSOR: ("-march=", "-mcpu="),
+            OPENMP: ("-fopenmp", "-fno-openmp"),
+        }
         return tuple(
             flag
             for flag in FLAGS + GCC_FLAGS
             if not any(word.startswith(own.get(flag, ())) for word in self.command)
+            and not (flag == OPENMP and "clang" in self.version)
         )
 
     def __str__(self) -> str:
@@ -89,18 +100,29 @@ class Library:
 
 
 def find_compiler() -> Compiler:
-    """``$CXX``, else g++, else clang++. Raises BuildError that says what to install."""
+    """``$CXX``, else g++, clang++, or the one of the package ziglang.
+
+    Raises BuildError that says how to get one.
+    """
     wanted = os.environ.get("CXX")
-    candidates = [shlex.split(wanted)] if wanted else [["g++"], ["clang++"]]
+    candidates = [shlex.split(wanted)] if wanted else [["g++"], ["clang++"], *_by_pip()]
     for command in candidates:
         path = shutil.which(command[0]) if command else None
         if path is not None and (version := _version(tuple(command), path)) is not None:
             return Compiler(tuple(command), version)
-    looked = " or ".join(shlex.join(command) for command in candidates)
+    looked = ", ".join(shlex.join(command) for command in candidates)
     raise BuildError(
-        f"no C++ compiler: looked for {looked}. Install one (Debian, Ubuntu: apt-get install g++) "
-        "or name it in $CXX"
+        f"no C++ compiler: looked for {looked}. Three ways to get one: install it (Debian, Ubuntu: "
+        "apt-get install g++; conda: conda install cxx-compiler); pip install 'outgrid[compiler]'; "
+        "or name one in $CXX"
     )
+
+
+def _by_pip() -> list[list[str]]:
+    """The compiler that comes as a package of Python, where it is installed."""
+    if importlib.util.find_spec("ziglang") is None:
+        return []
+    return [[sys.executable, "-m", "ziglang", "c++"]]
 
 
 @cache

@@ -17,7 +17,7 @@ from outgrid.errors import ExecutionError
 from outgrid.execute.profiles import NO_PROFILES, Profiles
 from outgrid.execute.site import HostSite
 from outgrid.execute.window import Window
-from outgrid.native import Buffer
+from outgrid.native import TEAM_ADDRESS, Buffer
 from outgrid.observe.accumulators import Accumulators
 from outgrid.observe.points import Points
 from outgrid.observe.snapshots import SnapshotTable
@@ -143,6 +143,7 @@ class Kernel:
                 tile_planes=plan.tile.planes,
                 tile_columns=plan.tile.columns,
                 tile_band=plan.tile.band,
+                team=TEAM_ADDRESS,
                 threads=plan.threads,
                 pin=plan.pin,
                 **self._points(done),
@@ -155,10 +156,8 @@ class Kernel:
             )
             status = self.library.handle.outgrid_advance(ctypes.byref(slab))
             if status != 0:
-                raise ExecutionError(
-                    f"threads cannot be kept on processors ({os.strerror(status)}); run without "
-                    f"pin: sweep {trip.sweep}, front positions {part.first}..{part.last}"
-                )
+                where = f"sweep {trip.sweep}, front positions {part.first}..{part.last}"
+                raise ExecutionError(f"{_refused(status, plan.threads)}: {where}")
             if self.watch is not None:
                 self.watch.note(trip, int(broken[0]))
         if self.snapshots is not None:
@@ -170,11 +169,10 @@ class Kernel:
         Memory then lies near them, and comes as fast as all of them can take it.
         """
         sizes = (ctypes.c_int64(n) for n in (buffer.nbytes, plan.threads, plan.pin))
-        status = self.library.handle.outgrid_touch(ctypes.c_void_p(buffer.address), *sizes)
+        team, first = ctypes.c_void_p(TEAM_ADDRESS), ctypes.c_void_p(buffer.address)
+        status = self.library.handle.outgrid_touch(team, first, *sizes)
         if status != 0:
-            raise ExecutionError(
-                f"threads cannot be kept on processors ({os.strerror(status)}); run without pin"
-            )
+            raise ExecutionError(_refused(status, plan.threads))
 
     def _points(self, done: int) -> dict[str, int]:
         """Tables of sources and receivers from step ``done`` on."""
@@ -241,6 +239,13 @@ class Kernel:
         status = self.library.handle.outgrid_advance(ctypes.byref(slab))
         if status != 0:
             raise ExecutionError(f"the kernel failed with status {status} on planes {planes}")
+
+
+def _refused(status: int, threads: int) -> str:
+    """Why a kernel did nothing, and the way out."""
+    if status < 0:
+        return f"{threads} threads cannot be started ({os.strerror(-status)}); run with fewer"
+    return f"threads cannot be kept on processors ({os.strerror(status)}); run without pin"
 
 
 def _shifts(span: Span, stages: int) -> NDArray[np.int64]:

@@ -14,8 +14,9 @@ import statistics
 from dataclasses import dataclass
 
 from outgrid.build.compiler import build, find_compiler
+from outgrid.codegen.headers import included
 from outgrid.machine import Machine
-from outgrid.native import Buffer
+from outgrid.native import TEAM_ADDRESS, Buffer
 from outgrid.probe.caches import Point
 from outgrid.probe.effort import Effort
 
@@ -25,10 +26,11 @@ SMALLEST_SET_BYTES = 128 << 10
 # Beyond this the rate of memory is looked for in one set, the largest.
 LARGEST_CURVE_BYTES = 64 << 20
 
-SOURCE = r"""
-#include <omp.h>
-#include <cstdint>
-
+SOURCE = (
+    f"""
+#include <chrono>
+{included("cpu/team.hpp")}"""
+    + r"""
 namespace {
 __attribute__((noinline)) void scale(double* __restrict target, const double* __restrict source,
                                      std::int64_t cells) {
@@ -39,34 +41,36 @@ __attribute__((noinline)) void scale(double* __restrict target, const double* __
 
 // Memory that was never written is one page of zeroes, read from cache. Each thread writes its own
 // part, so that it lies near the thread.
-extern "C" void outgrid_touch(double* base, std::int64_t stride, int threads) {
-#pragma omp parallel num_threads(threads)
-  {
-    double* part = base + omp_get_thread_num() * stride;
+extern "C" int outgrid_touch(const Team* team, double* base, std::int64_t stride, int threads) {
+  if (const int error = start(team, threads)) return error;
+  together(team, threads, [&](std::int64_t thread) {
+    double* part = base + thread * stride;
     for (std::int64_t i = 0; i < stride; ++i) part[i] = 1.0;
-  }
+  });
+  return 0;
 }
 
 // Each thread sweeps its own `cells` results `passes` times; 0 where fewer threads ran.
-extern "C" int outgrid_scale(double* base, std::int64_t stride, std::int64_t cells,
-                             std::int64_t passes, int threads, double* seconds) {
+extern "C" int outgrid_scale(const Team* team, double* base, std::int64_t stride,
+                             std::int64_t cells, std::int64_t passes, int threads,
+                             double* seconds) {
+  using Clock = std::chrono::steady_clock;
   int ran = 0;
-#pragma omp parallel num_threads(threads)
-  {
-    const int thread = omp_get_thread_num();
+  if (start(team, threads) != 0) return 0;
+  together(team, threads, [&](std::int64_t thread) {
     double* target = base + thread * stride;
     const double* source = target + cells;
-#pragma omp single
-    ran = omp_get_num_threads();
+    __atomic_fetch_add(&ran, 1, __ATOMIC_RELAXED);
     scale(target, source, cells);
-#pragma omp barrier
-    const double begin = omp_get_wtime();
+    meet(team, threads);
+    const auto begin = Clock::now();
     for (std::int64_t pass = 0; pass < passes; ++pass) scale(target, source, cells);
-    seconds[thread] = omp_get_wtime() - begin;
-  }
+    seconds[thread] = std::chrono::duration<double>(Clock::now() - begin).count();
+  });
   return ran == threads;
 }
 """
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +122,16 @@ class _Loop:
     def __init__(self, library: ctypes.CDLL, buffer: Buffer, cores: int, stride: int) -> None:
         self._run = library.outgrid_scale
         self._run.argtypes = [
-            ctypes.c_void_p,
+            *[ctypes.c_void_p] * 2,
             *[ctypes.c_int64] * 3,
             ctypes.c_int,
             ctypes.c_void_p,
         ]
         self._address, self._cores, self._stride = buffer.address, cores, stride
-        library.outgrid_touch.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int]
-        library.outgrid_touch(buffer.address, stride, cores)
+        touch = library.outgrid_touch
+        touch.argtypes = [*[ctypes.c_void_p] * 2, ctypes.c_int64, ctypes.c_int]
+        if touch(TEAM_ADDRESS, buffer.address, stride, cores):
+            raise RuntimeError(f"{cores} threads could not be started")
         self._seconds = (ctypes.c_double * cores)()
 
     def rates(self, set_bytes: int, pass_bytes: int) -> list[float]:
@@ -134,7 +140,13 @@ class _Loop:
         moved = LINES_MOVED * ITEM_BYTES * cells
         passes = max(1, round(pass_bytes / moved))
         if not self._run(
-            self._address, self._stride, cells, passes, self._cores, ctypes.byref(self._seconds)
+            TEAM_ADDRESS,
+            self._address,
+            self._stride,
+            cells,
+            passes,
+            self._cores,
+            ctypes.byref(self._seconds),
         ):
             raise RuntimeError(f"fewer than {self._cores} threads started")
         return [passes * moved / max(seconds, 1e-9) for seconds in self._seconds]

@@ -87,11 +87,31 @@ def test_a_compiler_that_is_killed_is_told_apart(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("wanted", ["no-such-compiler -O1", "/bin/false", ""])
 def test_no_compiler_says_what_to_install(wanted, tmp_path, monkeypatch):
+    monkeypatch.setattr("outgrid.build.compiler._by_pip", lambda: [])
     monkeypatch.setenv("CXX", wanted)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BuildError, match=r"apt-get install g\+\+\) or name it in \$CXX") as caught:
+    ways = r"apt-get install g\+\+.*outgrid\[compiler\].*\$CXX"
+    with pytest.raises(BuildError, match=ways) as caught:
         find_compiler()
-    assert (wanted or "g++ or clang++") in str(caught.value)
+    assert (wanted or "g++, clang++") in str(caught.value)
+
+
+def test_the_compiler_of_the_package_ziglang_is_the_last_that_is_looked_for(tmp_path, monkeypatch):
+    monkeypatch.delenv("CXX", raising=False)
+    fake = tmp_path / "fake"
+    fake.write_text("#!/bin/sh\necho clang version 22")
+    fake.chmod(0o755)
+    monkeypatch.setattr("outgrid.build.compiler._by_pip", lambda: [[str(fake)]])
+    assert find_compiler().command != (str(fake),)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_compiler().command == (str(fake),)
+    assert "-fopenmp" not in find_compiler().flags
+
+
+def test_openmp_is_left_out_where_the_compiler_may_lack_it(monkeypatch):
+    assert "-fopenmp" in Compiler(("g++",), "g++ 14").flags
+    assert "-fopenmp" not in Compiler(("g++", "-fno-openmp"), "g++ 14").flags
+    assert "-fopenmp" not in Compiler(("clang++",), "Debian clang version 14.0.6").flags
 
 
 def test_words_of_the_compiler_command_are_kept_apart(monkeypatch):

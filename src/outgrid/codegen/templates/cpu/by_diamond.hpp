@@ -178,24 +178,25 @@ void by_diamond(const Call<Stencil>& s) {
   }
   int64_t* const done = new int64_t[jobs]{};
   int64_t next = 0;
-#pragma omp parallel num_threads(s.threads)
-  for (int64_t n = 0;;) {
-    const int64_t job = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
-    if (job >= jobs) break;
-    while (job - rows[n].jobs >= rows[n].p1 - rows[n].p0) ++n;
-    const int64_t p = rows[n].p0 + job - rows[n].jobs;
-    for (int64_t m = most(0, n - 3); m < n - 1; ++m) {
-      wait_for(rows[m].finished, rows[m].p1 - rows[m].p0);
+  together(s.team, s.threads, [&](int64_t) {
+    for (int64_t n = 0;;) {
+      const int64_t job = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
+      if (job >= jobs) break;
+      while (job - rows[n].jobs >= rows[n].p1 - rows[n].p0) ++n;
+      const int64_t p = rows[n].p0 + job - rows[n].jobs;
+      for (int64_t m = most(0, n - 3); m < n - 1; ++m) {
+        wait_for(rows[m].finished, rows[m].p1 - rows[m].p0);
+      }
+      for (int64_t o = p - 1; n > 0 && o <= p; ++o) {
+        const Row& before = rows[n - 1];
+        const int64_t at = cuts.circle ? (o - before.p0) % count : o - before.p0;
+        if (at >= 0 && at < before.p1 - before.p0) wait_for(done[before.jobs + at], 1);
+      }
+      diamond(s, cuts, rows[n], p);
+      __atomic_store_n(&done[job], 1, __ATOMIC_RELEASE);
+      __atomic_fetch_add(&rows[n].finished, 1, __ATOMIC_RELEASE);
     }
-    for (int64_t o = p - 1; n > 0 && o <= p; ++o) {
-      const Row& before = rows[n - 1];
-      const int64_t at = cuts.circle ? (o - before.p0) % count : o - before.p0;
-      if (at >= 0 && at < before.p1 - before.p0) wait_for(done[before.jobs + at], 1);
-    }
-    diamond(s, cuts, rows[n], p);
-    __atomic_store_n(&done[job], 1, __ATOMIC_RELEASE);
-    __atomic_fetch_add(&rows[n].finished, 1, __ATOMIC_RELEASE);
-  }
+  });
   delete[] done;
   delete[] rows;
 }

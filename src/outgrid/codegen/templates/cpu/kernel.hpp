@@ -7,10 +7,12 @@
 
 namespace {
 
-// Returns 0, or the error number of what failed before anything was updated.
+// Returns 0, or an error number where, before anything was updated, threads could not be kept on
+// processors, or less than 0 where they could not be started.
 template <class Stencil>
 int advance(const Slab& slab) {
-  const Pinned pinned(slab.threads, slab.pin != 0);
+  if (const int error = start(slab.team, slab.threads)) return -error;
+  const Pinned pinned(slab.team, slab.threads, slab.pin != 0);
   if (pinned.error != 0) return pinned.error;
   auto* const uniform = new typename Stencil::Uniform[slab.depth];
   for (int64_t t = 0; t < slab.depth; ++t) {
