@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from outgrid.execute.streaming import Progress
     from outgrid.exports import convert, export
     from outgrid.formats.input import InputFile
+    from outgrid.gradients import Cotangents, LeastSquares, gradient, plan_gradient
     from outgrid.machine import Machine
     from outgrid.plan.model import Plan
     from outgrid.record import Record
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Boundary",
     "BuildError",
+    "Cotangents",
     "Definition",
     "DefinitionError",
     "DeviceError",
@@ -100,6 +102,7 @@ __all__ = [
     "Grid",
     "InfeasiblePlan",
     "InputFile",
+    "LeastSquares",
     "Machine",
     "Pager",
     "Plan",
@@ -133,6 +136,7 @@ __all__ = [
     "export",
     "floor",
     "forward",
+    "gradient",
     "hypot",
     "interpolate",
     "isnan",
@@ -148,6 +152,7 @@ __all__ = [
     "open",
     "paged",
     "plan",
+    "plan_gradient",
     "remote",
     "resume",
     "round",
@@ -188,6 +193,7 @@ _HOMES = {
     "exports": ("convert", "export"),
     "execute.streaming": ("Progress",),
     "formats.input": ("InputFile",),
+    "gradients": ("Cotangents", "LeastSquares", "gradient", "plan_gradient"),
     "machine": ("Machine",),
     "plan.model": ("Plan",),
     "record": ("Record",),

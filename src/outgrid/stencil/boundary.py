@@ -27,6 +27,7 @@ __all__ = [
     "Edges",
     "boundary_of",
     "edges_of",
+    "image",
 ]
 
 FIXED = ("dirichlet", "frozen")
@@ -295,3 +296,26 @@ def _check_periodic(stencil: Stencil, axis: str, kinds: dict[str, tuple[str, ...
             f"stencil {stencil.name!r} is periodic along {axis} in part ({named}); both faces and"
             " all evolving fields have to be"
         )
+
+
+def image(index: int, inside: range, rules: tuple[str, str]) -> tuple[int, int]:
+    """Along an axis: where the value is that is read at `index`, and by what it is multiplied.
+
+    `inside` are the cells that are updated, `rules` what lies beyond both ends of them.
+    """
+    if index in inside:
+        return index, 1
+    low = index < inside.start
+    rule = rules[0] if low else rules[1]
+    if rule == STORED:
+        return index, 1
+    if rule == "periodic":
+        return index + len(inside) if low else index - len(inside), 1
+    edge = inside.start if low else inside.stop - 1
+    # The mirror is in the outermost cell, beside it, or in the next.
+    apart = 0 if rule in ("mirror", "odd-mirror") else 2 if rule == "zero" else 1
+    place = 2 * edge - apart - index if low else 2 * edge + apart - index
+    sign = -1 if rule in EVEN else 1
+    if rule == "zero" and index in (inside.start - 1, inside.stop):
+        sign = 0
+    return place if place in inside else edge, sign

@@ -16,7 +16,7 @@ from outgrid.errors import UsageError
 from outgrid.formats import InputFile, open_input
 from outgrid.formats.arrays import InputArray
 from outgrid.stencil import expression as ex
-from outgrid.stencil.boundary import EVEN, STORED
+from outgrid.stencil.boundary import STORED, image
 from outgrid.stencil.dtypes import casting
 from outgrid.stencil.expression import Access, Constant, Leaf, Parameter, Profile
 from outgrid.stencil.function import InitialFunction
@@ -152,33 +152,8 @@ def _moved(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where cells `inside` an axis read at an offset, and by what they multiply what they read."""
     read = [index + offset for index in inside]
-    places = np.array([_place(index, inside, rules) for index in read], np.int64)
-    return places, np.array([_sign(index, inside, rules) for index in read], np.int64)
-
-
-def _sign(index: int, inside: range, rules: tuple[str, str]) -> int:
-    """By what the value is multiplied that is read in place of the one at `index`."""
-    if index in inside:
-        return 1
-    rule = rules[index >= inside.stop]
-    if rule == "zero" and index in (inside.start - 1, inside.stop):
-        return 0
-    return -1 if rule in EVEN else 1
-
-
-def _place(index: int, inside: range, rules: tuple[str, str]) -> int:
-    """Where the value is that is read at `index` along an axis."""
-    rule = rules[0] if index < inside.start else rules[1]
-    if inside.start <= index < inside.stop or rule == STORED:
-        return index
-    low = index < inside.start
-    if rule == "periodic":
-        return index + len(inside) if low else index - len(inside)
-    edge = inside.start if low else inside.stop - 1
-    # The mirror is in the outermost cell, beside it, or in the next.
-    apart = 0 if rule in ("mirror", "odd-mirror") else 2 if rule == "zero" else 1
-    image = 2 * edge - apart - index if low else 2 * edge + apart - index
-    return image if image in inside else edge
+    images = np.array([image(index, inside, rules) for index in read], np.int64).reshape(-1, 2)
+    return images[:, 0], images[:, 1]
 
 
 def _replace(problem: Problem, arrays: Arrays, new: Mapping[str, Any]) -> None:

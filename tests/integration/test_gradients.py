@@ -1,0 +1,220 @@
+"""Gradients: against differences of the reference, and the same bytes however they are made."""
+
+import numpy as np
+import pytest
+
+import outgrid as og
+from outgrid.errors import DefinitionError, UsageError
+from outgrid.stencil.catalog import resolve
+from outgrid.stencil.points import corners
+from outgrid.stencil.problem import Problem
+from outgrid.testing.reference import run_reference
+
+STEPS = 4
+
+
+@og.stencil
+def bent(u, v, c, *, k, amount):
+    """Two stages, products of states, masks, a previous level and a number per step."""
+    slope = u[0, 1] - u[-1, 0]
+    return [
+        {"v": v + k * og.where(slope > 0, c * slope * slope, og.sin(v)) - og.absolute(u[0, -1])},
+        {"u": u - 0.1 * u.previous[1, 0] + amount * og.maximum(v[0, 1], og.exp(-u)) / (c + 1)},
+    ]
+
+
+def _problem(stencil, shape, boundary="dirichlet", parameters=None, steps=STEPS, dtype="float64"):
+    """Random values, a source and receivers between cells."""
+    rng = np.random.default_rng(7)
+    traced = (resolve(stencil) if isinstance(stencil, str) else stencil).trace(len(shape))
+    names = [each.name for each in traced.fields]
+    names += [f"{each.name}.previous" for each in traced.fields if each.levels == 2]
+    initial = {name: rng.uniform(0.05, 0.15, shape).astype(dtype) for name in names}
+    first = traced.evolving[-1].name
+    middle = [extent // 2 for extent in shape]
+    return Problem(
+        traced,
+        shape,
+        dtype,
+        steps,
+        parameters,
+        boundary,
+        initial,
+        3,
+        [og.Source(first, [place + 0.25 for place in middle], rng.normal(size=steps))],
+        [og.Receiver(first, [place + part for place in middle]) for part in (-0.5, 1)],
+    )
+
+
+def _objective(problem):
+    rng = np.random.default_rng(8)
+    final = {each.name: rng.normal(size=problem.shape) for each in problem.stencil.evolving}
+    return og.LeastSquares(rng.normal(size=(problem.steps, 2)), final)
+
+
+def _value(problem, objective):
+    traces = []
+
+    def seen(state):
+        traces.append(
+            [
+                sum(weight * state[each.field][cell] for cell, weight in corners(each.position))
+                for each in problem.receivers
+            ]
+        )
+
+    end = run_reference(problem, seen=seen)
+    inside = tuple(slice(each.start, each.stop) for each in problem.interior)
+    apart = [np.array(traces) - objective.observed]
+    apart += [end[name][inside] - there[inside] for name, there in objective.final.items()]
+    return sum(0.5 * float((each**2).sum()) for each in apart)
+
+
+def _moved(problem, name, direction, far):
+    """The problem with what is called `name` changed a little."""
+    if name == "sources":
+        (source,) = problem.sources
+        values = np.array(source.values) + far * direction
+        return problem.replace(sources=[og.Source(source.field, source.position, values)])
+    if name in problem.initial:
+        return problem.replace(
+            initial={**problem.initial, name: np.asarray(problem.initial[name]) + far * direction}
+        )
+    given = {each: problem.profile_values(each) for each in problem.profiles}
+    changed = {name: np.array(problem.parameters[name]) + far * direction}
+    changed = {each: value.tolist() for each, value in changed.items()}
+    return problem.replace(parameters={**problem.parameters, **given, **changed})
+
+
+def _check(problem, tmp_path, wrt=None, **options):
+    """Compare derivatives along random directions with central differences."""
+    objective = _objective(problem)
+    wrt = wrt or [*problem.initial, *problem.stencil.parameters, "sources"]
+    found = og.gradient(problem, objective, wrt=wrt, out=tmp_path / "g", **options)
+    assert found.value == pytest.approx(_value(problem, objective), rel=1e-12)
+    inner = np.zeros(problem.shape)
+    inner[tuple(slice(each.start, each.stop) for each in problem.interior)] = 1
+    rng = np.random.default_rng(9)
+    for name in wrt:
+        given = np.asarray(found[name])[..., 0] if name == "sources" else np.asarray(found[name])
+        direction = rng.normal(size=given.shape)
+        if name in problem.initial:
+            assert not (given * (1 - inner)).any()
+            direction = direction * inner
+        far = 1e-5 if given.ndim else 1e-6
+        ahead, behind = (
+            _value(_moved(problem, name, direction, side * far), objective) for side in (1, -1)
+        )
+        expected = (ahead - behind) / (2 * far)
+        size = np.abs(given * direction).sum()
+        noise = 16 * np.finfo(float).eps * found.value / far  # of a value that is rounded
+        assert abs((given * direction).sum() - expected) <= 1e-6 * size + noise, name
+    return found
+
+
+@pytest.mark.parametrize(
+    ("stencil", "shape", "boundary", "parameters"),
+    [
+        ("heat5", (9, 10), "dirichlet", {"k": 0.1}),
+        ("heat7", (6, 7, 8), {"x-": "neumann", "z": "periodic"}, {"k": 0.1}),
+        ("box27", (6, 7, 8), "mirror", {}),
+        ("wave:4", (12, 13), "neumann", {}),
+        ("wave:2", (30, 31), {"kind": "sponge", "width": 5}, {}),
+        ("shallow_water", (9, 10), {"y": "periodic"}, {"dt": 0.1, "dx": 2.0}),
+        (bent, (9, 10), "dirichlet", {"k": 0.2, "amount": [0.1, 0.2, 0.3, 0.1]}),
+        (bent, (8, 9), "neumann", {"k": 0.2, "amount": 0.3}),
+        (
+            "acoustic_pml:2",
+            (20, 21),
+            {"kind": "matched", "width": 4, "courant": 0.4, "frequency": 0.05},
+            {},
+        ),
+    ],
+)
+def test_a_gradient_is_what_differences_of_the_reference_say(
+    stencil, shape, boundary, parameters, tmp_path
+):
+    _check(_problem(stencil, shape, boundary, parameters), tmp_path, chunk=2)
+
+
+@pytest.mark.parametrize("kind", ["odd", "zero", "odd-mirror", "mirror"])
+def test_faces_that_turn_the_sign_are_transposed(kind, tmp_path):
+    problem = _problem("wave:4", (12, 13), kind)
+    _check(problem, tmp_path, ["u", "u.previous", "sources"], chunk=3)
+
+
+def test_forward_and_back_are_transposes_to_rounding(tmp_path):
+    """<A x, y> = <x, A' y> for the linear map from initial values to final ones."""
+    rng = np.random.default_rng(3)
+    problem = _problem("wave:4", (14, 15)).replace(sources=(), receivers=())
+    x, y = np.zeros((2, 14, 15))
+    x[2:-2, 2:-2], y[2:-2, 2:-2] = rng.normal(size=(2, 10, 11))
+    start = {**problem.initial, "u": x, "u.previous": 0.0}
+    problem = problem.replace(initial=start)
+    there = run_reference(problem)["u"]
+    back = og.gradient(problem, og.Cotangents(final={"u": y}), wrt=["u"], out=tmp_path / "g")
+    assert back.value is None
+    size = np.abs(there * y).sum()
+    assert abs((there * y).sum() - (x * back["u"]).sum()) < 64 * np.finfo(float).eps * size
+
+
+def test_all_ways_to_make_a_gradient_leave_the_same_bytes(tmp_path):
+    problem = _problem(bent, (40, 30), parameters={"k": 0.2, "amount": 0.3}, steps=6)
+    objective = _objective(problem)
+    wrt = ["u", "v", "c", "k", "sources"]
+    ways = [
+        {"strategy": "history"},
+        {"strategy": "recompute"},
+        {"strategy": "recompute", "threads": 2, "depth": 2},
+        {"strategy": "history", "tier": "direct", "depth": 1, "memory": "300MiB"},
+    ]
+    made = [
+        og.gradient(problem, objective, wrt=wrt, out=tmp_path / str(number), chunk=2, **way)
+        for number, way in enumerate(ways)
+    ]
+    for other in made[1:]:
+        assert other.value == made[0].value
+        for name in wrt:
+            assert np.asarray(other[name]).tobytes() == np.asarray(made[0][name]).tobytes()
+    assert sorted(each.name for each in (tmp_path / "0").iterdir()) == ["c.npy", "u.npy", "v.npy"]
+
+
+def test_one_value_for_both_levels_has_the_gradient_by_both(tmp_path):
+    problem = _problem("wave:2", (9, 10))
+    initial = {"c": problem.initial["c"], "u": problem.initial["u"]}
+    _check(problem.replace(initial=initial), tmp_path, ["u"])
+
+
+def test_what_has_no_derivative_is_refused_with_the_reason(tmp_path):
+    @og.stencil
+    def stepped(u):
+        return og.floor(u) + u[0, 1]
+
+    problem = Problem(stepped, (6, 6), steps=2, initial={"u": 1.0})
+    with pytest.raises(DefinitionError, match="has no derivative; floor"):
+        og.gradient(problem, og.Cotangents(), wrt=["u"], out=tmp_path / "g")
+    waves = _problem("wave:4", (12, 13), "odd")
+    with pytest.raises(DefinitionError, match="rule which keeps the sign"):
+        og.gradient(waves, _objective(waves), wrt=["c"], out=tmp_path / "g")
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    problem = _problem("wave:4", (12, 13))
+    with pytest.raises(UsageError, match=r"shape \(3, 2\); 4 steps and 2 receivers"):
+        og.gradient(problem, og.LeastSquares(np.zeros((3, 2))), wrt=["c"], out=tmp_path / "g")
+    with pytest.raises(UsageError, match="'cc' is not made"):
+        og.gradient(problem, og.LeastSquares(), wrt=["cc"], out=tmp_path / "g")
+    with pytest.raises(UsageError, match="exists"):
+        og.gradient(problem, og.LeastSquares(), wrt=["c"], out=tmp_path)
+    with pytest.raises(UsageError, match="strategy = 'all'"):
+        og.gradient(problem, og.LeastSquares(), wrt=["c"], out=tmp_path / "g", strategy="all")
+
+
+def test_a_plan_tells_what_strategies_keep():
+    problem = _problem("wave:4", (12, 13), steps=100)
+    text = og.plan_gradient(problem, wrt=["c"])
+    assert "history: " in text
+    assert "100 steps forward" in text
+    assert "recompute: " in text
+    assert "188 steps forward" in text
+    assert "no state of the forward run" in og.plan_gradient(problem, wrt=["u"])
