@@ -19,6 +19,7 @@ from outgrid.errors import StoreError
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.window import Window
 from outgrid.plan.program import Advance, program
+from outgrid.stencil.parameters import parameter_table
 from outgrid.stencil.problem import Problem
 
 WAYS = [
@@ -101,7 +102,7 @@ def spoilt(kind: str) -> None:
     window = Window(plan)
     for task in program(plan):
         if isinstance(task, Advance):
-            Kernel(library, given.parameter_table()).advance(plan, window, task)
+            Kernel(library, parameter_table(given)).advance(plan, window, task)
 
 
 def test_what_a_kernel_does_wrong_is_seen():
