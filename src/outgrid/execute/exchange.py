@@ -204,19 +204,14 @@ def _buffers(plan: Plan, *, arriving: bool) -> dict[Channel, deque[Buffer]]:
 
 def _exchanged(plan: Plan, arriving: bool) -> dict[Channel, int]:
     """What comes from other ranks or goes to them, and how many rows of each plane."""
-    levels = [(departure.field, departure.level) for departure in plan.schedule.departures]
-    if plan.schedule.subgrid is None:
-        return {}
-    if plan.schedule.subgrid.seams:
-        crossing = channels(
-            plan.schedule.seams, levels, given=plan.schedule.subgrid.upright != arriving
-        )
-        return dict.fromkeys(crossing, len(plan.schedule.domain.owned.rows))
+    schedule, subgrid = plan.schedule, plan.schedule.domain.subgrid
+    levels = [(departure.field, departure.level) for departure in schedule.departures]
+    crossing = channels(schedule.seams, levels, given=subgrid.upright != arriving)
     boxes = [
         (exchange.peer, exchange.received if arriving else exchange.sent)
-        for exchange in plan.schedule.subgrid.exchanged(plan.depth)
+        for exchange in subgrid.exchanged(plan.depth)
     ]
-    return {
+    return dict.fromkeys(crossing, len(schedule.domain.owned.rows)) | {
         (peer, *level, False): len(box.rows) for peer, box in boxes for level in levels if box.count
     }
 

@@ -84,9 +84,7 @@ class Receivers(Observer):
         run, points = self.run, self._points
         if points is not None:
             held = run.owned.holds(points.sampled[:, 1], points.sampled[:, 2])
-            counts = held | (
-                run.plan.schedule.subgrid is not None and run.plan.schedule.subgrid.seams
-            )
+            counts = held | run.plan.schedule.domain.subgrid.seams
             every = comm.share(np.where(counts, self._seen(points)[: run.last], 0.0))
             if comm.rank == 0:
                 traces = reduce(np.add, every) @ points.weights

@@ -99,12 +99,13 @@ def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
         yield from chosen.notes
         yield from notes_on_commits(request.options, _whole_sweeps(request, chosen))
         return
-    if sizing.subgrid is not None and sizing.subgrid.cut[0] > 1:
-        way = "downward" if sizing.subgrid.downward else "upward"
-        other = "against" if sizing.subgrid.opposite else "like"
+    subgrid = sizing.domain.subgrid
+    if subgrid.cut[0] > 1:
+        way = "downward" if subgrid.downward else "upward"
+        other = "against" if subgrid.opposite else "like"
         yield f"planes pass {way}, {other} those of the neighbours along z"
         if sizing.with_seams:
-            does = "leaves seams at its cuts" if sizing.subgrid.upright else "takes seams"
+            does = "leaves seams at its cuts" if subgrid.upright else "takes seams"
             yield f"nothing is computed twice: this rank {does}"
     if chosen.parts > 1:
         yield (

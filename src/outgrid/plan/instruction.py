@@ -134,8 +134,8 @@ Instruction = Get | Advance | Put | Commit | Send | Receive | Mark
 
 def opposes(schedule: Schedule, peer: int) -> bool:
     """Whether another rank streams its planes in the opposite direction."""
-    subgrid = schedule.subgrid
-    return subgrid is not None and subgrid.of(peer).downward != subgrid.downward
+    subgrid = schedule.domain.subgrid
+    return subgrid.of(peer).downward != subgrid.downward
 
 
 def levels(plan: Plan, advance: Advance) -> Iterator[tuple[Trip, int, int, range, range]]:

@@ -10,6 +10,7 @@ from typing import Any
 from outgrid.plan.layout import layout
 from outgrid.plan.model import Layout
 from outgrid.plan.schedule.axis import Axis
+from outgrid.plan.schedule.domain import Domain
 from outgrid.plan.schedule.interval import ACROSS, STREAMED
 from outgrid.plan.schedule.lifetime import dependences, ring_count
 from outgrid.plan.schedule.model import Schedule
@@ -18,7 +19,6 @@ from outgrid.plan.schedule.seam import Border, Cut, Seam, seam
 from outgrid.plan.schedule.skew import Halo, Skew
 from outgrid.plan.schedule.strips import Strips
 from outgrid.plan.schedule.subgrid import Box, Subgrid
-from outgrid.plan.schedule.trip import mirrored
 from outgrid.plan.schedule.window import Window
 from outgrid.plan.traffic import Traffic
 from outgrid.stencil.problem import Problem
@@ -35,6 +35,11 @@ class Sizing:
     subgrid: Subgrid | None = None
 
     @cached_property
+    def domain(self) -> Domain:
+        """The grid, and what of it is owned."""
+        return Domain.of(self.problem.shape, self.subgrid)
+
+    @cached_property
     def axes(self) -> tuple[Axis, Axis]:
         """Planes, in the direction of the stream, and rows; of these there is one in 2-D."""
         problem, grid = self.problem, Box.whole(self.problem.shape)
@@ -47,7 +52,7 @@ class Sizing:
                 )
             )
         )
-        if self.subgrid is not None and self.subgrid.downward:
+        if self.domain.downward:
             planes = replace(planes, dependences=planes.dependences.mirrored())
         return planes, rows if problem.ndim == 3 else rows.still
 
@@ -81,26 +86,24 @@ class Sizing:
     @property
     def owned(self) -> Box:
         """What is carried from state to state."""
-        return Box.whole(self.problem.shape) if self.subgrid is None else self.subgrid.owned
+        return self.domain.owned
 
     @property
     def with_seams(self) -> bool:
         """Whether it is of a rank that leaves seams at its cuts, or takes them."""
-        return self.subgrid is not None and self.subgrid.seams
+        return self.domain.subgrid.seams
 
     @property
     def updates(self) -> int:
         """Cell updates that are needed: interior cells times steps, of what is owned."""
         problem = self.problem
-        if self.subgrid is None or not problem.steps:
-            return problem.updates
         inside = Box(problem.interior[0], problem.interior[1] if problem.ndim == 3 else range(1))
         return problem.updates // inside.count * self.owned.common(inside).count
 
     @property
     def can_cut(self) -> bool:
         """Whether planes may pass in strips: those of a whole grid, in 3-D."""
-        return self.problem.ndim == 3 and self.subgrid is None
+        return self.problem.ndim == 3 and self.domain.subgrid.ranks == 1
 
     def strips(self, depth: int, height: int | None = None) -> Strips:
         """Strips of ``height`` rows, or whole planes, for sweeps of up to ``depth`` steps."""
@@ -115,8 +118,7 @@ class Sizing:
 
     def layout(self, strips: Strips, depth: int) -> Layout:
         """Planes and rows in the window."""
-        held = self.owned if self.subgrid is None else self.subgrid.held(depth)
-        cut = strips.count(depth) > 1
+        held, cut = self.domain.subgrid.held(depth), strips.count(depth) > 1
         window = strips.window_rows(depth) if cut else len(held.rows)
         return layout(self.problem.shape, self.problem.dtype, window, self.problem.dtypes)
 
@@ -211,14 +213,13 @@ class Sizing:
     @property
     def _cuts(self) -> Iterable[Cut]:
         """The cuts of a rank at which seams are left or taken."""
-        if self.subgrid is None or not self.subgrid.seams:
+        if not self.with_seams:
             return
-        planes = self.owned.planes
-        planes = mirrored(planes, self.streamed.extent) if self.subgrid.downward else planes
+        subgrid, planes = self.domain.subgrid, self.domain.streamed(self.owned.planes)
         for above, at in ((False, planes.start), (True, planes.stop)):
-            peer = self.subgrid.beside(above)
+            peer = subgrid.beside(above)
             if peer is not None:
-                yield Cut(at, peer, above, self.subgrid.upright)
+                yield Cut(at, peer, above, subgrid.upright)
 
     def _seam(self, border: Border, **given: Any) -> Seam:
         stencil = self.problem.stencil
@@ -236,7 +237,7 @@ class Sizing:
         for left in self.seams(depths):
             if left.cut is not None and left.cut.given:
                 given[left.depth] = given.get(left.depth, 0) + left.reach
-        if self.subgrid is not None and not self.subgrid.upright:
+        if not self.domain.subgrid.upright:
             return 1
         return max(given.values(), default=0)
 

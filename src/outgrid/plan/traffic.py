@@ -101,18 +101,15 @@ class Traffic:
     def exchanged_bytes(self) -> tuple[int, int]:
         """Bytes (sent, received) between sweeps, and of seams within them."""
         sent = received = 0
-        schedule = self.schedule
-        if schedule.subgrid is None:
-            return sent, received
-        for depth, times in Counter(schedule.depths).items():
-            if schedule.subgrid.seams:
-                passage = next(schedule.sweep(depth))
-                seams = sum(self._bytes(share) for share in self._at_cuts(passage))
-                back = self._returned_bytes(passage)
-                to, come = (seams, back) if schedule.subgrid.upright else (back, seams)
-                sent, received = sent + times * to, received + times * come
+        schedule, subgrid = self.schedule, self.schedule.domain.subgrid
+        for depth, times in Counter(schedule.depths).items() if subgrid.seams else ():
+            passage = next(schedule.sweep(depth))
+            seams = sum(self._bytes(share) for share in self._at_cuts(passage))
+            back = self._returned_bytes(passage)
+            to, come = (seams, back) if subgrid.upright else (back, seams)
+            sent, received = sent + times * to, received + times * come
         for depth, times in Counter(schedule.depths[1:]).items():
-            for exchange in () if schedule.subgrid.seams else schedule.subgrid.exchanged(depth):
+            for exchange in subgrid.exchanged(depth):
                 sent += times * exchange.sent.count * self.leaving_bytes
                 received += times * exchange.received.count * self.leaving_bytes
         return sent, received
@@ -145,23 +142,20 @@ class Traffic:
     def buffered_bytes(self, slab: int) -> int:
         """Bytes of a slab of all that goes between ranks, each way, level and ring for itself."""
         schedule = self.schedule
-        if schedule.subgrid is None:
-            return 0
-        if not schedule.subgrid.seams:
-            rows = sum(
-                len(box.rows)
-                for exchange in schedule.subgrid.exchanged(schedule.depth)
-                for box in (exchange.sent, exchange.received)
-                if box.count
-            )
-            return slab * rows * self.leaving_bytes
+        rows = sum(
+            len(box.rows)
+            for exchange in schedule.domain.subgrid.exchanged(schedule.depth)
+            for box in (exchange.sent, exchange.received)
+            if box.count
+        )
         levels = [(departure.field, departure.level) for departure in schedule.departures]
         fields = [
             field
             for given in (False, True)
             for _, field, _, _ in channels(schedule.seams, levels, given=given)
         ]
-        return slab * schedule.rows * sum(self.row_bytes[field] for field in fields)
+        seams = schedule.rows * sum(self.row_bytes[field] for field in fields)
+        return slab * (rows * self.leaving_bytes + seams)
 
     def disk_bytes(self, tier: str = "direct", mapped_bytes: int = 0) -> int:
         """Bytes reserved in scratch: two files for each evolving level, one for a coefficient, and

@@ -150,7 +150,7 @@ class _Check:
         self.total = Count()
         self.memory = Tagged(schedule)
         self.restarts = Restarts(schedule, self.memory, post.states)
-        shared = schedule.subgrid is not None and schedule.subgrid.seams
+        shared = schedule.domain.subgrid.seams
         self.steps = Steps(plan, stencil, self.memory, post.done if shared else {}, closed)
         self.stream = program(plan)
         self.queues: dict[type, deque[Instruction]] = {

@@ -12,14 +12,19 @@ from outgrid.plan.schedule.trip import mirrored
 
 @dataclass(frozen=True)
 class Domain:
-    """A grid of a ``shape``; of one rank of several its ``subgrid``.
+    """A grid of a ``shape``, and the ``subgrid`` of it that a rank owns: the only one owns it all.
 
     Planes and rows keep their numbers in the whole grid. A ``downward`` stream comes to the last
     plane first and counts planes from there.
     """
 
     shape: tuple[int, ...]
-    subgrid: Subgrid | None = None
+    subgrid: Subgrid
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], subgrid: Subgrid | None) -> Domain:
+        """That of one rank of several, or of the whole grid."""
+        return cls(shape, subgrid or Subgrid.whole(shape))
 
     @property
     def planes(self) -> int:
@@ -39,7 +44,7 @@ class Domain:
     @property
     def downward(self) -> bool:
         """Whether the stream begins with the last plane of the grid."""
-        return self.subgrid is not None and self.subgrid.downward
+        return self.subgrid.downward
 
     def streamed(self, planes: range) -> range:
         """Planes of the grid as the stream counts them; or the other way round."""
@@ -48,7 +53,7 @@ class Domain:
     @cached_property
     def owned(self) -> Box:
         """The planes, and their rows, that are carried from state to state."""
-        return Box.whole(self.shape) if self.subgrid is None else self.subgrid.owned
+        return self.subgrid.owned
 
     @property
     def carried(self) -> tuple[range, ...]:
@@ -60,7 +65,5 @@ class Domain:
 
         Seams are not looked at.
         """
-        if self.subgrid is None:
-            return Interval(range(self.extents[axis]), self.extents[axis])
         interval = self.subgrid.interval(axis, depth)
         return interval.mirrored() if self.downward and axis == STREAMED else interval

@@ -93,7 +93,7 @@ class Schedule:
     @cached_property
     def domain(self) -> Domain:
         """The grid, what of it is owned, and the way in which planes are streamed."""
-        return Domain(self.shape, self.subgrid)
+        return Domain.of(self.shape, self.subgrid)
 
     @cached_property
     def cutting(self) -> Cutting:
@@ -165,9 +165,9 @@ class Schedule:
 
     def exchanged(self, sweep: int) -> tuple[Exchanged, ...]:
         """What goes between ranks before ``sweep`` where they hold halos; none after the last."""
-        if self.subgrid is None or sweep >= self.sweeps:
+        if sweep >= self.sweeps:
             return ()
-        return tuple(self.subgrid.exchanged(self.depths[sweep]))
+        return tuple(self.domain.subgrid.exchanged(self.depths[sweep]))
 
     def lean(self, depth: int) -> int:
         """Planes by which what a face needs begins below what it leaves, ``depth`` steps later."""

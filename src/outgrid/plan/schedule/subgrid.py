@@ -27,6 +27,8 @@ from typing import Any
 from outgrid.plan.schedule.interval import ACROSS, AXES, STREAMED, Interval, shrinking
 from outgrid.plan.schedule.skew import Halo
 
+NO_HALO = Halo(0, (), ())
+
 
 @dataclass(frozen=True, slots=True)
 class Box:
@@ -103,6 +105,12 @@ class Subgrid:
     beyond: tuple[Halo, Halo]
     opposite: bool = False
     seams: bool = False
+
+    @classmethod
+    def whole(cls, shape: Sequence[int]) -> Subgrid:
+        """All of a grid of that shape, of the only rank."""
+        grid = Box.whole(shape)
+        return cls(0, ((0, len(grid.planes)), (0, len(grid.rows))), (NO_HALO, NO_HALO))
 
     @property
     def cut(self) -> tuple[int, int]:
