@@ -278,6 +278,25 @@ def test_a_file_is_replaced_only_where_that_is_said_and_only_when_the_new_one_is
     np.testing.assert_array_equal(np.load(path), result["u"])
 
 
+@pytest.mark.parametrize("name", ["u.npy", "u.zarr"])
+def test_files_of_others_beside_an_export_stay(result, tmp_path, name):
+    pytest.importorskip("zarr")
+    path = tmp_path / name
+    mine = [tmp_path / f"{name}.new", tmp_path / f"{name}.{'a' * 16}.new"]
+    for file in mine:
+        file.write_text("mine")
+    full = tmp_path / f"{name}.{'b' * 16}.new"
+    full.mkdir()
+    (full / "notes").write_text("mine")
+    killed = tmp_path / f"{name}.{'c' * 16}.new"
+    killed.mkdir()
+    (killed / f"{name}.new").write_text("half")
+    for _ in range(2):
+        export(result, path, fields=["u"], overwrite=True)
+    assert [file.read_text() for file in (*mine, full / "notes")] == ["mine"] * 3
+    assert {*tmp_path.iterdir()} == {path, *mine, full}
+
+
 def test_both_verbs_say_what_they_wrote(result, tmp_path):
     def call(*words):
         return subprocess.run(

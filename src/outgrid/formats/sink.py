@@ -1,6 +1,8 @@
 """What every format that is written gives: a file being made, and arrays in it."""
 
 import os
+import re
+import secrets
 import shutil
 from collections import deque
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.durable import partial_path, replace_whole
+from outgrid.durable import make_folder, partial_path, replace_whole
 from outgrid.errors import UsageError
 from outgrid.formats.axis import Along, Axis
 from outgrid.formats.source import Box, Source, boxes, decoding, reading, slices, whole_axes
@@ -191,7 +193,10 @@ def check_bare(array: Array, path: Path) -> None:
 class Filing:
     """A new file, or folder, that is complete or not there: made beside its name, then renamed.
 
-    Whatever a process is killed in, under the name is the old one or the new one.
+    Whatever a process is killed in, under the name is the old one or the new one. It is made in a
+    folder of a name that nobody else gives, so that no file of others is in its place; what a
+    process that was killed left in such a folder goes with the next. One process at a time may
+    write a file.
     """
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
@@ -199,24 +204,32 @@ class Filing:
             raise UsageError(f"{path} exists and is not overwritten; remove it, or say --overwrite")
         if not path.parent.is_dir():
             raise UsageError(f"{path.parent} is no folder to write {path.name} in")
-        self.path, self.partial = path, partial_path(path)
-        self.remove()
+        folder = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
+        self.path, self.partial = path, partial_path(folder / path.name)
+        for left in self._left():
+            shutil.rmtree(left)
+        make_folder(folder)
+
+    def _left(self) -> list[Path]:
+        """The folders that processes that were killed have left, with nothing else in them."""
+        named = re.compile(re.escape(self.path.name) + r"\.[0-9a-f]{16}\.new")
+        return [
+            place
+            for place in self.path.parent.iterdir()
+            if named.fullmatch(place.name)
+            and place.is_dir()
+            and not place.is_symlink()
+            and {entry.name for entry in place.iterdir()} <= {self.partial.name}
+        ]
 
     def remove(self) -> None:
         """Remove what was made of it."""
-        _remove(self.partial)
+        shutil.rmtree(self.partial.parent, ignore_errors=True)
 
     def place(self) -> None:
         """Give it its name, durably; what had it goes after that. Raises StoreError."""
         replace_whole(self.partial, self.path)
         self.remove()
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def copy(
