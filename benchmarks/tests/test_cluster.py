@@ -51,6 +51,13 @@ def test_the_published_depths_are_found_among_powers_of_two(grid, cut, depth, ra
     assert "of 153.0 GiB" in choice.why[1]
 
 
+def test_fewer_than_seven_nodes_are_impossible_as_published():
+    for count in range(1, 7):
+        with pytest.raises(InfeasiblePlan, match=f"fits {count} nodes: .* of 153.0 GiB"):
+            choose(CUBE, Cluster(count, NODE), "blocks")
+    assert choose(CUBE, Cluster(7, NODE), "blocks").depth == 8
+
+
 def test_the_largest_block_that_fits_is_the_published_one():
     part = part_of(CUBE, Cut(2, 4))
     assert block_core(part, 32, NODE.memory_bytes) == (512, 1024)

@@ -280,17 +280,15 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Option(
             written=choice(AUTO, *SCHEMES),
-            values={
-                name: (STREAMED, HOST, ALONE) for name, scheme in SCHEMES.items() if scheme.blocks
-            },
+            values={name: (STREAMED, HOST) for name, scheme in SCHEMES.items() if scheme.blocks},
         ),
     ] = None
     depth: Annotated[int | None, _count()] = None
     slab_planes: Annotated[int | None, _count(SLABS)] = None
     strip_rows: Annotated[int | None, _count(SLABS, STREAMED, ALONE)] = None
-    block: Annotated[tuple[int, ...] | None, Option(needs=(BLOCKS, ALONE))] = None
-    inner: Annotated[tuple[int, ...] | None, Option(needs=(BLOCKS, ALONE))] = None
-    inner_depth: Annotated[int | None, _count(BLOCKS, ALONE)] = None
+    block: Annotated[tuple[int, ...] | None, Option(needs=(BLOCKS,))] = None
+    inner: Annotated[tuple[int, ...] | None, Option(needs=(BLOCKS,))] = None
+    inner_depth: Annotated[int | None, _count(BLOCKS)] = None
     cuts: Annotated[tuple[int, ...], Option(needs=(SHARED,))] = ()
     row_cuts: Annotated[tuple[int, ...], Option(needs=(SHARED,))] = ()
     exchange: Annotated[

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from outgrid import device
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
@@ -20,7 +22,7 @@ from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import RankPart
 from outgrid.plan.planner import plan as choose
-from outgrid.plan.ranks import Ranks, plan_rank
+from outgrid.plan.ranks import Ranks, beyond, plan_rank
 from outgrid.plan.schedule.subgrid import Subgrid
 from outgrid.plan.sizing import Sizing
 from outgrid.probe.profile import known_machine
@@ -30,6 +32,7 @@ from outgrid.runs.frames import by_planes, sums_within
 from outgrid.runs.group import Durable
 from outgrid.runs.places import is_spread
 from outgrid.runs.space import free_bytes
+from outgrid.schemes import DEFAULT, SCHEMES
 from outgrid.sharing import Sharing
 from outgrid.stencil.problem import Problem
 from outgrid.units import format_bytes
@@ -144,15 +147,36 @@ class Planning:
             return self  # files are for the deepest sweep
         if options.depth and depths and min(options.depth, rest.steps) != max(depths):
             return self
-        sizing, bounds = Sizing(rest), (group.plane_bounds, group.row_bounds)
-        mine = Subgrid(self.comm.rank, bounds, sizing.halos, seams=group.seams)
-        part = RankPart(mine.turned(max(depths, default=0)), Network(), depths=depths)
-        before, fits = replace(self, part=part), True
+        bounds, deepest = (group.plane_bounds, group.row_bounds), max(depths, default=0)
+        halos = Sizing(rest).halos
+        if any(
+            one.cells(deepest) != other.cells(deepest)
+            for one, other in zip(beyond(rest, options), halos, strict=True)
+        ):
+            return self  # files may be those of another scheme
+        mine = Subgrid(self.comm.rank, bounds, halos, seams=group.seams)
+        before, fits = self, True
         try:
+            part = self._part_before(rest, mine, depths)
+            before = replace(self, part=part)
             before.first(rest)
         except InfeasiblePlan:
             fits = False
         return before if all(self.comm.share(fits)) else self
+
+    def _part_before(self, rest: Problem, mine: Subgrid, depths: tuple[int, ...]) -> RankPart:
+        """What a rank is to plan that goes on in its files."""
+        if not SCHEMES[self.options.scheme or DEFAULT.name].blocks:
+            return RankPart(mine.turned(max(depths, default=0)), Network(), depths=depths)
+        planes, rows = mine.bounds
+        named = {"cuts": planes[1:-1], "row_cuts": rows[1:-1], "depth": max(depths, default=None)}
+        options = msgspec.structs.replace(self.options, **named)
+        ranks = Ranks(self.comm.rank, self.comm.size, Network())
+        alike = plan_rank(rest, options, self.machine, self._fixed_bytes, ranks).schedule
+        assert alike.subgrid is not None
+        assert alike.blocks is not None
+        slab, block = alike.slab_planes, alike.blocks.core
+        return RankPart(alike.subgrid, Network(), depths=depths, slab=slab, block=block)
 
     def _choose(self, problem: Problem, calibration: Calibration | None) -> Plan:
         options, machine = self.options, self.machine

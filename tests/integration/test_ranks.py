@@ -397,6 +397,30 @@ def test_ranks_go_on_with_the_options_they_had(tmp_path):
     assert record.plan["depth"] == 3
 
 
+def test_ranks_with_blocks_go_on_after_a_kill_and_with_other_numbers(tmp_path):
+    path, wanted, kept = job_of(400, tmp_path)
+    out = tmp_path / "out"
+    blocks = ("--set", "scheme=overlapped", "--set", "block=[17, 9, 60]", "--set", "row_cuts=[20]")
+    process = run_ranks(4, path, out, *blocks)
+    wait_for_state(out, 4, 6)
+    random.Random(1).choice(ranks_of(process)).kill()
+    process.communicate(timeout=600)
+    assert process.returncode != 0
+    before = read_group(out)
+    _, error = finish(launch(4, BIN / "outgrid", "resume", out, "--stop-after", "1ms"), code=75)
+    assert "->" not in error
+    assert read_group(out).folders == before.folders  # in the files that are there
+    stopped = ("--set", "block=[8, 50, 60]", "--set", "row_cuts=[]", "--stop-after", "1ms")
+    finish(launch(2, BIN / "outgrid", "resume", out, *stopped), code=75)
+    assert read_group(out).folders != before.folders
+    finish(launch(2, BIN / "outgrid", "resume", out, "--quiet"))
+    found = og.open(out)
+    assert np.asarray(found["u"]).tobytes() == wanted.tobytes()
+    assert np.array_equal(found.snapshots[0], kept)
+    for rank in found.record.ranks:
+        assert (rank.plan["scheme"], rank.plan["blocks"]["core"]) == ("overlapped", [8, 50])
+
+
 def test_ranks_write_over_no_snapshot(job, tmp_path):
     (tmp_path / "snapshot.0.npy").write_bytes(b"kept")
     _, error = finish(run_ranks(2, job[0], tmp_path), code=2)

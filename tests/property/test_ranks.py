@@ -65,6 +65,7 @@ KNOWN = problems(
     around=st.sampled_from(AROUND).map(lambda each: boundary_of(each, None)),
 )
 ANY = problems(with_arrays=False, rules=stencils(largest_radius=2))
+STILL = problems(st.sampled_from([resolve("heat5").trace(2), resolve("heat7").trace(3)]))
 LONG = problems(with_arrays=False, rules=stencils(largest_radius=2), most_planes=90)
 LONG_KNOWN = problems(
     st.sampled_from([resolve("heat5").trace(2), staggered.trace(3), resolve("wave:4").trace(2)]),
@@ -146,6 +147,27 @@ def cut_problems(draw, drawn=ANY):
 
 
 @st.composite
+def block_problems(draw, drawn=ANY):
+    """The same with blocks of any size on each rank."""
+    problem = draw(drawn)
+    single = len(problem.stencil.stages) == 1
+    assume(single and all(problem.edges.stored(axis) for axis in range(problem.ndim - 1)))
+    along, across = draw(st.sampled_from([(1, 1), (2, 1), (3, 1), (5, 1), (1, 3), (2, 2), (3, 2)]))
+    rows = problem.shape[1] if problem.ndim == 3 else 1
+    across = min(across, rows)
+    assume(along <= problem.shape[0])
+    cuts = draw(cuts_of(problem.shape[0], along)) if draw(st.booleans()) else ()
+    row_cuts = draw(cuts_of(rows, across)) if across > 1 or cuts else ()
+    depth = draw(st.none() | st.integers(1, 6))
+    given = {"scheme": "overlapped", "depth": depth, "cuts": cuts, "row_cuts": row_cuts}
+    interior = [len(inside) for inside in problem.interior]
+    edges = [draw(st.integers(1, extent + 3)) for extent in interior[:-1]]
+    given["block"] = [*edges, interior[-1]]
+    options = RunOptions.of(memory="1GiB", tier="direct", **given)
+    return problem, options, plans_of(problem, options, along * across)
+
+
+@st.composite
 def seam_problems(draw, drawn=LONG):
     """The same where nothing is to be computed twice; cuts are uneven where that goes."""
     problem = draw(drawn)
@@ -178,7 +200,7 @@ def plans_of(problem, options, count):
         raise
 
 
-@given(st.one_of(cut_problems(), seam_problems()), SEEDS)
+@given(st.one_of(cut_problems(), seam_problems(), block_problems()), SEEDS)
 def test_ranks_in_any_order_keep_every_rule(drawn, seed):
     problem, _, plans = drawn
     totals = check_ranks(plans, problem.stencil, random.Random(seed))
@@ -293,7 +315,7 @@ def one_rank(problem, options, kernel, comm, seed, sweeps=None):
 
 
 @settings(max_examples=settings.default.max_examples // 4)
-@given(st.one_of(cut_problems(KNOWN), seam_problems(LONG_KNOWN)), SEEDS)
+@given(st.one_of(cut_problems(KNOWN), seam_problems(LONG_KNOWN), block_problems(STILL)), SEEDS)
 def test_threads_as_ranks_give_the_bytes_of_one(drawn, seed):
     problem, options, plans = drawn
     found = across_ranks(problem, options, len(plans), seed)

@@ -107,7 +107,6 @@ def test_an_option_that_would_do_nothing_is_refused(given, others, words):
         ({"tier": "memory"}, SHARED, "start one rank"),
         ({"tier": "remote"}, SHARED, "leave --ranks out"),
         ({"in_place": True, "tier": "swap"}, SHARED, "start one rank"),
-        ({"scheme": "overlapped"}, SHARED, "start one rank"),
         ({"strip_rows": 8}, SHARED, "start one rank"),
         ({"preview": True}, RESUMED, "for runs that begin, not for one that goes on"),
         ({"erase": "/dev/a"}, RESUMED, r"erase = \['/dev/a'\] is for runs that begin"),

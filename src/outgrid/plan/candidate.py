@@ -113,7 +113,9 @@ def priced(
         request.machine,
         Computing(updated, rate, len(depths), lead, threads),
         Movement(trips, *moved, share, request.options.request_bytes, summed),
-        Beside(_exchange(request, traffic), copying, _waiting(request, traffic, updated / rate)),
+        Beside(
+            exchange_seconds(request, traffic), copying, _waiting(request, traffic, updated / rate)
+        ),
     )
     # As many as sweeps, but for those of a resident grid, and bit by bit where that goes.
     whole = resident or request.part is not None or not request.can_roll
@@ -148,7 +150,7 @@ def priced(
     )
 
 
-def _exchange(request: Request, traffic: Traffic) -> float:
+def exchange_seconds(request: Request, traffic: Traffic) -> float:
     """Seconds in which what is exchanged between sweeps goes one way."""
     if request.part is None:
         return 0.0

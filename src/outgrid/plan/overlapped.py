@@ -10,7 +10,7 @@ from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.lines import format_count, format_extents
 from outgrid.plan.assemble import assemble
-from outgrid.plan.candidate import Candidate
+from outgrid.plan.candidate import EXCHANGE_BUFFERS, Candidate, exchange_seconds
 from outgrid.plan.commits import Begin, committing_seconds
 from outgrid.plan.cost import transfer_seconds, updates_per_second
 from outgrid.plan.layout import layout, window_bytes
@@ -20,9 +20,11 @@ from outgrid.plan.schedule.blocks import LEAST_EDGE, Blocks, paper_block
 from outgrid.plan.schedule.lifetime import ring_count
 from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.rings import Ring
+from outgrid.plan.schedule.subgrid import common
 from outgrid.plan.sweeps import sweep_steps
 from outgrid.plan.tables import sweeps_bytes
 from outgrid.plan.tiling import FRONT_PLANES, columns_cut, tile_levels, tile_slope
+from outgrid.plan.traffic import Traffic
 from outgrid.schemes import DEFAULT
 from outgrid.stencil.problem import Problem
 from outgrid.units import format_bytes
@@ -30,6 +32,7 @@ from outgrid.units import format_bytes
 # The part of a cache that a block of the second level may fill, as edges in cells.
 INNER_EDGE = 32
 NAME = "overlapped"
+MESSAGES_SHARE = 16  # of the memory limit is what messages between ranks may take
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,9 @@ class _Blocking:
         self._tile(1)  # whatever memory says, settings are looked at first
         core, depth = self._sizes()
         depths = sweep_steps(problem, depth, given=True) if depth else ()
+        if self.request.part is not None and self.request.part.depths is not None:
+            depths = self.request.part.depths
+            depth = max(depths, default=0)
         if self.request.begin is not None:
             rest = problem.after(self.request.begin.depth)
             depths = (self.request.begin.depth, *sweep_steps(rest, depth, given=True))
@@ -61,7 +67,7 @@ class _Blocking:
         planes, held = self._held(core, depth)
         if not self._fits(core, depth):
             raise self._refusal(core, depth)
-        return self._finish(self._blocks(core), depths, self._rings(planes) if depths else (), held)
+        return self._finish(core, depths, self._rings(planes) if depths else (), held)
 
     def can_go_on(self, begin: Begin) -> bool:
         """Whether blocks as they were fit, and there are so many."""
@@ -87,12 +93,17 @@ class _Blocking:
 
     @property
     def _interior(self) -> tuple[int, ...]:
-        return tuple(len(part) for part in self.problem.interior)
+        """Interior cells of what is owned, by axis."""
+        owned, inside = self.request.sizing.owned, self.problem.interior
+        cut = zip((owned.planes, owned.rows), inside[:-1], strict=False)
+        return (*(max(1, len(common(*both))) for both in cut), len(inside[-1]))
 
     def _sizes(self) -> tuple[tuple[int, int], int]:
         """(planes, rows) of the core of a block, and the depth."""
         options, steps = self.options, self.problem.deepest
-        block, interior = options.block, self._interior
+        block, interior, part = options.block, self._interior, self.request.part
+        if part is not None and part.block is not None:
+            return part.block, min(options.depth or self._deepest(part.block), steps)
         if block is not None:
             self._check_block(block)
             core = (block[0], block[1] if len(block) == 3 else 1)
@@ -128,6 +139,9 @@ class _Blocking:
         return depth
 
     def _fits(self, core: tuple[int, int], depth: int) -> bool:
+        disk = self.request.part.disk_bytes if self.request.part is not None else None
+        if disk is not None and self._disk_bytes(core, depth) > disk:
+            return False
         return self._needed_bytes(core, depth) <= self.options.memory_bytes
 
     def _needed_bytes(self, core: tuple[int, int], depth: int) -> int:
@@ -135,7 +149,36 @@ class _Blocking:
         planes, held = self._held(core, depth)
         window = window_bytes(self._rings(planes), held)
         beside = sweeps_bytes(self.problem, depth) + self.request.fixed_bytes
-        return window + self.request.staging_bytes(held) + beside
+        least = self.request.part.slab or 1 if self.request.part is not None else 0
+        exchange = self._exchange_bytes(core, depth, least)
+        return window + self.request.staging_bytes(held) + beside + exchange
+
+    def _traffic(self, core: tuple[int, int], depth: int) -> Traffic:
+        """What a sweep of so many steps moves."""
+        planes, _ = self._held(core, depth)
+        depths = (depth,) if depth else ()
+        return self.request.sizing.traffic(self._schedule(core, depths, self._rings(planes), 1))
+
+    def _disk_bytes(self, core: tuple[int, int], depth: int) -> int:
+        return self._traffic(core, depth).disk_bytes()
+
+    def _exchange_bytes(self, core: tuple[int, int], depth: int, slab: int) -> int:
+        """Memory of messages of ``slab`` planes between ranks."""
+        if not slab:
+            return 0
+        return EXCHANGE_BUFFERS * self._traffic(core, depth).buffered_bytes(slab)
+
+    def _slab(self, core: tuple[int, int], depth: int) -> int:
+        """The planes of a message between ranks: few, of large planes; all of the grid for one."""
+        part = self.request.part
+        if part is None:
+            return self.problem.shape[0]
+        if part.slab is not None:
+            return part.slab
+        every, options = self._exchange_bytes(core, depth, 1), self.options
+        spare = options.memory_bytes - self._needed_bytes(core, depth) + every
+        room = min(spare, options.memory_bytes // MESSAGES_SHARE)
+        return max(1, min(core[0], room // max(1, every)))
 
     def _rings(self, planes: int) -> tuple[Ring, ...]:
         stencil = self.problem.stencil
@@ -148,7 +191,8 @@ class _Blocking:
     def _blocks(self, core: tuple[int, int]) -> Blocks:
         radius, shape = self.problem.stencil.radius, self.problem.shape
         rows, near = (shape[1], radius[1]) if self.problem.ndim == 3 else (1, 0)
-        return Blocks(shape[0], rows, core, (radius[0], near), (radius[0], near))
+        owned = self.request.part.subgrid.ends if self.request.part is not None else None
+        return Blocks(shape[0], rows, core, (radius[0], near), (radius[0], near), owned)
 
     def _held(self, core: tuple[int, int], depth: int) -> tuple[int, Layout]:
         """Planes of a ring, and their layout."""
@@ -174,6 +218,14 @@ class _Blocking:
     def _refusal(self, core: tuple[int, int], depth: int) -> InfeasiblePlan:
         needed = self._needed_bytes(core, depth)
         own = self.request.fixed_bytes + sweeps_bytes(self.problem, depth)
+        disk = self.request.part.disk_bytes if self.request.part is not None else None
+        wanted = self._disk_bytes(core, depth)
+        if disk is not None and wanted > disk:
+            return InfeasiblePlan(
+                f"a rank with a halo for sweeps of {depth} steps has {format_bytes(wanted)} of "
+                f"working files, and {format_bytes(disk)} are free on its disk; more ranks, a "
+                "larger disk or a lower depth fit"
+            )
         fits = self._deepest(core)
         hint = f"depth {fits} fits, or " if fits < depth and self._fits(core, fits) else ""
         planes, rows = core
@@ -206,36 +258,44 @@ class _Blocking:
         rows = inner[1] if len(inner) == 3 else 1
         return Tile("level", rows, inner[0], inner[-1])
 
+    def _schedule(
+        self, core: tuple[int, int], depths: tuple[int, ...], rings: tuple[Ring, ...], slab: int
+    ) -> Schedule:
+        sizing, shape = self.request.sizing, self.problem.shape
+        return Schedule(
+            shape=shape,
+            depths=depths,
+            slab_planes=slab,
+            skew=sizing.streamed.skew,
+            pitch_planes=shape[0],
+            strips=sizing.strips(max(depths, default=0)),
+            resident=False,
+            rings=rings,
+            arrivals=sizing.window.arrivals,
+            departures=sizing.window.departures,
+            blocks=self._blocks(core),
+            subgrid=sizing.subgrid,
+        )
+
     def _finish(
         self,
-        blocks: Blocks,
+        core: tuple[int, int],
         depths: tuple[int, ...],
         rings: tuple[Ring, ...],
         held: Layout,
     ) -> Plan:
         request, problem, sizing = self.request, self.problem, self.request.sizing
-        depth = max(depths, default=0)
-        tile, sweeps = self._tile(depth), len(depths)
-        schedule = Schedule(
-            shape=problem.shape,
-            depths=depths,
-            slab_planes=problem.shape[0],
-            skew=sizing.streamed.skew,
-            pitch_planes=problem.shape[0],
-            strips=sizing.strips(depth),
-            resident=False,
-            rings=rings,
-            arrivals=sizing.window.arrivals,
-            departures=sizing.window.departures,
-            blocks=blocks,
-        )
+        depth, slab = max(depths, default=0), self._slab(core, max(depths, default=0))
+        tile, sweeps, blocks = self._tile(depth), len(depths), self._blocks(core)
+        schedule = self._schedule(core, depths, rings, slab)
         traffic, window = sizing.traffic(schedule), window_bytes(rings, held)
         part = request.begin.part if request.begin is not None else 0
         spared = traffic.spared_bytes(depths[0], part, 0) if part else (0, 0)
         moved = [n - less for n, less in zip(traffic.moved_bytes, spared, strict=True)]
         guess = self._guess(schedule, tile, moved[0], moved[1])
+        guess = guess.after(exchange_seconds(request, traffic))
         seconds = guess.seconds
-        parts = blocks.count() if request.can_roll else 1
+        parts = blocks.count() if request.can_roll and request.part is None else 1
         committing = committing_seconds(
             problem, request.options, request.machine, seconds, sweeps, sweeps * parts
         )
@@ -252,7 +312,7 @@ class _Blocking:
             window_bytes=window,
             held_bytes=window,
             transfer_bytes=request.staging_bytes(held),
-            exchange_bytes=0,
+            exchange_bytes=EXCHANGE_BUFFERS * traffic.buffered_bytes(slab),
             table_bytes=0,
             traffic=traffic,
             prediction=guess.after(committing),

@@ -14,7 +14,7 @@ from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan
 from outgrid.plan.request import RankPart, Request
 from outgrid.plan.tables import inputs_bytes, steps_bytes
-from outgrid.schemes import DEFAULT, SCHEMES, Scheme
+from outgrid.schemes import SCHEMES, Scheme
 from outgrid.stencil.problem import Problem
 
 __all__ = ["EXCHANGE_BUFFERS", "WORTH_CUTTING", "RankPart", "plan"]
@@ -45,7 +45,7 @@ def plan(
     fixed_bytes += steps_bytes(problem) + inputs_bytes(problem)
     request = Request(problem, options, machine, fixed_bytes, calibration)
     if part is not None:
-        return _rules(DEFAULT).plan(replace(request, part=part))
+        return _rules(request.scheme).plan(replace(request, part=part))
     request = replace(request, accelerator=accelerator)
     rules = _rules(request.scheme)
     if begin is not None:

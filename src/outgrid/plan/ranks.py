@@ -25,8 +25,10 @@ from outgrid.plan.calibration import Calibration
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import WORTH_CUTTING, RankPart, plan
 from outgrid.plan.schedule.interval import ACROSS
+from outgrid.plan.schedule.skew import Halo
 from outgrid.plan.schedule.subgrid import Subgrid, balanced, balanced_seams
 from outgrid.plan.sizing import Sizing
+from outgrid.schemes import SCHEMES
 from outgrid.stencil.problem import Problem
 
 ALIKE = 1.01  # prices that are taken for equal: then the rows are cut into fewer parts
@@ -76,10 +78,10 @@ def plan_rank(
     least = min(way.price for way in ways)
     way = next(way for way in ways if way.price <= ALIKE * least)
     common, part = way.common, way.part
-    mine = replace(part.subgrid, rank=ranks.rank).turned(common.depth)
-    settled = replace(
-        part, subgrid=mine, depths=common.schedule.depths, slab=common.schedule.slab_planes
-    )
+    mine = replace(part.subgrid, rank=ranks.rank)
+    if common.schedule.blocks is None:
+        mine = mine.turned(common.depth)
+    settled = _settled(replace(part, subgrid=mine), common)
     chosen = choose(part=settled)
     why = _why(way, [rival for rival in ways if rival is not way], refused)
     if common.sweeps > 1 and options.depth is None:
@@ -135,8 +137,7 @@ def _way(
         settled = parts(max(1, first.depth))
         if seams:
             _check_thickness(problem, settled[0].subgrid, first)
-        given = {"depths": first.schedule.depths, "slab": first.schedule.slab_planes}
-        plans = [choose(part=replace(part, **given)) for part in settled]
+        plans = [choose(part=_settled(part, first)) for part in settled]
         ways = (_Way(*pair) for pair in zip(plans, settled, strict=True))
         return max(ways, key=lambda way: way.price)
 
@@ -169,11 +170,7 @@ def _alike(parts: list[RankPart], choose: Callable[..., Plan]) -> tuple[Plan, Ra
             chosen = choose(part=part)
             for other in parts:
                 if other is not part:
-                    choose(
-                        part=replace(
-                            other, depths=chosen.schedule.depths, slab=chosen.schedule.slab_planes
-                        )
-                    )
+                    choose(part=_settled(other, chosen))
         except InfeasiblePlan as error:
             refused.append(error)
         else:
@@ -181,9 +178,30 @@ def _alike(parts: list[RankPart], choose: Callable[..., Plan]) -> tuple[Plan, Ra
     raise refused[0]
 
 
+def _settled(part: RankPart, chosen: Plan) -> RankPart:
+    """What one part is to plan, as all ranks do."""
+    schedule = chosen.schedule
+    block = schedule.blocks.core if schedule.blocks is not None else None
+    return replace(part, depths=schedule.depths, slab=schedule.slab_planes, block=block)
+
+
+def beyond(problem: Problem, options: RunOptions) -> tuple[Halo, Halo]:
+    """What a rank holds of planes and rows where the grid goes on."""
+    if not _in_blocks(options):
+        return Sizing(problem).halos
+    radius = problem.stencil.radius
+    rows = radius[1] if problem.ndim == 3 else 0
+    return Halo(radius[0], (), ()), Halo(rows, (), ())
+
+
+def _in_blocks(options: RunOptions) -> bool:
+    """Whether ranks have blocks: these begin where they begin, whatever neighbours do."""
+    return options.scheme is not None and SCHEMES[options.scheme].blocks
+
+
 def _exchanges(options: RunOptions, cut: tuple[int, int]) -> tuple[bool, ...]:
     """Whether seams go over the cuts, in every way that is possible."""
-    if cut[0] == 1 or cut[1] > 1 or options.exchange == "halos":
+    if cut[0] == 1 or cut[1] > 1 or options.exchange == "halos" or _in_blocks(options):
         return (False,)
     return (True,) if options.exchange == "seams" else (False, True)
 
@@ -314,6 +332,7 @@ def _fullest(
     and where seams are left; of those that leave them also the thinnest, which bounds the depth.
     """
     bounds, sizing = _bounds(problem, options, cut, depth, seams=seams), Sizing(problem)
+    blocks = _in_blocks(options)
     rows, planes = _widest(bounds[1]), [_widest(bounds[0])]
     along = sizing.streamed.dependences
     if cut[0] > 1 and (seams or along != along.mirrored()):
@@ -321,7 +340,13 @@ def _fullest(
     if seams:
         planes.insert(0, _widest(bounds[0], range(0, cut[0], 2), least=True))
     return [
-        Subgrid(number * cut[1] + rows, bounds, sizing.halos, opposite=True, seams=seams)
+        Subgrid(
+            number * cut[1] + rows,
+            bounds,
+            beyond(problem, options),
+            opposite=not blocks,
+            seams=seams,
+        )
         for number in dict.fromkeys(planes)
     ]
 
@@ -339,6 +364,11 @@ def _check(problem: Problem, options: RunOptions) -> None:
         raise UsageError(
             "a grid that is periodic along its first axis is not cut over ranks; let another axis "
             "be the periodic one, or start one rank"
+        )
+    if options.exchange == "seams" and _in_blocks(options):
+        raise UsageError(
+            f"exchange = 'seams' is for planes that are streamed, and scheme {options.scheme} has "
+            "blocks with halos; leave exchange out, or choose another scheme"
         )
     if len(options.places) > 1:
         raise UsageError(

@@ -31,8 +31,8 @@ MOST_LISTED = 1 << 14  # sweeps; beyond them their list is looked at before it i
 class RankPart:
     """What one of several ranks is to plan: its ``subgrid``.
 
-    Where ``depths`` and ``slab`` are given, they were chosen for all ranks. ``disk_bytes`` bounds
-    the working files.
+    Where ``depths``, ``slab`` and the (planes, rows) of a ``block`` are given, they were chosen for
+    all ranks. ``disk_bytes`` bounds the working files.
     """
 
     subgrid: Subgrid
@@ -40,6 +40,7 @@ class RankPart:
     disk_bytes: int | None = None
     depths: tuple[int, ...] | None = None
     slab: int | None = None
+    block: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

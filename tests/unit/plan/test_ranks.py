@@ -45,6 +45,41 @@ def test_a_cube_is_cut_as_was_published_and_swept_deeper_since_ends_of_the_grid_
 
 
 @pytest.mark.parametrize(
+    ("shape", "cut", "depth"),
+    [((16386, 2050, 2048), (8, 1), 128), ((4098, 4098, 4096), (4, 2), 64)],
+)
+def test_so_are_both_in_blocks_of_each_part(shape, cut, depth):
+    found = planned(shape, scheme="overlapped")
+    assert (found.schedule.subgrid.cut, found.depth) == (cut, depth)
+    assert found.schedule.blocks.core == (1024, 1024)
+    assert found.volume.disk_bytes <= 153 * GIB
+    assert f"a halo for sweeps of {256 if depth == 128 else 86} steps has 1" in found.notes[-1]
+
+
+@pytest.mark.parametrize("given", [{"exchange": "halos"}, {"scheme": "overlapped"}], ids=str)
+def test_fewer_than_seven_nodes_have_no_room_for_a_tebibyte(given):
+    for count in range(1, 7):
+        with pytest.raises(InfeasiblePlan, match=r"sweeps? of 1 steps .* 153 GiB"):
+            planned((4098, 4098, 4096), replace(RANKS, rank=0, count=count), **given)
+    found = planned((4098, 4098, 4096), replace(RANKS, rank=0, count=7), **given)
+    assert found.volume.disk_bytes <= 153 * GIB
+    assert found.depth >= 8
+
+
+@pytest.mark.parametrize(
+    ("error", "options", "words"),
+    [
+        (UsageError, {"exchange": "seams"}, "'seams' is for planes that are streamed"),
+        (UsageError, {"block": [4, 4, 9]}, "cuts rows; a block is as long as the grid in x"),
+        (InfeasiblePlan, {"block": [40, 20, 14], "memory": "65600KiB"}, "a limit of 97 MiB fits"),
+    ],
+)
+def test_blocks_on_ranks_that_cannot_be_are_refused(error, options, words):
+    with pytest.raises(error, match=words):
+        planned((40, 20, 16), Ranks(0, 2, Network()), scheme="overlapped", **options)
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"cuts": [5]}, r"2 x 1 parts, of which 3 ranks are no multiple; start 2 ranks"),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from outgrid.plan.schedule.interval import ACROSS, AXES, STREAMED, Interval, shrinking
 from outgrid.plan.schedule.skew import Halo
+from outgrid.plan.schedule.subgrid import common
 
 LEAST_EDGE = 2
 """Interior cells of the smallest block that is chosen, along each axis that is cut."""
@@ -24,7 +25,8 @@ class Blocks:
 
     ``reach`` (planes, rows) is what one step reads around a cell, ``layer`` the width of the fixed
     cells around the interior. Extents of blocks count interior cells; blocks at the border of the
-    grid have its layer as well.
+    grid have its layer as well. Of one rank of several they make up what it has ``owned``,
+    [low, high) of both axes.
     """
 
     planes: int
@@ -32,6 +34,7 @@ class Blocks:
     core: tuple[int, int]
     reach: tuple[int, int]
     layer: tuple[int, int]
+    owned: tuple[tuple[int, int], tuple[int, int]] | None = None
 
     def interval(self, axis: int, depth: int, part: int) -> Interval:
         """What block ``part`` of a sweep covers of an axis."""
@@ -44,15 +47,25 @@ class Blocks:
 
     def _core(self, axis: int, index: int) -> range:
         """A block of interior cells; the first and the last have the layer outside as well."""
-        extent, edge, first = self._extent(axis), self.core[axis], self.layer[axis]
+        owned, edge, first = self._owned(axis), self.core[axis], self._inside(axis).start
         low, high = first + index * edge, first + (index + 1) * edge
         last = index + 1 == self._count(axis)
-        return range(low if index else 0, extent if last else high)
+        return range(low if index else owned.start, owned.stop if last else high)
 
     def _count(self, axis: int) -> int:
         """Blocks along an axis; one where it has no interior."""
-        inside = self._extent(axis) - 2 * self.layer[axis]
-        return max(1, -(-inside // self.core[axis]))
+        return max(1, -(-len(self._inside(axis)) // self.core[axis]))
+
+    def _owned(self, axis: int) -> range:
+        """The cells of an axis that are cut into blocks."""
+        if self.owned is None:
+            return range(self._extent(axis))
+        return range(*self.owned[axis])
+
+    def _inside(self, axis: int) -> range:
+        """Those of the interior."""
+        layer = self.layer[axis]
+        return common(self._owned(axis), range(layer, self._extent(axis) - layer))
 
     def _extent(self, axis: int) -> int:
         return self.rows if axis else self.planes

@@ -199,7 +199,9 @@ class Schedule:
     def row_updates(self) -> int:
         """Rows of planes times steps that the program updates, redundant ones included."""
         trips = self.trips
-        if self.subgrid is not None:  # a trip for each sweep, and those of a depth are alike
+        if (
+            self.subgrid is not None and self.blocks is None
+        ):  # a trip for each sweep, and those of a depth are alike
             return sum(
                 times * self.passage(trips[self.depths.index(depth)]).row_updates
                 for depth, times in Counter(self.depths).items()

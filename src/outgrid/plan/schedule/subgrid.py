@@ -163,6 +163,12 @@ class Subgrid:
         """What no other rank owns."""
         return Box(*map(self.cells, AXES))
 
+    @property
+    def ends(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The same as [low, high) of planes and of rows."""
+        planes, rows = ((cells.start, cells.stop) for cells in map(self.cells, AXES))
+        return planes, rows
+
     def held(self, depth: int) -> Box:
         """What a sweep of ``depth`` steps begins with."""
         return Box(*(self.interval(axis, depth).stored for axis in AXES))
