@@ -86,6 +86,7 @@ if TYPE_CHECKING:
         where,
     )
     from outgrid.stencil.symbol import round_whole as round  # noqa: A004
+    from outgrid.stencil.temporary import temporary
     from outgrid.stencil.until import Until
     from outgrid.storage.paging import Pager, paged
 
@@ -168,6 +169,7 @@ __all__ = [
     "sum",
     "tan",
     "tanh",
+    "temporary",
     "trunc",
     "upwind",
     "where",
@@ -216,6 +218,7 @@ _HOMES = {
     "stencil.problem": ("Problem",),
     "stencil.reduction": ("max", "min", "sum"),
     "stencil.snapshot": ("Snapshot",),
+    "stencil.temporary": ("temporary",),
     "stencil.symbol": (
         "absolute",
         "arctan",

@@ -224,7 +224,8 @@ class Plan:
         """
         changed, schedule, volume = 0, self.schedule, self.volume
         if self.in_place:
-            for field in {departure.field for departure in schedule.departures}:
+            constant = {arrival.field for arrival in schedule.arrivals if arrival.constant}
+            for field in {ring.field for ring in schedule.rings} - constant:
                 rings = schedule.ring_count(field)
                 levels = sum(min(depth, rings) for depth in schedule.depths)
                 changed += levels * schedule.planes * self.plane_bytes(field)

@@ -224,7 +224,8 @@ class Sizing:
     def _seam(self, border: Border, **given: Any) -> Seam:
         stencil = self.problem.stencil
         levels = {
-            field.name: (field.levels, ring_count(field, stencil)) for field in stencil.evolving
+            field.name: (0 if field.temporary else field.levels, ring_count(field, stencil))
+            for field in stencil.evolving
         }
         return seam(border, self.axes[border.axis].dependences, levels, **given)
 

@@ -94,7 +94,9 @@ class _Sponges:
             if access.level == -1
         }
         new = ex.substitute(assignment.expression, previous)
-        return Assignment(assignment.field, self._towards(assignment.field, new, centre))
+        if not self.stencil.field(assignment.field).temporary:
+            new = self._towards(assignment.field, new, centre)
+        return Assignment(assignment.field, new)
 
     def _towards(self, name: str, value: Expression, offset: tuple[int, ...]) -> Expression:
         """The value of a field at an offset, damped towards the rest of its sponges."""
@@ -196,9 +198,7 @@ def _matched(
 
 def _common(stencil: Stencil, boundary: Boundary, axis: str, side: str) -> Boundary:
     """What holds at a face that is matched: the same for all fields."""
-    faces = {
-        evolving.name: boundary.face(evolving.name, axis, side) for evolving in stencil.evolving
-    }
+    faces = {lasting.name: boundary.face(lasting.name, axis, side) for lasting in stencil.lasting}
     matched = [face for face in faces.values() if face.kind == "matched"]
     if matched and len(set(faces.values())) > 1:
         named = ", ".join(f"{name}: {face.kind}" for name, face in faces.items())

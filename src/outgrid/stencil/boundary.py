@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil.components import components_of
-from outgrid.stencil.model import Stencil
+from outgrid.stencil.model import Field, Stencil
 from outgrid.stencil.symbol import AXES, is_number
 from outgrid.units import suggest
 
@@ -250,8 +250,8 @@ def edges_of(stencil: Stencil, boundary: Boundary) -> Edges:
     rules: dict[str, list[tuple[str, str]]] = {field.name: [] for field in stencil.fields}
     for axis, radius in zip(axes, stencil.radius, strict=True):
         kinds = {
-            field.name: tuple(str(boundary.face(field.name, axis, side).kind) for side in SIDES)
-            for field in stencil.evolving
+            field.name: tuple(_kind(boundary, field, axis, side) for side in SIDES)
+            for field in sorted(stencil.evolving, key=lambda field: field.temporary)
         }
         _check_periodic(stencil, axis, kinds)
         low, high = (
@@ -271,6 +271,12 @@ def edges_of(stencil: Stencil, boundary: Boundary) -> Edges:
     return Edges(tuple(layers), tuple((name, tuple(pairs)) for name, pairs in rules.items()))
 
 
+def _kind(boundary: Boundary, field: Field, axis: str, side: str) -> str:
+    """What lies beyond a face for a field that is updated; temporaries have no layer."""
+    kind = str(boundary.face(field.name, axis, side).kind)
+    return "zero" if field.temporary and kind in FIXED else kind
+
+
 def _check_names(stencil: Stencil, boundary: Boundary) -> None:
     absent = AXES[: -stencil.ndim]
     for faces in (boundary.faces, *(rules.faces for _, rules in boundary.fields)):
@@ -285,6 +291,14 @@ def _check_names(stencil: Stencil, boundary: Boundary) -> None:
             raise DefinitionError(
                 f"{name!r} is never updated: a boundary is for fields that are, and coefficients"
                 " follow them"
+            )
+    temporaries = {field.name for field in stencil.fields if field.temporary}
+    for name, own in boundary.fields:
+        kinds = {own.kind, *(face.kind for _, face in own.faces)}
+        if name in temporaries and not kinds <= {None, *IMAGES, "periodic"}:
+            raise DefinitionError(
+                f"{name!r} is a temporary, which has no layer of its own; give it one of"
+                f" {', '.join(IMAGES)}"
             )
 
 

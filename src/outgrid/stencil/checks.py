@@ -51,8 +51,7 @@ def check_points(problem: Problem) -> None:
     """Raise DefinitionError where a source or a receiver does not fit the grid."""
     for point in (*problem.sources, *problem.receivers):
         kind = type(point).__name__.lower()
-        if not problem.stencil.field(point.field).evolving:
-            raise DefinitionError(f"a {kind} is at {point.field!r}, which is never updated")
+        _check_lasting(problem, f"a {kind} is at", point.field)
         inside = problem.interior if isinstance(point, Source) else tuple(map(range, problem.shape))
         if len(point.position) != problem.ndim:
             raise DefinitionError(
@@ -78,6 +77,17 @@ def check_points(problem: Problem) -> None:
             )
 
 
+def _check_lasting(problem: Problem, subject: str, name: str) -> None:
+    """Raise DefinitionError where a step leaves nothing in a field."""
+    field = problem.stencil.field(name)
+    if not field.evolving:
+        raise DefinitionError(f"{subject} {name!r}, which is never updated")
+    if field.temporary:
+        raise DefinitionError(
+            f"{subject} {name!r}, a temporary, of which a step leaves nothing; make it a field"
+        )
+
+
 def check_snapshots(problem: Problem) -> None:
     """Raise DefinitionError where a snapshot does not fit the grid."""
     if len(problem.snapshots) > _MOST_SNAPSHOTS:
@@ -86,8 +96,7 @@ def check_snapshots(problem: Problem) -> None:
             f" most {_MOST_SNAPSHOTS} are kept"
         )
     for snapshot in problem.snapshots:
-        if not problem.stencil.field(snapshot.field).evolving:
-            raise DefinitionError(f"a snapshot is of {snapshot.field!r}, which is never updated")
+        _check_lasting(problem, "a snapshot is of", snapshot.field)
         snapshot.cells(problem.shape)
     if problem.snapshot_bytes > _LARGEST_BYTES:
         raise DefinitionError(
@@ -238,15 +247,18 @@ def checked_initial(
     given = {part: given[name] for name, parts in whole.items() for part in parts} | {
         name: value for name, value in given.items() if not whole.get(name)
     }
-    wanted = [field.name for field in stencil.fields]
+    lasting = [field for field in stencil.fields if not field.temporary]
+    wanted = [field.name for field in lasting]
     wanted += [f"{field.name}{PREVIOUS}" for field in stencil.fields if field.levels == 2]
     for name in given:
+        if name in names and name not in wanted:
+            raise DefinitionError(f"the temporary {name!r} has no initial values; leave them out")
         if name not in wanted:
             raise DefinitionError(
                 f"stencil {stencil.name!r} has no field {name!r} to begin with"
                 f"{suggest(name, wanted)}"
             )
-    for field in stencil.fields:
+    for field in lasting:
         if field.name not in given:
             raise DefinitionError(
                 f"stencil {stencil.name!r} needs initial values for {field.name!r}; give a .npy"

@@ -21,6 +21,7 @@ from outgrid.stencil.symbol import (
     as_expression,
     is_number,
 )
+from outgrid.stencil.temporary import tracing
 from outgrid.units import nearest, suggest
 
 __all__ = ["Definition", "stencil"]
@@ -112,9 +113,11 @@ class Definition:
         fields = {name: kind(name, ndim) for name, kind in declared}
         names = tuple(name for field in fields.values() for name in _names(field))
         try:
-            returned = self.function(*fields.values(), **symbols)
-            stages = _stages(returned, fields, names)
-            return _assemble(self.name, ndim, names, parameters, defaults, stages)
+            with tracing(ndim, (*names, *parameters)) as temporaries:
+                returned = self.function(*fields.values(), **symbols)
+            stages = temporaries.before(_stages(returned, fields, names))
+            made = tuple(temporaries.made)
+            return _assemble(self.name, ndim, names, made, parameters, defaults, stages)
         except Exception as error:
             _raise_located(self, error)
 
@@ -260,6 +263,7 @@ def _assemble(
     name: str,
     ndim: int,
     names: tuple[str, ...],
+    temporaries: tuple[str, ...],
     parameters: tuple[str, ...],
     defaults: tuple[tuple[str, float], ...],
     stages: tuple[Stage, ...],
@@ -280,7 +284,10 @@ def _assemble(
     for parameter in parameters:
         if parameter not in profiles and Parameter(parameter) not in nodes:
             raise DefinitionError(f"parameter {parameter!r} is not used; remove it")
-    fields = tuple(Field(field, field in updated, 1 + (field in previous)) for field in names)
+    fields = tuple(
+        Field(field, field in updated, 1 + (field in previous), field in temporaries)
+        for field in (*names, *temporaries)
+    )
     numbers = tuple(name for name in parameters if name not in profiles)
     return Stencil(name, ndim, fields, numbers, stages, defaults)
 

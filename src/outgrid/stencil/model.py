@@ -27,12 +27,19 @@ class Field:
 
     `evolving` says whether the stencil updates it; a coefficient field is only read. `levels` is
     the number of time levels that are read: 2 if the stencil reads the previous level (second
-    order in time), else 1.
+    order in time), else 1. A `temporary` is made anew in each step, for the stages after it: it is
+    no part of the answer and has no initial values.
     """
 
     name: str
     evolving: bool
     levels: int = 1
+    temporary: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        data: dict[str, Any] = {"name": self.name, "evolving": self.evolving, "levels": self.levels}
+        return data | ({"temporary": True} if self.temporary else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +101,13 @@ class Stencil:
 
     @property
     def evolving(self) -> tuple[Field, ...]:
-        """The fields that the stencil updates."""
+        """The fields that the stencil updates, temporaries included."""
         return tuple(field for field in self.fields if field.evolving)
+
+    @property
+    def lasting(self) -> tuple[Field, ...]:
+        """The fields that a step leaves: those that are updated and are no temporaries."""
+        return tuple(field for field in self.evolving if not field.temporary)
 
     @property
     def coefficients(self) -> tuple[Field, ...]:
@@ -194,10 +206,7 @@ class Stencil:
         return {
             "name": self.name,
             "ndim": self.ndim,
-            "fields": [
-                {"name": field.name, "evolving": field.evolving, "levels": field.levels}
-                for field in self.fields
-            ],
+            "fields": [field.to_dict() for field in self.fields],
             "parameters": list(self.parameters),
             "defaults": [[name, value] for name, value in self.defaults],
             "stages": [
@@ -321,6 +330,16 @@ def _check_stages(stencil: Stencil) -> None:
         for expression in stage.expressions:
             for access in ex.accesses(expression):
                 _check_access(stencil, access)
+                if stencil.field(access.field).temporary and access.field not in updated:
+                    raise DefinitionError(
+                        f"stencil {stencil.name!r} reads the temporary {access.field!r} before it"
+                        " is made; make it in an earlier stage"
+                    )
+                if access.level == -1 and stencil.field(access.field).temporary:
+                    raise DefinitionError(
+                        f"{access.field}.previous: a temporary is gone after each step; make it a"
+                        " field to read what it was"
+                    )
                 if access.level == -1:
                     previous_read.add(access.field)
                     if access.field in updated:
@@ -342,7 +361,7 @@ def _check_stages(stencil: Stencil) -> None:
                     " once is allowed"
                 )
             updated.append(assignment.field)
-    if not updated:
+    if all(stencil.field(name).temporary for name in updated):
         raise DefinitionError(f"stencil {stencil.name!r} updates no field")
     for field in stencil.fields:
         _check_field(stencil, field, field.name in updated, field.name in previous_read)

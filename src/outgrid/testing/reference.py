@@ -70,7 +70,7 @@ def run_reference(
             _inject(problem, state, stage, step)
         if seen is not None:
             seen(state)
-    return state
+    return _lasting(problem, state)
 
 
 def reference_with_bound(
@@ -97,7 +97,7 @@ def reference_with_bound(
             _replace(problem, state, {name: value for name, (value, _) in new.items()})
             _replace(problem, bounds, {name: bound for name, (_, bound) in new.items()})
             _inject(problem, state, stage, step, bounds)
-    return state, bounds
+    return _lasting(problem, state), _lasting(problem, bounds)
 
 
 def _values(problem: Problem, state: Arrays, step: int) -> Callable[[Leaf], Any]:
@@ -199,7 +199,10 @@ def _start(problem: Problem, initial: Mapping[str, NDArray[Any]] | None) -> Arra
             raise UsageError(f"the initial array of {name!r} is missing")
         _check_fit(problem, name, given[name].shape, given[name].dtype)
         state[name] = np.array(given[name])
-    for field in problem.stencil.evolving:
+    for field in problem.stencil.fields:
+        if field.temporary:  # made before it is read
+            state[field.name] = np.full(problem.shape, np.nan, problem.dtype_of(field.name))
+    for field in problem.stencil.lasting:
         layers = [part for part in _layers(problem) if _is_fixed(problem, field.name, *part[:2])]
         for axis, side, part in layers:
             value = problem.boundary.face(field.name, AXES[axis - problem.ndim], side).value
@@ -209,6 +212,11 @@ def _start(problem: Problem, initial: Mapping[str, NDArray[Any]] | None) -> Arra
             for _, _, part in layers:
                 state[f"{field.name}{PREVIOUS}"][part] = state[field.name][part]
     return state
+
+
+def _lasting(problem: Problem, arrays: Arrays) -> Arrays:
+    """What a step leaves: no temporaries."""
+    return {name: arrays[name] for name in problem.initial}
 
 
 def _layers(problem: Problem) -> list[tuple[int, str, tuple[slice, ...]]]:

@@ -53,8 +53,11 @@ def stencils(
     ndim: int | None = None,
     most_fields: int = 3,
     largest_radius: int = 4,
+    temporaries: bool = False,
 ) -> Stencil:
     """Stencils of 1 to `most_fields` fields and stages, of first or second order in time.
+
+    With `temporaries` they have one or two of these, with a stage for each.
 
     Any field may be read at any offset up to a radius that is drawn for each axis, on one side
     or on both; the previous level too, as long as its stage has not come.
@@ -78,6 +81,11 @@ def stencils(
         for number in order
         for unmade in [[name for name in evolving if stage_of[name] >= number]]
     )
+    made: list[str] = []
+    if temporaries:
+        number = draw(st.integers(0, len(order) - 1))
+        unmade = [name for name in evolving if stage_of[name] >= order[number]]
+        stages, made = draw(_with_temporaries(stages, number, names, unmade, radius))
     assignments = tuple(assignment for stage in stages for assignment in stage.assignments)
     used = [node for assignment in assignments for node in nodes(assignment.expression)]
     read = {node.field for node in used if isinstance(node, Access)}
@@ -92,11 +100,44 @@ def stencils(
             Field(name, name in evolving, 1 + (name in old))
             for name in names
             if name in read or name in evolving
-        ),
+        )
+        + tuple(Field(name, True, temporary=True) for name in made),
         parameters,
         stages,
         tuple((name, 0.75) for name in (*parameters, *along)),
     )
+
+
+@st.composite
+def _with_temporaries(
+    draw: st.DrawFn,
+    stages: tuple[Stage, ...],
+    number: int,
+    names: Sequence[str],
+    unmade: Sequence[str],
+    radius: tuple[int, ...],
+) -> tuple[tuple[Stage, ...], list[str]]:
+    """One or two temporaries, made before a stage, which reads them beside what it has read.
+
+    The second one is made of the first one, too.
+    """
+    new: list[Stage] = []
+    made: list[str] = []
+    for name in ("first", "second")[: draw(st.integers(1, 2))]:
+        value = draw(_updates(draw(st.sampled_from(names)), names, unmade, radius))
+        for earlier in made:
+            value = _half_of(value, draw(_accesses([earlier], [], radius)))
+        new.append(Stage((Assignment(name, value),)))
+        made.append(name)
+    readers = tuple(
+        Assignment(each.field, _half_of(each.expression, draw(_accesses(made[-1:], [], radius))))
+        for each in stages[number].assignments
+    )
+    return (*stages[:number], *new, Stage(readers), *stages[number + 1 :]), made
+
+
+def _half_of(a: Expression, b: Expression) -> Expression:
+    return operation("mul", Constant(0.5), operation("add", a, b))
 
 
 @st.composite
@@ -204,6 +245,8 @@ def problems(
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     apart = draw(_dtypes(stencil, dtype)) if dtypes is None else dtypes
     for field in stencil.fields:
+        if field.temporary:
+            continue
         kept = apart.get(field.name, dtype)
         initial[field.name] = _values(draw, generator, shape, with_arrays, kept)
         if field.levels == 2 and draw(st.booleans()):
@@ -259,7 +302,7 @@ def boundaries(draw: st.DrawFn, stencil: Stencil) -> str | dict[str, Any]:
         data |= {f"{axis}{side}": draw(kinds) for side in "-+"}
         own[f"{axis}-"] = draw(kinds)
     if own and draw(st.booleans()):
-        data["fields"] = {draw(st.sampled_from([field.name for field in stencil.evolving])): own}
+        data["fields"] = {draw(st.sampled_from([field.name for field in stencil.lasting])): own}
     return data
 
 

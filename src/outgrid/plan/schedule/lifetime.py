@@ -99,7 +99,8 @@ def dependences(stencil: Stencil, edges: Edges | None = None, axis: int = 0) -> 
         for assignment in stage.assignments:
             field = stencil.field(assignment.field)
             writings.append(Writing(number, field.name, ring_count(field, stencil)))
-            reach.setdefault((field.name, -1), (0, 0))
+            if not field.temporary:
+                reach.setdefault((field.name, -1), (0, 0))
         for access in (
             access for expression in stage.expressions for access in accesses(expression)
         ):

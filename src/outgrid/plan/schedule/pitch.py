@@ -86,9 +86,9 @@ def _seams_ahead(
 
     A restart within the trip needs that seam as a whole.
     """
-    evolving = {departure.field for departure in schedule.departures}
+    constant = {arrival.field for arrival in schedule.arrivals if arrival.constant}
     highs = {
-        (ring.field, ring.index): ring.high for ring in schedule.rings if ring.field in evolving
+        (ring.field, ring.index): ring.high for ring in schedule.rings if ring.field not in constant
     }
     last = max(max(value) for value in lags.values())
     if schedule.cutting.closes:

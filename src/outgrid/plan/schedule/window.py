@@ -103,6 +103,8 @@ class Window:
 
 def _moved(field: Field) -> tuple[int, ...]:
     """The levels of a field that enter the window; of one that evolves they also leave it."""
+    if field.temporary:
+        return ()
     return (0, -1) if field.levels > 1 else (0,)
 
 

@@ -1,0 +1,83 @@
+"""Temporaries: values that later expressions of a step read, and nobody after it."""
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil import expression as ex
+from outgrid.stencil.expression import Expression
+from outgrid.stencil.model import Assignment, Stage
+from outgrid.stencil.symbol import FieldSymbol, Operand, as_expression
+
+__all__ = ["Temporaries", "temporary", "tracing"]
+
+
+@dataclass(slots=True)
+class Temporaries:
+    """The temporaries of a stencil that is being traced, by name, in the order of their making."""
+
+    ndim: int
+    taken: tuple[str, ...]
+    made: dict[str, Expression] = field(default_factory=dict[str, Expression])
+
+    def before(self, stages: Iterable[Stage]) -> tuple[Stage, ...]:
+        """All stages: each temporary is made once, right before the first of `stages` to read it.
+
+        Those that need none of each other share a stage. Raises DefinitionError where one is
+        never read.
+        """
+        every: list[Stage] = []
+        due = dict(self.made)
+        for stage in stages:
+            wanted = self._read(stage.expressions) & due.keys()
+            while more := self._read(due[name] for name in wanted) & due.keys() - wanted:
+                wanted |= more
+            while wanted:
+                ready = [
+                    name for name in due if name in wanted and not self._read([due[name]]) & wanted
+                ]
+                every.append(Stage(tuple(Assignment(name, due.pop(name)) for name in ready)))
+                wanted -= {*ready}
+            every.append(stage)
+        for name in due:
+            raise DefinitionError(f"the temporary {name!r} is not read; remove it")
+        return tuple(every)
+
+    def _read(self, expressions: Iterable[Expression]) -> set[str]:
+        """The temporaries among what is read."""
+        read = (access.field for each in expressions for access in ex.accesses(each))
+        return {name for name in read if name in self.made}
+
+
+_traced: ContextVar[Temporaries | None] = ContextVar("temporaries", default=None)
+
+
+@contextmanager
+def tracing(ndim: int, taken: tuple[str, ...]) -> Generator[Temporaries]:
+    """While it lasts, `temporary` adds to what it gives; names that are ``taken`` are refused."""
+    temporaries = Temporaries(ndim, taken)
+    token = _traced.set(temporaries)
+    try:
+        yield temporaries
+    finally:
+        _traced.reset(token)
+
+
+def temporary(value: Operand, name: str | None = None) -> FieldSymbol:
+    """A value of each cell that is made once per step and read by what follows, at offsets too.
+
+    It is a field that nothing is left of: it has no initial values, takes no disk and is in no
+    result, and of memory it takes the planes that are at work. It is made right before the first
+    stage that reads it, of what that stage sees. Beyond a face it is read as the boundary has it
+    for all fields, or for its `name`; at a fixed face, where it has no layer, as "zero".
+    """
+    traced = _traced.get()
+    if traced is None:
+        raise DefinitionError("temporary is for the function of a stencil, while it is traced")
+    chosen = f"temporary{len(traced.made) + 1}" if name is None else name
+    if chosen in (*traced.taken, *traced.made):
+        raise DefinitionError(f"something else is called {chosen!r}; give the temporary a name")
+    traced.made[chosen] = as_expression(value)
+    return FieldSymbol(chosen, traced.ndim)
