@@ -155,10 +155,10 @@ def gradient(
             at_end = _back(task, one, low, first, (begin, whole, kept), residual, at_end, numbers)
     assert at_end is not None
     fields = _keep(task, at_end)
-    for folder in [each for each in task.out.iterdir() if each.is_dir()]:
+    for folder in [path for path in task.out.iterdir() if path.is_dir()]:
         shutil.rmtree(folder)
-    for each in problem.stencil.evolving:
-        (task.out / f"begin.{each.name}.npy").unlink(missing_ok=True)
+    for lasting in problem.stencil.lasting:
+        (task.out / f"begin.{lasting.name}.npy").unlink(missing_ok=True)
     return Derivatives(value, task.out, numbers, fields, strategy if kept else "linear")
 
 
@@ -168,9 +168,10 @@ def plan_gradient(problem: Problem, *, wrt: Sequence[str], chunk: int = 4, **opt
     backward = _backward(task, task.chunk)
     kept = sorted({name for name, _ in backward.states.values()})
     rule = backward.stencil
+    stored = [one for one in rule.fields if not one.temporary]
     lines = [
-        f"{task.chunk} steps go back in one sweep of {len(rule.stages)} stages and"
-        f" {len(rule.fields)} fields"
+        f"{task.chunk} steps go back in one sweep of {len(rule.stages)} stages,"
+        f" {len(stored)} fields and {len(rule.fields) - len(stored)} temporaries"
     ]
     if not kept:
         return "\n".join([*lines, "no state of the forward run is needed: it is made once"])
@@ -179,7 +180,8 @@ def plan_gradient(problem: Problem, *, wrt: Sequence[str], chunk: int = 4, **opt
         segments = -(-problem.steps // length)
         again = (segments - 1) * length
         states = sum(
-            problem.stored_bytes(each.name) * each.levels for each in problem.stencil.evolving
+            problem.stored_bytes(lasting.name) * lasting.levels
+            for lasting in problem.stencil.lasting
         )
         disk = _history_bytes(task, kept, length) + (segments + 1) * states
         lines.append(
@@ -200,8 +202,8 @@ def _checked(
     planned: bool = False,
 ) -> _Task:
     rule = problem.stencil
-    known = [each.name for each in rule.fields]
-    known += [each.name + PREVIOUS for each in rule.evolving if each.levels == 2]
+    known = [one.name for one in rule.fields if not one.temporary]
+    known += [lasting.name + PREVIOUS for lasting in rule.lasting if lasting.levels == 2]
     known += [*rule.parameters, *([SOURCES] if problem.sources else [])]
     for name in wrt:
         if name not in known:
@@ -220,7 +222,7 @@ def _checked(
     if not planned and out.exists():
         raise UsageError(f"{out} exists; a gradient makes a folder of its own")
     for name, values in objective.final.items():
-        if name not in [each.name for each in rule.evolving]:
+        if name not in [lasting.name for lasting in rule.lasting]:
             raise UsageError(f"no field {name!r} is updated{suggest(name, known)}")
         if _array(values).shape != problem.shape:
             raise UsageError(
@@ -270,8 +272,8 @@ def _part(problem: Problem, first: int, last: int, state: Result | None = None) 
     """The steps from `first` up to `last`, beginning with what a run left."""
     cut = slice(first, last)
     initial: dict[str, Any] = dict(problem.initial)
-    for each in problem.stencil.evolving:
-        for name in (each.name, each.name + PREVIOUS)[: each.levels]:
+    for lasting in problem.stencil.lasting:
+        for name in (lasting.name, lasting.name + PREVIOUS)[: lasting.levels]:
             if state is not None:
                 initial[name] = state[name]
     given = {
@@ -288,7 +290,7 @@ def _part(problem: Problem, first: int, last: int, state: Result | None = None) 
         problem.boundary,
         initial,
         problem.first_step + first,
-        [each.after(first).ending(last - first) for each in problem.sources],
+        [source.after(first).ending(last - first) for source in problem.sources],
         problem.receivers,
     )
 
@@ -316,7 +318,7 @@ def _begin(
     """Write the cotangents of the fields at the end, plane by plane."""
     problem = task.problem
     inside = problem.interior
-    part = tuple(slice(each.start, each.stop) for each in inside[1:])
+    part = tuple(slice(along.start, along.stop) for along in inside[1:])
     for name, values in objective.final.items():
         given, there = _array(values), end[name]
         path = task.out / f"begin.{name}.npy"
@@ -336,14 +338,14 @@ def _begin(
 
 def _numbers(task: _Task) -> dict[str, Any]:
     problem = task.problem
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for name in task.wrt:
         if name in problem.parameters:
-            each = isinstance(problem.parameters[name], tuple)
-            found[name] = np.zeros(problem.steps) if each else 0.0
+            per_step = isinstance(problem.parameters[name], tuple)
+            numbers[name] = np.zeros(problem.steps) if per_step else 0.0
         elif name == SOURCES:
-            found[name] = np.zeros((problem.steps, len(problem.sources)))
-    return found
+            numbers[name] = np.zeros((problem.steps, len(problem.sources)))
+    return numbers
 
 
 def _back(
@@ -359,11 +361,11 @@ def _back(
     """Go back from step `low + one.steps` to `low`, where `first` is where states begin."""
     problem, rule = task.problem, one.stencil
     begin, whole, kept = states
-    initial: dict[str, Any] = {each.name: 0.0 for each in rule.fields}
+    initial: dict[str, Any] = {one.name: 0.0 for one in rule.fields if not one.temporary}
     initial |= {
-        each.name: problem.initial[each.name]
-        for each in problem.stencil.coefficients
-        if each.name in initial
+        coefficient.name: problem.initial[coefficient.name]
+        for coefficient in problem.stencil.coefficients
+        if coefficient.name in initial
     }
     initial |= _brought(task, rule, before)
     for name, (of, after) in one.states.items():
@@ -380,9 +382,9 @@ def _back(
                     name = one.written(receiver.field, step)
                     sources.append(Source(name, cell, (float(weight * amount),)))
     receivers = [
-        Receiver(one.written(each.field, step), each.position)
+        Receiver(one.written(source.field, step), source.position)
         for step in range(one.steps)
-        for each in problem.sources
+        for source in problem.sources
         if SOURCES in task.wrt
     ]
     adjoint = Problem(
@@ -411,16 +413,17 @@ def _back(
 
 def _brought(task: _Task, rule: Stencil, before: Result | None) -> dict[str, Any]:
     """What cotangents and gradients begin with: as later steps left them, or the end has them."""
-    names = {each.name for each in rule.evolving}
-    found: dict[str, Any] = {}
-    for each in task.problem.stencil.fields:
-        for name in (cotangent(each.name), cotangent(each.name + PREVIOUS), f"{each.name}_grad"):
+    names = {lasting.name for lasting in rule.lasting}
+    initial: dict[str, Any] = {}
+    for forward in task.problem.stencil.fields:
+        bars = cotangent(forward.name), cotangent(forward.name + PREVIOUS)
+        for name in (*bars, f"{forward.name}_grad"):
             if name in names and before is not None:
-                found[name] = before[name]
-        path = task.out / f"begin.{each.name}.npy"
+                initial[name] = before[name]
+        path = task.out / f"begin.{forward.name}.npy"
         if before is None and path.exists():
-            found[cotangent(each.name)] = map_npy(path)
-    return found
+            initial[cotangent(forward.name)] = map_npy(path)
+    return initial
 
 
 def _keep(task: _Task, made: Result) -> tuple[str, ...]:

@@ -27,10 +27,10 @@ def _problem(stencil, shape, boundary="dirichlet", parameters=None, steps=STEPS,
     """Random values, a source and receivers between cells."""
     rng = np.random.default_rng(7)
     traced = (resolve(stencil) if isinstance(stencil, str) else stencil).trace(len(shape))
-    names = [each.name for each in traced.fields]
-    names += [f"{each.name}.previous" for each in traced.fields if each.levels == 2]
+    names = [field.name for field in traced.fields if not field.temporary]
+    names += [f"{field.name}.previous" for field in traced.lasting if field.levels == 2]
     initial = {name: rng.uniform(0.05, 0.15, shape).astype(dtype) for name in names}
-    first = traced.evolving[-1].name
+    first = traced.lasting[-1].name
     middle = [extent // 2 for extent in shape]
     return Problem(
         traced,
@@ -48,7 +48,7 @@ def _problem(stencil, shape, boundary="dirichlet", parameters=None, steps=STEPS,
 
 def _objective(problem):
     rng = np.random.default_rng(8)
-    final = {each.name: rng.normal(size=problem.shape) for each in problem.stencil.evolving}
+    final = {each.name: rng.normal(size=problem.shape) for each in problem.stencil.lasting}
     return og.LeastSquares(rng.normal(size=(problem.steps, 2)), final)
 
 
@@ -129,6 +129,18 @@ def _check(problem, tmp_path, wrt=None, **options):
             {"kind": "matched", "width": 4, "courant": 0.4, "frequency": 0.05},
             {},
         ),
+        ("wave:2", (6, 7, 8), {"z-": "mirror"}, {}),
+        ("wave:6", (16, 17), "dirichlet", {}),
+        ("wave:8", (20, 21), {"x": "periodic"}, {}),
+        *(
+            (
+                f"acoustic_pml:{order}",
+                (24, 25),
+                {"kind": "matched", "width": 5, "courant": 0.3, "frequency": 0.05},
+                {},
+            )
+            for order in (4, 8)
+        ),
     ],
 )
 def test_a_gradient_is_what_differences_of_the_reference_say(
@@ -137,7 +149,41 @@ def test_a_gradient_is_what_differences_of_the_reference_say(
     _check(_problem(stencil, shape, boundary, parameters), tmp_path, chunk=2)
 
 
-@pytest.mark.parametrize("kind", ["odd", "zero", "odd-mirror", "mirror"])
+@og.stencil
+def advection(u, *, c):
+    """Runge and Kutta's method, whose stages no run keeps."""
+
+    def rate(u):
+        return -c * og.centered(u, "x", accuracy=4)
+
+    k1 = og.temporary(rate(u), name="k1")
+    k2 = og.temporary(rate(u + k1 / 2))
+    k3 = og.temporary(rate(u + k2 / 2))
+    return u + (k1 + 2 * k2 + 2 * k3 + rate(u + k3)) / 6
+
+
+@pytest.mark.parametrize("boundary", ["dirichlet", "neumann", "periodic", "zero"])
+def test_temporaries_of_linear_stencils_are_turned_round(boundary, tmp_path):
+    problem = _problem(advection, (9, 16), boundary, {"c": 0.3})
+    _check(problem, tmp_path, ["u", "sources"], chunk=3)
+
+
+def test_a_gradient_that_needs_temporaries_is_refused(tmp_path):
+    problem = _problem(advection, (9, 16), parameters={"c": 0.3})
+    with pytest.raises(DefinitionError, match="values of the temporary 'temporary3'"):
+        og.gradient(problem, _objective(problem), wrt=["c"], out=tmp_path / "g")
+
+
+def test_a_chunk_stores_what_one_step_stores():
+    problem = _problem("wave:4", (12, 13)).replace(sources=(), receivers=())
+    one, four = (
+        og.plan_gradient(problem, wrt=["c"], chunk=chunk).splitlines()[0] for chunk in (1, 4)
+    )
+    assert "5 fields and 2 temporaries" in one
+    assert "8 fields and 8 temporaries" in four  # three more states of the forward run
+
+
+@pytest.mark.parametrize("kind", ["odd", "zero", "empty", "odd-mirror", "mirror"])
 def test_faces_that_turn_the_sign_are_transposed(kind, tmp_path):
     problem = _problem("wave:4", (12, 13), kind)
     _check(problem, tmp_path, ["u", "u.previous", "sources"], chunk=3)

@@ -107,7 +107,9 @@ def row_images(names: Names) -> Iterator[str]:
             )
             if names.sign(field.name, axis) is not None:
                 signs = [
-                    f"(i == {first} ? 0 : -1)" if rule == "zero" else -1 if rule in EVEN else 1
+                    {"zero": f"(i == {first} ? 0 : -1)", "empty": "0"}.get(
+                        rule, "-1" if rule in EVEN else "1"
+                    )
                     for rule, first in zip(rules, ("low - 1", "high"), strict=True)
                 ]
                 yield (

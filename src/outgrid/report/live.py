@@ -92,11 +92,11 @@ def view(out: Path) -> View:
 def _view(out: Path) -> View:
     if (out / RECORD_NAME).exists():
         return View(out, None, read_record(out))
-    found = status(out)
-    if found is None:
+    standing = status(out)
+    if standing is None:
         read_manifest(out)  # raises, and says what is there
         raise UsageError(f"the run in {out} has begun this moment; look again")
-    return View(out, found, None)
+    return View(out, standing, None)
 
 
 def latest_frame(out: Path) -> NDArray[np.floating[Any]] | None:

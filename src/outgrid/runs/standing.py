@@ -41,16 +41,16 @@ def standing(out: Path, problem: Problem) -> Standing:
         with RunLock(out):
             if _is_void(out, problem):  # still
                 remove_leftovers(on_disk(out))
-    found = on_disk(out)
-    if is_unfinished(found):
-        _check_same(out, found.manifest.problem, problem)
+    left = on_disk(out)
+    if is_unfinished(left):
+        _check_same(out, left.manifest.problem, problem)
         return Standing.BEGUN
     if not (out / RECORD_NAME).exists():
         return Standing.NEW
     record = read_record(out)
     _check_same(out, record.problem, problem)
     for name in record.fields:
-        files = [each.file for each in record.pieces.get(name, ())] or [record.fields[name]]
+        files = [piece.file for piece in record.pieces.get(name, ())] or [record.fields[name]]
         for file in files:
             if not (out / file).exists():
                 raise UsageError(
@@ -62,16 +62,16 @@ def standing(out: Path, problem: Problem) -> Standing:
 
 def _is_void(out: Path, problem: Problem) -> bool:
     """Whether an unfinished run of the problem is there of which nothing is durable."""
-    found = on_disk(out)
-    if not is_unfinished(found) or (out / RECORD_NAME).exists():
+    left = on_disk(out)
+    if not is_unfinished(left) or (out / RECORD_NAME).exists():
         return False
-    _check_same(out, found.manifest.problem, problem)
-    return found.manifest.steps_done < 0 or _in_memory(found)
+    _check_same(out, left.manifest.problem, problem)
+    return left.manifest.steps_done < 0 or _in_memory(left)
 
 
-def _in_memory(found: OnDisk) -> bool:
+def _in_memory(left: OnDisk) -> bool:
     """Whether the fields were in memory, which has ended with its process."""
-    return any(not share.manifest.durable for share in found.shares)
+    return any(not share.manifest.durable for share in left.shares)
 
 
 def what_is_asked(out: Path, options: RunOptions) -> dict[str, Any]:

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 FIXED = ("dirichlet", "frozen")
-EVEN = {"odd": "neumann", "odd-mirror": "mirror", "zero": "neumann"}
+EVEN = {"odd": "neumann", "odd-mirror": "mirror", "zero": "neumann", "empty": "neumann"}
 """What is left of a rule that turns the sign, without that: how coefficients are continued."""
 IMAGES = ("neumann", "mirror", *EVEN)
 """Kinds of faces beyond which cells of the inside are read, those next to them."""
@@ -70,7 +70,8 @@ class Boundary:
     cells at the face between the outermost cell and the next (zero gradient), "mirror" at the
     centre of the outermost cell; "odd" and "odd-mirror" do so with the sign turned round, so that
     fields are 0 on the face, or in the outermost cell; with "zero" they are 0 in the first cell
-    beyond, and odd about it. "periodic" goes on at the opposite face.
+    beyond, and odd about it, with "empty" in all cells beyond. "periodic" goes on at the opposite
+    face.
 
     "sponge" damps waves in the last `width` cells (20) with `strength` (0.3) towards `value` (0),
     which a fixed layer behind them keeps. "matched" fills in the parameters of a stencil with a
@@ -274,7 +275,7 @@ def edges_of(stencil: Stencil, boundary: Boundary) -> Edges:
 def _kind(boundary: Boundary, field: Field, axis: str, side: str) -> str:
     """What lies beyond a face for a field that is updated; temporaries have no layer."""
     kind = str(boundary.face(field.name, axis, side).kind)
-    return "zero" if field.temporary and kind in FIXED else kind
+    return "empty" if field.temporary and kind in FIXED else kind
 
 
 def _check_names(stencil: Stencil, boundary: Boundary) -> None:
@@ -330,6 +331,6 @@ def image(index: int, inside: range, rules: tuple[str, str]) -> tuple[int, int]:
     apart = 0 if rule in ("mirror", "odd-mirror") else 2 if rule == "zero" else 1
     place = 2 * edge - apart - index if low else 2 * edge + apart - index
     sign = -1 if rule in EVEN else 1
-    if rule == "zero" and index in (inside.start - 1, inside.stop):
+    if rule == "empty" or (rule == "zero" and index in (inside.start - 1, inside.stop)):
         sign = 0
     return place if place in inside else edge, sign

@@ -34,8 +34,8 @@ def shown(stencil: Stencil) -> str:
     levels = {1: "", 2: " (two levels)"}
     rows = [
         ("dimensions", str(stencil.ndim)),
-        ("fields", ", ".join(f"{each.name}{levels[each.levels]}" for each in stencil.evolving)),
-        ("coefficients", ", ".join(each.name for each in stencil.coefficients)),
+        ("fields", ", ".join(f"{field.name}{levels[field.levels]}" for field in stencil.evolving)),
+        ("coefficients", ", ".join(field.name for field in stencil.coefficients)),
         ("parameters", ", ".join(stencil.parameters)),
         ("radius", " x ".join(map(str, stencil.radius))),
         ("stages", str(len(stencil.stages))),
@@ -47,11 +47,11 @@ def shown(stencil: Stencil) -> str:
 
 def equations(stencil: Stencil) -> list[str]:
     """Each assignment of a stencil as MathML; in words where it is too long to be read."""
-    axes, found = tuple(AXES[-stencil.ndim :]), list[str]()
+    axes, equations = tuple(AXES[-stencil.ndim :]), list[str]()
     for number, stage in enumerate(stencil.stages):
         for made in stage.assignments:
-            found.append(_equation(stencil, number, made, axes))
-    return found
+            equations.append(_equation(stencil, number, made, axes))
+    return equations
 
 
 def _equation(stencil: Stencil, stage: int, made: Assignment, axes: tuple[str, ...]) -> str:

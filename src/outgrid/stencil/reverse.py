@@ -207,7 +207,8 @@ class _Reversal:
 
     def made(self) -> Reverse:
         rule = self.rule
-        now: _Sums = {f.name: [self._at(cotangent(f.name))] for f in rule.evolving}
+        now: _Sums = {f.name: [] for f in rule.evolving}
+        now |= {f.name: [self._at(cotangent(f.name))] for f in rule.lasting}
         past: _Sums = {
             f.name: [self._at(cotangent(f.name + PREVIOUS))] if f.levels == 2 else []
             for f in rule.evolving
@@ -217,7 +218,7 @@ class _Reversal:
             for number in reversed(range(len(rule.stages))):
                 self._stage(number, back, {0: now, -1: past, -2: older})
             now, past = past, older
-        last = [Assignment(cotangent(name), _sum(terms)) for name, terms in now.items()]
+        last = [Assignment(cotangent(f.name), _sum(now[f.name])) for f in rule.lasting]
         last += [
             Assignment(cotangent(f.name + PREVIOUS), _sum(past[f.name]))
             for f in rule.evolving
@@ -232,15 +233,19 @@ class _Reversal:
             Reduction(name, "sum", _sum(self.sums[key])) for name, key in summed.items()
         )
         self.stages.append(Stage((self._reaching(last[0]), *last[1:]), reductions))
-        evolving = [*self.made_fields, *(each.field for each in last)]
-        expressions = [each for stage in self.stages for each in stage.expressions]
-        read = {each.field for one in expressions for each in ex.accesses(one)}
+        evolving = [*self.made_fields, *(assignment.field for assignment in last)]
+        expressions = [value for stage in self.stages for value in stage.expressions]
+        read = {access.field for value in expressions for access in ex.accesses(value)}
         others = [name for name in sorted(read) if name not in evolving]
-        used = dict.fromkeys(name for one in expressions for name in ex.parameters(one))
+        used = dict.fromkeys(name for value in expressions for name in ex.parameters(value))
+        brief = {*self.made_fields} - self._seen()
         stencil = Stencil(
             f"{rule.name}_adjoint",
             rule.ndim,
-            (*(Field(n, True) for n in evolving), *(Field(n, False) for n in others)),
+            (
+                *(Field(n, True, temporary=n in brief) for n in evolving),
+                *(Field(n, False) for n in others),
+            ),
             tuple(used),
             tuple(self.stages),
         )
@@ -250,23 +255,31 @@ class _Reversal:
         states = {name: self.states[name] for name in others if name in self.states}
         return Reverse(stencil, boundary, self.profiles, states, summed_at, self.steps)
 
+    def _seen(self) -> set[str]:
+        """The cotangents that sources add to, which traces are, and that receivers read."""
+        fields = {receiver.field for receiver in self.problem.receivers}
+        fields |= {source.field for source in self.problem.sources}
+        return {f"{cotangent(name)}{back}" for name in fields for back in range(self.steps)}
+
     def _stage(self, number: int, back: int, bars: dict[int, _Sums]) -> None:
         """One stage of one step: cotangents of what it wrote become those of what it read."""
         stage = self.rule.stages[number]
-        wrote: list[Assignment] = []
-        for each in stage.assignments:
-            wrote.append(Assignment(f"{cotangent(each.field)}{back}", _sum(bars[0][each.field])))
-        self._add(wrote)
+        self._add(
+            [
+                Assignment(f"{cotangent(written.field)}{back}", _sum(bars[0][written.field]))
+                for written in stage.assignments
+            ]
+        )
         products: dict[Expression, str] = {}
-        for each in stage.assignments:
-            bar = self._at(f"{cotangent(each.field)}{back}")
+        for assignment in stage.assignments:
+            bar = self._at(f"{cotangent(assignment.field)}{back}")
             leaves = [
                 node
-                for node in ex.nodes(each.expression)
+                for node in ex.nodes(assignment.expression)
                 if (isinstance(node, Access) and self._is_active(node.field))
                 or (isinstance(node, Parameter) and node.name in self.wrt)
             ]
-            for leaf, linear in derivatives(each.expression, leaves).items():
+            for leaf, linear in derivatives(assignment.expression, leaves).items():
                 for rest, scale in self._named(linear, number, back).items():
                     here = bar if rest is None else operation("mul", rest, bar)
                     if isinstance(leaf, Parameter):
@@ -289,7 +302,7 @@ class _Reversal:
     def _add(self, assignments: list[Assignment]) -> None:
         if assignments:
             self.stages.append(Stage(tuple(assignments)))
-            self.made_fields += [each.field for each in assignments]
+            self.made_fields += [assignment.field for assignment in assignments]
 
     def _is_active(self, field: str) -> bool:
         return self.rule.field(field).evolving or field in self.grads
@@ -299,7 +312,7 @@ class _Reversal:
 
     def _named(self, linear: Linear, number: int, back: int) -> Linear:
         """Derivatives with states of the forward run, and parameters of its step, by their name."""
-        found: Linear = {}
+        named: Linear = {}
         for rest, scale in linear.items():
             parts = (scale,) if rest is None else (scale, rest)
             names: dict[Expression, Expression] = {}
@@ -307,14 +320,19 @@ class _Reversal:
                 if isinstance(node, Parameter):
                     names[node] = Parameter(f"{node.name}_{back}")
                 elif isinstance(node, Access) and self.rule.field(node.field).evolving:
+                    if self.rule.field(node.field).temporary:
+                        raise DefinitionError(
+                            f"the gradient needs the values of the temporary {node.field!r}, which"
+                            " no run keeps; make it a field"
+                        )
                     after = self.steps - back + self.rule.version(number, node)
                     name = f"{node.field}_at{after + 1}"
                     self.states[name] = (node.field, after)
                     names[node] = Access(name, 0, node.offset)
             scale, *rests = ex.substitute_all(parts, names)
             key = rests[0] if rests else None
-            found[key] = operation("add", found[key], scale) if key in found else scale
-        return found
+            named[key] = operation("add", named[key], scale) if key in named else scale
+        return named
 
     def _gathered(self, leaf: Access, value: Expression) -> list[Expression]:
         """What the transpose of reading at an offset gathers of `value` in each cell."""
@@ -343,14 +361,14 @@ class _Reversal:
             if place in inside and sign:
                 along = weights.setdefault(index - place, np.zeros(self.problem.shape[axis]))
                 along[place] += sign
-        found: list[tuple[Profile | None, int]] = []
+        read: list[tuple[Profile | None, int]] = []
         for apart, values in sorted(weights.items()):
             key = (axis, rules, offset, apart)
             if key not in self.weights:
                 self.weights[key] = f"image_{AXES[axis - self.rule.ndim]}{len(self.weights)}"
                 self.profiles[self.weights[key]] = values
-            found.append((Profile(self.weights[key], axis), apart))
-        return found
+            read.append((Profile(self.weights[key], axis), apart))
+        return read
 
     def _reaching(self, assignment: Assignment) -> Assignment:
         """The assignment, reading as far as the forward stencil: fixed layers are as wide then."""
@@ -364,7 +382,7 @@ class _Reversal:
 
     def _boundary(self) -> Boundary:
         """Fixed layers where the problem has them, else what its first field has."""
-        first = self.rule.evolving[0].name
+        first = self.rule.lasting[0].name
         faces: list[tuple[str, Boundary]] = []
         for axis, layers in enumerate(self.problem.edges.layers):
             rules = self.problem.edges.rule(first, axis)

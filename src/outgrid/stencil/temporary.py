@@ -71,7 +71,7 @@ def temporary(value: Operand, name: str | None = None) -> FieldSymbol:
     It is a field that nothing is left of: it has no initial values, takes no disk and is in no
     result, and of memory it takes the planes that are at work. It is made right before the first
     stage that reads it, of what that stage sees. Beyond a face it is read as the boundary has it
-    for all fields, or for its `name`; at a fixed face, where it has no layer, as "zero".
+    for all fields, or for its `name`; at a fixed face, where it has no layer, as "empty": 0.
     """
     traced = _traced.get()
     if traced is None:
