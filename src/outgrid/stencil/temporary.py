@@ -47,7 +47,7 @@ class Temporaries:
 
     def _read(self, expressions: Iterable[Expression]) -> set[str]:
         """The temporaries among what is read."""
-        read = (access.field for each in expressions for access in ex.accesses(each))
+        read = (access.field for expression in expressions for access in ex.accesses(expression))
         return {name for name in read if name in self.made}
 
 

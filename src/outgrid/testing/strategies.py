@@ -130,8 +130,11 @@ def _with_temporaries(
         new.append(Stage((Assignment(name, value),)))
         made.append(name)
     readers = tuple(
-        Assignment(each.field, _half_of(each.expression, draw(_accesses(made[-1:], [], radius))))
-        for each in stages[number].assignments
+        Assignment(
+            assignment.field,
+            _half_of(assignment.expression, draw(_accesses(made[-1:], [], radius))),
+        )
+        for assignment in stages[number].assignments
     )
     return (*stages[:number], *new, Stage(readers), *stages[number + 1 :]), made
 
