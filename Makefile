@@ -4,6 +4,7 @@
 #   make check   formatting, lint, types, import arrows
 #   make sanitize  queue, stores, kernels and whole runs under the sanitizers
 #   make soak    runs that are killed, stopped and spoilt, and have to come out right
+#   make docs    the documentation in build/docs; warnings are errors
 #   make demo    a short run that shows the package at work
 PYTHON ?= python3
 VENV := .venv
@@ -15,7 +16,7 @@ TEMPLATES_CHECKED := $(wildcard tests/unit/codegen/templates*.cpp)
 CXX_SOURCES := $(filter %.cpp %.h,$(CORE)) $(shell find $(TEMPLATES) -name '*.hpp') $(TEMPLATES_CHECKED)
 CXX_STRICT := -std=c++20 -fsyntax-only -Wall -Wextra -Wconversion -Wshadow -Werror
 
-.PHONY: setup test check sanitize soak format demo clean
+.PHONY: setup test check sanitize soak format docs demo clean
 
 setup: $(STAMP)
 
@@ -29,7 +30,7 @@ $(STAMP): $(BIN)/python pyproject.toml benchmarks/pyproject.toml CMakeLists.txt 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	    'scikit-build-core>=0.10' 'nanobind>=2.4' $$(command -v cmake >/dev/null || echo cmake)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --no-build-isolation --editable '.[test,dev]' --editable ./benchmarks
+	    --no-build-isolation --editable '.[test,dev,docs]' --editable ./benchmarks
 	touch $@
 
 test: setup
@@ -59,6 +60,9 @@ format: setup
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_SOURCES)
+
+docs: setup
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -j auto -d build/doctrees docs build/docs
 
 demo: setup
 	$(BIN)/python examples/tsunami

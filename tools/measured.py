@@ -393,7 +393,7 @@ DESIGN = ROOT / "docs" / "design"
 TEXTS = (
     ROOT / "README.md",
     ROOT / "examples" / "README.md",
-    ROOT / "docs" / "experiments.md",
+    DESIGN / "experiments.md",
     DESIGN / "performance.md",
     DESIGN / "reliability.md",
 )

@@ -21,17 +21,21 @@ from outgrid.purposes import (
     APART,
     BLOCKS,
     COMPUTING,
+    EVERYDAY,
+    EXPERT,
     FILES,
     GPU,
     HOST,
     KEPT,
     MAPPED,
     NEW,
+    PLACEMENT,
     SEVERAL,
     SHARED,
     SLABS,
     STEPS,
     STREAMED,
+    TUNING,
     Option,
     check_purposes,
     on_tier,
@@ -124,9 +128,9 @@ def _bad_request(value: int) -> str:
     return f"direct I/O needs a multiple of {block}; {fix} is one"
 
 
-def _count(*needs: Any) -> Option:
+def _count(group: str, sets: str, otherwise: str, *needs: Any) -> Option:
     """An option that is a whole number above 0."""
-    return Option(refuse=_at_least_one, needs=needs)
+    return Option(group, sets, otherwise, refuse=_at_least_one, needs=needs)
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,40 +160,70 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: Annotated[
         int,
         Option(
+            EVERYDAY,
+            'limit on the resident memory of the process: a size, for example "32GiB", '
+            'or a share of what the process may use, "50%" or 0.5',
+            "half of what the process may use",
             key="memory",
             written=str | int | float,
             read=parse_bytes,
             metavar="SIZE",
-            help='limit on the memory of the process, for example "1GiB" (half of what it may use)',
         ),
     ]
     memory_asked: bool = True
     tier: Annotated[
         str,
         Option(
+            EVERYDAY,
+            "where the grid lives: "
+            + ", ".join(f"`{tier.name}` ({tier.words})" for tier in TIERS.values()),
+            '"memory" if the grid fits, else "direct"',
             written=choice(AUTO, *TIERS),
             values={
                 **dict.fromkeys(OWN_TIERS, (ALONE,)),
                 "remote": (HOST, COMPUTING),
             },
             metavar="NAME",
-            help=f"where the grid lives: auto, {', '.join(TIERS)} (auto)",
         ),
     ] = AUTO
-    in_place: Annotated[bool, Option(needs=(MAPPED, HOST, ALONE))] = False
+    in_place: Annotated[
+        bool,
+        Option(
+            EXPERT,
+            "tiers mmap and swap: sweeps update the memory of the tier itself, without a window",
+            "`false`",
+            needs=(MAPPED, HOST, ALONE),
+        ),
+    ] = False
     madvise: Annotated[
         tuple[str, ...] | None,
         Option(
+            EXPERT,
+            'tiers mmap and swap: advice to the system, `"normal"`, `"sequential"`, '
+            '`"random"`, `"willneed"` before a read, `"dontneed"` after a move; one or '
+            "a list",
+            '`"dontneed"` for mmap, which keeps the memory limit',
             written=_ADVICE | tuple[_ADVICE, ...],
             read=_listed,
             needs=(MAPPED,),
             values={"willneed": (APART,), "dontneed": (APART,)},
         ),
     ] = None
-    msync: Annotated[Literal["none", "async", "sync"], Option(needs=(on_tier("mmap"),))] = "none"
+    msync: Annotated[
+        Literal["none", "async", "sync"],
+        Option(
+            EXPERT,
+            'tier mmap: what follows each write, `"none"`, `"async"` or `"sync"`',
+            '`"none"`',
+            needs=(on_tier("mmap"),),
+        ),
+    ] = "none"
     lend_bytes: Annotated[
         int | None,
         Option(
+            PLACEMENT,
+            "tier remote: the most memory that a rank lends",
+            "nine tenths of its share of the free memory of its host",
             key="lend",
             written=_SIZE,
             read=parse_bytes,
@@ -197,17 +231,43 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             needs=(on_tier("remote"),),
         ),
     ] = None
-    placement: Annotated[Literal["cyclic", "contiguous"], Option(needs=(on_tier("remote"),))] = (
-        "cyclic"
-    )
-    keep: Annotated[Literal["none", "disk"], Option(needs=(on_tier("remote"),))] = "none"
+    placement: Annotated[
+        Literal["cyclic", "contiguous"],
+        Option(
+            PLACEMENT,
+            'tier remote: `"cyclic"` deals blocks to all ranks in turn, `"contiguous"` '
+            "gives each rank one piece",
+            '`"cyclic"`',
+            needs=(on_tier("remote"),),
+        ),
+    ] = "cyclic"
+    keep: Annotated[
+        Literal["none", "disk"],
+        Option(
+            PLACEMENT,
+            'tier remote: `"disk"` also writes the grid to files, so that the run can be resumed',
+            '`"none"`',
+            needs=(on_tier("remote"),),
+        ),
+    ] = "none"
     device: Annotated[
         str,
-        Option(written=choice("cpu", *DEVICES), values=dict.fromkeys(DEVICES, (ALONE,))),
+        Option(
+            PLACEMENT,
+            "where the window lies: `cpu`, "
+            + ", ".join(f"`{name}`" for name in DEVICES)
+            + "; needs CuPy and [has never run on a GPU](../design/gpu.md)",
+            '`"cpu"`',
+            written=choice("cpu", *DEVICES),
+            values=dict.fromkeys(DEVICES, (ALONE,)),
+        ),
     ] = "cpu"
     device_memory_bytes: Annotated[
         int | None,
         Option(
+            PLACEMENT,
+            "limit on the GPU memory of the window",
+            "nine tenths of the free GPU memory",
             key="device_memory",
             written=_SIZE,
             read=parse_bytes,
@@ -221,18 +281,26 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     places: Annotated[
         tuple[Path, ...],
         Option(
+            EVERYDAY,
+            "folder of the working files, on flash; or a block device; or a list of "
+            "folders or devices that are used together "
+            "([places](../design/tiers.md#several-places-and-raw-devices)). `{rank}` in"
+            " it is the number of the rank",
+            "`scratch` inside `out`",
             key="scratch",
             written=_PATHS,
             read=_listed,
             refuse=_unnamed,
             metavar="DIR",
-            help="folder on flash for the grid, or block device; several are used together "
-            "(scratch inside the folder of results)",
         ),
     ] = ()
     stripe_bytes: Annotated[
         int,
         Option(
+            PLACEMENT,
+            "splits each field over all places of `scratch` in stripes of this size, "
+            'for example `"1MiB"`',
+            "each field is whole, on one of the places",
             key="stripe",
             written=_SIZE,
             read=parse_bytes,
@@ -244,34 +312,41 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     erase: Annotated[
         tuple[Path, ...],
         Option(
+            PLACEMENT,
+            "block device of `scratch` whose contents may be destroyed; only on the "
+            "command line or in the call, never in a file",
+            "a device that carries anything is refused",
             written=_PATHS,
             read=_listed,
             refuse=_unnamed,
             needs=(NEW,),
             passing=True,
             metavar="DEVICE",
-            help="block device of --scratch that may lose what it carries (such a one is refused)",
         ),
     ] = ()
     out: Annotated[
         Path | None,
         Option(
+            EVERYDAY,
+            "folder of results and record, which is a Zarr group as well",
+            "name of the job with `.run`",
             written=str,
             refuse=_no_folder,
             passing=True,
             metavar="DIR",
-            help="folder for results and record, a group of Zarr as well (JOB.run)",
         ),
     ] = None
     endurance_bytes: Annotated[
         int,
         Option(
+            EVERYDAY,
+            'what may be written to the flash in its life, for example "600TBW"; plan '
+            "and record then give the share",
+            "asked of the device (NVMe, smartctl)",
             key="endurance",
             written=_SIZE,
             read=parse_endurance,
             metavar="TBW",
-            help='what the flash may be written in its life, for example "600TBW"; plan and record '
-            "then tell the share of it (asked of the device)",
         ),
     ] = 0
 
@@ -279,29 +354,145 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     scheme: Annotated[
         str | None,
         Option(
+            TUNING,
+            "schedule of the sweeps: "
+            + ", ".join(f"`{scheme.name}` ({scheme.words})" for scheme in SCHEMES.values()),
+            '`"auto"`: skewed or plain',
             written=choice(AUTO, *SCHEMES),
             values={name: (STREAMED, HOST) for name, scheme in SCHEMES.items() if scheme.blocks},
         ),
     ] = None
-    depth: Annotated[int | None, _count()] = None
-    slab_planes: Annotated[int | None, _count(SLABS)] = None
-    strip_rows: Annotated[int | None, _count(SLABS, STREAMED, ALONE)] = None
-    block: Annotated[tuple[int, ...] | None, Option(needs=(BLOCKS,))] = None
-    inner: Annotated[tuple[int, ...] | None, Option(needs=(BLOCKS,))] = None
-    inner_depth: Annotated[int | None, _count(BLOCKS)] = None
-    cuts: Annotated[tuple[int, ...], Option(needs=(SHARED,))] = ()
-    row_cuts: Annotated[tuple[int, ...], Option(needs=(SHARED,))] = ()
+    depth: Annotated[
+        int | None,
+        _count(
+            TUNING,
+            "time steps per sweep",
+            "chosen by the plan",
+        ),
+    ] = None
+    slab_planes: Annotated[
+        int | None,
+        _count(TUNING, "planes per slab, which one transfer moves", "chosen by the plan", SLABS),
+    ] = None
+    strip_rows: Annotated[
+        int | None,
+        _count(
+            TUNING,
+            "rows per strip, where whole planes are too large for the window",
+            "chosen by the plan",
+            SLABS,
+            STREAMED,
+            ALONE,
+        ),
+    ] = None
+    block: Annotated[
+        tuple[int, ...] | None,
+        Option(
+            EXPERT,
+            "scheme overlapped: interior cells of a block in z, y, x; in x the length of the grid",
+            "the largest power of two that fits; the same on all ranks",
+            needs=(BLOCKS,),
+        ),
+    ] = None
+    inner: Annotated[
+        tuple[int, ...] | None,
+        Option(
+            EXPERT,
+            "scheme overlapped: cells of a block of the second level in z, y, x",
+            "32 rows",
+            needs=(BLOCKS,),
+        ),
+    ] = None
+    inner_depth: Annotated[
+        int | None,
+        _count(
+            EXPERT,
+            "scheme overlapped: time steps per block of the second level; above 1 its "
+            "rows follow from the steps",
+            "1",
+            BLOCKS,
+        ),
+    ] = None
+    cuts: Annotated[
+        tuple[int, ...],
+        Option(
+            PLACEMENT,
+            "planes at which several ranks cut the grid",
+            "equal work for all ranks",
+            needs=(SHARED,),
+        ),
+    ] = ()
+    row_cuts: Annotated[
+        tuple[int, ...],
+        Option(
+            PLACEMENT,
+            "rows at which several ranks cut the grid",
+            "the cheapest number of parts",
+            needs=(SHARED,),
+        ),
+    ] = ()
     exchange: Annotated[
         Literal["halos", "seams"] | None,
-        Option(written=choice(AUTO, "halos", "seams"), needs=(SHARED,)),
+        Option(
+            PLACEMENT,
+            'what ranks exchange at cuts of planes: `"halos"`, where some cells are '
+            'computed twice, or `"seams"`, where none are and ranks wait '
+            "([seams](../design/ranks.md#seams-nothing-computed-twice))",
+            '`"auto"`: the cheaper one',
+            written=choice(AUTO, "halos", "seams"),
+            needs=(SHARED,),
+        ),
     ] = None
-    tile_rows: Annotated[int | None, _count(SLABS, HOST)] = None
-    tile_planes: Annotated[int | None, _count(SLABS, HOST)] = None
-    tile_columns: Annotated[int | None, _count(SLABS, HOST, STEPS)] = None
-    tile_band: Annotated[int | None, _count(SLABS, HOST, STEPS)] = None
+    tile_rows: Annotated[
+        int | None,
+        _count(
+            EXPERT,
+            "width of a tile: rows in 3-D, columns in 2-D",
+            "measured, or estimated from the cache sizes",
+            SLABS,
+            HOST,
+        ),
+    ] = None
+    tile_planes: Annotated[
+        int | None,
+        _count(
+            EXPERT,
+            "planes that a tile advances at once",
+            "measured, or estimated from the cache sizes",
+            SLABS,
+            HOST,
+        ),
+    ] = None
+    tile_columns: Annotated[
+        int | None,
+        _count(
+            EXPERT,
+            "columns of a 3-D tile that pass through all its levels at once; the length"
+            " of a row for whole rows",
+            "measured, or estimated from the cache sizes",
+            SLABS,
+            HOST,
+            STEPS,
+        ),
+    ] = None
+    tile_band: Annotated[
+        int | None,
+        _count(
+            EXPERT,
+            "rows of a 3-D tile that pass through all its levels at once; the rows of "
+            "the tile for no bands",
+            "measured, or estimated from the cache sizes",
+            SLABS,
+            HOST,
+            STEPS,
+        ),
+    ] = None
     threads: Annotated[
         int | None,
         Option(
+            TUNING,
+            f"threads that compute, at most {MOST_THREADS}",
+            "all cores",
             refuse=_at_most(
                 MOST_THREADS,
                 f"at most {MOST_THREADS}; more than the processor has only wait for each other",
@@ -309,16 +500,27 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             needs=(HOST,),
         ),
     ] = None
-    pin: Annotated[bool, Option(needs=(HOST,))] = False
+    pin: Annotated[
+        bool, Option(TUNING, "keeps each thread on one processor", "`false`", needs=(HOST,))
+    ] = False
 
     # How bytes are moved.
     engine: Annotated[
         Literal["auto", "io_uring", "aio", "threads"],
-        Option(values={"io_uring": (FILES,), "aio": (FILES,)}),
+        Option(
+            TUNING,
+            'I/O engine: `"io_uring"`, `"aio"` or `"threads"`',
+            '`"auto"`: the first one that works',
+            values={"io_uring": (FILES,), "aio": (FILES,)},
+        ),
     ] = AUTO
     require: Annotated[
         tuple[str, ...],
         Option(
+            EXPERT,
+            'what must be available, else the run is refused: an I/O engine, `"direct"`'
+            ' (O_DIRECT), `"mlock"` (window locked in memory); one or a list',
+            "nothing",
             written=_REQUIRED | tuple[_REQUIRED, ...],
             read=_listed,
             values={
@@ -330,20 +532,42 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     queue_depth: Annotated[
         int,
         Option(
+            TUNING,
+            f"I/O requests in flight, at most {MOST_REQUESTS}",
+            "`16`",
             refuse=_at_most(
                 MOST_REQUESTS, f"at most {MOST_REQUESTS} requests are under way at once"
-            )
+            ),
         ),
     ] = DEFAULT_QUEUE_DEPTH
-    request_bytes: Annotated[int, Option(written=_SIZE, read=parse_bytes, refuse=_bad_request)] = (
-        DEFAULT_REQUEST_BYTES
-    )
+    request_bytes: Annotated[
+        int,
+        Option(
+            TUNING,
+            "size of an I/O request",
+            '`"2MiB"`',
+            written=_SIZE,
+            read=parse_bytes,
+            refuse=_bad_request,
+        ),
+    ] = DEFAULT_REQUEST_BYTES
 
     # What is seen of a run, and when it stops.
-    watch: Annotated[bool, Option()] = True
+    watch: Annotated[
+        bool,
+        Option(
+            EVERYDAY,
+            "ends a run that begins with finite values when a value becomes NaN or "
+            "infinite ([how](../design/reliability.md#numbers-that-stop-being-numbers))",
+            "`true`",
+        ),
+    ] = True
     preview: Annotated[
         int,
         Option(
+            EVERYDAY,
+            "keeps a picture per sweep; its longest edge in pixels, or `true` for 512",
+            "none",
             written=bool | int,
             read=_edge,
             refuse=lambda value: "" if value >= 0 else "pixels of the longest edge, or 0",
@@ -353,17 +577,28 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     commit_seconds: Annotated[
         float | None,
-        Option(key="commit_every", written=_TIME, read=parse_seconds, needs=(KEPT, ALONE)),
+        Option(
+            EVERYDAY,
+            'time between commits, also within a sweep, for example `"1min"` '
+            "([how](../design/reliability.md#within-a-sweep))",
+            "30 s; longer for a grid in memory whose commits take long",
+            key="commit_every",
+            written=_TIME,
+            read=parse_seconds,
+            needs=(KEPT, ALONE),
+        ),
     ] = None
     stop_after_seconds: Annotated[
         float | None,
         Option(
+            EVERYDAY,
+            'stops before this time is over, for example "2h", ready to be resumed',
+            "before the end of a Slurm job, else never",
             key="stop_after",
             written=_TIME,
             read=parse_seconds,
             passing=True,
             metavar="TIME",
-            help='stop before so much time is over, for example "2h"; outgrid resume continues',
         ),
     ] = None
 

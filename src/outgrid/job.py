@@ -24,26 +24,70 @@ from outgrid.stencil.until import Until
 from outgrid.toml import MOST_BYTES, parse_toml
 from outgrid.units import format_bytes
 
-__all__ = ["Job", "load_job", "read_job_file"]
+__all__ = ["PROBLEM_TEXTS", "Job", "load_job", "read_job_file"]
 
 STEP_NAME = re.compile(r"\bstep\b")
 
-PROBLEM: dict[str, Any] = {
-    "stencil": str,
-    "shape": tuple[int, ...],
-    "steps": int,
-    "dtype": choice(*COMPUTED),
-    "dtypes": dict[str, str],
-    "boundary": str | float | dict[str, Any],
-    "parameters": dict[str, float | tuple[float, ...] | str],
-    "initial": dict[str, float | str | InputFile],
-    "sources": tuple[Source, ...],
-    "receivers": tuple[Receiver, ...],
-    "snapshots": tuple[Snapshot, ...],
-    "until": Until,
-    "grid": dict[str, Any],
+_PROBLEM: dict[str, tuple[Any, str]] = {
+    "stencil": (
+        str,
+        "a stencil with a name (`heat7`), or `file.py:function` beside the job file",
+    ),
+    "shape": (tuple[int, ...], "number of cells per axis, boundary layer included: z, y, x"),
+    "steps": (int, "number of time steps"),
+    "dtype": (
+        choice(*COMPUTED),
+        f"type of all arithmetic: {' or '.join(f'`{name}`' for name in COMPUTED)}",
+    ),
+    "dtypes": (
+        dict[str, str],
+        "fields that are stored in a smaller type ([types](language.md#types-of-fields))",
+    ),
+    "boundary": (
+        str | float | dict[str, Any],
+        "a [kind of boundary](language.md#boundaries), the value of a fixed layer, or a table by "
+        "axis, face and field",
+    ),
+    "parameters": (
+        dict[str, float | tuple[float, ...] | str],
+        "values of the stencil's parameters: a number, one number per step, or an expression of "
+        "`step` or of one axis",
+    ),
+    "initial": (
+        dict[str, float | str | InputFile],
+        "initial values of each field: a number, an expression, or a "
+        "[file](../howto/initial-values.md)",
+    ),
+    "sources": (
+        tuple[Source, ...],
+        "values that are added at places ([sources](language.md#sources-and-receivers)): "
+        "`field`, `position`, `values`",
+    ),
+    "receivers": (
+        tuple[Receiver, ...],
+        "places whose values are kept in each step: `field`, `position`",
+    ),
+    "snapshots": (
+        tuple[Snapshot, ...],
+        "parts of fields that are kept after certain steps ([snapshots](language.md#snapshots)): "
+        "`field`, `every`, ranges `z`, `y`, `x`, `stride`",
+    ),
+    "until": (
+        Until,
+        "ends the run by a reduction ([ending early](language.md#ending-early)): `reduction`, "
+        "`every`, `below` or `above`",
+    ),
+    "grid": (
+        dict[str, Any],
+        "coordinates and units ([grid](stencils.md#coordinates-and-units)): `spacing`, `origin`, "
+        "`units`, `names`, `fields`, `dt`",
+    ),
 }
-"""What text has for the arguments of a Problem."""
+"""Each argument of a Problem: the kind of value that text has for it, and what it sets."""
+
+PROBLEM: dict[str, Any] = {key: kind for key, (kind, _) in _PROBLEM.items()}
+PROBLEM_TEXTS = {key: words for key, (_, words) in _PROBLEM.items()}
+"""What each key of `[problem]` sets, in Markdown."""
 
 NEEDED = ("stencil", "shape", "steps")
 

@@ -6,8 +6,9 @@ the choices of a plan make void is told in its notes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +20,11 @@ from outgrid.schemes import SCHEMES
 from outgrid.tiers import COPIED_TIERS, MAPPED_TIERS
 
 __all__ = [
+    "EVERYDAY",
+    "EXPERT",
+    "GROUPS",
+    "PLACEMENT",
+    "TUNING",
     "Condition",
     "Option",
     "Start",
@@ -157,18 +163,27 @@ def _no_values() -> Mapping[str, tuple[Condition, ...]]:
     return {}
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+GROUPS = (EVERYDAY, PLACEMENT, TUNING, EXPERT) = ("everyday", "placement", "tuning", "expert")
+"""Groups of options in the reference: from what every run needs to what compares methods."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Option:
     """What is said of an option of `[run]` where it is declared, beside its type and its default.
 
-    ``key`` is its name in text, where that is not the one of its ``member``; ``written`` the kind
-    of value that text has, where that is not the member's, which ``read`` turns into it. ``refuse``
-    says what is wrong with a value, in words, or nothing. ``needs`` is what it needs of the other
-    options, or would do nothing; ``values`` what some of its values need. Of an option that is
-    ``passing`` a run that goes on keeps nothing: it was for one process, or files tell it. One with
-    ``help`` is a flag of the command line, whose value is shown as ``metavar``.
+    The reference, in Markdown, lists it in its ``group``, with what it ``sets`` and what holds
+    ``otherwise``. ``key`` is its name in text, where that is not the one of its ``member``;
+    ``written`` the kind of value that text has, where that is not the member's, which ``read``
+    turns into it. ``refuse`` says what is wrong with a value, in words, or nothing. ``needs`` is
+    what it needs of the other options, or would do nothing; ``values`` what some of its values
+    need. Of an option that is ``passing`` a run that goes on keeps nothing: it was for one process,
+    or files tell it. One with ``metavar`` is a flag of the command line, whose value is shown so.
     """
 
+    group: str
+    sets: str
+    otherwise: str
+    _: KW_ONLY
     key: str = ""
     member: str = ""
     written: Any = None
@@ -178,7 +193,13 @@ class Option:
     values: Mapping[str, tuple[Condition, ...]] = field(default_factory=_no_values)
     passing: bool = False
     metavar: str = ""
-    help: str = ""
+
+    @property
+    def help(self) -> str:
+        """The help of its flag, for argparse."""
+        text = f"{self.sets} (default: {self.otherwise})"
+        text = re.sub(r" \(\[[^]]*\]\([^)]*\)\)", "", text)
+        return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text).replace("`", "").replace("%", "%%")
 
 
 @cache

@@ -24,7 +24,7 @@ class Scheme:
 SCHEMES = {
     scheme.name: scheme
     for scheme in (
-        Scheme("skewed"),
+        Scheme("skewed", "several steps per sweep"),
         Scheme("plain", "one step per sweep", depth=1),
         Scheme("overlapped", "blocks with halos", "overlapped", blocks=True),
     )

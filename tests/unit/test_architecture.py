@@ -27,7 +27,9 @@ def quoted(cells: list[str]) -> list[str]:
 
 MAP = quoted(rows(ROOT / "CONTRIBUTING.md", "The map"))
 DOORS = quoted(rows(ARCHITECTURE, "Doors"))
-WORDS = [w for cell in rows(ROOT / "docs" / "concepts.md", "Words") for w in cell.split(", ")]
+WORDS = [
+    w for cell in rows(ROOT / "docs" / "reference" / "words.md", "Words") for w in cell.split(", ")
+]
 
 
 def rooms() -> set[str]:

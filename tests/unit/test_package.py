@@ -1,6 +1,7 @@
 import ast
 import importlib.metadata
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,14 @@ def test_what_is_public_is_listed_and_nothing_else_is():
     assert seen == {"remote"}
     with pytest.raises(AttributeError, match="no attribute 'laplacain'"):
         outgrid.laplacain  # noqa: B018
+
+
+def test_the_reference_has_every_public_name():
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "python.md").read_text()
+    told = re.findall(r":: outgrid\.(\w+)", page)
+    plain = page.partition("Functions of a value")[2].partition("## ")[0]
+    told += re.findall(r"`(\w+)`", plain)
+    assert sorted([*told, "__version__", "remote"]) == sorted(outgrid.__all__)
 
 
 def test_type_checkers_see_the_names_that_are_found_when_used():

@@ -8,9 +8,9 @@ import pytest
 
 from outgrid.config import OPTIONS, RunOptions
 from outgrid.errors import UsageError
-from outgrid.purposes import Start, check_purposes
+from outgrid.purposes import GROUPS, Start, check_purposes
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 ALONE, SHARED, RESUMED = Start(alone=True), Start(alone=False), Start(alone=True, resumed=True)
 IN_PLACE = {"tier": "mmap", "in_place": True}
 OVERLAPPED = {"scheme": "overlapped"}
@@ -26,14 +26,19 @@ def test_every_field_is_an_option_but_for_those_that_another_gives():
     assert {*RunOptions.__struct_fields__} - fields == {"memory_asked", "scratch"}
 
 
-def test_the_guide_tells_every_option_and_no_other():
-    table = GUIDE.read_text().partition("| key | what it sets")[2].partition("\n\n")[0]
-    told = [
-        key
-        for line in table.splitlines()[2:]
-        for key in re.findall(r"`-*(\w+)`", line.split("|")[1])
-    ]
-    assert sorted(told) == sorted(OPTIONS)
+def test_every_option_is_in_a_group_with_what_it_sets_and_holds_otherwise():
+    for option in OPTIONS.values():
+        assert option.group in GROUPS, option.key
+        assert option.sets, option.key
+        assert option.otherwise, option.key
+    page = (REFERENCE / "run-options.md").read_text()
+    assert re.findall(r"\{run-options\} (\w+)", page) == [*GROUPS]
+
+
+def test_links_in_the_texts_of_options_lead_somewhere():
+    for option in OPTIONS.values():
+        for target in re.findall(r"\]\(([^)#]+)", option.sets + option.otherwise):
+            assert (REFERENCE / target).exists(), option.key
 
 
 @pytest.mark.parametrize(

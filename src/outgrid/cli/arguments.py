@@ -42,7 +42,7 @@ def _add_flags(parser: argparse.ArgumentParser, keys: Iterable[str]) -> None:
     """A flag for each of the options that have one."""
     for key in keys:
         option = OPTIONS[key]
-        if option.help:
+        if option.metavar:
             several = key in PATHS and left_out(key) == ()
             parser.add_argument(
                 f"--{key.replace('_', '-')}",
@@ -72,7 +72,7 @@ def settings_from(arguments: argparse.Namespace) -> dict[str, Any]:
     """Entries of a [run] table that `arguments` give."""
     settings = parse_settings(arguments.set)
     for key, option in OPTIONS.items():
-        value = getattr(arguments, key, None) if option.help else None
+        value = getattr(arguments, key, None) if option.metavar else None
         if value is not None:
             settings[key] = _absolute(value) if key in PATHS else value
     return settings
