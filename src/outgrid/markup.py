@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-__all__ = ["bars", "facts", "safe", "shares"]
+__all__ = ["COLOURS", "bars", "facts", "safe", "shares"]
 
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#72b7b2", "#9d755d")
 NAME_STYLE = "text-align:left;vertical-align:top;padding:.1em 1em .1em 0;opacity:.7"

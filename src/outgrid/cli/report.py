@@ -10,6 +10,7 @@ from outgrid.regular import own
 from outgrid.report.page import run_page
 from outgrid.report.picture import draw_field, draw_frames, draw_reductions, draw_traces
 from outgrid.report.ranks import draw_ranks
+from outgrid.report.series import read_readings
 from outgrid.report.summary import summarise, telling
 from outgrid.result import Result
 from outgrid.storage import Joined
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     with telling(arguments.run_folder):
         pictures = _pictures(Result(arguments.run_folder, record), out)
         _write(summary, summarise(record) + "\n")
-        _write(page, run_page(record, pictures))
+        _write(page, run_page(record, pictures, read_readings(arguments.run_folder)))
     paths = [str(path) for path in (summary, page, *(path for _, path in pictures))]
     print_json(paths) if arguments.json else print(*paths, sep="\n")
     return 0

@@ -1,0 +1,133 @@
+"""What a run told of itself while it went on, as lines over its time: SVG without scripts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from outgrid.errors import StoreError
+from outgrid.lines import format_share
+from outgrid.markup import COLOURS, safe
+from outgrid.regular import read_own
+from outgrid.units import format_bytes, format_rate, format_seconds
+
+__all__ = ["Reading", "charts", "read_readings"]
+
+PROGRESS_NAME = "progress.jsonl"
+MOST_POINTS = 400
+WIDTH, HEIGHT, LEFT, TOP = 420, 150, 8, 30
+WIDE, HIGH = WIDTH - 2 * LEFT, HEIGHT - TOP - 26
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the progress of a run; see `outgrid.runs.reading`. Other entries are not read."""
+
+    seconds: float
+    state: str = "running"
+    started: str = ""
+    updates_per_second: float = 0.0
+    read_bytes_per_second: float = 0.0
+    written_bytes_per_second: float = 0.0
+    waiting: float = 0.0
+    memory_bytes: float = 0.0
+    memory_limit_bytes: float = 0.0
+
+
+def read_readings(run: Path) -> list[Reading]:
+    """The readings of the sweeps of a run, of all its parts; none where it left no file of them.
+
+    A line that is no reading, such as one that was cut off, is left out.
+    """
+    try:
+        lines = read_own(run / PROGRESS_NAME).splitlines()
+    except (OSError, StoreError):
+        return []
+    readings: list[Reading] = []
+    for line in lines:
+        try:
+            reading = msgspec.json.decode(line, type=Reading)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        values = (getattr(reading, name) for name in Reading.__struct_fields__)
+        if all(math.isfinite(value) for value in values if isinstance(value, float)):
+            readings.append(reading)
+    return [reading for reading in readings if reading.state != "filling"]
+
+
+def charts(readings: Sequence[Reading]) -> str:
+    """Small charts of bandwidth, rate, computing and memory over the time of the sweeps.
+
+    Parts of a run that was resumed follow each other. Nothing for fewer than two readings.
+    """
+    if len(readings) < 2:
+        return ""
+    times = list(_times(readings))
+    every = -(-len(readings) // MOST_POINTS)
+    times, chosen = times[::every], readings[::every]
+    limit = max(reading.memory_limit_bytes for reading in chosen)
+    read = [reading.read_bytes_per_second for reading in chosen]
+    written = [reading.written_bytes_per_second for reading in chosen]
+    rate = [reading.updates_per_second for reading in chosen]
+    busy = [1 - min(1.0, max(0.0, reading.waiting)) for reading in chosen]
+    memory = [reading.memory_bytes for reading in chosen]
+    fastest = max(*read, *written)
+    return "".join(
+        (
+            _chart(
+                f"bandwidth, up to {format_bytes(fastest)}/s",
+                times,
+                {"read": read, "written": written},
+                fastest,
+            ),
+            _chart(f"rate, up to {format_rate(max(rate))}", times, {"updates": rate}, max(rate)),
+            _chart(
+                f"share of the time that processors compute, at least {format_share(min(busy))}",
+                times,
+                {"computing": busy},
+                1.0,
+            ),
+            _chart(
+                f"memory, up to {format_bytes(max(memory))} of {format_bytes(limit)}",
+                times,
+                {"memory": memory},
+                max(limit, *memory),
+            ),
+        )
+    )
+
+
+def _times(readings: Sequence[Reading]) -> Iterator[float]:
+    """Seconds from the beginning, with each part after the one before it."""
+    before, latest, started = 0.0, 0.0, readings[0].started
+    for reading in readings:
+        if reading.started != started:
+            before, latest, started = before + latest, 0.0, reading.started
+        latest = max(latest, reading.seconds)
+        yield before + latest
+
+
+def _chart(title: str, times: Sequence[float], lines: dict[str, list[float]], top: float) -> str:
+    """One chart from 0 to ``top``."""
+    first, last = times[0], times[-1]
+    across, up = WIDE / ((last - first) or 1.0), HIGH / (top or 1.0)
+    drawn, legend = "", ""
+    for (name, values), colour in zip(lines.items(), COLOURS, strict=False):
+        points = " ".join(
+            f"{LEFT + (time - first) * across:.1f},{TOP + HIGH - value * up:.1f}"
+            for time, value in zip(times, values, strict=True)
+        )
+        drawn += f"<polyline points='{points}' stroke='{colour}'/>"
+        if len(lines) > 1:
+            legend += f"<tspan fill='{colour}'> {safe(name)}</tspan>"
+    bottom = TOP + HIGH
+    return (
+        f"<svg class='chart' viewBox='0 0 {WIDTH} {HEIGHT}' role='img'>"
+        f"<text x='{LEFT}' y='18'>{safe(title)}{legend}</text>"
+        f"<path d='M{LEFT} {TOP}h{WIDE}M{LEFT} {bottom}h{WIDE}'/>{drawn}"
+        f"<text x='{LEFT}' y='{HEIGHT - 6}'>{safe(format_seconds(first))}</text>"
+        f"<text x='{LEFT + WIDE}' y='{HEIGHT - 6}' text-anchor='end'>"
+        f"{safe(format_seconds(last))}</text></svg>"
+    )
