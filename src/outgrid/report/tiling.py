@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from outgrid.lines import format_count
-from outgrid.units import format_bytes
 
 __all__ = ["Sweep", "diamonds_picture", "sweep_of", "sweep_picture"]
 
@@ -159,4 +158,4 @@ xmlns='http://www.w3.org/2000/svg' role='img'>
 <text x='{LEFT - 10}' y='{TOP + HIGH}' text-anchor='end'>step 0</text>
 <text x='{LEFT - 10}' y='{TOP + 12}' text-anchor='end'>step {depth}</text>
 <text class='dim' x='{LEFT + WIDE}' y='{TOP + HIGH + 20}' text-anchor='end'>{shown} of {rows} \
-{what}, {format_bytes(plan["window_bytes"])} in the window</text></svg>"""
+{what}</text></svg>"""
