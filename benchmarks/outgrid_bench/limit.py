@@ -5,7 +5,7 @@ Without permission to make a group the children run under no limit but their own
 told. A swap file is made only where one is asked for; swap that exists is never touched.
 
 Whatever ends this process, a guard outlives it that ends the children and removes group and swap
-file: a shell that waits until the pipe to this process closes.
+file.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outgrid.units import format_bytes
+from outgrid_bench.guard import guarded
 
 __all__ = ["Limited", "limited"]
 
@@ -32,8 +33,6 @@ SECONDS_BETWEEN_COUNTS = 0.005
 # is every time with no spare places, at times with 144 MiB of them, never in 20 runs with 576 MiB.
 SPARE_SWAP_BYTES = 576 << 20
 GUARD = """
-trap '' INT TERM HUP
-cat >/dev/null
 tries=0
 while [ -n "$1" ] && [ -d "$1" ] && ! rmdir "$1" 2>/dev/null && [ $tries -lt 100 ]; do
     for process in $(cat "$1/cgroup.procs"); do kill -9 "$process"; done 2>/dev/null
@@ -105,7 +104,7 @@ def limited(
     parent = V1 if (V1 / "memory.limit_in_bytes").exists() else V2
     group = parent / name
     file = swap_folder / f"{name}.swap" if swap_folder is not None and swap_bytes else None
-    with _guarded(group, file):
+    with guarded(GUARD, [str(group), "" if file is None else str(file)]):
         refusal = _make_swap(file, swap_bytes or 0) if file is not None else None
         if refusal is not None:
             swap_bytes = 0
@@ -140,19 +139,6 @@ def _counted(limited_group: Limited) -> Generator[None]:
         ended.set()
         counting.join()
         counts.close()
-
-
-@contextmanager
-def _guarded(group: Path, file: Path | None) -> Generator[None]:
-    """Start what cleans up when this process has gone; in the end it does so at once."""
-    command = ["/bin/sh", "-c", GUARD, "sh", str(group), "" if file is None else str(file)]
-    guard = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
-    )
-    try:
-        yield
-    finally:
-        guard.communicate()
 
 
 def _make_swap(file: Path, nbytes: int) -> str | None:

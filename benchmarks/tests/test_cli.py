@@ -9,15 +9,16 @@ from outgrid.cli import main
 from outgrid_bench.experiments import EXPERIMENTS
 
 PAPER = "scratch also json figure resume endurance quick full"
-LIMITED = f"{PAPER} memory"
+DISKS = f"{PAPER} emulate"
+LIMITED = f"{DISKS} memory"
 BEYOND = f"{LIMITED} factor with-swap"
 TAKEN = {
     "core": "memory factor only all plane steps resume scratch json",
     "peers": "memory factor only steps quick python with-swap scratch json",
     "tune": "only resume quick scratch json",
-    "io": f"{PAPER} price watts",
+    "io": f"{DISKS} price watts",
     "formats": "scratch json",
-    "ladder": PAPER,
+    "ladder": DISKS,
     "blocking": LIMITED,
     "methods": f"{BEYOND} steps",
     "scaling": f"{BEYOND} steps",
@@ -27,11 +28,11 @@ TAKEN = {
     "matvec": f"{LIMITED} device",
     "gpu": PAPER,
     "cluster": PAPER,
-    "getput": LIMITED,
+    "getput": f"{PAPER} memory",
     "ranks": LIMITED,
     "all": (
         "memory factor only steps resume quick with-swap full results device endurance price "
-        "watts also scratch"
+        "watts also scratch emulate"
     ),
 }
 """Every measurement and the options that it takes, beside --help and --debug."""

@@ -12,6 +12,7 @@ from outgrid.errors import Error, UsageError
 from outgrid.machine import describe_machine
 from outgrid.units import parse_bytes, parse_endurance, suggest
 from outgrid_bench.cli.measurement import say
+from outgrid_bench.emulation import parse_disks
 from outgrid_bench.experiments import (
     EXPERIMENTS,
     Experiment,
@@ -19,6 +20,7 @@ from outgrid_bench.experiments import (
     Settings,
     outcome_table,
 )
+from outgrid_bench.experiments.emulating import on_disks
 from outgrid_bench.experiments.figure import FORMATS, draw_outcome
 from outgrid_bench.experiments.outcome import Size
 from outgrid_bench.experiments.page import read_outcomes, write_page
@@ -83,11 +85,13 @@ def _measured(
     Until it is there, rows that take long stand beside it.
     """
     if record is None:
-        return experiment.measure(settings)
+        with on_disks(settings, settings.emulate) as placed:
+            return experiment.measure(placed)
     if resume and record.exists():
         return Outcome.from_dict(json.loads(record.read_text()))
     kept = record.with_suffix(".rows")
-    outcome = experiment.measure(replace(settings, kept=kept, resume=resume))
+    with on_disks(settings, settings.emulate) as placed:
+        outcome = experiment.measure(replace(placed, kept=kept, resume=resume))
     record.write_text(json.dumps(outcome.to_dict(), indent=2) + "\n")
     kept.unlink(missing_ok=True)
     return outcome
@@ -130,6 +134,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         factor,
         steps,
         endurance_bytes=parse_endurance(arguments.endurance) if arguments.endurance else 0,
+        emulate=tuple(parse_disks(text) for text in given.get("emulate", ())),
         say=say,
         **taken,
     )

@@ -9,11 +9,11 @@ from outgrid.lines import align, format_share
 from outgrid.units import format_bytes
 from outgrid_bench.cli.experiment import run_experiment
 from outgrid_bench.cli.measurement import Measurement, say
-from outgrid_bench.cli.papers import COMMON, MEASURED_ON, PRINTED
+from outgrid_bench.cli.papers import COMMON, EMULATED, MEASURED_ON, PRINTED
 from outgrid_bench.io import FIO_BAR, measure_io
 from outgrid_bench.starved import STARVED_BAR
 
-OF_EXPERIMENT = ("also", "figure", "resume", "endurance", "price", "watts")
+OF_EXPERIMENT = ("also", "figure", "resume", "endurance", "price", "watts", "emulate")
 
 
 def run_io(arguments: argparse.Namespace) -> int:
@@ -91,6 +91,7 @@ IO = Measurement(
     ),
     run=_run,
     options=COMMON
+    | EMULATED
     | MEASURED_ON
     | {
         "--quick": "every way to move requests, in less than 90 seconds",
@@ -102,5 +103,6 @@ IO = Measurement(
     examples=(
         ("outgrid bench io --scratch /nvme", "our queue beside fio"),
         ("outgrid bench io --quick --scratch /nvme --also /ssd", "every way, two disks"),
+        ("outgrid bench io --quick --emulate msata:16/10", "sixteen disks that are not here"),
     ),
 )

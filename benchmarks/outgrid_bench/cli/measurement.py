@@ -22,6 +22,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--tiny": {"action": "store_true"},
     "--scratch": {"type": Path, "metavar": "DIR"},
     "--also": {"type": Path, "action": "append", "default": [], "metavar": "DIR"},
+    "--emulate": {"action": "append", "default": [], "metavar": "DISKS"},
     "--json": {"type": Path, "metavar": "FILE"},
     "--figure": {"type": Path, "metavar": "FILE"},
     "--results": {"type": Path, "metavar": "DIR"},

@@ -2,6 +2,7 @@
 
 from outgrid_bench.cli.experiment import run_all, run_experiment
 from outgrid_bench.cli.measurement import UNSEEN, Measurement
+from outgrid_bench.emulation import CLASSES
 from outgrid_bench.experiments import EXPERIMENTS
 
 PRINTED = (
@@ -27,6 +28,11 @@ BEYOND = {
     "--full": "larger grids under a larger limit, for minutes to hours",
     "--resume": "go on behind the last row that was measured for FILE of --json",
 }
+EMULATED = {
+    "--emulate": "emulate disks in the scratch folder and measure these, as root: "
+    f"CLASS[:COUNT][/SLOWER] as in msata:16/10, may be repeated; {', '.join(CLASSES)}",
+}
+WITHOUT_DISKS = ("gpu", "cluster", "getput")
 MEASURED_ON = {"--also": "a folder on one more disk to measure, may be repeated"}
 
 
@@ -38,7 +44,7 @@ def _paper(
         EXPERIMENTS[name].purpose,
         f"{about} {PRINTED}",
         run_experiment,
-        COMMON | options,
+        COMMON | ({} if name in WITHOUT_DISKS else EMULATED) | options,
         examples or ((f"outgrid bench {name} --scratch /nvme", ""),),
     )
 
@@ -188,6 +194,7 @@ ALL = Measurement(
     ),
     run=run_all,
     options={name: text for name, text in COMMON.items() if name not in ALONE}
+    | EMULATED
     | {
         "--only": f"an experiment, may be repeated (all): {', '.join(EXPERIMENTS)}",
         "--memory": "limit that is filled, for example 1GiB (256MiB, of mask 160MiB, with --full "

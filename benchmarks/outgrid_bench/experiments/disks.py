@@ -18,7 +18,8 @@ class Disk:
     """``device`` is the kernel's name, "" for a file system without a disk; ``model`` what it calls
     itself, where it does; ``scheduler`` what orders its requests; ``ahead_bytes`` are read
     around a page of a mapped file that is touched, at most. ``read_bytes`` and ``written_bytes``
-    were moved during an experiment, for whomever."""
+    were moved during an experiment, for whomever. ``emulated`` names the class of a disk that is
+    emulated, and how much slower it is made."""
 
     device: str
     model: str
@@ -27,6 +28,7 @@ class Disk:
     ahead_bytes: int
     read_bytes: int
     written_bytes: int
+    emulated: str = ""
 
 
 def disk_of(folder: Path, read_bytes: int, written_bytes: int, sysfs: Path = Path("/sys")) -> Disk:

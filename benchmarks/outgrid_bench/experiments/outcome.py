@@ -20,6 +20,7 @@ from outgrid.machine import describe_machine
 from outgrid.probe.profile import known_machine
 from outgrid.units import format_bytes
 from outgrid.version import __version__
+from outgrid_bench.emulation import Asked
 from outgrid_bench.experiments.disks import Disk, disk_bytes, disk_of
 from outgrid_bench.tables import columns
 
@@ -63,7 +64,8 @@ class Settings:
     the grid over it and ``steps`` how often it is updated, where the experiment's own are not
     wanted. ``with_swap`` allows a swap file to be made and removed. ``device`` "gpu" adds what a
     GPU makes of it, where an experiment has that. ``endurance_bytes`` may be written to a disk in
-    its life (0: not known); ``price`` (any currency) and ``watts`` are those of all disks. Rows
+    its life (0: not known); ``price`` (any currency) and ``watts`` are those of all disks. Disks to
+    ``emulate`` take the place of the folders, with ``labels``, one for each folder, then. Rows
     that take long are written to the file ``kept`` as they are made, and with ``resume`` those that
     it holds are not made again.
     """
@@ -78,6 +80,8 @@ class Settings:
     endurance_bytes: int = 0
     price: float | None = None
     watts: float | None = None
+    emulate: tuple[Asked, ...] = ()
+    labels: tuple[str, ...] = ()
     kept: Path | None = None
     resume: bool = False
     say: Callable[[str], None] = print
@@ -203,12 +207,15 @@ class Timed:
     def _disks(self) -> Iterator[Disk]:
         """Each disk once, with what it moved since the beginning."""
         seen: set[int] = set()
-        for folder, (read, written) in zip(self.settings.folders, self._moved, strict=True):
+        folders = self.settings.folders
+        labels = self.settings.labels or [""] * len(folders)
+        for folder, label, (read, written) in zip(folders, labels, self._moved, strict=True):
             device = _device(folder)
             if device not in seen:
                 seen.add(device)
                 now_read, now_written = disk_bytes(device)
-                yield disk_of(folder, now_read - read, now_written - written)
+                disk = disk_of(folder, now_read - read, now_written - written)
+                yield replace(disk, emulated=label)
 
 
 def _device(folder: Path) -> int:
@@ -234,7 +241,8 @@ def disk_lines(outcome: Outcome) -> Iterator[str]:
     """What was measured on, what it moved meanwhile, and what that takes of its life."""
     for disk in outcome.disks:
         ahead = f"{format_bytes(disk.ahead_bytes)} read ahead" if disk.ahead_bytes else ""
-        parts = (disk.model, disk.file_system, disk.scheduler, ahead)
+        kind = f"emulated {disk.emulated}" if disk.emulated else disk.model
+        parts = (kind, disk.file_system, disk.scheduler, ahead)
         model = ", ".join(part for part in parts if part)
         wear = format_wear(disk.written_bytes, outcome.endurance_bytes)
         yield (
