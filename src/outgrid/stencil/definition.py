@@ -282,6 +282,10 @@ def _assemble(
         if field not in read | updated:
             raise DefinitionError(f"field {field!r} is neither read nor updated; remove it")
     for parameter in parameters:
+        if parameter.startswith(ex.INDEX):
+            raise DefinitionError(
+                f"a parameter is called {parameter!r}, as outgrid.index calls one; use another name"
+            )
         if parameter not in profiles and Parameter(parameter) not in nodes:
             raise DefinitionError(f"parameter {parameter!r} is not used; remove it")
     fields = tuple(

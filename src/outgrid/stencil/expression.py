@@ -18,6 +18,7 @@ from outgrid.errors import DefinitionError
 from outgrid.units import suggest
 
 __all__ = [
+    "INDEX",
     "OPERATIONS",
     "STEP",
     "Access",
@@ -33,6 +34,7 @@ __all__ = [
     "flops",
     "from_rows",
     "is_condition",
+    "is_index",
     "is_uniform",
     "nodes",
     "operation",
@@ -76,6 +78,9 @@ class Parameter:
 
 STEP = Parameter("step")
 """The number of the step, from 0: known to every stencil and given by nobody."""
+
+INDEX = "index_"
+"""Begins the name of the profile that is the index along an axis, which nobody gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +311,11 @@ def parameters(expression: Expression) -> tuple[str, ...]:
     return tuple(node.name for node in nodes(expression) if isinstance(node, Parameter))
 
 
+def is_index(profile: Profile) -> bool:
+    """Whether the profile is the index along its axis."""
+    return profile.name.startswith(INDEX)
+
+
 def is_uniform(expression: Expression) -> bool:
     """Whether the value is the same for all cells: it may be computed once per run."""
     if isinstance(expression, Operation):
@@ -348,6 +358,8 @@ def substitute_all(
 def shifted(expression: Expression, offset: tuple[int, ...]) -> Expression:
     """The tree as it is `offset` cells from the updated one: what it reads is read so much further.
 
+    An index goes on beyond the faces: -1, and so many as the grid has.
+
     Raises DefinitionError where it reads a profile along an axis that the offset moves.
     """
     moved: dict[Expression, Expression] = {}
@@ -355,6 +367,8 @@ def shifted(expression: Expression, offset: tuple[int, ...]) -> Expression:
         if isinstance(node, Access):
             place = tuple(a + b for a, b in zip(node.offset, offset, strict=True))
             moved[node] = Access(node.field, node.level, place)
+        elif isinstance(node, Profile) and offset[node.axis] and is_index(node):
+            moved[node] = operation("add", node, Constant(float(offset[node.axis])))
         elif isinstance(node, Profile) and offset[node.axis]:
             raise DefinitionError(
                 f"an expression with {node.name}.along(...) is moved along the same axis: profiles"

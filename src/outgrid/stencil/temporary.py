@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
-from outgrid.stencil.expression import Expression
+from outgrid.stencil.expression import INDEX, Expression, Profile
 from outgrid.stencil.model import Assignment, Stage
-from outgrid.stencil.symbol import FieldSymbol, Operand, as_expression
+from outgrid.stencil.symbol import AXES, FieldSymbol, Operand, Symbol, as_expression
+from outgrid.units import suggest
 
-__all__ = ["Temporaries", "temporary", "tracing"]
+__all__ = ["Temporaries", "index", "temporary", "tracing"]
 
 
 @dataclass(slots=True)
@@ -81,3 +82,19 @@ def temporary(value: Operand, name: str | None = None) -> FieldSymbol:
         raise DefinitionError(f"something else is called {chosen!r}; give the temporary a name")
     traced.made[chosen] = as_expression(value)
     return FieldSymbol(chosen, traced.ndim)
+
+
+def index(axis: str) -> Symbol:
+    """The index of the updated cell along an axis, "z", "y" or "x", from 0, fixed layers included.
+
+    In the precision of the fields. `(index("x") + index("y")) % 2` is 0 in every second cell.
+    """
+    traced = _traced.get()
+    if traced is None:
+        raise DefinitionError("index is for the function of a stencil, while it is traced")
+    axes = AXES[-traced.ndim :]
+    if axis not in axes:
+        raise DefinitionError(
+            f"index({axis!r}): the axes are {', '.join(axes)}{suggest(str(axis), axes)}"
+        )
+    return Symbol(Profile(INDEX + axis, axes.index(axis)))
