@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         upwind,
     )
     from outgrid.stencil.grid import Grid
+    from outgrid.stencil.lagged import Lagged
     from outgrid.stencil.laplacian import laplacian
     from outgrid.stencil.points import Receiver, Source
     from outgrid.stencil.problem import Problem
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
         where,
     )
     from outgrid.stencil.symbol import round_whole as round  # noqa: A004
-    from outgrid.stencil.temporary import temporary
+    from outgrid.stencil.temporary import index, temporary
     from outgrid.stencil.until import Until
     from outgrid.storage.paging import Pager, paged
 
@@ -103,6 +104,7 @@ __all__ = [
     "Grid",
     "InfeasiblePlan",
     "InputFile",
+    "Lagged",
     "LeastSquares",
     "Machine",
     "Pager",
@@ -139,6 +141,7 @@ __all__ = [
     "forward",
     "gradient",
     "hypot",
+    "index",
     "interpolate",
     "isnan",
     "laplacian",
@@ -213,12 +216,13 @@ _HOMES = {
         "upwind",
     ),
     "stencil.grid": ("Grid",),
+    "stencil.lagged": ("Lagged",),
     "stencil.laplacian": ("laplacian",),
     "stencil.points": ("Receiver", "Source"),
     "stencil.problem": ("Problem",),
     "stencil.reduction": ("max", "min", "sum"),
     "stencil.snapshot": ("Snapshot",),
-    "stencil.temporary": ("temporary",),
+    "stencil.temporary": ("index", "temporary"),
     "stencil.symbol": (
         "absolute",
         "arctan",

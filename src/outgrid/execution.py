@@ -267,7 +267,7 @@ class Execution:
                     self._commit,
                     progress,
                     self.observers.looks_at_leaving(),
-                    self if self.observers.somebody_may_end else None,
+                    self if self.observers.somebody_tells else None,
                 ),
                 tally=self.account.tally,
                 stop=stop,

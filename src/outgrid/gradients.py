@@ -217,6 +217,11 @@ def _checked(
     if problem.until is not None or problem.dtypes:
         given = "until" if problem.until is not None else "dtypes"
         raise UsageError(f"a gradient of a problem with {given} is not made; leave {given} out")
+    for name, lagged in problem.lagged.items():
+        raise UsageError(
+            f"the parameter {name} is {lagged.rule}, which depends on all cells; a gradient through"
+            " it is not made: give the parameter as a table of the numbers that a run has left"
+        )
     if world().size > 1:
         raise UsageError(f"a gradient is made by one process, and here are {world().size} ranks")
     if not planned and out.exists():

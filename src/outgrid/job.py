@@ -17,6 +17,7 @@ from outgrid.plan.tables import LISTED_BYTES
 from outgrid.regular import read_given
 from outgrid.stencil.boundary import boundary_of
 from outgrid.stencil.dtypes import COMPUTED
+from outgrid.stencil.lagged import Lagged
 from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot
@@ -49,9 +50,10 @@ _PROBLEM: dict[str, tuple[Any, str]] = {
         "axis, face and field",
     ),
     "parameters": (
-        dict[str, float | tuple[float, ...] | str],
-        "values of the stencil's parameters: a number, one number per step, or an expression of "
-        "`step` or of one axis",
+        dict[str, float | tuple[float, ...] | str | Lagged],
+        "values of the stencil's parameters: a number, one number per step, an expression of "
+        "`step` or of one axis, or a table that follows a reduction "
+        "([lag](language.md#reductions-that-feed-later-steps)): `reduction`, `lag`, `first`",
     ),
     "initial": (
         dict[str, float | str | InputFile],

@@ -77,7 +77,7 @@ def block_vectors(roots: Sequence[Expression]) -> int:
     if any(is_condition(node) for root in roots for node in nodes(root)):
         return 1
     operations = sum(1 for node in order if isinstance(node, Operation))
-    longest = max(longest_chain(root) for root in roots)
+    longest = max((longest_chain(root) for root in roots), default=0)
     if operations < LEAST_OPERATIONS or longest * LATENCY * UNITS <= operations:
         return 1
     vectors = MOST_VECTORS

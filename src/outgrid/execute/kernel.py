@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -88,7 +88,8 @@ class Kernel:
 
     def after(self, rest: Problem) -> Kernel:
         """The kernel of the ``rest`` of a problem, for all of its steps."""
-        return Kernel.of(self.library, rest, points=Points.of(rest))
+        made = Kernel.of(self.library, rest, points=Points.of(rest))
+        return replace(made, parameters=self.parameters[len(self.parameters) - rest.steps :])
 
     def site(
         self, plan: Plan, take: Callable[[Ring, int], Buffer], transfers: Transfers

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from outgrid.config import RunOptions
 from outgrid.observe.finite import Finite
+from outgrid.observe.lagged import Feedback
 from outgrid.observe.observer import Noted, Observer, Reached
 from outgrid.observe.observers import Observers
 from outgrid.observe.preview import Preview
@@ -23,6 +24,7 @@ KINDS: tuple[type[Observer], ...] = (
     Finite,
     Receivers,
     Reductions,
+    Feedback,
     EndsEarly,
     Snapshots,
     Preview,

@@ -7,7 +7,7 @@ initial         a block of initial values is on its way into a store
 filled          all initial values are in place
 attach          a kernel is going to run: it gets what it needs
 leaving         planes are on their way out of the window
-seen, ending    a sweep is computed: has the run come to its end?
+seen, ending    a sweep is computed: ranks tell each other of it; has the run come to its end?
 end             the run ends early
 check           a state, or a part of one, is going to be kept: is it sound?
 commit          what was seen up to there becomes durable, before the manifest says so
@@ -89,10 +89,10 @@ class Observer:
     """Watches a ``run``, or what one of its ranks does; at every moment it may do nothing.
 
     What it needs of planes on their way it looks at by ``initial(arrival, planes, rows, cells)``
-    and ``leaving(put, window)``, if it has them. One of a run at most ``may_end`` it.
+    and ``leaving(put, window)``, if it has them. Where one ``tells``, sweeps wait for each other.
     """
 
-    may_end: ClassVar[bool] = False
+    tells: ClassVar[bool] = False
     initial: Initial | None = None
     leaving: Leaving | None = None
 
@@ -130,7 +130,7 @@ class Observer:
         return kernel
 
     def seen(self, sweeps: int) -> bytes | None:
-        """What this rank says of the end of the run after so many sweeps; see `Ending`."""
+        """What this rank tells the others after so many sweeps; see `Ending`."""
         return None
 
     def ending(self, sweeps: int, seen: Sequence[bytes]) -> str:

@@ -23,6 +23,7 @@ class Observers(Observer):
     def __init__(self, run: Run, every: Sequence[Observer]) -> None:
         super().__init__(run)
         self._every = tuple(every)
+        self._telling: list[tuple[Observer, int]] = []  # who has told how many bytes
 
     def begin(self, manifest: Manifest, durable: Durable | None) -> Manifest:
         for observer in self._every:
@@ -55,17 +56,22 @@ class Observers(Observer):
         return kernel
 
     @property
-    def somebody_may_end(self) -> bool:
-        """Whether one of them may end the run."""
-        return any(observer.may_end for observer in self._every)
+    def somebody_tells(self) -> bool:
+        """Whether one of them tells other ranks what it has seen of a sweep."""
+        return any(observer.tells for observer in self._every)
 
     def seen(self, sweeps: int) -> bytes | None:
-        said = (observer.seen(sweeps) for observer in self._every if observer.may_end)
-        return next((words for words in said if words is not None), None)
+        said = [(observer, observer.seen(sweeps)) for observer in self._every if observer.tells]
+        self._telling = [(observer, len(words)) for observer, words in said if words is not None]
+        together = b"".join(words for _, words in said if words is not None)
+        return together if self._telling else None
 
     def ending(self, sweeps: int, seen: Sequence[bytes]) -> str:
-        said = (observer.ending(sweeps, seen) for observer in self._every if observer.may_end)
-        return next((words for words in said if words), "")
+        at, ends = 0, ""
+        for observer, count in self._telling:
+            ends = ends or observer.ending(sweeps, [words[at : at + count] for words in seen])
+            at += count
+        return ends
 
     def end(self, run: Run) -> None:
         for observer in self._every:

@@ -25,7 +25,7 @@ __all__ = ["EndsEarly"]
 class EndsEarly(Observer):
     """Looks at a reduction in the steps that the condition of a problem names."""
 
-    may_end: ClassVar[bool] = True
+    tells: ClassVar[bool] = True
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)

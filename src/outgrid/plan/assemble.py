@@ -125,6 +125,11 @@ def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
         yield f"periodic along {request.streamed}: every step is made over the whole grid"
     if problem.until is not None:
         yield (f"ends where {problem.until.rule}; all figures are those of {problem.steps} steps")
+    for name, lagged in problem.lagged.items():
+        yield (
+            f"{name} is {lagged.rule}: sweeps have at most {format_count(lagged.lag, 'step')}, and"
+            " none begins before the one before it has ended"
+        )
     yield "kernel rate measured" if request.calibration else "kernel rate estimated"
     levels = tile_levels(chosen.tile, problem)
     across = "rows" if problem.stencil.ndim == 3 else "columns"

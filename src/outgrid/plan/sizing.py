@@ -14,7 +14,7 @@ from outgrid.plan.schedule.domain import Domain
 from outgrid.plan.schedule.interval import ACROSS, STREAMED
 from outgrid.plan.schedule.lifetime import dependences, ring_count
 from outgrid.plan.schedule.model import Schedule
-from outgrid.plan.schedule.pitch import TURNAROUND_SLABS, pitch_planes
+from outgrid.plan.schedule.pitch import TURNAROUND_SLABS, pitch_planes, without_overlap
 from outgrid.plan.schedule.seam import Border, Cut, Seam, seam
 from outgrid.plan.schedule.skew import Halo, Skew
 from outgrid.plan.schedule.strips import Strips
@@ -149,6 +149,8 @@ class Sizing:
         )
         radius, whole = self.problem.stencil.radius[0], self.seams(depths)
         pitch = pitch_planes(schedule, self.streamed, radius, whole)
+        if self.problem.lagged:  # a sweep is complete before the next one needs what it has found
+            pitch = max(pitch, without_overlap(schedule))
         return replace(schedule, pitch_planes=pitch)
 
     def traffic(self, schedule: Schedule) -> Traffic:

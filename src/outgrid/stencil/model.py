@@ -309,8 +309,10 @@ def _check_stages(stencil: Stencil) -> None:
     updated: list[str] = []
     previous_read: set[str] = set()
     for stage in stencil.stages:
-        if not stage.assignments:
-            raise DefinitionError(f"stencil {stencil.name!r} has a stage without assignments")
+        if not stage.expressions:
+            raise DefinitionError(
+                f"stencil {stencil.name!r} has a stage without assignments or reductions"
+            )
         for assignment in stage.assignments:
             if ex.is_condition(assignment.expression):
                 raise DefinitionError(

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError, meaning
 from outgrid.stencil import expression as ex
+from outgrid.stencil.given import value_of
 from outgrid.stencil.initial import (
     InitialExpression,
     check_along,
     evaluate_steps,
 )
+from outgrid.stencil.lagged import Lagged
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.symbol import AXES, is_number
 from outgrid.stencil.values import (
@@ -26,6 +28,7 @@ from outgrid.units import suggest
 if TYPE_CHECKING:
     from outgrid.stencil.problem import Problem
 
+ParameterValues: TypeAlias = float | tuple[float, ...] | Lagged
 ProfileValues: TypeAlias = float | tuple[float, ...] | InitialExpression
 
 
@@ -41,8 +44,11 @@ def over_steps(name: str, given: Any, steps: int) -> Any:
 
 def checked_parameters(
     given: Mapping[str, Any], stencil: Stencil, dtype: str, steps: int
-) -> Mapping[str, float | tuple[float, ...]]:
-    known = [*stencil.parameters, *(profile.name for profile in stencil.profiles)]
+) -> Mapping[str, ParameterValues]:
+    known = [
+        *stencil.parameters,
+        *(profile.name for profile in stencil.profiles if not ex.is_index(profile)),
+    ]
     fields = [field.name for field in stencil.fields]
     for name in given:
         if name in fields:
@@ -62,7 +68,8 @@ def checked_parameters(
             f"stencil {stencil.name!r} needs a value for the parameters {', '.join(missing)}"
         )
     return {
-        name: _checked_parameter(name, values[name], dtype, steps) for name in stencil.parameters
+        name: _checked_parameter(stencil, name, values[name], dtype, steps)
+        for name in stencil.parameters
     }
 
 
@@ -70,6 +77,11 @@ def checked_profiles(
     given: Mapping[str, Any], stencil: Stencil, shape: tuple[int, ...], dtype: str
 ) -> Mapping[str, ProfileValues]:
     values: dict[str, Any] = {**dict(stencil.defaults), **given}
+    values |= {
+        profile.name: profile.name.removeprefix(ex.INDEX)
+        for profile in stencil.profiles
+        if ex.is_index(profile)
+    }
     return {
         profile.name: _checked_profile(profile, values[profile.name], shape, dtype)
         for profile in stencil.profiles
@@ -86,6 +98,11 @@ def _checked_profile(
             formula = InitialExpression(value)
             check_along(formula, profile.axis, shape, dtype)
         return formula
+    if isinstance(value, Lagged | Mapping):
+        raise DefinitionError(
+            f"the parameter {name} is a profile, and what follows a reduction is one number for all"
+            " cells; use a parameter without along"
+        )
     if not isinstance(value, Iterable):
         return _checked_number(name, value, dtype)
     numbers = tuple(np.ravel(cast("Any", value)).tolist())
@@ -98,16 +115,29 @@ def _checked_profile(
     return tuple(_checked_number(f"{name}[{n}]", number, dtype) for n, number in enumerate(numbers))
 
 
-def profile_to_json(value: ProfileValues) -> float | str | list[float]:
+def value_to_json(value: ParameterValues | ProfileValues) -> Any:
+    """JSON-able form, which a Problem reads."""
     if isinstance(value, InitialExpression):
         return value.text
+    if isinstance(value, Lagged):
+        return value.to_dict()
     return list(value) if isinstance(value, tuple) else value
 
 
 def _checked_parameter(
-    name: str, value: object, dtype: str, steps: int
-) -> float | tuple[float, ...]:
-    """A number, or one per step."""
+    stencil: Stencil, name: str, value: object, dtype: str, steps: int
+) -> ParameterValues:
+    """A number, one per step, or what it follows."""
+    if isinstance(value, Lagged | Mapping):
+        lagged = value_of(Lagged, cast("object", value))
+        known = [reduction.name for reduction in stencil.reductions]
+        if lagged.reduction not in known:
+            raise DefinitionError(
+                f"the parameter {name} follows {lagged.reduction!r}, which is no reduction of"
+                f" stencil {stencil.name!r}{suggest(lagged.reduction, known)}"
+            )
+        check_range(f"the first value of the parameter {name} =", lagged.first, dtype)
+        return lagged
     if isinstance(value, np.ndarray):
         given = cast("NDArray[Any]", value)
         if given.ndim > 1:
@@ -138,22 +168,31 @@ def _checked_number(name: str, value: object, dtype: str) -> float:
 
 
 def parameter_value(problem: Problem, name: str, step: int) -> float:
-    """The value of a parameter in a step, counted from 0; "step" is the step's own number."""
+    """The value of a parameter in a step, counted from 0; "step" is the step's own number.
+
+    Of one that follows a reduction the first value.
+    """
     if name == ex.STEP.name:
         return float(problem.first_step + step)
-    value = problem.parameters[name]
+    value = _listed(problem.parameters[name])
     return value[step] if isinstance(value, tuple) else value
 
 
 def parameter_table(problem: Problem, steps: int | None = None) -> NDArray[np.float64]:
     """One row per step: the values of all parameters, in the order of the stencil, and "step".
 
+    Those that follow a reduction have their first value in all of them.
+
     `steps` rows, if given, else as many as the problem has steps.
     """
     names, rows = problem.stencil.parameters, problem.steps if steps is None else steps
     table = np.empty((rows, len(names) + 1))
     for column, name in enumerate(names):
-        value = problem.parameters[name]
+        value = _listed(problem.parameters[name])
         table[:, column] = value[:rows] if isinstance(value, tuple) else value
     table[:, -1] = np.arange(problem.first_step, problem.first_step + rows)
     return table
+
+
+def _listed(value: ParameterValues) -> float | tuple[float, ...]:
+    return value.first if isinstance(value, Lagged) else value

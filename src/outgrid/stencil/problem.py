@@ -34,6 +34,7 @@ from outgrid.stencil.checks import (
 )
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.dtypes import fields_apart
+from outgrid.stencil.expression import is_index
 from outgrid.stencil.formula import shown
 from outgrid.stencil.given import value_of
 from outgrid.stencil.grid import Grid, grid_of
@@ -43,13 +44,15 @@ from outgrid.stencil.initial import (
     evaluate_along,
 )
 from outgrid.stencil.labels import grid_of_labels
+from outgrid.stencil.lagged import Lagged
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.parameters import (
+    ParameterValues,
     ProfileValues,
     checked_parameters,
     checked_profiles,
     over_steps,
-    profile_to_json,
+    value_to_json,
 )
 from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.snapshot import Snapshot
@@ -78,7 +81,7 @@ class Problem:
     u.previous is that of u. `edges` is what `boundary` means for the stencil; where it absorbs,
     faces have become fixed ones, and the rest a part of `stencil` and `profiles`.
     `parameters` are numbers, or sequences of one number per step, also given as a formula of
-    `step`; of a parameter that is used along
+    `step`, or Lagged values, which follow a reduction; of a parameter that is used along
     an axis, `profiles` has what was given: a number, a formula of that axis, or a sequence of one
     number per index. Steps are counted from
     `first_step`, which `outgrid.step` begins with. `sources` and `receivers` are Source and
@@ -92,7 +95,7 @@ class Problem:
     dtype: str
     dtypes: Mapping[str, str]
     steps: int
-    parameters: Mapping[str, float | tuple[float, ...]]
+    parameters: Mapping[str, ParameterValues]
     profiles: Mapping[str, ProfileValues]
     boundary: Boundary
     initial: Mapping[str, Initial]
@@ -186,7 +189,7 @@ class Problem:
             "stencil": traced,
             "boundary": asked,
             "parameters": {
-                name: profile_to_json(values[name]) for name in values if name in parameters
+                name: value_to_json(values[name]) for name in values if name in parameters
             },
             "dtypes": dict(dtypes or {}),
         }
@@ -252,7 +255,13 @@ class Problem:
     @property
     def deepest(self) -> int:
         """The most steps that a sweep may make."""
-        return max(self.stretches, default=0)
+        lags = (lagged.lag for lagged in self.lagged.values())
+        return min(max(self.stretches, default=0), *lags, self.steps)
+
+    @property
+    def lagged(self) -> dict[str, Lagged]:
+        """The parameters that follow a reduction."""
+        return {name: value for name, value in self.parameters.items() if isinstance(value, Lagged)}
 
     @property
     def ndim(self) -> int:
@@ -368,10 +377,13 @@ class Problem:
             "steps": self.steps,
             "first_step": self.first_step,
             "parameters": {
-                name: list(value) if isinstance(value, tuple) else value
-                for name, value in sorted(self.parameters.items())
+                name: value_to_json(value) for name, value in sorted(self.parameters.items())
             }
-            | {name: profile_to_json(value) for name, value in sorted(self.profiles.items())},
+            | {
+                profile.name: value_to_json(self.profiles[profile.name])
+                for profile in sorted(self.stencil.profiles, key=lambda profile: profile.name)
+                if not is_index(profile)
+            },
             "boundary": self.boundary.to_dict(),
             "sources": [source.to_dict() for source in self.sources],
             "receivers": [receiver.to_dict() for receiver in self.receivers],
@@ -424,6 +436,8 @@ def _of_steps(problem: "Problem", data: dict[str, Any], steps: slice) -> "Proble
 
 def _short(value: Any) -> str:
     """A parameter in a few letters."""
+    if isinstance(value, Lagged):
+        return value.rule
     return f"{value:.6g}" if isinstance(value, (int, float)) else f"{len(value)} numbers"
 
 

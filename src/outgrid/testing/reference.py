@@ -57,11 +57,12 @@ def run_reference(
     Overflow and NaN travel silently. `seen` looks at the state after every step. Raises UsageError
     if an array does not fit the problem.
     """
-    state = _start(problem, initial)
+    state, found = _start(problem, initial), _Found(problem)
     for step in range(problem.steps):
         for stage in problem.stencil.stages:
-            leaf = _values(problem, state, step)
+            leaf = _values(problem, state, step, found.lagged(step))
             with np.errstate(all="ignore"):
+                found.look(stage, leaf)
                 new = {
                     assignment.field: ex.evaluate(assignment.expression, leaf)
                     for assignment in stage.assignments
@@ -82,6 +83,8 @@ def reference_with_bound(
     with or without fused multiply-adds, lies within the bound of the exact result, and so within
     twice the bound of these values. Bounds are infinite where nothing can be promised.
     """
+    if problem.lagged:
+        raise UsageError("no bound is known of parameters that follow a reduction")
     state = _start(problem, initial)
     bounds: Arrays = {name: np.zeros(problem.shape) for name in state}
     for step in range(problem.steps):
@@ -100,7 +103,36 @@ def reference_with_bound(
     return _lasting(problem, state), _lasting(problem, bounds)
 
 
-def _values(problem: Problem, state: Arrays, step: int) -> Callable[[Leaf], Any]:
+class _Found:
+    """The reductions that lagged parameters follow, of all steps so far."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        followed = {lagged.reduction for lagged in problem.lagged.values()}
+        self.numbers: dict[str, list[float]] = {name: [] for name in followed}
+
+    def look(self, stage: Stage, leaf: Callable[[Leaf], Any]) -> None:
+        """Find those of a stage, before it updates anything."""
+        inside = tuple(map(len, self.problem.interior))
+        for reduction in stage.reductions:
+            if reduction.name in self.numbers:
+                values = ex.evaluate(reduction.expression, leaf)
+                cells = np.broadcast_to(values, inside).astype(np.float64)
+                made = {"sum": np.sum, "max": np.max, "min": np.min}[reduction.kind](cells)
+                self.numbers[reduction.name].append(float(made))
+
+    def lagged(self, step: int) -> dict[str, float]:
+        """The parameters that follow what is found, in a step."""
+        return {
+            name: self.numbers[lagged.reduction][step - lagged.lag]
+            for name, lagged in self.problem.lagged.items()
+            if step >= lagged.lag
+        }
+
+
+def _values(
+    problem: Problem, state: Arrays, step: int, lagged: Mapping[str, float] | None = None
+) -> Callable[[Leaf], Any]:
     number = np.dtype(problem.dtype).type
 
     def leaf(node: Leaf) -> Any:
@@ -108,7 +140,8 @@ def _values(problem: Problem, state: Arrays, step: int) -> Callable[[Leaf], Any]
             case Constant(value):
                 return number(value)
             case Parameter(name):
-                return number(parameter_value(problem, name, step))
+                known = (lagged or {}).get(name)
+                return number(parameter_value(problem, name, step) if known is None else known)
             case Profile(name, axis):
                 inside = problem.interior[axis]
                 values = problem.profile_values(name)[inside.start : inside.stop]

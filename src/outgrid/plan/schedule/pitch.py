@@ -39,6 +39,15 @@ def pitch_planes(schedule: Schedule, axis: Axis, radius: int, whole: Sequence[Se
     return -(-least // slab) * slab
 
 
+def without_overlap(schedule: Schedule) -> int:
+    """The least pitch with which no slab has planes of two trips under its front."""
+    slab = schedule.slab_planes
+    passages = [passage for depth in {*schedule.depths} for passage in schedule.sweep(depth)]
+    first = min((passage.touched.start // slab for passage in passages), default=0)
+    last = max((-(-passage.front_end // slab) for passage in passages), default=0)
+    return (last - first) * slab
+
+
 def whole_planes(axis: Axis, depth: int) -> int:
     """A slab in which a whole sweep of ``depth`` steps begins and ends."""
     return axis.extent + axis.skew.per_step * depth + max(axis.skew.shifts)
