@@ -10,7 +10,7 @@ from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
-from outgrid.formats.sink import Array, Into, Output, Sink
+from outgrid.formats.sink import Array, Into, Output, Sink, Spans
 from outgrid.formats.source import Sliced, Source, Straight, decoding, whole_axes
 from outgrid.regular import check_given
 
@@ -18,6 +18,8 @@ __all__ = ["Output", "create_output", "open_source"]
 
 MOST_CHUNK_BYTES = 256 << 20
 TIMES = ("step", "time")
+BLOCK_BYTES = 4096  # at which data sets begin
+META_BYTES = 512  # that the library sets aside for what describes them, each time
 _CACHE_BYTES = 32 << 20  # of decoded chunks
 
 
@@ -117,20 +119,35 @@ class Hdf5Output:
         self.h5py: Any = library("h5py", path.stem, "hdf5")
         self.path, self.image = path, image
         with decoding(path):
-            self.file = self.h5py.File(path, "x", libver="v108")  # attributes of any length
+            self.file = self.h5py.File(
+                path,
+                "x",
+                libver="v108",  # attributes of any length
+                alignment_threshold=BLOCK_BYTES,
+                alignment_interval=BLOCK_BYTES,
+                meta_block_size=META_BYTES,
+            )
             if not image:
                 self.file.attrs["Conventions"] = "CF-1.8"
 
     def array(self, array: Array) -> Sink:
-        """A data set, in one piece unless chunks are asked for."""
+        """A data set, in one piece unless chunks are asked for.
+
+        Its place in the file is set aside, and nothing is written there: what is in one piece is
+        written without the library.
+        """
         if array.levels:
             raise UsageError("HDF5 has no pyramids; leave levels out, or export to Zarr")
         with decoding(self.path):
             made = self._made(self._image(array) if self.image else self.file, array)
-        return Into(self.path, made, array.chunks or whole_axes(array.shape, 1))
+            offset = made.id.get_offset() if made.chunks is None else None
+        if offset is None:
+            return Into(self.path, made, array.chunks or whole_axes(array.shape, 1))
+        return Spans(self.path, array.shape, array.dtype, offset)
 
     def _made(self, where: Any, array: Array) -> Any:
-        made = where.create_dataset(array.name, array.shape, array.dtype, **self._stored(array))
+        stored = self._stored(array) or {"dcpl": self._set_aside()}
+        made = where.create_dataset(array.name, array.shape, array.dtype, **stored)
         for key, value in array.attributes.items():
             made.attrs[key] = value
         if not self.image:
@@ -152,6 +169,14 @@ class Hdf5Output:
         if codec.level is not None:
             stored["compression_opts"] = codec.level
         return stored | {"compression": codec.name}
+
+    def _set_aside(self) -> Any:
+        """How a data set is made whose place is set aside at once, and filled with nothing."""
+        h5d, made = self.h5py.h5d, self.h5py.h5p.create(self.h5py.h5p.DATASET_CREATE)
+        made.set_layout(h5d.CONTIGUOUS)
+        made.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+        made.set_fill_time(h5d.FILL_TIME_NEVER)
+        return made
 
     def _scales(self, made: Any, array: Array) -> None:
         """Attach to each axis where its cells lie."""

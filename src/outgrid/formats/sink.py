@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from outgrid.durable import make_folder, partial_path, replace_whole
 from outgrid.errors import UsageError
 from outgrid.formats.axis import Along, Axis
-from outgrid.formats.source import Box, Source, boxes, decoding, reading, slices, whole_axes
+from outgrid.formats.source import (
+    Box,
+    Source,
+    boxes,
+    decoding,
+    slices,
+    spans,
+    whole_axes,
+    writing,
+)
 
 __all__ = [
     "Array",
@@ -28,10 +37,13 @@ __all__ = [
     "Output",
     "Plain",
     "Sink",
+    "Spans",
     "Written",
     "check_bare",
     "copy",
 ]
+
+WRITERS = 4  # of a file whose numbers lie one behind the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +107,11 @@ class Sink(Protocol):
         """Boxes that may be written at once, by several threads; 1 where order matters."""
         ...
 
+    @property
+    def offset(self) -> int | None:
+        """The first byte of the numbers, where they lie one behind the other in the file."""
+        ...
+
     def write(self, box: Box, values: NDArray[Any]) -> None:
         """Write the values of a box. Raises StoreError."""
         ...
@@ -123,6 +140,7 @@ class Written:
     chunk: tuple[int, ...]
     put: Callable[[Box, NDArray[Any]], object]
     at_once: int = 1
+    offset: int | None = None
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
         """Write the values of a box."""
@@ -137,11 +155,48 @@ class Into:
     array: Any
     chunk: tuple[int, ...]
     at_once: int = 1
+    offset: int | None = None
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
         """Write the values of a box, encoded by the library."""
         with decoding(self.path):
             self.array[slices(box)] = values
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """A sink of numbers that lie one behind the other in a file: the twin of `Straight`.
+
+    They begin `offset` bytes into it, and are written without a library.
+    """
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+    at_once: int = WRITERS
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """Rows, each of which is a span of the file."""
+        return whole_axes(self.shape, 1)
+
+    def write(self, box: Box, values: NDArray[Any]) -> None:
+        """Write the values of a box of whole rows, by one call for each span."""
+        values = np.ascontiguousarray(values, self.dtype)
+        for position, index in spans(self.shape, box):
+            at = self.offset + position * self.dtype.itemsize
+            self._put(values[index].reshape(-1).view(np.uint8).data, at)
+
+    def _put(self, content: memoryview, at: int) -> None:
+        with writing(self.path):
+            file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                while content:
+                    count = os.pwrite(file, content, at)
+                    content, at = content[count:], at + count
+            finally:
+                os.close(file)
 
 
 class Plain:
@@ -156,21 +211,16 @@ class Plain:
         check_bare(array, self.path)
         if self.file is not None:
             raise UsageError(f"{self.path.stem} holds one array; choose a field")
-        with reading(self.path):
-            self.file = file = self.path.open("xb")
-            file.write(self.head(array))
-
-        def put(_: Box, values: NDArray[Any]) -> None:
-            with reading(self.path):
-                file.write(np.ascontiguousarray(values, array.dtype).data)
-
-        return Written(whole_axes(array.shape, 1), put)
+        head = self.head(array)
+        with writing(self.path):
+            self.file = self.path.open("xb", buffering=0)
+            self.file.write(head)
+        return Spans(self.path, array.shape, array.dtype, len(head))
 
     def commit(self) -> None:
         """Wait until all is on disk."""
         if self.file is not None:
-            with reading(self.path):
-                self.file.flush()
+            with writing(self.path):
                 os.fsync(self.file.fileno())
 
     def close(self) -> None:

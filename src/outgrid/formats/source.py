@@ -28,7 +28,9 @@ __all__ = [
     "decoding",
     "reading",
     "slices",
+    "spans",
     "whole_axes",
+    "writing",
 ]
 
 Box = tuple[range, ...]
@@ -115,18 +117,11 @@ class Straight:
         """The values of a box, by one read for each piece of the file that it is made of."""
         extents = tuple(map(len, box))
         values = self._room(prod(extents)).reshape(extents)
-        whole = len(box)  # axes from this one on are read whole
-        while whole and extents[whole - 1] == self.shape[whole - 1]:
-            whole -= 1
-        apart = max(whole - 1, 1 if self.pitch_bytes else 0)
-        strides = [prod(self.shape[axis + 1 :]) * self.dtype.itemsize for axis in range(len(box))]
-        strides[0] = self.pitch_bytes or strides[0]
-        first = sum(cells.start * stride for cells, stride in zip(box, strides, strict=True))
-        for index in np.ndindex(*extents[:apart]):
-            offset = self.offset + first
-            offset += sum(k * stride for k, stride in zip(index, strides, strict=False))
-            piece = values[index]
-            self._fill(piece, offset)
+        itemsize = self.dtype.itemsize
+        apart = self.pitch_bytes - prod(self.shape[1:]) * itemsize if self.pitch_bytes else 0
+        for position, index in spans(self.shape, box, 1 if apart else 0):
+            plane = box[0].start + (index[0] if index else 0)
+            self._fill(values[index], self.offset + position * itemsize + plane * apart)
         return values
 
     def _fill(self, piece: NDArray[Any], offset: int) -> None:
@@ -268,6 +263,24 @@ def whole_axes(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
     return (*(1 for _ in shape[:-count]), *shape[-count:])
 
 
+def spans(
+    shape: tuple[int, ...], box: Box, least: int = 0
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The runs of cells that a box is made of, where cells lie one behind the other.
+
+    These are the number of the first cell and the index of the run within the box: of the first
+    axes, `least` of them or more.
+    """
+    whole = len(box)  # axes from this one on are whole
+    while whole and len(box[whole - 1]) == shape[whole - 1]:
+        whole -= 1
+    apart = max(whole - 1, least)
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(box))]
+    first = sum(cells.start * stride for cells, stride in zip(box, strides, strict=True))
+    for index in np.ndindex(*map(len, box[:apart])):
+        yield first + sum(k * stride for k, stride in zip(index, strides, strict=False)), index
+
+
 def slices(box: Box) -> tuple[slice, ...]:
     """A box as what arrays are indexed with."""
     return tuple(slice(cells.start, cells.stop) for cells in box)
@@ -311,6 +324,17 @@ def reading(path: Path) -> Generator[None]:
         raise
     except OSError as error:
         raise StoreError("cannot read", path=path, errno=error.errno) from error
+
+
+@contextmanager
+def writing(path: Path) -> Generator[None]:
+    """Turn what the system says of a file that is being written into StoreError."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError("cannot write", path=path, errno=error.errno) from error
 
 
 @contextmanager

@@ -8,8 +8,8 @@ import numpy as np
 from outgrid.errors import UsageError
 from outgrid.formats.input import InputFile, check_numbers
 from outgrid.formats.registry import library
-from outgrid.formats.sink import Array, Into, Output, Sink, check_bare
-from outgrid.formats.source import Sliced, Source, Straight, decoding, whole_axes
+from outgrid.formats.sink import Array, Output, Sink, Spans, check_bare
+from outgrid.formats.source import Sliced, Source, Straight, decoding
 from outgrid.regular import check_given
 
 __all__ = ["create_output", "open_source"]
@@ -60,29 +60,26 @@ class _Pages:
 
     def __init__(self, tifffile: Any, path: Path) -> None:
         self.tifffile, self.path = tifffile, path
-        self.values: Any = None
+        self.written = False
 
     def array(self, array: Array) -> Sink:
         """The pages of the file."""
         check_bare(array, self.path)
-        if self.values is not None:
+        if self.written:
             raise UsageError(f"{self.path.stem} holds one array; choose a field")
         with decoding(self.path):
-            self.values = self.tifffile.memmap(
+            values = self.tifffile.memmap(
                 self.path,
                 shape=array.shape,
                 dtype=array.dtype,
                 bigtiff=True,
                 photometric="minisblack",
             )
-
-        return Into(self.path, self.values, whole_axes(array.shape, 1))
+        self.written = True
+        return Spans(self.path, array.shape, array.dtype, values.offset)
 
     def commit(self) -> None:
-        """Wait until all is on disk."""
-        if self.values is not None:
-            self.values.flush()
+        """All is in the file; who places it waits until it is on disk."""
 
     def close(self) -> None:
-        """Let go of the file."""
-        self.values = None
+        """Nothing is open between two writes."""

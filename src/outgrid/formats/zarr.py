@@ -16,7 +16,7 @@ from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Array, Codec, Into, Output, Sink, copy
-from outgrid.formats.source import Box, Sliced, Source, View, decoding, whole_axes
+from outgrid.formats.source import Box, Sliced, Source, View, decoding, whole_axes, writing
 
 __all__ = ["create_output", "open_source"]
 
@@ -191,6 +191,7 @@ class _Chunks:
     chunk: tuple[int, ...]
     encode: Callable[[NDArray[Any]], Any]
     at_once: int
+    offset: int | None = None
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
         """Write the values of a box of whole chunks, those at the end of an axis padded with 0."""
@@ -210,15 +211,13 @@ class _Chunks:
             self._put(self.folder / "c" / "/".join(map(str, index)), self.encode(whole))
 
     def _put(self, path: Path, content: Any) -> None:
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb", buffering=0) as file:
                 left = memoryview(content).cast("B")
                 while left:
                     left = left[file.write(left) :]
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        except OSError as error:
-            raise StoreError("cannot write", path=path, errno=error.errno) from error
 
 
 def _level_chunk(array: Array) -> tuple[int, ...]:
