@@ -15,7 +15,7 @@ import msgspec
 from outgrid.decoding import choice, decoded_table, shown
 from outgrid.devices import DEVICES
 from outgrid.errors import UsageError
-from outgrid.formats.registry import BUILT_IN
+from outgrid.formats.registry import BUILT_IN, is_laid_out
 from outgrid.purposes import (
     ALONE,
     APART,
@@ -94,12 +94,19 @@ def _unnamed(given: object) -> str:
 def _no_folder(given: object) -> str:
     name = str(given).lower()
     for kind in BUILT_IN:
-        if kind.name != "Zarr" and name.endswith(kind.suffixes):
+        if not (kind.name == "Zarr" or kind.laid_out) and name.endswith(kind.suffixes):
             return (
-                f"results are a folder, which Zarr opens too, and {kind.name} is a file: leave it "
-                f"out, or name a folder, and then export that: outgrid export RUN --to {given}"
+                f"results are a folder, which Zarr opens too, or a file of HDF5, VTKHDF or NetCDF, "
+                f"and {kind.name} is neither: leave it out, or name a folder, and then export "
+                f"that: outgrid export RUN --to {given}"
             )
     return _unnamed(given)
+
+
+def _no_file(given: str) -> str:
+    if Path(given).name == given and is_laid_out(given):
+        return ""
+    return "name a file of HDF5, VTKHDF or NetCDF, such as heat.h5, beside the folder of results"
 
 
 def _at_least_one(value: Any) -> str:
@@ -141,6 +148,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     are all folders or devices that fields are spread over, `scratch` the first one, striped where
     there are `stripe_bytes`; what is on devices that `erase` names as well may go.
     "{rank}" in them stands for the number of the rank, which is 0 where there is one process.
+    `file` is one file for the results, beside the folder `out`; "" leaves them in it, one each.
     `endurance_bytes` may be written to the device of `scratch` in its life, 0 if unknown.
     `require` names what must not be fallen back from. `preview` is the longest edge in pixels
     of the frames kept after each sweep, 0 for none. With `in_place` sweeps work right in the memory
@@ -328,7 +336,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Option(
             EVERYDAY,
-            "folder of results and record, which is a Zarr group as well",
+            "folder of results and record, which is a Zarr group as well; or a file of HDF5, "
+            "VTKHDF or NetCDF for the fields (`heat.h5`), beside the folder `heat.run`",
             "name of the job with `.run`",
             written=str,
             refuse=_no_folder,
@@ -336,6 +345,16 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             metavar="DIR",
         ),
     ] = None
+    file: Annotated[
+        str,
+        Option(
+            PLACEMENT,
+            "file of HDF5, VTKHDF or NetCDF for the fields, beside the folder `out`",
+            "the one that `out` names, if it names a file",
+            refuse=_no_file,
+            needs=(ALONE,),
+        ),
+    ] = ""
     endurance_bytes: Annotated[
         int,
         Option(
@@ -688,6 +707,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         named["scratch"] = next(iter(named["places"]), None)
         if "out" in named:
             named["out"] = folder / named["out"]
+            if is_laid_out(named["out"].name):
+                named["file"] = named["out"].name
+                named["out"] = named["out"].with_suffix(".run")
         asked = cls(**named)
         if asked.tier in COPIED_TIERS and len(asked.places) > 1:
             raise UsageError(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
-from outgrid.formats import Box, InputFile, Source, open_file
+from outgrid.formats import Box, InputFile, Source, Straight, open_file
 from outgrid.formats.axis import Along, Axis, told_apart
 from outgrid.formats.objects import check_free, fetch, is_url, send
 from outgrid.formats.registry import Format, format_of, suffixes, written
@@ -267,6 +267,9 @@ def _field(result: Result, name: str) -> Source:
     field = result[name]
     if isinstance(field, Joined):
         return _Pieces(field)
+    header = result.header(name)
+    if header is not None:
+        return Straight(result.path(name), header.shape, header.dtype, header.data_offset)
     return open_file(InputFile(str(result.path(name))))
 
 

@@ -29,6 +29,7 @@ from outgrid.remote.borrowed import Borrowed, asked, borrowed, check_lenders, le
 from outgrid.result import Result
 from outgrid.runs.inputs import refused
 from outgrid.runs.resumption import resumption
+from outgrid.runs.single import leave_file, remove_copied
 from outgrid.runs.space import check_parents, folders_to_make
 from outgrid.runs.standing import Standing, standing, what_is_asked
 from outgrid.runs.zarr import leave_group
@@ -183,8 +184,11 @@ def _road(
         every = comm.share(execution.told(fields))
         record = record_of(sharing, execution.run, machine, every, noted)
         if comm.rank == 0:
-            record = leave_group(sharing.out, record)
+            file = options.file
+            leave = partial(leave_file, file=file) if file else leave_group
+            record = leave(sharing.out, record)
             write_record(record, sharing.out)
+            remove_copied(sharing.out, record)
         record = comm.share(record)[0]
         sharing.leave(execution.run, execution.manifest)
         return Result(sharing.out, record)

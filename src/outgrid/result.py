@@ -11,7 +11,7 @@ import numpy as np
 
 from outgrid.errors import UsageError
 from outgrid.formats.axis import Along, Axis
-from outgrid.formats.npy import load_npy, map_npy
+from outgrid.formats.npy import Header, load_npy, map_npy
 from outgrid.labelled import dataset
 from outgrid.lines import format_work
 from outgrid.markup import facts
@@ -21,7 +21,7 @@ from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.components import components_of
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.meaning import described
-from outgrid.stencil.problem import Problem
+from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.storage import Joined, Piece
 from outgrid.units import suggest
@@ -57,7 +57,10 @@ class Result(Mapping[str, Any]):
         return facts(f"result: {heading(self.record.plan)}", rows)
 
     def path(self, field: str) -> Path:
-        """The .npy file of a field. Raises UsageError for a name that the run did not leave."""
+        """The .npy file of a field, or the file of HDF5 that it is in.
+
+        Raises UsageError for a name that the run did not leave.
+        """
         if field not in self.record.fields:
             raise UsageError(
                 f"the run in {self.out} left no field {field!r}{suggest(str(field), self)}"
@@ -170,7 +173,17 @@ class Result(Mapping[str, Any]):
                     for piece in self.record.pieces[field]
                 ]
             )
+        if field in self.record.offsets:
+            return map_npy(self.path(field), self.header(field))
         return map_npy(self.path(field))
+
+    def header(self, field: str) -> Header | None:
+        """What the file of HDF5 that a field is in does not say by itself; None for a .npy file."""
+        if field not in self.record.offsets:
+            return None
+        problem = Problem.from_dict(self.record.problem)
+        dtype = np.dtype(problem.dtype_of(field.removesuffix(PREVIOUS)))
+        return Header(problem.shape, dtype, False, self.record.offsets[field])
 
     def __iter__(self) -> Iterator[str]:
         """The names of the fields that the run left."""

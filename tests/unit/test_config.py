@@ -177,8 +177,19 @@ def test_numbers_of_numpy_are_numbers():
     assert type(options.depth) is int
 
 
-@pytest.mark.parametrize("name", ["heat.h5", "a/heat.VTKHDF", "heat.nc", "heat.nii.gz", "u.npy"])
+@pytest.mark.parametrize("name", ["a/heat.TIF", "heat.nii.gz", "u.npy"])
 def test_results_are_no_file(name):
     with pytest.raises(UsageError, match=f"export RUN --to {name}"):
         RunOptions.of(memory="1GiB", out=name)
     assert RunOptions.of(memory="1GiB", out="heat.zarr").out == Path("heat.zarr")
+
+
+@pytest.mark.parametrize("name", ["heat.h5", "a/heat.VTKHDF", "a.b.nc"])
+def test_a_file_for_the_results_lies_beside_their_folder(name):
+    options = RunOptions.of(memory="1GiB", out=name)
+    assert options.out == Path(name).with_suffix(".run")
+    assert options.file == Path(name).name
+    assert options.kept(options.out)["file"] == options.file
+    for wrong in ("a/heat.h5", "heat.npy", "heat"):
+        with pytest.raises(UsageError, match="beside the folder of results"):
+            RunOptions.of(memory="1GiB", file=wrong)

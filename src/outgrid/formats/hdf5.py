@@ -109,7 +109,7 @@ def create_output(path: Path) -> Output:
 
     A file whose name ends in .vtkhdf is one of VTK, whose image data ParaView opens.
     """
-    return Hdf5Output(path, image=".vtkhdf" in path.suffixes)
+    return Hdf5Output(path, image=".vtkhdf" in path.name.lower())
 
 
 class Hdf5Output:
@@ -127,8 +127,6 @@ class Hdf5Output:
                 alignment_interval=BLOCK_BYTES,
                 meta_block_size=META_BYTES,
             )
-            if not image:
-                self.file.attrs["Conventions"] = "CF-1.8"
 
     def array(self, array: Array) -> Sink:
         """A data set, in one piece unless chunks are asked for.
@@ -249,6 +247,8 @@ class Hdf5Output:
     def commit(self) -> None:
         """Write what the library still holds."""
         with decoding(self.path):
+            if not self.image:  # behind the arrays: the first one begins at the first block
+                self.file.attrs["Conventions"] = "CF-1.8"
             self.file.flush()
 
     def close(self) -> None:

@@ -145,16 +145,19 @@ def read_header(path: str | os.PathLike[str], base: int | None = None) -> Header
     return header
 
 
-def map_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
+def map_npy(path: str | os.PathLike[str], header: Header | None = None) -> NDArray[Any]:
     """The array in a .npy file, which cannot be changed, read when it is used.
 
-    Raises what `read_header` does.
+    With a `header` it is in a file that does not say so. Raises what `read_header` does.
     """
-    header = read_header(path)
+    header = header or read_header(path)
     order = "F" if header.fortran_order else "C"
     if not header.nbytes:  # nothing can be mapped
         return np.empty(header.shape, header.dtype, order)
     with open(os.fspath(path), "rb", opener=given) as file:
+        size, expected = os.fstat(file.fileno()).st_size, header.data_offset + header.nbytes
+        if size < expected:
+            raise StoreError(f"the file has {size} bytes of {expected}", path=path)
         return np.memmap(file, header.dtype, "r", header.data_offset, header.shape, order)
 
 

@@ -4,6 +4,7 @@ Others add theirs by an entry point of the group `outgrid.formats` that gives a 
 """
 
 import importlib
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -29,7 +30,8 @@ class Format:
     package that brings the libraries it needs. Files of a `named` format hold arrays with names,
     those of a `bare` one say neither shape nor type. Its libraries take `library_bytes` of memory,
     as far as that was measured. One that `writes` has a function
-    `create_output(path: Path) -> Output`.
+    `create_output(path: Path) -> Output`; a run may leave its results as a file of one that is
+    `laid_out`, whose arrays lie in one piece each at places that its sinks tell.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Format:
     bare: bool = False
     library_bytes: int = 0
     writes: bool = True
+    laid_out: bool = False
 
     def open_source(self, file: "InputFile") -> "Source":
         """The array that `file` stands for. Raises UsageError and StoreError."""
@@ -66,6 +69,7 @@ BUILT_IN = (
         "hdf5",
         named=True,
         library_bytes=96 << 20,
+        laid_out=True,
     ),
     Format(
         "NetCDF",
@@ -74,6 +78,7 @@ BUILT_IN = (
         "hdf5",
         named=True,
         library_bytes=96 << 20,
+        laid_out=True,
     ),
     Format("Zarr", (".zarr",), "outgrid.formats.zarr", "zarr", named=True, library_bytes=64 << 20),
     Format("TIFF", (".tif", ".tiff"), "outgrid.formats.tiff", "image", library_bytes=64 << 20),
@@ -116,6 +121,17 @@ def format_of(path: str) -> Format:
     """The format that a path ends like; it must be one."""
     fitting = [suffix for suffix in suffixes() if path.lower().endswith(suffix)]
     return formats()[max(fitting, key=len)]
+
+
+def is_laid_out(path: str) -> bool:
+    """Whether a run may leave its results as a file that is called so."""
+    return path.lower().endswith(suffixes()) and format_of(path).laid_out
+
+
+def check_library(kind: Format, file: object) -> None:
+    """Raise UsageError where what writes files of a format is not there; loads nothing."""
+    if kind.laid_out and importlib.util.find_spec("h5py") is None:
+        raise UsageError(f"{file} is written with h5py; pip install 'outgrid[{kind.extra}]'")
 
 
 def library(name: str, file: object, extra: str) -> ModuleType:

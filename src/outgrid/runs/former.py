@@ -15,6 +15,7 @@ from outgrid.runs.frames import snapshot_files
 from outgrid.runs.group import OnDisk, is_unfinished, on_disk, remove_empty
 from outgrid.runs.leftovers import list_leftovers, remove_leftovers
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
+from outgrid.runs.single import file_of, second_names
 from outgrid.stencil.problem import Problem
 from outgrid.storage.sums import sums_path
 
@@ -87,6 +88,8 @@ def former(out: Path) -> Former:
         files += _left(out, read_record(out))
     elif begun:
         placed = unfinished.placed
+        if unfinished.shares and (file := file_of(unfinished.manifest)):
+            placed = (*second_names(out, [file]), *placed)
         files = [*placed, *files]
     return Former(out, tuple(dict.fromkeys(files)), unfinished if begun else None, placed)
 
@@ -112,14 +115,16 @@ def _left(out: Path, record: Record) -> Iterator[Path]:
                 f"{changed}; choose another folder with --out, or remove it"
             )
         yield path
+    if record.offsets:
+        yield from second_names(out, dict.fromkeys(record.fields.values()))
     yield mark
 
 
 def _names(record: Record) -> Iterator[str]:
     """Names of all files that the run of a record leaves, but the record."""
-    for name in record.fields.values():
-        yield name
-        yield str(sums_path(Path(name)))
+    for name, file in record.fields.items():
+        yield file
+        yield str(sums_path(Path(record.rows_file(name))))
     yield from record.left
     problem = Problem.from_dict(record.problem)  # what a record of an older version does not name
     yield from snapshot_files(problem)

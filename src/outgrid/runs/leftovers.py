@@ -10,6 +10,7 @@ from outgrid.record import RECORD_NAME
 from outgrid.runs.group import GROUP_NAME, OnDisk, Share, abandon, is_unfinished, on_disk
 from outgrid.runs.lock import RunLock
 from outgrid.runs.manifest import MANIFEST_NAME, Manifest
+from outgrid.runs.single import file_of, restore
 from outgrid.runs.state import RunFolder
 from outgrid.runs.zarr import begun, remove
 from outgrid.stencil.problem import PREVIOUS, Problem
@@ -78,6 +79,8 @@ def remove_leftovers(run: OnDisk) -> None:
     for group in _left_by(run):
         remove(run.out, *group)
     run.tidy()
+    if run.shares:
+        restore(run.out, run.manifest)
     for share in run.shares:
         abandon(run.out, share)
     (run.out / GROUP_NAME).unlink(missing_ok=True)
@@ -86,9 +89,10 @@ def remove_leftovers(run: OnDisk) -> None:
 def _left_by(run: OnDisk) -> list[tuple[Problem, list[str]]]:
     """What an unfinished run computes, and the names of the fields that it leaves.
 
-    Nothing of one that has its record, whose files are results, or of a problem that is none.
+    Nothing of one that has its record, whose files are results, or of a problem that is none; or
+    that becomes one file.
     """
-    if not run.shares or (run.out / RECORD_NAME).exists():
+    if not run.shares or (run.out / RECORD_NAME).exists() or file_of(run.manifest):
         return []
     try:
         problem = Problem.from_dict(run.manifest.problem)

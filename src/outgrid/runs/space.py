@@ -23,11 +23,16 @@ DEVICES = Path("/dev")
 
 
 def check_space(
-    chosen: Plan, folder: RunFolder, freed_bytes: Mapping[int, int] | None = None
+    chosen: Plan,
+    folder: RunFolder,
+    freed_bytes: Mapping[int, int] | None = None,
+    *,
+    single: bool = False,
 ) -> None:
     """Raise InfeasiblePlan if the disks have not the space for the working files and results.
 
-    ``freed_bytes`` are those that become free before the run begins, by device.
+    ``freed_bytes`` are those that become free before the run begins, by device. Where results
+    become a ``single`` file all but the first are copied into it.
 
     Raises UsageError for a folder that would be among the devices, as a misspelled one would, and
     StoreError where nothing can be made, or a device is too small. Makes nothing.
@@ -45,6 +50,9 @@ def check_space(
             wanted += folder.spread.needed_bytes(_largest_bytes(chosen)).items()
     if _device(folder.out) != _device(folder.scratch):
         wanted.append((folder.out, _bytes_at_end(chosen)))
+    if single:
+        others = [_result_bytes(chosen, level.field) for level in chosen.schedule.departures]
+        wanted.append((folder.out, sum(others[1:])))
     wanted.append((folder.out, chosen.volume.snapshot_bytes))
     on_device: dict[int, list[tuple[Path, int]]] = {}
     for path, nbytes in wanted:

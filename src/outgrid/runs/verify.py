@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from outgrid.errors import Error, StoreError, UsageError
-from outgrid.formats.npy import read_header
+from outgrid.formats.npy import Header, read_header
 from outgrid.formats.shard import check_index
 from outgrid.native import Buffer
 from outgrid.plan.schedule.subgrid import Box
@@ -22,9 +22,9 @@ from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.runs.places import SPREAD_SUFFIX
 from outgrid.runs.working import is_halo, is_seam, level_of
 from outgrid.seal import UNSEALED, Seal
-from outgrid.stencil.problem import Problem
+from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.snapshot import snapshots_by_file
-from outgrid.storage import DirectStore, Parts, Planes, SpreadStore, Transfers
+from outgrid.storage import DirectStore, Parts, Planes, SpreadStore, Transfers, Within
 from outgrid.storage.sums import sums_digest, sums_path
 
 CHUNK_BYTES = 16 << 20
@@ -59,6 +59,7 @@ class Verified:
 class _Field:
     """A field to be read, in a file or in parts, unless something is wrong with it already.
 
+    It may be ``within`` another file, and its path then names its checksums.
     Of what a rank keeps, halos too, ``owned`` is read, counted from the first cell that is there.
     """
 
@@ -67,6 +68,7 @@ class _Field:
     owned: Box | None = None
     wrong: Error | None = None
     seal: Seal = UNSEALED
+    within: Within | None = None
 
 
 def verify(out: Path, seen: Callable[[Path, int, int], None] | None = None) -> Verified:
@@ -109,9 +111,17 @@ def _results(out: Path, record: Record) -> Iterator[_Field]:
             owned = owned.counted_from(piece.first, piece.first_row)
         if not _is_inside(Path(file)):
             raise UsageError(f"the record in {out} names a file {file!r} outside of it")
-        seal = record.seals.get(name, UNSEALED)
-        wrong = _compare_digest(path, record.checksums.get(name, ""), seal)
-        yield _Field(path, owned=owned, wrong=wrong, seal=seal)
+        seal, rows = record.seals.get(name, UNSEALED), out / record.rows_file(name)
+        wrong = _compare_digest(rows, record.checksums.get(name, ""), seal)
+        within = _within(path, record, name) if name in record.offsets else None
+        yield _Field(rows, within=within, owned=owned, wrong=wrong, seal=seal)
+
+
+def _within(path: Path, record: Record, name: str) -> Within:
+    """Where a field lies in a file with others."""
+    problem = Problem.from_dict(record.problem)
+    dtype = np.dtype(problem.dtype_of(name.removesuffix(PREVIOUS)))
+    return Within(path, Header(problem.shape, dtype, False, record.offsets[name]))
 
 
 def _result_frames(out: Path, record: Record) -> Iterator[tuple[Frames, int]]:
@@ -180,13 +190,13 @@ def _verify(files: Iterator[_Field], seen: Callable[[Path, int, int], None] | No
     errors: list[Error] = []
     nbytes = 0
     for field in files:
-        paths.append(field.path)
+        paths.append(field.path if field.within is None else field.within.path)
         if field.wrong is not None:
             errors.append(field.wrong)
             continue
         try:
             nbytes += _read(field, errors, seen)
-            if field.parts is None:
+            if field.parts is None and field.within is None:
                 header = read_header(field.path)
                 check_index(field.path, header.data_offset + header.nbytes)
         except (UsageError, StoreError) as error:
@@ -201,7 +211,7 @@ def _read(field: _Field, errors: list[Error], seen: Callable[[Path, int, int], N
             check_own(file)
     with Transfers() as transfers:
         store = (
-            DirectStore.open(path, transfers, sums=True)
+            DirectStore.open(path, transfers, sums=True, within=field.within)
             if field.parts is None
             else SpreadStore.reopen(path, transfers, field.parts, sums=True)
         )

@@ -27,6 +27,8 @@ from outgrid.runs.places import (
     is_spread,
 )
 from outgrid.runs.run import Run
+from outgrid.runs.seals import level_name
+from outgrid.runs.single import check_single
 from outgrid.runs.space import check_parents, check_space
 from outgrid.runs.state import RunFolder
 from outgrid.sharing.base import check_none_there, gone_on, held, named
@@ -61,7 +63,7 @@ class Alone:
         def check() -> None:
             check_parents(self.options)
             folder = self._spread(problem, chosen)
-            check_space(chosen, folder)
+            check_space(chosen, folder, single=bool(self.options.file))
             with claimed(devices_of(folder.spread)):
                 self._check_free(problem, chosen, folder)
 
@@ -73,14 +75,15 @@ class Alone:
         before = former(self.out) if overwrite else None
         if before is not None:
             before.check_inputs(problem)
-        check_space(chosen, folder, before.freed_bytes if before is not None else None)
+        freed_bytes = before.freed_bytes if before is not None else None
+        check_space(chosen, folder, freed_bytes, single=bool(self.options.file))
         with held(self.out, self.comm), claimed(devices_of(folder.spread)):
             before = former(self.out) if overwrite else None
             devices = self._check_free(problem, chosen, folder, before)
             if before is not None:
                 before.remove()
             erase_devices(devices)
-            beside = files_of(problem, self.options)
+            beside = self._beside(problem)
             yield Run.new(problem, self.options, chosen, folder, self.comm, beside, self.kept)
 
     def check_goes_on(self, durable: Durable) -> None:
@@ -122,6 +125,10 @@ class Alone:
     def leave(self, run: Run, manifest: Manifest) -> None:
         run.folder.abandon(manifest)
 
+    def _beside(self, problem: Problem) -> tuple[str, ...]:
+        """Names of what the run leaves beside its fields, and of the file that these become."""
+        return (*files_of(problem, self.options), *filter(None, (self.options.file,)))
+
     def _spread(self, problem: Problem, chosen: Plan) -> RunFolder:
         """The folder of the run; its fields are spread if its options ask for several places."""
         options, folder = self.options, self._folder
@@ -145,9 +152,13 @@ class Alone:
     ) -> tuple[Path, ...]:
         """Raise UsageError if anything is where the run writes, but of one ``before`` that it
         replaces; devices that may be erased."""
-        beside, schedule = files_of(problem, self.options), chosen.schedule
+        options, beside, schedule = self.options, self._beside(problem), chosen.schedule
         replaced = before.files if before is not None else ()
-        erase = self.options.erase
+        erase = options.erase
+        if options.file:
+            fields = [level_name(level) for level in schedule.arrivals if not level.constant]
+            check_single(self.out, options.file, problem, fields, replaced)
         folder.check_free(schedule.arrivals, beside, schedule.places, erase, replaced)
-        check_none_there(self.out, named(problem, schedule.arrivals), replaced)
+        names = () if options.file else named(problem, schedule.arrivals)
+        check_none_there(self.out, names, replaced)
         return check_devices(devices_of(folder.spread), erase)

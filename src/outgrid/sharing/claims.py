@@ -14,9 +14,10 @@ from outgrid.config import RunOptions
 from outgrid.errors import UsageError
 from outgrid.plan.model import Plan
 from outgrid.purposes import Start, check_purposes
-from outgrid.record import RECORD_NAME
+from outgrid.record import RECORD_NAME, read_record
 from outgrid.runs.group import GROUP_NAME, Durable, abandon, durable, is_shared, on_disk, read_group
 from outgrid.runs.run import Run
+from outgrid.runs.single import remove_copied, restore
 from outgrid.runs.state import RunFolder
 from outgrid.sharing.alone import Alone
 from outgrid.sharing.base import Sharing, held
@@ -79,11 +80,15 @@ def stored(sharing: Sharing) -> Generator[Durable | None]:
         RunFolder.of_manifest(out)
     with held(out, comm):
         if comm.rank == 0:
-            on_disk(out).tidy()
+            run = on_disk(out)
+            run.tidy()
+            if run.shares:
+                restore(out, run.manifest)
         comm.share(None)
         if (out / RECORD_NAME).exists():
             comm.share(None)
             if comm.rank == 0:
+                remove_copied(out, read_record(out))
                 for share in on_disk(out).shares:
                     abandon(out, share)
                 (out / GROUP_NAME).unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from typing import Any
 from outgrid.errors import UsageError
 from outgrid.storage.base import Habits, Layout, NewField, Planes, Store
 from outgrid.storage.beside import BesideStore
-from outgrid.storage.direct import DirectStore
+from outgrid.storage.direct import DirectStore, Within
 from outgrid.storage.joined import Joined, Piece
 from outgrid.storage.mapped import MappedStore
 from outgrid.storage.memory import MemoryStore
@@ -36,6 +36,7 @@ __all__ = [
     "Store",
     "SwapStore",
     "Transfers",
+    "Within",
     "create_store",
     "is_device",
     "open_store",

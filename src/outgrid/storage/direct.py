@@ -3,6 +3,7 @@
 import errno
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -27,7 +28,15 @@ from outgrid.storage.sums import Sums, sums_path
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
 
-__all__ = ["DirectStore"]
+__all__ = ["DirectStore", "Within"]
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A file that a field is in, with other things, and where its numbers lie there."""
+
+    path: Path
+    header: Header
 
 
 class DirectStore(LaidOut):
@@ -138,8 +147,11 @@ class DirectStore(LaidOut):
         *,
         direct: bool = True,
         sums: bool = False,
+        within: Within | None = None,
     ) -> Self:
         """An existing .npy file of two or three axes; `mode` "rw" allows `put`.
+
+        A field that is `within` another file has its checksums beside the `path` it would have.
 
         With `sums` what is read is compared with the checksums in the file beside it: a transfer
         whose rows are not what was written there ends with a StoreError.
@@ -147,16 +159,20 @@ class DirectStore(LaidOut):
         Raises StoreError where it cannot be opened or is shorter or longer than its header says,
         UsageError where it is no such file.
         """
-        path = Path(path)
-        (check_own if mode == "rw" else check_given)(path)
+        path, there = Path(path), Path(path) if within is None else within.path
+        (check_own if mode == "rw" else check_given)(there)
         try:
-            file = File(path, mode, direct)
+            file = File(there, mode, direct)
         except OSError as error:
-            raise StoreError("cannot open", path=path, errno=error.errno) from error
+            raise StoreError("cannot open", path=there, errno=error.errno) from error
+        header = None if within is None else within.header
         try:
-            if sums:
+            if sums and within is None:
                 check_written(path, read_header(path))
-            return cls(path, file, transfers, reserved=False, sums=mode if sums else None)
+            kept = mode if sums else None
+            store = cls(path, file, transfers, reserved=False, sums=kept, header=header)
+            store.path = there
+            return store
         except BaseException:
             file.close()
             raise

@@ -1,0 +1,264 @@
+"""The results of a run in one HDF5 file, which is what the file of its first field becomes.
+
+    OUT/heat.h5     head of 4096 bytes | planes of u | what describes all arrays | planes of v ...
+    heat.h5         the same file under a second name (a hard link), beside the folder
+    OUT/u.npy.xxh3  the checksums of its rows, for each field
+
+The library of the format makes a skeleton, a sparse file in which the place of each array is set
+aside, and says where that is. The planes of the first field stay where they are: the 4096 bytes
+before them are replaced, and what the skeleton has behind them is written behind them. Other
+fields are copied to their places, which file systems that share blocks do without moving bytes.
+
+All of it follows from the manifest and is written before the record. A process that goes on gives
+the first field its `.npy` head back, and does it again.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from outgrid.durable import partial_path, sync_folder
+from outgrid.errors import StoreError, UsageError
+from outgrid.formats.axis import told_apart
+from outgrid.formats.npy import HEADER_BYTES, header_bytes
+from outgrid.formats.registry import check_library, format_of
+from outgrid.formats.sink import Array
+from outgrid.formats.source import writing
+from outgrid.record import RECORD_NAME, Record
+from outgrid.regular import given, own
+from outgrid.runs.manifest import Manifest
+from outgrid.runs.zarr import NO_LINKS
+from outgrid.stencil.meaning import described
+from outgrid.stencil.problem import PREVIOUS, Problem
+
+__all__ = [
+    "check_single",
+    "file_of",
+    "leave_file",
+    "remove_copied",
+    "restore",
+    "second_names",
+]
+
+COPY_BYTES = 4 << 20
+
+
+def _beside(out: Path, file: str) -> Path:
+    """The second name of the file, beside the folder of the run."""
+    return out.absolute().parent / file
+
+
+def second_names(out: Path, files: Iterable[str]) -> Iterator[Path]:
+    """Those files beside the folder of a run that are other names of the ones in it."""
+    for file in files:
+        whole, second = out / file, _beside(out, file)
+        if whole.is_file() and second.is_file() and second.samefile(whole):
+            yield second
+
+
+def file_of(manifest: Manifest) -> str:
+    """The name of the one file that a run leaves its results in; "" where it leaves several."""
+    return str(manifest.options.get("file", ""))
+
+
+def check_single(
+    out: Path, file: str, problem: Problem, fields: Iterable[str], replaced: Iterable[Path] = ()
+) -> None:
+    """Raise UsageError where the results of a run cannot be left in one file.
+
+    For want of a library, as a file of that name is there which is not to be ``replaced``, or as
+    the format has one place for all fields, and these lie half a cell from each other.
+    """
+    kind, place = format_of(file), _beside(out, file)
+    check_library(kind, file)
+    if os.path.lexists(place) and place not in {path.absolute() for path in replaced}:
+        raise UsageError(f"{place} exists and is not overwritten; choose another name with --out")
+    origins = {
+        tuple(axis.origin for axis in axes)
+        for name, (axes, _) in described(problem, fields).items()
+        if not name.startswith("snapshot.")
+    }
+    if file.lower().endswith(".vtkhdf") and len(origins) > 1:
+        raise UsageError(
+            f"the fields of this run lie half a cell from each other, and the points of the image "
+            f"in {file} have one place; name a folder with --out, and export each field to a file "
+            "of its own"
+        )
+
+
+def leave_file(out: Path, record: Record, file: str) -> Record:
+    """Leave the results of a finished run in one file, durably; the record that says where.
+
+    The files of all fields but the first stay, for `remove_copied` once the record is written.
+    Raises StoreError.
+    """
+    problem = Problem.from_dict(record.problem)
+    skeleton, whole = partial_path(out / file), out / file
+    skeleton.unlink(missing_ok=True)
+    offsets = _described(skeleton, file, problem, record)
+    first, *others = record.fields
+    sizes = {
+        name: prod(problem.shape) * np.dtype(_dtype(problem, name)).itemsize for name in offsets
+    }
+    with writing(whole):
+        if offsets[first] == HEADER_BYTES:
+            target = out / record.fields[first]
+            _become(target, skeleton, offsets, sizes, others, out)
+        else:
+            target = skeleton
+            with open(target, "r+b", buffering=0, opener=own) as to:
+                for name in offsets:
+                    _copy_field(out, name, to.fileno(), offsets[name], sizes[name])
+                os.fsync(to.fileno())
+        os.replace(target, whole)
+        skeleton.unlink(missing_ok=True)
+    sync_folder(out)
+    named = msgspec.structs.replace(
+        record, fields=dict.fromkeys(record.fields, file), offsets=offsets
+    )
+    return _linked(out, file, named)
+
+
+def _become(
+    target: Path,
+    skeleton: Path,
+    offsets: Mapping[str, int],
+    sizes: Mapping[str, int],
+    others: Iterable[str],
+    out: Path,
+) -> None:
+    """Make the file of the first field the whole: what is behind its planes, then its head."""
+    others, size = [*others], skeleton.stat().st_size
+    first = next(iter(offsets))
+    taken = [(offsets[name], offsets[name] + sizes[name]) for name in others]
+    with (
+        open(target, "r+b", buffering=0, opener=own) as to,
+        open(skeleton, "rb", buffering=0, opener=given) as of,
+    ):
+        to.truncate(size)
+        for begin, end in _between(HEADER_BYTES + sizes[first], size, taken):
+            _copy(of.fileno(), begin, to.fileno(), begin, end - begin)
+        for name in others:
+            _copy_field(out, name, to.fileno(), offsets[name], sizes[name])
+        os.fsync(to.fileno())
+        _copy(of.fileno(), 0, to.fileno(), 0, HEADER_BYTES)
+        os.fsync(to.fileno())
+
+
+def restore(out: Path, manifest: Manifest) -> None:
+    """Give the first field of an unfinished run its own file back, where a process was cut off.
+
+    Does nothing where no result is in place, or the record is written. Raises StoreError.
+    """
+    file = file_of(manifest)
+    if not file or (out / RECORD_NAME).exists():
+        return
+    whole, first = out / file, out / manifest.results[0]
+    with writing(whole):
+        partial_path(whole).unlink(missing_ok=True)
+        if whole.is_file() and not whole.is_symlink():
+            for second in second_names(out, [file]):
+                second.unlink()
+            if first.exists():
+                whole.unlink()
+            else:
+                os.replace(whole, first)
+        if not first.is_file():
+            return
+        problem = Problem.from_dict(manifest.problem)
+        dtype = np.dtype(_dtype(problem, first.stem))
+        with open(first, "r+b", buffering=0, opener=own) as to:
+            os.pwrite(to.fileno(), header_bytes(problem.shape, dtype), 0)
+            to.truncate(HEADER_BYTES + prod(problem.shape) * dtype.itemsize)
+            os.fsync(to.fileno())
+    sync_folder(out)
+
+
+def remove_copied(out: Path, record: Record) -> None:
+    """Remove the files of fields that were copied, now that the record says where they are."""
+    for name in record.offsets:
+        (out / f"{name}.npy").unlink(missing_ok=True)
+
+
+def _described(skeleton: Path, file: str, problem: Problem, record: Record) -> dict[str, int]:
+    """Make the skeleton of a file; where in it the numbers of each field belong."""
+    names = [*record.fields]
+    meanings = {name: said for name, said in described(problem, names).items() if name in names}
+    apart = told_apart({name: (axes, problem.shape) for name, (axes, _) in meanings.items()})
+    text = json.dumps(record.to_dict())
+    output = format_of(file).create_output(skeleton)
+    offsets: dict[str, int] = {}
+    try:
+        for name in names:
+            attributes: dict[str, Any] = {"outgrid": text, **meanings[name][1]}
+            dtype = np.dtype(_dtype(problem, name))
+            array = Array(name, problem.shape, dtype, apart[name], attributes=attributes)
+            offset = output.array(array).offset
+            if offset is None:
+                raise StoreError(f"the format tells no place of {name}", path=skeleton)
+            offsets[name] = offset
+        output.commit()
+    finally:
+        output.close()
+    return offsets
+
+
+def _linked(out: Path, file: str, record: Record) -> Record:
+    """Give the file its second name; the record warns where it has none."""
+    second = _beside(out, file)
+    try:
+        os.link(out / file, second)
+        sync_folder(second.parent)
+    except OSError as error:
+        if error.errno not in (*NO_LINKS, errno.EEXIST, errno.EXDEV):
+            raise StoreError("cannot write", path=second, errno=error.errno) from error
+        text = f"the results are in {out / file}, not in {second}: {os.strerror(error.errno)}"
+        return msgspec.structs.replace(record, warnings=(*record.warnings, text))
+    return record
+
+
+def _between(begin: int, end: int, taken: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The parts of [begin, end) that are not taken."""
+    for low, high in sorted(taken):
+        yield begin, low
+        begin = high
+    yield begin, end
+
+
+def _copy_field(out: Path, name: str, to: int, offset: int, nbytes: int) -> None:
+    with open(out / f"{name}.npy", "rb", buffering=0, opener=own) as of:
+        _copy(of.fileno(), HEADER_BYTES, to, offset, nbytes)
+
+
+def _copy(of: int, begin: int, to: int, at: int, nbytes: int) -> None:
+    """Copy bytes between files, within the kernel where it can. Raises OSError."""
+    inside = True
+    while nbytes > 0:
+        count = 0
+        if inside:
+            try:
+                count = os.copy_file_range(of, to, min(nbytes, 1 << 30), begin, at)
+            except OSError as error:
+                if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+                    raise
+                inside = False
+        else:
+            part = os.pread(of, min(nbytes, COPY_BYTES), begin)
+            count = os.pwrite(to, part, at) if part else 0
+        if not count and (not inside or begin >= os.fstat(of).st_size):
+            raise OSError(errno.EIO, "the file ends before its data")
+        inside = inside and count > 0
+        begin, at, nbytes = begin + count, at + count, nbytes - count
+
+
+def _dtype(problem: Problem, name: str) -> str:
+    return problem.dtype_of(name.removesuffix(PREVIOUS))

@@ -1,0 +1,239 @@
+"""The results of a run in one HDF5 file: what readers see in it, and what goes wrong."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+import outgrid as og
+from outgrid.errors import StoreError, UsageError
+from outgrid.runs import single
+from outgrid.runs.leftovers import leftovers
+from outgrid.runs.verify import verify
+
+h5py = pytest.importorskip("h5py")
+
+GIVEN = {"memory": "256 MiB", "threads": 1}
+SHAPE = (20, 24, 70)
+
+
+def heat(shape=SHAPE, **others):
+    given = {
+        "steps": 4,
+        "dtype": "float32",
+        "initial": {"u": "sin(x/9)*cos(y/7) + z/70"},
+        "grid": og.Grid(spacing=(2, 1, 0.5), origin=(1, 0, -3), units="m"),
+    }
+    return og.Problem("heat7", shape, parameters={"k": 0.1}, **given | others)
+
+
+def wave():
+    initial = {"u": "sin(x/9)*cos(y/7)", "c": 0.1}
+    return og.Problem("wave:2", SHAPE, steps=4, dtype="float32", initial=initial)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """Results in a folder."""
+    folder = tmp_path_factory.mktemp("plain")
+    return {
+        make.__name__: og.run(make(), out=folder / make.__name__, **GIVEN) for make in (heat, wave)
+    }
+
+
+def by_h5py(path):
+    with h5py.File(path) as file:
+        fields = file["VTKHDF/PointData"] if path.suffix.lower() == ".vtkhdf" else file
+        return {name: fields[name][...] for name in fields if fields[name].ndim == 3}
+
+
+@pytest.mark.parametrize(
+    ("problem", "name", "tier"),
+    [
+        (heat, "r.h5", "direct"),
+        (heat, "r.VTKHDF", "memory"),
+        (wave, "r.vtkhdf", "direct"),
+        (wave, "r.nc", "mmap"),
+    ],
+)
+def test_the_file_has_what_a_folder_has(plain, tmp_path, problem, name, tier):
+    wanted, path = plain[problem.__name__], tmp_path / name
+    found = og.run(problem(), out=path, tier=tier, **GIVEN)
+    assert found.out == tmp_path / "r.run"
+    assert set(found) == set(wanted)
+    for seen in (by_h5py(path), found):
+        assert {field: seen[field].tobytes() for field in seen} == {
+            field: wanted[field].tobytes() for field in wanted
+        }
+    assert [*tmp_path.iterdir()] != [path]
+    assert sorted(os.listdir(found.out)) == sorted(
+        [name, "record.json", *(f"{field}.npy.xxh3" for field in wanted)]
+    )
+    assert not verify(found.out).errors
+    assert not found.record.warnings
+    again = og.export(found, tmp_path / "u.npy", fields=["u"])
+    np.testing.assert_array_equal(np.load(again.path), wanted["u"])
+    np.testing.assert_array_equal(found.to_xarray()["u"][3:5, 1], wanted["u"][3:5, 1])
+    group = "VTKHDF/PointData/" if path.suffix.lower() == ".vtkhdf" else ""
+    more = og.run(heat(initial={"u": f"{path}:{group}u"}, steps=0), out=tmp_path / "m", **GIVEN)
+    np.testing.assert_array_equal(more["u"], wanted["u"])
+
+
+def test_planes_that_fill_no_block_are_copied(tmp_path):
+    wanted = og.run(heat((5, 7, 9)), out=tmp_path / "plain", **GIVEN)
+    found = og.run(heat((5, 7, 9)), out=tmp_path / "r.h5", **GIVEN)
+    np.testing.assert_array_equal(by_h5py(tmp_path / "r.h5")["u"], wanted["u"])
+    np.testing.assert_array_equal(found["u"], wanted["u"])
+    assert not verify(found.out).errors
+
+
+def test_xarray_and_vtk_see_coordinates(plain, tmp_path):
+    xarray = pytest.importorskip("xarray")
+    og.run(heat(), out=tmp_path / "r.nc", **GIVEN)
+    with xarray.open_dataset(tmp_path / "r.nc", engine="h5netcdf") as found:
+        assert found["u"].dims == ("z", "y", "x")
+        np.testing.assert_array_equal(found["z"], 1 + 2.0 * np.arange(20))
+        assert found.attrs["Conventions"] == "CF-1.8"
+        assert json.loads(found["u"].attrs["outgrid"])["problem"]["shape"] == [*SHAPE]
+    reader = pytest.importorskip("vtkmodules.vtkIOHDF").vtkHDFReader()
+    to_numpy = pytest.importorskip("vtkmodules.util.numpy_support").vtk_to_numpy
+    og.run(heat(), out=tmp_path / "v.vtkhdf", **GIVEN)
+    reader.SetFileName(str(tmp_path / "v.vtkhdf"))
+    reader.Update()
+    image = reader.GetOutput()
+    assert image.GetSpacing() == (0.5, 1, 2)
+    assert image.GetOrigin() == (-3, 0, 1)
+    values = to_numpy(image.GetPointData().GetArray("u")).reshape(SHAPE)
+    np.testing.assert_array_equal(values, plain["heat"]["u"])
+
+
+def test_nothing_is_moved_where_there_is_one_field(tmp_path, monkeypatch):
+    moved = []
+    copy = single._copy
+    monkeypatch.setattr(single, "_copy", lambda *given: moved.append(given[-1]) or copy(*given))
+    problem = heat((64, 64, 64))
+    found = og.run(problem, out=tmp_path / "r.h5", **GIVEN)
+    assert sum(moved) < 64 << 10 < found["u"].nbytes
+
+
+STAGES = ["_described", "_become", "_copy_field", "_linked", "write_record", "remove_copied"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("after", [False, True])
+def test_a_run_that_is_cut_off_at_its_file_is_resumed(plain, tmp_path, monkeypatch, stage, after):
+    module = single if stage.startswith("_") else og.pipeline
+    real = getattr(module, stage)
+
+    def cut(*given):
+        if after:
+            real(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, stage, cut)
+    path = tmp_path / "r.h5"
+    with pytest.raises(KeyboardInterrupt):
+        og.run(wave(), out=path, **GIVEN)
+    monkeypatch.undo()
+    shutil.copytree(tmp_path, tmp_path.with_suffix(".twin"))
+    found = og.resume(tmp_path / "r.run")
+    for name, values in by_h5py(path).items():
+        assert values.tobytes() == plain["wave"][name].tobytes()
+    assert not verify(found.out).errors
+    assert sorted(os.listdir(found.out)) == [
+        "r.h5", "record.json", "u.npy.xxh3", "u.previous.npy.xxh3"
+    ]  # fmt: skip
+    assert path.samefile(found.path("u"))
+
+    twin = tmp_path.with_suffix(".twin") / "r.run"
+    if not (twin / "record.json").exists():  # what is not wanted any more is removed, or is whole
+        leftovers(twin, delete=True)
+        assert not (twin / "r.h5").exists()
+        np.testing.assert_array_equal(np.load(twin / "u.npy"), plain["wave"]["u"])
+
+
+def test_a_block_that_was_torn_is_written_again(plain, tmp_path, monkeypatch):
+    def cut(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(single, "_linked", cut)
+    with pytest.raises(KeyboardInterrupt):
+        og.run(heat(), out=tmp_path / "r.h5", **GIVEN)
+    monkeypatch.undo()
+    with (tmp_path / "r.run/r.h5").open("r+b") as file:
+        file.write(b"\0" * 700)
+    og.resume(tmp_path / "r.run")
+    np.testing.assert_array_equal(by_h5py(tmp_path / "r.h5")["u"], plain["heat"]["u"])
+
+
+def test_a_full_disk_ends_a_run_that_can_go_on(plain, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(single, "_copy_field", full)
+    with pytest.raises(StoreError, match="No space left"):
+        og.run(wave(), out=tmp_path / "r.h5", **GIVEN)
+    monkeypatch.undo()
+    og.resume(tmp_path / "r.run")
+    np.testing.assert_array_equal(by_h5py(tmp_path / "r.h5")["u"], plain["wave"]["u"])
+
+
+def test_files_of_others_stay(tmp_path):
+    path = tmp_path / "r.h5"
+    path.write_text("mine")
+    with pytest.raises(UsageError, match=r"r\.h5 exists and is not overwritten"):
+        og.run(heat(), out=path, **GIVEN)
+    with pytest.raises(UsageError, match=r"r\.h5 exists and is not overwritten"):
+        og.run(heat(), out=path, overwrite=True, **GIVEN)
+    assert path.read_text() == "mine"
+    assert any("r.h5 exists" in note for note in og.plan(heat(), memory="256 MiB", out=path).notes)
+    path.unlink()
+    first = og.run(heat(), out=path, **GIVEN)
+    og.run(heat(steps=2), out=path, overwrite=True, **GIVEN)
+    assert path.samefile(first.path("u"))
+    path.unlink()
+    path.write_text("mine")
+    with pytest.raises(UsageError, match=r"r\.h5 exists and is not overwritten"):
+        og.run(heat(), out=path, overwrite=True, **GIVEN)
+    og.run(heat(steps=2), out=tmp_path / "r.run", overwrite=True, **GIVEN)
+    assert path.read_text() == "mine"
+    assert (tmp_path / "r.run/u.npy").exists()
+
+
+def test_a_file_that_was_changed_is_told(tmp_path):
+    found = og.run(heat(), out=tmp_path / "r.h5", **GIVEN)
+    with h5py.File(tmp_path / "r.h5", "r+") as file:
+        file["u"][3, 4, 5] = 7
+    (error,) = verify(found.out).errors
+    assert "r.h5" in str(error)
+    (tmp_path / "r.h5").write_bytes(b"short")
+    with pytest.raises(StoreError, match="the file has 5 bytes"):
+        found["u"]
+
+
+def test_what_no_file_can_hold_is_refused_before_a_run(tmp_path, monkeypatch):
+    grid = og.Grid(fields={"u": {"offset": (0, 0, 0.5)}, "v": {"offset": (0, 0, 0)}})
+
+    @og.stencil
+    def both(u, v):
+        return {"u": u + v[0, 0, 1], "v": v + u[0, 0, -1]}
+
+    apart = og.Problem(both, SHAPE, steps=1, initial={"u": 1.0, "v": 0.0}, grid=grid)
+    with pytest.raises(UsageError, match="half a cell from each other"):
+        og.run(apart, out=tmp_path / "r.vtkhdf", **GIVEN)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"pip install 'outgrid\[hdf5\]'"):
+        og.run(heat(), out=tmp_path / "r.h5", **GIVEN)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_file_system_without_second_names_keeps_it_in_the_folder(tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(1, os.strerror(1))
+
+    monkeypatch.setattr(single.os, "link", refused)
+    found = og.run(heat(), out=tmp_path / "r.h5", **GIVEN)
+    assert any("the results are in" in warning for warning in found.record.warnings)
+    assert by_h5py(found.path("u"))["u"].shape == SHAPE
