@@ -265,7 +265,7 @@ def _fix_layers(
         for side, ends in (("-", (0, inside.start)), ("+", (inside.stop, problem.shape[axis]))):
             if problem.edges.rule(arrival.field, axis)[side == "+"] == STORED:
                 start, stop = (max(0, end - begin) for end in ends)
-                value = problem.boundary.face(arrival.field, AXES[axis - problem.ndim], side).value
+                value = problem.boundary.face(arrival.field, AXES[axis - problem.ndim], side).number
                 parts.append(((*[slice(None)] * place, slice(start, stop)), value))
     for part, _ in parts:
         if given is not None:

@@ -57,7 +57,7 @@ def _behind(boundary: Boundary) -> Boundary:
     if boundary.kind in ABSORBING:
         sponge = boundary.kind == "sponge"
         numbers = dict.fromkeys(("width", "strength", "courant", "frequency"))
-        value = (boundary.value or 0.0) if sponge else None
+        value = (boundary.number or 0.0) if sponge else None
         boundary = replace(boundary, kind="dirichlet", value=value, **numbers)
     return replace(
         boundary,
@@ -125,7 +125,7 @@ class _Sponges:
     def _rest(self, name: str) -> float:
         """What a field is damped towards."""
         faces = (face for axis in range(self.stencil.ndim) for face in self._pair(name, axis))
-        rests = sorted({face.value or 0.0 for face in faces if face is not None})
+        rests = sorted({face.number or 0.0 for face in faces if face is not None})
         if len(rests) > 1:
             raise DefinitionError(
                 f"the sponges of {name!r} damp it towards {' and '.join(map(str, rests))}; all"

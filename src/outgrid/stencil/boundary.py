@@ -3,13 +3,14 @@
 A face is fixed for a field if the grid holds a layer of cells there that never change. Beyond a
 face that is not fixed there is nothing: what a stencil reads there is the value of another cell.
 Faces that absorb are turned into fixed ones and a part of the stencil before anyone else sees them
-(`outgrid.stencil.absorbing`).
+(`outgrid.stencil.absorbing`), those beyond which values are given into mirrors and such a part
+(`outgrid.stencil.driven`).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil.components import components_of
@@ -19,12 +20,14 @@ from outgrid.units import suggest
 
 __all__ = [
     "ABSORBING",
+    "DRIVEN",
     "IMAGES",
     "KINDS",
     "SIDES",
     "STORED",
     "Boundary",
     "Edges",
+    "Given",
     "boundary_of",
     "edges_of",
     "image",
@@ -37,9 +40,13 @@ IMAGES = ("neumann", "mirror", *EVEN)
 """Kinds of faces beyond which cells of the inside are read, those next to them."""
 ABSORBING = {"sponge": ("value", "width", "strength"), "matched": ("width", "courant", "frequency")}
 """Kinds of faces that swallow waves, and what each may be given."""
-KINDS = (*FIXED, *IMAGES, "periodic", *ABSORBING)
-OWN = {"dirichlet": ("value",), **ABSORBING}
-NUMBERS = ("value", "width", "strength", "courant", "frequency")
+DRIVEN = {"given": ("value",), "robin": ("value", "a", "b")}
+"""Kinds of faces beyond which cells have values that follow from a number or an expression."""
+KINDS = (*FIXED, *IMAGES, "periodic", *ABSORBING, *DRIVEN)
+OWN = {"dirichlet": ("value",), **ABSORBING, **DRIVEN}
+NUMBERS = ("value", "width", "strength", "courant", "frequency", "a", "b")
+Given: TypeAlias = float | str | Callable[..., Any]
+"""The value of a face: a number, or for driven faces a formula or a function of place and step."""
 STORED = "stored"
 """The rule of a face whose cells are there to be read."""
 SIDES = ("-", "+")
@@ -56,6 +63,8 @@ _ELSEWHERE = {
     "pml": "matched",
     "reflect": "mirror",
     "symmetric": "neumann",
+    "inflow": "given",
+    "radiation": "robin",
     "wrap": "periodic",
 }
 """What kinds of faces are called by NumPy and others, and what here."""
@@ -77,18 +86,25 @@ class Boundary:
     which a fixed layer behind them keeps. "matched" fills in the parameters of a stencil with a
     C-PML: `width` cells (10) for waves of `courant` and `frequency`, as in `matched_layer`.
 
+    With "given" all cells beyond have the `value`; with "robin" a u + b du/dn = `value` on the
+    face, per cell and outwards. The value is a number, a formula of z, y, x and step, or a function
+    of some of these, called with symbols as a stencil is. They are the indices of the cell beyond
+    and the number of steps made.
+
     `faces` are pairs of a name, an axis ("x") or one side of it ("x-", "x+"), and a Boundary;
     `fields` pairs of the name of a field and what holds for it alone. The narrower one counts.
     """
 
     kind: str | None = "dirichlet"
-    value: float | None = None
+    value: Given | None = None
     faces: tuple[tuple[str, "Boundary"], ...] = ()
     fields: tuple[tuple[str, "Boundary"], ...] = ()
     width: int | None = None
     strength: float | None = None
     courant: float | None = None
     frequency: float | None = None
+    a: float | None = None
+    b: float | None = None
 
     def __post_init__(self) -> None:
         given = cast("object", self.kind)
@@ -116,12 +132,28 @@ class Boundary:
             )
             subject = f"a {self.kind} boundary" if self.kind else "a boundary without a kind"
             raise DefinitionError(f"{subject} takes no {name} {number!r}; {fix}")
+        if (
+            name == "value"
+            and self.kind in DRIVEN
+            and (isinstance(number, str) or callable(number))
+        ):
+            return
+        if name == "value" and self.kind == "dirichlet" and isinstance(number, str):
+            raise DefinitionError(
+                f"the value {number!r} of a fixed layer is no number; the layer never changes: use"
+                ' kind "given", of which the cells beyond the face have that value'
+            )
         if not is_number(number) or not math.isfinite(number):
             raise DefinitionError(f"the boundary {name} {number!r} is not a finite number")
         value = float(number)
         if name == "width" and not value.is_integer():
             raise DefinitionError(f"the boundary width {number!r} is not a number of cells")
         object.__setattr__(self, name, int(value) if name == "width" else value)
+
+    @property
+    def number(self) -> float | None:
+        """The value of a face that has the same one everywhere, at all times."""
+        return float(self.value) if is_number(self.value) else None
 
     def face(self, field: str, axis: str, side: str) -> "Boundary":
         """What holds for a field at the face of an axis, `side` being "-" or "+"."""
@@ -140,7 +172,8 @@ class Boundary:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, which `boundary_of` reads."""
-        data: dict[str, Any] = {"kind": self.kind, "value": self.value}
+        value = str(self.value) if callable(self.value) else self.value
+        data: dict[str, Any] = {"kind": self.kind, "value": value}
         apart = {name: getattr(self, name) for name in NUMBERS[1:]}
         data |= {name: number for name, number in apart.items() if number is not None}
         data |= {name: face.to_dict() for name, face in self.faces}
@@ -180,7 +213,9 @@ def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
             ' {"u": "neumann"}'
         )
     apart = cast("Mapping[str, Any]", apart)
-    kind = entries.get("kind", "dirichlet" if entries.get("value") is not None else default)
+    value = entries.get("value")
+    usual = default if value is None else "dirichlet" if is_number(value) else "given"
+    kind = entries.get("kind", usual)
     return Boundary(
         kind,
         entries.get("value"),

@@ -230,8 +230,8 @@ def check_boundary(boundary: Boundary, dtype: str) -> None:
     parts = [boundary, *(part for _, part in boundary.fields)]
     parts += [face for part in parts for _, face in part.faces]
     for part in parts:
-        if part.value is not None:
-            check_range("the boundary value", part.value, dtype)
+        if part.number is not None:
+            check_range("the boundary value", part.number, dtype)
 
 
 def checked_initial(

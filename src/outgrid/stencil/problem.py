@@ -33,6 +33,7 @@ from outgrid.stencil.checks import (
     mapped,
 )
 from outgrid.stencil.definition import Definition
+from outgrid.stencil.driven import driven
 from outgrid.stencil.dtypes import fields_apart
 from outgrid.stencil.expression import is_index
 from outgrid.stencil.formula import shown
@@ -149,6 +150,7 @@ class Problem:
         traced = checked_stencil(stencil, len(extents))
         asked = boundary_of(boundary)
         rule, around, numbers = absorbing(traced, asked, extents, parameters)
+        rule, around, numbers = driven(rule, around, extents, numbers)
         dtype = checked_dtype(dtype, rule)
         apart = fields_apart(dtypes or {}, rule, dtype)
         narrow = any(apart.get(field.name) == "float32" for field in rule.evolving)

@@ -238,7 +238,7 @@ def _start(problem: Problem, initial: Mapping[str, NDArray[Any]] | None) -> Arra
     for field in problem.stencil.lasting:
         layers = [part for part in _layers(problem) if _is_fixed(problem, field.name, *part[:2])]
         for axis, side, part in layers:
-            value = problem.boundary.face(field.name, AXES[axis - problem.ndim], side).value
+            value = problem.boundary.face(field.name, AXES[axis - problem.ndim], side).number
             if value is not None:
                 state[field.name][part] = value
         if field.levels == 2:
