@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csc_matrix, eye, linalg
 
 import outgrid as og
 from outgrid import pipeline
@@ -205,6 +206,45 @@ def test_a_mixture_keeps_its_mass_loses_energy_and_grows_waves_as_theory_says(tm
     found = model.amplitude(pipeline.run(problem, options))
     assert found > 1.1
     np.testing.assert_allclose(found, model.exact(), rtol=1e-6)
+
+
+def test_a_channel_carries_what_flows_in_as_the_exact_solution_says(tmp_path):
+    channel = example("channel")
+    errors = []
+    for finer in (1, 2):
+        options = RunOptions.of(
+            memory="512MiB", out=tmp_path / str(finer), tier="memory", threads=1
+        )
+        result = pipeline.run(channel.problem(finer), options)
+        errors.append(channel.difference(result, finer))
+    assert errors[1] < 0.02
+    assert 1.9 < np.log2(errors[0] / errors[1]) < 2.1
+
+
+def test_conjugate_gradients_come_to_the_answer_of_a_direct_solver(tmp_path):
+    model = example("poisson")
+    posed = model.problem(16)
+    given = {"memory": "512MiB", "threads": 1}
+    whole = pipeline.run(posed, RunOptions.of(out=tmp_path / "memory", tier="memory", **given))
+    given |= {"tier": "direct", "slab_planes": 2, "out": tmp_path / "disk"}
+    streamed = pipeline.run(posed, RunOptions.of(**given))
+    assert streamed["p"].tobytes() == whole["p"].tobytes()
+    assert whole.record.steps < posed.steps
+    free, charge = model.inside(posed.shape)
+    number = np.where(free, np.cumsum(free).reshape(free.shape) - 1, -1)
+    own, near = [], []
+    for axis in range(3):
+        for side in (-1, 1):
+            beside = np.roll(number, side, axis)
+            both = free & (beside >= 0)
+            own.append(number[both])
+            near.append(beside[both])
+    own, near, count = np.concatenate(own), np.concatenate(near), free.sum()
+    matrix = csc_matrix((-np.ones(len(own)), (own, near)), (count, count))
+    wanted = linalg.spsolve(matrix + 6 * eye(count, format="csc"), charge[free])
+    assert np.abs(whole["p"][free] - wanted).max() < 1e-8 * np.abs(wanted).max()
+    assert not whole["p"][~free].any()
+    assert model.lacks(whole) < 1e-9
 
 
 @pytest.mark.parametrize("shape", ["plane", "dome"])
