@@ -17,11 +17,25 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
+    "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_extension"]
+exclude_patterns = ["_extension", "**.run", "tutorials/GALLERY_HEADER.rst"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples/tutorials",
+    "gallery_dirs": "tutorials",
+    "filename_pattern": r"\.py$",
+    "abort_on_example_error": True,
+    "capture_repr": (),
+    "download_all_examples": False,
+    "min_reported_time": 3600,
+    "show_memory": False,
+    "within_subsection_order": "FileNameSortKey",
+    "show_signature": False,
+}
 
 default_role = "code"
 autodoc_member_order = "bysource"
@@ -37,11 +51,11 @@ html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "show_prev_next": False,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 5,
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {"index": [], "start": []}
+html_sidebars = {page: [] for page in ("index", "start", "gallery", "changes", "contributing")}
 html_show_copyright = False
 html_copy_source = False
 html_show_sourcelink = False

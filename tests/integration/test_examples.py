@@ -4,9 +4,12 @@ import contextlib
 import io
 import os
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -18,9 +21,10 @@ from outgrid.stencil.problem import Problem
 
 ROOT = Path(__file__).parents[2]
 JOBS = sorted((ROOT / "examples").glob("*.toml"))
+TUTORIALS = sorted((ROOT / "examples" / "tutorials").glob("*.py"))
 DOCUMENTS = [
     *sorted(ROOT.glob("*.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if "tutorials" not in path.parts),
     *sorted((ROOT / "examples").glob("*.md")),
 ]
 FEW_STEPS = 7
@@ -66,6 +70,17 @@ def test_a_program_in_a_document_runs(text, tmp_path, monkeypatch):
         exec(compile(text, "program.py", "exec"), {"__name__": "__main__"})
 
 
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_a_tutorial_runs_and_draws(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    matplotlib.use("agg")
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        runpy.run_path(str(path), run_name="__main__")
+    assert plt.get_fignums()
+    plt.close("all")
+    assert "skewed, depth" in said.getvalue()
+
+
 @pytest.mark.parametrize("text", blocks("toml"))
 def test_a_job_or_a_machine_in_a_document_is_valid(text, tmp_path):
     path = tmp_path / "job.toml"
@@ -89,6 +104,7 @@ def test_commands_in_a_document_exist(text):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
 def test_links_between_documents_lead_somewhere(document):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
         if "://" not in target:
             assert os.path.exists(document.parent / target), target
