@@ -16,6 +16,7 @@ from outgrid.labelled import dataset
 from outgrid.lines import format_work
 from outgrid.markup import facts
 from outgrid.record import Record
+from outgrid.report.picture import field_figure
 from outgrid.report.summary import heading, summary_rows
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.components import components_of
@@ -152,6 +153,17 @@ class Result(Mapping[str, Any]):
             {"outgrid_version": self.record.version, "source": str(self.out)},
             self.places if TRACES in meanings else (),
         )
+
+    def plot(self, field: str | None = None, *, index: int | None = None) -> Any:
+        """A `matplotlib.figure.Figure` of a field, the first one where none is named.
+
+        Of three axes the plane `index` of the first one is shown, or the middle one; axes and
+        colours carry the names and units of the grid. Raises UsageError for what the run did not
+        leave.
+        """
+        name = next(iter(self)) if field is None else field
+        axes, said = self.described().get(name, ((), {}))
+        return field_figure(self[name], name, axes, said.get("units", ""), index)
 
     def __getitem__(self, field: str) -> np.ndarray | Joined:
         """The field as a read-only array on disk, of the problem's shape and the field's dtype.

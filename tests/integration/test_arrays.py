@@ -7,6 +7,7 @@ import pytest
 
 import outgrid as og
 from outgrid.errors import DefinitionError, InfeasiblePlan, StoreError, UsageError
+from outgrid.storage import Joined, Piece
 
 SHAPE = (20, 24, 70)
 VALUES = np.random.default_rng(3).standard_normal(SHAPE)
@@ -255,3 +256,18 @@ def test_a_field_of_a_staggered_grid_lies_half_a_cell_further(tmp_path):
 def test_an_offset_is_half_a_cell_along_each_axis(offset):
     with pytest.raises(DefinitionError, match="the offset"):
         problem(0.0, grid=og.Grid(fields={"u": {"offset": offset}}))
+
+
+def test_dask_takes_fields_that_lie_in_one_file_or_in_pieces(tmp_path):
+    dask = pytest.importorskip("dask.array")
+    whole = og.run(problem(VALUES), memory="400 MiB", out=tmp_path / "r")
+    pieces = Joined(
+        [Piece(whole.path("u"), (0, 0), range(low, low + 10), range(24)) for low in (0, 10)]
+    )
+    for field in (whole["u"], pieces):
+        for chunks in ("auto", (7, 24, 70)):
+            found = dask.from_array(field, chunks=chunks)
+            np.testing.assert_array_equal(
+                found[3:17:2, ::-1, 5].compute(), whole["u"][3:17:2, ::-1, 5]
+            )
+            assert found.dtype == field.dtype

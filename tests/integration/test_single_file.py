@@ -237,3 +237,22 @@ def test_a_file_system_without_second_names_keeps_it_in_the_folder(tmp_path, mon
     found = og.run(heat(), out=tmp_path / "r.h5", **GIVEN)
     assert any("the results are in" in warning for warning in found.record.warnings)
     assert by_h5py(found.path("u"))["u"].shape == SHAPE
+
+
+def test_it_is_drawn_and_reported(tmp_path):
+    pytest.importorskip("matplotlib")
+    from outgrid.cli import main
+
+    found = og.run(heat(), out=tmp_path / "r.h5", **GIVEN)
+    assert main(["report", str(found.out)]) == 0
+    assert (found.out / "report/u.png").stat().st_size > 5000
+    figure = found.plot()
+    axes = figure.axes[0]
+    assert (axes.get_title(), axes.get_xlabel()) == ("u, z = 21 m", "x (m)")
+    assert tuple(axes.images[0].get_extent()) == (-3.25, 31.75, 23.5, -0.5)
+    np.testing.assert_array_equal(axes.images[0].get_array(), found["u"][10])
+    np.testing.assert_array_equal(
+        found.plot("u", index=3).axes[0].images[0].get_array(), found["u"][3]
+    )
+    with pytest.raises(UsageError, match="left no field 'w'"):
+        found.plot("w")

@@ -13,7 +13,6 @@ from outgrid.report.ranks import draw_ranks
 from outgrid.report.series import read_readings
 from outgrid.report.summary import summarise, telling
 from outgrid.result import Result
-from outgrid.storage import Joined
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,8 +51,7 @@ def _pictures(result: Result, out: Path) -> list[tuple[str, Path]]:
     pictures: list[tuple[str, Path]] = []
     for name in record.pieces or record.fields:
         pictures.append((name, out / f"{name}.png"))
-        field = result[name]
-        draw_field(field if isinstance(field, Joined) else result.path(name), pictures[-1][1])
+        draw_field(result[name], pictures[-1][1])
     for number, taken in enumerate(result.snapshots):
         if taken.ndim > 1 and taken.size:
             field = record.problem["snapshots"][number]["field"]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
+from outgrid.formats.axis import Axis
 from outgrid.formats.npy import map_npy, read_header
 from outgrid.regular import own
 from outgrid.storage import Joined
@@ -25,6 +26,7 @@ __all__ = [
     "draw_plane",
     "draw_reductions",
     "draw_traces",
+    "field_figure",
     "new_axes",
     "sample_plane",
     "save_figure",
@@ -34,12 +36,13 @@ __all__ = [
 Floats = NDArray[np.floating[Any]]
 Pixels = NDArray[np.uint8]
 Window = tuple[slice, slice]
+Shown = Path | Joined | Floats
 
 MOST_LINES = 8  # receivers that are drawn as lines
 
 
 def sample_plane(
-    field: Path | Joined,
+    field: Shown,
     index: int | None = None,
     longest: int = 1024,
     window: Window | None = None,
@@ -53,12 +56,7 @@ def sample_plane(
     array = _opened(field) if isinstance(field, Path) else field
     plane: Any = array
     if array.ndim == 3:
-        planes: int = array.shape[0]
-        middle = planes // 2 if index is None else index
-        if not 0 <= middle < planes:
-            of = f", those of {field}" if isinstance(field, Path) else ""
-            raise UsageError(f"plane {middle} is outside 0..{planes - 1}{of}")
-        plane = array[middle]
+        plane = array[_plane_at(field, array.shape, index)]
     if window is not None:
         plane = plane[window]
     stride = -(-max(plane.shape) // longest)
@@ -76,15 +74,43 @@ def _opened(path: Path) -> Floats:
     return field
 
 
+def _plane_at(field: Shown, shape: tuple[int, ...], index: int | None) -> int:
+    """The plane of that index, or the one in the middle."""
+    middle = shape[0] // 2 if index is None else index
+    if not 0 <= middle < shape[0]:
+        of = f", those of {field}" if isinstance(field, Path) else ""
+        raise UsageError(f"plane {middle} is outside 0..{shape[0] - 1}{of}")
+    return middle
+
+
+def field_figure(
+    field: Shown, name: str, axes: Sequence[Axis], units: str = "", index: int | None = None
+) -> Any:
+    """A figure of matplotlib of a field (see `sample_plane`), where its `axes` lie."""
+    shape = read_header(field).shape if isinstance(field, Path) else field.shape
+    plane, (down, across) = sample_plane(field, index), axes[-2:]
+    title = name
+    if len(shape) == 3:
+        at = axes[0].values(shape[0])[_plane_at(field, shape, index)]
+        title += f", {axes[0].name} = {at:g} {axes[0].units}".rstrip()
+    ends = [
+        (axis.origin - axis.spacing / 2, axis.origin + axis.spacing * (extent - 0.5))
+        for axis, extent in ((across, shape[-1]), (down, shape[-2]))
+    ]
+    extent = (*ends[0], *ends[1][::-1])
+    labels = [f"{axis.name} ({axis.units})" if axis.units else axis.name for axis in (across, down)]
+    return _plane_figure(plane, title, extent, labels, units)
+
+
 def draw_field(
-    field: Path | Joined,
+    field: Shown,
     picture: Path,
     index: int | None = None,
     longest: int = 1024,
 ) -> None:
     """Draw `field` (see `sample_plane`) into the PNG file `picture`, its axes in cells.
 
-    One in pieces is called as the picture.
+    One that is no file of its own is called as the picture.
     """
     plane = sample_plane(field, index, longest)
     shape = read_header(field).shape if isinstance(field, Path) else field.shape
@@ -102,16 +128,26 @@ def draw_plane(
     `edges` are the extents (rows, columns) that the axes show, `down` is what rows count. Values
     of both signs get a diverging scale centred on 0; cells that are not numbers are grey.
     """
-    rows, columns = plane.shape
-    figure, (axes,) = new_axes((9, min(12.0, max(2.0, 8 * rows / columns))))
+    extent = (0, edges[1], edges[0], 0)
+    save_figure(_plane_figure(plane, title, extent, ("x (cells)", down)), picture)
+
+
+def _plane_figure(
+    plane: Floats,
+    title: str,
+    extent: tuple[float, ...],
+    labels: Sequence[str],
+    units: str = "",
+) -> Any:
+    left, right, bottom, top = extent
+    figure, (axes,) = new_axes((9, min(12.0, max(2.0, 8 * abs((top - bottom) / (right - left))))))
     axes.set_facecolor("0.6")
     norm, colours = _scale(plane)
-    extent = (0, edges[1], edges[0], 0)
     image = axes.imshow(plane, norm=norm, cmap=colours, extent=extent, interpolation="nearest")
-    axes.set(xlabel="x (cells)", ylabel=down)
+    axes.set(xlabel=labels[0], ylabel=labels[1])
     axes.set_title(title, parse_math=False)
-    figure.colorbar(image, ax=axes, shrink=0.8)
-    save_figure(figure, picture)
+    figure.colorbar(image, ax=axes, shrink=0.8, label=units)
+    return figure
 
 
 def draw_frames(taken: Floats, picture: Path, title: str) -> None:
