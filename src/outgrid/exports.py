@@ -6,7 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -21,7 +21,7 @@ from outgrid.formats.axis import Along, Axis, told_apart
 from outgrid.formats.objects import check_free, fetch, is_url, send
 from outgrid.formats.registry import Format, format_of, suffixes, written
 from outgrid.formats.sink import Array, Codec, Filing, copy
-from outgrid.formats.source import whole_axes
+from outgrid.formats.source import Coords, whole_axes
 from outgrid.formats.views import Transposed
 from outgrid.result import TRACES, Result
 from outgrid.runs.samples import TRACES_NAME
@@ -236,9 +236,17 @@ def _write_file(
 
 
 def _axes(source: Source) -> tuple[Axis, ...]:
-    """The axes of a file that says no more than their names."""
-    count = len(source.shape)
-    return tuple(map(Axis, source.dims or ("time", *AXES)[-count:]))
+    """The axes of a file, where its cells lie evenly along them."""
+    dims = source.dims or ("time", *AXES)[-len(source.shape) :]
+    return tuple(_axis(dim, source.coords.get(dim)) for dim in dims)
+
+
+def _axis(dim: str, values: NDArray[Any] | None) -> Axis:
+    if values is None or values.dtype.kind not in "iuf" or len(values) < 2:
+        return Axis(dim)
+    first, last = float(values[0]), float(values[-1])
+    axis = Axis(dim, first, (last - first) / (len(values) - 1))
+    return axis if np.allclose(values, axis.values(len(values)), rtol=1e-6) else Axis(dim)
 
 
 def _format(path: Path, sources: Iterable[str]) -> Format:
@@ -279,6 +287,7 @@ class _Pieces:
 
     joined: Joined
     dims: tuple[str, ...] = ()
+    coords: Coords = field(default_factory=dict[str, NDArray[Any]])
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from math import prod
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from outgrid.errors import StoreError, UsageError
+from outgrid.errors import DefinitionError, StoreError, UsageError
 from outgrid.formats import InputFile, Source, open_input
 from outgrid.formats.arrays import InputArray, check_unchanged
 from outgrid.formats.objects import is_url
 from outgrid.stencil.dtypes import casting
+from outgrid.stencil.grid import Grid
+from outgrid.stencil.labels import check_place
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.units import nearest_three
 
@@ -112,6 +115,11 @@ def open_initial(problem: Problem, name: str) -> Source:
             hint = f"; did you mean {nearest_three(file.file.name, sorted(near))}?" if near else ""
             raise UsageError(f"{file} does not exist{hint}")
         source = open_input(file, problem.shape)
+        try:
+            _check_grid(problem, name, file, source)
+        except UsageError:
+            source.close()
+            raise
         if np.can_cast(source.dtype, target, casting(target)):
             return source
         source.close()
@@ -122,6 +130,30 @@ def open_initial(problem: Problem, name: str) -> Source:
         )
     except (StoreError, UsageError) as error:
         raise UsageError(f"the initial values of {name!r}: {error}") from error
+
+
+def _check_grid(problem: Problem, name: str, file: InputFile, source: Source) -> None:
+    """Raise UsageError where axes of a file are those of the grid in another order, or its
+    coordinates lie elsewhere."""
+    grid, dims = problem.grid or Grid(), source.dims
+    names = [axis.name for axis in grid.axes(problem.ndim)]
+    if sorted(dims) == sorted(names) and [*dims] != names and not file.transpose:
+        axes = tuple(dims.index(axis) for axis in names)
+        raise UsageError(
+            f"{file} has the axes {', '.join(dims)}, the grid has {', '.join(names)}; "
+            f"InputFile(..., transpose={axes}) would turn it, and read "
+            f"{prod(source.shape[:-1])} rows of it one by one"
+        )
+    if problem.grid is None or not file.coordinates:
+        return
+    try:
+        whole = grid.axes(problem.ndim, name.removesuffix(PREVIOUS))
+        for dim, axis in zip(dims, whole, strict=False):
+            if dim in source.coords:
+                leave_out = "InputFile(..., coordinates=False)"
+                check_place(f"of {file}", dim, source.coords[dim], axis, leave_out)
+    except DefinitionError as error:
+        raise UsageError(str(error)) from error
 
 
 def _stamp(path: Path) -> Stamp:

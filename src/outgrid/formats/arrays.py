@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import Error, StoreError, UsageError
-from outgrid.formats.source import Box, boxes, slices, whole_axes
+from outgrid.formats.source import Box, Coords, boxes, slices, whole_axes
 
 __all__ = ["ArraySource", "InputArray", "is_array", "pieces"]
 
@@ -87,6 +87,11 @@ class ArraySource:
     def dims(self) -> tuple[str, ...]:
         """Names of the axes, where the array has some."""
         return tuple(map(str, getattr(self.array, "dims", ())))
+
+    @property
+    def coords(self) -> Coords:
+        """Those of an array are compared when a problem is made of it."""
+        return {}
 
     def read(self, box: Box) -> NDArray[Any]:
         """The values of a box. Raises StoreError for what is raised where they come from."""

@@ -11,7 +11,7 @@ from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Array, Into, Output, Sink, Spans
-from outgrid.formats.source import Sliced, Source, Straight, decoding, whole_axes
+from outgrid.formats.source import Coords, Sliced, Source, Straight, decoding, whole_axes
 from outgrid.regular import check_given
 
 __all__ = ["Output", "create_output", "open_source"]
@@ -20,6 +20,7 @@ MOST_CHUNK_BYTES = 256 << 20
 TIMES = ("step", "time")
 BLOCK_BYTES = 4096  # at which data sets begin
 META_BYTES = 512  # that the library sets aside for what describes them, each time
+_NO_VARIABLE = "not a netCDF variable"  # what NetCDF 4 calls the scale of an axis without values
 _CACHE_BYTES = 32 << 20  # of decoded chunks
 
 
@@ -52,7 +53,7 @@ def _source(h5py: Any, opened: Any, file: InputFile) -> Source:
         raise UsageError(f"{file} lies in other files; copy it into one, as h5repack does")
     if array.chunks is not None:
         _check_filters(h5py, array, file)
-    dims, attributes = _dims(array), dict(array.attrs)
+    dims, coords, attributes = _dims(array), _coords(array), dict(array.attrs)
     chunk = tuple(map(int, array.chunks or whole_axes(array.shape, 1)))
     nbytes = prod(chunk) * array.dtype.itemsize
     if nbytes > MOST_CHUNK_BYTES:
@@ -63,10 +64,10 @@ def _source(h5py: Any, opened: Any, file: InputFile) -> Source:
     attributes |= _absent(array, file)
     offset = array.id.get_offset() if array.chunks is None else None
     if offset is not None:
-        source: Source = _straight(file.file, array, offset, dims)
+        source: Source = _straight(file.file, array, offset, dims, coords)
         opened.close()
     else:
-        source = Sliced(file.file, array, chunk, opened.close, dims)
+        source = Sliced(file.file, array, chunk, opened.close, dims, coords)
     return unpacked(source, attributes, file)
 
 
@@ -89,19 +90,30 @@ def _check_filters(h5py: Any, array: Any, file: InputFile) -> None:
         library("hdf5plugin", file, "hdf5")
 
 
-def _straight(path: Path, array: Any, offset: int, dims: tuple[str, ...]) -> Source:
+def _straight(path: Path, array: Any, offset: int, dims: tuple[str, ...], coords: Coords) -> Source:
     expected, size = offset + int(array.nbytes), path.stat().st_size
     if size < expected:
         raise StoreError(
             f"its data are promised up to byte {expected}, but the file has {size}", path=path
         )
-    return Straight(path, tuple(array.shape), np.dtype(array.dtype), offset, dims)
+    shape, dtype = tuple(array.shape), np.dtype(array.dtype)
+    return Straight(path, shape, dtype, offset, dims, coords=coords)
 
 
 def _dims(array: Any) -> tuple[str, ...]:
     """Names of the axes, where the scales of all of them have one."""
     scales = [dim[0].name.rpartition("/")[2] if len(dim) else dim.label for dim in array.dims]
     return tuple(scales) if all(scales) else ()
+
+
+def _coords(array: Any) -> Coords:
+    """Where cells lie along the axes whose scales say so, and are no mere names of axes."""
+    scales = ((dim[0], extent) for dim, extent in zip(array.dims, array.shape, strict=True) if dim)
+    return {
+        scale.name.rpartition("/")[2]: scale[...]
+        for scale, extent in scales
+        if scale.shape == (extent,) and _NO_VARIABLE not in str(scale.attrs.get("NAME", ""))
+    }
 
 
 def create_output(path: Path) -> Output:

@@ -28,7 +28,8 @@ class InputFile:
     time. `transpose` lists for each axis of the grid the axis of the file that it is, as NumPy's
     does. `interp` = "linear" brings values of another shape onto the grid: the first cells of both
     lie on each other along each axis, and so do the last ones. `missing` stands where the file
-    says that it has no value.
+    says that it has no value. With `coordinates` False those of the file are not compared with
+    those of the grid.
 
     `shape`, `dtype` and `offset` (bytes before the first number) are for files that do not say
     them. `order` is "F" where the first index runs fastest in the file.
@@ -46,6 +47,7 @@ class InputFile:
     transpose: tuple[int, ...] = ()
     interp: Literal["", "linear"] = ""
     missing: float | None = None
+    coordinates: bool = True
 
     def __post_init__(self) -> None:
         text = os.fspath(self.path)

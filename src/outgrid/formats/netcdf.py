@@ -35,7 +35,12 @@ def _classic(file: InputFile) -> Source:
     attributes = {key: getattr(variable, key) for key in ATTRIBUTES if hasattr(variable, key)}
     # Variables of records take turns in the file: other ones lie between two of one.
     pitch_bytes = 0 if array.flags.c_contiguous else array.strides[0]
-    place = array.shape, np.dtype(array.dtype), _offset(array), dims, pitch_bytes
+    coords = {
+        dim: np.array(opened.variables[dim].data)
+        for dim, extent in zip(dims, array.shape, strict=True)
+        if dim in opened.variables and opened.variables[dim].data.shape == (extent,)
+    }
+    place = array.shape, np.dtype(array.dtype), _offset(array), dims, pitch_bytes, coords
     del array, variable
     opened.variables.clear()  # they look at its memory
     opened.close()

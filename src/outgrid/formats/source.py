@@ -2,7 +2,7 @@
 
 import gzip
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
@@ -19,6 +19,7 @@ from outgrid.units import format_bytes
 
 __all__ = [
     "Box",
+    "Coords",
     "Gzipped",
     "Sliced",
     "Source",
@@ -36,12 +37,15 @@ __all__ = [
 Box = tuple[range, ...]
 """Cells of an array: a range of step 1 for each axis."""
 
+Coords = Mapping[str, NDArray[Any]]
+
 
 class Source(Protocol):
     """An array in a file, of any size.
 
     `chunk` is what is read and decoded together: boxes that begin and end at multiples of it read
-    nothing twice. `dims` are the names of its axes, if the file says them.
+    nothing twice. `dims` are the names of its axes, if the file says them, and `coords` where cells
+    lie along some of them: numbers of shape (extent,), by name.
     """
 
     @property
@@ -67,6 +71,11 @@ class Source(Protocol):
     @property
     def dims(self) -> tuple[str, ...]:
         """Names of the axes, or nothing."""
+        ...
+
+    @property
+    def coords(self) -> Coords:
+        """Where cells lie along axes, by their names; those that the file tells."""
         ...
 
     def read(self, box: Box) -> NDArray[Any]:
@@ -95,6 +104,7 @@ class Straight:
     offset: int
     dims: tuple[str, ...] = ()
     pitch_bytes: int = 0
+    coords: Coords = field(default_factory=dict[str, NDArray[Any]])
     _descriptor: int = field(init=False)
     _memory: NDArray[Any] = field(init=False)
 
@@ -195,6 +205,7 @@ class Sliced:
     chunk: tuple[int, ...]
     closing: Callable[[], object]
     dims: tuple[str, ...] = ()
+    coords: Coords = field(default_factory=dict[str, NDArray[Any]])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -252,6 +263,11 @@ class View:
     def dims(self) -> tuple[str, ...]:
         """Names of the axes, or nothing."""
         return self.source.dims
+
+    @property
+    def coords(self) -> Coords:
+        """Where cells lie along axes, by their names."""
+        return self.source.coords
 
     def close(self) -> None:
         """Let go of the file."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.formats.source import Box, Source, View, boxes
+from outgrid.formats.source import Box, Coords, Source, View, boxes
 
 __all__ = ["Picked", "Resampled", "Transposed"]
 
@@ -91,6 +91,16 @@ class Resampled(View):
     def dtype(self) -> np.dtype[Any]:
         """Fractions, in double precision."""
         return np.dtype(np.float64)
+
+    @property
+    def coords(self) -> Coords:
+        """Where the cells of the grid lie between those of the file."""
+        every = zip(self.source.dims, self.source.shape, self.onto, strict=False)
+        return {
+            dim: np.interp(np.linspace(0, theirs - 1, mine), np.arange(theirs), values)
+            for dim, theirs, mine in every
+            if (values := self.source.coords.get(dim)) is not None and values.dtype.kind in "iuf"
+        }
 
     @property
     def chunk(self) -> tuple[int, ...]:

@@ -28,24 +28,38 @@ def open_source(file: InputFile) -> Source:
         there = "is no folder, as Zarr stores are" if file.file.exists() else "does not exist"
         raise StoreError(f"the store {there}", path=file.path)
     with decoding(file.file):
-        opened = zarr.open(file.path, mode="r")
+        opened, beside = zarr.open(file.path, mode="r"), {}
         if isinstance(opened, zarr.Group):
             arrays = {
                 name: item
                 for name, item in opened.members(max_depth=None)
                 if isinstance(item, zarr.Array)
             }
-            opened = arrays[one_of(file, [*arrays])]
+            name = one_of(file, [*arrays])
+            opened, inside = arrays[name], name.rpartition("/")[0]
+            beside = {dim: arrays.get(f"{inside}/{dim}".lstrip("/")) for dim in _dims(opened)}
         elif file.name:
             raise UsageError(f"{file.path} is one array, and has no {file.name!r} in it")
-        attributes, metadata = dict(opened.attrs), opened.metadata
+        attributes = dict(opened.attrs)
         chunk = tuple(map(int, opened.chunks))
         there, whole = int(opened.nchunks_initialized), int(opened.nchunks)
+        extents = dict(zip(_dims(opened), opened.shape, strict=False))
+        coords = {
+            dim: np.asarray(array[...])
+            for dim, array in beside.items()
+            if array is not None and array.shape == (extents[dim],)
+        }
     attributes |= absent(there, whole, opened.fill_value, file)
     check_numbers(file, opened.dtype)
-    named = getattr(metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS", ())
-    dims = tuple(map(str, named)) if all(named) else ()
-    return unpacked(Sliced(file.file, opened, chunk, lambda: None, dims), attributes, file)
+    source = Sliced(file.file, opened, chunk, lambda: None, _dims(opened), coords)
+    return unpacked(source, attributes, file)
+
+
+def _dims(array: Any) -> tuple[str, ...]:
+    """Names of the axes, where all of them have one."""
+    named = getattr(array.metadata, "dimension_names", None)
+    named = named or array.attrs.get("_ARRAY_DIMENSIONS", ())
+    return tuple(map(str, named)) if all(named) else ()
 
 
 COARSEST_CELLS = 64  # along an axis: no level is made of one that has no more

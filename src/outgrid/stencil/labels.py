@@ -16,7 +16,7 @@ from outgrid.stencil.grid import ATTRIBUTES, Grid
 from outgrid.stencil.symbol import AXES
 from outgrid.units import format_bytes
 
-__all__ = ["grid_of_labels", "unlabelled"]
+__all__ = ["check_place", "grid_of_labels", "unlabelled"]
 
 _NEAR = 1e-3  # of a cell: coordinates that are no farther apart are the same
 
@@ -140,21 +140,28 @@ def _check_coordinates(name: str, given: Any, dim: str, axis: Axis) -> None:
     coordinates = _coordinates(given, dim)
     if coordinates is None:
         return
+    check_place(f"of {name!r}", dim, coordinates, axis, f".drop_vars({dim!r})")
+
+
+def check_place(of: str, dim: str, coordinates: NDArray[Any], axis: Axis, leave_out: str) -> None:
+    """Raise DefinitionError where the `coordinates` along `dim` are not those of an axis.
+
+    `of` says whose they are, and `leave_out` how they are not compared.
+    """
     if coordinates.dtype.kind not in "iuf":
         raise DefinitionError(
-            f"the coordinates {dim} of {name!r} are {coordinates.dtype}, where the grid has "
-            f"numbers; leave them out with .drop_vars({dim!r})"
+            f"the coordinates {dim} {of} are {coordinates.dtype}, where the grid has numbers; "
+            f"leave them out with {leave_out}"
         )
     wanted = axis.values(len(coordinates))
     apart = abs(coordinates.astype(np.float64) - wanted)
     if not (apart <= _tolerance(axis.spacing, coordinates)).all():
         at = int(np.nanargmax(apart)) if not np.isnan(apart).all() else 0
         raise DefinitionError(
-            f"the coordinate {dim} of {name!r} is {coordinates[at]:g} at index {at}, that of the "
-            f"grid {wanted[at]:g} {axis.units}".rstrip()
+            f"the coordinate {dim} {of} is {coordinates[at]:g} at index {at}, that of the grid "
+            f"{wanted[at]:g} {axis.units}".rstrip()
             + f" ({axis.name} = {axis.origin:g} + {axis.spacing:g} k); interpolate it, give the "
-            "grid where it lies, or leave coordinates out with "
-            f".drop_vars({dim!r})"
+            f"grid where it lies, or leave coordinates out with {leave_out}"
         )
 
 
