@@ -84,8 +84,8 @@ class DeviceWindow(Rings):
         self._device, self._held = device, list[int]()
         self._laid = Tables(device)
         try:
-            for ring in plan.schedule.rings:
-                self._held.append(device.allocate(ring_bytes(plan, ring)))
+            for number in range(len(plan.schedule.rings)):
+                self._held.append(device.allocate(ring_bytes(plan, number)))
             super().__init__(plan, self._held, self._laid.put)
         except BaseException:
             self.release()

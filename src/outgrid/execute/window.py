@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.native import Buffer, as_array
-from outgrid.plan.layout import GUARD_BYTES
+from outgrid.plan.layout import GUARD_BYTES, ring_start
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Move
 from outgrid.plan.schedule.model import Passage
@@ -23,9 +23,11 @@ def touch_alone(buffer: Buffer) -> None:
     as_array(buffer, np.uint8)[::PAGE_BYTES] = 0
 
 
-def ring_bytes(plan: Plan, ring: Ring) -> int:
-    """Memory that a ring takes."""
-    return ring.planes * plan.layout.of(ring.field).pitch_bytes + 2 * GUARD_BYTES
+def ring_bytes(plan: Plan, number: int) -> int:
+    """Memory that a ring takes, by its number."""
+    ring = plan.schedule.rings[number]
+    held = ring.planes * plan.layout.of(ring.field).pitch_bytes
+    return ring_start(number) + held + GUARD_BYTES
 
 
 class Rings:
@@ -43,9 +45,10 @@ class Rings:
         self._tables: dict[tuple[str, int], NDArray[np.int64]] = {}
         self._seen: dict[tuple[str, int], NDArray[np.int64]] = {}
         self._lying: dict[tuple[str, int], int] = {}
-        for ring, address in zip(plan.schedule.rings, addresses, strict=True):
+        for number, (ring, address) in enumerate(zip(plan.schedule.rings, addresses, strict=True)):
             slots = np.arange(2 * ring.planes, dtype=np.int64) % ring.planes
-            table = address + GUARD_BYTES + slots * plan.layout.of(ring.field).pitch_bytes
+            first = address + ring_start(number)
+            table = first + slots * plan.layout.of(ring.field).pitch_bytes
             self._tables[ring.field, ring.index] = table
             # By planes of the grid, as updates count them, the other way round if those fall.
             seen = self._seen[ring.field, ring.index] = (
@@ -98,8 +101,8 @@ class Window(Rings):
         take: Callable[[Ring, int], Buffer] | None = None,
     ) -> None:
         self._buffers: list[Buffer] = []
-        for ring in plan.schedule.rings:
-            nbytes = ring_bytes(plan, ring)
+        for number, ring in enumerate(plan.schedule.rings):
+            nbytes = ring_bytes(plan, number)
             self._buffers.append(take(ring, nbytes) if take is not None else Buffer(nbytes))
         if not plan.in_place:
             for buffer in self._buffers:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from outgrid.errors import UsageError
 from outgrid.machine import Accelerator
-from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
+from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES, ring_start
 from outgrid.plan.model import DeviceLevel, Layout
 from outgrid.plan.schedule.rings import Ring
 from outgrid.stencil.points import corners
@@ -51,7 +51,9 @@ def tables_bytes(problem: Problem) -> int:
 
 def ring_tables_bytes(rings: Iterable[Ring]) -> int:
     """Addresses of the slots of rings, twice, and what lies around each ring."""
-    return sum(16 * ring.planes + 2 * GUARD_BYTES for ring in rings)
+    return sum(
+        16 * ring.planes + ring_start(number) + GUARD_BYTES for number, ring in enumerate(rings)
+    )
 
 
 def device_rate(

@@ -18,6 +18,12 @@ SECTOR_BYTES = 512
 # Whole vectors are read around a row, up to the radius beyond it: what they find before the first
 # row of a ring and after the last is thrown away, but it must be there.
 GUARD_BYTES = 4096
+# Rings begin so far apart, going round within what a way of a second-level cache holds: as buffers
+# begin on huge pages, planes of one number would all want the same few sets of it. By half pages,
+# since a first-level cache has no room for a line of more than 8 arrays at one place of a page, and
+# loops that write very many arrays are slower where these reach the ends of pages one by one.
+RING_STEP_BYTES = 10 << 10
+RING_TURN_BYTES = 128 << 10
 # Planes smaller than this keep their natural pitch: spare bytes would be felt as lost memory.
 PADDED_PLANE_BYTES = 16 << 10
 
@@ -67,6 +73,11 @@ def layout(
         fields.append(Apart(field, kept, *own))
         staged = staged or own_staged
     return Layout(rows, row_bytes, held, stride, pitch, staged, tuple(fields))
+
+
+def ring_start(number: int) -> int:
+    """Bytes from the beginning of a ring's memory to its first plane, by the ring's number."""
+    return GUARD_BYTES + number * RING_STEP_BYTES % RING_TURN_BYTES
 
 
 def window_bytes(rings: Iterable[Ring], held: Layout) -> int:
