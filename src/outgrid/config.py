@@ -506,6 +506,16 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             STEPS,
         ),
     ] = None
+    tile_group: Annotated[
+        int | None,
+        _count(
+            EXPERT,
+            "planes (rows in 2-D) that a row update computes at once, at most; up to 8",
+            "measured, or as many as the kernel has",
+            SLABS,
+            HOST,
+        ),
+    ] = None
     threads: Annotated[
         int | None,
         Option(

@@ -54,6 +54,15 @@ def generate(
     return _Kernel(Names(stencil, dtype, edges or Edges.fixed(stencil), apart or {})).text()
 
 
+def row_groups(
+    stencil: Stencil, dtype: str, edges: Edges, apart: Mapping[str, str]
+) -> tuple[int, ...]:
+    """In how many planes at once its kernel updates rows of some stage, most first."""
+    rows = _Kernel(Names(stencil, dtype, edges, apart)).rows
+    groups = {n for stage in range(len(stencil.stages)) for n in rows.groups(stage)}
+    return tuple(sorted(groups, reverse=True))
+
+
 class _Kernel:
     """The kernel for processors with vectors, put together from its parts."""
 

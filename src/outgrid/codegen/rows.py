@@ -20,6 +20,9 @@ from outgrid.stencil.expression import Expression
 
 GROUPS = (8, 4, 2, 1)  # planes per row update, most first: they share the loads of a column
 USUAL_GROUPS = GROUPS[1:]  # of most stencils
+# Planes that a row update reads, at the most: beyond, addresses and values leave the registers, and
+# a processor follows no more streams. One plane is always updated alone.
+MOST_STREAMS = 32
 
 
 class Rows:
@@ -40,7 +43,13 @@ class Rows:
         """
         beside = 2 * self.names.radius[0] if self.names.stencil.ndim == 3 else 0
         large = beside > USUAL_GROUPS[0] and self.vectors[stage] == 1
-        return GROUPS if large else USUAL_GROUPS
+        groups = GROUPS if large else USUAL_GROUPS
+        return tuple(n for n in groups if n == 1 or self._streams(stage, n) <= MOST_STREAMS)
+
+    def _streams(self, stage: int, planes: int) -> int:
+        """Planes of all fields that a row update in so many planes reads."""
+        work = self.statements.expressions(stage, planes)
+        return len(self.statements.inputs(work, stage, planes))
 
     def farthest(self) -> int:
         """The farthest cut of any rolled value, in cells."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from outgrid.build import kept
 from outgrid.build.kept import cache_folder, decoded
+from outgrid.codegen.kernel import row_groups
 from outgrid.codegen.version import generator_version
 from outgrid.config import RunOptions
 from outgrid.execute.kernel import Kernel
@@ -29,7 +30,7 @@ from outgrid.execute.window import Window
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES, layout
-from outgrid.plan.model import Plan, Tile
+from outgrid.plan.model import MOST_GROUP, Plan, Tile
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, program
 from outgrid.plan.schedule.lifetime import ring_count
@@ -60,7 +61,7 @@ REPETITIONS = 2
 # it for a while, and what the best one is hangs on the depth of a plan.
 DOUBTFUL, CLOSE = 0.45, 0.9
 FALLEN = 0.8
-FORM = "8"  # changes with what is measured: older calibrations are not found again
+FORM = "9"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -70,7 +71,10 @@ def calibrate(
     small = _small(problem, room_bytes)
     if small is None:
         return None
+    largest, *smaller = row_groups(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
     plain = Trial(1, FRONT_PLANES)
+    plains = [plain, Trial(1, largest)] if largest > FRONT_PLANES else [plain]
+    plains += [Trial(1, FRONT_PLANES, group=n) for n in smaller if n < FRONT_PLANES]
     with ExitStack() as stack:
         trials = _Trials(small, options, machine, kernel)
         stack.callback(trials.release)
@@ -82,6 +86,7 @@ def calibrate(
             trials = _Trials(small, options, machine, kernel)
             stack.callback(trials.release)
             trials.run([plain])
+        trials.run(plains[1:])
         reach = small.shape[0] // (2 * max(1, problem.stencil.radius[0]))
         levels = [n for n in LEVELS[problem.ndim] if n <= reach] or [1]
         width = 2 * tile_slope(small.stencil, small.dtype, small.edges).per_step
@@ -100,11 +105,13 @@ def calibrate(
                 if trials.falling():
                     break
         trials.run(trials.within(DOUBTFUL))
-        trials.run([*trials.within(CLOSE), plain])
+        trials.run([*trials.within(CLOSE), *plains])
         for best in trials.rivals():
             steps = [(planes, best.band and band(planes, best.columns)) for planes in FRONTS]
             steps += [(best.planes, best.band // 2)] if best.band > 1 else []
             trials.run([replace(best, planes=n, band=rows) for n, rows in steps] * REPETITIONS)
+        for best in trials.rivals():
+            trials.run([replace(best, group=group) for group in smaller] * REPETITIONS)
         # A border may cost wide tiles in bands more than those that fit the caches, or less.
         rivals, thin = trials.rivals(), THIN_SLAB[problem.ndim]
         trials.run(
@@ -112,7 +119,7 @@ def calibrate(
         )
         borders = {trial: trials.border(trial, thin) for trial in rivals}
         samples = [
-            Sample(t.levels, t.planes, rate, t.columns, t.band, borders.get(t))
+            Sample(t.levels, t.planes, rate, t.columns, t.band, t.group, borders.get(t))
             for t, rate in trials.rates.items()
             if not t.slab
         ]
@@ -128,6 +135,7 @@ class Trial:
     columns: int = 0
     slab: int = 0
     band: int = 0
+    group: int = MOST_GROUP
 
 
 class _Trials:
@@ -263,12 +271,13 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
         depth=depth,
         scheme=named_by_depth(depth),
         tile_planes=trial.planes,
+        tile_group=trial.group,
         threads=options.threads,
         pin=options.pin,
     )
     if depth > 1:
         rows = 2 * slope * trial.levels
-        tile = Tile("diamond", rows, trial.planes, trial.columns, trial.band)
+        tile = Tile("diamond", rows, trial.planes, trial.columns, trial.band, trial.group)
         own = asking_for(tile, small, own)
     data = small.to_dict() | {"steps": depth}
     chosen = plan(Problem.from_dict(data), own, machine, 0)

@@ -144,6 +144,7 @@ class Kernel:
                 tile_planes=plan.tile.planes,
                 tile_columns=plan.tile.columns,
                 tile_band=plan.tile.band,
+                tile_group=plan.tile.group,
                 team=TEAM_ADDRESS,
                 threads=plan.threads,
                 pin=plan.pin,
@@ -235,6 +236,7 @@ class Kernel:
             row_high=rows.stop,
             order=ORDERS["level"],
             tile_planes=plan.tile.planes,
+            tile_group=plan.tile.group,
             threads=1,
         )
         status = self.library.handle.outgrid_advance(ctypes.byref(slab))

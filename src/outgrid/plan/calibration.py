@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outgrid.plan.cost import slabbed_rate
+from outgrid.plan.model import MOST_GROUP, Tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +13,8 @@ class Sample:
     """Updates per second of diamonds of ``levels`` levels, ``planes`` per step of the front.
 
     Measured with a front that is not broken by slabs. ``levels`` 1 stands for the plain sweep,
-    ``columns`` 0 for whole rows, ``band`` 0 for all rows of a diamond at once.
+    ``columns`` 0 for whole rows, ``band`` 0 for all rows of a diamond at once. Rows were updated in
+    ``group`` planes at once, at most.
     """
 
     levels: int
@@ -20,6 +22,7 @@ class Sample:
     updates_per_second: float
     columns: int = 0
     band: int = 0
+    group: int = MOST_GROUP
     border_seconds: float | None = None  # of this tile, where it was measured over thin slabs
 
     def rate(self, depth: int) -> float:
@@ -70,9 +73,8 @@ class Calibration:
         border = self.border(sample)
         return slabbed_rate(sample.rate(depth), unknown if border is None else border, slab)
 
-    def of(self, levels: int, planes: int, columns: int = 0, band: int = 0) -> Sample | None:
-        """The sample of one tile, if it was measured."""
-        wanted = levels, planes, columns, band
-        return next(
-            (s for s in self.samples if (s.levels, s.planes, s.columns, s.band) == wanted), None
-        )
+    def of(self, levels: int, tile: Tile) -> Sample | None:
+        """The sample of one tile of so many levels, if it was measured."""
+        wanted = levels, tile.planes, tile.columns, tile.band, tile.group
+        measured = ((s, (s.levels, s.planes, s.columns, s.band, s.group)) for s in self.samples)
+        return next((sample for sample, about in measured if about == wanted), None)

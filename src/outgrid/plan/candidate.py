@@ -188,7 +188,7 @@ def _rate(request: Request, tile: Tile, depth: int, slab: int) -> float:
     levels = tile_levels(tile, request.problem)
     sample = None
     if request.calibration:
-        sample = request.calibration.of(levels, tile.planes, tile.columns, tile.band)
+        sample = request.calibration.of(levels, tile)
     if request.calibration and sample is not None:
         unknown = border_seconds(request.rates, skew)
         return request.calibration.rate(sample, depth, slab, unknown)

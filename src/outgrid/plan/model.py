@@ -61,6 +61,9 @@ class Apart:
     pitch_bytes: int
 
 
+MOST_GROUP = 8  # planes that a row may be updated in at once
+
+
 @dataclass(frozen=True, slots=True)
 class Tile:
     """Order of the updates inside a slab.
@@ -70,6 +73,7 @@ class Tile:
     time. ``rows`` is the height of a block (level; 0: the whole plane) or the width of a diamond.
     ``columns`` is the length of a block, or of the parts of a diamond in 3-D (0: whole rows).
     There a step of the front goes through the levels of ``band`` rows after the other (0: of all).
+    A row is updated in ``group`` planes at once, or in as many as the kernel can and are there.
     """
 
     order: str
@@ -77,6 +81,7 @@ class Tile:
     planes: int
     columns: int = 0
     band: int = 0
+    group: int = MOST_GROUP
 
 
 @dataclass(frozen=True, slots=True)

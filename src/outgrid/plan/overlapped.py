@@ -328,7 +328,7 @@ class _Blocking:
             self.request.rates, levels, levels * schedule.skew.per_step, 1 << 20
         )
         calibration = self.request.calibration
-        sample = calibration.of(levels, tile.planes) if calibration else None
+        sample = calibration.of(levels, replace(tile, columns=0)) if calibration else None
         if sample is not None:
             rate = sample.rate(levels)
         compute = schedule.row_updates * self.problem.shape[-1] / rate

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from outgrid.config import RunOptions
 from outgrid.errors import UsageError
 from outgrid.machine import Machine
-from outgrid.plan.calibration import Calibration
+from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.cost import rates, waiting_share
 from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
-from outgrid.plan.model import Tile
+from outgrid.plan.model import MOST_GROUP, Tile
 from outgrid.plan.schedule.lifetime import dependences
 from outgrid.plan.schedule.skew import Slope, solve_both_ways
 from outgrid.stencil.boundary import Edges
@@ -94,6 +94,7 @@ def asking_for(tile: Tile, problem: Problem, options: RunOptions) -> RunOptions:
         tile_planes=tile.planes,
         tile_columns=None if columns_cut(problem) else tile.columns or problem.shape[-1],
         tile_band=None if bands_cut(problem) else tile.band or tile.rows,
+        tile_group=tile.group,
     )
 
 
@@ -131,17 +132,17 @@ def choose_tile(
         if (wanted := getattr(options, f"tile_{name}")) is not None and reason:
             raise UsageError(f"tile_{name} = {wanted}: {reason}; leave it out")
     if depth < 2 or together:
-        return Tile("level", options.tile_rows or 0, options.tile_planes or FRONT_PLANES)
+        return _by_level(options, calibration.best(1) if calibration else None)
     measured = calibration.best(depth, slab) if calibration else None
     slope = tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
     asked = options.tile_rows or options.tile_columns or options.tile_band
     if measured is not None and (measured.levels > 1 or options.tile_rows):
         levels, planes = measured.levels, measured.planes
         columns, band = measured.columns, measured.band
-    elif measured is not None and not asked:
-        return Tile("level", 0, options.tile_planes or measured.planes)
-    elif not asked and waiting_share(rates(problem, machine, threads)) < LEAST_GAIN:
-        return Tile("level", 0, options.tile_planes or FRONT_PLANES)
+    elif not asked and (
+        measured is not None or waiting_share(rates(problem, machine, threads)) < LEAST_GAIN
+    ):
+        return _by_level(options, measured)
     else:
         levels, planes, columns, band = _estimated(problem, machine, options, threads, depth)
     if problem.edges.periodic(1):
@@ -156,6 +157,18 @@ def choose_tile(
         options.tile_planes or planes,
         columns if columns < problem.shape[-1] else 0,
         band if band < rows else 0,
+        options.tile_group or (measured.group if measured is not None else MOST_GROUP),
+    )
+
+
+def _by_level(options: RunOptions, measured: Sample | None) -> Tile:
+    """Level after level, in groups of planes as large as the best that were ``measured``."""
+    planes, group = (measured.planes, measured.group) if measured else (FRONT_PLANES, MOST_GROUP)
+    return Tile(
+        "level",
+        options.tile_rows or 0,
+        options.tile_planes or planes,
+        group=options.tile_group or group,
     )
 
 

@@ -405,7 +405,7 @@ def _overlapped(draw: st.DrawFn, problem: Problem) -> dict[str, Any]:
     """Settings of scheme overlapped with blocks of any size."""
     interior = [len(inside) for inside in problem.interior]
     edges = [draw(st.integers(1, extent + 3)) for extent in interior[:-1]]
-    slabs = ("slab_planes", "tile_rows", "tile_columns", "tile_band")
+    slabs = ("slab_planes", "tile_rows", "tile_columns", "tile_band", "tile_group")
     options: dict[str, Any] = {
         **dict.fromkeys(slabs),
         "scheme": "overlapped",

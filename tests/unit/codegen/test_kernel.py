@@ -300,6 +300,8 @@ ORDERS = [
 ]
 # More threads than diamonds in a row, and than processors: each waits for others that do not run.
 ORDERS += [{"depth": 6, "slab_planes": 2, "tile_rows": 1, "threads": n} for n in (7, 64)]
+# Rows of fewer planes at once than there are, one after the other.
+ORDERS += [{"depth": depth, "tile_group": group} for depth, group in ((1, 1), (6, 1), (6, 3))]
 # Rows that are cut, into lines and into unequal parts; and bands of rows, through whole ones too.
 PARTS = [
     {"depth": 6, "slab_planes": slab, "tile_rows": 6, "tile_columns": columns, "threads": 2}

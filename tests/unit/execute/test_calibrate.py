@@ -43,8 +43,8 @@ def test_every_plan_finds_the_rate_of_its_tile(name, shape, tmp_path):
     for depth in (1, 40):
         options = RunOptions.of(memory="1GiB", tier="direct", depth=depth)
         chosen = plan(problem, options, describe_machine(), 80 << 20, calibration)
-        sample = calibration.of(1, 4) if depth == 1 else calibration.best(40)
-        assert chosen.tile.planes == sample.planes
+        sample = calibration.best(depth)
+        assert (chosen.tile.planes, chosen.tile.group) == (sample.planes, sample.group)
         assert chosen.prediction.updates_per_second <= max(rates)
         if depth == 1:
             assert chosen.prediction.updates_per_second in rates

@@ -3,6 +3,7 @@
 import pytest
 
 from outgrid.plan.calibration import Calibration, Sample
+from outgrid.plan.model import Tile
 
 MEASURED = Calibration((Sample(1, 2, 1e9), Sample(4, 4, 2e9), Sample(16, 4, 3e9)))
 
@@ -30,5 +31,6 @@ def test_thin_slabs_prefer_a_tile_whose_borders_cost_less():
 
 def test_nothing_measured_nothing_chosen():
     assert Calibration(()).best(8) is None
-    assert MEASURED.of(16, 4) == Sample(16, 4, 3e9)
-    assert MEASURED.of(16, 8) is None
+    assert MEASURED.of(16, Tile("diamond", 32, 4)) == Sample(16, 4, 3e9)
+    assert MEASURED.of(16, Tile("diamond", 32, 8)) is None
+    assert MEASURED.of(16, Tile("diamond", 32, 4, group=2)) is None

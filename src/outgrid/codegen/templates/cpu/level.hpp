@@ -38,7 +38,7 @@ OG_INLINE void level(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, i
       ++z;
       continue;
     }
-    const int64_t n = least(z1, s.planes - Stencil::kHighZ) - z;
+    const int64_t n = least(least(z1, s.planes - Stencil::kHighZ) - z, s.tile_group);
     const int64_t taken =
         Stencil::update_planes(s, s.uniform[t - 1], t, stage, z, n, Tile{a, b, c.x0, c.x1});
     for (int64_t i = z; i < z + taken; ++i) {

@@ -62,6 +62,7 @@ struct Slab {
   int64_t own_z0, own_z1, own_y0, own_y1;
   int64_t row_offset;  // elements from a plane's address to its row 0
   int64_t order, tile_rows, tile_planes, tile_columns, tile_band, threads;
+  int64_t tile_group;  // planes that a row is updated in at once, at most
   int64_t pin;  // whether each thread stays on a processor of its own
 };
 
