@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from outgrid.result import Result
     from outgrid.stencil.absorb import matched_layer, matched_layers, sponge
     from outgrid.stencil.boundary import Boundary
+    from outgrid.stencil.chance import random
     from outgrid.stencil.components import Gradient, Tensor, Vector
     from outgrid.stencil.difference import (
         backward,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from outgrid.stencil.grid import Grid
     from outgrid.stencil.lagged import Lagged
     from outgrid.stencil.laplacian import laplacian
-    from outgrid.stencil.points import Receiver, Source
+        from outgrid.stencil.points import Receiver, Source
     from outgrid.stencil.problem import Problem
     from outgrid.stencil.reduction import max_over as max  # noqa: A004
     from outgrid.stencil.reduction import min_over as min  # noqa: A004
@@ -157,6 +158,7 @@ __all__ = [
     "paged",
     "plan",
     "plan_gradient",
+    "random",
     "remote",
     "resume",
     "round",
@@ -218,6 +220,7 @@ _HOMES = {
     "stencil.grid": ("Grid",),
     "stencil.lagged": ("Lagged",),
     "stencil.laplacian": ("laplacian",),
+    "stencil.chance": ("random",),
     "stencil.points": ("Receiver", "Source"),
     "stencil.problem": ("Problem",),
     "stencil.reduction": ("max", "min", "sum"),

@@ -108,6 +108,8 @@ MIXED = st.one_of(
             (coupled.trace(), {"y": "periodic"}, {"u": "float32", "c": "int16"}),
             (resolve("wave:4").trace(3), {"y": "periodic", "z-": "odd"}, {"u": "float32"}),
             (one_sided.trace(), {"y-": "odd"}, {"u": "float32"}),
+            (coupled.trace(), {"y": "periodic"}, {"u": "uint8", "v": "float16"}),
+            (leaning.trace(), {"x-": "odd"}, {"u": "int32"}),
             (leaning.trace(), {"y": "periodic"}, {"u": "float32"}),
             (staggered.trace(), {"y+": "mirror", "x": "zero"}, {"h": "float32", "c": "int16"}),
             (resolve("shallow_water").trace(2), "neumann", {"eta": "float32", "h": "int16"}),

@@ -62,7 +62,11 @@ class _Kernels:
                 f"// Kernels of stencil {self.names.stencil.digest[:16]}, {self.names.dtype}.",
                 f"typedef {self.names.real} Real;",
                 f"constexpr int kRings = {len(self.names.rings)};",
-                included("cuda/visits.hpp", *["elementary.hpp"] * self.names.elementary),
+                included(
+                    "cuda/visits.hpp",
+                    *["elementary.hpp"] * self.names.elementary,
+                    *["cuda/random.hpp"] * self.names.random,
+                ),
                 "struct Stencil {",
                 indent("\n".join(self._members()), "  "),
                 "};",

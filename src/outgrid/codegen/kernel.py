@@ -88,7 +88,11 @@ class _Kernel:
                 f"// {self._moved_bytes()} per update where nothing is found in a cache.",
                 *self._field_comments(),
                 f"using Real = {self.names.real};",
-                included("cpu/kernel.hpp", *["cpu/functions.hpp"] * self.names.elementary),
+                included(
+                    "cpu/kernel.hpp",
+                    *["cpu/functions.hpp"] * self.names.elementary,
+                    *["cpu/random.hpp"] * self.names.random,
+                ),
                 "namespace {",
                 "",
                 f"static_assert(sizeof(Slab) == {ctypes.sizeof(structure('cpu/slab.hpp'))});",
@@ -108,6 +112,7 @@ class _Kernel:
         stages = range(len(self.names.stages))
         yield layers(self.names)
         yield self._constants()
+        yield self._updated_cells()
         yield uniform_struct(self.names)
         yield pointers(self.names)
         yield by_field(self.names)
@@ -150,8 +155,6 @@ class _Kernel:
         flags = {
             "AcrossColumns": self.names.stencil.ndim == 2,
             "Circle": self.names.edges.periodic(1),  # tiles close round their axis
-            "UpdatesFloat": "float" in self.names.updated,
-            "UpdatesDouble": "double" in self.names.updated,
         }
         numbers = {
             "Fields": len(self.names.stencil.fields),
@@ -175,6 +178,14 @@ class _Kernel:
                 f"static constexpr int kReach = ({self.rows.farthest()} + kLanes - 1) / kLanes;"
                 "  // vectors kept on either side of one",
             ]
+        )
+
+    def _updated_cells(self) -> str:
+        """The function that gives `visit` one of each type that updated fields are kept in."""
+        calls = " ".join(f"visit({cell}{{}});" for cell in self.names.updated)
+        return (
+            "template <class Visit>\nOG_INLINE void for_cells(const Visit& visit) "
+            f"{{ {calls} }}\n"
         )
 
     def _field_comments(self) -> Iterator[str]:

@@ -23,11 +23,11 @@ def layers(names: Names) -> str:
 
 
 def by_field(names: Names) -> str:
-    """What a field is, by its number: the stage that updates it, and the size of its cells."""
+    """What a field is, by its number: the stage that updates it, and the type of its cells."""
     written = [names.stencil.writer(field.name) for field in names.stencil.fields]
     tables = {
         "writer": ["-1" if stage is None else str(stage) for stage in written],
-        "cell_bytes": [f"sizeof({names.stored(field.name)})" for field in names.stencil.fields],
+        "cell_kind": [f"kKind<{names.stored(field.name)}>" for field in names.stencil.fields],
     }
     lines: list[str] = []
     for name, values in tables.items():

@@ -64,9 +64,9 @@ class Names:
         self.profiles = tuple(profile.name for profile in stencil.profiles)
         self.radius = stencil.radius
         self.uniform = self._uniform_nodes()
-        self.elementary = any(
-            isinstance(node, Operation) and node.name in ELEMENTARY for node in self._nodes()
-        )
+        used = {node.name for node in self._nodes() if isinstance(node, Operation)}
+        self.elementary = bool(used & ELEMENTARY)
+        self.random = "random" in used
         # Images of columns, and whatever turns its sign, are looked up vector by vector.
         self.edged = any(self.image(field.name, "x") for field in stencil.fields) or any(
             any(edges.odd(axis)) for axis in range(stencil.ndim)

@@ -20,6 +20,7 @@ SPELLING = {
     "cos": "cos_of({0})",
     "tanh": "tanh_of({0})",
     "pow": "pow_of({0}, {1})",
+    "random": "random_of({0}, {1}, {2}, {3}, {4}, {5})",
     "lt": "({0} < {1})",
     "le": "({0} <= {1})",
     "eq": "({0} == {1})",
@@ -36,6 +37,7 @@ ELEMENTARY = frozenset({"exp", "log", "sin", "cos", "tanh", "pow"})
 CELLS = {
     "float32": "float",
     "float64": "double",
+    "float16": "Half",
     "int8": "int8_t",
     "uint8": "uint8_t",
     "int16": "int16_t",

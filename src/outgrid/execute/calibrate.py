@@ -247,7 +247,7 @@ def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> 
         name: parameter_value(problem, name, 0) for name in stencil.parameters
     }
     cut = (planes, *shape)
-    for profile in stencil.profiles:
+    for profile in stencil.given_profiles:
         values[profile.name] = np.resize(problem.profile_values(profile.name), cut[profile.axis])
     return Problem(
         stencil, cut, problem.dtype, 1, values, problem.boundary, zeros, dtypes=problem.dtypes

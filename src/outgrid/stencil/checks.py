@@ -16,7 +16,7 @@ from outgrid.stencil.boundary import STORED, Boundary, Edges
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.components import components_of
 from outgrid.stencil.definition import Definition
-from outgrid.stencil.dtypes import COMPUTED, dtype_name, is_dtype
+from outgrid.stencil.dtypes import COMPUTED, dtype_name, is_dtype, is_real
 from outgrid.stencil.given import value_of
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.model import Stencil
@@ -66,6 +66,8 @@ def check_points(problem: Problem) -> None:
             raise DefinitionError(
                 f"the {kind} at {point.position} is outside the cells it may be at, {allowed}"
             )
+        if isinstance(point, Source) and not is_real(problem.dtype_of(point.field)):
+            point.amounts(problem.steps, problem.dtype_of(point.field))
         if (
             isinstance(point, Source)
             and isinstance(point.values, tuple)
@@ -203,6 +205,26 @@ def check_extents(shape: tuple[int, ...], stencil: Stencil, edges: Edges) -> Non
             )
 
 
+def check_counts(shape: tuple[int, ...], stencil: Stencil, dtype: str, steps: int) -> None:
+    """Raise DefinitionError where float32 does not hold all indices, or steps, that are used."""
+    most = 2**24
+    if dtype == "float64":
+        return
+    for profile in stencil.profiles:
+        if ex.is_index(profile) and shape[profile.axis] > most:
+            raise DefinitionError(
+                f"stencil {stencil.name!r} uses indices up to {shape[profile.axis] - 1}, of which"
+                f" float32 holds those up to {most}; give the problem dtype float64"
+            )
+    known = (node for value in stencil.expressions for node in ex.nodes(value))
+    random = any(isinstance(node, ex.Operation) and node.name == "random" for node in known)
+    if random and steps > most:
+        raise DefinitionError(
+            f"random numbers of {steps} steps, of which float32 holds the numbers up to {most};"
+            " give the problem dtype float64"
+        )
+
+
 def checked_dtype(dtype: object, stencil: Stencil) -> str:
     name = dtype_name(dtype)
     if name not in COMPUTED:
@@ -226,12 +248,21 @@ def checked_steps(name: str, steps: object) -> int:
     return int(steps)
 
 
-def check_boundary(boundary: Boundary, dtype: str) -> None:
+def check_boundary(
+    boundary: Boundary, stencil: Stencil, dtype: str, apart: Mapping[str, str]
+) -> None:
+    """Raise DefinitionError where a field cannot hold what it is to have in a fixed layer."""
     parts = [boundary, *(part for _, part in boundary.fields)]
     parts += [face for part in parts for _, face in part.faces]
     for part in parts:
         if part.number is not None:
             check_range("the boundary value", part.number, dtype)
+    faces = [(axis, side) for axis in AXES[-stencil.ndim :] for side in "-+"]
+    for name in (field.name for field in stencil.lasting if field.name in apart):
+        for axis, side in faces:
+            value = boundary.face(name, axis, side).number
+            if value is not None:
+                check_range(f"the boundary value {name} =", value, apart[name])
 
 
 def checked_initial(

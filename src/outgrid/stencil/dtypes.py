@@ -3,9 +3,13 @@
 A value is converted as it is read and as it is stored, and everything between is computed in the
 problem's own type. So fields may be kept in less than what is computed with; not in more, since
 what they hold beyond that would be rounded off whenever it is read.
+
+What becomes of a result that a type of whole numbers does not hold is a part of the expression, so
+that every way to evaluate it does the same.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +17,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil.components import components_of
-from outgrid.stencil.model import Stencil
+from outgrid.stencil.expression import Constant, Expression, Operation, operation
+from outgrid.stencil.model import Assignment, Stencil
 from outgrid.units import suggest
 
 __all__ = [
@@ -24,15 +29,23 @@ __all__ = [
     "fields_apart",
     "in_words",
     "is_dtype",
+    "is_real",
     "keep",
     "number_fits",
+    "saturated",
 ]
 
 COMPUTED = ("float32", "float64")
 """Types that a problem may be computed in."""
 
-STORED = (*COMPUTED, "int8", "uint8", "int16", "uint16", "int32")
-"""Types that a field may be kept in; whole numbers only where it is never updated."""
+HALVES = ("float16",)
+"""Types that a field of a problem computed in float32 may be kept in."""
+
+WHOLE = ("int8", "uint8", "int16", "uint16", "int32")
+"""Types of whole numbers that a field may be kept in."""
+
+STORED = (*COMPUTED, *HALVES, *WHOLE)
+"""Types that a field may be kept in."""
 
 
 def dtype_name(given: object) -> str:
@@ -58,7 +71,7 @@ def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
     """The types of the fields that are not kept in `dtype`, which the problem is computed in.
 
     `given` names fields, or vectors and tensors whole. Raises DefinitionError for unknown names and
-    types, for fields wider than `dtype` and for whole numbers that would be updated.
+    types, and where `dtype` holds less than a field, or is not what halves are computed in.
     """
     if not isinstance(given, Mapping):
         raise DefinitionError(
@@ -82,25 +95,70 @@ def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
                 f"the field {name!r} is kept in float64 and computed in float32, which would round"
                 f" it whenever it is read; give the problem dtype float64, or {name!r} float32"
             )
-        if wanted not in COMPUTED and any(stencil.field(part).evolving for part in parts):
+        if wanted in HALVES and dtype != "float32":
             raise DefinitionError(
-                f"the field {name!r} is updated and kept in {wanted}; what is computed is kept in"
-                f" float32 or float64, and fields of whole numbers are only read"
+                f"the field {name!r} is kept in {wanted} and computed in {dtype}; only what is"
+                " computed in float32 is kept in it: give the problem dtype float32"
+            )
+        if (wanted, dtype) == ("int32", "float32") and any(
+            stencil.field(part).evolving for part in parts
+        ):
+            raise DefinitionError(
+                f"the field {name!r} is updated and kept in int32, of which float32 holds whole"
+                " numbers up to 16777216 exactly; give the problem dtype float64"
             )
         dtypes |= {part: wanted for part in parts if wanted != dtype}
     return {name: dtypes[name] for name in names if name in dtypes}
 
 
+def is_real(dtype: str) -> bool:
+    """Whether a type has fractions, and NaN."""
+    return dtype not in WHOLE
+
+
+def saturated(stencil: Stencil, apart: Mapping[str, str]) -> Stencil:
+    """The stencil with what it makes of fields of whole numbers rounded to those they hold.
+
+    That is the nearest whole number, the even one of two, and the nearest end where it is out of
+    range; NaN becomes the lowest number. What is so already stays as it is.
+    """
+    stages = tuple(
+        replace(
+            stage,
+            assignments=tuple(
+                Assignment(made.field, _held(made.expression, apart.get(made.field, "float64")))
+                for made in stage.assignments
+            ),
+        )
+        for stage in stencil.stages
+    )
+    return stencil if stages == stencil.stages else replace(stencil, stages=stages)
+
+
+def _held(value: Expression, dtype: str) -> Expression:
+    if is_real(dtype):
+        return value
+    least, largest = map(Constant, _range(dtype))
+    match value:
+        case Operation("min", (Operation("max", (Operation("round"), low)), high)) if (
+            (low, high) == (least, largest)
+        ):
+            return value
+        case _:
+            risen = operation("max", operation("round", value), least)
+            return operation("min", risen, largest)
+
+
 def _range(dtype: str) -> tuple[float, float]:
     """The least and the largest number that `dtype` holds."""
-    limits = np.finfo(dtype) if dtype in COMPUTED else np.iinfo(dtype)
+    limits = np.finfo(dtype) if is_real(dtype) else np.iinfo(dtype)
     return float(limits.min), float(limits.max)
 
 
 def number_fits(value: float, dtype: str) -> bool:
     """Whether a number is within the range of `dtype`, and whole where that has no others."""
     least, largest = _range(dtype)
-    return least <= value <= largest and (dtype in COMPUTED or value == int(value))
+    return least <= value <= largest and (is_real(dtype) or value == int(value))
 
 
 def in_words(dtype: str) -> str:

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from outgrid.errors import DefinitionError
+from outgrid.stencil.philox import uniform
 from outgrid.units import suggest
 
 __all__ = [
@@ -220,6 +221,7 @@ OPERATIONS: dict[str, Operator] = {
     "cos": Operator(1, 1, np.cos),
     "tanh": Operator(1, 1, np.tanh),
     "pow": Operator(2, 1, np.power),
+    "random": Operator(6, 1, uniform),
     "lt": Operator(2, 1, np.less, condition=True),
     "le": Operator(2, 1, np.less_equal, condition=True),
     "eq": Operator(2, 1, np.equal, condition=True),
@@ -364,6 +366,11 @@ def shifted(expression: Expression, offset: tuple[int, ...]) -> Expression:
     """
     moved: dict[Expression, Expression] = {}
     for node in nodes(expression):
+        if isinstance(node, Operation) and node.name == "random" and any(offset):
+            raise DefinitionError(
+                "random numbers are read at an offset: they are made of the updated cell; make a"
+                " temporary of them"
+            )
         if isinstance(node, Access):
             place = tuple(a + b for a, b in zip(node.offset, offset, strict=True))
             moved[node] = Access(node.field, node.level, place)

@@ -18,6 +18,7 @@ from outgrid.formats.registry import suffixes
 from outgrid.stencil.dtypes import in_words, keep
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.grid import Grid
+from outgrid.stencil.philox import BEFORE, checked_seed, halves_of, uniform
 from outgrid.stencil.symbol import AXES
 from outgrid.units import suggest
 
@@ -53,6 +54,7 @@ _FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "hypot": (2, np.hypot),
     "clip": (3, np.clip),
     "where": (3, np.where),
+    "random": (1, uniform),
 }
 _BINARY: dict[type[ast.operator], Callable[..., Any]] = {
     ast.Add: np.add,
@@ -86,9 +88,10 @@ class InitialExpression:
     """A formula of z, y, x (indices from 0), the extents nz, ny, nx, and pi; of step in job files.
 
     Numbers, + - * / // % **, one comparison at a time, and exp log sin cos tan arctan arctan2 sinh
-    cosh tanh sqrt abs minimum maximum floor ceil trunc round sign hypot, clip(a, low, high) and
-    where(condition, a, b); of the coordinates that a `grid` has names for. `text` is kept in
-    canonical spelling. Raises DefinitionError, with the part at fault, for anything else.
+    cosh tanh sqrt abs minimum maximum floor ceil trunc round sign hypot, clip(a, low, high),
+    where(condition, a, b) and random(seed), numbers in [0, 1); of the coordinates that a `grid` has
+    names for. `text` is kept in canonical spelling. Raises DefinitionError, with the part at fault,
+    for anything else.
     """
 
     text: str
@@ -297,6 +300,10 @@ def _value(node: ast.expr, variables: dict[str, Any]) -> Any:
             # As numbers, so that sums of conditions count and do not saturate.
             holds = _COMPARE[type(operator)](_value(left, variables), _value(right, variables))
             return np.asarray(holds, dtype=np.float64)
+        case ast.Call(ast.Name("random"), [ast.Constant(seed)]):
+            low, high = (np.float64(half) for half in halves_of(seed))  # type: ignore[arg-type]
+            place = (variables.get(axis, np.float64(0)) for axis in AXES)
+            return uniform(low, high, variables.get("step", np.float64(BEFORE)), *place)
         case ast.Call(ast.Name(name), arguments):
             return _FUNCTIONS[name][1](*(_value(argument, variables) for argument in arguments))
         case _:
@@ -335,6 +342,8 @@ def _check(node: ast.expr, text: str, depth: int, names: tuple[str, ...] = _NAME
             count = _FUNCTIONS[name][0]
             if len(arguments) != count:
                 _refuse(text, f"{name} takes {count} arguments, got {len(arguments)}")
+            if name == "random":
+                _check_seed(text, arguments[0])
             operands = arguments
         case _:
             _refuse(
@@ -345,6 +354,14 @@ def _check(node: ast.expr, text: str, depth: int, names: tuple[str, ...] = _NAME
             return
     for operand in operands:
         _check(operand, text, depth - 1, names)
+
+
+def _check_seed(text: str, seed: ast.expr) -> None:
+    """Raise DefinitionError unless it is written as a number that is one."""
+    try:
+        checked_seed(seed.value if isinstance(seed, ast.Constant) else ast.unparse(seed))
+    except DefinitionError as error:
+        _refuse(text, str(error))
 
 
 def _files() -> str:

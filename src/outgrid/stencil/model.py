@@ -141,6 +141,11 @@ class Stencil:
         read = (profile for expression in self.expressions for profile in ex.profiles(expression))
         return tuple(dict.fromkeys(read))
 
+    @property
+    def given_profiles(self) -> tuple[Profile, ...]:
+        """The profiles that a problem has to give: all but the indices themselves."""
+        return tuple(one for one in self.profiles if not ex.is_index(one))
+
     def writer(self, field: str) -> int | None:
         """The number of the stage that updates `field`; None for a coefficient."""
         for number, stage in enumerate(self.stages):

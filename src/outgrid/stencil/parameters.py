@@ -45,10 +45,7 @@ def over_steps(name: str, given: Any, steps: int) -> Any:
 def checked_parameters(
     given: Mapping[str, Any], stencil: Stencil, dtype: str, steps: int
 ) -> Mapping[str, ParameterValues]:
-    known = [
-        *stencil.parameters,
-        *(profile.name for profile in stencil.profiles if not ex.is_index(profile)),
-    ]
+    known = [*stencil.parameters, *(profile.name for profile in stencil.given_profiles)]
     fields = [field.name for field in stencil.fields]
     for name in given:
         if name in fields:
@@ -77,14 +74,9 @@ def checked_profiles(
     given: Mapping[str, Any], stencil: Stencil, shape: tuple[int, ...], dtype: str
 ) -> Mapping[str, ProfileValues]:
     values: dict[str, Any] = {**dict(stencil.defaults), **given}
-    values |= {
-        profile.name: profile.name.removeprefix(ex.INDEX)
-        for profile in stencil.profiles
-        if ex.is_index(profile)
-    }
     return {
         profile.name: _checked_profile(profile, values[profile.name], shape, dtype)
-        for profile in stencil.profiles
+        for profile in stencil.given_profiles
     }
 
 

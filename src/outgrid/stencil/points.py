@@ -9,8 +9,12 @@ from typing import Any, cast
 import numpy as np
 
 from outgrid.errors import DefinitionError
+from outgrid.stencil.dtypes import is_real
 from outgrid.stencil.initial import InitialExpression, evaluate_steps
 from outgrid.stencil.symbol import is_number
+
+LARGEST_ADDED = 2**31 - 1
+"""The largest number that a source adds to whole numbers."""
 
 __all__ = ["Receiver", "Source", "corners"]
 
@@ -72,11 +76,22 @@ class Source:
         return Source(self.field, self.position, values)
 
     def amounts(self, steps: int, dtype: str) -> tuple[list[tuple[int, ...]], np.ndarray]:
-        """Cells, and what is added to them: float64 of shape (steps, cells), rounded to dtype."""
+        """Cells, and what is added to them: float64 of shape (steps, cells), rounded to dtype.
+
+        Raises DefinitionError where whole numbers are kept and others would be added.
+        """
         around = corners(self.position)
         values = np.array([self.value(step) for step in range(steps)]).reshape(steps, 1)
         amounts = values * np.array([[weight for _, weight in around]])
-        return [cell for cell, _ in around], amounts.astype(dtype).astype(np.float64)
+        if is_real(dtype):
+            return [cell for cell, _ in around], amounts.astype(dtype).astype(np.float64)
+        odd = amounts[(amounts != np.rint(amounts)) | (np.abs(amounts) > LARGEST_ADDED)]
+        if odd.size:
+            raise DefinitionError(
+                f"the source at {self.position} adds {odd[0]} to a cell of {self.field!r}, which is"
+                f" kept in {dtype}; whole numbers up to {LARGEST_ADDED} can be added"
+            )
+        return [cell for cell, _ in around], amounts
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, the keyword arguments of a Source."""

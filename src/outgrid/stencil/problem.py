@@ -19,6 +19,7 @@ from outgrid.stencil.boundary import Boundary, Edges, boundary_of, edges_of
 from outgrid.stencil.checks import (
     PREVIOUS,
     check_boundary,
+    check_counts,
     check_extents,
     check_points,
     check_snapshots,
@@ -34,7 +35,7 @@ from outgrid.stencil.checks import (
 )
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.driven import driven
-from outgrid.stencil.dtypes import fields_apart
+from outgrid.stencil.dtypes import fields_apart, saturated
 from outgrid.stencil.expression import is_index
 from outgrid.stencil.formula import shown
 from outgrid.stencil.given import value_of
@@ -131,8 +132,8 @@ class Problem:
         """Check and normalise. `stencil` may be a name in the catalogue or "path.py:function".
 
         `dtypes` gives fields, or vectors and tensors whole, a type of their own: "float32" where
-        the problem is computed in "float64", and for fields that are only read "int8", "uint8",
-        "int16", "uint16" or "int32".
+        the problem is computed in "float64", "float16" where in "float32", or "int8", "uint8",
+        "int16", "uint16" or "int32". Results are rounded to the nearest number that it holds.
 
         `initial` maps names to a file (its path, or an InputFile), a number, a formula of z, y, x,
         an array of `shape`; or to a function of arrays z, y, x of such indices (float64), which is
@@ -153,10 +154,12 @@ class Problem:
         rule, around, numbers = driven(rule, around, extents, numbers)
         dtype = checked_dtype(dtype, rule)
         apart = fields_apart(dtypes or {}, rule, dtype)
-        narrow = any(apart.get(field.name) == "float32" for field in rule.evolving)
-        check_boundary(around, "float32" if narrow else dtype)
+        rule = saturated(rule, apart)
+        check_boundary(around, rule, dtype, apart)
         edges = edges_of(rule, around)
         check_extents(extents, rule, edges)
+        first = checked_steps("first_step", first_step)
+        check_counts(extents, rule, dtype, first + steps)
         names = [field.name for field in rule.fields]
         if grid is None:
             grid = grid_of_labels(initial, names, len(extents))
@@ -167,7 +170,7 @@ class Problem:
             "dtype": dtype,
             "dtypes": apart,
             "steps": steps,
-            "first_step": checked_steps("first_step", first_step),
+            "first_step": first,
             "parameters": checked_parameters(numbers, rule, dtype, steps),
             "profiles": checked_profiles(numbers, rule, extents, dtype),
             "boundary": around,
@@ -221,7 +224,10 @@ class Problem:
 
     def profile_values(self, name: str) -> NDArray[Any]:
         """The values of a profile along its axis, rounded to the dtype."""
-        axis = next(profile.axis for profile in self.stencil.profiles if profile.name == name)
+        profile = next(one for one in self.stencil.profiles if one.name == name)
+        axis = profile.axis
+        if is_index(profile):
+            return np.arange(self.shape[axis]).astype(self.dtype)
         given = self.profiles[name]
         if isinstance(given, InitialExpression):
             return evaluate_along(given, axis, self.shape, self.dtype)
@@ -383,8 +389,7 @@ class Problem:
             }
             | {
                 profile.name: value_to_json(self.profiles[profile.name])
-                for profile in sorted(self.stencil.profiles, key=lambda profile: profile.name)
-                if not is_index(profile)
+                for profile in sorted(self.stencil.given_profiles, key=lambda one: one.name)
             },
             "boundary": self.boundary.to_dict(),
             "sources": [source.to_dict() for source in self.sources],

@@ -72,7 +72,7 @@ class Reverse:
         for name in self.stencil.parameters:
             whole, _, back = name.rpartition("_")
             values[name] = parameter_value(problem, whole, first + self.steps - 1 - int(back))
-        own = {profile.name for profile in self.stencil.profiles} - values.keys()
+        own = {profile.name for profile in self.stencil.given_profiles} - values.keys()
         return values | {name: problem.profile_values(name) for name in own}
 
 

@@ -12,7 +12,7 @@ from outgrid.stencil.model import Assignment, Stage
 from outgrid.stencil.symbol import AXES, FieldSymbol, Operand, Symbol, as_expression
 from outgrid.units import suggest
 
-__all__ = ["Temporaries", "index", "temporary", "tracing"]
+__all__ = ["Temporaries", "index", "temporary", "traced_ndim", "tracing"]
 
 
 @dataclass(slots=True)
@@ -66,6 +66,18 @@ def tracing(ndim: int, taken: tuple[str, ...]) -> Generator[Temporaries]:
         _traced.reset(token)
 
 
+def traced_ndim(name: str) -> int:
+    """The number of axes of the stencil that is being traced, for a function called `name`."""
+    return _now(name).ndim
+
+
+def _now(name: str) -> Temporaries:
+    traced = _traced.get()
+    if traced is None:
+        raise DefinitionError(f"{name} is for the function of a stencil, while it is traced")
+    return traced
+
+
 def temporary(value: Operand, name: str | None = None) -> FieldSymbol:
     """A value of each cell that is made once per step and read by what follows, at offsets too.
 
@@ -74,9 +86,7 @@ def temporary(value: Operand, name: str | None = None) -> FieldSymbol:
     stage that reads it, of what that stage sees. Beyond a face it is read as the boundary has it
     for all fields, or for its `name`; at a fixed face, where it has no layer, as "empty": 0.
     """
-    traced = _traced.get()
-    if traced is None:
-        raise DefinitionError("temporary is for the function of a stencil, while it is traced")
+    traced = _now("temporary")
     chosen = f"temporary{len(traced.made) + 1}" if name is None else name
     if chosen in (*traced.taken, *traced.made):
         raise DefinitionError(f"something else is called {chosen!r}; give the temporary a name")
@@ -89,10 +99,7 @@ def index(axis: str) -> Symbol:
 
     In the precision of the fields. `(index("x") + index("y")) % 2` is 0 in every second cell.
     """
-    traced = _traced.get()
-    if traced is None:
-        raise DefinitionError("index is for the function of a stencil, while it is traced")
-    axes = AXES[-traced.ndim :]
+    axes = AXES[-traced_ndim("index") :]
     if axis not in axes:
         raise DefinitionError(
             f"index({axis!r}): the axes are {', '.join(axes)}{suggest(str(axis), axes)}"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from outgrid.errors import DefinitionError, meaning
 from outgrid.formats import InputFile
 from outgrid.formats.arrays import InputArray, description, digest, is_array, is_mapped, pieces
-from outgrid.stencil.dtypes import COMPUTED, casting, in_words, number_fits
+from outgrid.stencil.dtypes import casting, in_words, is_real, number_fits
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.initial import InitialExpression
@@ -65,7 +65,7 @@ def check_range(what: str, value: float, dtype: str) -> None:
     """
     if number_fits(value, dtype):
         return
-    if dtype not in COMPUTED:
+    if not is_real(dtype):
         raise DefinitionError(f"{what} {value}; {in_words(dtype)}")
     largest = float(np.finfo(dtype).max)
     raise DefinitionError(f"{what} {value} is beyond the range of {dtype}, {largest}")

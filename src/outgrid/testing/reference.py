@@ -17,7 +17,7 @@ from outgrid.formats import InputFile, open_input
 from outgrid.formats.arrays import InputArray
 from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import STORED, image
-from outgrid.stencil.dtypes import casting
+from outgrid.stencil.dtypes import casting, is_real
 from outgrid.stencil.expression import Access, Constant, Leaf, Parameter, Profile
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.initial import InitialExpression, evaluate
@@ -175,7 +175,8 @@ def _read(problem: Problem, arrays: Arrays, access: Access) -> NDArray[Any]:
     for axis, (_, signs) in enumerate(along):
         if (signs != 1).any():
             shape = (-1, *(1,) * (problem.ndim - 1 - axis))
-            values = values * signs.astype(values.dtype).reshape(shape)
+            computed = problem.dtype if values.dtype != np.float64 else np.float64
+            values = values.astype(computed) * signs.astype(computed).reshape(shape)
     return values
 
 
@@ -207,9 +208,14 @@ def _inject(
     for source in problem.sources:
         if source.field in updated:
             dtype = problem.dtype_of(source.field)
-            unit = float(np.finfo(dtype).eps) / 2
             cells, amounts = source.amounts(problem.steps, dtype)
             for cell, amount in zip(cells, amounts[step], strict=True):
+                if not is_real(dtype):
+                    limits = np.iinfo(dtype)
+                    total = float(state[source.field][cell]) + amount
+                    state[source.field][cell] = min(max(total, limits.min), limits.max)
+                    continue
+                unit = float(np.finfo(dtype).eps) / 2
                 state[source.field][cell] += amount.astype(dtype)
                 if bounds is not None:
                     size = abs(float(state[source.field][cell])) + 2 * bounds[source.field][cell]
@@ -234,7 +240,8 @@ def _start(problem: Problem, initial: Mapping[str, NDArray[Any]] | None) -> Arra
         state[name] = np.array(given[name])
     for field in problem.stencil.fields:
         if field.temporary:  # made before it is read
-            state[field.name] = np.full(problem.shape, np.nan, problem.dtype_of(field.name))
+            dtype = problem.dtype_of(field.name)
+            state[field.name] = np.full(problem.shape, np.nan if is_real(dtype) else 0, dtype)
     for field in problem.stencil.lasting:
         layers = [part for part in _layers(problem) if _is_fixed(problem, field.name, *part[:2])]
         for axis, side, part in layers:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
+from outgrid.stencil.dtypes import is_real
 from outgrid.stencil.expression import (
     OPERATIONS,
     Expression,
@@ -66,6 +67,8 @@ def bounded(
                 error = _comparison(
                     *((values[operand], errors[operand]) for operand in node.operands)
                 )
+            elif node.name == "random":
+                error = 0.0  # of whole numbers
             elif node.name == "round":
                 error = _nearest(*((values[operand], errors[operand]) for operand in node.operands))
             elif node.name in _FUNCTIONS:
@@ -94,6 +97,8 @@ def stored(value: Any, bound: Any, dtype: str) -> tuple[Any, Any]:
     """A value of `bounded` and its bound as it is kept in `dtype`, which rounds once more."""
     if np.asarray(value).dtype == dtype:
         return value, bound
+    if not is_real(dtype):  # it is a whole number in range
+        return np.asarray(value).astype(dtype), bound
     limits = np.finfo(dtype)
     unit, underflow = float(limits.eps) / 2, 8 * float(limits.smallest_subnormal)
     with np.errstate(all="ignore"):

@@ -21,14 +21,16 @@ from outgrid.plan.sizing import Sizing
 from outgrid.plan.sweeps import sweep_steps
 from outgrid.plan.tiling import bands_cut, columns_cut
 from outgrid.stencil.boundary import IMAGES
-from outgrid.stencil.dtypes import COMPUTED, STORED
+from outgrid.stencil.dtypes import HALVES, WHOLE
 from outgrid.stencil.expression import (
+    INDEX,
     STEP,
     Access,
     Constant,
     Expression,
     Parameter,
     Profile,
+    is_index,
     nodes,
     operation,
 )
@@ -43,7 +45,6 @@ _WEIGHTS = (0.5, -0.25, 0.1, -0.3, 1 / 3, 1.0)
 # Rows of these many cells let planes move without staging; all others are staged.
 _ALIGNED_COLUMNS = {"float32": (1024, 2048), "float64": (512, 1024)}
 _STREAMED = tuple(name for name, tier in TIERS.items() if tier.streamed and tier.module)
-_WHOLE = tuple(dtype for dtype in STORED if dtype not in COMPUTED)
 
 
 @st.composite
@@ -92,7 +93,8 @@ def stencils(
     old = {node.field for node in used if isinstance(node, Access) and node.level == -1}
     given = {node.name for node in used if isinstance(node, Parameter)} - {STEP.name}
     parameters = tuple(sorted(given))
-    along = sorted({node.name for node in used if isinstance(node, Profile)})
+    lying = {node for node in used if isinstance(node, Profile)}
+    along = sorted({profile.name for profile in lying if not is_index(profile)})
     return Stencil(
         "drawn",
         ndim,
@@ -208,11 +210,19 @@ def _terms(
                         operation("exp", operation("neg", size_of_b)),
                         operation("pow", operation("add", Constant(1.0), size_of_b), fall),
                         operation("sin", a),
+                        operation("mul", a, _random(len(radius))),
                         operation("round", operation("mul", Constant(3.0), a)),
                         operation("mul", operation("cos", Parameter("k")), b),
                     ]
                 )
             )
+
+
+def _random(ndim: int) -> Expression:
+    """A random number for each cell and step."""
+    axes = AXES[-ndim:]
+    places = (Profile(INDEX + a, axes.index(a)) if a in axes else Constant(0.0) for a in AXES)
+    return operation("random", Constant(7.0), Constant(0.0), STEP, *places)
 
 
 @st.composite
@@ -236,7 +246,10 @@ def problems(
     `around` gives boundaries; left out, they are any.
     """
     stencil = draw(stencils() if rules is None else rules)
-    dtype = draw(st.sampled_from(["float32", "float64"]))
+    computed = ["float32", "float64"]
+    if dtypes is not None and {*dtypes.values()} & {*HALVES, "int32"}:
+        computed = ["float32" if {*dtypes.values()} & {*HALVES} else "float64"]
+    dtype = draw(st.sampled_from(computed))
     extents = [3 * reach + 1 for reach in stencil.radius]
     extents[0] += draw(st.integers(0, most_planes))
     for axis in range(1, stencil.ndim):
@@ -254,13 +267,14 @@ def problems(
         initial[field.name] = _values(draw, generator, shape, with_arrays, kept)
         if field.levels == 2 and draw(st.booleans()):
             initial[field.name + PREVIOUS] = _values(draw, generator, shape, with_arrays, kept)
-    boundary = draw(boundaries(stencil) if around is None else around)
+    whole = any(apart.get(field.name) in WHOLE for field in stencil.evolving)
+    boundary = draw(boundaries(stencil, 2.0 if whole else 0.5) if around is None else around)
     steps = draw(st.integers(0, most_steps))
     table = tuple(generator.random(steps) - 0.5)
     parameters: dict[str, Any] = {
         name: draw(st.sampled_from([0.25, -0.7, 1 / 3, table])) for name in stencil.parameters
     }
-    for profile in stencil.profiles:
+    for profile in stencil.given_profiles:
         parameters[profile.name] = generator.random(shape[profile.axis])
     return Problem(
         stencil,
@@ -280,19 +294,24 @@ def _dtypes(draw: st.DrawFn, stencil: Stencil, dtype: str) -> dict[str, str]:
     """Types of fields: that of the problem for all, more often than not."""
     if draw(st.booleans()):
         return {}
-    computed = ["float32", dtype]
+    real = ["float32", dtype] if dtype == "float64" else [dtype, *HALVES]
+    whole = [kept for kept in WHOLE if dtype == "float64" or kept != "int32"]
     return {
-        field.name: draw(st.sampled_from(computed if field.evolving else [*computed, *_WHOLE]))
+        field.name: draw(st.sampled_from([*real, *(whole if field.evolving else WHOLE)]))
         for field in stencil.fields
     }
 
 
 @st.composite
-def boundaries(draw: st.DrawFn, stencil: Stencil) -> str | dict[str, Any]:
-    """Fixed layers on all sides, or any rule at each face, some of them for one field only."""
+def boundaries(draw: st.DrawFn, stencil: Stencil, value: float = 0.5) -> str | dict[str, Any]:
+    """Fixed layers on all sides, or any rule at each face, some of them for one field only.
+
+    Fixed layers have the `value`, or none.
+    """
     if draw(st.booleans()):
-        return draw(st.sampled_from(["dirichlet", "frozen", {"kind": "dirichlet", "value": 0.5}]))
-    fixed = ["dirichlet", 0.5, {"kind": "sponge", "width": 1, "strength": 0.5}]
+        given = {"kind": "dirichlet", "value": value}
+        return draw(st.sampled_from(["dirichlet", "frozen", given]))
+    fixed = ["dirichlet", value, {"kind": "sponge", "width": 1, "strength": 0.5}]
     images = IMAGES
     data: dict[str, Any] = {}
     own: dict[str, Any] = {}
@@ -316,7 +335,7 @@ def _values(
     with_arrays: bool,
     dtype: str,
 ) -> NDArray[Any] | float | str:
-    if dtype in _WHOLE:
+    if dtype in WHOLE:
         if with_arrays and draw(st.integers(0, 3)):
             return generator.integers(0, 3, shape, dtype)
         return draw(st.sampled_from([0.0, 2.0, "x > y", "(x < 3) + 2 * (y > 4)"]))

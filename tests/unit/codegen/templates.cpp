@@ -15,7 +15,10 @@ struct Stencil {
   static constexpr int64_t kFields = 2, kParameters = 2;
   static constexpr int kReductions = 1;
   // Types of cells that are updated.
-  static constexpr bool kUpdatesFloat = true, kUpdatesDouble = true;
+  template <class Visit>
+  OG_INLINE void for_cells(const Visit& visit) {
+    visit(float{}), visit(double{});
+  }
   // Cells of the fixed layer at each face.
   static constexpr int64_t kLowZ = 1, kLowY = 1, kLowX = 1, kHighZ = 1, kHighY = 1, kHighX = 1;
   // Whether planes are one row, and tiles cut columns; whether they close round their axis.
@@ -33,7 +36,7 @@ struct Stencil {
 
   // By the number of a field.
   OG_INLINE int writer(int64_t field) { return static_cast<int>(field); }
-  OG_INLINE int cell_bytes(int64_t field) { return field == 0 ? 4 : 8; }
+  OG_INLINE int cell_kind(int64_t field) { return field == 0 ? kKind<float> : kKind<double>; }
   OG_INLINE void* plane_of(const Slab& s, int64_t field, int64_t level, int64_t z) {
     if (field == 0) return plane<float>(s, 0, level, z);
     return plane<double>(s, 1, level, z);

@@ -31,7 +31,7 @@ struct Stencil {
   static constexpr int kStages = 1;
   static constexpr int64_t kFields = 1;
   OG_INLINE int writer(int64_t) { return 0; }
-  OG_INLINE int cell_bytes(int64_t) { return sizeof(Real); }
+  OG_INLINE int cell_kind(int64_t) { return kKind<Real>; }
   OG_INLINE void* plane_of(const Slab& s, int64_t, int64_t level, int64_t z) {
     return (Real*)s.rings[level % 2][z] + s.row_offset;
   }

@@ -46,11 +46,11 @@ OG_INLINE void level(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, i
       if (b < c.y1) Stencil::keep_tile(s, t, stage, i, Tile{b, c.y1, c.x0, c.x1});
     }
     if (looks) {  // now, while it is in the nearest cache
-      for_cells<Stencil>([&](auto kind) { look<decltype(kind)>(s, t, stage, z, z + taken, c); });
+      Stencil::for_cells([&](auto kind) { look<decltype(kind)>(s, t, stage, z, z + taken, c); });
     }
     z += taken;
   }
-  for_cells<Stencil>([&](auto kind) {
+  Stencil::for_cells([&](auto kind) {
     using Cell = decltype(kind);
     if (s.injections + s.receptions > 0) points<Cell>(s, t, stage, z0, z1, c);
     if (looks && s.injections > 0) look<Cell>(s, t, stage, z0, z1, c);

@@ -8,9 +8,11 @@
 // Everything is of this translation unit alone: several kernels live in one process.
 #pragma once
 
-#include <cstdint>
 #include <type_traits>
 #include <utility>
+
+#include "cpu/words.hpp"
+#include "cells.hpp"
 #if defined(__aarch64__)
 #include <arm_neon.h>
 #elif defined(__clang__) && defined(__x86_64__)
@@ -25,8 +27,6 @@
 #define OG_VECTOR_BYTES 16
 #endif
 #define OG_LANE(a, i) a[i]
-#define OG_CALL static inline __attribute__((noinline))
-#define OG_INLINE static inline __attribute__((always_inline))
 #define OG_VECTORS for (int n = 0; n < kWide; ++n)
 
 namespace {
@@ -63,10 +63,20 @@ struct Kept {
   typedef Whole Wide __attribute__((vector_size(kLanes * sizeof(Whole))));
 };
 
+// Halves are of problems that are computed in floats.
+struct Lanes {
+  OG_INLINE M bits(V a) { return (M)a; }
+  OG_INLINE V floats(M a) { return (V)a; }
+};
+using Packed = Kept<uint16_t>;
+
 template <class Cell>
 OG_INLINE V load(const Cell* p) {
   if constexpr (std::is_same_v<Cell, Real>) {
     return *reinterpret_cast<const Unaligned*>(p);
+  } else if constexpr (std::is_same_v<Cell, Half>) {
+    const Packed::Cells v = *reinterpret_cast<const Packed::Loose*>(p);
+    return (V)halves::widened<V>(__builtin_convertvector(v, M), Lanes());
   } else {
     using Kind = Kept<Cell>;
     const typename Kind::Cells v = *reinterpret_cast<const typename Kind::Loose*>(p);
@@ -78,9 +88,14 @@ template <class Cell>
 OG_INLINE void store(Cell* p, V v) {
   if constexpr (std::is_same_v<Cell, Real>) {
     *reinterpret_cast<Unaligned*>(p) = v;
+  } else if constexpr (std::is_same_v<Cell, Half>) {
+    const M bits = halves::narrowed<V>((M)v, Lanes());
+    *reinterpret_cast<Packed::Loose*>(p) = __builtin_convertvector(bits, Packed::Cells);
   } else {
     using Kind = Kept<Cell>;
-    *reinterpret_cast<typename Kind::Loose*>(p) = __builtin_convertvector(v, typename Kind::Cells);
+    const auto wide = __builtin_convertvector(v, typename Kind::Wide);
+    *reinterpret_cast<typename Kind::Loose*>(p) =
+        __builtin_convertvector(wide, typename Kind::Cells);
   }
 }
 

@@ -18,14 +18,7 @@ OG_INLINE int64_t unturned(int64_t period, int64_t i) { return period > 0 ? i % 
 // Whether the stage updates a field, and cells of this type.
 template <class Cell, class Stencil>
 OG_INLINE bool updates(int stage, int64_t field) {
-  return Stencil::writer(field) == stage && Stencil::cell_bytes(field) == int{sizeof(Cell)};
-}
-
-// For each type that updated fields are kept in: `visit` is given one of it.
-template <class Stencil, class Visit>
-OG_INLINE void for_cells(const Visit& visit) {
-  if constexpr (Stencil::kUpdatesFloat) visit(float{});
-  if constexpr (Stencil::kUpdatesDouble) visit(double{});
+  return Stencil::writer(field) == stage && Stencil::cell_kind(field) == kKind<Cell>;
 }
 
 template <class Cell, class Stencil>
@@ -50,7 +43,8 @@ void points(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1
     if (!holds<Cell>(s, at, stage, z0, z1, c)) continue;
     const double amount = s.amounts[(t - 1) * s.injections + n];
     Cell* plane = plane_of<Cell>(s, at[0], s.base + t, turned(s.period, at[1], z1));
-    plane[turned(s.row_period, at[2], c.y1) * s.row_stride + at[3]] += Cell(amount);
+    Cell& cell = plane[turned(s.row_period, at[2], c.y1) * s.row_stride + at[3]];
+    cell = added(cell, amount);
   }
   for (int64_t n = 0; n < s.receptions; ++n) {
     const int64_t* at = s.sampled + 4 * n;
@@ -65,7 +59,7 @@ void points(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1
 template <class Cell>
 OG_INLINE bool all_finite(const Cell* plane, int64_t stride, const Tile& c) {
   V a{}, b{}, d{}, e{};  // chains that do not wait for each other
-  Cell rest = 0;
+  Real rest = 0;
   for (int64_t y = c.y0; y < c.y1; ++y) {
     const Cell* row = plane + y * stride;
     int64_t x = c.x0;
@@ -78,10 +72,10 @@ OG_INLINE bool all_finite(const Cell* plane, int64_t stride, const Tile& c) {
       const V v = load(row + x);
       a += v - v;
     }
-    for (; x < c.x1; ++x) rest += row[x] - row[x];
+    for (; x < c.x1; ++x) rest += Real(row[x] - row[x]);
   }
   const V sum = (a + b) + (d + e);
-  for (int64_t l = 0; l < kLanes; ++l) rest += static_cast<Cell>(sum[l]);
+  for (int64_t l = 0; l < kLanes; ++l) rest += sum[l];
   return rest == 0;
 }
 
@@ -89,6 +83,7 @@ OG_INLINE bool all_finite(const Cell* plane, int64_t stride, const Tile& c) {
 // Places are counted by level, stage, plane, row, column and field, and twice: infinite, or NaN.
 template <class Cell, class Stencil>
 void look(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1, const Tile& c) {
+  if constexpr (kIsWhole<Cell>) return;  // which are finite
   for (int64_t field = 0; field < Stencil::kFields; ++field) {
     if (!updates<Cell, Stencil>(stage, field)) continue;
     for (int64_t z = z0; z < z1; ++z) {

@@ -2,15 +2,9 @@
 // or double, is declared before.
 #pragma once
 
-typedef signed char int8_t;
-typedef unsigned char uint8_t;
-typedef short int16_t;
-typedef unsigned short uint16_t;
-typedef int int32_t;
-typedef long long int64_t;
-typedef unsigned long long uint64_t;
-#define OG_INLINE static __device__ __forceinline__
-#define OG_CALL static inline __device__ __noinline__
+#include "cuda/words.hpp"
+#include "cells.hpp"
+
 #define OG_LANE(a, i) a
 
 OG_INLINE Real root(Real a) { return sqrt(a); }

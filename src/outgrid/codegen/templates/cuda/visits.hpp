@@ -12,7 +12,7 @@ OG_INLINE int64_t turned(const Slab& s, int64_t z) {
 // Whether the stage updates a field, and cells of this type.
 template <class Cell, class Stencil>
 OG_INLINE bool updates(int stage, int64_t field) {
-  return Stencil::writer(field) == stage && Stencil::cell_bytes(field) == int{sizeof(Cell)};
+  return Stencil::writer(field) == stage && Stencil::cell_kind(field) == kKind<Cell>;
 }
 
 template <class Cell, class Stencil>
@@ -34,7 +34,8 @@ OG_INLINE void points(const Slab& s, int stage) {
     const int64_t* at = s.injected + 4 * n;
     if (!holds<Cell, Stencil>(s, at, stage)) continue;
     Cell* plane = plane_of<Cell, Stencil>(s, at[0], turned(s, at[1]));
-    plane[at[2] * s.row_stride + at[3]] += Cell(s.amounts[n]);
+    Cell& cell = plane[at[2] * s.row_stride + at[3]];
+    cell = added(cell, s.amounts[n]);
   }
   for (int64_t n = 0; n < s.receptions; ++n) {
     const int64_t* at = s.sampled + 4 * n;
@@ -48,6 +49,7 @@ OG_INLINE void points(const Slab& s, int stage) {
 // plane, row, column and field, and twice: infinite, or NaN.
 template <class Cell, class Stencil>
 OG_INLINE void watch(const Slab& s, int stage) {
+  if constexpr (kIsWhole<Cell>) return;  // which are finite
   const Walk w = walk(s);
   if (!w.there) return;
   for (int64_t z = w.first; z < w.end; ++z) {
