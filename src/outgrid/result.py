@@ -15,6 +15,8 @@ from outgrid.formats.npy import Header, load_npy, map_npy
 from outgrid.labelled import dataset
 from outgrid.lines import format_work
 from outgrid.markup import facts
+from outgrid.plan.form import read as read_plan
+from outgrid.plan.model import Plan
 from outgrid.record import Record
 from outgrid.report.picture import field_figure
 from outgrid.report.summary import heading, summary_rows
@@ -48,7 +50,7 @@ class Result(Mapping[str, Any]):
         """In a line; ``record`` tells the rest."""
         work, names = (
             format_work(self.record.plan, self.record.steps),
-            ", ".join(self.record.fields),
+            ", ".join(self),
         )
         return f"<Result in {self.out}: {work}; {names}>"
 
@@ -57,11 +59,20 @@ class Result(Mapping[str, Any]):
         rows = [("folder", str(self.out)), *summary_rows(self.record)]
         return facts(f"result: {heading(self.record.plan)}", rows)
 
+    @property
+    def plan(self) -> Plan:
+        """The plan that the run followed, with the names of one of `outgrid.plan`."""
+        return read_plan(self.record.plan, Plan)
+
     def path(self, field: str) -> Path:
         """The .npy file of a field, or the file of HDF5 that it is in.
 
-        Raises UsageError for a name that the run did not leave.
+        Raises UsageError for a name that the run did not leave, and where several ranks left it in
+        pieces.
         """
+        if field in self.record.pieces:
+            files = ", ".join(piece.file for piece in self.record.pieces[field])
+            raise UsageError(f"{field!r} lies in pieces of several ranks: {files}")
         if field not in self.record.fields:
             raise UsageError(
                 f"the run in {self.out} left no field {field!r}{suggest(str(field), self)}"
@@ -199,20 +210,20 @@ class Result(Mapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         """The names of the fields that the run left."""
-        return iter(self.record.fields)
+        return iter(self.record.pieces or self.record.fields)
 
     def __len__(self) -> int:
         """How many fields the run left."""
-        return len(self.record.fields)
+        return len(self.record.pieces or self.record.fields)
 
     def __contains__(self, field: object) -> bool:
-        return field in self.record.fields
+        return field in (self.record.pieces or self.record.fields)
 
     def get(self, field: str, default: Any = None) -> Any:
         """The field, or ``default`` where the run left none of that name."""
-        return self[field] if field in self.record.fields else default
+        return self[field] if field in list(self) else default
 
     def components(self, name: str) -> dict[str, np.ndarray | Joined]:
         """The components of a vector or tensor, each mapped from disk, by the names of fields."""
-        names = components_of(name, self.record.fields)
+        names = components_of(name, self)
         return {field: self[field] for field in names or (name,)}

@@ -31,7 +31,10 @@ def words(*numbers):
 
 def test_the_words_are_those_of_its_authors():
     """Known answers that come with Random123, for Philox4x32 of 10 rounds."""
-    zeros, ones = philox(words(0, 0, 0, 0), (0, 0)), philox(words(*[2**32 - 1] * 4), (2**32 - 1,) * 2)
+    zeros, ones = (
+        philox(words(0, 0, 0, 0), (0, 0)),
+        philox(words(*[2**32 - 1] * 4), (2**32 - 1,) * 2),
+    )
     pi = philox(
         words(0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0)
     )  # fmt: skip
@@ -136,7 +139,10 @@ def test_a_gradient_goes_through_them(tmp_path):
         (lambda u: u + og.random(-1), "seed -1 .* within 0 to 281474976710655"),
         (lambda u: u + og.random(0.5), "seed 0.5 .* not a whole number"),
         (lambda u: u + og.index("z"), r"index\('z'\): the axes are y, x"),
-        (lambda u: u + (u * og.random(1))[0, 1], "random numbers, is moved.*make it a temporary"),
+        (
+            lambda u: u + (u * og.random(1))[0, 1],
+            "read at an offset.*make a temporary",
+        ),
         (lambda index_x: index_x + og.index("x"), "'index_x'"),
     ],
 )
@@ -152,5 +158,5 @@ def test_seeds_in_formulas_are_checked():
 
 
 def test_float32_does_not_count_far_enough():
-    with pytest.raises(DefinitionError, match="indices up to 16777216.*float64"):
+    with pytest.raises(DefinitionError, match=r"indices up to 16777216.*float64"):
         og.Problem(drawn, (4, 2**24 + 1), "float32", 1, initial={"u": 0}, boundary="neumann")

@@ -68,8 +68,8 @@ def test_ranks_leave_the_bytes_of_one(ranks, alone, tmp_path):
     across, regular = set(), 0
     for number, wanted in enumerate(alone):
         found = og.open(tmp_path / str(number))
-        names = found.record.pieces if ranks > 1 else found.record.fields
-        assert list(names) == list(wanted.record.fields)
+        names = list(found)
+        assert names == list(wanted)
         for name in names:
             values = np.asarray(found[name])
             assert values.tobytes() == np.asarray(wanted[name]).tobytes(), (number, name)
@@ -461,3 +461,14 @@ exchange = "seams"
     _, error = finish(launch_resume(2, out, "--set", "exchange=halos"), code=4)
     step = int(re.search(r"u became (?:NaN|infinite) in step (\d+) of 400, first", error)[1])
     assert begin <= step <= end
+
+
+def test_a_mistake_in_a_script_is_told_once(tmp_path):
+    script = tmp_path / "mistaken.py"
+    script.write_text('import outgrid as og\n\nog.Problem("heat5", (20, 20), initial={"w": 0})\n')
+    process = launch(3, sys.executable, script)
+    out, error = process.communicate(timeout=400)
+    assert process.returncode == 2
+    assert out + error.replace("\n", "") == (
+        f"{script}:3: stencil 'heat5' has no field 'w' to begin with; known: u"
+    )

@@ -62,9 +62,33 @@ def traced(function):
 def test_those_that_need_none_of_each_other_share_a_stage():
     def two(u):
         a, b = og.temporary(u[0, 1]), og.temporary(u[1, 0])
-        return a + b[0, 1]
+        return a[0, -1] + b[0, 1]
 
     assert [len(stage.assignments) for stage in traced(two).stages] == [2, 1]
+
+
+def test_one_that_is_read_in_one_place_alone_is_a_part_of_what_reads_it():
+    def named(u):
+        flow = og.temporary(u[0, 1] - u)
+        return u + 0.1 * og.temporary(flow * flow) + flow
+
+    def plain(u):
+        flow = u[0, 1] - u
+        return u + 0.1 * (flow * flow) + flow
+
+    def kept(u):
+        return u + og.temporary(u[0, 1] * 2, name="flow")
+
+    def twice(u, v):
+        flow = og.temporary(u[0, 1] * 2)
+        return [{"u": u + flow}, {"v": v + flow}]
+
+    once = og.stencil(name="once")(named).trace(2)
+    assert [len(stage.assignments) for stage in once.stages] == [1, 1]  # flow is read twice
+    assert og.stencil(name="plain")(lambda u: u + og.temporary(u[0, 1] * 2)).trace(2).stages == (
+        og.stencil(name="plain")(lambda u: u + u[0, 1] * 2).trace(2).stages
+    )
+    assert [len(traced(rule).stages) for rule in (plain, kept, twice)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

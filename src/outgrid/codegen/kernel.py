@@ -184,8 +184,7 @@ class _Kernel:
         """The function that gives `visit` one of each type that updated fields are kept in."""
         calls = " ".join(f"visit({cell}{{}});" for cell in self.names.updated)
         return (
-            "template <class Visit>\nOG_INLINE void for_cells(const Visit& visit) "
-            f"{{ {calls} }}\n"
+            f"template <class Visit>\nOG_INLINE void for_cells(const Visit& visit) {{ {calls} }}\n"
         )
 
     def _field_comments(self) -> Iterator[str]:

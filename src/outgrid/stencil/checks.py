@@ -17,6 +17,7 @@ from outgrid.stencil.catalog import resolve
 from outgrid.stencil.components import components_of
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.dtypes import COMPUTED, dtype_name, is_dtype, is_real
+from outgrid.stencil.dtypes import STORED as STORED_DTYPES
 from outgrid.stencil.given import value_of
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.model import Stencil
@@ -229,9 +230,11 @@ def checked_dtype(dtype: object, stencil: Stencil) -> str:
     name = dtype_name(dtype)
     if name not in COMPUTED:
         guess = nearest(name, COMPUTED) if name == dtype and not is_dtype(name) else None
+        first, kept = stencil.evolving[0].name, name in STORED_DTYPES
         raise DefinitionError(
             f"dtype {name!r}: problems are computed in {' or '.join(COMPUTED)}"
-            + (f"; did you mean {guess!r}?" if guess else "")
+            + (f'; dtypes={{"{first}": "{name}"}} keeps a field in it' if kept else "")
+            + (f"; did you mean {guess!r}?" if guess and "float16" not in name else "")
         )
     for assignment in stencil.assignments:
         for node in ex.nodes(assignment.expression):

@@ -13,7 +13,9 @@ __all__ = [
     "FIRST_DERIVATIVE_WEIGHTS",
     "backward",
     "centered",
+    "cross",
     "derivative",
+    "divergence",
     "fornberg",
     "forward",
     "interpolate",
@@ -108,6 +110,38 @@ def upwind(
     before = derivative(field, axis, 1, accuracy, side="backward", spacing=spacing)
     after = derivative(field, axis, 1, accuracy, side="forward", spacing=spacing)
     return maximum(velocity, 0.0) * before + minimum(velocity, 0.0) * after
+
+
+def cross(
+    field: Symbol,
+    first: str,
+    second: str,
+    accuracy: int = 2,
+    *,
+    spacing: Operand | Sequence[Operand] = 1.0,
+) -> Symbol:
+    """The mixed second derivative along two axes, from as many cells on all sides.
+
+    ``spacing`` is one for both axes or one for each, in their order; see `derivative`.
+    """
+    if first == second:
+        raise DefinitionError(f"cross is along two axes; along {first} alone it is second(...)")
+    both = [*spacing] if isinstance(spacing, Sequence) else [spacing, spacing]
+    if len(both) != 2:
+        raise DefinitionError(f"cross got {len(both)} spacings for the axes {first} and {second}")
+    slope = centered(field, first, accuracy, spacing=both[0])
+    return centered(slope, second, accuracy, spacing=both[1])
+
+
+def divergence(flux: Mapping[str, Symbol], order: int = 2) -> Symbol:
+    """The sum of the derivatives of a flux along its axes, to ``order`` 2, 4, 6 or 8.
+
+    ``flux`` has a value for each axis half a cell on, such as
+    ``{axis: interpolate(k, axis) * forward(u, axis) for axis in "yx"}``, or is a vector.
+    """
+    if not isinstance(flux, Mapping) or not flux:  # type: ignore[redundant-expr]
+        raise DefinitionError('a divergence needs a flux by axis, {"x": ..., "y": ...}')
+    return _sum(backward(value, axis, order) for axis, value in flux.items())
 
 
 def interpolate(field: Symbol, axis: str, at: float = 0.5, accuracy: int = 2) -> Symbol:

@@ -141,8 +141,9 @@ def _held(value: Expression, dtype: str) -> Expression:
     least, largest = map(Constant, _range(dtype))
     match value:
         case Operation("min", (Operation("max", (Operation("round"), low)), high)) if (
-            (low, high) == (least, largest)
-        ):
+            low,
+            high,
+        ) == (least, largest):
             return value
         case _:
             risen = operation("max", operation("round", value), least)

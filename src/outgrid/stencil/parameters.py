@@ -130,8 +130,11 @@ def _checked_parameter(
             )
         check_range(f"the first value of the parameter {name} =", lagged.first, dtype)
         return lagged
-    if isinstance(value, np.ndarray):
-        given = cast("NDArray[Any]", value)
+    nested = isinstance(value, list | tuple) and any(
+        isinstance(one, Iterable) and not isinstance(one, str) for one in cast("list[Any]", value)
+    )
+    if isinstance(value, np.ndarray) or nested:
+        given = np.asarray(cast("Any", value), None if isinstance(value, np.ndarray) else object)
         if given.ndim > 1:
             raise DefinitionError(
                 f"the parameter {name} is an array of shape {given.shape}; a parameter is one"

@@ -5,6 +5,7 @@ easy as 1, 2, 3, SC11 (2011), doi:10.1145/2063384.2063405. The counter is the ce
 and z and the step, the key is the seed.
 """
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,9 @@ Words = NDArray[np.uint64] | np.uint64
 def philox(counter: tuple[Words, ...], key: tuple[int, int]) -> tuple[Words, ...]:
     """Four words of 32 bits of a counter of four and a key of two, as uint64."""
     a, b, c, d = counter
+    keys = tuple(zip(key, _WEYL, strict=True))
     for turn in range(_ROUNDS):
-        k, j = (np.uint64((word + turn * weyl) & 0xFFFFFFFF) for word, weyl in zip(key, _WEYL))
+        k, j = (np.uint64((word + turn * weyl) & 0xFFFFFFFF) for word, weyl in keys)
         first, second = _MULTIPLIERS[0] * a, _MULTIPLIERS[1] * c
         a, b = (second >> _HALF) ^ b ^ k, second & _WORD
         c, d = (first >> _HALF) ^ d ^ j, first & _WORD
@@ -51,7 +53,7 @@ def uniform(low: Any, high: Any, step: Any, z: Any, y: Any, x: Any) -> Any:
     first, second, _, _ = philox(counter, (seed & 0xFFFFFFFF, seed >> 32))
     if dtype == np.float32:
         return (first >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24)
-    whole = (first >> np.uint64(5)) << np.uint64(26) | second >> np.uint64(6)
+    whole = first << np.uint64(21) | second >> np.uint64(11)
     return whole.astype(np.float64) * 2.0**-53
 
 
@@ -62,7 +64,7 @@ def halves_of(seed: int) -> tuple[float, float]:
 
 def checked_seed(seed: object) -> int:
     """The seed, a whole number. Raises DefinitionError."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
         raise DefinitionError(f"the seed {seed!r} of random numbers is not a whole number")
     if not 0 <= int(seed) < 2**SEED_BITS:
         raise DefinitionError(

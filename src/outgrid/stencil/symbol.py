@@ -36,6 +36,7 @@ __all__ = [
     "arctan",
     "arctan2",
     "as_expression",
+    "as_symbol",
     "ceil",
     "clip",
     "cos",
@@ -474,8 +475,10 @@ def _no_array(name: str, otherwise: str) -> str:
 
 def _of_arrays(name: str, given: tuple[Any, ...], named: dict[str, Any]) -> Symbol:
     """What a function of NumPy means that is no operation on single numbers."""
-    if name in _BY_ARGUMENTS and len(given) == 3 and not named:
-        return _BY_ARGUMENTS[name](*given)
+    if name in _BY_ARGUMENTS:
+        if len(given) == 3 and not named:
+            return _BY_ARGUMENTS[name](*given)
+        raise DefinitionError(f"numpy.{name} takes {_ARGUMENTS[name]} in a stencil, by position")
     if name == "round" and len(given) == 1 and not named:
         return _apply("round", *given)
     known = (
@@ -528,6 +531,11 @@ def as_expression(value: object) -> Expression:
         f"{value!r} ({type(value).__name__}) in a stencil is neither a number nor made of fields"
         " and parameters"
     )
+
+
+def as_symbol(value: object) -> Symbol:
+    """The value, a symbol or a number, as a symbol."""
+    return Symbol(as_expression(value))
 
 
 def _apply(name: str, *operands: object) -> Symbol:
@@ -660,6 +668,7 @@ def isnan(a: Operand) -> Condition:
 
 # Functions of NumPy that call themselves with arrays.
 _BY_ARGUMENTS = {"where": where, "clip": clip}
+_ARGUMENTS = {"where": "a condition and two values", "clip": "a value and two bounds"}
 
 step = Symbol(STEP)
 """The number of the step that is being made, from 0, in the precision of the fields."""

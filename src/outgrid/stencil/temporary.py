@@ -1,9 +1,9 @@
 """Temporaries: values that later expressions of a step read, and nobody after it."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
@@ -22,14 +22,17 @@ class Temporaries:
     ndim: int
     taken: tuple[str, ...]
     made: dict[str, Expression] = field(default_factory=dict[str, Expression])
+    named: set[str] = field(default_factory=set[str])
 
-    def before(self, stages: Iterable[Stage]) -> tuple[Stage, ...]:
+    def before(self, stages: Sequence[Stage]) -> tuple[Stage, ...]:
         """All stages: each temporary is made once, right before the first of `stages` to read it.
 
-        Those that need none of each other share a stage. Raises DefinitionError where one is
-        never read.
+        Those that need none of each other share a stage. One without a name of its own that is
+        read at the updated cell only, in one place, is a part of the expression there, and no
+        temporary. Raises DefinitionError where one is never read.
         """
         every: list[Stage] = []
+        stages = self._without_needless(stages)
         due = dict(self.made)
         for stage in stages:
             wanted = self._read(stage.expressions) & due.keys()
@@ -46,10 +49,38 @@ class Temporaries:
             raise DefinitionError(f"the temporary {name!r} is not read; remove it")
         return tuple(every)
 
+    def _without_needless(self, stages: Sequence[Stage]) -> Sequence[Stage]:
+        """The stages, with temporaries that need not be kept in the place of what reads them."""
+        for name in [name for name in self.made if name not in self.named]:
+            here = ex.Access(name, 0, (0,) * self.ndim)
+            makers = [key for key, value in self.made.items() if self._reads(name, (value,))]
+            readers = [n for n, stage in enumerate(stages) if self._reads(name, stage.expressions)]
+            values = [*self.made.values(), *(v for stage in stages for v in stage.expressions)]
+            read = [access for value in values for access in ex.accesses(value)]
+            if len(makers) + len(readers) != 1 or any(a.field == name and a != here for a in read):
+                continue
+            known: dict[Expression, Expression] = {here: self.made.pop(name)}
+            for key in makers:
+                self.made[key] = ex.substitute(self.made[key], known)
+            stages = [_substituted(stage, known) for stage in stages] if readers else stages
+        return stages
+
+    def _reads(self, name: str, expressions: Iterable[Expression]) -> bool:
+        return any(access.field == name for value in expressions for access in ex.accesses(value))
+
     def _read(self, expressions: Iterable[Expression]) -> set[str]:
         """The temporaries among what is read."""
         read = (access.field for expression in expressions for access in ex.accesses(expression))
         return {name for name in read if name in self.made}
+
+
+def _substituted(stage: Stage, known: Mapping[Expression, Expression]) -> Stage:
+    """The stage with some values known; what its expressions share stays shared."""
+    values = iter(ex.substitute_all(stage.expressions, known))
+    return Stage(
+        tuple(replace(made, expression=next(values)) for made in stage.assignments),
+        tuple(replace(made, expression=next(values)) for made in stage.reductions),
+    )
 
 
 _traced: ContextVar[Temporaries | None] = ContextVar("temporaries", default=None)
@@ -83,14 +114,18 @@ def temporary(value: Operand, name: str | None = None) -> FieldSymbol:
 
     It is a field that nothing is left of: it has no initial values, takes no disk and is in no
     result, and of memory it takes the planes that are at work. It is made right before the first
-    stage that reads it, of what that stage sees. Beyond a face it is read as the boundary has it
-    for all fields, or for its `name`; at a fixed face, where it has no layer, as "empty": 0.
+    stage that reads it, of what that stage sees; where nothing reads it at an offset, and one stage
+    at all, that computes it on the way, unless it has a `name`. Beyond a face it is read as the
+    boundary has it for all fields, or for its `name`; at a fixed face, where it has no layer, as
+    "empty": 0.
     """
     traced = _now("temporary")
     chosen = f"temporary{len(traced.made) + 1}" if name is None else name
     if chosen in (*traced.taken, *traced.made):
         raise DefinitionError(f"something else is called {chosen!r}; give the temporary a name")
     traced.made[chosen] = as_expression(value)
+    if name is not None:
+        traced.named.add(name)
     return FieldSymbol(chosen, traced.ndim)
 
 

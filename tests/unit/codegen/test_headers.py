@@ -15,7 +15,7 @@ FOLDER = files("outgrid.codegen") / "templates"
 
 
 def test_headers_become_one_text_in_which_each_stands_once_and_after_what_it_needs():
-    text = included("cpu/kernel.hpp", "cpu/functions.hpp", "cpu/vector.hpp")
+    text = included("cpu/kernel.hpp", "cpu/functions.hpp", "cpu/random.hpp", "cpu/vector.hpp")
     assert '#include "' not in text
     assert "#pragma once" not in text
     for header in (FOLDER / "cpu").iterdir():

@@ -22,9 +22,9 @@ OG_INLINE Counts whole_of(V a) {
 OG_INLINE V fraction_of(Counts first, Counts second) {
   if constexpr (kDouble) {
     const M one = bits_of(all(kWhole));
-    const V high = real_of(__builtin_convertvector(first >> 5, M) | one) - kWhole;
-    const V low = real_of(__builtin_convertvector(second >> 6, M) | one) - kWhole;
-    return (high * Real(0x1p+26) + low) * Real(0x1p-53);
+    const V high = real_of(__builtin_convertvector(first, M) | one) - kWhole;
+    const V low = real_of(__builtin_convertvector(second >> 11, M) | one) - kWhole;
+    return (high * Real(0x1p+21) + low) * Real(0x1p-53);
   } else {
     const Counted whole = __builtin_convertvector(first >> 8, Counted);
     return __builtin_convertvector(whole, V) * Real(0x1p-24);
