@@ -2,7 +2,7 @@
 
 Every other way to run a problem is judged by this one. It is slow and holds everything in memory.
 `reference_with_bound` says how far from it another evaluation of the same expressions may lie; the
-bound is derived in docs/reference/language.md.
+bound is derived in docs/design/rounding.md.
 """
 
 from collections.abc import Callable, Mapping

@@ -2,7 +2,7 @@
 
 A running error analysis: every node carries, beside its value, a bound that holds for any
 admissible evaluation, one that rounds each operation once to nearest or not at all (as the product
-inside a fused multiply-add). docs/reference/language.md derives the rules.
+inside a fused multiply-add). docs/design/rounding.md derives the rules.
 """
 
 from collections.abc import Callable
