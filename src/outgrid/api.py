@@ -60,7 +60,9 @@ def plan(
     _check_problem(problem)
     comm, chosen = world(), _options(memory, scratch, None, options)
     if machine is not None and not isinstance(machine, cast("Any", Machine)):
-        raise UsageError(f"machine = {machine!r} is no Machine; leave it out for this one")
+        raise UsageError(
+            f"machine = {machine!r} is not a Machine; leave it out to plan for this machine"
+        )
     proposal = pipeline.plan(problem, chosen, machine, comm=comm)
     if machine is not None:
         return proposal
@@ -103,7 +105,7 @@ def run(
     _check_problem(problem)
     comm, chosen = world(), _options(memory, scratch, out, options)
     if overwrite and resume:
-        raise UsageError("overwrite removes what resume goes on with: give one of them")
+        raise UsageError("overwrite removes the files that resume needs; give one of them")
     with _stoppable(chosen.results) as stop, _shown(progress, comm) as listener:
         if resume:
             return pipeline.run_or_resume(problem, chosen, listener, stop, comm=comm)
@@ -171,7 +173,7 @@ def matrix(
 def _check_problem(given: object) -> None:
     if not isinstance(given, Problem):
         raise UsageError(
-            f"{given!r} is no problem; make one of a stencil, a shape and initial values:"
+            f"{given!r} is not a problem; make one from a stencil, a shape and initial values:"
             " og.Problem(stencil, shape=..., steps=..., initial=...)"
         )
 

@@ -524,7 +524,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             "all cores",
             refuse=_at_most(
                 MOST_THREADS,
-                f"at most {MOST_THREADS}; more than the processor has only wait for each other",
+                f"at most {MOST_THREADS}; more threads than processors only wait for each other",
             ),
             needs=(HOST,),
         ),

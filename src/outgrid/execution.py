@@ -378,7 +378,7 @@ class Execution:
             return first.words(self.run.done, self.manifest.problem["steps"])
         return (
             f"a value became NaN or infinite in sweep {fault.sweep}, but not when that was "
-            "repeated: memory or processor of this machine are at fault"
+            "repeated: the memory or a processor of this machine is faulty"
         )
 
     def _part(self, steps: int, share: Fraction, ended: str) -> Part:

@@ -81,7 +81,7 @@ def export(
     moved. A file that is not complete is never there under its name.
     """
     if dt is not None and not 0 < dt < float("inf"):
-        raise UsageError(f"dt = {dt} is no time of a step in seconds")
+        raise UsageError(f"dt = {dt} is not a time step in seconds")
     described = result.described(dt)
     wanted = [*(fields if fields is not None else result)]
     for name in wanted:

@@ -181,7 +181,7 @@ def _check_listed(problem: Mapping[str, Any], memory_bytes: int) -> None:
         raise InfeasiblePlan(
             f"the values of {what} of step take {format_bytes(needed)} in {steps} steps, "
             f"above the memory limit of {format_bytes(memory_bytes)}; fewer than {fitting} steps "
-            "fit, or a stencil of one's own that computes them from outgrid.step"
+            "fit, or compute them in the stencil from outgrid.step"
         )
 
 

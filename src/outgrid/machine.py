@@ -173,7 +173,7 @@ def limit_on_memory(
         try:
             share = float(given.strip()[:-1]) / 100
         except ValueError:
-            raise UsageError(f'memory = {given!r} is no share; write "50%" or 0.5') from None
+            raise UsageError(f'memory = {given!r} is not a share; write "50%" or 0.5') from None
     if not isinstance(share, float):
         return share
     if 0 < share <= 1:

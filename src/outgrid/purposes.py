@@ -99,7 +99,7 @@ SLABS = _choice("scheme", "auto", *(name for name, scheme in SCHEMES.items() if 
 BLOCKS = _choice("scheme", *(name for name, scheme in SCHEMES.items() if scheme.blocks))
 HOST, GPU = _choice("device", "cpu"), _choice("device", *DEVICES)
 FILES = Condition(
-    "files that are moved past the page cache",
+    "files with direct I/O",
     lambda options, _: options.tier not in COPIED_TIERS,
     lambda options: f"tier {options.tier}",
     "choose tier direct",
@@ -152,9 +152,9 @@ SHARED = Condition(
     "start several with mpiexec",
 )
 NEW = Condition(
-    "runs that begin",
+    "new runs",
     lambda _, start: not start.resumed,
-    lambda _: "one that goes on where its files are",
+    lambda _: "one that is resumed",
     "start a new run",
 )
 

@@ -369,5 +369,5 @@ def read_record(path: Path) -> Record:
         raise UsageError(f"{file} is not a record of a run: {error}") from None
     for name in (*record.fields, *record.pieces):
         if FIELD_NAME.fullmatch(name) is None:
-            raise UsageError(f"{file} is not a record of a run: {name!r} is no name of a field")
+            raise UsageError(f"{file} is not a record of a run: {name!r} is not a name of a field")
     return record

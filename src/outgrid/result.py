@@ -32,7 +32,7 @@ from outgrid.units import suggest
 __all__ = ["TRACES", "Result"]
 
 TRACES = "traces"
-"""What receivers saw, beside the names of fields and snapshots."""
+"""Traces of the receivers, beside the names of fields and snapshots."""
 
 
 @dataclass(frozen=True, slots=True)

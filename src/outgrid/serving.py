@@ -59,7 +59,8 @@ class Served(ThreadingHTTPServer):
             super().__init__((HOST, port), _Request)
         except OSError as error:
             raise UsageError(
-                f"port {port} of {HOST} cannot be had: {error.strerror}; leave --port out for one "
+                f"port {port} of {HOST} is not available: {error.strerror}; leave --port "
+                f"out for one "
                 "that is free"
             ) from error
 
@@ -185,5 +186,5 @@ def _said(path: Path) -> dict[str, Any]:
     try:
         metadata: object = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is no metadata of Zarr: {error}") from error
+        raise UsageError(f"{path} is not Zarr metadata: {error}") from error
     return cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}

@@ -57,14 +57,14 @@ class Tier:
 TIERS = {
     tier.name: tier
     for tier in (
-        Tier("direct", "files past the page cache", "direct", files=True),
+        Tier("direct", "files with direct I/O", "direct", files=True),
         Tier("mmap", "mapped files", "mapped", files=True, mapped=True),
         Tier(
             "swap",
             "memory that may be swapped out",
             "swap",
             mapped=True,
-            lost="the grid is in memory that the system may swap out: a run cut off cannot be "
+            lost="the grid is in memory that the system may swap out: an interrupted run cannot be "
             "resumed",
         ),
         Tier(

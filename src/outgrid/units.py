@@ -56,7 +56,9 @@ def parse_bytes(text: str | float) -> int:
     if isinstance(text, bool):
         raise UsageError(f"{text} is not a size in bytes; {_BYTES_EXAMPLES}")
     if isinstance(text, float):
-        raise UsageError(f"{text} is not a size in bytes: it is no whole number; {_BYTES_EXAMPLES}")
+        raise UsageError(
+            f"{text} is not a size in bytes: it is not a whole number; {_BYTES_EXAMPLES}"
+        )
     if isinstance(text, int):
         if text < 0:
             raise UsageError(f"{text} is not a size in bytes: it is below 0; {_BYTES_EXAMPLES}")
@@ -88,7 +90,9 @@ def parse_endurance(text: str | int) -> int:
         raise UsageError(f'the endurance {size} has no unit; did you mean "{number}TBW"?')
     endurance_bytes = parse_bytes(size.removesuffix("W").removesuffix("w"))
     if endurance_bytes == 0:
-        raise UsageError(f'{text!r} is no endurance; give what the device promises, as "600TBW"')
+        raise UsageError(
+            f'{text!r} is not an endurance; give the rating of the device, such as "600TBW"'
+        )
     return endurance_bytes
 
 
@@ -100,10 +104,10 @@ def parse_rate(text: str | float) -> float:
     number = isinstance(text, int | float) and not isinstance(text, bool)
     size = text if number else str(text).strip()
     if isinstance(size, str) and not size.endswith("/s"):
-        raise UsageError(f'{text!r} is no rate; examples: "1.5GB/s", "400MiB/s", 1.5e9')
+        raise UsageError(f'{text!r} is not a rate; examples: "1.5GB/s", "400MiB/s", 1.5e9')
     rate = parse_bytes(size.removesuffix("/s")) if isinstance(size, str) else size
     if not (math.isfinite(rate) and rate > 0):
-        raise UsageError(f"{text} is no rate: it must be finite and above 0")
+        raise UsageError(f"{text} is not a rate: it must be finite and above 0")
     return float(rate)
 
 

@@ -161,7 +161,7 @@ def test_options_that_differ_are_told_and_the_others_stay(tmp_path):
     assert asked(depth=None)["depth"] == "auto"
     assert asked(stop_after="2h")["stop_after"] == 7200
     assert asked(scratch=tmp_path / "flash")["scratch"] == [str(tmp_path / "flash")]
-    with pytest.raises(UsageError, match="the run goes on where its files are"):
+    with pytest.raises(UsageError, match="the run continues where its files are"):
         og.run(heat(), out=out, resume=True, **STREAMED, scratch=tmp_path / "flash")
 
 

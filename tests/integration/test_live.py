@@ -102,7 +102,7 @@ def test_it_survives_the_kill_of_a_process(tmp_path):
     rest, _ = watching.communicate()
     assert watching.returncode == 75
     assert "unfinished: " in rest
-    assert "it ended without a word" in rest
+    assert "it ended without a message" in rest
 
 
 def test_where_no_run_is_that_is_told(tmp_path, capsys):
@@ -111,4 +111,4 @@ def test_where_no_run_is_that_is_told(tmp_path, capsys):
     assert main(["watch", str(tmp_path)]) == 2
     stopped(tmp_path / "run")
     assert main(["watch", str(tmp_path / "run"), "--every", "0s"]) == 2
-    assert "no time to wait" in capsys.readouterr().err
+    assert "not a duration above 0" in capsys.readouterr().err

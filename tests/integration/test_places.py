@@ -159,7 +159,7 @@ def test_raw_devices_give_the_same_bytes_and_are_left_free(
         pipeline.run(problem(), options(tmp_path / "other", devices[0]))
     assert not verify(out).errors
     for other in ({"scratch": devices[:1]}, {"scratch": devices, "stripe": "64KiB"}):
-        with pytest.raises(UsageError, match=f"goes on where its files are, {devices[0]}, "):
+        with pytest.raises(UsageError, match=f"continues where its files are, {devices[0]}, "):
             pipeline.resume(out, options(**({"out": None} | other)))
     result = pipeline.resume(out, options(None, devices, stripe=stripe, depth=3))
     assert results(out) == answer
@@ -203,7 +203,7 @@ def test_devices_of_a_run_that_is_gone_are_free_again_when_named_twice(
         fail_at(patch, 30)
         with pytest.raises(StoreError, match="errno 5"):
             pipeline.run(problem(), options(out, devices, stripe="4KiB"))
-    with pytest.raises(UsageError, match=f"clear it with outgrid clean {out}"):
+    with pytest.raises(UsageError, match=f"remove it with outgrid clean {out}"):
         pipeline.run(problem(), options(tmp_path / "other", devices))
     shutil.rmtree(out)
     with pytest.raises(UsageError, match=f"no manifest there any more, say --erase {devices[0]}"):

@@ -83,7 +83,7 @@ def test_a_run_that_was_killed_or_is_elsewhere_is_told(tmp_path, capsys):
     owner = {"pid": 1234567, "host": socket.gethostname(), "since": "2026-01-01T00:00:00+00:00"}
     (out / LOCK_NAME).write_text(json.dumps(owner))
     assert "1234567 on" in shown(out, capsys)
-    assert "since 2026-01-01T00:00:00+00:00; it ended without a word" in shown(out, capsys)
+    assert "since 2026-01-01T00:00:00+00:00; it ended without a message" in shown(out, capsys)
     (out / LOCK_NAME).write_text(json.dumps(owner | {"host": "elsewhere"}))
     assert shown(out, capsys).startswith("running, or cut off: only the initial values are kept")
     assert "process  1234567 on elsewhere, since" in shown(out, capsys)

@@ -1,4 +1,4 @@
-"""What receivers saw leaves as SEG-Y, as NetCDF and in datasets, with places and times."""
+"""Traces of receivers leave as SEG-Y, as NetCDF and in datasets, with places and times."""
 
 import json
 import subprocess

@@ -107,7 +107,7 @@ def test_what_lies_behind_the_data_is_an_index_or_an_error(run, tmp_path):
     for spoilt in (whole[:-1], whole + b"\0", whole[:-20] + b"\xff" * 8 + whole[-12:]):
         path.write_bytes(spoilt)
         (error,) = verify(tmp_path / "run").errors
-        assert "the header promises" in str(error)
+        assert "the header gives" in str(error)
 
 
 def test_nothing_of_others_is_overwritten(tmp_path):
@@ -117,7 +117,7 @@ def test_nothing_of_others_is_overwritten(tmp_path):
         og.run(heat(), out=tmp_path / "run", **GIVEN)
     shutil.rmtree(tmp_path / "run/u")
     (tmp_path / "run/z").write_text("precious")
-    with pytest.raises(UsageError, match="z is where the run makes a folder, and is none"):
+    with pytest.raises(UsageError, match="z must be a folder of the run, and is not a folder"):
         og.run(heat(), out=tmp_path / "run", **GIVEN)
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["z"]
 
@@ -135,7 +135,7 @@ def test_a_file_system_without_second_names_is_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr(making.os, "link", refused)
     found = og.run(heat(), out=tmp_path / "run", **GIVEN)
-    assert any("is no group of Zarr" in warning for warning in found.record.warnings)
+    assert any("is not a Zarr group" in warning for warning in found.record.warnings)
     assert not (tmp_path / "run/zarr.json").exists()
     monkeypatch.undo()
     og.run(heat(), out=tmp_path / "run", overwrite=True, **GIVEN)

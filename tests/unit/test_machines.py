@@ -115,8 +115,11 @@ def test_machines_that_are_not_there_are_refused(given, told):
         ("cores = 4\n", "lacks the key 'memory'"),
         (MACHINE + "core = 4\n", "unknown key 'core'; did you mean 'cores'"),
         (MACHINE.replace("4", "0", 1), "cores = 0 is below 1"),
-        ('cores = 4\nmemory = "8GiB"\ndisk = "nvm"\n', "'nvm' is no class; did you mean 'nvme'"),
-        (MACHINE.replace("200MB/s", "200MB"), "'200MB' is no rate"),
+        (
+            'cores = 4\nmemory = "8GiB"\ndisk = "nvm"\n',
+            "'nvm' is not a class of disks; did you mean 'nvme'",
+        ),
+        (MACHINE.replace("200MB/s", "200MB"), "'200MB' is not a rate"),
         (MACHINE.replace("200MB/s", "0MB/s"), "must be finite and above 0"),
         ("cores = [", "is not TOML"),
     ],

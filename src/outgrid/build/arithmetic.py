@@ -15,13 +15,13 @@ from functools import cache
 
 from outgrid.errors import BuildError
 
-REORDERS = "lets operations be reordered, merged and left out"
-SUMS = "lets sums and products be reordered"
-APPROXIMATES = "puts approximations in the place of divisions and functions"
-FINITE = "takes NaN and infinity for impossible"
+REORDERS = "allows operations to be reordered, merged and removed"
+SUMS = "allows sums and products to be reordered"
+APPROXIMATES = "replaces divisions and functions by approximations"
+FINITE = "assumes that NaN and infinity do not occur"
 ZEROS = "takes -0 for 0"
 DENORMALS = "takes denormal numbers for 0"
-PRECISION = "keeps what is computed in another precision"
+PRECISION = "computes in another precision"
 WORDS = (  # those that people write come first
     (r"-Ofast|-ffast-math|-ff?p-model=(fast|aggressive).*", REORDERS),
     (r"-funsafe-math-optimizations", REORDERS),

@@ -174,7 +174,7 @@ def build(source: str, compiler: Compiler, folder: Path | None = None) -> Librar
             with suppress(OSError):  # what needs another library that is gone is compiled anew
                 return Library(path, _load(path), True, words)
         elif path.exists():
-            note = f"{path} was not as it had been written, and the kernel was compiled anew"
+            note = f"{path} was damaged, and the kernel was compiled again"
         keep(path.with_suffix(".cpp"), source.encode())
         keep(path, labelled(_compiled(path, compiler), str(compiler)))
         return Library(path, _load(path), False, str(compiler), note)

@@ -87,7 +87,7 @@ def decoded(text: bytes, kind: type[Value]) -> Value | None:
 def check_trusted(path: Path, status: os.stat_result) -> None:
     """Raise UsageError unless ``path`` is of this user, or of root, and nobody else may write."""
     mine, mode = os.geteuid(), stat.S_IMODE(status.st_mode)
-    risk = "what is in it would run with your rights"
+    risk = "its code would run with your permissions"
     if status.st_uid not in (mine, 0):
         raise UsageError(
             f"{path} belongs to {_user(status.st_uid)}, and this process to {_user(mine)}: {risk}; "
@@ -102,7 +102,7 @@ def check_trusted(path: Path, status: os.stat_result) -> None:
 
 def elsewhere() -> str:
     """The way out where a cache does not serve."""
-    return "name another place for what is kept in $OUTGRID_CACHE"
+    return "name another folder for kernels in $OUTGRID_CACHE"
 
 
 def labelled(content: bytes, words: str) -> bytes:

@@ -25,16 +25,16 @@ from outgrid.version import __version__
 __all__ = ["main"]
 
 VERBS = {
-    "plan": "say what a job will move, keep and take, without running it",
+    "plan": "print bytes, memory and time of a job, without running it",
     "run": "run a job",
-    "resume": "go on with an unfinished run",
-    "watch": "show how far a run is until it ends",
-    "verify": "read a run back and compare it with its checksums",
-    "clean": "list what an unfinished run has left on disk, or delete it",
+    "resume": "continue an unfinished run",
+    "watch": "show the progress of a run until it ends",
+    "verify": "compare the files of a run with their checksums",
+    "clean": "list or delete the files of an unfinished run",
     "show": "print a plan, a kernel or a record, or draw a field",
     "export": "write fields of a run as a file of another format, such as Zarr or NetCDF",
-    "import": "write an array of any such file as another, such as .npy",
-    "serve": "show a run to viewers in a browser of this machine",
+    "import": "convert an array file to another format, such as .npy",
+    "serve": "serve a run to viewers in a browser on this machine",
     "report": "write a run's summary and pictures",
     "probe": "measure this machine",
 }
@@ -58,8 +58,8 @@ EPILOG = f"""\
     )
 }
 
-exit codes: 0 done, 1 wrong result, 2 a mistake in the job or the command, 3 no plan fits, or plan
-found what a run would be refused for, 4 failed I/O or compilation, 75 stopped and ready to be
+exit codes: 0 done, 1 wrong result, 2 a mistake in the job or the command, 3 no plan fits, or a run
+would be refused, 4 failed I/O or compilation, 75 stopped and ready to be
 resumed, 130 interrupted"""
 IO_EXIT_CODE = 4
 INTERRUPTED_EXIT_CODE = 130

@@ -1,4 +1,4 @@
-"""`outgrid clean RUN`: list what an unfinished run has left on disk, or delete it."""
+"""`outgrid clean RUN`: list or delete the files of an unfinished run."""
 
 import argparse
 from pathlib import Path
@@ -18,7 +18,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of the run")
     parser.add_argument(
-        "--delete", action="store_true", help="delete what is listed: the run cannot be resumed"
+        "--delete",
+        action="store_true",
+        help="delete the listed files; the run then cannot be resumed",
     )
     add_json_argument(parser)
 
@@ -47,7 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _verdict(left: Leftovers, manifest: Manifest, out: Path, *, deleted: bool) -> str:
     words = [f"{len(left.files)} files, {format_bytes(left.nbytes)}"]
-    words += [f"{place} is not this run's: nothing in it is touched" for place in left.foreign]
+    words += [
+        f"{place} does not belong to this run: nothing in it is changed" for place in left.foreign
+    ]
     if deleted:
         words.append("deleted")
     else:

@@ -19,7 +19,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "source", metavar="FILE[:NAME]", help="a file of numbers, and the array in it"
     )
     parser.add_argument(
-        "--index", default="", metavar="N[,N]", help="numbers along the first axes, left out then"
+        "--index",
+        default="",
+        metavar="N[,N]",
+        help="indices along the first axes, which are removed",
     )
     parser.add_argument(
         "--transpose", default="", metavar="N,N,N", help="axes of the file, in the new order"
@@ -55,4 +58,4 @@ def _numbers(key: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(number) for number in text.split(",")) if text else ()
     except ValueError:
-        raise UsageError(f"--{key} {text} is no list of numbers, as in 2,1,0") from None
+        raise UsageError(f"--{key} {text} is not a list of numbers, such as 2,1,0") from None

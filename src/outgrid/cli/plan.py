@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Plan the job and print the plan; 3 where a run of it would be refused."""
     count: int | None = arguments.ranks
     if count is not None and count < 1:
-        raise UsageError(f"--ranks {count} plans for nobody; give 1 or more")
+        raise UsageError(f"--ranks {count} is below 1; give 1 or more")
     comm = world()
     site = None if arguments.machine is None else read_site(arguments.machine)
     there_bytes = None if site is None else site.machine.memory_bytes

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = arguments.scratch or Path()
     place = existing(wanted)
     if place != wanted.absolute():
-        print(f"{wanted} is no folder yet; taken is {place}", file=sys.stderr)
+        print(f"{wanted} does not exist; measured instead is {place}", file=sys.stderr)
     profile = None if arguments.again else known_profile(described, place)
     if profile is None:
         print(f"measuring memory and {place}: about 15 seconds", file=sys.stderr)
@@ -92,7 +92,7 @@ def _rates(machine: Machine, described: Machine) -> Iterator[tuple[str, str]]:
 def _disturbance(profile: Profile) -> list[tuple[str, str]]:
     if profile.load < BUSY_LOAD * profile.key.cores:
         return []
-    return [("busy", "others were at work; measure --again when they are done")]
+    return [("busy", "other programs were running; measure --again when they have ended")]
 
 
 def _quantity(name: str, value: float) -> str:

@@ -58,7 +58,7 @@ def _pictures(result: Result, out: Path) -> list[tuple[str, Path]]:
             pictures.append((f"Snapshots of {field}", out / f"snapshot.{number}.png"))
             draw_frames(taken, pictures[-1][1], field)
     if record.problem.get("receivers") and record.steps:
-        pictures.append(("What receivers saw", out / "traces.png"))
+        pictures.append(("Traces of the receivers", out / "traces.png"))
         draw_traces(result.traces, pictures[-1][1])
     if result.reductions and record.steps:
         pictures.append(("Reductions", out / "reductions.png"))

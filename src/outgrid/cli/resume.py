@@ -1,4 +1,4 @@
-"""`outgrid resume RUN`: go on with an unfinished run from its last durable state."""
+"""`outgrid resume RUN`: continue an unfinished run from its last durable state."""
 
 import argparse
 from pathlib import Path

@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         ("outgrid run job.toml --memory 2GiB --scratch /nvme --out heat.run", ""),
         ("outgrid run job.toml --stop-after 2h", "outgrid resume continues"),
-        ("outgrid run job.toml --continue", "start it, go on with it, or find it finished"),
+        ("outgrid run job.toml --continue", "start it, resume it, or report that it is finished"),
         ("mpiexec -n 8 outgrid run job.toml", "on eight ranks of MPI"),
     )
     add_job_arguments(parser)
@@ -27,13 +27,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     former.add_argument(
         "--overwrite",
         action="store_true",
-        help="replace what a former run has left in the folder of results",
+        help="replace the results of a former run",
     )
     former.add_argument(
         "--continue",
         action="store_true",
         dest="resume",
-        help="start the run, go on with it, or end at once where it is finished",
+        help="start the run, resume it, or end at once if it is finished",
     )
     add_json_argument(parser)
     add_quiet_argument(parser)

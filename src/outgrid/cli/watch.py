@@ -1,4 +1,4 @@
-"""`outgrid watch RUN`: show how far a run is until it ends, from any terminal."""
+"""`outgrid watch RUN`: show the progress of a run until it ends, from any terminal."""
 
 import argparse
 import json
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Look at the run until nothing more is to come of it."""
     every, shown = parse_seconds(arguments.every), ""
     if not every > 0:
-        raise UsageError(f"--every {arguments.every} is no time to wait; 2s is one")
+        raise UsageError(f"--every {arguments.every} is not a duration above 0; 2s is one")
     while True:
         seen = view(arguments.run_folder)
         shown = _show(seen, arguments, every, shown)

@@ -132,7 +132,7 @@ class Account:
             f"peak memory {format_bytes(peak)} passed the limit of {format_bytes(limit)}: "
             f"{format_bytes(self._resident_before)} were resident before the run began, of which "
             f"the plan counts {format_bytes(self.plan.memory.fixed_bytes)}; run it in a process of "
-            "its own (outgrid run), or raise memory by what is missing",
+            "its own (outgrid run), or raise memory by the difference",
         )
 
     def _begun(self) -> Fraction:

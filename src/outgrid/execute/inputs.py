@@ -103,7 +103,7 @@ def open_initial(problem: Problem, name: str) -> Source:
     try:
         if is_url(file.path):
             raise UsageError(
-                f"{file} is in an object store, which no run reads from; copy it in before: "
+                f"{file} is in an object store, and runs read local files only; copy it first: "
                 f"outgrid import {file} --to {file.file.name.partition('.')[0]}.npy"
             )
         if not file.file.exists():

@@ -442,7 +442,7 @@ class _Run(Generic[W]):
         reason = self.stop.due(2 * self.slowest_seconds)
         if reason is not None and not self.stopping:
             self.stopping = True
-            with doing(self.callbacks.progress, "stopping, what is made is kept"):
+            with doing(self.callbacks.progress, "stopping; the steps made so far are kept"):
                 self._keep_what_is_there()
             raise Stopped(f"stopped by {reason}")
 

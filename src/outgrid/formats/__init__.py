@@ -44,7 +44,7 @@ def open_file(file: InputFile) -> Source:
     source = _unfolded(file)
     try:
         if file.interp:
-            raise UsageError(f"{file} is brought onto no grid here; leave interp out")
+            raise UsageError(f"{file} is not interpolated here; leave interp out")
         return _turned(_picked(source, file), file)
     except BaseException:
         source.close()
@@ -107,7 +107,7 @@ def _onto(source: Source, file: InputFile, shape: tuple[int, ...]) -> Source:
         pieces = prod(source.shape[:-1])
         fix = f"transpose={axes} would turn it, and read {pieces} rows of it one by one"
     else:
-        fix = 'interp="linear" would bring it onto the grid'
+        fix = 'interp="linear" would interpolate it'
     raise UsageError(
         f"{file} has shape {_spelled(source)}; the field has {shape}; InputFile(..., {fix})"
     )

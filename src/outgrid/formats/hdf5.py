@@ -50,7 +50,9 @@ def _source(h5py: Any, opened: Any, file: InputFile) -> Source:
     array = opened[one_of(file, names, fields)]
     check_numbers(file, array.dtype)
     if array.external or array.is_virtual:
-        raise UsageError(f"{file} lies in other files; copy it into one, as h5repack does")
+        raise UsageError(
+            f"{file} stores its data in other files; copy it into one, as h5repack does"
+        )
     if array.chunks is not None:
         _check_filters(h5py, array, file)
     dims, coords, attributes = _dims(array), _coords(array), dict(array.attrs)
@@ -94,7 +96,7 @@ def _straight(path: Path, array: Any, offset: int, dims: tuple[str, ...], coords
     expected, size = offset + int(array.nbytes), path.stat().st_size
     if size < expected:
         raise StoreError(
-            f"its data are promised up to byte {expected}, but the file has {size}", path=path
+            f"its data should end at byte {expected}, but the file has {size}", path=path
         )
     shape, dtype = tuple(array.shape), np.dtype(array.dtype)
     return Straight(path, shape, dtype, offset, dims, coords=coords)

@@ -79,7 +79,7 @@ class InputFile:
             )
         if self.format.bare and not (self.shape and self.dtype):
             raise DefinitionError(
-                f"{path} does not say what is in it; give shape and dtype, as in "
+                f"{path} has no header; give shape and dtype, as in "
                 f'InputFile("{path}", shape=(64, 64, 64), dtype="float32")'
             )
         if sorted(self.transpose) != list(range(len(self.transpose))):
@@ -122,7 +122,7 @@ class InputFile:
         try:
             return cls(**data)
         except (TypeError, ValueError) as error:
-            raise DefinitionError(f"{dict(data)!r} is no file of values: {error}") from error
+            raise DefinitionError(f"{dict(data)!r} is not a file of values: {error}") from error
 
     def __str__(self) -> str:
         """What it is called in messages."""

@@ -121,7 +121,7 @@ def read_header(path: str | os.PathLike[str], base: int | None = None) -> Header
     length says nothing: of a file in several parts, or of a part of a device.
 
     Raises StoreError where the file cannot be read or its length is not what the header says,
-    UsageError where it is no .npy file or holds no plain numbers.
+    UsageError where it is not a .npy file or holds no plain numbers.
     """
     try:
         with open(path, "rb", opener=given if base is None else stored) as file:
@@ -138,7 +138,7 @@ def read_header(path: str | os.PathLike[str], base: int | None = None) -> Header
         return header
     if size != expected and not indexed:
         raise StoreError(
-            f"the header promises shape {header.shape} of {header.dtype}, a file of {expected} "
+            f"the header gives shape {header.shape} of {header.dtype}, a file of {expected} "
             f"bytes, but the file has {size}",
             path=path,
         )
@@ -171,7 +171,7 @@ def load_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
     except OSError as error:
         raise StoreError("cannot read", path=path, errno=error.errno) from error
     except (ValueError, EOFError) as error:
-        raise StoreError(f"it is no .npy file: {error}", path=path) from error
+        raise StoreError(f"it is not a .npy file: {error}", path=path) from error
 
 
 def check_written(path: str | os.PathLike[str], header: Header, base: int = 0) -> None:
@@ -194,7 +194,7 @@ def check_written(path: str | os.PathLike[str], header: Header, base: int = 0) -
     if written != wanted:
         at = next(k for k in range(len(wanted)) if written[k : k + 1] != wanted[k : k + 1])
         raise StoreError(
-            f"the header did not come back as written: byte {at} is {written[at : at + 1]!r}, not "
+            f"the header differs from the written one: byte {at} is {written[at : at + 1]!r}, not "
             f"{wanted[at : at + 1]!r}",
             path=path,
             offset=base + at,

@@ -49,7 +49,7 @@ def check_free(url: str) -> None:
     obstore, store, name = _opened(url)
     with _telling(url):
         if _there(obstore, store, name):
-            raise UsageError(f"{url} exists and is not overwritten; remove it, or say --overwrite")
+            raise UsageError(f"{url} exists and is not overwritten; remove it, or give --overwrite")
 
 
 def send(path: Path, url: str) -> None:

@@ -86,7 +86,7 @@ class _Unpacked(View):
                 )
                 raise StoreError(
                     f"{self.file} has no value at cell {cell}, where it holds "
-                    f"{stored[tuple(np.argwhere(absent)[0])]}, its mark of missing values; give "
+                    f"{stored[tuple(np.argwhere(absent)[0])]}, its marker of missing values; give "
                     "InputFile(..., missing=0.0) to put a number there",
                     path=self.file.path,
                 )

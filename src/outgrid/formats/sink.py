@@ -251,7 +251,9 @@ class Filing:
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         if os.path.lexists(path) and not overwrite:
-            raise UsageError(f"{path} exists and is not overwritten; remove it, or say --overwrite")
+            raise UsageError(
+                f"{path} exists and is not overwritten; remove it, or give --overwrite"
+            )
         if not path.parent.is_dir():
             raise UsageError(f"{path.parent} is no folder to write {path.name} in")
         folder = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")

@@ -156,7 +156,9 @@ def _disk(given: str | dict[str, Any], source: str) -> _Disk:
     if isinstance(given, str):
         classes = _tables(FOLDER / f"{DISKS}.toml")
         if given not in classes:
-            raise UsageError(f"{source}: disk = {given!r} is no class{suggest(given, classes)}")
+            raise UsageError(
+                f"{source}: disk = {given!r} is not a class of disks{suggest(given, classes)}"
+            )
         source, written = f"the disk {given}", classes[given]
     else:
         written = given

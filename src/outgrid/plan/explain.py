@@ -114,7 +114,7 @@ def _rank(plan: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _redundancy(plan: Mapping[str, Any]) -> tuple[tuple[str, str]]:
-    return (("redundancy", f"{format_share(plan['redundancy'])} of the updates are made again"),)
+    return (("redundancy", f"{format_share(plan['redundancy'])} of the updates are redundant"),)
 
 
 def _snapshots(plan: Mapping[str, Any]) -> tuple[tuple[str, str]]:

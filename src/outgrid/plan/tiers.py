@@ -8,7 +8,7 @@ from outgrid.tiers import TIERS
 __all__ = ["disk_tier", "notes_on_tier", "streaming_tier"]
 
 
-PRICED = "transfers are priced as direct ones: what the system holds decides what they take"
+PRICED = "transfers are predicted like direct ones; the page cache decides what they take"
 BEYOND = "the limit bounds the window; only a control group bounds what the system keeps besides"
 
 

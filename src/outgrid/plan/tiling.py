@@ -54,9 +54,9 @@ def columns_cut(problem: Problem) -> str:
     if problem.ndim == 2:
         return "in two dimensions diamonds lie across the columns: run.tile_rows is their width"
     if problem.edges.periodic(2):
-        return "rows that close round a circle are not cut"
+        return "rows of a periodic axis are not cut"
     if problem.stencil.reductions:
-        return "rows of which something is reduced are not cut"
+        return "rows with reductions are not cut"
     return ""
 
 

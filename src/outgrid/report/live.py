@@ -95,7 +95,7 @@ def _view(out: Path) -> View:
     standing = status(out)
     if standing is None:
         read_manifest(out)  # raises, and says what is there
-        raise UsageError(f"the run in {out} has begun this moment; look again")
+        raise UsageError(f"the run in {out} has just begun; look again")
     return View(out, standing, None)
 
 

@@ -194,7 +194,7 @@ def draw_traces(traces: Floats, picture: Path) -> None:
     """
     steps, receivers = traces.shape
     if not steps:
-        raise UsageError("no step was made, so receivers saw nothing")
+        raise UsageError("no step was made, so receivers recorded nothing")
     figure, (axes,) = new_axes((9, 5))
     if receivers <= MOST_LINES:
         for number in range(receivers):
@@ -245,7 +245,9 @@ def save_figure(figure: Any, picture: Path) -> None:
     """
     kind = picture.suffix.removeprefix(".")
     if kind not in figure.canvas.get_supported_filetypes():
-        raise UsageError(f"cannot draw into {picture}: its name ends in no format; .png is one")
+        raise UsageError(
+            f"cannot draw into {picture}: its name does not end in a known format, such as .png"
+        )
     with open(picture, "wb", opener=own) as file:
         figure.savefig(file, dpi=100, format=kind)
 

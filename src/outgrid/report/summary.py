@@ -58,7 +58,7 @@ def summary_rows(record: Record) -> Iterator[tuple[str, str]]:
     if measured.checksum_seconds:
         cores = max(1, record.plan["threads"])
         share = _share(measured.checksum_seconds, measured.seconds * cores)
-        copies = ", with the copies made along" if record.plan["layout"]["staged"] else ""
+        copies = ", including copies" if record.plan["layout"]["staged"] else ""
         yield (
             "checksums",
             f"{format_share(share)} of the time of {format_count(cores, 'processor')}{copies}",

@@ -244,7 +244,7 @@ def what_is_left(out: Path, goes_on: str) -> str:
         run = on_disk(out)
         if (run.shares or run.group is not None) and run.manifest.steps_done >= 0:
             return f"{how_far(run.manifest)}; {goes_on}"
-    return "nothing is kept: its initial values were not yet in place"
+    return "nothing is kept: its initial values were not complete"
 
 
 def new_folders(out: Path, count: int) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ class Ledger:
             return self._nothing_left(how)
         return ExecutionError(
             f"{how}; {self._kept}, all of them finite, in {self._run.folder.scratch}; "
-            f"outgrid resume {self._run.out} --set watch=false goes on regardless"
+            f"outgrid resume {self._run.out} --set watch=false continues regardless"
         )
 
     def _note_end(self, how: str) -> bool:

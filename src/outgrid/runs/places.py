@@ -271,7 +271,7 @@ def _wipefs(*arguments: str) -> str:
     tool = shutil.which("wipefs", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if tool is None:
         raise UsageError(
-            "nobody can say what a block device carries: wipefs (util-linux) is not installed"
+            "cannot check the contents of a block device: wipefs (util-linux) is not installed"
         )
     done = subprocess.run([tool, *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -64,7 +64,7 @@ def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
     if "scratch" in kept:
         kept["scratch"] = [str(out / place) for place in kept["scratch"]]
     if kept.get("tier") == "remote" and comm.size == 1:
-        leave("tier", "no other rank is here to lend memory")
+        leave("tier", "no other rank lends memory")
     ranks = len(run.group.folders) if run.group is not None else 1
     shared = is_shared((kept | asked).get("tier"), comm, run.group)
     if shared and share is not None and share.folder.spread is not None:

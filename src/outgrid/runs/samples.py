@@ -43,7 +43,7 @@ def write_samples(out: Path, manifest: Manifest, samples: NDArray[np.float64]) -
 
 
 def read_samples(out: Path, manifest: Manifest) -> NDArray[np.float64] | None:
-    """What receivers saw before the last commit; None for a run that has just begun.
+    """Traces of the receivers before the last commit; None for a run that has just begun.
 
     Raises StoreError for a file that is missing, damaged, or of another run or time than the
     manifest.
@@ -55,7 +55,7 @@ def read_samples(out: Path, manifest: Manifest) -> NDArray[np.float64] | None:
         if manifest.samples == 0:
             return None
         raise StoreError(
-            "what receivers and reductions have seen so far is missing", path=path
+            "the values of receivers and reductions so far are missing", path=path
         ) from None
     except StoreError:
         raise

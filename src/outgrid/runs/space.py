@@ -156,7 +156,7 @@ def check_usable(folder: Path) -> None:
         read_only = os.statvfs(place).f_flag & os.ST_RDONLY
         reason = errno.EROFS if read_only else errno.EACCES
     if reason:
-        what = "cannot make the folder" if parts else "nothing can be made in the folder"
+        what = "cannot make the folder" if parts else "no file can be created in the folder"
         raise StoreError(what, path=folder, errno=reason)
 
 

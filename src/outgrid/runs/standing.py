@@ -27,7 +27,7 @@ class Standing(Enum):
     """What there is of a run."""
 
     NEW = "nothing is there"
-    BEGUN = "it goes on from what is durable"
+    BEGUN = "it continues from its durable state"
     FINISHED = "it is finished"
 
 
@@ -102,7 +102,7 @@ def _check_same(out: Path, begun: Mapping[str, Any], problem: Problem) -> None:
     begun = msgspec.json.decode(msgspec.json.encode(begun))
     for entry, was, now in _differences("problem", begun, asked):
         raise UsageError(
-            f"the run in {out} is of another problem: {entry} was {_shown(was)} and is now "
+            f"the run in {out} belongs to another problem: {entry} was {_shown(was)} and is now "
             f"{_shown(now)}; choose another folder with --out, or replace it with --overwrite"
         )
 

@@ -148,7 +148,7 @@ class RunFolder:
             if replaces and Path(mark.out) == self.out.resolve():
                 continue
             if (Path(mark.out) / MANIFEST_NAME).exists():
-                hint = f"clear it with outgrid clean {mark.out}"
+                hint = f"remove it with outgrid clean {mark.out}"
             else:
                 way = f"say --erase {place}" if is_device(place) else f"remove {place}"
                 hint = f"as that run has no manifest there any more, {way}"

@@ -81,7 +81,7 @@ class Status:
             steps = " to ".join(map(str, kept[:1] + kept[1:][-1:]))
             yield "ranks", f"{len(self.rank_steps)}, which have kept {steps} steps"
         if self.owner is not None:
-            ended = "" if self.running is not False else "; it ended without a word"
+            ended = "" if self.running is not False else "; it ended without a message"
             yield "process", f"{str(self.owner).removeprefix('process ')}{ended}"
         elif parts:
             yield "process", f"{parts[-1].pid} on {parts[-1].host}, {parts[-1].ended}"

@@ -137,7 +137,7 @@ def leave_group(out: Path, record: Record) -> Record:
         if error.errno not in NO_LINKS:
             raise StoreError("cannot write", path=out, errno=error.errno) from error
         text = (
-            f"{out} is no group of Zarr: its file system gives files no second name "
+            f"{out} is not a Zarr group: its file system has no hard links "
             f"({os.strerror(error.errno or 0)}); outgrid export writes one elsewhere"
         )
         return msgspec.structs.replace(named, warnings=(*record.warnings, text))

@@ -106,7 +106,8 @@ class Alone:
         ):
             striped = f", in stripes of {stripe_bytes}" if stripe_bytes else ""
             raise UsageError(
-                f"the run goes on where its files are, {', '.join(map(str, kept))}{striped}: leave "
+                f"the run continues where its files are, "
+                f"{', '.join(map(str, kept))}{striped}: leave "
                 "scratch and stripe out, or give these"
             )
 

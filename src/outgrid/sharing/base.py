@@ -125,7 +125,7 @@ def check_none_there(
     for folder in sorted(folders):
         if os.path.lexists(out / folder) and not (out / folder).is_dir():
             raise UsageError(
-                f"{out / folder} is where the run makes a folder, and is none; {way_out(out)}"
+                f"{out / folder} must be a folder of the run, and is not a folder; {way_out(out)}"
             )
     left = (RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, *names, *begun)
     for name in (GROUP_NAME, MANIFEST_NAME, *left):

@@ -99,7 +99,8 @@ def stored(sharing: Sharing) -> Generator[Durable | None]:
             if not share.manifest.durable:
                 raise UsageError(
                     f"the run in {out} kept its fields in memory, on tier swap or remote, which "
-                    "ended with its processes: nothing can be resumed; clear it with outgrid clean "
+                    "ended with its processes: nothing can be resumed; remove it with "
+                    "outgrid clean "
                     f"{out} --delete and run it again"
                 )
         state = durable(out)

@@ -197,7 +197,8 @@ def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
         return Boundary("dirichlet", float(given))
     if not isinstance(given, Mapping):
         raise DefinitionError(
-            f"{given!r} is no boundary; give one of {', '.join(KINDS)}, or a mapping by face, such"
+            f"{given!r} is not a boundary; give one of {', '.join(KINDS)}, or a mapping "
+            f"by face, such"
             ' as {"x": "periodic"}; a number is a fixed layer of that value'
         )
     entries = cast("Mapping[str, Any]", given)

@@ -87,7 +87,7 @@ def _check_lasting(problem: Problem, subject: str, name: str) -> None:
         raise DefinitionError(f"{subject} {name!r}, which is never updated")
     if field.temporary:
         raise DefinitionError(
-            f"{subject} {name!r}, a temporary, of which a step leaves nothing; make it a field"
+            f"{subject} {name!r}, a temporary, which does not outlive its step; make it a field"
         )
 
 
@@ -95,7 +95,7 @@ def check_snapshots(problem: Problem) -> None:
     """Raise DefinitionError where a snapshot does not fit the grid."""
     if len(problem.snapshots) > _MOST_SNAPSHOTS:
         raise DefinitionError(
-            f"{len(problem.snapshots)} snapshots, each a file that is open while a run goes on; at"
+            f"{len(problem.snapshots)} snapshots, each an open file during the run; at"
             f" most {_MOST_SNAPSHOTS} are kept"
         )
     for snapshot in problem.snapshots:
@@ -155,7 +155,7 @@ def _as_whole(value: object) -> str:
 def listed(name: str, given: Any, example: str) -> tuple[Any, ...]:
     """The entries of an argument that takes several."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise DefinitionError(f"{name} = {given!r} is no list; write [{example}]")
+        raise DefinitionError(f"{name} = {given!r} is not a list; write [{example}]")
     return tuple(cast("Iterable[Any]", given))
 
 
@@ -179,10 +179,10 @@ def checked_stencil(stencil: object, ndim: int) -> Stencil:
         fix = (
             "outgrid.stencil(lambda u: ...)" if name == "<lambda>" else "@outgrid.stencil above it"
         )
-        raise DefinitionError(f"the function {name} is no stencil yet; write {fix}")
+        raise DefinitionError(f"the function {name} is not a stencil yet; write {fix}")
     if not isinstance(stencil, Stencil):
         raise DefinitionError(
-            f"{stencil!r} is no stencil; give a function decorated with @stencil, or a name"
+            f"{stencil!r} is not a stencil; give a function decorated with @stencil, or a name"
         )
     if stencil.ndim != ndim:
         raise DefinitionError(

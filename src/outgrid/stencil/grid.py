@@ -113,13 +113,14 @@ def grid_of(given: object, count: int, fields: Iterable[str], taken: Iterable[st
             raise DefinitionError(f"the {name} {numbers} of the grid is not finite{above}")
     dt = float(grid.dt) if is_number(grid.dt) else math.nan
     if not (math.isfinite(dt) and dt >= 0):
-        raise DefinitionError(f"dt = {grid.dt!r} of the grid is no time of a step in seconds")
+        raise DefinitionError(f"dt = {grid.dt!r} of the grid is not a time step in seconds")
     units = _per_axis("units", _or(grid.units, ""), count, _is_text)
     names = _per_axis("names", _or(grid.names, AXES[-count:]), count, _is_text)
     for name in names:
         if not name.isidentifier() or name in taken or names.count(name) > 1:
             raise DefinitionError(
-                f"the name {name!r} of an axis is no new word of letters, as 'depth' is; names of "
+                f"the name {name!r} of an axis is not a new word of letters, such as "
+                f"'depth'; names of "
                 f"this grid are {', '.join(names)}"
             )
         if name in AXES and AXES[-count:].index(name) != names.index(name):
@@ -156,7 +157,7 @@ def _is_text(given: object) -> bool:
 def _checked_fields(given: Any, names: list[str], count: int) -> dict[str, dict[str, Any]]:
     if not isinstance(given, Mapping):
         raise DefinitionError(
-            f'fields = {given!r} of the grid is no mapping, as {{"u": {{"units": "K"}}}}'
+            f'fields = {given!r} of the grid is not a mapping, as {{"u": {{"units": "K"}}}}'
         )
     attributes: dict[str, dict[str, Any]] = {}
     for name, said in cast("Mapping[str, Any]", given).items():

@@ -303,7 +303,8 @@ def _check_names(stencil: Stencil) -> None:
     for name, value in stencil.defaults:
         if name not in names:
             raise DefinitionError(
-                f"stencil {stencil.name!r} has a default for {name!r}, which is no parameter of it"
+                f"stencil {stencil.name!r} has a default for {name!r}, which is not one "
+                f"of its parameters"
                 f"{suggest(name, stencil.parameters)}"
             )
         if not math.isfinite(value):

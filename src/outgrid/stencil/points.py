@@ -121,7 +121,7 @@ def _checked_position(what: str, given: object) -> tuple[float, ...]:
     parts = tuple(cast("Iterable[Any]", given)) if isinstance(given, Iterable) else ()
     if not parts or not all(is_number(part) and math.isfinite(float(part)) for part in parts):
         raise DefinitionError(
-            f"the position {given!r} of a {what} is no sequence of numbers, one per axis"
+            f"the position {given!r} of a {what} is not a sequence of numbers, one per axis"
         )
     return tuple(float(part) for part in parts)
 

@@ -430,7 +430,7 @@ class Problem:
                 data.get("grid"),
             )
         except (TypeError, ValueError, LookupError, AttributeError) as error:
-            raise DefinitionError(f"an entry of the problem is none: {error!r}") from error
+            raise DefinitionError(f"an entry of the problem is invalid: {error!r}") from error
 
 
 def _of_steps(problem: "Problem", data: dict[str, Any], steps: slice) -> "Problem":

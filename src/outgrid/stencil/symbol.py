@@ -213,7 +213,8 @@ class Symbol:
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise DefinitionError(
-            "a field is no array in a stencil: functions of arrays, such as those of SciPy, cannot"
+            "a field is not an array in a stencil: functions of arrays, such as those of "
+            "SciPy, cannot"
             " be called with it; a neighbour is read by an offset, as in u[0, -1]"
         )
 
@@ -286,7 +287,8 @@ class Symbol:
 
     def _as_sequence(self) -> NoReturn:
         raise DefinitionError(
-            "a field is no sequence of values: a stencil says what one cell becomes; for a number"
+            "a field is not a sequence of values: a stencil says what one cell becomes; "
+            "for a number"
             " over all cells return a reduction, outgrid.sum, max or min"
         )
 
@@ -519,9 +521,7 @@ def as_expression(value: object) -> Expression:
     if isinstance(value, AfterStep):
         raise DefinitionError(value.words)
     if isinstance(value, Condition):
-        raise DefinitionError(
-            "a condition is no number to calculate with; where(condition, 1, 0) is one"
-        )
+        raise DefinitionError("a condition is not a number; use where(condition, 1, 0)")
     if isinstance(value, np.ndarray):
         raise DefinitionError(
             "an array in a stencil: what differs from cell to cell is a field, with the array as"

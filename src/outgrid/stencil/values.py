@@ -127,7 +127,7 @@ def _checked_formula(
     absent = AXES[: -len(shape)]
     if "step" in formula.names:
         raise DefinitionError(
-            f"the formula {formula.text!r} of {name!r} uses step, which has not begun"
+            f"the formula {formula.text!r} of {name!r} uses step, which initial values do not have"
         )
     for axis in absent:
         if formula.names & {axis, f"n{axis}"}:

@@ -111,7 +111,7 @@ class DirectStore(LaidOut):
             file = File(path, "create", direct)
         except FileExistsError as error:
             raise StoreError(
-                "the file exists and is not overwritten; remove it or say overwrite",
+                "the file exists and is not overwritten; remove it or give overwrite",
                 path=path,
                 errno=errno.EEXIST,
             ) from error
@@ -217,7 +217,8 @@ def _no_space(path: Path, nbytes: int) -> StoreError:
     status = os.statvfs(path.parent)
     free = status.f_bavail * status.f_frsize
     return StoreError(
-        f"the disk has not the space: {format_bytes(nbytes)} needed, {format_bytes(free)} free "
+        f"the disk has too little free space: {format_bytes(nbytes)} needed, "
+        f"{format_bytes(free)} free "
         f"({nbytes} and {free} bytes)",
         path=path,
         errno=errno.ENOSPC,

@@ -212,9 +212,7 @@ def test_an_interrupt_of_a_run_says_what_is_left_and_how_to_go_on(job, capsys, m
         patch.setattr("outgrid.execution.fill", interrupt)
         assert main(["run", str(job), "--quiet"]) == 130
     said = capsys.readouterr().err
-    assert said == (
-        "outgrid: interrupted; nothing is kept: its initial values were not yet in place\n"
-    )
+    assert said == ("outgrid: interrupted; nothing is kept: its initial values were not complete\n")
     assert not out.exists()
     with monkeypatch.context() as patch:
         patch.setattr("outgrid.execution.stream", interrupt)

@@ -46,7 +46,7 @@ def test_a_machine_is_measured_once_until_asked_again(measured, tmp_path, capsys
     assert main(arguments) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out) == first
-    assert captured.err == f"{tmp_path / 'later'} is no folder yet; taken is {tmp_path}\n"
+    assert captured.err == f"{tmp_path / 'later'} does not exist; measured instead is {tmp_path}\n"
     assert measured == [tmp_path]
     assert main([*arguments, "--again"]) == 0
     assert measured == [tmp_path, tmp_path]
@@ -68,4 +68,4 @@ def test_rates_stand_beside_what_was_assumed(measured, tmp_path, capsys):
 def test_a_busy_machine_is_said(measured, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(verb, "BUSY_LOAD", 0)
     assert main(["probe", "--scratch", str(tmp_path)]) == 0
-    assert "others were at work" in capsys.readouterr().out
+    assert "other programs were running" in capsys.readouterr().out

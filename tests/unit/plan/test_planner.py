@@ -345,7 +345,7 @@ def test_wide_diamonds_go_in_bands_that_fit_the_second_level_cache():
     ("problem", "words"),
     [
         (Problem("heat5", (512, 512), "float64", 64, initial={"u": 0.0}), "is their width"),
-        (closed(axis="x"), "rows that close round a circle are not cut; leave it out"),
+        (closed(axis="x"), "rows of a periodic axis are not cut; leave it out"),
     ],
 )
 def test_rows_that_are_not_cut_are_named(problem, words):

@@ -119,9 +119,9 @@ def test_a_number_is_a_fixed_layer_of_it() -> None:
         ({"kind": 0.0}, 'is a name, and 0.0 is none; give one of .* or {"value": 0.0}'),
         ({"x": {"kind": []}}, r"is a name, and \[\] is none"),
         ({"fields": "u"}, "the fields of a boundary are 'u'; give a mapping"),
-        ({"fields": {"u": [1]}}, r"\[1\] is no boundary"),
-        (True, "True is no boundary"),
-        ([], r"\[\] is no boundary"),
+        ({"fields": {"u": [1]}}, r"\[1\] is not a boundary"),
+        (True, "True is not a boundary"),
+        ([], r"\[\] is not a boundary"),
     ],
 )
 def test_what_is_no_boundary_is_told(given, words) -> None:

@@ -61,7 +61,7 @@ U = Access("u", 0, (0, 0))
         (lambda: one_stage(U, fields=()), ["0 fields"]),
         (lambda: one_stage(U, fields=(Field("u", True), Field("u", True))), ["2", "'u'"]),
         (lambda: one_stage(U, parameters=("u",)), ["2", "'u'"]),
-        (lambda: one_stage(U, defaults=(("k", 1.0),)), ["'k'", "no parameter"]),
+        (lambda: one_stage(U, defaults=(("k", 1.0),)), ["'k'", "not one of its parameters"]),
         (lambda: one_stage(U, stages=()), ["updates no field"]),
         (lambda: one_stage(U, stages=(Stage(()),)), ["without assignments"]),
         (lambda: one_stage(Access("v", 0, (0, 0))), ["'v'", "known: u"]),

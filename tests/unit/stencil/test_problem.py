@@ -129,7 +129,7 @@ def huge(u):
 
 REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"stencil": "heet5"}, ["'heet5'", "'heat5'"]),
-    ({"stencil": 5}, ["5 is no stencil", "@stencil"]),
+    ({"stencil": 5}, ["5 is not a stencil", "@stencil"]),
     ({"stencil": "heat7"}, ["'heat7'", "3-D", "2-D"]),
     ({"stencil": lookup("heat7").trace()}, ["'heat7'", "3-D", "2 extents"]),
     ({"shape": (6,)}, ["(6,)", "1 dimensions"]),
@@ -168,7 +168,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"boundary": {"kind": "frozen", "value": 1}}, ["frozen", "1", "dirichlet"]),
     ({"boundary": {"value": float("inf")}}, ["inf"]),
     ({"boundary": {"value": -1e39}, "dtype": "float32"}, ["-1e+39", "float32"]),
-    ({"boundary": [3]}, ["[3] is no boundary", "dirichlet, frozen"]),
+    ({"boundary": [3]}, ["[3] is not a boundary", "dirichlet, frozen"]),
     ({"initial": {}}, ["'heat5'", "'u'", ".npy"]),
     ({"initial": {"u": 0, "v": 0}}, ["'v'", "'heat5'"]),
     ({"initial": {"u": 0, "u.previous": 0}}, ["'u.previous'", "'heat5'"]),
