@@ -462,6 +462,17 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             needs=(SHARED,),
         ),
     ] = None
+    effort: Annotated[
+        Literal["estimate", "measure", "patient"],
+        Option(
+            TUNING,
+            'how tiles are chosen: `"estimate"` measures nothing, `"measure"` measures the '
+            'kernel before a run of 20 s or more, `"patient"` before any run, with more tiles '
+            "and repetitions; earlier measurements count in all three",
+            '`"measure"`',
+            needs=(HOST,),
+        ),
+    ] = "measure"
     tile_rows: Annotated[
         int | None,
         _count(

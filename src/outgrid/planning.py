@@ -19,7 +19,7 @@ from outgrid.machine import Accelerator, Machine, Network
 from outgrid.machines import Site
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.commits import Begin
-from outgrid.plan.model import Plan
+from outgrid.plan.model import Plan, Tile
 from outgrid.plan.planner import RankPart
 from outgrid.plan.planner import plan as choose
 from outgrid.plan.ranks import Ranks, beyond, plan_rank
@@ -112,8 +112,10 @@ class Planning:
         """
         if isinstance(kernel, DeviceKernel) or self.part is not None:
             return first
-        rates, long = None, first.predicted_seconds >= WORTH_CALIBRATING_SECONDS
-        if self.comm.rank == 0 and long:
+        effort = self.options.effort
+        worth = effort == "patient" or first.predicted_seconds >= WORTH_CALIBRATING_SECONDS
+        rates = None
+        if self.comm.rank == 0 and worth and effort != "estimate":
             rates = calibration(problem, self.options, self.machine, kernel, progress=progress)
         rates = self.comm.share(rates)[0]
         return first if rates is None else self._choose(problem, rates)
@@ -292,17 +294,19 @@ def calibration(
     kernel: Kernel,
     again: bool = False,
     progress: Listener | None = None,
+    beside: Tile | None = None,
 ) -> Calibration | None:
     """What is known of the kernel's rates; measured now, and kept, where nothing is.
 
-    ``again`` measures in any case. None where the memory limit leaves no room to measure.
+    With ``effort = "patient"`` only what was measured so is known. ``again`` measures in any case,
+    and another tile ``beside``. None where the memory limit leaves no room to measure.
     """
     path = calibration_path(problem, options, machine)
     rates = None if again else known(path)
-    if rates is None:
+    if rates is None or (options.effort == "patient" and not rates.patient):
         room = min(CALIBRATION_BYTES, (options.memory_bytes - fixed_bytes(options)) * 3 // 4)
         with doing(progress, "measuring the kernel"):
-            rates = calibrate(problem, options, machine, kernel, room)
+            rates = calibrate(problem, options, machine, kernel, room, beside)
         if rates is not None:
             keep(rates, path)
     return rates

@@ -37,6 +37,7 @@ VERBS = {
     "serve": "serve a run to viewers in a browser on this machine",
     "report": "write a run's summary and pictures",
     "probe": "measure this machine",
+    "tune": "measure the kernel of a job and keep its fastest tiles",
 }
 MODULES = {"import": "convert"}
 """Verbs that are no names of modules in Python."""

@@ -26,6 +26,7 @@ from outgrid.codegen.kernel import row_groups
 from outgrid.codegen.version import generator_version
 from outgrid.config import RunOptions
 from outgrid.execute.kernel import Kernel
+from outgrid.execute.others import Others
 from outgrid.execute.window import Window
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration, Sample
@@ -40,6 +41,7 @@ from outgrid.plan.tiling import (
     band_rows,
     choose_tile,
     columns_cut,
+    tile_levels,
     tile_slope,
 )
 from outgrid.regular import read_own
@@ -56,7 +58,8 @@ STEP_SECONDS = 0.03  # that one step of a trial may take
 PARTS = (512, 256)  # columns that rows at least twice as long are cut into
 PART_LEVELS = 8  # with fewer, what parts of rows read beside them is more than they spare
 THIN_SLAB = {2: 32, 3: 8}  # planes between borders, where what a border costs is measured
-REPETITIONS = 2
+REPETITIONS, PATIENT_REPETITIONS = 2, 5
+PATIENT_RIVALS = 3  # tiles of each kind whose neighbours a patient search measures
 # Shares of the best rate that make a tile worth measuring again: another program may have halved
 # it for a while, and what the best one is hangs on the depth of a plan.
 DOUBTFUL, CLOSE = 0.45, 0.9
@@ -65,9 +68,18 @@ FORM = "9"  # changes with what is measured: older calibrations are not found ag
 
 
 def calibrate(
-    problem: Problem, options: RunOptions, machine: Machine, kernel: Kernel, room_bytes: int
+    problem: Problem,
+    options: RunOptions,
+    machine: Machine,
+    kernel: Kernel,
+    room_bytes: int,
+    beside: Tile | None = None,
 ) -> Calibration | None:
-    """Rates of the plain sweep and of diamonds; None where ``room_bytes`` hold too little."""
+    """Rates of the plain sweep and of diamonds; None where ``room_bytes`` hold too little.
+
+    With ``effort = "patient"`` more of them are measured, and more often. ``beside`` is another
+    tile to be measured, whether a search comes to it or not.
+    """
     small = _small(problem, room_bytes)
     if small is None:
         return None
@@ -75,6 +87,9 @@ def calibrate(
     plain = Trial(1, FRONT_PLANES)
     plains = [plain, Trial(1, largest)] if largest > FRONT_PLANES else [plain]
     plains += [Trial(1, FRONT_PLANES, group=n) for n in smaller if n < FRONT_PLANES]
+    patient = options.effort == "patient"
+    repetitions, count = (PATIENT_REPETITIONS, PATIENT_RIVALS) if patient else (REPETITIONS, 1)
+    others = Others()
     with ExitStack() as stack:
         trials = _Trials(small, options, machine, kernel)
         stack.callback(trials.release)
@@ -102,20 +117,22 @@ def calibrate(
                 continue
             for count in (level for level in levels if level >= least and width * level > rows):
                 trials.run([Trial(count, FRONT_PLANES, length, band=rows)])
-                if trials.falling():
+                if trials.falling() and not patient:
                     break
         trials.run(trials.within(DOUBTFUL))
         trials.run([*trials.within(CLOSE), *plains])
-        for best in trials.rivals():
+        if beside is not None:
+            trials.run([_trial(small, beside)] * repetitions)
+        for best in trials.rivals(count):
             steps = [(planes, best.band and band(planes, best.columns)) for planes in FRONTS]
             steps += [(best.planes, best.band // 2)] if best.band > 1 else []
-            trials.run([replace(best, planes=n, band=rows) for n, rows in steps] * REPETITIONS)
-        for best in trials.rivals():
-            trials.run([replace(best, group=group) for group in smaller] * REPETITIONS)
+            trials.run([replace(best, planes=n, band=rows) for n, rows in steps] * repetitions)
+        for best in trials.rivals(count):
+            trials.run([replace(best, group=group) for group in smaller] * repetitions)
         # A border may cost wide tiles in bands more than those that fit the caches, or less.
-        rivals, thin = trials.rivals(), THIN_SLAB[problem.ndim]
+        rivals, thin = trials.rivals(count), THIN_SLAB[problem.ndim]
         trials.run(
-            [variant for t in rivals for variant in (t, replace(t, slab=thin))] * REPETITIONS
+            [variant for t in rivals for variant in (t, replace(t, slab=thin))] * repetitions
         )
         borders = {trial: trials.border(trial, thin) for trial in rivals}
         samples = [
@@ -123,7 +140,7 @@ def calibrate(
             for t, rate in trials.rates.items()
             if not t.slab
         ]
-    return Calibration(tuple(samples), borders[trials.best()])
+    return Calibration(tuple(samples), borders[trials.best()], patient, others.share())
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +153,11 @@ class Trial:
     slab: int = 0
     band: int = 0
     group: int = MOST_GROUP
+
+
+def _trial(small: Problem, tile: Tile) -> Trial:
+    levels = tile_levels(tile, small)
+    return Trial(levels, tile.planes, tile.columns, band=tile.band, group=tile.group)
 
 
 class _Trials:
@@ -164,12 +186,13 @@ class _Trials:
         """The fastest tile of several levels, where one was tried."""
         return max(self.rivals(), key=lambda trial: self.rates[trial])
 
-    def rivals(self) -> list[Trial]:
-        """The fastest such tile without bands, and the fastest with them, where they were tried."""
+    def rivals(self, count: int = 1) -> list[Trial]:
+        """The fastest such tiles without bands, and with them, where they were tried."""
         tiles = [trial for trial in self.rates if not trial.slab]
         deep = [trial for trial in tiles if trial.levels > 1] or tiles
         kinds = ([t for t in deep if not t.band], [t for t in deep if t.band])
-        return [max(kind, key=lambda trial: self.rates[trial]) for kind in kinds if kind]
+        ordered = (sorted(kind, key=lambda trial: -self.rates[trial]) for kind in kinds)
+        return [trial for kind in ordered for trial in kind[:count]]
 
     def border(self, trial: Trial, slab: int) -> float:
         """Seconds by which an update takes longer for every border, times planes between these."""

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from outgrid.lines import format_count
+from outgrid.lines import format_count, format_share
+from outgrid.plan.calibration import Calibration
 from outgrid.plan.candidate import Candidate, level_of
 from outgrid.plan.commits import COMMIT_SECONDS, Begin, commit_planes, notes_on_commits
 from outgrid.plan.layout import describe
@@ -130,7 +131,7 @@ def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
             f"{name} is {lagged.rule}: sweeps have at most {format_count(lagged.lag, 'step')}, and"
             " none begins before the one before it has ended"
         )
-    yield "kernel rate measured" if request.calibration else "kernel rate estimated"
+    yield from _notes_on_rates(request.calibration)
     levels = tile_levels(chosen.tile, problem)
     across = "rows" if problem.stencil.ndim == 3 else "columns"
     if chosen.tile.order == "diamond":
@@ -141,6 +142,17 @@ def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
             + (f", in bands of {chosen.tile.band} rows" if chosen.tile.band else "")
         )
     yield from _notes_in_vain(request, chosen)
+
+
+def _notes_on_rates(calibration: Calibration | None) -> Iterator[str]:
+    """Where the rate of the kernel comes from."""
+    yield "kernel rate measured" if calibration else "kernel rate estimated"
+    if calibration is not None and calibration.disturbed:
+        share = format_share(calibration.others_share)
+        yield (
+            f"other programs took {share} of the processors while the kernel was measured:"
+            " `outgrid tune` measures it again"
+        )
 
 
 def _notes_in_vain(request: Request, chosen: Candidate) -> Iterator[str]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from outgrid.plan.cost import slabbed_rate
 from outgrid.plan.model import MOST_GROUP, Tile
 
+DISTURBING_SHARE = 0.1  # of the processors, taken by other programs
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -42,10 +44,20 @@ class Calibration:
     Over slabs of n planes one update takes ``border_seconds / n`` more than on an unbroken front:
     at every border each level meets planes that have left the cache. None where not measured.
     It is that of tiles which have none of their own.
+
+    A ``patient`` one is of more tiles and repetitions. Meanwhile other programs took
+    ``others_share`` of the processors.
     """
 
     samples: tuple[Sample, ...]
     border_seconds: float | None = None
+    patient: bool = False
+    others_share: float = 0.0
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other programs took so much that the rates are what they left over."""
+        return self.others_share >= DISTURBING_SHARE
 
     def border(self, sample: Sample) -> float | None:
         """What a border between slabs costs a tile, in seconds."""

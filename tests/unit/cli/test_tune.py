@@ -1,0 +1,115 @@
+"""`outgrid tune`: what is measured is kept; what is printed compares both plans at its rates."""
+
+import json
+
+import pytest
+
+from outgrid import planning
+from outgrid.cli import main
+from outgrid.cli import tune as verb
+from outgrid.comm import Serial
+from outgrid.config import RunOptions
+from outgrid.execute.others import Others
+from outgrid.job import load_job
+from outgrid.plan.calibration import Calibration, Sample
+from outgrid.plan.tiling import tile_levels
+
+JOB = """
+[problem]
+stencil = "heat7"
+shape = [64, 64, 64]
+steps = 64
+initial = { u = 0.1 }
+[run]
+memory = "1GiB"
+tier = "direct"
+"""
+
+
+@pytest.fixture
+def efforts(tmp_path, monkeypatch):
+    """What each measurement was asked for; the tile that a plan had makes 1, another one 3."""
+    asked = []
+
+    def calibrate(problem, options, machine, kernel, room_bytes, beside=None):
+        asked.append(options.effort)
+        patient, samples = options.effort == "patient", [Sample(2, 4, 3e9, group=2)]
+        if beside is not None:
+            levels = tile_levels(beside, problem)
+            samples.append(Sample(levels, beside.planes, 1e9, beside.columns, beside.band))
+        return Calibration(tuple(samples), 0.0, patient, 0.4)
+
+    monkeypatch.setenv("OUTGRID_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(planning, "calibrate", calibrate)
+    monkeypatch.setattr(verb, "load_kernel", lambda problem: None)
+    (tmp_path / "job.toml").write_text(JOB)
+    return asked
+
+
+def test_a_job_is_tuned_and_plans_find_it(efforts, tmp_path, capsys):
+    job = str(tmp_path / "job.toml")
+    assert main(["tune", job, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["before"]["updates_per_second"] == pytest.approx(1e9)
+    assert found["after"]["updates_per_second"] == pytest.approx(3e9)
+    assert (found["after"]["tile"]["rows"], found["after"]["tile"]["group"]) == (4, 2)
+    assert main(["tune", job]) == 0
+    printed = capsys.readouterr().out
+    assert "1.00 times as fast" in printed  # the plan before was the tuned one
+    assert "groups of 2" in printed
+    assert "other programs took 40 % of the processors" in printed
+    assert efforts == ["patient", "patient"]
+    assert main(["plan", job]) == 0
+    said = capsys.readouterr().out
+    assert "kernel rate measured" in said
+    assert "other programs took 40 % of the processors" in said
+
+
+def test_a_gpu_has_nothing_to_tune(efforts, tmp_path, capsys):
+    assert main(["tune", str(tmp_path / "job.toml"), "--set", "device=gpu"]) == 2
+    assert "nothing to tune" in capsys.readouterr().err
+    assert efforts == []
+
+
+def test_what_was_measured_patiently_serves_all(efforts, tmp_path):
+    problem = load_job(tmp_path / "job.toml", {}).problem
+    machine = verb.known_machine(tmp_path)
+
+    def measured(effort):
+        options = RunOptions.of(memory="1GiB", effort=effort)
+        return planning.calibration(problem, options, machine, None)
+
+    assert not measured("measure").patient
+    assert measured("patient").patient
+    assert measured("measure").patient
+    assert efforts == ["measure", "patient"]
+
+
+@pytest.mark.parametrize(
+    ("effort", "steps", "measures"),
+    [
+        ("estimate", 10**6, False),
+        ("measure", 64, False),
+        ("measure", 10**6, True),
+        ("patient", 64, True),
+    ],
+)
+def test_effort_says_whether_a_run_measures_its_kernel(effort, steps, measures, efforts, tmp_path):
+    (tmp_path / "job.toml").write_text(JOB.replace("steps = 64", f"steps = {steps}"))
+    problem = load_job(tmp_path / "job.toml", {}).problem
+    options = RunOptions.of(memory="1GiB", tier="direct", depth=16, effort=effort)
+    place = planning.Planning(options, verb.known_machine(tmp_path), Serial(), False, tmp_path)
+    first = place.first(problem)
+    chosen = place.measured(first, problem, None)
+    assert efforts == [effort] * measures
+    assert (chosen is first) is not measures
+
+
+def test_others_are_what_the_processors_did_beside_this_process(tmp_path, monkeypatch):
+    statistics = tmp_path / "stat"
+    monkeypatch.setattr("outgrid.execute.others.STATISTICS", statistics)
+    assert Others().share() == 0.0  # nothing tells
+    statistics.write_text("cpu  10 0 10 500 5 0 0 0 0 0\ncpu0 1 1 1 1\n")
+    others = Others()
+    statistics.write_text("cpu  99999999 0 10 500 5 0 0 7 0 0\ncpu0 1 1 1 1\n")
+    assert others.share() == 1.0
