@@ -77,7 +77,7 @@ def test_the_page_of_a_run_holds_all_its_pictures(tmp_path, capsys, receivers):
     page = read_page(paths[1].read_text())
     assert len(page.sources) == len(drawn)
     assert all(source.startswith("data:image/png;base64,") for source in page.sources)
-    for words in ("ripple on 40 x 60 float64, 24 steps", "GLUP/s", "computing", "What receivers"):
+    for words in ("ripple on 40 x 60 float64, 24 steps", "GLUP/s", "computing", "Traces of"):
         assert words in page.text
     widths = re.findall(r"width:([0-9.]+)%;background", paths[1].read_text())
     assert sum(map(float, widths)) == pytest.approx(100, abs=0.01)
