@@ -13,10 +13,12 @@ from functools import partial
 
 from outgrid.codegen.block import block, block_vectors, spelled
 from outgrid.codegen.faces import Faces
+from outgrid.codegen.masks import folded, masks
 from outgrid.codegen.names import Names
 from outgrid.codegen.rolling import Family, families
-from outgrid.codegen.statements import Inputs, Statements, Work
-from outgrid.stencil.expression import Expression
+from outgrid.codegen.statements import Inputs, Statements, Work, roots
+from outgrid.stencil.expression import Access, Expression, nodes
+from outgrid.stencil.model import Assignment
 
 GROUPS = (8, 4, 2, 1)  # planes per row update, most first: they share the loads of a column
 USUAL_GROUPS = GROUPS[1:]  # of most stencils
@@ -34,6 +36,32 @@ class Rows:
             block_vectors([a.expression for _, a in statements.expressions(stage, USUAL_GROUPS[0])])
             for stage in range(len(names.stages))
         )
+        self.masks = tuple(self._masks(stage) for stage in range(len(names.stages)))
+
+    def _masks(self, stage: int) -> frozenset[str]:
+        """Fields that are folded into a second update of rows where they are all +0.
+
+        Rows of images are not looked at: there is none where a mask has images across.
+        """
+        if self.names.stencil.ndim == 2 or self.vectors[stage] > 1:
+            return frozenset()
+        constant = (f.name for f in self.names.stencil.fields if not f.evolving)
+        plain = [f for f in constant if not (self.names.image(f, "y") or self.names.sign(f, "z"))]
+        return masks((a.expression for a in self.names.stages[stage]), plain)
+
+    def _folded(self, stage: int, planes: int) -> Work:
+        """What rows are updated with where all masks are +0."""
+        stage_work = self.names.stages[stage]
+        made = folded((a.expression for a in stage_work), self.masks[stage])
+        assignments = (Assignment(a.field, e) for a, e in zip(stage_work, made, strict=True))
+        return self.statements.moved(tuple(assignments), stage, planes)
+
+    def _works(self, stage: int, planes: int) -> Iterator[tuple[str, Work]]:
+        """The updates of rows that there are, by what begins their names."""
+        masked = bool(self.masks[stage])
+        yield "whole" if masked else "update", self.statements.expressions(stage, planes)
+        if masked:
+            yield "folded", self._folded(stage, planes)
 
     def groups(self, stage: int) -> tuple[int, ...]:
         """How many planes rows may be updated in at once, most first.
@@ -58,9 +86,8 @@ class Rows:
                 abs(cut)
                 for stage in range(len(self.names.stages))
                 for planes in self.groups(stage)
-                for family in families(
-                    a.expression for _, a in self.statements.expressions(stage, planes)
-                )
+                for _, work in self._works(stage, planes)
+                for family in families(a.expression for _, a in work)
                 for cut in family.cuts.values()
             ),
             default=1,
@@ -85,13 +112,58 @@ class Rows:
 
     def update(self, stage: int, planes: int) -> str:
         """Rows [y0, y1) of ``planes`` planes from z on, whole rows of vectors."""
-        work = self.statements.expressions(stage, planes)
+        works = [*self._works(stage, planes)]
+        functions = [
+            self._update(f"{name}_{stage}_{planes}", stage, planes, w) for name, w in works
+        ]
+        if len(works) > 1:
+            functions.append(self._choosing(stage, planes, works[0][1]))
+        return "\n".join(functions)
+
+    def _choosing(self, stage: int, planes: int, work: Work) -> str:
+        """Runs of rows around which masks are all +0, and of others, each by its own update."""
+        inputs = self.statements.inputs(work, stage, planes)
+        read = [
+            node
+            for node in nodes(*roots(work))
+            if isinstance(node, Access) and node.field in self.masks[stage]
+        ]
+        places = dict.fromkeys((node.field, node.level, node.offset[0]) for node in read)
+        _, rows, columns = (max(abs(node.offset[axis]) for node in read) for axis in range(3))
+        given = "s.row_stride * y, left, right"
+        empty = " && ".join(f"empty({inputs[place]}, {given})" for place in places)
+        return "\n".join(
+            [
+                f"static void update_{stage}_{planes}(const Slab& s, const Uniform& u, int64_t t,",
+                "                       int64_t z, const Tile& c) {",
+                "  const int64_t now = s.base + t;",
+                *self.statements.planes({place: inputs[place] for place in places}),
+                f"  const int64_t left = most(0, c.x0 - {columns});",
+                f"  const int64_t right = least(s.columns, c.x1 + {columns});",
+                f"  int64_t y = c.y0 - {rows}, run = 0;  // empty rows in turn before y",
+                "  auto without = [&](int64_t row) {",
+                f"    for (; y <= row + {rows}; ++y) run = {empty} ? run + 1 : 0;",
+                f"    return run > 2 * {rows};",
+                "  };",
+                "  for (int64_t begin = c.y0, end = begin; begin < c.y1; begin = end) {",
+                "    const bool all = without(begin);",
+                "    for (end = begin + 1; end < c.y1 && without(end) == all;) ++end;",
+                "    const Tile rows{begin, end, c.x0, c.x1};",
+                f"    all ? folded_{stage}_{planes}(s, u, t, z, rows) : "
+                f"whole_{stage}_{planes}(s, u, t, z, rows);",
+                "  }",
+                "}",
+                "",
+            ]
+        )
+
+    def _update(self, name: str, stage: int, planes: int, work: Work) -> str:
         inputs = self.statements.inputs(work, stage, planes)
         wide = self.vectors[stage] > 1
         ends = self.faces.ends_of_row(stage, planes)
         rolled = () if wide else families(assignment.expression for _, assignment in work)
         lines = [
-            f"static void update_{stage}_{planes}(const Slab& s, const Uniform& u, int64_t t,",
+            f"static void {name}(const Slab& s, const Uniform& u, int64_t t,",
             "                       int64_t z, const Tile& c) {",
             "  (void)u;",
             "  const int64_t now = s.base + t, stride = s.row_stride;",

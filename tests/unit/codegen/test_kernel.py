@@ -13,6 +13,7 @@ import pytest
 from outgrid import pipeline
 from outgrid.build import compiler as compiling
 from outgrid.build.compiler import Compiler, build, find_compiler
+from outgrid.codegen import masks as masking
 from outgrid.codegen.kernel import generate
 from outgrid.codegen.names import ring_order
 from outgrid.config import RunOptions
@@ -339,6 +340,50 @@ def test_every_order_gives_the_same_bytes(name, dtype, shipped):
         found = advance(problem, arrays, **options)
         for field, values in wanted.items():
             assert found[field].tobytes() == values.tobytes(), (field, options)
+
+
+def masked(u, kind, *, k=0.1):
+    """Heat between walls, with a choice and a use of the mask that +0 does not decide."""
+    beside = [(0, 0, 1), (0, 0, -1), (0, 1, 0), (0, -1, 0), (1, 0, 0), (-1, 0, 0)]
+    total = u * (1 - kind[0, 1, -2])
+    for place in beside:
+        total = total + k * where(~(kind[place] > 0), u[place], 2 * u)
+    return where(u > 0.25, total, where((kind <= 0) & (kind[0, 2, 0] < 1), u, k * total))
+
+
+@pytest.mark.parametrize("kept", [None, "uint8"])
+@pytest.mark.parametrize("boundary", ["frozen", {"z": "periodic", "y": "frozen", "x": "mirror"}])
+def test_rows_around_which_a_mask_is_empty_give_the_same_bytes(kept, boundary, monkeypatch):
+    rule, shape = stencil(ndim=3)(masked).trace(3), (14, 21, 70)
+    dtypes = {"kind": kept} if kept else None
+    initial = {"u": 0.0, "kind": 0.0}
+    problem = Problem(rule, shape, "float32", 6, boundary=boundary, initial=initial, dtypes=dtypes)
+    arrays = random_arrays(problem)
+    kinds = np.zeros(shape, kept or "float32")
+    kinds[3, 5, 40] = kinds[9, :, 0] = kinds[4:6, 15, -1] = 1
+    if not kept:
+        kinds[7, 12:14, 3] = [-0.0, np.nan]
+        kinds[12, 3] = -0.0
+    arrays["kind"] = kinds
+
+    def source(least):
+        monkeypatch.setattr(masking, "LEAST_PARTS", least)
+        return generate(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
+
+    sources = source(10**6), source(1)
+    assert ["folded_0_1(" in text for text in sources] == [False, True]
+    whole, both = (build(text, find_compiler()) for text in sources)
+    wanted = advance(problem, arrays, whole)["u"].tobytes()
+    for options in (*ORDERS[::4], *PARTS[::3]):
+        assert advance(problem, arrays, both, **options)["u"].tobytes() == wanted, options
+
+
+def test_masks_are_folded_in_where_rows_are_those_of_the_grid(monkeypatch):
+    monkeypatch.setattr(masking, "LEAST_PARTS", 1)
+    rule = stencil(ndim=3)(masked).trace(3)
+    initial = {"u": 0.0, "kind": 0.0}
+    problem = Problem(rule, (14, 21, 70), "float32", 6, boundary="periodic", initial=initial)
+    assert "folded" not in generate(problem.stencil, problem.dtype, problem.edges, {})
 
 
 def innermost_loops(library):

@@ -21,6 +21,22 @@ OG_INLINE void keep(Cell* to, const Cell* from, int64_t stride, const Tile& c) {
   }
 }
 
+// Whether columns [left, right) of the row that begins `at` cells on are all +0, bit by bit.
+template <class Cell>
+OG_INLINE bool empty(const Cell* plane, int64_t at, int64_t left, int64_t right) {
+  typedef M Bits __attribute__((aligned(1), may_alias));
+  const char* from = reinterpret_cast<const char*>(plane + at + left);
+  const char* const to = reinterpret_cast<const char*>(plane + at + right);
+  constexpr int64_t size = sizeof(M);
+  for (; from + size <= to; from += size) {
+    if (any(*reinterpret_cast<const Bits*>(from) != 0)) return false;
+  }
+  for (; from < to; ++from) {
+    if (*from != 0) return false;
+  }
+  return true;
+}
+
 // Fetches the lines by which an edge of columns moves from level to level, `Slope` cells, `Far`
 // cells beyond it.
 template <int Side, int64_t Slope, int64_t Far, class Cell>
