@@ -5,7 +5,6 @@ header, a Python literal, followed by the array. Here a header is padded to 4096
 begins at a block. Nothing is ever unpickled.
 """
 
-import ast
 import math
 import os
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from outgrid.formats.shard import is_index
 from outgrid.formats.sink import Output, Plain
 from outgrid.formats.source import Source, Straight
 from outgrid.regular import given, own, stored
+from outgrid.syntax import PARSER, literal_value
 
 __all__ = [
     "HEADER_BYTES",
@@ -164,7 +164,7 @@ def map_npy(path: str | os.PathLike[str], header: Header | None = None) -> NDArr
 def load_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
     """All of a small .npy file, whose type may have columns with names. Raises StoreError."""
     try:
-        with open(path, "rb", opener=given) as file:
+        with open(path, "rb", opener=given) as file, PARSER:
             return np.load(file, allow_pickle=False)
     except StoreError:
         raise
@@ -237,7 +237,7 @@ def _parse_literal(
     if sum(text.count(bracket) for bracket in "([{") > _DEEPEST_NESTING:
         raise wrong("too deeply nested (structured types are not supported)")
     try:
-        literal: object = ast.literal_eval(text.strip())
+        literal: object = literal_value(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise wrong("not a Python literal") from error
     if not isinstance(literal, dict):

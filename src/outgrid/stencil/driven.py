@@ -33,6 +33,7 @@ from outgrid.stencil.expression import (
 from outgrid.stencil.initial import InitialExpression
 from outgrid.stencil.model import Assignment, Reduction, Stencil
 from outgrid.stencil.symbol import AXES, Condition, Symbol, as_expression
+from outgrid.syntax import expression_tree
 
 __all__ = ["driven"]
 
@@ -157,7 +158,7 @@ class _Driven:
             numbers = {f"n{axis}": float(n) for axis, n in zip(axes, self.shape, strict=True)}
             with meaning("the value of a boundary"):
                 text = InitialExpression(value).text
-                tree = ast.parse(text, mode="eval").body
+                tree = expression_tree(text)
                 return as_expression(_of(tree, variables | numbers | {"pi": math.pi}, text))
         if callable(value):
             with meaning("the value of a boundary"):

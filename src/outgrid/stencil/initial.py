@@ -20,6 +20,7 @@ from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.philox import BEFORE, checked_seed, halves_of, uniform
 from outgrid.stencil.symbol import AXES
+from outgrid.syntax import expression_tree
 from outgrid.units import suggest
 
 __all__ = [
@@ -104,7 +105,7 @@ class InitialExpression:
                 f" {_LONGEST_TEXT} are read; store the field as a .npy file instead"
             )
         try:
-            tree = ast.parse(self.text.strip(), mode="eval").body
+            tree = expression_tree(self.text.strip())
             coordinates = self.grid.coordinates if self.grid is not None else ()
             _check(tree, self.text, _DEEPEST_NESTING, (*_NAMES, *coordinates))
             canonical = ast.unparse(tree)
@@ -122,7 +123,7 @@ class InitialExpression:
     @property
     def names(self) -> frozenset[str]:
         """The variables that the formula uses."""
-        tree = ast.parse(self.text, mode="eval")
+        tree = expression_tree(self.text)
         return frozenset(
             node.id
             for node in ast.walk(tree)
@@ -173,7 +174,7 @@ def _formula(
     expression: InitialExpression, shape: tuple[int, ...]
 ) -> Callable[[tuple[int, ...], tuple[int, ...]], Any]:
     """What gives the values in a block of one plane, from where it begins and its shape."""
-    tree = ast.parse(expression.text, mode="eval").body
+    tree = expression_tree(expression.text)
     names = AXES[-len(shape) :]
     variables: dict[str, Any] = {"pi": np.float64(math.pi)}
     for name, extent in zip(names, shape, strict=True):
@@ -246,7 +247,7 @@ def _blocks(
 
     Blocks are whole multiples of vectors, so that a value does not depend on how many there are.
     """
-    tree = ast.parse(expression.text, mode="eval").body
+    tree = expression_tree(expression.text)
     for first in range(0, count, _CELLS_PER_BLOCK):
         last = min(count, first + _CELLS_PER_BLOCK)
         block = np.empty(last - first, dtype)
