@@ -1,9 +1,10 @@
 """Disks that are not here: loop devices, each with the rates of a class of disks.
 
 The kernel lets so many bytes and operations per second pass to each (``blkio.throttle`` of the root
-control group, version 1). An operation is a request after the kernel has split it; where it goes
-does not count, so that requests in order and at places of chance take as long as each other. What a
-class reads ahead is set as well. Each has a file system of its own, without a journal.
+control group, version 1), in slices of a tenth of a second: of 28 operations per second 20 pass. An
+operation is a request after the kernel has split it. Where it goes does not count, so that requests
+in order and at places of chance take as long as each other. What a class reads ahead is set as
+well. Each has a file system of its own, without a journal.
 
 Whatever ends this process, a guard outlives it that removes devices, mounts and files. What stays
 behind nevertheless, as after a guard was killed, is removed when the next disks are made.
@@ -77,10 +78,10 @@ class DiskClass:
 # 4 KiB at places of chance are read and written in figure 2; of the others assumed.
 CLASSES = {
     "hdd": DiskClass(101 * MIB, 101 * MIB, 200, 200, 1024 * KIB),
-    "sata": DiskClass(418 * MIB, 260 * MIB, 450, 420, 1024 * KIB),
-    "raid": DiskClass(300_000_000, 260_000_000, 900, 840, 1024 * KIB),
+    "sata": DiskClass(418 * MIB, 260 * MIB, 500, 520, 1024 * KIB),
+    "raid": DiskClass(235_000_000, 220_000_000, 1_000, 1_000, 1024 * KIB),
     "msata": DiskClass(500_000_000, 260_000_000, 5_000, 5_000),
-    "iodrive2": DiskClass(1122 * MIB, 1048 * MIB, 11_400, 21_400),
+    "iodrive2": DiskClass(1122 * MIB, 1048 * MIB, 11_400, 22_000),
     "nvme": DiskClass(3_200_000_000, 2_000_000_000, 100_000, 100_000),
 }
 

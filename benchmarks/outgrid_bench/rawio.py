@@ -19,6 +19,7 @@ from outgrid.native import Buffer
 from outgrid.parts import build, find_compiler
 from outgrid.probe.effort import Effort
 from outgrid.probe.scratch import KINDS, Kind, NoiseFile, fill_with_noise
+from outgrid_bench.experiments.moving import Moving
 
 # On small pages a device with few segments per request gets requests in halves: fio would lose a
 # quarter against memory like ours, on huge pages.
@@ -162,6 +163,35 @@ def _fio_rate(
         words = (done.stderr or done.stdout).strip()
         raise ExecutionError(f"fio with {engine} ended with exit code {done.returncode}: {words}")
     return fio_bandwidth(json.loads(done.stdout))
+
+
+def fio_rate(fio: str, moving: Moving, engine: str, depth: int, direct: bool) -> float:
+    """Bytes per second of the same requests by fio. Raises ExecutionError with fio's words."""
+    told = subprocess.run(
+        [
+            fio,
+            "--name=reference",
+            f"--filename={moving.path.replace(':', chr(92) + ':')}",
+            f"--rw={'rand' if moving.random else ''}{'write' if moving.writes else 'read'}",
+            f"--ioengine={engine}",
+            f"--bs={moving.request_bytes}",
+            f"--iodepth={depth}",
+            f"--size={moving.file_bytes}",
+            f"--direct={int(direct)}",
+            f"--runtime={round(1000 * moving.seconds)}ms",
+            "--time_based",
+            "--invalidate=0",
+            "--allow_file_create=0",
+            "--output-format=json",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=FIO_SECONDS,
+        check=False,
+    )
+    if told.returncode:
+        raise ExecutionError(f"fio with {engine}: {(told.stderr or told.stdout).strip()}")
+    return fio_bandwidth(json.loads(told.stdout))
 
 
 def fio_jobs(kind: Kind, nbytes: int, effort: Effort) -> list[str]:

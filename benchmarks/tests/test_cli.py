@@ -18,6 +18,8 @@ TAKEN = {
     "tune": "only resume quick scratch json",
     "io": f"{DISKS} price watts",
     "formats": "scratch json",
+    "counted": PAPER.removesuffix(" full"),
+    "devices": DISKS,
     "ladder": DISKS,
     "blocking": LIMITED,
     "methods": f"{BEYOND} steps",

@@ -9,12 +9,14 @@ from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.cuda import generate_cuda
 from outgrid.codegen.kernel import generate
 from outgrid.comm import Comm, Rows, world
+from outgrid.config import RunOptions
 from outgrid.execute.fill import InitialValues, fill
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.kernels import load_kernel
 from outgrid.execute.moves import Hierarchy
 from outgrid.execute.streaming import Callbacks, stream
 from outgrid.execute.window import Window
+from outgrid.machines import Site, read_site
 from outgrid.matrix.onto import Upload
 from outgrid.matrix.product import StreamedMatrix
 from outgrid.matrix.sources import SOURCES
@@ -34,7 +36,7 @@ from outgrid.plan.tiling import (
     tile_levels,
     tile_slope,
 )
-from outgrid.planning import FIXED_BYTES, calibration
+from outgrid.planning import FIXED_BYTES, calibration, plan_elsewhere
 from outgrid.runs.zarr import leave_group
 from outgrid.stencil.catalog import lookup, resolve
 from outgrid.stencil.definition import Definition
@@ -63,7 +65,9 @@ __all__ = [
     "Operand",
     "Plan",
     "Rows",
+    "RunOptions",
     "SeamKey",
+    "Site",
     "Stencil",
     "StreamedMatrix",
     "Symbol",
@@ -86,7 +90,9 @@ __all__ = [
     "load_kernel",
     "lookup",
     "plan",
+    "plan_elsewhere",
     "program",
+    "read_site",
     "resolve",
     "ring_count",
     "row_updates",

@@ -111,9 +111,10 @@ def _end(number: int, frame: object) -> NoReturn:
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
     """Size, folders and memory that `arguments` name."""
-    if arguments.full and arguments.quick:
-        raise UsageError("--quick and --full exclude each other")
     given = vars(arguments)  # not every experiment takes every option
+    full = given.get("full")
+    if full and arguments.quick:
+        raise UsageError("--quick and --full exclude each other")
     factor, *more = given.get("factor") or [None]
     if more:
         raise UsageError("an experiment takes one --factor; --all of bench core takes several")
@@ -123,7 +124,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     if steps is not None and steps < 1:
         raise UsageError(f"--steps {steps} is not above 0")
     memory = given.get("memory")
-    size: Size = "tiny" if arguments.tiny else "full" if arguments.full else "quick"
+    size: Size = "tiny" if arguments.tiny else "full" if full else "quick"
     taken = {
         name: given[name] for name in ("with_swap", "device", "price", "watts") if name in given
     }

@@ -32,7 +32,7 @@ EMULATED = {
     "--emulate": "emulate disks in the scratch folder and measure these, as root: "
     f"CLASS[:COUNT][/SLOWER] as in msata:16/10, may be repeated; {', '.join(CLASSES)}",
 }
-WITHOUT_DISKS = ("gpu", "cluster", "getput")
+WITHOUT_DISKS = ("counted", "gpu", "cluster", "getput")
 MEASURED_ON = {"--also": "a folder on one more disk to measure, may be repeated"}
 
 
@@ -59,6 +59,22 @@ PAPERS = (
             "--full": "working sets of up to 2 GiB and files of 4 GiB",
         },
         ("outgrid bench ladder --scratch /nvme --also /ssd", "two disks"),
+    ),
+    _paper(
+        "counted",
+        "Measures nothing: sizes of blocks and buffers, traffic and depths as the papers print "
+        "them, from plans and from programs that are run without moving a byte.",
+        {"--scratch": "folder on the disk that the record tells of (the working folder)"},
+        ("outgrid bench counted", ""),
+    ),
+    _paper(
+        "devices",
+        "Measures disks beside each other: requests by size, in order and at places of chance, "
+        "beside what each was asked for and beside fio, large requests as runs make them, and a "
+        "matrix streamed from 8 mSATA disks. Without --emulate it makes those of the papers, each "
+        "a tenth as fast.",
+        {"--full": "more sizes, longer"},
+        ("outgrid bench devices --scratch /nvme", ""),
     ),
     _paper(
         "blocking",

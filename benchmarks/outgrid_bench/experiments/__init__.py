@@ -3,6 +3,8 @@
 from outgrid_bench.experiments.applications import HIMENO, MASK
 from outgrid_bench.experiments.blocking import BLOCKING
 from outgrid_bench.experiments.cluster import CLUSTER
+from outgrid_bench.experiments.counted import COUNTED
+from outgrid_bench.experiments.devices import DEVICES
 from outgrid_bench.experiments.getput import GETPUT
 from outgrid_bench.experiments.gpu import GPU
 from outgrid_bench.experiments.ladder import LADDER
@@ -19,7 +21,9 @@ __all__ = ["EXPERIMENTS", "Experiment", "Outcome", "Settings", "outcome_table"]
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
+        COUNTED,
         LADDER,
+        DEVICES,
         REQUESTS,
         BLOCKING,
         METHODS,

@@ -24,7 +24,6 @@ from outgrid_bench.experiments.fitted import (
     fitted,
     paper_findings,
     planned,
-    planner_findings,
     predict,
     priced,
     studies,
@@ -215,7 +214,7 @@ def measure(settings: Settings) -> Outcome:
     predicted, runs = predict(free)
     counts = tuple(8 << bit for bit in range(settings.by_size(2, 6, 10)))
     rows, notes, ends = _scaled(counts, free.spread, settings.say)
-    choices, right = planned(free)
+    _, right = planned(free)
     notes = [
         f"free, fitted on strong scaling alone: {free.updates_per_second / 1e9:g}e9 updates per "
         f"second and node, a spread of {free.spread:.0%} between blocks; {len(fits) - 1} more "
@@ -230,7 +229,6 @@ def measure(settings: Settings) -> Outcome:
     return timed.outcome(
         [*_paper_rows(free, runs), *rows],
         [
-            *planner_findings(choices),
             *paper_findings(free, predicted, every),
             *_scaling_findings(rows, ends),
         ],

@@ -30,7 +30,7 @@ from outgrid.storage import DirectStore, Planes, Transfers
 from outgrid_bench.experiments.figure import look
 from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
 
-__all__ = ["MATVEC"]
+__all__ = ["MATVEC", "Case", "Products"]
 
 COLUMNS = 17_500  # 140 000 bytes a row: the chunks below are whole rows
 CHUNKS = (35_000_000, 70_000_000, 140_000_000, 280_000_000, 560_000_000)
@@ -61,7 +61,7 @@ class MatvecRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class Case:
     series: str
     method: str
     chunk_bytes: int
@@ -88,28 +88,28 @@ def measure(settings: Settings) -> Outcome:
     usual = USUAL_CHUNK // scale
     rounds = settings.by_size(1, 2, 5)
     disk = _disk_rate(settings)
-    bench = _Bench(settings, timed, columns, disk, rounds)
+    bench = Products(settings, timed, columns, disk, rounds)
     gpu = (True, False) if bench.device is not None else ()
     rows: list[MatvecRow] = []
     for size in sizes:
-        cases = [_Case("size", method, usual, True) for method in SOURCES]
-        cases += [_Case("size", "direct", usual, True, pinned) for pinned in gpu]
+        cases = [Case("size", method, usual, True) for method in SOURCES]
+        cases += [Case("size", "direct", usual, True, pinned) for pinned in gpu]
         if size == sizes[2]:
             cases += [
-                _Case("chunk", method, chunk, overlap)
+                Case("chunk", method, chunk, overlap)
                 for method in SOURCES
                 for chunk in chunks
                 for overlap in ((True, False) if method == "direct" else (True,))
             ]
             cases += [
-                _Case("chunk", "direct", chunk, overlap, pinned)
+                Case("chunk", "direct", chunk, overlap, pinned)
                 for chunk in chunks
                 for overlap in (True, False)
                 for pinned in gpu
             ]
         rows += bench.products(size, 1, cases)
     for files in FILES:
-        rows += bench.products(sizes[2], files, [_Case("paths", "direct", usual, True)])
+        rows += bench.products(sizes[2], files, [Case("paths", "direct", usual, True)])
     timeline = bench.timeline(sizes[2], TIMELINE_CHUNK // scale)
     return timed.outcome(
         rows,
@@ -124,7 +124,7 @@ def measure(settings: Settings) -> Outcome:
     )
 
 
-class _Bench:
+class Products:
     """Matrices that are written when they are needed and removed afterwards."""
 
     def __init__(
@@ -141,12 +141,12 @@ class _Bench:
             source = generate_cuda(lookup("heat7").trace(3), "float64")
             self.device = devices.open_device("gpu", source)
 
-    def products(self, nbytes: int, files: int, cases: Sequence[_Case]) -> list[MatvecRow]:
+    def products(self, nbytes: int, files: int, cases: Sequence[Case]) -> list[MatvecRow]:
         """Each case several times, in turns."""
         self.settings.say(f"matrix of {nbytes / 1e6:g} MB, files: {files}")
         with self._matrix(nbytes, files) as (paths, expected):
-            samples: dict[_Case, list[float]] = {case: [] for case in cases}
-            shares: dict[_Case, list[float]] = {case: [] for case in cases}
+            samples: dict[Case, list[float]] = {case: [] for case in cases}
+            shares: dict[Case, list[float]] = {case: [] for case in cases}
             agrees = dict.fromkeys(cases, True)
             for turn in self.timed.rounds(self.rounds):
                 for case in cases[:: -1 if turn % 2 else 1]:
@@ -177,13 +177,13 @@ class _Bench:
         lines: dict[str, Any] = {}
         with self._matrix(nbytes, 1) as (paths, _):
             for name, overlap in (("one after the other", False), ("overlapped", True)):
-                _, _, events = self._product(paths, _Case("", "direct", chunk_bytes, overlap))
+                _, _, events = self._product(paths, Case("", "direct", chunk_bytes, overlap))
                 begin = min(event.begin for event in events)
                 lines[name] = [(e.stage, e.begin - begin, e.end - begin) for e in events]
         return lines
 
     def _product(
-        self, paths: Sequence[Path], case: _Case
+        self, paths: Sequence[Path], case: Case
     ) -> tuple[NDArray[Any], float, list[Event]]:
         events: list[Event] = []
         for path in paths:

@@ -20,6 +20,7 @@ from outgrid.machine import describe_machine
 from outgrid.probe.profile import known_machine
 from outgrid.units import format_bytes
 from outgrid.version import __version__
+from outgrid_bench import claims
 from outgrid_bench.emulation import Asked
 from outgrid_bench.experiments.disks import Disk, disk_bytes, disk_of
 from outgrid_bench.tables import columns
@@ -34,6 +35,7 @@ __all__ = [
     "Size",
     "Timed",
     "disk_lines",
+    "judged",
     "median_rates",
     "outcome_table",
     "row_lines",
@@ -43,14 +45,8 @@ Size = Literal["tiny", "quick", "full"]
 QUICK_SECONDS = 90
 Row = Mapping[str, Any]
 
-# The papers whose experiments are made again, by what the places of their claims begin with.
-PAPERS = {
-    "temporal blocking on flash": "Midorikawa and Tan 2014, stencils beyond memory on flash",
-    "flash to GPU": "Shirahata, Sato and Matsuoka, matrices streamed from many disks",
-    "bus flash beyond memory": "Midorikawa and Tan 2013, flash on the bus as more memory",
-    "memory and storage of a cluster": "Midorikawa 2016, stencils on nodes of TSUBAME 2.5",
-    "get and put for remote memory": "Oura, Midorikawa and Kai, against paging from other nodes",
-}
+# By what the places of their claims begin with.
+PAPERS = {paper.name: paper.title for paper in claims.PAPERS}
 OUTGRID = "outgrid"  # what no paper measured
 
 
@@ -104,13 +100,28 @@ class Settings:
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A claim of a paper, with its figure there and here. ``figure`` begins with one of PAPERS, or
-    with OUTGRID. ``holds`` is None where it does not apply to this machine or was not measured."""
+    with OUTGRID. ``holds`` is None where it does not apply to this machine or was not measured.
+    ``key`` is that of a number in `outgrid_bench.claims`, by which it was judged."""
 
     figure: str
     claim: str
     paper: str
     here: str
     holds: bool | None
+    key: str = ""
+
+
+def judged(key: str, here: float | None, told: str = "") -> Finding:
+    """What was found of a number that a paper prints; None where it was not measured."""
+    paper, claim = claims.CLAIMS[key]
+    return Finding(
+        f"{paper.name}, {claim.figure}",
+        claim.text,
+        claim.printed,
+        told or ("not measured" if here is None else f"{here:.5g}"),
+        None if here is None else claim.holds(here),
+        key,
+    )
 
 
 @dataclass(frozen=True, slots=True)

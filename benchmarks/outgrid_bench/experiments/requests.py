@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -31,9 +30,9 @@ from outgrid_bench.experiments.figure import look
 from outgrid_bench.experiments.moving import Moved, Moving, bytes_at, command, move
 from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
 from outgrid_bench.limit import limited
-from outgrid_bench.rawio import fio_bandwidth
+from outgrid_bench.rawio import fio_rate
 
-__all__ = ["REQUESTS"]
+__all__ = ["REQUESTS", "Batches"]
 
 KIB, MIB = 1 << 10, 1 << 20
 RANDOM_BYTES = (4 * KIB, 64 * KIB, 512 * KIB, 4 * MIB, 8 * MIB)
@@ -49,7 +48,6 @@ PATHS = (1, 2, 4, 8, 16)
 LAYOUTS = {"raw": 0, "stripes of 64 KiB": 64 * KIB, "stripes of 1 MiB": MIB}
 WHOLE = 1 << 62  # a stripe that no file is longer than
 LEAST_LIMIT_BYTES = 128 * MIB  # an interpreter and its libraries need as much
-FIO_SECONDS = 60
 FIO_ENGINES = {"rw": "sync", "m_sync": "mmap", "queue": "libaio"}
 
 
@@ -166,7 +164,7 @@ class _Plain:
             rates = [moved[index].bytes_per_second for moved in rounds]
             fio = None
             if self.fio and series == "below" and not moving.writes and moving.method != "direct":
-                fio = _fio_rate(self.fio, moving, FIO_ENGINES[moving.method], 1, direct=False)
+                fio = fio_rate(self.fio, moving, FIO_ENGINES[moving.method], 1, direct=False)
             rows.append(
                 RequestRow(
                     series,
@@ -205,7 +203,7 @@ def _queue_rows(
                     notes.append(str(error))
                     continue
                 with transfers:
-                    batches = _Batches(transfers, [noise], request)
+                    batches = Batches(transfers, [noise], request)
                     for kind in KINDS:
                         rates = [batches.rate(kind, seconds) for _ in range(rounds)]
                         beside = None
@@ -213,7 +211,7 @@ def _queue_rows(
                             moving = Moving(
                                 str(noise.path), "", False, True, request, noise.nbytes, seconds
                             )
-                            beside = _fio_rate(fio, moving, FIO_ENGINES["queue"], depth, True)
+                            beside = fio_rate(fio, moving, FIO_ENGINES["queue"], depth, True)
                         right = batches.agree()
                         rows.append(
                             _row("queue", engine, kind, request, rates, right, depth, fio=beside)
@@ -251,7 +249,7 @@ def _path_rows(
                         whole = File.striped([noise.file for noise in some], stripe)
                         some = [NoiseFile(some[0].path, whole, count * effort.file_bytes)]
                     with Transfers(depth=16 * count) as mine:
-                        batches = _Batches(mine, some, 2 * MIB, random=False, slots=2 * count)
+                        batches = Batches(mine, some, 2 * MIB, random=False, slots=2 * count)
                         for kind in ("read", "write"):
                             rate = batches.rate(kind, seconds)
                             samples.setdefault((layout, kind), []).append(rate)
@@ -269,8 +267,8 @@ def _application_row(noise: NoiseFile, seconds: float, rounds: int) -> RequestRo
     """Reads of 12 MiB and writes of 8 MiB in turns, as a run of blocks makes them."""
     with Transfers() as transfers:
         most = noise.nbytes // 4
-        reads = _Batches(transfers, [noise], min(APPLICATION_READ, most), random=False)
-        writes = _Batches(transfers, [noise], min(APPLICATION_WRITE, most), random=False)
+        reads = Batches(transfers, [noise], min(APPLICATION_READ, most), random=False)
+        writes = Batches(transfers, [noise], min(APPLICATION_WRITE, most), random=False)
         rates: list[float] = []
         for _ in range(rounds):
             pair = (reads.rate("read", seconds / 2), writes.rate("write", seconds / 2))
@@ -308,7 +306,7 @@ def _row(
     )
 
 
-class _Batches:
+class Batches:
     """Tickets of many requests, two of them under way, so that the queue is never empty."""
 
     def __init__(
@@ -404,35 +402,6 @@ def _drop_pages(noise: NoiseFile) -> None:
     with open(noise.path, "rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def _fio_rate(fio: str, moving: Moving, engine: str, depth: int, direct: bool) -> float:
-    """Bytes per second of the same reads by fio. Raises ExecutionError with fio's words."""
-    told = subprocess.run(
-        [
-            fio,
-            "--name=reference",
-            f"--filename={moving.path.replace(':', chr(92) + ':')}",
-            f"--rw={'randread' if moving.random else 'read'}",
-            f"--ioengine={engine}",
-            f"--bs={moving.request_bytes}",
-            f"--iodepth={depth}",
-            f"--size={moving.file_bytes}",
-            f"--direct={int(direct)}",
-            f"--runtime={round(1000 * moving.seconds)}ms",
-            "--time_based",
-            "--invalidate=0",
-            "--allow_file_create=0",
-            "--output-format=json",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=FIO_SECONDS,
-        check=False,
-    )
-    if told.returncode:
-        raise ExecutionError(f"fio with {engine}: {(told.stderr or told.stdout).strip()}")
-    return fio_bandwidth(json.loads(told.stdout))
 
 
 def _findings(rows: Sequence[RequestRow], settings: Settings) -> list[Finding]:

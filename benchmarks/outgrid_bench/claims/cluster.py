@@ -1,0 +1,109 @@
+"""Midorikawa 2016: stencils beyond the memory of all nodes of TSUBAME 2.5."""
+
+from outgrid_bench.claims.model import Claim, Paper, Reason, between, exactly, near
+
+ONE_SIDE = Reason(
+    "implementation",
+    "a node keeps halos only towards neighbours: with 2 parts of an axis one side, so that a sweep "
+    "of 64 steps keeps 142 GiB; the paper keeps both sides, 153.4 GiB",
+)
+
+CLUSTER = Paper(
+    "memory and storage of a cluster",
+    "Midorikawa 2016, stencils on nodes of TSUBAME 2.5",
+    "cluster",
+    (
+        Claim(
+            "cube.32",
+            "counted",
+            "shapes",
+            "cube on (2, 4), depth 32: flash of a node by the paper's formula",
+            *exactly(140.6, 0.06, " GiB"),
+        ),
+        Claim(
+            "cube.64",
+            "counted",
+            "shapes",
+            "cube on (2, 4), depth 64: flash of a node by the paper's formula",
+            *exactly(153.4, 0.06, " GiB"),
+        ),
+        Claim(
+            "cuboid.128",
+            "counted",
+            "shapes",
+            "cuboid on (1, 8), depth 128: flash of a node by the paper's formula",
+            *exactly(144.3, 0.06, " GiB"),
+        ),
+        Claim(
+            "cube.depth",
+            "counted",
+            "shapes",
+            "cube: the deepest sweep in powers of two, by the paper's formula",
+            *exactly(32, 0),
+        ),
+        Claim(
+            "cuboid.depth",
+            "counted",
+            "shapes",
+            "cuboid: the deepest sweep in powers of two, by the paper's formula",
+            *exactly(128, 0),
+        ),
+        Claim(
+            "cube.planned",
+            "counted",
+            "shapes",
+            "cube: depth by the planner of runs, scheme overlapped",
+            *exactly(32, 0),
+            ONE_SIDE,
+        ),
+        Claim(
+            "cuboid.planned",
+            "counted",
+            "shapes",
+            "cuboid: depth by the planner of runs, scheme overlapped",
+            *exactly(128, 0),
+        ),
+        Claim(
+            "least.nodes",
+            "counted",
+            "strong scaling",
+            "the fewest nodes that hold the problem of 1 TiB, by the paper's formula",
+            *exactly(7, 0),
+        ),
+        Claim(
+            "least.planned",
+            "counted",
+            "strong scaling",
+            "the fewest nodes that hold it, by the planner of runs",
+            *exactly(7, 0),
+        ),
+        Claim(
+            "raid",
+            "devices",
+            "figure 1",
+            "an ioDrive2 over the RAID 0 of a node, 12 MiB read and 8 MiB written",
+            *between(4.4, 5.8),
+        ),
+        Claim("weak.8", "cluster", "weak scaling", "time on 8 nodes over 4", *between(1.03, 1.07)),
+        Claim(
+            "weak.16", "cluster", "weak scaling", "time on 16 nodes over 4", *between(1.03, 1.07)
+        ),
+        Claim("shape", "cluster", "shapes", "time, cube over cuboid", *near(1.7, 0.1)),
+        Claim(
+            "transfers", "cluster", "shapes", "time of transfers, cube over cuboid", *near(3, 0.1)
+        ),
+        Claim("compute", "cluster", "shapes", "time of updates, cube over cuboid", *near(1.2, 0.1)),
+        Claim("cube_share", "cluster", "shapes", "share of transfers, cube", *near(0.38, 0.1)),
+        Claim("cuboid_share", "cluster", "shapes", "share of transfers, cuboid", *near(0.20, 0.1)),
+        Claim(
+            "cube_exchange", "cluster", "shapes", "share of the exchange, cube", *near(0.04, 0.25)
+        ),
+        Claim(
+            "cuboid_exchange",
+            "cluster",
+            "shapes",
+            "share of the exchange, cuboid",
+            *near(0.04, 0.25),
+        ),
+    ),
+)

@@ -1,0 +1,54 @@
+"""Numbers of the papers: each can fail, and says what counts as the same."""
+
+import math
+
+import pytest
+
+from outgrid_bench.claims import CLAIMS, PAPERS
+from outgrid_bench.claims.model import at_least, between, exactly, indexed, near
+from outgrid_bench.experiments import EXPERIMENTS
+from outgrid_bench.experiments.counted import COUNTED
+from outgrid_bench.experiments.outcome import Settings, judged
+
+
+def test_every_claim_names_an_experiment_and_can_fail():
+    for paper, claim in CLAIMS.values():
+        assert paper in PAPERS
+        assert claim.experiment in EXPERIMENTS
+        assert not claim.holds(math.nextafter(claim.low, -math.inf))
+        assert claim.holds(claim.low)
+        assert claim.low <= claim.high
+        assert not claim.holds(math.nan)
+
+
+def test_tolerances_do_not_reach_across_the_claim():
+    text, low, high = near(1.05, 0.02)
+    assert text == "1.05 (± 2%)"
+    assert low > 1 > 2 - high  # five per cent less is not five per cent more
+    assert near(-2, 0.5)[1:] == (-3, -1)
+    assert exactly(110.25, 0.01, " GiB") == ("110.25 GiB (± 0.01)", 110.24, 110.26)
+    assert between(3.2, 7.6) == ("3.2 to 7.6", 3.2, 7.6)
+    assert at_least(53.8) == ("53.8 (at least 53.8)", 53.8, math.inf)
+    assert not CLAIMS["weak.8"][1].holds(0.95)
+
+
+def test_two_claims_of_one_key_are_refused():
+    with pytest.raises(ValueError, match="same key"):
+        indexed((PAPERS[0], PAPERS[0]))
+
+
+def test_a_number_is_judged_by_its_bounds():
+    assert judged("least.nodes", 7).holds
+    assert judged("least.nodes", 8).holds is False
+    missing = judged("least.nodes", None)
+    assert (missing.holds, missing.here) == (None, "not measured")
+
+
+def test_what_needs_no_machine_is_what_the_papers_print(tmp_path):
+    outcome = COUNTED.measure(Settings("quick", (tmp_path,), say=lambda text: None))
+    verdicts = {finding.key: finding.holds for finding in outcome.findings}
+    assert verdicts.pop("cube.planned") is False  # halos on one side take less
+    assert len(verdicts) == 28
+    assert all(verdicts.values())
+    repeated = [row["value"] for row in outcome.rows if row["key"].startswith("repeated")]
+    assert repeated == pytest.approx([1.344, 1.498], abs=1e-3)
