@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-import outgrid as og
+from outgrid.api import plan, resume, run
 from outgrid.errors import Error, Stopped, StoreError
 from outgrid.formats import Box, Format, InputFile, boxes, open_file
 from outgrid.formats.arrays import ArraySource
@@ -33,6 +33,7 @@ from outgrid.formats.axis import Axis
 from outgrid.formats.registry import format_of
 from outgrid.formats.sink import Array, Filing, Sink, copy
 from outgrid.formats.source import slices
+from outgrid.stencil.problem import Problem
 
 __all__ = ["FormatSuite"]
 
@@ -193,11 +194,11 @@ class FormatSuite:
         self.write(path, values)
 
         given: dict[str, Any] = {"memory": "400MiB", "tier": "direct", "depth": 1}
-        plain = og.run(_problem(values.shape, values), out=tmp_path / "plain", **given)
+        plain = run(_problem(values.shape, values), out=tmp_path / "plain", **given)
 
         out, posed = tmp_path / "stopped", _problem(values.shape, self.input(path, values))
-        _raises(Stopped, lambda: og.run(posed, out=out, stop_after=1e-9, **given))
-        result = og.resume(out)
+        _raises(Stopped, lambda: run(posed, out=out, stop_after=1e-9, **given))
+        result = resume(out)
         assert np.asarray(result["u"]).tobytes() == np.asarray(plain["u"]).tobytes()
 
     def test_plans_count_what_reads_it(self, tmp_path: Path) -> None:
@@ -206,7 +207,7 @@ class FormatSuite:
         self.write(path, values)
 
         def fixed_bytes(initial: Any) -> int:
-            return og.plan(_problem(values.shape, initial), memory="400MiB").memory.fixed_bytes
+            return plan(_problem(values.shape, initial), memory="400MiB").memory.fixed_bytes
 
         extra = fixed_bytes(self.input(path, values)) - fixed_bytes(0.0)
         assert extra == self.format.library_bytes
@@ -230,11 +231,11 @@ class FormatSuite:
             filing.remove()
 
 
-def _problem(shape: tuple[int, ...], initial: Any) -> og.Problem:
+def _problem(shape: tuple[int, ...], initial: Any) -> Problem:
     """Three steps of diffusion."""
     stencil = "heat7" if len(shape) == 3 else "heat5"
     start = {"u": initial}
-    return og.Problem(stencil, shape, "float32", 3, parameters={"k": 0.1}, initial=start)
+    return Problem(stencil, shape, "float32", 3, parameters={"k": 0.1}, initial=start)
 
 
 def _some_boxes(shape: tuple[int, ...], choose: random.Random) -> Iterator[Box]:
