@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 from outgrid.plan.commits import committing_seconds
 from outgrid.plan.cost import (
@@ -30,9 +32,12 @@ WORTH_STREAMING = 1.1  # times faster than the same grid in memory
 EXCHANGE_BUFFERS = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
-    """One way to run the problem, sized and priced, by a ``scheme``."""
+    """One way to run the problem by a ``scheme``: sized, and priced once that is asked for.
+
+    Most candidates do not fit, and pricing many strips takes longer than sizing them.
+    """
 
     scheme: str
     schedule: Schedule
@@ -44,8 +49,13 @@ class Candidate:
     exchange_bytes: int
     table_bytes: int
     traffic: Traffic
-    prediction: Prediction
+    predicted: Callable[[], Prediction]
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """What the cost model expects."""
+        return self.predicted()
 
     @property
     def parts(self) -> int:
@@ -72,7 +82,7 @@ class Candidate:
         return self.held_bytes + self.transfer_bytes + self.exchange_bytes + self.table_bytes
 
 
-def priced(
+def sized(
     request: Request, depth: int, slab: int, resident: bool, height: int | None = None
 ) -> Candidate:
     """Sweeps of ``depth`` steps in slabs; of strips of ``height`` rows, or whole planes."""
@@ -97,6 +107,34 @@ def priced(
         together,
         slab,
     )
+    window_bytes = request.window_bytes(schedule.rings, layout)
+    held_bytes = window_bytes
+    if request.options.in_place:  # in use at a time is what the window of a streamed grid holds
+        held = sizing.window.rings((1,) if together else depths, slab, resident=False)
+        held_bytes = min(window_bytes, request.window_bytes(held, layout))
+    return Candidate(
+        named_by_depth(schedule.depth),
+        schedule,
+        layout,
+        tile,
+        window_bytes,
+        held_bytes,
+        request.transfer_bytes(layout),
+        # Planes of neighbours wait there for the disk, and planes for neighbours.
+        EXCHANGE_BUFFERS * traffic.buffered_bytes(slab),
+        request.table_bytes(depths, strips.count(deepest)),
+        traffic,
+        partial(_prediction, request, depth, slab, tile, traffic),
+    )
+
+
+def _prediction(
+    request: Request, depth: int, slab: int, tile: Tile, traffic: Traffic
+) -> Prediction:
+    """What the cost model expects of a schedule with that traffic."""
+    sizing, schedule = request.sizing, traffic.schedule
+    depths, resident, strips = schedule.depths, schedule.resident, schedule.strips
+    deepest = max(depths, default=0)
     rate = _rate(request, tile, depth, slab)
     trips = min(1, len(depths)) if resident else len(depths)
     moved = traffic.moved_bytes
@@ -128,26 +166,7 @@ def priced(
         trips,
         len(depths) * within,
     )
-    prediction = prediction.after(committing)
-    window_bytes = request.window_bytes(schedule.rings, layout)
-    held_bytes = window_bytes
-    if request.options.in_place:  # in use at a time is what the window of a streamed grid holds
-        held = sizing.window.rings((1,) if together else depths, slab, resident=False)
-        held_bytes = min(window_bytes, request.window_bytes(held, layout))
-    return Candidate(
-        named_by_depth(schedule.depth),
-        schedule,
-        layout,
-        tile,
-        window_bytes,
-        held_bytes,
-        request.transfer_bytes(layout),
-        # Planes of neighbours wait there for the disk, and planes for neighbours.
-        EXCHANGE_BUFFERS * traffic.buffered_bytes(slab),
-        request.table_bytes(depths, strips.count(deepest)),
-        traffic,
-        prediction,
-    )
+    return prediction.after(committing)
 
 
 def exchange_seconds(request: Request, traffic: Traffic) -> float:

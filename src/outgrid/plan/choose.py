@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outgrid.plan.candidate import Candidate, level_of, priced
+from outgrid.plan.candidate import Candidate, level_of, sized
 from outgrid.plan.request import Request
 from outgrid.plan.sweeps import deepest_of_split
 from outgrid.plan.tables import SWEEP_BYTES
@@ -83,12 +83,12 @@ class Choice:
 
     def _candidates(self, small: bool) -> Iterator[Candidate]:
         if self.problem.steps == 0:
-            yield priced(self.request, 0, self.slabs()[0], resident=False)
+            yield sized(self.request, 0, self.slabs()[0], resident=False)
             return
         streamed = self._small_slabs() if small else self.slabs()
         if self.request.part is not None and self.request.part.depths is not None:
             slab = self.request.part.slab or streamed[0]
-            yield priced(
+            yield sized(
                 self.request, max(self.request.part.depths, default=0), slab, resident=False
             )
             return
@@ -98,7 +98,7 @@ class Choice:
         if self.request.begin is not None or self.request.part is not None:
             for slab in streamed:
                 for depth in self._depths(slab, resident=False):
-                    yield priced(self.request, depth, slab, resident=False)
+                    yield sized(self.request, depth, slab, resident=False)
             return
         for resident in self.residencies():
             if not resident:
@@ -106,7 +106,7 @@ class Choice:
             if self.options.strip_rows is None:
                 for slab in self.resident_slabs() if resident else streamed:
                     for depth in self._depths(slab, resident):
-                        yield priced(self.request, depth, slab, resident)
+                        yield sized(self.request, depth, slab, resident)
 
     def _cut_candidates(self, small: bool) -> Iterator[Candidate]:
         """Candidates of planes cut into strips; ``small``: also those of small requests."""
@@ -129,7 +129,7 @@ class Choice:
                 return
             strips = self.sizing.strips(depth, height)
             if strips.closes(depth) and (given or strips.count(depth) > 1):
-                yield priced(self.request, depth, slab, resident=False, height=height)
+                yield sized(self.request, depth, slab, resident=False, height=height)
 
     def _cut_depths(self) -> list[int]:
         """Depths worth pricing, in steps of about a quarter."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
@@ -315,7 +316,7 @@ class _Blocking:
             exchange_bytes=EXCHANGE_BUFFERS * traffic.buffered_bytes(slab),
             table_bytes=0,
             traffic=traffic,
-            prediction=guess.after(committing),
+            predicted=partial(guess.after, committing),
             notes=notes,
         )
         return assemble(request, chosen)

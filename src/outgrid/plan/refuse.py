@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from outgrid.errors import InfeasiblePlan
 from outgrid.machine import Accelerator
-from outgrid.plan.candidate import Candidate, beside_device, priced
+from outgrid.plan.candidate import Candidate, beside_device, sized
 from outgrid.plan.choose import RESIDENT_DEPTH, Choice
 from outgrid.plan.device import LEAST_PARTS
 from outgrid.plan.request import MOST_LISTED, Request
@@ -132,7 +132,7 @@ class _Refusal:
             for slab in slabs[-1:] if self.options.slab_planes else slabs:
                 for depth in self._depths_at_least():
                     for height in (None,) if resident else self._heights_at_least(depth):
-                        candidate = priced(self.request, depth, slab, resident, height)
+                        candidate = sized(self.request, depth, slab, resident, height)
                         if resident or self.choice.goes_round(candidate):
                             yield candidate
 
@@ -163,7 +163,7 @@ class _Refusal:
             fits = any(
                 candidate.needed_bytes <= self.request.room and self.choice.goes_round(candidate)
                 for candidate in (
-                    priced(self.request, middle, slab, resident=False, height=height)
+                    sized(self.request, middle, slab, resident=False, height=height)
                     for height in self._heights_at_least(middle)
                 )
             )
