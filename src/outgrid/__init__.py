@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from outgrid.stencil.reduction import max_over as max  # noqa: A004
     from outgrid.stencil.reduction import min_over as min  # noqa: A004
     from outgrid.stencil.reduction import sum_over as sum  # noqa: A004
+    from outgrid.stencil.series import Series
     from outgrid.stencil.snapshot import Snapshot
     from outgrid.stencil.symbol import (
         absolute,
@@ -119,6 +120,7 @@ __all__ = [
     "Receiver",
     "Record",
     "Result",
+    "Series",
     "Snapshot",
     "Source",
     "Stopped",
@@ -234,6 +236,7 @@ _HOMES = {
     "stencil.points": ("Receiver", "Source"),
     "stencil.problem": ("Problem",),
     "stencil.reduction": ("max", "min", "sum"),
+    "stencil.series": ("Series",),
     "stencil.snapshot": ("Snapshot",),
     "stencil.temporary": ("index", "temporary"),
     "stencil.symbol": (

@@ -69,7 +69,9 @@ class Execution:
             remote.take(run.plan)
         self.parity = self.before.parity
         self.seals = Seals.of(self.manifest.identity, run.plan, run.done)
-        self.files = Files(run.folder, run.plan, run.options, transfers, self.seals, remote)
+        self.files = Files(
+            run.folder, run.plan, run.options, transfers, self.seals, remote, run.given.series
+        )
         self.account = Account(run.problem, run.plan, transfers, self.before, run.done)
         self.observers = observers_of(run)
         self.site: Site[Any] | None = None
@@ -94,7 +96,7 @@ class Execution:
             return {} if there else self._open_stores()
         try:
             stores = self._begin(durable)
-            given = durable.fields(self.run.plan.schedule.arrivals) if durable is not None else None
+            given = durable.fields(self.run.plan.schedule.kept) if durable is not None else None
             self.fill(stores, progress, given, inputs)
         except BaseException:
             self.close()
@@ -145,7 +147,7 @@ class Execution:
 
         filled = fill(
             InitialValues(run.problem, run.plan.schedule.stored.box, given or {}, inputs),
-            run.plan.schedule.arrivals,
+            run.plan.schedule.kept,
             store_of,
             self.transfers,
             self.observers.looks_at_initial(),

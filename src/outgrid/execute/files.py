@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +20,18 @@ from outgrid.runs.seals import Seals, level_name
 from outgrid.runs.state import RunFolder
 from outgrid.runs.working import is_seam, level_of
 from outgrid.seal import Seal
+from outgrid.stencil.series import Series
 from outgrid.storage import (
     BesideStore,
     DirectStore,
     Habits,
     NewField,
+    SeriesStore,
     SpreadStore,
     Store,
     Transfers,
     create_store,
+    frames_of,
     open_store,
 )
 from outgrid.storage.sums import SUMS_SUFFIX, sums_path
@@ -44,7 +47,8 @@ class Files:
 
     ``fallbacks`` says what could not be had as it was asked for. ``leaving`` are the files that
     fields are copied into in the end, by field and level, where they are no files themselves;
-    they are named like those of parity 0.
+    they are named like those of parity 0. ``series`` are the coefficients that lie in files of
+    others.
     """
 
     def __init__(
@@ -55,7 +59,9 @@ class Files:
         transfers: Transfers,
         seals: Seals,
         remote: Borrowed | None = None,
+        series: Mapping[str, Series] | None = None,
     ) -> None:
+        self.series = series or {}
         self.folder, self.plan, self.options = folder, chosen, options
         self.transfers, self.remote, self.seals = transfers, remote, seals
         self._parity = 0  # of the files that a resume goes on from
@@ -210,7 +216,7 @@ class Files:
         """What the checksums of a file are of, and which of its planes are durable."""
         name, parity = level_of(path.name)
         level = next(
-            arrival for arrival in self.plan.schedule.arrivals if level_name(arrival) == name
+            arrival for arrival in self.plan.schedule.kept if level_name(arrival) == name
         )
         if parity in (None, self._parity):
             return self.seals.level(level, 0), range(self.plan.schedule.planes)
@@ -220,13 +226,29 @@ class Files:
 
     def _stores(self, opener: Opener, parity: int) -> dict[StoreKey, Store]:
         stores: dict[StoreKey, Store] = {}
-        for level in self.plan.schedule.arrivals:
+        for level in self.plan.schedule.kept:
             for state in (0, 1):
                 if level.constant and state:
                     continue
                 path = self.folder.working.field(level, (state + parity) % 2)
                 stores[level.field, level.level, state] = self._apart(opener, path, level.field)
+        for name, series in self.series.items():
+            stores[name, 0, 0] = self._series(name, series)
         files = [store for store in self._opened if isinstance(store, DirectStore)]
         if self.plan.store_tier == "direct" and not all(store.direct for store in files):
             self.fall_back("direct", "the file system refused O_DIRECT: the page cache is used")
         return stores
+
+    def _series(self, name: str, series: Series) -> Store:
+        """What the steps of the plan read of a coefficient that changes with each of them."""
+        schedule, dtype = self.plan.schedule, self.plan.dtype_of(name)
+        frames = frames_of(series.paths, name, schedule.shape, dtype)
+        store = SeriesStore(
+            name,
+            {step: frames[series.number(step)] for step in self.seals.steps[:-1]},
+            self.shape,
+            (schedule.stored.planes.start, schedule.stored.rows.start),
+            self.transfers,
+        )
+        self._opened.append(store)
+        return store

@@ -19,6 +19,8 @@ from outgrid.stencil.dtypes import casting
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.labels import check_place
 from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.stencil.series import Series
+from outgrid.storage import frames_of
 from outgrid.units import nearest_three
 
 __all__ = ["Inputs", "check_inputs"]
@@ -52,6 +54,8 @@ class Inputs:
         for name, given in self.problem.initial.items():
             if isinstance(given, InputFile):
                 self.source(name)
+            elif isinstance(given, Series):
+                check_series(self.problem, name, given)
             elif isinstance(given, InputArray):
                 check_unchanged(given, self.problem.dtype_of(name.removesuffix(PREVIOUS)), name)
 
@@ -89,6 +93,17 @@ def check_inputs(problem: Problem) -> None:
     """Compare every file and array of initial values with its field. Raises UsageError."""
     with Inputs(problem) as inputs:
         inputs.check()
+
+
+def check_series(problem: Problem, name: str, series: Series) -> None:
+    """Raise UsageError where files do not hold what the steps of a problem read."""
+    count = len(frames_of(series.paths, name, problem.shape, problem.dtype_of(name)))
+    for step in (0, problem.steps - 1) if problem.steps else ():
+        if not 0 <= series.number(step) < count:
+            raise UsageError(
+                f"the series of {name!r} has the frames 0..{count - 1}, and step {step} reads frame"
+                f" {series.number(step)}"
+            )
 
 
 def open_initial(problem: Problem, name: str) -> Source:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from outgrid.errors import UsageError
 from outgrid.plan.candidate import Candidate, level_of, sized
 from outgrid.plan.request import Request
 from outgrid.plan.sweeps import deepest_of_split
@@ -176,6 +177,13 @@ class Choice:
 
     def residencies(self) -> tuple[bool, ...]:
         if self.request.part is not None:
+            return (False,)
+        for name in self.problem.series:
+            if self.request.only_resident:
+                raise UsageError(
+                    f"{name} changes with every step and is read anew by each sweep, and tier"
+                    f" {self.options.tier} keeps the whole grid where it is; choose tier direct"
+                )
             return (False,)
         if self.request.only_resident:
             return (True,)

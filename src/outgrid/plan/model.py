@@ -272,7 +272,7 @@ class Plan:
     @property
     def working_bytes(self) -> int:
         """Bytes of two states of what is updated, and of all coefficients."""
-        constants = (arrival.field for arrival in self.schedule.arrivals if arrival.constant)
+        constants = (arrival.field for arrival in self.schedule.kept if arrival.constant)
         return 2 * self.result_bytes + sum(map(self.plane_bytes, constants)) * self.schedule.planes
 
     @property

@@ -73,7 +73,7 @@ class _Blocking:
     def can_go_on(self, begin: Begin) -> bool:
         """Whether blocks as they were fit, and there are so many."""
         planes, rows = begin.cut
-        deepest = max(begin.depth, min(self.options.depth or 1, self.problem.steps))
+        deepest = max(begin.depth, min(self.options.depth or 1, self.problem.deepest))
         if not 1 <= begin.depth <= self.problem.steps or not self._fits((planes, rows), deepest):
             return False
         return begin.part < self._blocks((planes, rows)).count()

@@ -76,7 +76,7 @@ class Sizing:
     @cached_property
     def window(self) -> Window:
         """What the window holds."""
-        return Window(self.problem.stencil, self.streamed)
+        return Window(self.problem.stencil, self.streamed, frozenset(self.problem.series))
 
     @property
     def cells_per_plane(self) -> int:

@@ -35,7 +35,8 @@ class Traffic:
     @property
     def fill_bytes(self) -> int:
         """Bytes that files begin with."""
-        return self.schedule.stored.count * self.arriving_bytes
+        row = sum(self.row_bytes[arrival.field] for arrival in self.schedule.kept)
+        return self.schedule.stored.count * row
 
     @cached_property
     def moved_bytes(self) -> tuple[int, int]:
@@ -169,7 +170,7 @@ class Traffic:
             return self.leaving_bytes * schedule.planes * schedule.rows
         files = 2 * self.leaving_bytes
         files += sum(
-            self.row_bytes[arrival.field] for arrival in schedule.arrivals if arrival.constant
+            self.row_bytes[arrival.field] for arrival in schedule.kept if arrival.constant
         )
         seams = (
             planes * rows * self.row_bytes[key.field]

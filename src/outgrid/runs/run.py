@@ -65,9 +65,9 @@ class Run:
             problem=problem.to_dict() if durable is None else durable.problem,
             folder=folder.relative_scratch(),
             files=folder.working.names(
-                plan.schedule.arrivals, plan.schedule.places, plan.schedule.stored.apart
+                plan.schedule.kept, plan.schedule.places, plan.schedule.stored.apart
             ),
-            results=(*folder.result_names(plan.schedule.arrivals), *beside),
+            results=(*folder.result_names(plan.schedule.kept), *beside),
             steps_done=-1,
             parity=0,
             sealed=True,

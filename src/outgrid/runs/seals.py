@@ -31,21 +31,22 @@ def _name(field: str, level: int) -> str:
 class Seals:
     """The seals of a process of ``run``: ``steps`` are made when so many sweeps are.
 
-    Coefficients, the fields ``constant``, are those of step 0 for ever. Without a run nothing is
-    sealed.
+    Coefficients, the fields ``constant``, are those of step 0 for ever; those that are ``given``
+    anew are of the step that reads them. Without a run nothing is sealed.
     """
 
     run: str
     steps: tuple[int, ...]
     constant: frozenset[str]
+    given: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, run: str, plan: Plan, done: int) -> Self:
         """Those of a plan whose state 0 is that after ``done`` steps."""
-        constant = frozenset(
-            arrival.field for arrival in plan.schedule.arrivals if arrival.constant
-        )
-        return cls(run, (*accumulate(plan.schedule.depths, initial=done),), constant)
+        steps = (*accumulate(plan.schedule.depths, initial=done),)
+        constant = (arrival.field for arrival in plan.schedule.kept if arrival.constant)
+        given = (arrival.field for arrival in plan.schedule.arrivals if arrival.given)
+        return cls(run, steps, frozenset(constant), frozenset(given))
 
     def again(self, plan: Plan, sweeps: int) -> Self:
         """Those of a plan that begins so many sweeps later."""
@@ -59,6 +60,8 @@ class Seals:
         """That of the planes of a move."""
         if move.seam:
             return Seal(self.run, f"{move.field}.seam", self.steps[move.trip.sweep])
+        if move.field in self.given:
+            return Seal(self.run, move.field, self.steps[move.trip.sweep])
         return self.at(move.field, move.level, plan.schedule.states.sweeps_until(move.state))
 
     def at(self, field: str, level: int, sweeps: int) -> Seal:

@@ -39,7 +39,7 @@ def check_space(
     """
     _check_swap(chosen)
     files = 2 * len(chosen.schedule.departures) + sum(
-        level.constant for level in chosen.schedule.arrivals
+        level.constant for level in chosen.schedule.kept
     )
     wanted = [(folder.scratch, chosen.volume.disk_bytes + files * _sums_bytes(chosen))]
     if folder.spread is not None:
@@ -191,7 +191,7 @@ def reserve_results(chosen: Plan, folder: RunFolder) -> None:
     """
     if _device(folder.out) == _device(folder.scratch):
         return
-    for level in (arrival for arrival in chosen.schedule.arrivals if not arrival.constant):
+    for level in (arrival for arrival in chosen.schedule.kept if not arrival.constant):
         result = folder.result(level)
         for place, nbytes in (
             (result, _result_bytes(chosen, level.field)),
@@ -216,7 +216,7 @@ def _result_bytes(chosen: Plan, field: str) -> int:
 def _largest_bytes(chosen: Plan) -> int:
     """Bytes of the largest field: places set as much aside for each."""
     return chosen.schedule.planes * max(
-        chosen.plane_bytes(arrival.field) for arrival in chosen.schedule.arrivals
+        chosen.plane_bytes(arrival.field) for arrival in chosen.schedule.kept
     )
 
 

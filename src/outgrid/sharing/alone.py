@@ -142,7 +142,7 @@ class Alone:
             )
         names = dict.fromkeys(
             folder.working.path(level, parity).with_suffix(SPREAD_SUFFIX).name
-            for level in chosen.schedule.arrivals
+            for level in chosen.schedule.kept
             for parity in (0, 1)
         )
         spread = Spread.over(options.places, (*names,), options.stripe_bytes, problem.field_bytes)
@@ -157,9 +157,9 @@ class Alone:
         replaced = before.files if before is not None else ()
         erase = options.erase
         if options.file:
-            fields = [level_name(level) for level in schedule.arrivals if not level.constant]
+            fields = [level_name(level) for level in schedule.kept if not level.constant]
             check_single(self.out, options.file, problem, fields, replaced)
-        folder.check_free(schedule.arrivals, beside, schedule.places, erase, replaced)
-        names = () if options.file else named(problem, schedule.arrivals)
+        folder.check_free(schedule.kept, beside, schedule.places, erase, replaced)
+        names = () if options.file else named(problem, schedule.kept)
         check_none_there(self.out, names, replaced)
         return check_devices(devices_of(folder.spread), erase)

@@ -162,6 +162,6 @@ def _taken_over(manifest: Manifest, folder: RunFolder, chosen: Plan) -> Manifest
     if not schedule.begin.begun:
         # The sweep begins again, perhaps with another depth: what is there of it is void.
         manifest = at_start_of_sweep(manifest)
-    names = folder.working.names(schedule.arrivals, schedule.places)
+    names = folder.working.names(schedule.kept, schedule.places)
     files = dict.fromkeys((*manifest.files, *names))
     return msgspec.structs.replace(manifest, planes=schedule.begin.planes, files=tuple(files))

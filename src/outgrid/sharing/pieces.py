@@ -115,7 +115,7 @@ class Pieces:
     def _names(self, problem: Problem, chosen: Plan) -> tuple[str, ...]:
         """Files that the run leaves in the folder that all ranks see."""
         observed = files_of(problem, self.options)
-        return (*observed, *named(problem, chosen.schedule.arrivals))
+        return (*observed, *named(problem, chosen.schedule.kept))
 
     def _made(self, problem: Problem, chosen: Plan, durable: Durable | None) -> Run:
         """A run whose files are made in folders that no other ranks of it use."""
@@ -123,7 +123,7 @@ class Pieces:
         name = names[self.comm.rank]
         folder = RunFolder(self.out / name, self.scratch() / name)
         check_space(chosen, folder)
-        folder.check_free(chosen.schedule.arrivals)
+        folder.check_free(chosen.schedule.kept)
         options, whole = self.options, problem if durable is None else durable.given
         beside = files_of(whole, options, alone=False)
         return Run.new(problem, options, chosen, folder, self.comm, beside, self.kept, durable)

@@ -22,6 +22,7 @@ from outgrid.stencil.given import value_of
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.points import Source
+from outgrid.stencil.series import Series
 from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import (
     Initial,
@@ -302,6 +303,12 @@ def checked_initial(
         name: classify(name, value, shape, apart.get(name.removesuffix(PREVIOUS), dtype), grid)
         for name, value in given.items()
     }
+    for name, value in values.items():
+        if isinstance(value, Series) and (name not in names or stencil.field(name).evolving):
+            raise DefinitionError(
+                f"{name!r} is updated and begins with one array; a Series is for fields that are only"
+                " read"
+            )
     return {
         name: values[name] if name in values else values[name.removesuffix(PREVIOUS)]
         for name in sorted(wanted)

@@ -57,6 +57,7 @@ from outgrid.stencil.parameters import (
     value_to_json,
 )
 from outgrid.stencil.points import Receiver, Source
+from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import Snapshot
 from outgrid.stencil.until import Until
 from outgrid.stencil.values import (
@@ -139,7 +140,8 @@ class Problem:
         an array of `shape`; or to a function of arrays z, y, x of such indices (float64), which is
         called block by block and returns what broadcasts to them. An array is held, not copied, and
         must not be changed before the run has begun; others than those of NumPy (xarray, dask,
-        h5py, zarr, or whatever has a shape, a dtype and slices) are read slice by slice then.
+        h5py, zarr, or whatever has a shape, a dtype and slices) are read slice by slice then. Of a
+        coefficient a Series gives other values for every step.
         `grid`, a Grid or a mapping of its arguments, says where cells lie and in which units; left
         out, it is what the first array of xarray with coordinates says. Raises DefinitionError.
         """
@@ -243,6 +245,8 @@ class Problem:
         data["sources"] = [source.after(steps).to_dict() for source in self.sources]
         data["snapshots"] = [snapshot.after(steps).to_dict() for snapshot in self.snapshots]
         data["until"] = self.until.after(steps).to_dict() if self.until is not None else None
+        for name, series in self.series.items():
+            data["initial"][name] = series.after(steps).to_dict()
         return _of_steps(self, data, slice(steps, None))
 
     def ending(self, steps: int) -> "Problem":
@@ -262,14 +266,19 @@ class Problem:
 
     @property
     def deepest(self) -> int:
-        """The most steps that a sweep may make."""
+        """The most steps that a sweep may make: one where a coefficient changes with every step."""
         lags = (lagged.lag for lagged in self.lagged.values())
-        return min(max(self.stretches, default=0), *lags, self.steps)
+        return min(max(self.stretches, default=0), *lags, self.steps, *(1 for _ in self.series))
 
     @property
     def lagged(self) -> dict[str, Lagged]:
         """The parameters that follow a reduction."""
         return {name: value for name, value in self.parameters.items() if isinstance(value, Lagged)}
+
+    @property
+    def series(self) -> dict[str, Series]:
+        """The coefficients that change with every step, by name."""
+        return {name: given for name, given in self.initial.items() if isinstance(given, Series)}
 
     @property
     def ndim(self) -> int:

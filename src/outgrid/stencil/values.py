@@ -17,6 +17,7 @@ from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.initial import InitialExpression
 from outgrid.stencil.labels import unlabelled
+from outgrid.stencil.series import Series
 from outgrid.stencil.symbol import AXES, is_number
 
 __all__ = [
@@ -54,8 +55,11 @@ class FunctionDigest:
 
 
 Digest: TypeAlias = ArrayDigest | FunctionDigest
-Initial: TypeAlias = InputFile | float | InitialExpression | InitialFunction | InputArray | Digest
-"""Where the values of a field begin: a file, a number, a formula, a function, or an array."""
+Initial: TypeAlias = (
+    InputFile | float | InitialExpression | InitialFunction | InputArray | Series | Digest
+)
+"""Where the values of a field begin: a file, a number, a formula, a function, an array; or, of a
+coefficient, what it is in each step."""
 
 
 def check_range(what: str, value: float, dtype: str) -> None:
@@ -81,7 +85,7 @@ def classify(
     Raises DefinitionError.
     """
     match value:
-        case ArrayDigest() | FunctionDigest():
+        case ArrayDigest() | FunctionDigest() | Series():
             return value
         case InputFile():
             return value
@@ -190,7 +194,7 @@ def _checked_array(
 def initial_to_dict(value: Initial) -> dict[str, Any]:
     """JSON-able form, with the sha256 of the bytes of an array, and of the code of a function."""
     match value:
-        case InputFile():
+        case InputFile() | Series():
             return value.to_dict()
         case InitialExpression():
             return {"expression": value.text}
@@ -211,6 +215,8 @@ def initial_from_dict(name: str, data: Mapping[str, Any]) -> Initial | str:
 
     A formula comes back as its text, which `classify` reads."""
     match dict(data):
+        case {"series": [*paths], "first": int(first), "step": int(step)}:
+            return Series(tuple(paths), first, step)
         case {"path": str()}:
             return InputFile.from_dict(data)
         case {"expression": str(text)}:

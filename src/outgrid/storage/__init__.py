@@ -12,6 +12,7 @@ from outgrid.storage.joined import Joined, Piece
 from outgrid.storage.mapped import MappedStore
 from outgrid.storage.memory import MemoryStore
 from outgrid.storage.paging import Pager, paged
+from outgrid.storage.series import Frame, SeriesStore, frames_of
 from outgrid.storage.spread import Parts, SpreadStore, is_device, require_device
 from outgrid.storage.swap import SwapStore
 from outgrid.storage.transfers import Completion, Transfers
@@ -22,6 +23,7 @@ __all__ = [
     "BesideStore",
     "Completion",
     "DirectStore",
+    "Frame",
     "Habits",
     "Joined",
     "Layout",
@@ -32,12 +34,14 @@ __all__ = [
     "Parts",
     "Piece",
     "Planes",
+    "SeriesStore",
     "SpreadStore",
     "Store",
     "SwapStore",
     "Transfers",
     "Within",
     "create_store",
+    "frames_of",
     "is_device",
     "open_store",
     "paged",

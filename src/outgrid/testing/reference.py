@@ -24,8 +24,10 @@ from outgrid.stencil.initial import InitialExpression, evaluate
 from outgrid.stencil.model import Stage
 from outgrid.stencil.parameters import parameter_value
 from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.stencil.series import Series
 from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import ArrayDigest, FunctionDigest, Initial
+from outgrid.storage import frames_of
 from outgrid.testing.rounding import bounded, stored
 from outgrid.units import suggest
 
@@ -59,6 +61,7 @@ def run_reference(
     """
     state, found = _start(problem, initial), _Found(problem)
     for step in range(problem.steps):
+        state |= _frames(problem, step)
         for stage in problem.stencil.stages:
             leaf = _values(problem, state, step, found.lagged(step))
             with np.errstate(all="ignore"):
@@ -88,6 +91,7 @@ def reference_with_bound(
     state = _start(problem, initial)
     bounds: Arrays = {name: np.zeros(problem.shape) for name in state}
     for step in range(problem.steps):
+        state |= _frames(problem, step)
         for stage in problem.stencil.stages:
             leaf = _values_and_bounds(problem, state, bounds, step)
             new = {
@@ -299,5 +303,20 @@ def _initial_array(problem: Problem, name: str, value: Initial) -> NDArray[Any]:
             )
         case InputArray():
             return np.array(value).astype(dtype, order="C")
+        case Series():
+            return _frame(problem, name, value, 0)
         case _:
             return np.full(problem.shape, value, dtype)
+
+
+def _frames(problem: Problem, step: int) -> Arrays:
+    """The coefficients that change with every step, as a step reads them."""
+    return {name: _frame(problem, name, one, step) for name, one in problem.series.items()}
+
+
+def _frame(problem: Problem, name: str, series: Series, step: int) -> NDArray[Any]:
+    frames = frames_of(series.paths, name, problem.shape, problem.dtype_of(name))
+    frame = frames[series.number(step)]
+    header = frame.header
+    whole = np.memmap(frame.path, header.dtype, "r", header.data_offset, header.shape)
+    return np.array(whole)

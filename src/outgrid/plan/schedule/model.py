@@ -123,6 +123,11 @@ class Schedule:
         return States(self.sweeps, apart)
 
     @property
+    def kept(self) -> tuple[Arrival, ...]:
+        """The levels that lie in files of the run."""
+        return tuple(arrival for arrival in self.arrivals if not arrival.given)
+
+    @property
     def slabs(self) -> int:
         """Number of slabs of the whole stream."""
         if not self.depths:

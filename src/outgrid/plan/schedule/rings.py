@@ -23,13 +23,15 @@ class Ring:
 class Arrival:
     """A time level of a field that enters the window: planes with ``Z + lead < F1`` must be in.
 
-    ``level`` is 0 or -1. A constant field arrives in level 0 of ring 0 in every sweep.
+    ``level`` is 0 or -1. A constant field arrives in level 0 of ring 0 in every sweep. One that is
+    ``given`` lies in files of others, and changes with every step: sweeps have one.
     """
 
     field: str
     level: int
     lead: int
     constant: bool
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True)

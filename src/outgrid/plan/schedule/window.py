@@ -19,16 +19,23 @@ from outgrid.stencil.model import Field, Stencil
 
 @dataclass(frozen=True)
 class Window:
-    """The window of a stencil whose planes pass along ``axis``."""
+    """The window of a stencil whose planes pass along ``axis``; some fields are ``given``."""
 
     stencil: Stencil
     axis: Axis
+    given: frozenset[str] = frozenset()
 
     @cached_property
     def arrivals(self) -> tuple[Arrival, ...]:
         """Levels that enter the window in every sweep."""
         return tuple(
-            Arrival(field.name, level, self.axis.lead(field.name, level), not field.evolving)
+            Arrival(
+                field.name,
+                level,
+                self.axis.lead(field.name, level),
+                not field.evolving,
+                field.name in self.given,
+            )
             for field in self.stencil.fields
             for level in _moved(field)
         )
