@@ -37,7 +37,14 @@ if TYPE_CHECKING:
     from outgrid.execute.streaming import Progress
     from outgrid.exports import convert, export
     from outgrid.formats.input import InputFile
-    from outgrid.gradients import Cotangents, LeastSquares, gradient, plan_gradient
+    from outgrid.gradients import (
+        Cotangents,
+        LeastSquares,
+        Total,
+        adjoint,
+        gradient,
+        plan_gradient,
+    )
     from outgrid.machine import Machine
     from outgrid.plan.model import Plan
     from outgrid.record import Record
@@ -126,12 +133,14 @@ __all__ = [
     "Stopped",
     "StoreError",
     "Tensor",
+    "Total",
     "Until",
     "UsageError",
     "Vector",
     "VerificationError",
     "__version__",
     "absolute",
+    "adjoint",
     "arctan",
     "arctan2",
     "backward",
@@ -210,7 +219,14 @@ _HOMES = {
     "exports": ("convert", "export"),
     "execute.streaming": ("Progress",),
     "formats.input": ("InputFile",),
-    "gradients": ("Cotangents", "LeastSquares", "gradient", "plan_gradient"),
+    "gradients": (
+        "Cotangents",
+        "LeastSquares",
+        "Total",
+        "adjoint",
+        "gradient",
+        "plan_gradient",
+    ),
     "machine": ("Machine",),
     "plan.model": ("Plan",),
     "record": ("Record",),

@@ -71,6 +71,19 @@ def plan(
     return replace(proposal, notes=(*proposal.notes, *notes))
 
 
+def planned(
+    problem: Problem,
+    *,
+    memory: Size = None,
+    scratch: Places | None = None,
+    out: Folder = None,
+    progress: Shows = None,
+    **options: Any,
+) -> Plan:
+    """The plan of a run with the same arguments, whose files need not be there yet."""
+    return pipeline.plan(problem, _options(memory, scratch, out, options), comm=world())
+
+
 def run(
     problem: Problem,
     *,

@@ -215,9 +215,7 @@ class Files:
     def _kept(self, path: Path) -> tuple[Seal, range]:
         """What the checksums of a file are of, and which of its planes are durable."""
         name, parity = level_of(path.name)
-        level = next(
-            arrival for arrival in self.plan.schedule.kept if level_name(arrival) == name
-        )
+        level = next(arrival for arrival in self.plan.schedule.kept if level_name(arrival) == name)
         if parity in (None, self._parity):
             return self.seals.level(level, 0), range(self.plan.schedule.planes)
         begun = self.plan.schedule.begin.begun > 0

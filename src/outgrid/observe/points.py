@@ -61,6 +61,20 @@ def sampled(problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     return np.array(cells, np.int64).reshape(-1, 4), weights
 
 
+def traces_of(samples: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Traces of (steps, receivers), each the sum of its samples in their order.
+
+    So the trace of a step does not depend on how many steps there are, as a product of matrices.
+    """
+    traces = np.zeros((len(samples), weights.shape[1]))
+    first, counts = (weights != 0).argmax(axis=0), (weights != 0).sum(axis=0)
+    for corner in range(counts.max(initial=0)):
+        columns = np.flatnonzero(corner < counts)
+        cells = first[columns] + corner
+        traces[:, columns] += samples[:, cells] * weights[cells, columns]
+    return traces
+
+
 def _row(problem: Problem, field: str, cell: tuple[int, ...]) -> tuple[int, int, int, int]:
     number = [known.name for known in problem.stencil.fields].index(field)
     plane, row, column = cell if problem.ndim == 3 else (cell[0], 0, cell[1])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
 from outgrid.observe.observer import Noted, Observer, Reached
-from outgrid.observe.points import Points, sampled
+from outgrid.observe.points import Points, sampled, traces_of
 from outgrid.runs.group import Durable
 from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
@@ -87,7 +87,7 @@ class Receivers(Observer):
             counts = held | run.plan.schedule.domain.subgrid.seams
             every = comm.share(np.where(counts, self._seen(points)[: run.last], 0.0))
             if comm.rank == 0:
-                traces = reduce(np.add, every) @ points.weights
+                traces = traces_of(reduce(np.add, every), points.weights)
                 place_traces(run.out, traces)
         return Noted()
 

@@ -169,9 +169,7 @@ class Traffic:
         if tier in PASSING_TIERS:
             return self.leaving_bytes * schedule.planes * schedule.rows
         files = 2 * self.leaving_bytes
-        files += sum(
-            self.row_bytes[arrival.field] for arrival in schedule.kept if arrival.constant
-        )
+        files += sum(self.row_bytes[arrival.field] for arrival in schedule.kept if arrival.constant)
         seams = (
             planes * rows * self.row_bytes[key.field]
             for key, (planes, rows, *_) in schedule.places.items()

@@ -53,7 +53,8 @@ def check_points(problem: Problem) -> None:
     """Raise DefinitionError where a source or a receiver does not fit the grid."""
     for point in (*problem.sources, *problem.receivers):
         kind = type(point).__name__.lower()
-        _check_lasting(problem, f"a {kind} is at", point.field)
+        if not problem.stencil.field(point.field).evolving:
+            raise DefinitionError(f"a {kind} is at {point.field!r}, which is never updated")
         inside = problem.interior if isinstance(point, Source) else tuple(map(range, problem.shape))
         if len(point.position) != problem.ndim:
             raise DefinitionError(
@@ -306,8 +307,8 @@ def checked_initial(
     for name, value in values.items():
         if isinstance(value, Series) and (name not in names or stencil.field(name).evolving):
             raise DefinitionError(
-                f"{name!r} is updated and begins with one array; a Series is for fields that are only"
-                " read"
+                f"{name!r} is updated and begins with one array; a Series is for fields that are"
+                " only read"
             )
     return {
         name: values[name] if name in values else values[name.removesuffix(PREVIOUS)]

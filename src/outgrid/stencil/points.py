@@ -112,6 +112,11 @@ class Receiver:
     def __post_init__(self) -> None:
         object.__setattr__(self, "position", _checked_position("receiver", self.position))
 
+    @property
+    def corners(self) -> list[tuple[tuple[int, ...], float]]:
+        """The cells around it, and their weights; see `corners`."""
+        return corners(self.position)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, the keyword arguments of a Receiver."""
         return {"field": self.field, "position": list(self.position)}

@@ -60,4 +60,3 @@ class Series:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
         return {"series": list(self.paths), "first": self.first, "step": self.step}
-

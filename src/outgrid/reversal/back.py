@@ -1,0 +1,187 @@
+"""Runs back in time: from what an objective says of the end to the beginning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid import api
+from outgrid.result import Result
+from outgrid.reversal.cuts import Piece
+from outgrid.reversal.objective import Cotangents, array_of
+from outgrid.reversal.progress import Progress
+from outgrid.reversal.task import SOURCES, History, Task
+from outgrid.stencil.reverse import Reverse, cotangent
+
+__all__ = ["Back"]
+
+
+@dataclass
+class Back:
+    """The way back of a gradient, as far as its `progress` says, with the derivatives of the
+    objective. `kept` is the history of the last steps, where the run forward has kept it."""
+
+    task: Task
+    progress: Progress
+    bars: Cotangents
+    kept: History | None
+
+    def __post_init__(self) -> None:
+        problem = self.task.problem
+        shape = problem.steps, len(problem.receivers)
+        given = self.bars.traces
+        self.residual = np.zeros((shape[0], 0)) if given is None else np.asarray(array_of(given))
+
+    def go(self, first: int, last: int, lengths: Sequence[int], begin: Result) -> None:
+        """Go back from step `last` to `first`, of which `begin` is the state."""
+        if self.progress.low <= first:
+            return
+        if not lengths:
+            self._through(first, last, begin)
+            return
+        task = self.task
+        starts = task.cuts.starts(first, last, lengths[0])
+        ends, states = (*starts[1:], last), [begin]
+        for low, high in zip(starts, ends[:-1], strict=False):
+            states.append(task.run(task.part(low, high, states[-1]), f"state.{high}"))
+        self.through_all(starts, ends, lengths[1:], states)
+        task.remove(*(f"state.{start}" for start in starts[1:]))
+
+    def through_all(
+        self,
+        starts: Sequence[int],
+        ends: Sequence[int],
+        lengths: Sequence[int],
+        states: Sequence[Result],
+    ) -> None:
+        """Go back through spans of steps, the last one first, with the state at each start."""
+        for low, high, state in zip(
+            reversed(starts), reversed(ends), reversed(states), strict=False
+        ):
+            self.go(low, high, lengths, state)
+
+    def _through(self, first: int, last: int, begin: Result) -> None:
+        """Go back through a span of steps of which the history is there, or is made."""
+        task, name = self.task, f"history.{first}"
+        history = self.kept if self.kept is not None and self.kept.first == first else None
+        if history is None:
+            whole = begin
+            if task.kept:
+                posed = task.part(first, last, begin if first else None, task.watched)
+                whole = task.run(posed, name)
+            history = History(first, begin, whole)
+        for piece in task.cuts.pieces(first, last):
+            if piece.low < self.progress.low:
+                self._run(piece, history)
+        task.remove(name)
+
+    def _run(self, piece: Piece, history: History) -> None:
+        task, progress = self.task, self.progress
+        before = api.open_run(task.out / progress.before) if progress.before else None
+        begun = task.begun(before)
+        begun |= {name: str(path) for name, path in self._added(piece.high, begun)}
+        one, posed = task.problem_back(piece, begun, self.residual, self.bars.reductions, history)
+        name = f"back.{piece.low}"
+        made = task.run(posed, name)
+        self._take_numbers(one, piece, made)
+        former, progress.before, progress.low = progress.before, name, piece.low
+        progress.write(task)
+        if former:
+            task.remove(former)
+
+    def _take_numbers(self, one: Reverse, piece: Piece, made: Result) -> None:
+        """Take over what receivers and reductions of a run back in time have seen."""
+        numbers, problem = self.progress.numbers, self.task.problem
+        reductions = made.reductions
+        for turn, low in enumerate(piece.firsts):
+            if numbers.get(SOURCES):
+                seen = made.traces[turn].reshape(piece.chunk, len(problem.sources))
+                numbers[SOURCES][low : low + piece.chunk] = seen.tolist()
+            for name, (of, step) in one.summed.items():
+                numbers[of][low + step] += float(reductions[name][turn])
+
+    def _added(self, step: int, begun: dict[str, Any]) -> Iterator[tuple[str, Path]]:
+        """Files of the cotangents with what the objective adds to them after a step."""
+        problem = self.task.problem
+        added: dict[str, list[tuple[tuple[range, ...], Any]]] = {}
+        whole = tuple(map(range, problem.shape))
+        if step == problem.steps:
+            for field, values in self.bars.final.items():
+                added.setdefault(field, []).append((whole, array_of(values)))
+        for snapshot, values in zip(problem.snapshots, self.bars.snapshots, strict=False):
+            if values is not None and step >= snapshot.begin:
+                number, rest = divmod(step - snapshot.begin, snapshot.every)
+                cells = snapshot.cells(problem.shape)
+                if not rest:
+                    frame = array_of(values)[number].reshape([len(along) for along in cells])
+                    added.setdefault(snapshot.field, []).append((cells, frame))
+        for field, parts in added.items():
+            name = cotangent(field)
+            path = self.task.out / f"added.{step}.{name}.npy"
+            if self.task.comm.rank == 0:
+                before = array_of(begun[name]) if name in begun else None
+                into = np.lib.format.open_memmap(path, "w+", problem.dtype, problem.shape)
+                for plane in problem.interior[0]:
+                    into[plane] = 0.0 if before is None else before[plane]
+                    for cells, values in parts:
+                        self._add(into[plane], plane, cells, values)
+                into.flush()
+            self.task.comm.share(None)
+            yield name, path
+
+    def _add(self, into: NDArray[Any], plane: int, cells: tuple[range, ...], values: Any) -> None:
+        """Add a plane of a part of the grid, as far as it is updated."""
+        if plane not in cells[0]:
+            return
+        part, index = np.asarray(values[cells[0].index(plane)], float), list[Any]()
+        for axis, (along, inside) in enumerate(
+            zip(cells[1:], self.task.problem.interior[1:], strict=True)
+        ):
+            mine = [place for place, cell in enumerate(along) if cell in inside]
+            part = part.take(mine, axis=axis)
+            index.append([along[place] for place in mine])
+        into[np.ix_(*index)] += part
+
+    def finish(self) -> dict[str, Any]:
+        """Leave the arrays of the gradient in its folder; numbers, and profiles, by name."""
+        task, problem = self.task, self.task.problem
+        end = api.open_run(task.out / self.progress.before)
+        profiles = {profile.name: profile.axis for profile in problem.stencil.profiles}
+        numbers: dict[str, Any] = {}
+        for name in task.wrt:
+            if name in self.progress.numbers:
+                values = np.array(self.progress.numbers[name]).reshape(problem.steps, -1)
+                numbers[name] = values if name == SOURCES else values[:, 0]
+                if name != SOURCES and not isinstance(problem.parameters[name], tuple):
+                    numbers[name] = math.fsum(values[:, 0].tolist())
+            elif name in profiles:
+                numbers[name] = _along(end[f"{name}_grad"], profiles[name])
+            elif task.comm.rank == 0:
+                parts = [end[part] for part in task.cotangents(name)]
+                path = task.out / f"{name}.npy"
+                into = np.lib.format.open_memmap(path, "w+", problem.dtype, problem.shape)
+                for plane in range(problem.shape[0]):
+                    into[plane] = sum((part[plane] for part in parts[1:]), parts[0][plane])
+                into.flush()
+        task.comm.share(None)
+        return numbers
+
+
+def _along(field: Any, axis: int) -> NDArray[np.float64]:
+    """The sums of a field over all axes but one, plane by plane."""
+    extents = field.shape
+    sums = np.zeros(extents[axis])
+    for plane in range(extents[0]):
+        values = np.asarray(field[plane], float)
+        if axis == 0:
+            sums[plane] = values.sum()
+        else:
+            others = tuple(other for other in range(values.ndim) if other != axis - 1)
+            sums += values.sum(axis=others)
+    return sums

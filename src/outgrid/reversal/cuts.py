@@ -1,0 +1,100 @@
+"""The steps at which a gradient is cut into runs forward and back. Integers alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+__all__ = ["Cuts", "Piece", "most_kept", "steps_forward"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run back in time, from step `high` to `low`, `chunk` steps in each of its own."""
+
+    low: int
+    high: int
+    chunk: int
+
+    @property
+    def firsts(self) -> range:
+        """The steps that each of its steps goes back to."""
+        return range(self.high - self.chunk, self.low - 1, -self.chunk)
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Runs back in time begin at the steps `added`, where an objective looks at whole fields, and
+    go `chunk` steps at once from there to the next one below, as far as these fit."""
+
+    steps: int
+    chunk: int
+    added: tuple[int, ...] = ()
+
+    def _intervals(self) -> list[tuple[int, int]]:
+        ends = sorted({0, self.steps, *self.added})
+        return list(pairwise(ends))
+
+    def pieces(self, first: int, last: int) -> Iterator[Piece]:
+        """The runs back from step `last` to `first`, which is one that `starts` has."""
+        for low, high in reversed(self._intervals()):
+            low, high = max(low, first), min(high, last)
+            whole = low + max(0, high - low) // self.chunk * self.chunk
+            if whole < high:
+                yield Piece(whole, high, high - whole)
+            if low < whole:
+                yield Piece(low, whole, self.chunk)
+
+    def starts(self, first: int, last: int, length: int) -> tuple[int, ...]:
+        """Steps at which a state is kept from `first` on, at least `length` of them apart."""
+        starts = [first]
+        for low, high in self._intervals():
+            for mark in range(low, high, self.chunk):
+                if starts[-1] + length <= mark < last:
+                    starts.append(mark)
+        return tuple(starts)
+
+    def lengths(self, levels: int) -> tuple[int, ...]:
+        """Steps between the states that are kept, of so many levels, the first one's first.
+
+        About as many states of each level are on disk at once as there are states of the history.
+        """
+        base = self.steps ** (1 / (levels + 1))
+        every = [math.ceil(base ** (levels - level)) for level in range(levels)]
+        return tuple(-(-one // self.chunk) * self.chunk for one in every)
+
+
+def most_kept(cuts: Cuts, lengths: Sequence[int]) -> tuple[int, int]:
+    """The most states that are kept at once beside a history, and the longest history."""
+    kept, first, last = 0, 0, cuts.steps
+    for length in lengths:
+        starts = (*cuts.starts(first, last, length), last)
+        kept += len(starts) - 1
+        spans = list(pairwise(starts))
+        first, last = max(spans, key=lambda span: span[1] - span[0])
+    return kept, last - first
+
+
+def steps_forward(cuts: Cuts, lengths: Sequence[int]) -> int:
+    """The steps that all runs forward make: the last history of all is kept the first time."""
+    return cuts.steps + sum(
+        _again(cuts, first, last, lengths[1:], there=last == cuts.steps and len(lengths) == 1)
+        for first, last in _spans(cuts, 0, cuts.steps, lengths)
+    )
+
+
+def _again(cuts: Cuts, first: int, last: int, lengths: Sequence[int], *, there: bool) -> int:
+    if not lengths:
+        return 0 if there else last - first
+    spans = _spans(cuts, first, last, lengths)
+    below = sum(_again(cuts, *span, lengths[1:], there=False) for span in spans)
+    return spans[-1][0] - first + below
+
+
+def _spans(cuts: Cuts, first: int, last: int, lengths: Sequence[int]) -> list[tuple[int, int]]:
+    if not lengths:
+        return []
+    starts = (*cuts.starts(first, last, lengths[0]), last)
+    return list(pairwise(starts))

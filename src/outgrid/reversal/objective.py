@@ -1,0 +1,184 @@
+"""Objectives: a number made of what a run left, and its derivatives by that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.errors import UsageError
+from outgrid.formats.npy import map_npy
+from outgrid.stencil.problem import Problem
+from outgrid.units import suggest
+
+__all__ = ["Cotangents", "LeastSquares", "Objective", "Seen", "Total", "array_of", "check"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a forward run left: traces of (steps, receivers), the fields after the last step, for
+    each snapshot what it kept step by step, and reductions of (steps,) by name."""
+
+    problem: Problem
+    traces: NDArray[np.float64]
+    final: Mapping[str, Any]
+    snapshots: Sequence[Sequence[NDArray[Any]]]
+    reductions: Mapping[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cotangents:
+    """The derivatives of an objective of one's own by what a run leaves; it has no value then.
+
+    `traces` is an array of (steps, receivers) or the path of a .npy file, `final` maps names of
+    fields to arrays, or paths, of the grid's shape, `snapshots` has for each snapshot of the
+    problem an array of what it keeps, or None, and `reductions` maps names to one number per step.
+    """
+
+    traces: Any = None
+    final: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    snapshots: Sequence[Any] = ()
+    reductions: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
+
+    def __call__(self, seen: Seen) -> tuple[float | None, Cotangents]:
+        """No value, and these derivatives."""
+        return None, self
+
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        """The reductions that the objective depends on."""
+        return tuple(self.reductions)
+
+
+class Objective(Protocol):
+    """The value of an objective for what a run left, None if it has none, and its derivatives.
+
+    `reduced` names the reductions that it depends on.
+    """
+
+    def __call__(self, seen: Seen, /) -> tuple[float | None, Cotangents]: ...
+    @property
+    def reduced(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeastSquares:
+    """Half the sum of the squares of what differs from what was observed.
+
+    `observed` are traces, an array of (steps, receivers) or the path of a .npy file; `final` maps
+    names of fields to arrays, or paths, of what they should be after the last step, of which the
+    cells that are updated count; `snapshots` has for each snapshot of the problem an array, or a
+    path, of what it should keep, or None.
+    """
+
+    observed: Any = None
+    final: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    snapshots: Sequence[Any] = ()
+    reduced: tuple[str, ...] = field(default=(), init=False)
+
+    def __call__(self, seen: Seen) -> tuple[float, Cotangents]:
+        """The value, and what differs."""
+        sums: list[float] = []
+        traces: Any = None
+        if self.observed is not None:
+            traces = seen.traces - array_of(self.observed)
+            sums.append(_square(traces))
+        final = {name: _Apart(seen.final[name], given) for name, given in self.final.items()}
+        inside = seen.problem.interior
+        part = tuple(slice(along.start, along.stop) for along in inside[1:])
+        sums += [_square(apart[plane][part]) for apart in final.values() for plane in inside[0]]
+        snapshots: list[Any] = []
+        for kept, given in zip(seen.snapshots, self.snapshots, strict=False):
+            snapshots.append(None if given is None else _Apart(kept, given))
+            if given is not None:
+                sums += [_square(snapshots[-1][number]) for number in range(len(kept))]
+        return 0.5 * math.fsum(sums), Cotangents(traces, final, snapshots)
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The sum over all steps of a reduction, each times its weight: `weights` has one per step,
+    all are 1 where it is left out."""
+
+    reduction: str
+    weights: Sequence[float] | None = None
+
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        """The reduction."""
+        return (self.reduction,)
+
+    def __call__(self, seen: Seen) -> tuple[float, Cotangents]:
+        """The value, and the weights."""
+        steps = seen.problem.steps
+        weights = [1.0] * steps if self.weights is None else [float(one) for one in self.weights]
+        products = np.asarray(weights) * seen.reductions[self.reduction]
+        return math.fsum(products.tolist()), Cotangents(reductions={self.reduction: weights})
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """What differs, part by part, as it is asked for."""
+
+    there: Any
+    given: Any
+
+    def __getitem__(self, index: int) -> NDArray[np.float64]:
+        return np.asarray(self.there[index], float) - array_of(self.given)[index]
+
+
+def _square(values: NDArray[np.float64]) -> float:
+    return math.fsum((values**2).ravel().tolist())
+
+
+def array_of(given: Any) -> Any:
+    """An array, or what is in the .npy file of that name."""
+    return map_npy(Path(given)) if isinstance(given, str | Path) else given
+
+
+def check(objective: Objective, problem: Problem) -> None:
+    """Raise UsageError where an objective is of something else than the problem leaves."""
+    names = [field.name for field in problem.stencil.lasting]
+    final: Mapping[str, Any] = getattr(objective, "final", {})
+    for name, values in final.items():
+        if name not in names:
+            raise UsageError(f"no field {name!r} is updated{suggest(name, names)}")
+        _check_shape(f"final values of {name!r} have", values, problem.shape, "the problem has")
+    wanted = getattr(objective, "observed", None)
+    wanted = getattr(objective, "traces", None) if wanted is None else wanted
+    expected = (problem.steps, len(problem.receivers))
+    if wanted is not None:
+        says = f"{problem.steps} steps and {len(problem.receivers)} receivers make"
+        _check_shape("traces have", wanted, expected, says)
+    snapshots: Sequence[Any] = getattr(objective, "snapshots", ())
+    if len(snapshots) > len(problem.snapshots):
+        raise UsageError(
+            f"the objective is of {len(snapshots)} snapshots, the problem has"
+            f" {len(problem.snapshots)}"
+        )
+    for number, (values, snapshot) in enumerate(zip(snapshots, problem.snapshots, strict=False)):
+        if values is not None:
+            expected = snapshot.shape(problem.shape, problem.steps)
+            _check_shape(f"snapshot {number} has", values, expected, "the run keeps")
+    known = [reduction.name for reduction in problem.stencil.reductions]
+    weights: dict[str, Any] = dict(getattr(objective, "reductions", {}))
+    if getattr(objective, "weights", None) is not None:
+        weights |= dict.fromkeys(objective.reduced, getattr(objective, "weights", ()))
+    for name in objective.reduced:
+        if name not in known:
+            raise UsageError(f"the stencil has no reduction {name!r}{suggest(name, known)}")
+        if name in weights and len(weights[name]) != problem.steps:
+            raise UsageError(
+                f"the reduction {name!r} has {len(weights[name])} weights for {problem.steps} steps"
+            )
+
+
+def _check_shape(what: str, values: Any, expected: tuple[int, ...], says: str) -> None:
+    shape = tuple(np.shape(array_of(values)))
+    if shape != expected:
+        raise UsageError(f"{what} the shape {shape}; {says} {expected}")

@@ -1,0 +1,83 @@
+"""What of a gradient is made, for one that was cut off to go on with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from outgrid.durable import replace_file
+from outgrid.errors import UsageError
+from outgrid.reversal.task import Task
+
+__all__ = ["NAME", "Progress", "begun"]
+
+NAME = "gradient.json"
+
+
+@dataclass(slots=True)
+class Progress:
+    """The run back in time that came as far as step `low` lies in the folder `before`, and left the
+    `numbers` so far: derivatives by parameters and sources, one for each step. `lengths` are those
+    of the strategy. `value` is that of the objective once it is known, and `done` where arrays
+    are in place."""
+
+    task: str
+    lengths: tuple[int, ...]
+    strategy: str
+    low: int
+    before: str = ""
+    numbers: dict[str, Any] = field(default_factory=dict[str, Any])
+    value: float | None = None
+    done: bool = False
+
+    def write(self, task: Task) -> None:
+        """Make it durable."""
+        if task.comm.rank == 0:
+            text = json.dumps({name: getattr(self, name) for name in self.__slots__})
+            replace_file(task.out / NAME, text.encode())
+        task.comm.share(None)
+
+
+def begun(task: Task) -> Progress | None:
+    """What of this gradient is in its folder; None where nothing is.
+
+    Raises UsageError where another one is, or something else.
+    """
+    path = task.out / NAME
+    if not task.out.exists():
+        return None
+    if not path.exists():
+        raise UsageError(f"{task.out} exists and holds no gradient; give another folder as out")
+    data = json.loads(path.read_text())
+    progress = Progress(**data | {"lengths": tuple(data["lengths"])})
+    if progress.task != identity(task):
+        raise UsageError(
+            f"the gradient in {task.out} is of another problem, or by something else; give another"
+            " folder as out"
+        )
+    return progress
+
+
+def new(task: Task, lengths: tuple[int, ...], strategy: str) -> Progress:
+    """Make the folder of a gradient, and say whose it is."""
+    if task.comm.rank == 0:
+        Path(task.out).mkdir(parents=True)
+    numbers: dict[str, Any] = {}
+    for name in task.wrt:
+        if name in task.problem.parameters:
+            numbers[name] = [0.0] * task.problem.steps
+        elif name == "sources":
+            numbers[name] = [[0.0] * len(task.problem.sources)] * task.problem.steps
+    progress = Progress(identity(task), lengths, strategy, task.problem.steps, numbers=numbers)
+    progress.write(task)
+    return progress
+
+
+def identity(task: Task) -> str:
+    """Of what the files in its folder are: a digest of the problem and of what is asked."""
+    asked = [task.problem.digest, task.wrt, task.cuts.chunk, task.cuts.added]
+    text = json.dumps([*asked, task.every, task.reduced])
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,150 @@
+"""Strategies: which states of a forward run are kept on disk, and which are made again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from outgrid import api
+from outgrid.durable import existing
+from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.lines import format_count
+from outgrid.plan.model import Plan
+from outgrid.probe.profile import known_machine
+from outgrid.reversal.cuts import most_kept, steps_forward
+from outgrid.reversal.task import Task
+from outgrid.units import format_bytes, format_seconds, suggest
+
+__all__ = ["ADJOINTS", "GradientPlan", "Strategy", "plan_of"]
+
+ADJOINTS: Mapping[str, int] = {"history": 0, "recompute": 1, "multistage": 2}
+"""Levels of states that are kept, by strategy: the history is that from one of the last level to
+the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A way to come by the states that runs back in time read.
+
+    States are kept every `lengths[0]` steps, between two of them every `lengths[1]`, and so on, and
+    all states from one of the last to the next. `disk_bytes` are there at most, `written_bytes` and
+    `read_bytes` are those of all sweeps, `flash_bytes` of these and all that is written beside
+    them. `seconds` are predicted.
+    """
+
+    name: str
+    lengths: tuple[int, ...]
+    steps_forward: int
+    steps_back: int
+    disk_bytes: int
+    read_bytes: int
+    written_bytes: int
+    flash_bytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        """In a line."""
+        return (
+            f"{self.name}: {format_seconds(self.seconds)}, {format_bytes(self.disk_bytes)} of disk,"
+            f" {format_bytes(self.read_bytes)} read, {format_bytes(self.written_bytes)} written"
+            f" ({format_bytes(self.flash_bytes)} to flash), {self.steps_forward} steps forward,"
+            f" {self.steps_back} back"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GradientPlan:
+    """How a gradient would be made: plans of its runs, and what each strategy takes."""
+
+    forward: Plan
+    back: Plan
+    chunk: int
+    strategies: tuple[Strategy, ...]
+    chosen: Strategy
+    free_bytes: int
+
+    def explain(self) -> str:
+        """The strategies in words and figures."""
+        lines = [
+            f"{format_count(self.chunk, 'step')} back in time make one sweep, predicted to take"
+            f" {format_seconds(self.back.predicted_seconds / max(1, self.back.sweeps))}"
+        ]
+        if len(self.strategies) == 1:
+            lines.append("no state of the forward run is needed: it is made once")
+        lines += [f"{'-> ' if one == self.chosen else '   '}{one}" for one in self.strategies]
+        return "\n".join([*lines, f"{format_bytes(self.free_bytes)} are free on the disk"])
+
+    def __str__(self) -> str:
+        """What `explain` says."""
+        return self.explain()
+
+
+def plan_of(task: Task, adjoint: str) -> GradientPlan:
+    """Plans of the runs of a gradient and the strategy: the fastest that fits the disk, or that
+    which is asked for.
+
+    Raises UsageError for an unknown one, InfeasiblePlan where the disk has room for none.
+    """
+    names = ("auto", *ADJOINTS)
+    if adjoint not in names:
+        raise UsageError(f"adjoint = {adjoint!r}{suggest(adjoint, names)}")
+    problem, cuts = task.problem, task.cuts
+    forward = api.planned(problem.replace(snapshots=()), **task.options)
+    piece = max(cuts.pieces(0, problem.steps), key=lambda piece: len(piece.firsts))
+    weights = {name: [0.0] * problem.steps for name in task.reduced}
+    _, posed = task.problem_back(piece, {}, np.zeros((problem.steps, 0)), weights, 0)
+    back = api.planned(posed, **task.options)
+    levels = ADJOINTS if task.kept else {"history": 0}
+    strategies = tuple(
+        _strategy(task, name, cuts.lengths(count), forward, back) for name, count in levels.items()
+    )
+    free = shutil.disk_usage(existing(task.out)).free
+    fitting = [one for one in strategies if one.disk_bytes <= free]
+    if adjoint != "auto":
+        fitting = [one for one in strategies if one.name == adjoint or not task.kept]
+    if not fitting:
+        least = min(strategies, key=lambda one: one.disk_bytes)
+        raise InfeasiblePlan(
+            f"the disk of {task.out} has {format_bytes(free)} free; the strategy that keeps least,"
+            f" {least.name}, takes {format_bytes(least.disk_bytes)}: free some, or give another"
+            " folder as out"
+        )
+    chosen = min(fitting, key=lambda one: one.seconds)
+    return GradientPlan(forward, back, cuts.chunk, strategies, chosen, free)
+
+
+def _strategy(
+    task: Task, name: str, lengths: tuple[int, ...], forward: Plan, back: Plan
+) -> Strategy:
+    problem, steps = task.problem, task.problem.steps
+    made = steps_forward(task.cuts, lengths) if task.kept else steps
+    states, history = most_kept(task.cuts, lengths)
+    state_bytes = sum(
+        problem.stored_bytes(lasting.name) * lasting.levels for lasting in problem.stencil.lasting
+    )
+    frame_bytes = sum(problem.stored_bytes(name) for name in task.kept)
+    kept_bytes = frame_bytes * (history // task.every)
+    recorded_bytes = frame_bytes * (steps // task.every)
+    turns = steps / (sum(back.schedule.depths) * task.cuts.chunk)
+    share = made / steps
+    disk_rate = known_machine(existing(task.out)).write_bandwidth
+    return Strategy(
+        name,
+        lengths,
+        made,
+        steps,
+        (states + 1) * state_bytes
+        + kept_bytes
+        + max(forward.volume.disk_bytes, 2 * back.volume.disk_bytes),
+        round(forward.volume.read_bytes * share + back.volume.read_bytes * turns),
+        round(forward.volume.written_bytes * share + back.volume.written_bytes * turns)
+        + recorded_bytes,
+        round(forward.flash_written_bytes * share + back.flash_written_bytes * turns)
+        + recorded_bytes,
+        forward.predicted_seconds * share
+        + back.predicted_seconds * turns
+        + recorded_bytes / disk_rate,
+    )

@@ -1,0 +1,289 @@
+"""What a gradient is of, checked, and the runs that it is made of."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from outgrid import api
+from outgrid.comm import Comm, world
+from outgrid.errors import UsageError
+from outgrid.formats.input import InputFile
+from outgrid.formats.npy import read_header
+from outgrid.result import Result
+from outgrid.reversal.cuts import Cuts, Piece
+from outgrid.reversal.objective import Objective, check
+from outgrid.stencil.points import Receiver, Source
+from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.stencil.reverse import Reverse, cotangent, reverse
+from outgrid.stencil.series import Series
+from outgrid.stencil.snapshot import Snapshot
+from outgrid.units import suggest
+
+__all__ = ["SOURCES", "History", "Task"]
+
+SOURCES = "sources"
+"""The name of all values of all sources in `wrt`."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """States of a forward run from step `first` on, as a run back in time reads them.
+
+    `begin` is the run that left the state at `first`, and what it had before; `whole` the one that
+    kept the others, `offset` snapshots behind those of the problem.
+    """
+
+    first: int
+    begin: Result
+    whole: Result
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Task:
+    """The gradient of a `problem` by what `wrt` names, of an objective of the reductions `reduced`,
+    too, made in the folder `out`, of every `every`-th state."""
+
+    problem: Problem
+    wrt: tuple[str, ...]
+    out: Path
+    cuts: Cuts
+    every: int
+    reduced: tuple[str, ...]
+    options: Mapping[str, Any]
+
+    @classmethod
+    def checked(
+        cls,
+        problem: Problem,
+        objective: Objective,
+        wrt: Sequence[str],
+        out: Path,
+        chunk: int,
+        every: int,
+        options: Mapping[str, Any],
+    ) -> Task:
+        """Raises UsageError for what a gradient is not made of."""
+        rule = problem.stencil
+        known = [one.name for one in rule.fields if not one.temporary]
+        known += [lasting.name + PREVIOUS for lasting in rule.lasting if lasting.levels == 2]
+        known += [*rule.parameters, *problem.profiles]
+        known += [SOURCES] if problem.sources else []
+        if isinstance(wrt, str):
+            wrt = (wrt,)
+        for name in wrt:
+            if name not in known:
+                raise UsageError(f"a gradient by {name!r} is not made{suggest(name, known)}")
+        if not wrt:
+            raise UsageError(f"a gradient is by something: wrt = {known[:1]!r}")
+        if problem.steps < 1 or chunk < 1 or every < 1 or chunk % every:
+            raise UsageError(
+                f"a gradient of {problem.steps} steps in chunks of {chunk} with every {every}-th"
+                " state; give 1 or more of each, and chunks that are multiples of every"
+            )
+        if problem.until is not None:
+            raise UsageError(
+                "a gradient of a problem that ends by a condition is not made; leave until out and"
+                " give the steps that are made"
+            )
+        for name, lagged in problem.lagged.items():
+            raise UsageError(
+                f"the parameter {name} is {lagged.rule}, which depends on all cells; a gradient"
+                " through it is not made: give the parameter as a table of the numbers that a run"
+                " has left"
+            )
+        if problem.series:
+            raise UsageError(
+                f"a gradient of a problem with a series, {', '.join(problem.series)}, is not made"
+            )
+        check(objective, problem)
+        snapshots = getattr(objective, "snapshots", ())
+        looked_at = [problem.snapshots[n] for n, one in enumerate(snapshots) if one is not None]
+        added = {
+            step
+            for snapshot in looked_at
+            for step in range(snapshot.begin, problem.steps + 1, snapshot.every)
+        }
+        cuts = Cuts(problem.steps, min(chunk, problem.steps), tuple(sorted(added)))
+        given = {"progress": False, **options}
+        return cls(problem, tuple(wrt), out, cuts, every, objective.reduced, given)
+
+    @property
+    def comm(self) -> Comm:
+        """The ranks that make it together."""
+        return world()
+
+    @cached_property
+    def kept(self) -> tuple[str, ...]:
+        """The fields whose states derivatives read."""
+        one = self.back(self.cuts.chunk, 0)
+        return tuple(sorted({name for name, _ in one.states.values()}))
+
+    def back(self, chunk: int, phase: int) -> Reverse:
+        """So many steps back in time; the first is `phase` steps after a state that is kept."""
+        return reverse(self.problem, chunk, self.wrt, self.reduced, self.every, phase)
+
+    def run(self, problem: Problem, name: str) -> Result:
+        """Make a run, or go on with it; in a folder of that name."""
+        return api.run(problem, out=self.out / name, resume=True, **self.options)
+
+    def remove(self, *names: str) -> None:
+        """Remove runs that are not needed any more."""
+        self.comm.share(None)
+        if self.comm.rank == 0:
+            for name in names:
+                shutil.rmtree(self.out / name, ignore_errors=True)
+        self.comm.share(None)
+
+    def file(self, result: Result, name: str) -> Path:
+        """The file of a field of a run; where ranks have left pieces, they are joined in one."""
+        if name not in result.record.pieces:
+            return result.path(name)
+        path = result.out / f"joined.{name}.npy"
+        if self.comm.rank == 0 and not path.exists():
+            field = result[name]
+            into = np.lib.format.open_memmap(path, "w+", field.dtype, field.shape)
+            for plane in range(field.shape[0]):
+                into[plane] = field[plane]
+            into.flush()
+        self.comm.share(None)
+        return path
+
+    def part(
+        self,
+        first: int,
+        last: int,
+        state: Result | None = None,
+        snapshots: Sequence[Snapshot] = (),
+    ) -> Problem:
+        """The steps from `first` up to `last`, beginning with what a run left."""
+        problem, cut = self.problem, slice(first, last)
+        initial: dict[str, Any] = dict(problem.initial)
+        for lasting in problem.stencil.lasting:
+            for name in (lasting.name, lasting.name + PREVIOUS)[: lasting.levels]:
+                if state is not None:
+                    initial[name] = str(self.file(state, name))
+        given: dict[str, Any] = {
+            name: value[cut] if isinstance(value, tuple) else value
+            for name, value in problem.parameters.items()
+        }
+        given |= {name: problem.profile_values(name) for name in problem.profiles}
+        return Problem(
+            problem.stencil,
+            problem.shape,
+            problem.dtype,
+            last - first,
+            given,
+            problem.boundary,
+            initial,
+            problem.first_step + first,
+            [source.after(first).ending(last - first) for source in problem.sources],
+            problem.receivers,
+            snapshots,
+            dtypes=problem.dtypes,
+        )
+
+    @property
+    def watched(self) -> tuple[Snapshot, ...]:
+        """What keeps the history of a run."""
+        return tuple(Snapshot(name, every=self.every) for name in self.kept)
+
+    def problem_back(
+        self,
+        piece: Piece,
+        begun: Mapping[str, Any],
+        residual: np.ndarray,
+        weights: Mapping[str, Sequence[float]],
+        history: History | int,
+    ) -> tuple[Reverse, Problem]:
+        """The run of a piece back in time, from the cotangents and gradients that are `begun`.
+
+        Without a `history`, of which the step is given where it would begin, series of files that
+        are not there stand for it: for plans.
+        """
+        problem = self.problem
+        first = history if isinstance(history, int) else history.first
+        one = self.back(piece.chunk, (piece.low - first) % self.every)
+        rule, firsts = one.stencil, piece.firsts
+        initial: dict[str, Any] = {made.name: 0.0 for made in rule.fields if not made.temporary}
+        dtypes: dict[str, str] = {}
+        for coefficient in problem.stencil.coefficients:
+            if coefficient.name in initial:
+                initial[coefficient.name] = self._coefficient(coefficient.name)
+                dtypes[coefficient.name] = problem.dtype_of(coefficient.name)
+        for name, (of, after) in one.states.items():
+            initial[name] = self._states(of, firsts, after, history)
+            dtypes[name] = problem.dtype_of(of)
+        initial |= begun
+        sources: list[Source] = []
+        for number, receiver in enumerate(problem.receivers):
+            for step in range(piece.chunk if residual.size else 0):
+                values = [float(residual[low + step, number]) for low in firsts]
+                written = one.written(receiver.field, step)
+                sources += [
+                    Source(written, cell, tuple(weight * value for value in values))
+                    for cell, weight in receiver.corners
+                    if all(i in along for i, along in zip(cell, problem.interior, strict=True))
+                ]
+        receivers = [
+            Receiver(one.written(source.field, step), source.position)
+            for step in range(piece.chunk)
+            for source in problem.sources
+            if SOURCES in self.wrt
+        ]
+        return one, Problem(
+            rule,
+            problem.shape,
+            problem.dtype,
+            len(firsts),
+            one.parameters(problem, firsts, weights),
+            one.boundary,
+            initial,
+            sources=sources,
+            receivers=receivers,
+            dtypes=dtypes,
+        )
+
+    def begun(self, before: Result | None) -> dict[str, Any]:
+        """What cotangents and gradients begin with: as later steps left them."""
+        if before is None:
+            return {}
+        return {name: str(self.file(before, name)) for name in before}
+
+    def cotangents(self, name: str) -> tuple[str, ...]:
+        """What the gradient by a field is the sum of."""
+        whole, problem = name.removesuffix(PREVIOUS), self.problem
+        if not problem.stencil.field(whole).evolving:
+            return (f"{name}_grad",)
+        past, initial = name + PREVIOUS, problem.initial
+        both = past in initial and initial[past] is initial[name]  # one value begins both levels
+        return (cotangent(name), cotangent(past)) if both else (cotangent(name),)
+
+    def _coefficient(self, name: str) -> Any:
+        """A coefficient as runs back read it: where it lies, if that is a plain file."""
+        given = self.problem.initial[name]
+        if isinstance(given, InputFile) and given == InputFile(given.path) and self.kept:
+            plain = given.path.endswith(".npy") and read_header(given.path)
+            wanted = self.problem.shape, np.dtype(self.problem.dtype_of(name))
+            if plain and not plain.fortran_order and (plain.shape, plain.dtype) == wanted:
+                return Series(given.path, 0, 0)
+        return given
+
+    def _states(self, of: str, firsts: range, after: int, history: History | int) -> Series:
+        step = firsts.step // self.every if len(firsts) > 1 else 0
+        first = history if isinstance(history, int) else history.first
+        number = (firsts[0] + after - first) // self.every
+        if isinstance(history, int):
+            return Series("history.npy", number, step)
+        two = self.problem.stencil.field(of).levels == 2
+        begin = [of + PREVIOUS, of] if two else [of]
+        paths = [self.file(history.begin, name) for name in begin]
+        kept = history.whole.out / f"snapshot.{history.offset + self.kept.index(of)}.npy"
+        return Series((*paths, kept), number + len(begin) - 1, step)

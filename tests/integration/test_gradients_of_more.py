@@ -1,0 +1,164 @@
+"""Objectives of reductions and snapshots, gradients by profiles, and gradients that are cut off."""
+
+import numpy as np
+import pytest
+
+import outgrid as og
+from outgrid.errors import UsageError
+from outgrid.gradients import Seen
+from outgrid.testing.reference import initial_arrays, run_reference
+
+SHAPE = (14, 13)
+STEPS = 7
+SOME = slice(1, -1)
+
+
+@og.stencil
+def damped(u, c, *, k, loss):
+    """A wave that is damped along x; its energy before the step."""
+    new = 2 * u - u.previous + c * og.laplacian(u) - k * loss.along("x") * u
+    return {"u": new, "energy": og.sum(c * u * u + (u[0, 1] - u) ** 2)}
+
+
+def posed(boundary="dirichlet", **changes):
+    rng = np.random.default_rng(2)
+    initial = {name: rng.uniform(0.1, 0.2, SHAPE) for name in ("u", "u.previous", "c")}
+    initial["c"] = initial["c"].astype("float32")
+    parameters = {"k": 0.3, "loss": rng.uniform(0.1, 0.2, SHAPE[1]).tolist()}
+    given = {
+        "snapshots": [og.Snapshot("u", every=2, y="2:11:2", first=3), og.Snapshot("u", x=4)],
+        "receivers": [og.Receiver("u", (5.5, 6))],
+        "dtypes": {"c": "float32"},
+    }
+    return og.Problem(
+        damped, SHAPE, "float64", STEPS, parameters, boundary, initial, **(given | changes)
+    )
+
+
+def seen_of(problem):
+    """What the reference leaves of a run."""
+    states = [initial_arrays(problem)]
+    run_reference(problem, seen=lambda state: states.append(dict(state)))
+    frames = []
+    for snapshot in problem.snapshots:
+        after = range(snapshot.begin, STEPS + 1, snapshot.every)
+        cells = np.ix_(*snapshot.cells(SHAPE))
+        shape = snapshot.frame(SHAPE)
+        frames.append([states[step]["u"][cells].reshape(shape) for step in after])
+    energies = []
+    for state in states[:-1]:
+        u, c = state["u"], state["c"].astype(float)
+        right = u[SOME, 2:]
+        energies.append(float((c * u * u)[SOME, SOME].sum() + ((right - u[SOME, SOME]) ** 2).sum()))
+    traces = [[(s["u"][5, 6] + s["u"][6, 6]) / 2] for s in states[1:]]
+    return Seen(problem, np.array(traces), states[-1], frames, {"energy": np.array(energies)})
+
+
+def check(problem, objective, g, names):
+    assert g.value == pytest.approx(objective(seen_of(problem))[0], rel=1e-12)
+    rng = np.random.default_rng(3)
+    for name in names:
+        given, far = np.asarray(g[name]), 1e-5
+        direction = rng.normal(size=given.shape)
+        if given.shape == SHAPE:
+            direction[[0, -1]] = 0
+            direction[:, [0, -1]] = 0
+
+        def moved(side, name=name, direction=direction):
+            there = side * 1e-5 * direction
+            if name in problem.initial:
+                changed = np.asarray(problem.initial[name]) + there
+                return problem.replace(initial={**problem.initial, name: changed}, dtypes={})
+            given = {**problem.parameters, "loss": problem.profile_values("loss")}
+            given[name] = (np.asarray(given[name]) + there).tolist()
+            return problem.replace(parameters=given)
+
+        ahead, behind = (objective(seen_of(moved(side)))[0] for side in (1, -1))
+        expected = (ahead - behind) / (2 * far)
+        assert (given * direction).sum() == pytest.approx(expected, rel=1e-5), name
+
+
+WRT = ["u", "u.previous", "c", "k", "loss"]
+
+
+def test_snapshots_are_an_objective(tmp_path):
+    problem = posed()
+    rng = np.random.default_rng(4)
+    wanted = [rng.normal(size=one.shape(SHAPE, STEPS)) for one in problem.snapshots]
+    np.save(tmp_path / "wanted.npy", wanted[1])
+    objective = og.LeastSquares(snapshots=[wanted[0], tmp_path / "wanted.npy"])
+    g = og.gradient(problem, objective, wrt=WRT, out=tmp_path / "g", memory="1GiB")
+    check(problem, objective, g, WRT)
+    first = og.LeastSquares(snapshots=wanted[:1])
+    g = og.gradient(problem, first, wrt=["c"], out=tmp_path / "h", adjoint="recompute", chunk=2)
+    check(problem, first, g, ["c"])
+
+
+def test_a_reduction_is_an_objective(tmp_path):
+    problem = posed()
+    weights = np.random.default_rng(5).normal(size=STEPS)
+    objective = og.Total("energy", weights)
+    g = og.gradient(problem, objective, wrt=WRT, out=tmp_path / "g", memory="1GiB", chunk=3)
+    check(problem, objective, g, WRT)
+    with pytest.raises(UsageError, match="no reduction 'enrgy'; did you mean 'energy'"):
+        og.gradient(problem, og.Total("enrgy"), wrt=WRT, out=tmp_path / "h")
+    with pytest.raises(UsageError, match="3 weights for 7 steps"):
+        og.gradient(problem, og.Total("energy", [1, 2, 3]), wrt=WRT, out=tmp_path / "h")
+
+
+def test_an_objective_is_any_function_of_what_is_seen(tmp_path):
+    class Fourth:
+        reduced = ("energy",)
+
+        def __call__(self, seen):
+            traces, energy = seen.traces, seen.reductions["energy"]
+            value = float((traces**4).sum() + (energy**2).sum())
+            return value, og.Cotangents(4 * traces**3, reductions={"energy": 2 * energy})
+
+    g = og.gradient(posed(), Fourth(), wrt=["c", "loss"], out=tmp_path / "g", memory="1GiB")
+    check(posed(), Fourth(), g, ["c", "loss"])
+
+
+def test_a_gradient_that_was_cut_off_goes_on(tmp_path, cut_off):
+    problem = posed()
+    objective = og.LeastSquares(np.zeros((STEPS, 1)), snapshots=[None, np.zeros((STEPS, 14))])
+    given = {"wrt": WRT, "adjoint": "recompute", "chunk": 2, "memory": "1GiB", "depth": 1}
+    plain = og.gradient(problem, objective, out=tmp_path / "plain", **given)
+    out = tmp_path / "g"
+    for advances in (3, 5, 2, 4, 1, 3, 2):
+        cut_off(advances, lambda: og.gradient(problem, objective, out=out, resume=True, **given))
+    with pytest.raises(UsageError, match="of another problem"):
+        og.gradient(problem, objective, out=out, resume=True, **{**given, "wrt": ["c"]})
+    for _ in range(2):  # the second time it is done
+        g = og.gradient(problem, objective, out=out, resume=True, **given)
+        for name in WRT:
+            assert np.asarray(g[name]).tobytes() == np.asarray(plain[name]).tobytes(), name
+        assert g.value == plain.value
+    left = {path.name for path in out.iterdir()}
+    assert left == {"c.npy", "u.npy", "u.previous.npy", "gradient.json"}
+
+
+def test_states_that_are_not_kept_are_those_before(tmp_path):
+    """In the limit of slow waves: every second state makes a gradient that is close."""
+    problem = posed(snapshots=())
+    slow = {name: np.full(SHAPE, 0.1) for name in ("u", "u.previous")}
+    y, x = np.indices(SHAPE)
+    slow["u"] = slow["u.previous"] = np.sin(y / 5.0) * np.sin(x / 5.0)
+    problem = problem.replace(initial={**slow, "c": 0.01 + 0 * x}, dtypes={})
+    objective = og.LeastSquares(np.zeros((STEPS, 1)))
+    exact, half = (
+        og.gradient(
+            problem,
+            objective,
+            wrt=["c"],
+            out=tmp_path / str(every),
+            every=every,
+            adjoint="history",
+            memory="1GiB",
+        )["c"]
+        for every in (1, 2)
+    )
+    size = np.abs(exact).max()
+    assert 0 < np.abs(half - exact).max() < 0.2 * size
+    with pytest.raises(UsageError, match="multiples of every"):
+        og.gradient(problem, objective, wrt=["c"], out=tmp_path / "g", every=3)

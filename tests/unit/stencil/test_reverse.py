@@ -1,0 +1,186 @@
+"""Reverse mode of every stencil, in NumPy: transposes to rounding, and Taylor's theorem."""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outgrid as og
+from outgrid.errors import DefinitionError
+from outgrid.stencil.catalog import CATALOG
+from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.stencil.reverse import cotangent, reverse
+from outgrid.testing.reference import initial_arrays, run_reference
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+LINEAR = ("heat5", "heat7", "box27", "wave:2", "wave:4", "wave:6", "wave:8")
+MATCHED = {"kind": "matched", "width": 4, "courant": 0.3, "frequency": 0.05}
+
+
+def _traced(name):
+    path, _, function = name.partition(":")
+    if path.endswith(".py"):
+        made = runpy.run_path(str(EXAMPLES / path))[function]
+        return made if hasattr(made, "trace") else made()
+    return CATALOG[name]
+
+
+def _problem(name, boundary="dirichlet", ndim=2, parameters=None, size=12):
+    """Random values about 1, in which products, roots and quotients are smooth."""
+    rng = np.random.default_rng(3)
+    definition = _traced(name) if isinstance(name, str) else name
+    try:
+        traced = definition.trace(ndim)
+    except DefinitionError:
+        traced, size = definition.trace(3), min(size, 8)
+    shape = tuple(size + axis for axis in range(traced.ndim))
+    names = [field.name for field in traced.fields if not field.temporary]
+    names += [f"{field.name}{PREVIOUS}" for field in traced.lasting if field.levels == 2]
+    initial = {one: rng.uniform(0.8, 1.2, shape) for one in names}
+    given = {one: rng.uniform(0.1, 0.2) for one in traced.parameters}
+    if not isinstance(boundary, dict) or boundary.get("kind") != "matched":
+        given |= {
+            one.name: rng.uniform(0.1, 0.2, shape[one.axis]).tolist() for one in traced.profiles
+        }
+    given |= parameters or {}
+    return Problem(traced, shape, "float64", 3, given, boundary, initial)
+
+
+def _states(problem):
+    """The state before the first step, and after each."""
+    states = [run_reference(problem.replace(steps=0))]
+    for _ in range(problem.steps):
+        states.append(run_reference(problem.replace(steps=1), states[-1]))
+    return states
+
+
+def _back(problem, bars, wrt, states=None, chunk=1):
+    """The cotangents of what the problem begins with, and gradients by the fields in `wrt`."""
+    states, now = states or _states(problem), dict(bars)
+    for low in range(problem.steps - chunk, -1, -chunk):
+        one = reverse(problem, chunk, wrt)
+        initial = {made.name: 0.0 for made in one.stencil.lasting} | now
+        for made in one.stencil.coefficients:
+            name, after = one.states.get(made.name, (made.name, 0))
+            number = low + after
+            previous = number < 0
+            value = states[max(0, number)][name + PREVIOUS * previous]
+            initial[made.name] = value
+        given = one.parameters(problem, [low], {})
+        posed = Problem(one.stencil, problem.shape, "float64", 1, given, one.boundary, initial)
+        end = run_reference(posed)
+        now = {made.name: end[made.name] for made in one.stencil.lasting}
+    return now
+
+
+def _moved(problem, directions, far):
+    initial = {
+        name: value + far * directions.get(name, 0.0)
+        for name, value in initial_arrays(problem).items()
+    }
+    end = run_reference(problem, initial)
+    return {name: end[name] for name in directions if name in end}
+
+
+def _inside(problem, rng):
+    values = np.zeros(problem.shape)
+    part = tuple(slice(along.start, along.stop) for along in problem.interior)
+    values[part] = rng.normal(size=values[part].shape)
+    return values
+
+
+def _ends(problem):
+    """Names of all levels that a step leaves."""
+    names = [field.name for field in problem.stencil.lasting]
+    return [*names, *(f"{f.name}{PREVIOUS}" for f in problem.stencil.lasting if f.levels == 2)]
+
+
+@pytest.mark.parametrize("boundary", ["dirichlet", "mirror", "odd", "periodic"])
+@pytest.mark.parametrize("name", [*LINEAR, "hillslope.py:creep"])
+def test_linear_stencils_are_transposed_to_rounding(name, boundary):
+    problem = _problem(name, boundary, size=19 if name == "wave:8" else 12)
+    rng = np.random.default_rng(4)
+    ends = _ends(problem)
+    x, y = ({end: _inside(problem, rng) for end in ends} for _ in range(2))
+    zero = problem.replace(initial={**problem.initial, **dict.fromkeys(ends, 0.0)})
+    there = run_reference(zero, initial_arrays(zero) | x)
+    back = _back(problem, {cotangent(end): y[end] for end in ends}, [])
+    terms = [there[end] * y[end] for end in ends]
+    other = [x[end] * back[cotangent(end)] for end in ends]
+    size = sum(float(np.abs(term).sum()) for term in terms)
+    assert size > 0
+    apart = sum(float(term.sum()) for term in terms) - sum(float(term.sum()) for term in other)
+    assert abs(apart) <= 64 * np.finfo(float).eps * size
+
+
+CURVED = [
+    ("wave:4", "dirichlet", None),
+    ("wave:2", {"y": "odd", "x-": "zero"}, None),
+    ("wave:4", {"kind": "sponge", "width": 3}, None),
+    *((f"acoustic_pml:{order}", MATCHED, None) for order in (2, 4)),
+    ("shallow_water", "dirichlet", {"dt": 0.1, "dx": 2.0}),
+    ("shallow_water", {"y": "odd", "x-": "zero"}, {"dt": 0.1, "dx": 2.0}),
+    ("cahn_hilliard.py:cahn_hilliard", "periodic", None),
+    ("dam_break.py:dam_break", "neumann", None),
+    ("gray_scott.py:gray_scott", "neumann", None),
+    ("himeno.py:himeno", "dirichlet", None),
+    ("maxwell_box.py:box", {"z": "periodic"}, None),
+    ("maxwell_cavity.py:cavity", "dirichlet", None),
+    ("perona_malik.py:perona_malik", "neumann", None),
+    ("staggered.py:duct", {"x": "odd"}, None),
+    ("elastic.py:elastic", "dirichlet", None),
+    ("elastic.py:matched", "dirichlet", None),
+]
+
+
+@pytest.mark.parametrize(("name", "boundary", "parameters"), CURVED, ids=str)
+def test_derivatives_of_all_stencils_are_those_of_taylor(name, boundary, parameters):
+    """What is left of a change beyond its first order falls with the square of its size."""
+    problem = _problem(name, boundary, parameters=parameters, size=16)
+    rng = np.random.default_rng(5)
+    wrt = [field.name for field in problem.stencil.coefficients]
+    ends = _ends(problem)
+    y = {end: _inside(problem, rng) for end in ends}
+    directions = {start: _inside(problem, rng) for start in (*ends, *wrt)}
+    back = _back(problem, {cotangent(end): y[end] for end in ends}, wrt)
+    slope = sum(
+        float((directions[start] * back[bar]).sum())
+        for start in directions
+        for bar in (f"{start}_grad" if start in wrt else cotangent(start),)
+    )
+
+    def value(far):
+        end = _moved(problem, directions, far)
+        return sum(float((end[name] * y[name]).sum()) for name in ends)
+
+    here = value(0.0)
+    far = 2.0**-12
+    rest, half = (abs(value(size) - here - size * slope) for size in (far, far / 2))
+    noise = 1e-13 * sum(float(np.abs(one).sum()) for one in y.values())
+    assert rest <= abs(value(far) - here) / 10 + noise, "the slope is not that"
+    assert half <= rest / 3 + noise, (rest, half)
+
+
+def test_steps_together_are_steps_one_by_one():
+    problem = _problem("shallow_water", parameters={"dt": 0.1, "dx": 2.0})
+    rng = np.random.default_rng(6)
+    bars = {cotangent(end): _inside(problem, rng) for end in _ends(problem)}
+    one, three = (_back(problem, bars, [], chunk=chunk) for chunk in (1, 3))
+    for name, values in one.items():
+        assert np.array_equal(values, three[name])
+
+
+def test_what_has_no_derivative_says_so():
+    @og.stencil
+    def stepped(u):
+        return og.floor(u) + u[0, 1]
+
+    @og.stencil
+    def peaked(u):
+        return {"u": u, "top": og.max(u)}
+
+    with pytest.raises(DefinitionError, match="has no derivative; floor"):
+        og.adjoint(_problem(stepped))
+    with pytest.raises(DefinitionError, match="max 'top' has no derivative"):
+        reverse(_problem(peaked), 1, [], ["top"])
