@@ -399,3 +399,15 @@ def test_many_fields_pass_in_strips_also_after_kill_9(name, tmp_path):
         for field in wanted.record.fields:
             assert result[field].tobytes() == wanted[field].tobytes(), field
         assert not problem.receivers or result.traces.tobytes() == wanted.traces.tobytes()
+
+
+def test_an_inversion_comes_closer_to_the_model(tmp_path):
+    """In two iterations with one shot the misfit falls to a half, and the model's error falls."""
+    model, shape = example("inversion"), (32, 36)
+    every, given = model.shots, {"memory": "512MiB", "threads": 1}
+    model.shots = lambda one, count=3: every(one, 3)[1:2]
+    truth, start = model.truth(shape), model.start(shape)
+    observed = model.record(truth, tmp_path, **given)
+    found, values = model.invert(observed, start, tmp_path, 2, **given)
+    assert min(values) < values[0] / 2
+    assert np.abs(found - truth).mean() < np.abs(start - truth).mean()
