@@ -51,6 +51,7 @@ Say = Callable[[str], None]
 MACHINE_MODES = ("bandwidth", "peak")  # rows of the machine, without a stencil
 KEY = ("stencil", "dtype", "mode", "factor", "shape")  # what tells a row from all others
 PLAIN_STEPS = 4
+ONE_STEP = ("plain", "blocked", "hand")  # sweeps of one step: the fastest is the baseline
 BESIDE = ("plain", "tiled", "resident")  # measured around each row out of core
 TILED_STEPS = 96  # at most: diamonds are begun and ended once per sweep, and sweeps are deep
 TILED_SECONDS = 6
@@ -67,7 +68,8 @@ class Row:
 
     ``over_ceiling`` is over the fastest of the ceilings, ``over_tiled`` over the temporally blocked
     sweep in memory, ``over_resident`` over the same on planes as large as those out of core,
-    ``over_hand`` over the loop by hand, ``over_peak`` operations over the peak of multiply-adds of
+    ``over_hand`` over the loop by hand, ``over_best`` over the fastest of the plain sweep, the
+    spatially blocked one and that loop, ``over_peak`` operations over the peak of multiply-adds of
     that type. ``samples`` are the rates behind ``glups``, their median; out of core, where there is
     one, ``plain_beside``, ``tiled_beside`` and ``resident_beside`` are the rates before and after
     it, over whose mean its ratios are. ``identical`` compares to the byte, except for ``hand``,
@@ -101,6 +103,7 @@ class Row:
     over_tiled: float | None = None
     over_resident: float | None = None
     over_hand: float | None = None
+    over_best: float | None = None
     over_peak: float | None = None
     samples: tuple[float, ...] = ()
     plain_beside: tuple[float, ...] = ()
@@ -273,6 +276,7 @@ class _CaseRows:
             over_tiled=glups / rates["tiled"],
             over_resident=glups / rates["resident"] if "resident" in rates else None,
             over_hand=glups / rates["hand"] if "hand" in rates else None,
+            over_best=glups / max(rates[mode] for mode in ONE_STEP if mode in rates),
             over_peak=glups * self.case.stencil.flops / self._peak(),
             samples=samples,
         )

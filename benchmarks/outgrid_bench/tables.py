@@ -20,6 +20,7 @@ HEADINGS = (
     "GLUP/s",
     "GFLOP/s",
     "over plain",
+    "over best",
     "over tiled",
     "over resident",
     "over ceiling",
@@ -88,9 +89,9 @@ def columns(lines: Sequence[Sequence[str]]) -> str:
 def _cells(row: Row) -> tuple[str, ...]:
     if row.gigabytes_per_second is not None:
         rate = f"{row.gigabytes_per_second:.1f} GB/s"
-        return (row.stencil, row.dtype, row.mode, "", rate, *[""] * 9)
+        return (row.stencil, row.dtype, row.mode, "", rate, *[""] * 10)
     if row.mode == "peak":
-        return (row.stencil, row.dtype, row.mode, "", "", _number(row.gflops, 1), *[""] * 8)
+        return (row.stencil, row.dtype, row.mode, "", "", _number(row.gflops, 1), *[""] * 9)
     return (
         row.stencil,
         row.dtype,
@@ -99,6 +100,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         _number(row.glups),
         _number(row.gflops, 1),
         _number(row.over_plain),
+        _number(row.over_best),
         _number(row.over_tiled),
         _number(row.over_resident),
         _number(row.over_ceiling),

@@ -48,6 +48,8 @@ def test_rows_hold_every_mode_and_ratio(tmp_path, capsys):
     assert {row["stencil"] for row in figures} == {"fma", "copy", "scale", "heat7"}
     assert all(row["machine"] and row["ended"] for row in figures)
     assert modes["plain"]["over_plain"] == 1
+    best = max(modes[mode]["glups"] for mode in ("plain", "blocked", "hand"))
+    assert modes["tiled"]["over_best"] == pytest.approx(modes["tiled"]["glups"] / best)
     assert modes["ceiling-l1"]["over_ceiling"] == 1
     streamed = modes["outofcore"]
     assert streamed["identical"] is modes["tiled"]["identical"] is True
@@ -91,7 +93,9 @@ def test_a_coefficient_field_and_two_levels_are_measured(tmp_path):
     assert [row.mode for row in done].count("outofcore") == 1
 
 
-@pytest.mark.parametrize("name", ["heat7:float64", "heat7:float32", "heat5:float64"])
+@pytest.mark.parametrize(
+    "name", ["heat7:float64", "heat7:float32", "heat5:float64", "box27", "wave:8", "himeno"]
+)
 def test_the_loop_by_hand_computes_the_same(name, tmp_path):
     case = choose(name)
     plane = (40, 48) if case.stencil.ndim == 3 else (48,)
