@@ -472,3 +472,26 @@ def test_a_mistake_in_a_script_is_told_once(tmp_path):
     assert out + error.replace("\n", "") == (
         f"{script}:3: stencil 'heat5' has no field 'w' to begin with; known: u"
     )
+
+
+GRADIENT = """
+import sys, numpy as np, outgrid as og
+rng = np.random.default_rng(1)
+shape, steps = (40, 12, 11), 6
+initial = {name: rng.uniform(0.1, 0.2, shape) for name in ("u", "u.previous", "c")}
+problem = og.Problem("wave:2", shape, "float64", steps, initial=initial,
+                     sources=[og.Source("u", (20.5, 5, 5), 1.0)],
+                     receivers=[og.Receiver("u", (12, 5.5, 5))], snapshots=[og.Snapshot("u", 4)])
+wanted = og.LeastSquares(rng.normal(size=(steps, 1)), {"u": rng.normal(size=shape)},
+                         [rng.normal(size=(1, *shape))])
+og.gradient(problem, wanted, wrt=["c", "u", "sources"], out=sys.argv[1], adjoint="recompute",
+            chunk=2, memory="1GiB", threads=1)
+"""
+
+
+def test_ranks_leave_the_gradient_of_one(tmp_path):
+    for ranks in (1, 2):
+        finish(launch(ranks, sys.executable, "-c", GRADIENT, tmp_path / str(ranks)))
+    for name in ("c.npy", "u.npy", "gradient.json"):
+        one, two = ((tmp_path / str(ranks) / name).read_bytes() for ranks in (1, 2))
+        assert one == two, name

@@ -1,0 +1,131 @@
+"""Traces of runs as functions that PyTorch and JAX differentiate."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid import api
+from outgrid.errors import UsageError
+from outgrid.gradients import Cotangents, gradient
+from outgrid.stencil.problem import Problem
+
+__all__ = ["jax_traces", "torch_traces"]
+
+Arrays = dict[str, NDArray[np.float64]]
+
+
+class _Traces:
+    """The traces of a problem with other values in place of what `wrt` names, and what they say
+    of a cotangent; each run in a folder of its own in `out`."""
+
+    def __init__(
+        self, problem: Problem, wrt: Sequence[str], out: str | Path, options: Mapping[str, Any]
+    ) -> None:
+        if not problem.receivers:
+            raise UsageError("traces are what receivers see, and the problem has none")
+        for name in wrt:
+            if name not in problem.initial and name not in problem.parameters:
+                raise UsageError(f"{name!r} is no field and no parameter of the problem")
+        self.problem, self.wrt, self.out = problem, tuple(wrt), Path(out)
+        self.options, self.numbers = dict(options), itertools.count()
+
+    def posed(self, values: Sequence[Any]) -> Problem:
+        """The problem with these values."""
+        given = {name: np.asarray(one) for name, one in zip(self.wrt, values, strict=True)}
+        problem = self.problem
+        initial = {**problem.initial, **{n: a for n, a in given.items() if n in problem.initial}}
+        parameters: dict[str, Any] = {**problem.parameters}
+        parameters |= {name: problem.profile_values(name) for name in problem.profiles}
+        parameters |= {n: a.tolist() for n, a in given.items() if n in problem.parameters}
+        return problem.replace(initial=initial, parameters=parameters)
+
+    def forward(self, *values: Any) -> NDArray[np.float64]:
+        """The traces, of (steps, receivers)."""
+        out = self.out / f"forward.{next(self.numbers)}"
+        return api.run(self.posed(values), out=out, progress=False, **self.options).traces
+
+    def back(self, bar: Any, *values: Any) -> tuple[NDArray[np.float64], ...]:
+        """The cotangents of the values for one of the traces."""
+        out, bars = self.out / f"back.{next(self.numbers)}", Cotangents(np.asarray(bar, float))
+        g = gradient(self.posed(values), bars, wrt=self.wrt, out=out, **self.options)
+        return tuple(
+            np.asarray(g[name], float).reshape(np.shape(one))
+            for name, one in zip(self.wrt, values, strict=True)
+        )
+
+
+def torch_traces(
+    problem: Problem, wrt: Sequence[str], out: str | Path, **options: Any
+) -> Callable[..., Any]:
+    """A function of PyTorch from what `wrt` names, tensors in that order, to traces.
+
+    Fields have the grid's shape, parameters none. Its backward pass is `og.gradient`, which makes
+    the steps forward once more. Runs lie in folders in `out`; `options` are those of `og.gradient`.
+    Raises UsageError where PyTorch is missing.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise UsageError("PyTorch is missing: pip install 'outgrid[torch]'") from error
+    made = _Traces(problem, wrt, out, options)
+
+    class Traces(torch.autograd.Function):  # pyright: ignore
+        @staticmethod
+        def forward(ctx: Any, *values: Any) -> Any:
+            ctx.save_for_backward(*values)
+            return torch.from_numpy(made.forward(*(one.detach().cpu().numpy() for one in values)))
+
+        @staticmethod
+        def backward(ctx: Any, bar: Any) -> Any:
+            values = ctx.saved_tensors
+            bars = made.back(bar.cpu().numpy(), *(one.detach().cpu().numpy() for one in values))
+            return tuple(
+                torch.from_numpy(one).to(like) for one, like in zip(bars, values, strict=True)
+            )
+
+    return Traces.apply
+
+
+def jax_traces(
+    problem: Problem, wrt: Sequence[str], out: str | Path, **options: Any
+) -> Callable[..., Any]:
+    """The same for JAX: a function with a `custom_vjp`, which calls back to the host.
+
+    Raises UsageError where JAX is missing.
+    """
+    try:
+        import jax
+    except ImportError as error:
+        raise UsageError("JAX is missing: pip install 'outgrid[jax]'") from error
+    made = _Traces(problem, wrt, out, options)
+    shape = problem.steps, len(problem.receivers)
+
+    def called(*values: Any) -> Any:
+        kind = jax.ShapeDtypeStruct(shape, values[0].dtype)
+        forward = lambda *given: made.forward(*given).astype(kind.dtype)  # noqa: E731
+        return jax.pure_callback(forward, kind, *values)
+
+    @jax.custom_vjp
+    def traces(*values: Any) -> Any:
+        return called(*values)
+
+    def forward(*values: Any) -> Any:
+        return called(*values), values
+
+    def back(values: Any, bar: Any) -> Any:
+        kinds = tuple(jax.ShapeDtypeStruct(one.shape, one.dtype) for one in values)
+
+        def bars(bar: Any, *given: Any) -> Any:
+            made_bars = made.back(bar, *given)
+            return tuple(one.astype(kind.dtype) for one, kind in zip(made_bars, kinds, strict=True))
+
+        return jax.pure_callback(bars, kinds, bar, *values)
+
+    traces.defvjp(forward, back)
+    return traces
