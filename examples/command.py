@@ -37,7 +37,8 @@ def run(problem: og.Problem, given: argparse.Namespace) -> og.Result:
     """Run the problem as the user wants it, and say how large it was."""
     result = og.run(problem, memory=given.memory, out=given.out)
     measured = result.record.measured
-    state = sum(field.levels for field in problem.stencil.fields) * problem.field_bytes
+    fields = [field for field in problem.stencil.fields if not field.temporary]
+    state = sum(field.levels * problem.stored_bytes(field.name) for field in fields)
     print(
         f"{' x '.join(map(str, problem.shape))} cells, {problem.steps} steps: "
         f"{state / measured.memory_limit_bytes:.2g} times the memory limit, "

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from outgrid.stencil.absorb import matched_layer, matched_layers, sponge
     from outgrid.stencil.boundary import Boundary
     from outgrid.stencil.chance import random
-    from outgrid.stencil.components import Gradient, Tensor, Vector
+    from outgrid.stencil.components import Gradient, Tensor, Vector, channels
     from outgrid.stencil.difference import (
         backward,
         centered,
@@ -146,6 +146,7 @@ __all__ = [
     "backward",
     "ceil",
     "centered",
+    "channels",
     "clip",
     "convert",
     "cos",
@@ -233,7 +234,7 @@ _HOMES = {
     "result": ("Result",),
     "stencil.absorb": ("matched_layer", "matched_layers", "sponge"),
     "stencil.boundary": ("Boundary",),
-    "stencil.components": ("Gradient", "Tensor", "Vector"),
+    "stencil.components": ("Gradient", "Tensor", "Vector", "channels"),
     "stencil.difference": (
         "backward",
         "centered",

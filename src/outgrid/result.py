@@ -105,8 +105,17 @@ class Result(Mapping[str, Any]):
 
         Axes with an index are left out.
         """
+        kept = self._frames()
+        return [frames[:, 0] for frames in kept] if self._is_line else kept
+
+    def _frames(self) -> list[np.ndarray]:
+        """The snapshots as they lie on disk: those of a line are of one row."""
         taken = snapshots_by_file(self.record.problem.get("snapshots", ()))
         return [map_npy(self.out / name) for name in taken]
+
+    @property
+    def _is_line(self) -> bool:
+        return bool(self.record.problem.get("line", False))
 
     def described(
         self, dt: float | None = None
@@ -154,7 +163,7 @@ class Result(Mapping[str, Any]):
 
         `pip install 'outgrid[xarray]'` brings xarray. Raises UsageError where it is not there.
         """
-        arrays = [*(self[name] for name in self), *self.snapshots]
+        arrays = [*(self._whole(name) for name in self), *self._frames()]
         meanings = self.described()
         if len(meanings) > len(arrays):
             arrays.append(map_npy(self.out / TRACES_NAME).T)
@@ -184,6 +193,11 @@ class Result(Mapping[str, Any]):
 
         One that several ranks left in pieces is read like an array; `numpy.asarray` reads it all.
         """
+        values = self._whole(field)
+        return values[0] if self._is_line else values
+
+    def _whole(self, field: str) -> np.ndarray | Joined:
+        """The field as it lies on disk: that of a line is one row."""
         if field in self.record.pieces:
             return Joined(
                 [

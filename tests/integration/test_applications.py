@@ -411,3 +411,39 @@ def test_an_inversion_comes_closer_to_the_model(tmp_path):
     found, values = model.invert(observed, start, tmp_path, 2, **given)
     assert min(values) < values[0] / 2
     assert np.abs(found - truth).mean() < np.abs(start - truth).mean()
+
+
+def test_a_game_of_life_settles_as_it_is_known_to(tmp_path):
+    life = example("life")
+    result = og.run(life.problem(), memory="512MiB", out=tmp_path / "life.run")
+    settled, cells = life.SETTLED["r-pentomino"]
+    living = result.reductions["living"]
+    assert (living[settled:] == cells).all()
+    assert living[settled - 1] != cells
+    assert result["alive"].dtype == np.uint8
+    assert int(result["alive"].sum()) == cells
+
+
+def test_life_streamed_is_life_in_memory(tmp_path):
+    life = example("life")
+    run_both_ways(life.problem("acorn", 700, 9), tmp_path, depth=3, slab_planes=4)
+
+
+def test_a_cloud_that_is_carried_round_comes_back_to_the_fourth_order(tmp_path):
+    carried = example("advection")
+    errors = []
+    for size in (24, 48):
+        problem = carried.problem(size)
+        result = og.run(problem, memory="512MiB", out=tmp_path / str(size))
+        errors.append(carried.error(result))
+        plan = og.plan(problem, memory="512MiB", tier="direct", depth=2, out=tmp_path / "r")
+        assert plan.volume.fill_bytes == problem.field_bytes  # of temporaries nothing is moved
+    assert 3.8 < np.log2(errors[0] / errors[1]) < 4.2
+
+
+@pytest.mark.parametrize("across", [(2, 1), (2, -1), (0, 2)])
+def test_a_wave_in_tilted_layers_goes_as_fast_as_its_direction_says(across, tmp_path):
+    tilted = example("tilted")
+    result = og.run(tilted.problem(across), memory="512MiB", out=tmp_path / "run")
+    exact, _ = tilted.velocity(tilted.direction(across))
+    assert tilted.measured(result, across) == pytest.approx(exact, rel=1e-4)

@@ -103,6 +103,11 @@ class Task:
             raise UsageError(
                 f"a gradient of a problem with a series, {', '.join(problem.series)}, is not made"
             )
+        if problem.line:
+            raise UsageError(
+                "a gradient on a line is not made; give the problem shape"
+                f" (1, {problem.shape[-1]}) and a stencil of two axes"
+            )
         check(objective, problem)
         snapshots = getattr(objective, "snapshots", ())
         looked_at = [problem.snapshots[n] for n, one in enumerate(snapshots) if one is not None]

@@ -128,9 +128,10 @@ def checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
             " (200, 300)"
         )
     extents = cast("tuple[Any, ...]", tuple(shape))
-    if len(extents) not in (2, 3):
+    if len(extents) not in (1, 2, 3):
         raise DefinitionError(
-            f"shape {extents} has {len(extents)} dimensions; give 2 (y, x) or 3 (z, y, x) extents"
+            f"shape {extents} has {len(extents)} dimensions; give 1 (x), 2 (y, x) or 3 (z, y, x)"
+            " extents"
         )
     for extent in extents:
         if isinstance(extent, bool) or not isinstance(extent, Integral) or int(extent) < 1:
@@ -186,6 +187,8 @@ def checked_stencil(stencil: object, ndim: int) -> Stencil:
         raise DefinitionError(
             f"{stencil!r} is not a stencil; give a function decorated with @stencil, or a name"
         )
+    if ndim == 1 and stencil.ndim == 2 and not stencil.radius[0]:
+        return stencil
     if stencil.ndim != ndim:
         raise DefinitionError(
             f"stencil {stencil.name!r} is {stencil.ndim}-D, but the shape has {ndim} extents"
@@ -270,6 +273,14 @@ def check_boundary(
                 check_range(f"the boundary value {name} =", value, apart[name])
 
 
+def _channel(given: Any, number: int, count: int, shape: tuple[int, ...]) -> Any:
+    """What a component begins with: of an array with an axis for components, first or last, one."""
+    extents = tuple(getattr(given, "shape", ()))
+    if extents == (*shape, count):
+        return given[..., number]
+    return given[number] if extents == (count, *shape) else given
+
+
 def checked_initial(
     given: Mapping[str, Any],
     stencil: Stencil,
@@ -280,9 +291,11 @@ def checked_initial(
 ) -> Mapping[str, Initial]:
     names = [field.name for field in stencil.fields]
     whole = {name: components_of(name, names) for name in given if name not in names}
-    given = {part: given[name] for name, parts in whole.items() for part in parts} | {
-        name: value for name, value in given.items() if not whole.get(name)
-    }
+    given = {
+        part: _channel(given[name], n, len(parts), shape)
+        for name, parts in whole.items()
+        for n, part in enumerate(parts)
+    } | {name: value for name, value in given.items() if not whole.get(name)}
     lasting = [field for field in stencil.fields if not field.temporary]
     wanted = [field.name for field in lasting]
     wanted += [f"{field.name}{PREVIOUS}" for field in stencil.fields if field.levels == 2]

@@ -13,7 +13,7 @@ from outgrid.errors import DefinitionError
 from outgrid.stencil.symbol import AXES, FieldSymbol, ParameterSymbol, Symbol
 from outgrid.units import suggest
 
-__all__ = ["Gradient", "Tensor", "Vector", "components_of"]
+__all__ = ["Gradient", "Tensor", "Vector", "channels", "components_of"]
 
 
 class Vector(Mapping[str, Any]):
@@ -119,10 +119,36 @@ class Gradient(Vector):
         return tuple(a + b for a in axes for b in axes)
 
 
+_LABELS = {*AXES, *Tensor.labels(AXES), *Gradient.labels(AXES)}
+"""What may follow the name of a whole in those of its fields."""
+
+
+def channels(*labels: str) -> type[Vector]:
+    """A kind of field with a component for each label, to annotate it: `RGB = channels("r", "g")`.
+
+    `picture: RGB` is declared, read and returned like a vector, `picture.r` or `picture["r"]`.
+    """
+    if not labels or not all(label.isidentifier() for label in labels):
+        raise DefinitionError(f"channels are called by names, not {', '.join(map(repr, labels))}")
+    if len({*labels}) < len(labels):
+        raise DefinitionError(f"two channels of {', '.join(labels)} have the same name")
+    _LABELS.update(labels)
+
+    class Channels(Vector):
+        """One field for each label."""
+
+        __slots__ = ()
+
+        @staticmethod
+        def labels(axes: tuple[str, ...]) -> tuple[str, ...]:
+            return labels
+
+    return Channels
+
+
 def components_of(name: str, fields: Iterable[str]) -> tuple[str, ...]:
     """The fields that `name` stands for: itself, or its components."""
     known = tuple(fields)
-    labels = {*AXES, *Tensor.labels(AXES), *Gradient.labels(AXES)}
     return tuple(
-        field for field in known if field == name or field in (f"{name}_{part}" for part in labels)
+        field for field in known if field == name or field in (f"{name}_{part}" for part in _LABELS)
     )

@@ -2,7 +2,8 @@
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias, TypeGuard, cast
 
@@ -11,6 +12,7 @@ from outgrid.stencil import expression as ex
 from outgrid.stencil.components import Gradient, Tensor, Vector
 from outgrid.stencil.expression import Access, Parameter, Profile
 from outgrid.stencil.formula import shown
+from outgrid.stencil.line import in_a_row
 from outgrid.stencil.model import Assignment, Field, Reduction, Stage, Stencil
 from outgrid.stencil.reduction import Reduced
 from outgrid.stencil.symbol import (
@@ -27,6 +29,7 @@ from outgrid.units import nearest, suggest
 __all__ = ["Definition", "stencil"]
 
 _DIMENSIONS = (2, 3)
+_TRACED = (1, *_DIMENSIONS)
 FieldKind: TypeAlias = type[FieldSymbol] | type[Vector]
 Arguments: TypeAlias = tuple[tuple[str, FieldKind], ...]
 
@@ -38,7 +41,8 @@ UNNAMED = "unnamed"
 class Definition:
     """A stencil as its author wrote it: a function of fields and, keyword-only, parameters.
 
-    `ndim` is 2, 3, or None when the function may serve both. `name` names the stencil.
+    `ndim` is 1, 2, 3, or None when the function may serve several. One on a line is traced as that
+    of a grid of two axes which reads nothing along the first. `name` names the stencil.
     """
 
     function: Callable[..., Any]
@@ -79,8 +83,8 @@ class Definition:
                 raise DefinitionError(f"stencil {self.name!r} is {self.ndim}-D, not {ndim}-D")
             return self._trace(self.ndim)
         if ndim is not None:
-            if ndim not in _DIMENSIONS:
-                raise DefinitionError(f"a stencil has 2 or 3 dimensions, not {ndim}")
+            if ndim not in _TRACED:
+                raise DefinitionError(f"a stencil has 1, 2 or 3 dimensions, not {ndim}")
             return self._trace(ndim)
         return self._infer()
 
@@ -98,6 +102,9 @@ class Definition:
             raise DefinitionError(
                 f"stencil {self.name!r} works in 2-D and in 3-D; say which with a shape or ndim="
             )
+        if all(isinstance(fault, OffsetCountError) for fault in faults):
+            with suppress(DefinitionError):
+                return self._trace(1)
         # A wrong count of offsets in one number of dimensions only says that it is the other one.
         raise next(
             (fault for fault in faults if not isinstance(fault, OffsetCountError)), faults[-1]
@@ -117,7 +124,11 @@ class Definition:
                 returned = self.function(*fields.values(), **symbols)
             stages = temporaries.before(_stages(returned, fields, names))
             made = tuple(temporaries.made)
-            return _assemble(self.name, ndim, names, made, parameters, defaults, stages)
+            axes = ndim
+            if ndim == 1:
+                stages, axes = in_a_row(stages), 2
+            names = _used(fields.values(), stages)
+            return _assemble(self.name, axes, names, made, parameters, defaults, stages)
         except Exception as error:
             _raise_located(self, error)
 
@@ -130,8 +141,8 @@ def stencil(
     def define(function: Callable[..., Any]) -> Definition:
         if not inspect.isfunction(function):
             raise DefinitionError(f"{function!r} is not a function and defines no stencil")
-        if ndim is not None and ndim not in _DIMENSIONS:
-            raise DefinitionError(f"a stencil has 2 or 3 dimensions, not {ndim}")
+        if ndim is not None and ndim not in _TRACED:
+            raise DefinitionError(f"a stencil has 1, 2 or 3 dimensions, not {ndim}")
         own = function.__name__ if function.__name__.isidentifier() else UNNAMED
         return Definition(function, name if name is not None else own, ndim)
 
@@ -145,6 +156,7 @@ def _arguments(
     fields: list[tuple[str, FieldKind]] = []
     parameters: list[tuple[str, FieldKind]] = []
     defaults: list[tuple[str, float]] = []
+    known = definition.function.__globals__
     for argument in inspect.signature(definition.function).parameters.values():
         default: Any = argument.default
         if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
@@ -158,9 +170,9 @@ def _arguments(
                     f"field {argument.name!r} cannot have a default ({default!r}); parameters can:"
                     f" put it after a bare *, as in (u, *, {argument.name}={default!r})",
                 )
-            fields.append((argument.name, _kind(argument.annotation)))
+            fields.append((argument.name, _kind(argument.annotation, known)))
             continue
-        parameters.append((argument.name, _kind(argument.annotation)))
+        parameters.append((argument.name, _kind(argument.annotation, known)))
         if default is argument.empty:
             continue
         if not is_number(default) or not math.isfinite(float(default)):
@@ -174,8 +186,32 @@ def _arguments(
     return tuple(fields), tuple(defaults), tuple(parameters)
 
 
-def _kind(annotation: object) -> FieldKind:
-    """Vector, Tensor or Gradient where an argument is annotated so, by the class or its name."""
+def _used(declared: Iterable[FieldSymbol | Vector], stages: Iterable[Stage]) -> tuple[str, ...]:
+    """The names of the fields; of what has several, those that are read or updated, if any is."""
+    stages = tuple(stages)
+    known = {made.field for stage in stages for made in stage.assignments}
+    known |= {
+        access.field
+        for stage in stages
+        for value in stage.expressions
+        for access in ex.accesses(value)
+    }
+    names: list[str] = []
+    for one in declared:
+        every = _names(one)
+        names += [name for name in every if name in known] or every
+    return tuple(names)
+
+
+def _kind(annotation: object, names: Mapping[str, Any]) -> FieldKind:
+    """Vector, Tensor, Gradient or channels where an argument is annotated so.
+
+    That is by the class, or by its name among `names`.
+    """
+    if isinstance(annotation, str):
+        annotation = names.get(annotation, annotation)
+    if isinstance(annotation, type) and issubclass(annotation, Vector):
+        return annotation
     for kind in (Vector, Tensor, Gradient):
         named = isinstance(annotation, str) and annotation.rpartition(".")[2] == kind.__name__
         if annotation is kind or named:

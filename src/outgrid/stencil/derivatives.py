@@ -119,5 +119,5 @@ def _partial(node: Operation) -> tuple[Expression | None, ...]:
         case _:
             raise DefinitionError(
                 f"{node.name!r} of a value that the gradient depends on has no derivative; floor,"
-                " ceil, trunc, round, // and % are made of it"
+                " ceil, trunc, round, // and %, and fields of whole numbers, are made of it"
             )

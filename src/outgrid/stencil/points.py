@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from outgrid.errors import DefinitionError
 from outgrid.stencil.dtypes import is_real
 from outgrid.stencil.initial import InitialExpression, evaluate_steps
 from outgrid.stencil.symbol import is_number
+
+P = TypeVar("P", "Source", "Receiver")
 
 LARGEST_ADDED = 2**31 - 1
 """The largest number that a source adds to whole numbers."""
@@ -123,12 +125,19 @@ class Receiver:
 
 
 def _checked_position(what: str, given: object) -> tuple[float, ...]:
-    parts = tuple(cast("Iterable[Any]", given)) if isinstance(given, Iterable) else ()
+    several = given if isinstance(given, Iterable) else (given,)
+    parts = tuple(cast("Iterable[Any]", several))
     if not parts or not all(is_number(part) and math.isfinite(float(part)) for part in parts):
         raise DefinitionError(
             f"the position {given!r} of a {what} is not a sequence of numbers, one per axis"
         )
     return tuple(float(part) for part in parts)
+
+
+def in_row(point: P, line: bool) -> P:
+    """A source or receiver on a line as that of its row."""
+    one = line and len(point.position) == 1
+    return replace(point, position=(0.0, *point.position)) if one else point
 
 
 def _checked_value(value: object) -> float:

@@ -47,6 +47,7 @@ from outgrid.stencil.initial import (
 )
 from outgrid.stencil.labels import grid_of_labels
 from outgrid.stencil.lagged import Lagged
+from outgrid.stencil.line import ROW, bounded_row, check_line, row_of
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.parameters import (
     ParameterValues,
@@ -56,7 +57,7 @@ from outgrid.stencil.parameters import (
     over_steps,
     value_to_json,
 )
-from outgrid.stencil.points import Receiver, Source
+from outgrid.stencil.points import Receiver, Source, in_row
 from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import Snapshot
 from outgrid.stencil.until import Until
@@ -76,8 +77,9 @@ __all__ = ["PREVIOUS", "Boundary", "Problem"]
 class Problem:
     """A stencil, a grid, a number of steps and the values to begin with.
 
-    `shape` counts all cells, slowest axis first, the boundary layer included. `dtype` is the type
-    that all arithmetic is made in, and that fields are kept in, but for those in `dtypes`.
+    `shape` counts all cells, slowest axis first, the boundary layer included. A grid of one axis is
+    a `line`, kept as one row: its shape is (1, n) then, and its results have one axis. `dtype` is
+    the type that all arithmetic is made in, and that fields are kept in, but for those in `dtypes`.
     `initial` has an entry for every array that is read at the first step: each field (a vector or
     tensor has one for all of its components, or one for each), and "u.previous" for a field u of
     second order in time, which begins as u does unless given (zero velocity). The boundary layer of
@@ -95,6 +97,7 @@ class Problem:
 
     stencil: Stencil
     shape: tuple[int, ...]
+    line: bool
     dtype: str
     dtypes: Mapping[str, str]
     steps: int
@@ -146,13 +149,19 @@ class Problem:
         out, it is what the first array of xarray with coordinates says. Raises DefinitionError.
         """
         extents = checked_shape(shape)
+        line = len(extents) == 1
         parameters = mapped("parameters", parameters, '{"k": 0.1}')
         initial = mapped("initial", initial, '{"u": ...}')
         steps = checked_steps("steps", steps)
         parameters = {name: over_steps(name, given, steps) for name, given in parameters.items()}
         traced = checked_stencil(stencil, len(extents))
         asked = boundary_of(boundary)
-        rule, around, numbers = absorbing(traced, asked, extents, parameters)
+        if line:
+            initial = row_of(initial, extents[0])
+            extents = (ROW, *extents)
+        rule, around, numbers = absorbing(
+            traced, bounded_row(asked) if line else asked, extents, parameters
+        )
         rule, around, numbers = driven(rule, around, extents, numbers)
         dtype = checked_dtype(dtype, rule)
         apart = fields_apart(dtypes or {}, rule, dtype)
@@ -169,6 +178,7 @@ class Problem:
         for attribute, value in {
             "stencil": rule,
             "shape": extents,
+            "line": line,
             "dtype": dtype,
             "dtypes": apart,
             "steps": steps,
@@ -177,9 +187,9 @@ class Problem:
             "profiles": checked_profiles(numbers, rule, extents, dtype),
             "boundary": around,
             "edges": edges,
-            "sources": checked_sources(sources, steps),
+            "sources": tuple(in_row(one, line) for one in checked_sources(sources, steps)),
             "receivers": tuple(
-                value_of(Receiver, receiver)
+                in_row(value_of(Receiver, receiver), line)
                 for receiver in listed("receivers", receivers, 'Receiver("u", (5, 6))')
             ),
             "snapshots": tuple(
@@ -201,6 +211,8 @@ class Problem:
             "dtypes": dict(dtypes or {}),
         }
         object.__setattr__(self, "_given", given)
+        if line:
+            check_line(self.initial)
         check_points(self)
         check_snapshots(self)
         check_until(self)
@@ -212,11 +224,13 @@ class Problem:
         is one of the new shape, an array has to fit it. Raises DefinitionError.
         """
         names = [field.name for field in dataclasses.fields(self) if not field.name.startswith("_")]
-        known = [name for name in names if name not in ("profiles", "edges")]
+        known = [name for name in names if name not in ("profiles", "edges", "line")]
         for name in changes:
             if name not in known:
                 raise DefinitionError(f"a problem has no argument {name!r}{suggest(name, known)}")
         stays = {name: getattr(self, name) for name in known} | dict(self._given)
+        if self.line:
+            stays["shape"] = self.shape[1:]
         stays["initial"] = {
             name: value
             for name, value in self.initial.items()
@@ -387,6 +401,7 @@ class Problem:
         """JSON-able form; an array is represented by the sha256 of its bytes."""
         apart = {"dtypes": dict(self.dtypes)} if self.dtypes else {}
         apart |= {"grid": self.grid.to_dict()} if self.grid is not None else {}
+        apart |= {"line": True} if self.line else {}
         return apart | {
             "stencil": self.stencil.to_dict(),
             "shape": list(self.shape),
@@ -416,7 +431,7 @@ class Problem:
             *("parameters", "boundary", "initial", "sources", "receivers", "snapshots", "until"),
         )
         for key in data:
-            if key not in (*known, "dtypes", "grid"):
+            if key not in (*known, "dtypes", "grid", "line"):
                 raise DefinitionError(f"a problem has no entry {key!r}{suggest(key, known)}")
         for key in known:
             if key not in data:
@@ -424,7 +439,7 @@ class Problem:
         try:
             return cls(
                 Stencil.from_dict(data["stencil"]),
-                data["shape"],
+                data["shape"][1:] if data.get("line") else data["shape"],
                 data["dtype"],
                 data["steps"],
                 data["parameters"],

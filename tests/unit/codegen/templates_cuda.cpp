@@ -29,6 +29,7 @@ constexpr int kRings = 2;
 // One field, halved by one stage.
 struct Stencil {
   static constexpr int kStages = 1;
+  static constexpr int64_t kLowZ = 1, kLowY = 1, kLowX = 1, kHighZ = 1, kHighY = 1, kHighX = 1;
   static constexpr int64_t kFields = 1;
   OG_INLINE int writer(int64_t) { return 0; }
   OG_INLINE int cell_kind(int64_t) { return kKind<Real>; }

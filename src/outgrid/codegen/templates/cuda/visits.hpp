@@ -51,8 +51,11 @@ template <class Cell, class Stencil>
 OG_INLINE void watch(const Slab& s, int stage) {
   if constexpr (kIsWhole<Cell>) return;  // which are finite
   const Walk w = walk(s);
-  if (!w.there) return;
+  if (!w.there || w.x < Stencil::kLowX || w.x >= s.columns - Stencil::kHighX) return;
+  if (w.y < Stencil::kLowY || w.y >= s.rows - Stencil::kHighY) return;
   for (int64_t z = w.first; z < w.end; ++z) {
+    // Fixed layers stay as they were; those of temporaries are never written.
+    if (z < Stencil::kLowZ || z >= s.planes - Stencil::kHighZ) continue;
     for (int64_t field = 0; field < Stencil::kFields; ++field) {
       if (!updates<Cell, Stencil>(stage, field)) continue;
       const Cell value = plane_of<Cell, Stencil>(s, field, z)[w.y * s.row_stride + w.x];
