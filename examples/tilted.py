@@ -56,9 +56,8 @@ def velocity(angle):
 
 def problem(across=(2, 1), size=64, steps=300):
     """A standing wave with so many waves along x and y of the square."""
-    along = " + ".join(
-        f"2 * pi * {n} * {axis} / n{axis}" for n, axis in zip(across, "xy", strict=True)
-    )
+    columns, rows = across
+    along = f"2 * pi * ({columns} * x / nx + {rows} * y / ny)"
     _, share = velocity(direction(across))
     wave = {"p": f"cos({along})", "q": f"{share!r} * cos({along})"}
     return og.Problem(tilted, (size, size), "float64", steps, {}, "periodic", wave)

@@ -447,3 +447,15 @@ def test_a_wave_in_tilted_layers_goes_as_fast_as_its_direction_says(across, tmp_
     result = og.run(tilted.problem(across), memory="512MiB", out=tmp_path / "run")
     exact, _ = tilted.velocity(tilted.direction(across))
     assert tilted.measured(result, across) == pytest.approx(exact, rel=1e-4)
+
+
+def test_a_colour_picture_flows_along_its_structures_as_by_scipy(tmp_path):
+    coherence = example("coherence")
+    problem = coherence.problem(40, 4)
+    result = og.run(problem, memory="512MiB", out=tmp_path / "run")
+    wanted = coherence.by_scipy(coherence.picture(40), 4)
+    assert np.abs(wanted - coherence.picture(40)).max() > 10
+    np.testing.assert_allclose(coherence.filtered(result), wanted, atol=1e-3)
+    streamed = {"memory": "512MiB", "tier": "direct", "depth": 2, "slab_planes": 4}
+    found = og.run(problem, out=tmp_path / "streamed", **streamed)
+    assert coherence.filtered(found).tobytes() == coherence.filtered(result).tobytes()

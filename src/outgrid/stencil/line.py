@@ -6,7 +6,7 @@ a problem says of cells; beyond this module there are grids of two and three axe
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +64,7 @@ def row_of(initial: Mapping[str, Any], extent: int) -> dict[str, Any]:
 
 def _row(given: Any, extent: int) -> Any:
     if is_array(given) and tuple(given.shape) == (extent,):
-        return np.asarray(cast("Any", given)).reshape(ROW, extent)
+        return np.asarray(given).reshape(ROW, extent)
     return given
 
 
