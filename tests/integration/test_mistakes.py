@@ -72,7 +72,7 @@ def test_a_job_file_alone_erases_nothing(written, folder, capsys):
         (("steps = 6", "steps = 6\nmemory = 3"), ["memory", "belongs in [run]"]),
         (("steps = 6", "steps = -6"), ["steps = -6", "at least 0"]),
         (("steps = 6\n", ""), ["lacks the key 'steps'"]),
-        (("[40, 64]", "[40]"), ["(40,)", "1 dimensions", "2 (y, x) or 3"]),
+        (("[40, 64]", "[4, 4, 4, 4]"), ["(4, 4, 4, 4)", "4 dimensions", "1 (x), 2 (y, x) or 3"]),
         (("[40, 64]", "[2, 64]"), ["extent 2", "at least 3"]),
         (("[40, 64]", "[4000000000, 4000000000]"), ["cells", "at most"]),
         (("[40, 64]", "[40, 65]"), ["(40, 64)", "(40, 65)"]),

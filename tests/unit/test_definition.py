@@ -80,7 +80,7 @@ def test_within_another_stencil_it_is_a_part_of_that():
         (lambda u: heat(1.0), ["without an array"]),
         (lambda u: heat(u, u), ["1 fields (u)", "2 arrays", "by name"]),
         (lambda u: heat(u, kk=1), ["no parameter 'kk'", "did you mean 'k'"]),
-        (lambda u: heat(u[0]), ["2 or 3 dimensions, not 1"]),
+        (lambda u: heat(u[None, None]), ["1, 2 or 3 dimensions, not 4"]),
         (lambda u: wave(u), ["initial values for 'c'"]),
         (lambda u: wave(u, u[:, 1:]), ["'c'", "(6, 6)", "(6, 7)"]),
         (lambda u: turning((u,), 1), ["2 components (v_y, v_x)", "1 arrays"]),

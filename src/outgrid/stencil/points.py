@@ -125,7 +125,8 @@ class Receiver:
 
 
 def _checked_position(what: str, given: object) -> tuple[float, ...]:
-    parts = tuple(cast("Iterable[Any]", given)) if isinstance(given, Iterable) else (given,)
+    several = cast("Iterable[Any]", given if isinstance(given, Iterable) else (given,))
+    parts = tuple(several)
     if not parts or not all(is_number(part) and math.isfinite(float(part)) for part in parts):
         raise DefinitionError(
             f"the position {given!r} of a {what} is not a sequence of numbers, one per axis"
