@@ -181,5 +181,5 @@ def test_a_source_between_cells_of_whole_numbers_is_refused(tmp_path):
 
 def test_a_gradient_through_whole_numbers_is_refused(tmp_path):
     last = og.Cotangents(final={"count": np.ones((ROWS, COLUMNS))})
-    with pytest.raises(DefinitionError, match="no derivative.*fields of whole numbers"):
+    with pytest.raises(DefinitionError, match=r"no derivative.*fields of whole numbers"):
         og.gradient(problem(snapshots=()), last, wrt=["heat"], out=tmp_path / "run")
