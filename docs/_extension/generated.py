@@ -19,8 +19,13 @@ class Generated(SphinxDirective):
     """A directive whose content is Markdown that its class writes."""
 
     def run(self) -> list[nodes.Node]:
-        """Parse what `text` gives in the place of the directive."""
-        return self.parse_text_to_nodes(self.text(*self.arguments), allow_section_headings=True)
+        """Parse what `text` gives, again whenever the site is built."""
+        self.env.note_reread()
+        text = self.text(*self.arguments)
+        parsed = self.parse_text_to_nodes(text, allow_section_headings=True)
+        for found in (part for node in parsed for part in node.findall(nodes.table)):
+            found["classes"].append("keys")
+        return parsed
 
     def text(self, *arguments: str) -> str:
         """The Markdown."""
