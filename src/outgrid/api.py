@@ -156,7 +156,7 @@ def open_run(out: str | os.PathLike[str]) -> Result:
     if (folder / MANIFEST_NAME).exists() and not (folder / RECORD_NAME).exists():
         raise UsageError(
             f"the run in {folder} is not finished: outgrid resume {folder}, or"
-            f" og.resume({str(out)!r}), goes on with it"
+            f" og.resume({str(out)!r}), continues it"
         )
     return Result(folder, read_record(folder))
 

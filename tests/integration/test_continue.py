@@ -1,4 +1,4 @@
-"""`outgrid run --continue`: starts a run, goes on with it, or finds it finished."""
+"""`outgrid run --continue`: starts a run, resumes it, or finds it finished."""
 
 import json
 import os

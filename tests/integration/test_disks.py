@@ -279,7 +279,7 @@ def test_a_disk_that_is_cut_short_ends_in_words_and_gives_no_wrong_result(
     assert process.returncode == 4, said
     # A moment passes before the device is told, so zeroes may come back from both.
     words = [f"{os.strerror(code)} (errno {code})" for code in (errno.EIO, errno.EROFS)]
-    words.append("did not come back as written")
+    words.append("did not match the checksums")
     assert any(each in said for each in words), said
     assert f"file {out}/" in said
     assert "Traceback" not in said

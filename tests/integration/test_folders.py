@@ -73,7 +73,7 @@ def test_a_scratch_folder_whose_parent_is_missing_is_refused(job, tmp_path, caps
     words = (
         f"{which} {missing}: {missing.parent} does not exist, and the folder would be made on "
         r"/\S* \(.*\), which has .* of free space; the nearest folder that exists is "
-        f"{tmp_path}: make {missing.parent} or mount what belongs there, or name another folder"
+        f"{tmp_path}: make {missing.parent} or mount its disk, or name another folder"
     )
     main(["plan", str(job), f"--{which}", str(missing)])
     assert re.search(f"a run would be refused: {words}", capsys.readouterr().err)

@@ -129,7 +129,7 @@ def test_damage_in_a_part_is_named(tmp_path, monkeypatch):
             file.seek(5000)
             file.write(b"changed")
     (error,) = verify(out).errors
-    assert "did not come back as written" in str(error)
+    assert "did not match the checksums" in str(error)
     leftovers(out, delete=True)
     assert not any(folder.exists() for folder in folders)
 
@@ -206,7 +206,7 @@ def test_devices_of_a_run_that_is_gone_are_free_again_when_named_twice(
     with pytest.raises(UsageError, match=f"remove it with outgrid clean {out}"):
         pipeline.run(problem(), options(tmp_path / "other", devices))
     shutil.rmtree(out)
-    with pytest.raises(UsageError, match=f"no manifest there any more, say --erase {devices[0]}"):
+    with pytest.raises(UsageError, match=f"no manifest there any more, give --erase {devices[0]}"):
         pipeline.run(problem(), options(out, devices))
     with pytest.raises(UsageError, match=f"{devices[1]} is in use by the run in"):
         pipeline.run(problem(), options(out, devices, erase=devices[0]))
@@ -233,8 +233,8 @@ def test_a_device_that_is_too_small_is_refused_with_figures(devices, tmp_path):
         ({"scratch": "/dev/no-such-disk"}, "no block device"),
         ({"scratch": ["a", "/dev/no-such-disk"]}, "no block device"),
         ({"scratch": "/dev/zero"}, "no block device"),
-        ({"erase": "a"}, "erase names .*/a, which is no block device that scratch names"),
-        ({"erase": "/dev/no-such-disk"}, "erase names /dev/no-such-disk, which is no block device"),
+        ({"erase": "a"}, "erase names .*/a, which is not a block device of scratch"),
+        ({"erase": "/dev/no-such-disk"}, "erase names /dev/no-such-disk, which is not a block device"),
     ],
 )
 def test_places_that_make_no_sense_are_refused(given, words, tmp_path, monkeypatch):
@@ -265,7 +265,7 @@ def test_a_plan_says_that_a_device_is_too_small_or_carries_something(devices, tm
 
 def test_a_device_is_erased_only_where_scratch_names_it(devices, tmp_path):
     before = (tmp_path / "image1").read_bytes()
-    with pytest.raises(UsageError, match=f"erase names {devices[1]}, which is no block device"):
+    with pytest.raises(UsageError, match=f"erase names {devices[1]}, which is not a block device"):
         pipeline.run(problem(), options(tmp_path / "run", devices[0], erase=devices))
     assert (tmp_path / "image1").read_bytes() == before
 

@@ -270,9 +270,9 @@ def test_totals_stand_for_numbers_and_their_file_is_checked(tmp_path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="the reductions of step 3 did not come back as written"):
+    with pytest.raises(StoreError, match="the reductions of step 3 did not match the checksum"):
         list(joined([(path, "one")], kinds, 5))
-    with pytest.raises(StoreError, match="of step 1 did not come back as written, or are of ano"):
+    with pytest.raises(StoreError, match="of step 1 did not match the checksum, or are of ano"):
         list(joined([(path, "another")], kinds, 5))
     with pytest.raises(StoreError, match="reductions of some steps are missing"):
         list(joined([(path, "one")], kinds, 6))

@@ -110,7 +110,7 @@ def test_a_lost_memory_node_is_named(keep, tmp_path):
         with pytest.raises(UsageError, match="nothing can be resumed"):
             pipeline.resume(tmp_path / "run", options)
     else:
-        assert "outgrid resume goes on" in said
+        assert "outgrid resume continues" in said
         result = pipeline.resume(tmp_path / "run", options)
         assert len(result.record.parts) == 2
         assert result.path("u").read_bytes() == answer(tmp_path / "whole", 4000)

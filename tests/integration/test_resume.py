@@ -177,7 +177,9 @@ def test_a_seam_that_was_damaged_is_named_and_the_sweep_may_begin_again(
             (byte,) = file.read(1)
             file.seek(-1, os.SEEK_END)
             file.write(bytes([byte ^ 16]))
-    words = "reading planes .* of the seam of u in sweep 0: plane 39 of 40 did not come back"
+    words = (
+        "reading planes .* of the seam of u in sweep 0: plane 39 of 40 did not match the checksums"
+    )
     with pytest.raises(StoreError, match=words) as caught:
         pipeline.resume(out, options(out, strip_rows=5))
     assert caught.value.path in seams

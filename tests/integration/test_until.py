@@ -214,8 +214,8 @@ def test_a_job_file_says_until_when(tmp_path):
     [
         ({"reduction": "larges", "every": 2, "below": 1}, "did you mean 'largest'?"),
         ({"reduction": "largest", "every": 0, "below": 1}, "every = 0 of"),
-        ({"reduction": "largest", "every": 2}, "Give one of below and above"),
-        ({"reduction": "largest", "every": 2, "below": 1, "above": 2}, "Give one of below"),
+        ({"reduction": "largest", "every": 2}, "give below or above"),
+        ({"reduction": "largest", "every": 2, "below": 1, "above": 2}, "give below"),
         ({"reduction": "largest", "every": 2, "below": float("nan")}, "below = nan"),
         ({"reduction": "largest", "below": 1}, "lacks the entry 'every'"),
         ({"reduction": 3, "every": 2, "below": 1}, "the reduction 3"),

@@ -62,8 +62,8 @@ def test_everything_that_changed_is_listed(finished, tmp_path, capsys):
     flip(run / "u.previous.npy", 0)
     assert main(["verify", str(run)]) == 1
     words = capsys.readouterr().out
-    assert words.count("did not come back as written") == 2
-    assert "planes 7..39 of 40 did not come back as written: 2 rows differ, the first is row 1 of "
+    assert words.count("did not match the checksums") == 2
+    assert "planes 7..39 of 40 did not match the checksums: 2 rows differ, the first is row 1 of "
     assert f"file {run / 'u.npy'}" in words
     assert f"file {run / 'u.previous.npy'}" in words
 
@@ -115,14 +115,14 @@ def test_a_run_that_reads_what_it_did_not_write_stops_and_names_it(tmp_path, cap
     path = out / "scratch" / f"u.{manifest['parity']}.npy"
     assert main(["verify", str(out)]) == 0
     words = capsys.readouterr().out
-    assert "all as it was written" in words
-    assert f"its state after {manifest['steps_done']} steps was read" in words
+    assert "no differences" in words
+    assert f"its state after {manifest['steps_done']} steps was compared" in words
     flip(path, 23)
-    with pytest.raises(StoreError, match="plane 23 of 40 did not come back as written") as caught:
+    with pytest.raises(StoreError, match="plane 23 of 40 did not match the checksums") as caught:
         pipeline.resume(out, options(out))
     assert caught.value.path == path
     assert main(["verify", str(out)]) == 1
-    assert "plane 23 of 40 did not come back as written" in capsys.readouterr().out
+    assert "plane 23 of 40 did not match the checksums" in capsys.readouterr().out
     flip(path, 23)
     pipeline.resume(out, options(out))
     assert main(["verify", str(out)]) == 0
@@ -133,7 +133,7 @@ def test_a_coefficient_that_changed_stops_the_run(tmp_path):
     out = tmp_path / "run"
     interrupted_run(out, 18)
     flip(out / "scratch" / "c.npy", 30)
-    with pytest.raises(StoreError, match="plane 30 of 40 did not come back") as caught:
+    with pytest.raises(StoreError, match="plane 30 of 40 did not match the checksums") as caught:
         pipeline.resume(out, options(out))
     assert caught.value.path == out / "scratch" / "c.npy"
 

@@ -103,7 +103,7 @@ def test_what_lies_behind_the_data_is_an_index_or_an_error(run, tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     (error,) = verify(tmp_path / "run").errors
-    assert "the index of its chunks did not come back as written" in str(error)
+    assert "the index of its chunks differs from the written one" in str(error)
     for spoilt in (whole[:-1], whole + b"\0", whole[:-20] + b"\xff" * 8 + whole[-12:]):
         path.write_bytes(spoilt)
         (error,) = verify(tmp_path / "run").errors

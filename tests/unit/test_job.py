@@ -65,7 +65,7 @@ fields = {u = {units = "K"}}
     [
         ('{path = "m.csv"}', ["m.csv", "'.csv'", ".npy", ".zarr"]),
         ('{path = "m.raw"}', ["m.raw", "give shape and dtype"]),
-        ('{path = "m.npy", dtype = "f4"}', ["says its own dtype", "leave"]),
+        ('{path = "m.npy", dtype = "f4"}', ["has its own dtype", "leave"]),
         ('{path = "m.npy", name = "u"}', ["holds one array", "'u'"]),
         ('{path = "m.h5:a", name = "b"}', ["'a'", "'b'", "give one"]),
         ('{path = "m.h5", transpose = [0, 0, 1]}', ["(0, 0, 1)", "does not order"]),

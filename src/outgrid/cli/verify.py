@@ -10,8 +10,8 @@ from outgrid.runs.verify import verify
 from outgrid.units import format_bytes
 
 WHAT = (
-    "the folder of a run; of an unfinished one the state is read that it goes on from, and what it "
-    "has made since then is compared when it does"
+    "the folder of a run; of an unfinished run the durable state is compared, and later data when "
+    "the run resumes"
 )
 
 
@@ -38,13 +38,11 @@ def run(arguments: argparse.Namespace) -> int:
         )
     else:
         print(*verified.errors, *verified.files, sep="\n")
-        verdict = (
-            f"{len(verified.errors)} differences" if verified.errors else "all as it was written"
-        )
+        verdict = f"{len(verified.errors)} differences" if verified.errors else "no differences"
         print(f"{len(verified.files)} files, {format_bytes(verified.nbytes)}: {verdict}")
         if verified.steps is not None:
             print(
-                f"the run is unfinished: its state after {verified.steps} steps was read, from "
-                "which it goes on; what it has made since then is compared when that is read"
+                f"the run is unfinished: its state after {verified.steps} steps was "
+                "compared; later data is compared when the run resumes"
             )
     return VerificationError.exit_code if verified.errors else 0

@@ -74,9 +74,7 @@ class InputFile:
             raise DefinitionError(f"{path} holds one array, not one by the name of {self.name!r}")
         bare = [key for key in ("shape", "dtype", "offset") if getattr(self, key)]
         if bare and not self.format.bare:
-            raise DefinitionError(
-                f"{path} says its own {' and '.join(bare)}; leave what it says out"
-            )
+            raise DefinitionError(f"{path} has its own {' and '.join(bare)}; leave that out")
         if self.format.bare and not (self.shape and self.dtype):
             raise DefinitionError(
                 f"{path} has no header; give shape and dtype, as in "

@@ -69,7 +69,7 @@ def check_index(path: Path, end: int) -> None:
         content = file.read()
     if content and _crc32c(content[:-4]).to_bytes(4, "little") != content[-4:]:
         raise StoreError(
-            "the index of its chunks did not come back as written", path=path, offset=end
+            "the index of its chunks differs from the written one", path=path, offset=end
         )
 
 

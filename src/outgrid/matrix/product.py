@@ -197,7 +197,7 @@ class StreamedMatrix:
         if room < row:
             needed = under_way * row + files * QUEUE_BYTES
             raise InfeasiblePlan(
-                f"{format_bytes(memory_bytes)} hold no two rows of each of {files} files; "
+                f"{format_bytes(memory_bytes)} do not hold two rows of each of {files} files; "
                 f"{format_bytes(needed)} do"
             )
         return room

@@ -127,7 +127,7 @@ def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
     for name in problem.series:
         yield f"sweeps are one step deep: {name} is read anew from {problem.initial[name]}"
     if problem.until is not None:
-        yield (f"ends where {problem.until.rule}; all figures are those of {problem.steps} steps")
+        yield (f"ends where {problem.until.rule}; all numbers are for {problem.steps} steps")
     for name, lagged in problem.lagged.items():
         yield (
             f"{name} is {lagged.rule}: sweeps have at most {format_count(lagged.lag, 'step')}, and"

@@ -285,7 +285,7 @@ def _cuts(problem: Problem, options: RunOptions, count: int) -> list[tuple[int, 
     if not possible:
         raise UsageError(
             f"cuts = {list(options.cuts)} and row_cuts = {list(options.row_cuts)} make "
-            f"{along} x {across} parts, of which {count} ranks are no multiple; start "
+            f"{along} x {across} parts, and {count} ranks are not a multiple of that; start "
             f"{along * across} ranks"
         )
     if options.exchange == "seams":

@@ -81,8 +81,8 @@ class _Refusal:
         ways = [f"depth {fits[-1]}"] if fits else []
         ways += ["fewer ranks", "exchange = 'halos'"]
         return InfeasiblePlan(
-            f"a rank that leaves seams owns at least {least} planes in sweeps of {max(depths)} "
-            f"steps, and one of {owned} was to do so; {' or '.join(ways)} fits"
+            f"seams need ranks of at least {least} planes in sweeps of {max(depths)} "
+            f"steps, and a rank has {owned}; {' or '.join(ways)} fits"
         )
 
     def _thick_enough(self, depth: int) -> bool:

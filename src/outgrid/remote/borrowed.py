@@ -38,11 +38,11 @@ class Borrowed:
     def __init__(self, lenders: Lenders, options: RunOptions) -> None:
         self._lenders, self._options = lenders, options
         lenders.after_loss = (
-            "outgrid resume goes on from what was kept on disk, in one process on tier direct or "
+            "outgrid resume continues from the files on disk, in one process on tier direct or "
             "under mpiexec in memory that ranks lend"
             if options.keep == "disk"
-            else 'remote memory is not durable, so nothing of the run is left; keep = "disk" keeps '
-            "what can be resumed"
+            else 'remote memory is not durable, so the run is lost; keep = "disk" makes '
+            "runs resumable"
         )
         self._space: RemoteSpace | None = None
 

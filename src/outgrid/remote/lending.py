@@ -144,7 +144,7 @@ class Lenders:
         """Raise ExecutionError, naming it, if a lender is gone."""
         if self._lost is not None:
             raise ExecutionError(
-                f"the memory node {self._lost.name} is gone, and with it what it held; "
+                f"the memory node {self._lost.name} is lost, and its data with it; "
                 f"{self.after_loss}"
             )
 
@@ -154,7 +154,7 @@ class Lenders:
             return
         self._lost = offer
         # Said at once: a launcher ends all ranks when one dies, or drops what they print later.
-        line = f"outgrid: the memory node {offer.name} is gone; {self.after_loss}\n"
+        line = f"outgrid: the memory node {offer.name} is lost; {self.after_loss}\n"
         with suppress(OSError):
             os.write(sys.stderr.fileno(), line.encode())
         for window in self._windows:

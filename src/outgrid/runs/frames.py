@@ -101,7 +101,7 @@ class Frames:
                         never = " (never written)" if sums[frame, at] == 0 else ""
                         raise StoreError(
                             f"plane {at} of {count} of the frame after step {self._step(frame)} "
-                            f"did not come back as written, or is of another run: checksum "
+                            f"does not match its checksum, or belongs to another run: checksum "
                             f"expected {int(sums[frame, at]):016x}{never}, found "
                             f"{int(read[at]):016x}",
                             path=path,

@@ -146,7 +146,8 @@ class RunLock:
         if owner is not None and owner.host != socket.gethostname():
             raise UsageError(
                 f"{self.path.parent} was left locked by {owner}. From {socket.gethostname()} "
-                f"nothing tells whether it still runs: if it does not, remove {self.path} and try "
+                f"it cannot be seen whether it still runs: if it does not, remove "
+                f"{self.path} and try "
                 f"again{strangers()}"
             )
         self.left_by = owner

@@ -243,15 +243,15 @@ def check_devices(devices: Iterable[Path], erase: Iterable[Path]) -> tuple[Path,
     others = sorted(named - {device.resolve() for device in devices})
     if others:
         raise UsageError(
-            f"erase names {others[0]}, which is no block device that scratch names; leave it "
-            "out, or name it there as well"
+            f"erase names {others[0]}, which is not a block device of scratch; leave it out, "
+            "or name it in scratch as well"
         )
     carried = {device: _signatures(device) for device in devices}
     for device, signatures in carried.items():
         if signatures and device not in named:
             raise UsageError(
-                f"{device} carries {', '.join(signatures)} and is not overwritten; if what is "
-                f"there may go for good, say so: --erase {device}, or erase in the call"
+                f"{device} carries {', '.join(signatures)} and is not overwritten; to "
+                f"destroy its contents, give --erase {device}, or erase in the call"
             )
     return tuple(device for device, signatures in carried.items() if signatures)
 

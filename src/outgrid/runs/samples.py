@@ -69,7 +69,7 @@ def read_samples(out: Path, manifest: Manifest) -> NDArray[np.float64] | None:
         _samples_seal(manifest, number + 1).key,
     ):
         raise StoreError(
-            "what receivers and reductions have seen did not come back as written: the file "
+            "the values of receivers and reductions do not match their checksums: the file "
             f"is damaged, or of another run or time than {MANIFEST_NAME}",
             path=path,
         )

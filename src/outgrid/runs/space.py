@@ -83,7 +83,7 @@ def check_parents(options: RunOptions) -> None:
         raise UsageError(
             f"{name} {place}: {place.parent} does not exist, and the folder would be made on "
             f"{_where(there)}; the nearest folder that exists is {there}: make {place.parent} or "
-            "mount what belongs there, or name another folder"
+            "mount its disk, or name another folder"
         )
 
 

@@ -54,8 +54,8 @@ def standing(out: Path, problem: Problem) -> Standing:
         for file in files:
             if not (out / file).exists():
                 raise UsageError(
-                    f"the run in {out} is finished, and its result {file} is not there; put it "
-                    "back, or run the job again with --overwrite"
+                    f"the run in {out} is finished, and its result {file} is missing; "
+                    "restore it, or run the job again with --overwrite"
                 )
     return Standing.FINISHED
 

@@ -97,7 +97,7 @@ class RunFolder:
             if mark.run != manifest.run:
                 raise UsageError(
                     f"the files in {place} belong to another run, the one in {mark.out}; what "
-                    f"the run in {self.out} had there is gone"
+                    f"the run in {self.out} had there is lost"
                 )
 
     def is_mine(self, manifest: Manifest) -> bool:
@@ -150,7 +150,7 @@ class RunFolder:
             if (Path(mark.out) / MANIFEST_NAME).exists():
                 hint = f"remove it with outgrid clean {mark.out}"
             else:
-                way = f"say --erase {place}" if is_device(place) else f"remove {place}"
+                way = f"give --erase {place}" if is_device(place) else f"remove {place}"
                 hint = f"as that run has no manifest there any more, {way}"
             raise UsageError(
                 f"{place} is in use by the run in {mark.out}; choose another folder with "
@@ -219,7 +219,7 @@ def way_out(out: Path, resumable: str = MANIFEST_NAME) -> str:
     """What to do where something of a run is in the folder that another one is to have."""
     hint = "outgrid resume continues an unfinished run; " if (out / resumable).exists() else ""
     former = hint or (out / RECORD_NAME).exists()
-    replace = "--overwrite replaces what a former run has left, " if former else ""
+    replace = "--overwrite replaces a former run, " if former else ""
     return f"{hint}choose another folder with --out, {replace}or remove it"
 
 

@@ -82,7 +82,7 @@ class Vector(Mapping[str, Any]):
 
     def _whole(self, *_: object) -> Any:
         raise DefinitionError(
-            f"{self.name} is several fields and no value; name a component, as in"
+            f"{self.name} is several fields, not one value; name a component, as in"
             f" {self.name}.{[*self._parts][-1]}"
         )
 

@@ -145,7 +145,7 @@ def _per_axis(
         values = tuple(cast("Iterable[Any]", given))
     if len(values) != count or not all(map(fits, values)):
         raise DefinitionError(
-            f"{name} = {given!r} of the grid is neither one for all axes nor one for each, {count}"
+            f"{name} = {given!r} of the grid is neither one value nor one per axis, {count}"
         )
     return values
 

@@ -404,7 +404,7 @@ class FieldSymbol(Symbol):
             raise AttributeError(name)
         if name in ("next", "future", "new", "following"):
             why = (
-                f"the future of {self.name!r} cannot be read, it is what the function returns; a"
+                f"the next value of {self.name!r} is what the function returns; a"
                 " later stage of a list of stages reads what an earlier one has made"
             )
         elif nearest(name, ("previous",)):

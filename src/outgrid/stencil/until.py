@@ -34,7 +34,7 @@ class Until:
         first = self.every if self.first is None else self.first
         object.__setattr__(self, "first", checked_count("condition to end", "first", first))
         if (self.below is None) == (self.above is None):
-            raise DefinitionError(f"until {self.reduction!r} is what? Give one of below and above")
+            raise DefinitionError(f"until {self.reduction!r} needs a bound: give below or above")
         for name in ("below", "above"):
             given = cast("object", getattr(self, name))
             if given is not None:

@@ -69,9 +69,7 @@ def open_store(
     """
     in_files = {name: entry for name, entry in TIERS.items() if entry.files}
     if tier not in in_files:
-        raise UsageError(
-            f"tier {tier} keeps no files that could be opened: take {' or '.join(in_files)}"
-        )
+        raise UsageError(f"tier {tier} keeps no files: choose {' or '.join(in_files)}")
     return _module(in_files[tier]).reopen(path, transfers, habits or Habits())
 
 

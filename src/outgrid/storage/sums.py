@@ -171,13 +171,13 @@ class Sums:
         others = np.unique((kept ^ computed)[wrong])
         if seal.run and len(wrong) > 1 and len(others) == 1 and np.all(kept[wrong]):
             what = (
-                f"{place} of {self._layout.planes} are whole, but not those that are asked for: "
+                f"{place} of {self._layout.planes} are intact, but belong to another state: "
                 f"{seal.sealed_as(int(others[0]) ^ seal.key)}; files of different times or runs "
                 "were put together"
             )
         else:
             what = (
-                f"{place} of {self._layout.planes} did not come back as written: {len(wrong)} "
+                f"{place} of {self._layout.planes} did not match the checksums: {len(wrong)} "
                 f"rows differ, the first is row {row} of plane {plane}; checksum expected "
                 f"{int(kept[index]):016x}{never}, found {int(computed[index]):016x}"
             )

@@ -148,7 +148,7 @@ def test_mistakes_are_named(tmp_path):
         og.matrix(path, method="read")
     with pytest.raises(UsageError, match="first axis must be 10"):
         StreamedMatrix([path], ROOM).matmat(np.ones(9))
-    with pytest.raises(InfeasiblePlan, match="hold no two rows"):
+    with pytest.raises(InfeasiblePlan, match="do not hold two rows"):
         og.matrix(path, memory="1MiB")
 
 

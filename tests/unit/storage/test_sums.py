@@ -132,7 +132,7 @@ def test_every_flipped_bit_is_found_and_named(written):
         plane, row = cell // (7 * 33), cell // 33 % 7
         assert list(errors) == [plane]
         error = errors[plane]
-        assert f"plane {plane} of 12 did not come back as written" in str(error)
+        assert f"plane {plane} of 12 did not match the checksums" in str(error)
         assert f"the first is row {row} of plane {plane}" in str(error)
         expected = xxhash.xxh3_64_hexdigest(values[plane, row].tobytes())
         assert f"checksum expected {expected}, found " in str(error)
