@@ -234,7 +234,10 @@ def test_a_device_that_is_too_small_is_refused_with_figures(devices, tmp_path):
         ({"scratch": ["a", "/dev/no-such-disk"]}, "no block device"),
         ({"scratch": "/dev/zero"}, "no block device"),
         ({"erase": "a"}, "erase names .*/a, which is not a block device of scratch"),
-        ({"erase": "/dev/no-such-disk"}, "erase names /dev/no-such-disk, which is not a block device"),
+        (
+            {"erase": "/dev/no-such-disk"},
+            "erase names /dev/no-such-disk, which is not a block device",
+        ),
     ],
 )
 def test_places_that_make_no_sense_are_refused(given, words, tmp_path, monkeypatch):
