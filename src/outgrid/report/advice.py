@@ -12,6 +12,8 @@ from outgrid.units import format_bytes
 __all__ = ["advice", "over_plain"]
 
 WAITING = 0.1  # a share of the time that is worth a remedy
+LEAST_SECONDS = 0.5  # of waiting, in runs long enough to be made faster
+BUFFERED = 0.01  # a share of the bytes; the ends of files that are no whole blocks are less
 BLOCK_BYTES = 4096
 
 
@@ -46,13 +48,16 @@ def advice(record: Record) -> list[str]:
 def _advice(record: Record) -> Iterator[str]:
     measured, plan, machine = record.measured, record.plan, record.machine
     waiting = measured.wait_seconds / measured.seconds if measured.seconds > 0 else 0.0
-    if waiting > WAITING and not plan["resident"]:
-        yield (
-            f"The run waited for transfers for {format_share(waiting)} of its time. With a larger "
-            f"memory limit than {format_bytes(measured.memory_limit_bytes)} a sweep makes more "
-            f"than {format_count(plan['depth'], 'step')} and moves fewer bytes per step."
-        )
-        yield "More disks add their bandwidths: name several folders in scratch."
+    slow = waiting > WAITING and measured.wait_seconds > LEAST_SECONDS
+    if slow and not plan["resident"]:
+        told = f"The run waited for transfers for {format_share(waiting)} of its time."
+        if plan["sweeps"] > 1:
+            told += (
+                f" With a larger memory limit than {format_bytes(measured.memory_limit_bytes)} a "
+                f"sweep makes more than {format_count(plan['depth'], 'step')} and moves fewer bytes"
+                " per step."
+            )
+        yield f"{told} More disks add their bandwidths: name several folders in scratch."
     for reason in reasons(record):
         yield f"The run took longer than planned: {reason}."
     if not machine.get("measured", True):
@@ -73,7 +78,8 @@ def _advice(record: Record) -> Iterator[str]:
         )
     for fallback in measured.fallbacks:
         yield f"A slower path was taken: {fallback}."
-    if measured.buffered_bytes:
+    moved = measured.read_bytes + measured.written_bytes
+    if measured.buffered_bytes > BUFFERED * moved:
         yield (
             f"{format_bytes(measured.buffered_bytes)} went through the page cache. A file system "
             "with direct I/O for scratch avoids that."

@@ -144,6 +144,8 @@ def diamonds_picture(plan: Mapping[str, Any]) -> str:
         pieces.append(f"<path class='edge done layer{layer}' d='{path}'/>")
     what = "rows" if len(plan["shape"]) == 3 else "columns"
     told = f"inside a slab: diamonds of {tile['rows']} {what}, {2 * levels} steps high"
+    if 2 * levels > depth:
+        told += f", of which a sweep makes {depth}"
     return f"""<svg class='tiling' viewBox='0 0 {WIDTH} {TOP + HIGH + 34}' \
 xmlns='http://www.w3.org/2000/svg' role='img'>
 <title>Diamonds of {what} and steps, layer after layer</title>
