@@ -63,5 +63,5 @@ for axes, title in ((left, "electric field"), (right, "intensity")):
 # ------------------
 # In three dimensions there are six fields. ``examples/maxwell_box.py`` computes a mode of a
 # conducting box and compares it with the exact one. The stencil above serves grids of any size:
-large = problem.replace(shape=(40_000, 40_000), sources=(), snapshots=())
+large = problem.replace(shape=(40_000, 40_000), steps=100, sources=(), snapshots=())
 print(og.plan(large, memory="4GiB").explain())

@@ -60,4 +60,8 @@ for number, (axes, frame) in enumerate(zip(every, result.snapshots[0], strict=Tr
 # ``examples/lid_cavity.py`` is a lattice Boltzmann method of 19 fields, compared with published
 # tables. ``examples/dam_break.py`` solves the nonlinear shallow-water equations. A grid of 19
 # fields soon outgrows memory; a plan takes any size:
-print(og.plan(problem.replace(shape=(50_000, 50_000), snapshots=()), memory="4GiB").explain())
+print(
+    og.plan(
+        problem.replace(shape=(50_000, 50_000), steps=100, snapshots=()), memory="4GiB"
+    ).explain()
+)

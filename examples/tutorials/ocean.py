@@ -56,6 +56,6 @@ axes.legend(["before the island", "behind it"], frameon=False)
 # Larger than memory
 # ------------------
 # ``make demo`` computes such a wave over a real sea floor, on 12288 x 9216 cells. A global grid
-# of one arc minute, for a day:
-globe = problem.replace(shape=(10_800, 21_600), steps=5000, snapshots=(), receivers=(), grid=None)
+# of one arc minute:
+globe = problem.replace(shape=(10_800, 21_600), steps=200, snapshots=(), receivers=(), grid=None)
 print(og.plan(globe, memory="512MiB").explain())

@@ -61,7 +61,7 @@ right.set(title="shot record", xlabel="x (km)", ylabel="time (s)")
 # Larger than memory
 # ------------------
 # A survey in 3-D of 1000^3 cells has 12 GB of fields. The plan says what a run takes with 4 GiB.
-survey = og.Problem("wave:8", (1000, 1000, 1000), "float32", 1000, initial={"u": 0.0, "c": 0.1})
+survey = og.Problem("wave:8", (1000, 1000, 1000), "float32", 200, initial={"u": 0.0, "c": 0.1})
 print(og.plan(survey, memory="4GiB").explain())
 
 # %%
