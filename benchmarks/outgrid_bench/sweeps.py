@@ -43,7 +43,7 @@ extern "C" void heat7(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int
 #pragma omp parallel
   {
     REAL* const line = new REAL[nx];
-#pragma omp for collapse(2) schedule(static)
+#pragma omp for collapse(2) schedule(dynamic, 16)
     for (int64_t z = 1; z < nz - 1; ++z)
       for (int64_t y = 1; y < ny - 1; ++y) {
         const REAL* p = a[0] + (z * ny + y) * nx;
@@ -61,7 +61,7 @@ extern "C" void heat5(REAL* const* a, const REAL* w, int64_t, int64_t ny, int64_
 #pragma omp parallel
   {
     REAL* const line = new REAL[nx];
-#pragma omp for schedule(static)
+#pragma omp for schedule(dynamic, 16)
     for (int64_t y = 1; y < ny - 1; ++y) {
       const REAL* p = a[0] + y * nx;
       for (int64_t x = 1; x < nx - 1; ++x)
@@ -79,7 +79,7 @@ extern "C" void box27(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int
   {
     REAL* const line = new REAL[3 * nx];
     REAL *const inner = line + nx, *const outer = inner + nx;
-#pragma omp for collapse(2) schedule(static)
+#pragma omp for collapse(2) schedule(dynamic, 16)
     for (int64_t z = 1; z < nz - 1; ++z)
       for (int64_t y = 1; y < ny - 1; ++y) {
         const REAL* p = a[0] + (z * ny + y) * nx;
@@ -100,7 +100,7 @@ extern "C" void box27(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int
 // In place of the level before, which is read once: nothing to write past the caches.
 extern "C" void wave8(REAL* const* a, const REAL*, int64_t nz, int64_t ny, int64_t nx) {
   const REAL w[] = {REAL(-205.0 / 72), REAL(1.6), REAL(-0.2), REAL(8.0 / 315), REAL(-1.0 / 560)};
-#pragma omp parallel for collapse(2) schedule(static)
+#pragma omp parallel for collapse(2) schedule(dynamic, 16)
   for (int64_t z = 4; z < nz - 4; ++z)
     for (int64_t y = 4; y < ny - 4; ++y) {
       const int64_t row = (z * ny + y) * nx, plane = nx * ny;
@@ -122,7 +122,7 @@ extern "C" void himeno(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, in
 #pragma omp parallel
   {
     REAL *const line = new REAL[2 * nx], *const changes = line + nx;
-#pragma omp for collapse(2) schedule(static)
+#pragma omp for collapse(2) schedule(dynamic, 16)
     for (int64_t z = 1; z < nz - 1; ++z)
       for (int64_t y = 1; y < ny - 1; ++y) {
         const int64_t row = (z * ny + y) * nx;
