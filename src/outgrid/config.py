@@ -468,7 +468,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             TUNING,
             'how tiles are chosen: `"estimate"` measures nothing, `"measure"` measures the '
             'kernel before a run of 20 s or more, `"patient"` before any run, with more tiles '
-            "and repetitions; earlier measurements count in all three",
+            "and repetitions; what was measured is kept, and used by all three",
             '`"measure"`',
             needs=(HOST,),
         ),

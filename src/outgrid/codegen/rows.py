@@ -41,9 +41,9 @@ class Rows:
     def _masks(self, stage: int) -> frozenset[str]:
         """Fields that are folded into a second update of rows where they are all +0.
 
-        Rows of images are not looked at: there is none where a mask has images across.
+        A mask with images along y is not: it would be other rows that have to be looked at.
         """
-        if self.names.stencil.ndim == 2 or self.vectors[stage] > 1:
+        if self.names.stencil.ndim < 3 or self.vectors[stage] > 1:
             return frozenset()
         constant = (f.name for f in self.names.stencil.fields if not f.evolving)
         plain = [f for f in constant if not (self.names.image(f, "y") or self.names.sign(f, "z"))]
