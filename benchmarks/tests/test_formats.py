@@ -15,10 +15,17 @@ pytest.importorskip("h5py")
 
 def test_costs_and_rates_stand_beside_their_references(tmp_path, capsys):
     target = tmp_path / "formats.json"
-    given = argparse.Namespace(scratch=tmp_path, json=target, tiny=True)
+    given = argparse.Namespace(scratch=tmp_path, json=target, tiny=True, memory="384MiB", only=None)
     assert run_formats(given) == 0
     text = capsys.readouterr().out
-    for words in ("as Zarr too", "export to vtkhdf", "of its own", "zstd-1, bare"):
+    for words in (
+        "as Zarr too",
+        "left in heat.h5",
+        "tif is read",
+        "export to vtkhdf",
+        "of its own",
+        "zstd-1, bare",
+    ):
         assert words in text
     figures = json.loads(target.read_text())
     assert figures["group_share"] == figures["group_seconds"] / figures["run_seconds"]

@@ -37,6 +37,7 @@ from outgrid.plan.tiling import (
     tile_slope,
 )
 from outgrid.planning import FIXED_BYTES, calibration, plan_elsewhere
+from outgrid.runs.single import leave_file, take_apart
 from outgrid.runs.zarr import leave_group
 from outgrid.stencil.catalog import lookup, resolve
 from outgrid.stencil.definition import Definition
@@ -86,6 +87,7 @@ __all__ = [
     "find_compiler",
     "generate",
     "generate_cuda",
+    "leave_file",
     "leave_group",
     "load_kernel",
     "lookup",
@@ -97,6 +99,7 @@ __all__ = [
     "ring_count",
     "row_updates",
     "stream",
+    "take_apart",
     "tile_levels",
     "tile_slope",
     "world",

@@ -47,6 +47,7 @@ __all__ = [
     "remove_copied",
     "restore",
     "second_names",
+    "take_apart",
 ]
 
 COPY_BYTES = 4 << 20
@@ -160,9 +161,13 @@ def restore(out: Path, manifest: Manifest) -> None:
     Does nothing where no result is in place, or the record is written. Raises StoreError.
     """
     file = file_of(manifest)
-    if not file or (out / RECORD_NAME).exists():
-        return
-    whole, first = out / file, out / manifest.results[0]
+    if file and not (out / RECORD_NAME).exists():
+        take_apart(out, file, manifest.results[0], Problem.from_dict(manifest.problem))
+
+
+def take_apart(out: Path, file: str, field: str, problem: Problem) -> None:
+    """Make a `.npy` file of that name of the planes of the first field. Raises StoreError."""
+    whole, first = out / file, out / field
     with writing(whole):
         partial_path(whole).unlink(missing_ok=True)
         if whole.is_file() and not whole.is_symlink():
@@ -174,7 +179,6 @@ def restore(out: Path, manifest: Manifest) -> None:
                 os.replace(whole, first)
         if not first.is_file():
             return
-        problem = Problem.from_dict(manifest.problem)
         dtype = np.dtype(_dtype(problem, first.stem))
         with open(first, "r+b", buffering=0, opener=own) as to:
             os.pwrite(to.fileno(), header_bytes(problem.shape, dtype), 0)
