@@ -15,7 +15,7 @@ import msgspec
 
 from outgrid import pipeline
 from outgrid.comm import Comm, world
-from outgrid.config import Places, RunOptions
+from outgrid.config import Places, RunOptions, run_folder
 from outgrid.errors import Stopped, UsageError
 from outgrid.execute.stop import Interrupted, Stop
 from outgrid.execute.streaming import Progress
@@ -139,8 +139,9 @@ def resume(
     run is in that folder, else what `run` raises.
     """
     comm = world()
-    continuation = resumption(Path(out), {"memory": memory, **options}, comm)
-    folder, chosen, changes = Path(out), continuation.options, continuation.changes
+    folder = run_folder(out)
+    continuation = resumption(folder, {"memory": memory, **options}, comm)
+    chosen, changes = continuation.options, continuation.changes
     with _stoppable(folder) as stop, _shown(progress, comm) as listener:
         return pipeline.resume(folder, chosen, listener, stop, changes, comm=comm)
 
@@ -150,7 +151,7 @@ def open_run(out: str | os.PathLike[str]) -> Result:
 
     Raises UsageError where the folder holds no record of one.
     """
-    folder = Path(out)
+    folder = run_folder(out)
     if not folder.exists():
         raise UsageError(f"there is no folder {folder}")
     if (folder / MANIFEST_NAME).exists() and not (folder / RECORD_NAME).exists():

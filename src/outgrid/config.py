@@ -47,7 +47,16 @@ from outgrid.tiers import COPIED_TIERS, OWN_TIERS, PASSING_TIERS, TIERS
 from outgrid.toml import parse_toml
 from outgrid.units import parse_bytes, parse_endurance, parse_seconds
 
-__all__ = ["AUTO", "OPTIONS", "PATHS", "RunOptions", "chosen", "left_out", "parse_settings"]
+__all__ = [
+    "AUTO",
+    "OPTIONS",
+    "PATHS",
+    "RunOptions",
+    "chosen",
+    "left_out",
+    "parse_settings",
+    "run_folder",
+]
 
 Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -730,7 +739,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             named["out"] = folder / named["out"]
             if is_laid_out(named["out"].name):
                 named["file"] = named["out"].name
-                named["out"] = named["out"].with_suffix(".run")
+                named["out"] = run_folder(named["out"])
         asked = cls(**named)
         if asked.tier in COPIED_TIERS and len(asked.places) > 1:
             raise UsageError(
@@ -739,6 +748,12 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             )
         check_purposes(asked)
         return asked
+
+
+def run_folder(given: str | Path) -> Path:
+    """The folder of a run, which may be named by the one file that it has left."""
+    path = Path(given)
+    return path.with_suffix(".run") if is_laid_out(path.name) else path
 
 
 OPTIONS = options_of(RunOptions)

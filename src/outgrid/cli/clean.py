@@ -5,6 +5,7 @@ from pathlib import Path
 
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
+from outgrid.config import run_folder
 from outgrid.runs.leftovers import Leftovers, leftovers
 from outgrid.runs.manifest import Manifest, how_far
 from outgrid.units import format_bytes
@@ -16,7 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("outgrid clean heat.run", "what is there"),
         ("outgrid clean heat.run --delete", ""),
     )
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of the run")
+    parser.add_argument("run_folder", type=run_folder, metavar="RUN", help="the folder of the run")
     parser.add_argument(
         "--delete",
         action="store_true",

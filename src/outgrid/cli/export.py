@@ -5,11 +5,11 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
+from outgrid.config import run_folder
 from outgrid.errors import UsageError
 from outgrid.units import parse_bytes
 
@@ -25,7 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("outgrid export heat.run --to frames.nc --field snapshot.0", ""),
         ("outgrid export shot.run --to shot.segy --field traces --dt 0.002", "of receivers"),
     )
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of a finished run")
+    parser.add_argument(
+        "run_folder", type=run_folder, metavar="RUN", help="the folder of a finished run"
+    )
     parser.add_argument(
         "--field",
         "--fields",

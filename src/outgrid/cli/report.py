@@ -5,6 +5,7 @@ from pathlib import Path
 
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
+from outgrid.config import run_folder
 from outgrid.record import read_record
 from outgrid.regular import own
 from outgrid.report.page import run_page
@@ -20,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         ("outgrid report heat.run", "report.html, and what is in it as files"),
     )
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of a run")
+    parser.add_argument("run_folder", type=run_folder, metavar="RUN", help="the folder of a run")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: RUN/report")
     add_json_argument(parser)
 

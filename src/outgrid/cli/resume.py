@@ -1,7 +1,6 @@
 """`outgrid resume RUN`: continue an unfinished run from its last durable state."""
 
 import argparse
-from pathlib import Path
 
 from outgrid import pipeline
 from outgrid.cli.arguments import add_json_argument, add_run_arguments, settings_from
@@ -13,6 +12,7 @@ from outgrid.cli.outcome import (
 )
 from outgrid.cli.parser import examples
 from outgrid.comm import world
+from outgrid.config import run_folder
 from outgrid.runs.resumption import resumption
 
 
@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("outgrid resume heat.run", ""),
         ("outgrid resume heat.run --memory 8GiB", "the answer stays the same"),
     )
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of the run")
+    parser.add_argument("run_folder", type=run_folder, metavar="RUN", help="the folder of the run")
     add_run_arguments(parser)
     add_json_argument(parser)
     add_quiet_argument(parser)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
+from outgrid.config import run_folder
 from outgrid.errors import UsageError
 
 KINDS = ("plan", "kernel", "record", "field")
@@ -18,7 +19,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("outgrid show heat.run/u.npy --plane 3 --picture u.png", ""),
     )
     parser.add_argument("kind", nargs="?", choices=KINDS, help="default: what fits the target")
-    parser.add_argument("target", type=Path, help="a job file, the folder of a run, or a .npy file")
+    parser.add_argument(
+        "target", type=run_folder, help="a job file, the folder of a run, or a .npy file"
+    )
     parser.add_argument("--plane", type=int, metavar="N", help="of a 3-D field (default: middle)")
     parser.add_argument(
         "--picture", type=Path, metavar="FILE.png", help="default: beside the field"

@@ -1,10 +1,10 @@
 """`outgrid verify RUN`: read a run back, or the state it goes on from, and compare checksums."""
 
 import argparse
-from pathlib import Path
 
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
+from outgrid.config import run_folder
 from outgrid.errors import VerificationError
 from outgrid.runs.verify import verify
 from outgrid.units import format_bytes
@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         ("outgrid verify heat.run", ""),
     )
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help=WHAT)
+    parser.add_argument("run_folder", type=run_folder, metavar="RUN", help=WHAT)
     add_json_argument(parser)
 
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from outgrid.cli.parser import examples
+from outgrid.config import run_folder
 from outgrid.durable import replace_file
 from outgrid.errors import Stopped, UsageError
 from outgrid.report.live import View, view
@@ -20,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("outgrid watch heat.run --once --json", "for a script"),
         ("outgrid watch heat.run --html heat.html", "a page that a browser reads again"),
     )
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of a run")
+    parser.add_argument("run_folder", type=run_folder, metavar="RUN", help="the folder of a run")
     parser.add_argument("--once", action="store_true", help="show it once, and end")
     parser.add_argument(
         "--every", default="2s", metavar="TIME", help="how often to look (default: 2s)"

@@ -36,6 +36,7 @@ from outgrid.formats.source import writing
 from outgrid.record import RECORD_NAME, Record
 from outgrid.regular import given, own
 from outgrid.runs.manifest import Manifest
+from outgrid.runs.state import way_out
 from outgrid.runs.zarr import NO_LINKS
 from outgrid.stencil.meaning import described
 from outgrid.stencil.problem import PREVIOUS, Problem
@@ -82,7 +83,7 @@ def check_single(
     kind, place = format_of(file), _beside(out, file)
     check_library(kind, file)
     if os.path.lexists(place) and place not in {path.absolute() for path in replaced}:
-        raise UsageError(f"{place} exists and is not overwritten; choose another name with --out")
+        raise UsageError(f"{place} exists and is not overwritten; {way_out(out)}")
     origins = {
         tuple(axis.origin for axis in axes)
         for name, (axes, _) in described(problem, fields).items()
