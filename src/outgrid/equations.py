@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import Any, TypeAlias
 
 from outgrid.definition import Definition
@@ -121,9 +122,13 @@ class _Equations:
             if "t" in map(str, function.args) and field not in evolving:
                 raise DefinitionError(f"{function} depends on t, but has no equation")
         fields = [*evolving, *sorted({*self.unknowns} - {*evolving})]
-        symbols = {s.name for update in self.updates for s in update.value.free_symbols}
-        symbols -= {"t", *AXES, self.new.name, self.old.name}
-        parameters = sorted(symbols)
+        free = {symbol for update in self.updates for symbol in update.value.free_symbols}
+        parameters = sorted({symbol.name for symbol in free - {self.old}} - {"t", *AXES})
+        for one in (*fields, *parameters):
+            if not one.isidentifier() or iskeyword(one):
+                raise DefinitionError(
+                    f"{one!r} is no name of a field or parameter; call it another"
+                )
 
         def rule(*given: Symbol, **numbers: Symbol) -> dict[str, Symbol]:
             known = dict(zip(fields, given, strict=True))
@@ -134,11 +139,17 @@ class _Equations:
             [kinds(field, kinds.POSITIONAL_OR_KEYWORD) for field in fields]
             + [kinds(number, kinds.KEYWORD_ONLY) for number in parameters]
         )
-        return Definition(rule, name, len(self.axes))
+        made = Definition(rule, name, len(self.axes))
+        try:
+            made.trace()
+        except DefinitionError as error:  # which points at a line of this module
+            raise DefinitionError(str(error.__cause__ or error)) from None
+        return made
 
     def _update(self, equation: Any) -> _Update:
         """An equation with differences in time, solved for the new value."""
-        sympy, t = self.sympy, next(s for s in [*equation.free_symbols, None] if str(s) == "t")
+        sympy = self.sympy
+        t = next((symbol for symbol in equation.free_symbols if symbol.name == "t"), None)
         rates = [
             rate
             for rate in equation.atoms(sympy.Derivative)
@@ -161,11 +172,10 @@ class _Equations:
         else:
             known = {sympy.Derivative(field, t): (self.new - field) / self.time}
         discrete = (equation.lhs - equation.rhs).xreplace(known)
-        slope = sympy.expand(discrete).coeff(self.new, 1)
-        rest = sympy.simplify(sympy.expand(discrete - slope * self.new), rational=False)
-        if slope == 0 or self.new in slope.free_symbols | rest.free_symbols:
+        slope = sympy.simplify(discrete.diff(self.new))
+        if slope == 0 or self.new in slope.free_symbols:
             raise DefinitionError(f"{equation} is not linear in the time derivative of {field}")
-        value = sympy.expand(-discrete.xreplace({self.new: sympy.Integer(0)}) / slope)
+        value = sympy.expand_mul(-discrete.xreplace({self.new: sympy.Integer(0)}) / slope)
         return _Update(field.func.__name__, value.xreplace({self.time: sympy.Symbol(TIME_STEP)}))
 
     def _value(

@@ -78,11 +78,25 @@ def test_two_equations_are_one_stage_of_the_same_state():
         (sympy.Eq(u.diff(t), sympy.gamma(u)), "gamma.* no meaning"),
         (sympy.Eq(u.diff(t), sympy.Function("w")(t, x)), r"w\(t, x\) depends on t"),
         (sympy.Eq(u.diff(t), sympy.Function("q")(sympy.Symbol("r"))), "not on r"),
+        (sympy.Eq(c, 1), "first or second time derivative"),
+        (sympy.Eq(u.diff(t), u.diff(t, x)), "left in the equation"),
+        (sympy.Eq(u.diff(t), sympy.Symbol("lambda") * u), "'lambda' is no name"),
     ],
 )
 def test_what_is_no_stencil_is_refused(equation, words):
     with pytest.raises(DefinitionError, match=words):
-        og.from_sympy(equation).trace()
+        og.from_sympy(equation)
+
+
+def test_an_equation_on_a_line_with_names_of_its_own():
+    old, new = sympy.symbols("old new")
+    v = sympy.Function("v")(t, x)
+    rule = og.from_sympy(sympy.Eq(v.diff(t), sympy.exp(-old * x - new) * v.diff(x, 2)))
+    assert rule.trace().parameters == ("dt", "new", "old")
+    values, places = np.arange(7.0) ** 2, np.arange(7)
+    found = rule(values, dt=0.5, old=0.1, new=0.2, boundary="periodic")
+    bend = np.roll(values, 1) - 2 * values + np.roll(values, -1)
+    np.testing.assert_allclose(found, values + 0.5 * np.exp(-0.1 * places - 0.2) * bend, rtol=1e-13)
 
 
 def test_a_mixed_derivative_and_a_divergence():
