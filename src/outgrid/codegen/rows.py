@@ -98,7 +98,7 @@ class Rows:
         lines = [
             "static int64_t update_planes(const Slab& s, const Uniform& u, int64_t t, int stage,",
             "                             int64_t z, int64_t n, const Tile& c) {",
-            "  (void)stage;",
+            "  (void)stage, (void)n;",
         ]
         last = len(self.names.stages) - 1
         for stage in range(last + 1):
