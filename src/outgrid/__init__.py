@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from outgrid.plan.model import Plan
     from outgrid.record import Record
     from outgrid.result import Result
+    from outgrid.runs.reading import Reading
     from outgrid.stencil.absorb import matched_layer, matched_layers, sponge
     from outgrid.stencil.boundary import Boundary
     from outgrid.stencil.chance import random
@@ -124,6 +125,7 @@ __all__ = [
     "Plan",
     "Problem",
     "Progress",
+    "Reading",
     "Receiver",
     "Record",
     "Result",
@@ -232,6 +234,7 @@ _HOMES = {
     "plan.model": ("Plan",),
     "record": ("Record",),
     "result": ("Result",),
+    "runs.reading": ("Reading",),
     "stencil.absorb": ("matched_layer", "matched_layers", "sponge"),
     "stencil.boundary": ("Boundary",),
     "stencil.components": ("Gradient", "Tensor", "Vector", "channels"),

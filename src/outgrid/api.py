@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +18,7 @@ from outgrid.comm import Comm, world
 from outgrid.config import Places, RunOptions, run_folder
 from outgrid.errors import Stopped, UsageError
 from outgrid.execute.stop import Interrupted, Stop
-from outgrid.execute.streaming import Progress
+from outgrid.execute.streaming import Progress, doing, say
 from outgrid.machine import Machine, limit_on_memory
 from outgrid.matrix.operator import linear_operator
 from outgrid.matrix.product import DEFAULT_CHUNK_BYTES, StreamedMatrix
@@ -28,6 +28,7 @@ from outgrid.report.progress import follow, is_watched
 from outgrid.result import Result
 from outgrid.runs.group import what_is_left
 from outgrid.runs.manifest import MANIFEST_NAME
+from outgrid.runs.reading import Reading
 from outgrid.runs.resumption import resumption
 from outgrid.stencil.problem import Problem
 from outgrid.units import parse_bytes
@@ -93,6 +94,7 @@ def run(
     progress: Shows = None,
     overwrite: bool = False,
     resume: bool = False,
+    on_sweep: Callable[[Reading], None] | None = None,
     **options: Any,
 ) -> Result:
     """Run the problem; ``result["u"]`` is the field u, read from disk slice by slice.
@@ -108,7 +110,9 @@ def run(
     What goes on is shown on a terminal and in a notebook, with ``progress`` True elsewhere too and
     with False nowhere; a function is called a few times a second while initial values are written
     (``filled`` below 1) and while the sweeps go on. Ctrl-C stops the run and keeps what is made; a
-    second one ends it at once. Both raise KeyboardInterrupt.
+    second one ends it at once. Both raise KeyboardInterrupt. ``on_sweep`` is called on rank 0 after
+    each sweep with a `Reading`: steps made, rates, memory, reductions, time left. What it raises
+    ends the run, which can be resumed.
 
     Raises UsageError for an unknown option, an input of another shape or type, and a folder that
     holds results; InfeasiblePlan where nothing fits the limit or the disk; BuildError where the
@@ -119,7 +123,7 @@ def run(
     comm, chosen = world(), _options(memory, scratch, out, options)
     if overwrite and resume:
         raise UsageError("overwrite removes the files that resume needs; give one of them")
-    with _stoppable(chosen.results) as stop, _shown(progress, comm) as listener:
+    with _stoppable(chosen.results) as stop, _shown(progress, comm, on_sweep) as listener:
         if resume:
             return pipeline.run_or_resume(problem, chosen, listener, stop, comm=comm)
         return pipeline.run(problem, chosen, listener, stop, comm=comm, overwrite=overwrite)
@@ -130,11 +134,12 @@ def resume(
     *,
     memory: Size = None,
     progress: Shows = None,
+    on_sweep: Callable[[Reading], None] | None = None,
     **options: Any,
 ) -> Result:
     """Go on with the unfinished run in ``out`` from its last durable state, to the same bytes.
 
-    ``memory`` and ``options`` are as in `run`; what is left out is as it was, but for
+    ``memory``, ``on_sweep`` and ``options`` are as in `run`; what is left out is as it was, but for
     ``stop_after``, and "auto" leaves it to the plan again. Raises UsageError where no unfinished
     run is in that folder, else what `run` raises.
     """
@@ -142,7 +147,7 @@ def resume(
     folder = run_folder(out)
     continuation = resumption(folder, {"memory": memory, **options}, comm)
     chosen, changes = continuation.options, continuation.changes
-    with _stoppable(folder) as stop, _shown(progress, comm) as listener:
+    with _stoppable(folder) as stop, _shown(progress, comm, on_sweep) as listener:
         return pipeline.resume(folder, chosen, listener, stop, changes, comm=comm)
 
 
@@ -193,8 +198,16 @@ def _check_problem(given: object) -> None:
 
 
 @contextmanager
-def _shown(progress: Shows, comm: Comm) -> Generator[Callable[[Progress], None] | None]:
+def _shown(
+    progress: Shows, comm: Comm, on_sweep: Callable[[Reading], None] | None = None
+) -> Generator[Callable[[Progress], None] | None]:
     """Who is told how far a run has come: whom the caller names, else whoever looks on."""
+    with _watching(progress, comm) as listener:
+        yield listener if on_sweep is None else _WithSweeps(listener, on_sweep)
+
+
+@contextmanager
+def _watching(progress: Shows, comm: Comm) -> Generator[Callable[[Progress], None] | None]:
     stream = sys.stderr
     if comm.rank > 0 or progress is False:
         yield None
@@ -205,6 +218,25 @@ def _shown(progress: Shows, comm: Comm) -> Generator[Callable[[Progress], None] 
             yield shown
     else:
         yield None
+
+
+class _WithSweeps:
+    """A listener, and a function that is called after each sweep."""
+
+    def __init__(
+        self, listener: Callable[[Progress], None] | None, on_sweep: Callable[[Reading], None]
+    ) -> None:
+        self._listener, self.swept = listener, on_sweep
+
+    def __call__(self, progress: Progress, /) -> None:
+        if self._listener is not None:
+            self._listener(progress)
+
+    def say(self, text: str) -> None:
+        say(self._listener, text)
+
+    def doing(self, what: str) -> AbstractContextManager[None]:
+        return doing(self._listener, what)
 
 
 @contextmanager

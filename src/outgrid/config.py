@@ -76,7 +76,7 @@ RANK = "{rank}"
 AUTO = "auto"
 """A value of every key of `[run]`: what is taken where the key is left out."""
 
-PATHS = ("scratch", "erase", "out")
+PATHS = ("scratch", "erase", "out", "metrics")
 """Keys that name files."""
 
 _ADVICE = choice("normal", "sequential", "random", "willneed", "dontneed")
@@ -624,6 +624,19 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             passing=True,
         ),
     ] = 0
+    metrics: Annotated[
+        Path | None,
+        Option(
+            EVERYDAY,
+            "file of OpenMetrics, replaced every second while the run goes on",
+            "none",
+            written=str,
+            refuse=_unnamed,
+            passing=True,
+            metavar="FILE",
+            help="keep a file of OpenMetrics there while the run goes on, replaced every second",
+        ),
+    ] = None
     commit_seconds: Annotated[
         float | None,
         Option(
@@ -735,11 +748,12 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         for field in ("places", "erase"):
             named[field] = tuple(folder / path for path in named.get(field, ()))
         named["scratch"] = next(iter(named["places"]), None)
-        if "out" in named:
-            named["out"] = folder / named["out"]
-            if is_laid_out(named["out"].name):
-                named["file"] = named["out"].name
-                named["out"] = run_folder(named["out"])
+        for file in ("out", "metrics"):
+            if file in named:
+                named[file] = folder / named[file]
+        if "out" in named and is_laid_out(named["out"].name):
+            named["file"] = named["out"].name
+            named["out"] = run_folder(named["out"])
         asked = cls(**named)
         if asked.tier in COPIED_TIERS and len(asked.places) > 1:
             raise UsageError(

@@ -28,6 +28,7 @@ from outgrid.execute.streaming import (
     Callbacks,
     Listener,
     Progress,
+    SweepListener,
     stream,
 )
 from outgrid.formats.npy import bare_npy
@@ -41,6 +42,7 @@ from outgrid.remote.borrowed import Borrowed
 from outgrid.runs.group import Durable
 from outgrid.runs.ledger import Ledger
 from outgrid.runs.manifest import Manifest, write_manifest
+from outgrid.runs.pace import Pace
 from outgrid.runs.run import Run
 from outgrid.runs.seals import Seals, level_name
 from outgrid.runs.space import reserve_results
@@ -141,9 +143,9 @@ class Execution:
         def told(filled: Filled) -> None:
             nonlocal reported
             now = time.perf_counter()
-            if progress is not None and now - reported > PROGRESS_SECONDS:
+            if now - reported > PROGRESS_SECONDS:
                 reported = now
-                progress(self._filling(filled, now - begin))
+                self._tell(progress, self._filling(filled, now - begin))
 
         filled = fill(
             InitialValues(run.problem, run.plan.schedule.stored.box, given or {}, inputs),
@@ -160,6 +162,12 @@ class Execution:
         self.observers.filled(filled.finite)
         self.account.fill_ended(filled, time.perf_counter() - begin)
         self._commit(Point(0))
+
+    def _tell(self, progress: Listener | None, event: Progress) -> None:
+        """Tell observers and a listener how far the run is."""
+        self.observers.progressed(event)
+        if progress is not None:
+            progress(event)
 
     def _filling(self, filled: Filled, seconds: float) -> Progress:
         """How far the initial values are in place."""
@@ -268,6 +276,8 @@ class Execution:
                 Callbacks(
                     self._commit,
                     progress,
+                    self.observers.progressed,
+                    self._swept(progress),
                     self.observers.looks_at_leaving(),
                     self if self.observers.somebody_tells else None,
                 ),
@@ -287,6 +297,17 @@ class Execution:
         finally:
             self.close()
             stop.listening = False
+
+    def _swept(self, progress: Listener | None) -> Listener | None:
+        """Who hears of each sweep, with a reading; None where nobody wants to."""
+        if not isinstance(progress, SweepListener) or self.run.comm.rank:
+            return None
+        pace = Pace()
+
+        def swept(event: Progress) -> None:
+            progress.swept(self.observers.swept(event, pace))
+
+        return swept
 
     def seen(self, sweeps: int) -> bytes | None:
         """What this rank says of the end after so many sweeps, if that is looked at."""

@@ -18,7 +18,7 @@ from outgrid.stencil.problem import Problem
 
 PROBLEM = Problem("heat7", (40, 12, 32), "float64", 8, {"k": 0.1}, initial={"u": "x * y"})
 
-RESULTS = {"rank.0", "record.json", "log.txt", "run.lock"}
+RESULTS = {"rank.0", "record.json", "progress.jsonl", "status.json", "log.txt", "run.lock"}
 RESULTS |= {"snapshot.0.npy", "snapshot.0.npy.xxh3"}
 # What goes when the next run begins.
 BEFORE = re.compile(r"run\.lock|(ranks|manifest)\.json\.[0-9a-f]{16}\.new")

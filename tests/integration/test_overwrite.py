@@ -209,6 +209,6 @@ def test_ranks_overwrite_the_results_of_ranks_and_of_one(tmp_path):
             f"rank.{rank}" for rank in range(ranks) if ranks > 1
         ]
     assert sorted(path.name for path in out.iterdir()) == [
-        "record.json",
+        *("progress.jsonl", "record.json", "status.json"),
         *("u", "u.npy", "u.npy.xxh3", "x", "y", "z", "zarr.json"),
     ]

@@ -52,12 +52,17 @@ def test_a_run_is_shown_while_it_runs(tmp_path, capsys, monkeypatch):
     text, found = told[2]
     lines = text.splitlines()
     assert re.fullmatch(r"running: [36] of 12 steps.* are kept", lines[0])
-    assert re.search(r"rate +\S+ GLUP/s up to the last commit, .* ago", text)
-    assert re.search(r"left +about ", text)
+    assert re.search(r"rate +\S+ GLUP/s, read \S+ GB/s, write \S+ GB/s", text)
+    assert re.search(r"memory +\S+ MiB of 200 MiB", text)
+    assert re.search(r"left +.* by the plan", text)
+    assert re.search(r"kept +.* ago", text)
     assert "outgrid resume" not in text
     assert found["running"] is True
     assert found["glups"] > 0
-    assert found["left_seconds"] >= 0
+    (reading,) = found["readings"]
+    assert reading["state"] == "running"
+    assert 0 < reading["share_done"] < 1
+    assert reading["memory_limit_bytes"] == 200 << 20
     assert "GLUP/s" in shown(out, capsys)  # its record
 
 

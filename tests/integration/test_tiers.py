@@ -71,7 +71,7 @@ def test_every_tier_gives_the_same_bytes_and_says_what_it_took(given, tmp_path, 
     assert measured.exported_bytes == (problem().field_bytes if anonymous else 0)
     assert measured.buffered_bytes == 0 or plan["tier"] == "swap"
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        "record.json",
+        *("progress.jsonl", "record.json", "status.json"),
         *("u", "u.npy", "u.npy.xxh3", "x", "y", "z", "zarr.json"),
     ]
 

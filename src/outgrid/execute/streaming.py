@@ -43,6 +43,7 @@ from outgrid.plan.program import (
     program,
     row_updates,
 )
+from outgrid.runs.reading import Reading
 from outgrid.storage import Completion
 
 TURN_SECONDS = 1.0  # after which a run that waits looks whether it has to stop
@@ -122,6 +123,13 @@ def say(listener: Listener | None, *texts: str) -> None:
             listener.say(text)
 
 
+@runtime_checkable
+class SweepListener(Protocol):
+    """A listener that hears of every sweep that is complete, with what a run says of itself."""
+
+    def swept(self, reading: Reading, /) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Callbacks(Generic[W]):
     """Who hears of a run, and when.
@@ -129,12 +137,16 @@ class Callbacks(Generic[W]):
     ``committed(point)`` is called when everything up to a point is durable in its stores and has to
     make that known durably; ``leaving`` sees each put before it starts, with the window.
 
+    ``live`` hears what ``progress`` hears, and no words; ``swept`` of every sweep that is complete.
+
     ``until`` is asked when sweeps are computed, on all ranks, unless they are all that there are.
     Nothing that comes of the next sweep leaves this rank before that.
     """
 
     committed: Callable[[Point], None]
     progress: Listener | None = None
+    live: Listener | None = None
+    swept: Listener | None = None
     leaving: Callable[[Put, W], None] | None = None
     until: Ending | None = None
 
@@ -231,6 +243,7 @@ class _Run(Generic[W]):
         self.slabs = plan.schedule.slabs  # counted once: it goes through all trips
         self.slowest_seconds = 0.0  # of a slab, with waiting
         self.stopping = False
+        self.swept = 0  # sweeps that were told of
         self.settled = 0 if callbacks.until is not None else plan.sweeps  # a sweep known to come
         self.marks, self.moves = Watermarks(), Moves(plan, hierarchy)
         self.exchange = Exchange(plan, self.window.addresses, comm)
@@ -249,6 +262,7 @@ class _Run(Generic[W]):
         self.coming = iter(instructions)
         self._read_on()
         while (advance := self.next_advance) is not None:
+            self._tell_of_sweeps(advance)
             ending = self._ending(advance)
             if ending is not None:
                 self._end(ending)
@@ -256,6 +270,7 @@ class _Run(Generic[W]):
             self._advance(advance)
         else:
             self.settled = self.plan.sweeps
+        self._tell_of_sweeps(None)
         while self._unfinished:
             self._wait_for("put" if self._transferring else "agree")
         self.tally.sent_bytes = self.exchange.sent_bytes
@@ -303,6 +318,18 @@ class _Run(Generic[W]):
                 return ending
             self.settled = sweeps
         return None
+
+    def _tell_of_sweeps(self, coming: Advance | None) -> None:
+        """Say which sweeps are complete before an advance, or when none comes."""
+        swept = self.callbacks.swept
+        if swept is None:
+            return
+        complete = self.plan.sweeps
+        if coming is not None:
+            complete = min((part.trip.sweep for part in coming.parts), default=0)
+        while self.swept < complete:
+            self.swept += 1
+            swept(self._progress(self.swept, coming.index if coming is not None else self.slabs))
 
     def _tell(self, seen: bytes) -> list[bytes]:
         """Tell all ranks what was seen; what they have seen, when all have come as far."""
@@ -379,9 +406,13 @@ class _Run(Generic[W]):
         self.tally.compute_seconds += seconds
         self.tally.row_updates += row_updates(self.plan, advance)
         self.marks.advanced.complete(advance.index)
-        if self.callbacks.progress is not None and end - self.reported > PROGRESS_SECONDS:
+        if end - self.reported > PROGRESS_SECONDS:
             self.reported = end
-            self.callbacks.progress(self._progress(advance))
+            sweep = advance.parts[-1].trip.sweep if advance.parts else self.plan.sweeps - 1
+            progress = self._progress(sweep, advance.index)
+            for listener in (self.callbacks.live, self.callbacks.progress):
+                if listener is not None:
+                    listener(progress)
 
     def _compute(self, advance: Advance) -> tuple[float, float]:
         """Run the kernel, and look after transfers meanwhile; its seconds, and those of a thread.
@@ -491,17 +522,17 @@ class _Run(Generic[W]):
             self.commits.written(move)
             self.marks.put.complete(move.index)
 
-    def _progress(self, advance: Advance) -> Progress:
+    def _progress(self, sweep: int, slab: int) -> Progress:
         plan, tally = self.plan, self.tally
         share = tally.row_updates / max(1, plan.schedule.row_updates)
         return Progress(
-            sweep=advance.parts[-1].trip.sweep if advance.parts else plan.sweeps - 1,
+            sweep=sweep,
             sweeps=plan.sweeps,
-            slab=advance.index,
+            slab=slab,
             slabs=self.slabs,
             updates_done=round(share * plan.work.updates),
             updates_total=plan.work.updates,
-            seconds=self.reported - self.started,
+            seconds=time.perf_counter() - self.started,
             read_bytes=tally.read_bytes,
             written_bytes=tally.written_bytes,
             wait_seconds=tally.wait_seconds,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from outgrid.config import RunOptions
 from outgrid.observe.finite import Finite
 from outgrid.observe.lagged import Feedback
+from outgrid.observe.live import Live
 from outgrid.observe.observer import Noted, Observer, Reached
 from outgrid.observe.observers import Observers
 from outgrid.observe.preview import Preview
@@ -28,6 +29,7 @@ KINDS: tuple[type[Observer], ...] = (
     EndsEarly,
     Snapshots,
     Preview,
+    Live,
 )
 
 

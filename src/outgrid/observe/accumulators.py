@@ -28,6 +28,7 @@ class Accumulators:
     def __init__(self, kinds: tuple[str, ...]) -> None:
         self.kinds = kinds
         self.keep: Callable[[int, Table], None] | None = None
+        self.latest: Table | None = None  # of the last step of complete sweeps
         self._open: dict[int, tuple[int, Table]] = {}
 
     @classmethod
@@ -48,8 +49,10 @@ class Accumulators:
     def settle(self, sweeps: int) -> None:
         """Hand over the totals of the first ``sweeps`` sweeps, which are complete."""
         for sweep, (done, table) in self._open.items():
-            if sweep < sweeps and self.keep is not None:
-                self.keep(done, table)
+            if sweep < sweeps:
+                self.latest = table[-1:]
+                if self.keep is not None:
+                    self.keep(done, table)
 
 
 def nothing(kinds: tuple[str, ...], steps: int) -> Table:

@@ -5,6 +5,7 @@ begin           files are made: it makes its own, or brings over what other rank
 go_on           an earlier process has left files: it checks its own
 initial         a block of initial values is on its way into a store
 filled          all initial values are in place
+progressed      a few times a second: this far is what is under way
 attach          a kernel is going to run: it gets what it needs
 leaving         planes are on their way out of the window
 seen, ending    a sweep is computed: ranks tell each other of it; has the run come to its end?
@@ -32,6 +33,7 @@ from outgrid.plan.program import Put
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.runs.group import Durable
 from outgrid.runs.manifest import Manifest
+from outgrid.runs.pace import Event
 from outgrid.runs.run import Run
 from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
@@ -72,6 +74,7 @@ class Noted:
     seals: dict[str, Seal] = field(default_factory=dict[str, Seal])
     ended: str = ""
     preview: str | None = None
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def together(cls, every: Iterable[Noted]) -> Noted:
@@ -82,6 +85,7 @@ class Noted:
             {name: seal for noted in every for name, seal in noted.seals.items()},
             next((noted.ended for noted in every if noted.ended), ""),
             next((noted.preview for noted in every if noted.preview is not None), None),
+            tuple(text for noted in every for text in noted.warnings),
         )
 
 
@@ -124,6 +128,9 @@ class Observer:
 
     def filled(self, finite: bool) -> None:
         """All initial values are in place; whether those of this rank are finite."""
+
+    def progressed(self, event: Event) -> None:
+        """Initial values are being written, or sweeps go on; how far they are."""
 
     def attach(self, kernel: Any) -> Any:
         """The kernel with what it needs to be watched; files are opened for that."""

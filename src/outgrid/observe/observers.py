@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from outgrid.comm import Comm
+from outgrid.observe.live import Live
 from outgrid.observe.observer import Initial, Leaving, Noted, Observer, Reached
 from outgrid.plan.instruction import Point
 from outgrid.runs.group import Durable
 from outgrid.runs.manifest import Manifest
+from outgrid.runs.pace import Event, Pace
+from outgrid.runs.reading import Reading
 from outgrid.runs.run import Run
 
 __all__ = ["Observers"]
@@ -49,6 +52,14 @@ class Observers(Observer):
         return _all_of(
             [observer.leaving for observer in self._every if observer.leaving is not None]
         )
+
+    def progressed(self, event: Event) -> None:
+        for observer in self._every:
+            observer.progressed(event)
+
+    def swept(self, event: Event, pace: Pace) -> Reading:
+        """What the run says of itself when the sweeps before that of an event are complete."""
+        return next(o.swept(event, pace) for o in self._every if isinstance(o, Live))
 
     def attach(self, kernel: Any) -> Any:
         for observer in self._every:

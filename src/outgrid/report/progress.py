@@ -1,134 +1,19 @@
 """Progress of a run as it happens: a bar on a terminal, now and then a line elsewhere."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Protocol, TextIO
 
 from outgrid.lines import format_share
-from outgrid.units import format_rate, format_seconds
+from outgrid.runs.pace import Event, Pace
+from outgrid.units import format_seconds
 
-__all__ = ["Event", "Figures", "Pace", "Shown", "follow", "is_watched"]
+__all__ = ["Shown", "follow", "is_watched"]
 
-# Long enough to hold a few slabs of a large run, short enough to notice a slower disk.
-PACE_SECONDS = 20.0
-# No time of arrival is told from less than this.
-LEAST_PACE_SECONDS = 1.0
 SECONDS_BETWEEN_LINES = 5.0
 # What is over sooner than this before a run begins is not told.
 LEAST_TOLD_SECONDS = 1.0
-
-
-class Event(Protocol):
-    """What a run tells a few times a second; counters from the start of the sweeps on.
-
-    While `filled` is below 1, the initial values are being written, and counters are of that.
-    """
-
-    @property
-    def sweep(self) -> int: ...
-    @property
-    def sweeps(self) -> int: ...
-    @property
-    def updates_done(self) -> int: ...
-    @property
-    def updates_total(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def read_bytes(self) -> int: ...
-    @property
-    def written_bytes(self) -> int: ...
-    @property
-    def wait_seconds(self) -> float: ...
-    @property
-    def filled(self) -> float: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Rates over the recent past; `remaining_seconds` is None while too little has been seen."""
-
-    share_done: float
-    updates_per_second: float
-    read_bytes_per_second: float
-    written_bytes_per_second: float
-    wait_share: float
-    remaining_seconds: float | None
-    filling: bool = False
-
-    def __str__(self) -> str:
-        if self.filling:
-            return f"{self._writing()}, {self._remaining()} left"
-        return (
-            f"{format_rate(self.updates_per_second)}"
-            f", read {self.read_bytes_per_second / 1e9:.2f} GB/s"
-            f", {self._writing()}"
-            f", waiting {format_share(self.wait_share)}, {self._remaining()} left"
-        )
-
-    def brief(self) -> str:
-        """The same in so few letters that a bar fits beside it on 80 columns."""
-        if self.filling:
-            return f"{self._writing()}, {self._remaining()}"
-        return (
-            f"{format_rate(self.updates_per_second)}"
-            f", r/w {self.read_bytes_per_second / 1e9:.2f}/"
-            f"{self.written_bytes_per_second / 1e9:.2f} GB/s"
-            f", wait {self.wait_share:.0%}, {self._remaining()}"
-        )
-
-    def _writing(self) -> str:
-        return f"write {self.written_bytes_per_second / 1e9:.2f} GB/s"
-
-    def _remaining(self) -> str:
-        seconds = self.remaining_seconds
-        return "?" if seconds is None else format_seconds(seconds)
-
-
-class Pace:
-    """Rates over a moving span of time, from counters that only grow."""
-
-    def __init__(self, span_seconds: float = PACE_SECONDS) -> None:
-        self._span_seconds = span_seconds
-        self._seen: deque[Event] = deque()
-
-    def figures(self, event: Event) -> Figures:
-        """Rates between `event` and the oldest event still within the span."""
-        seen, filling = self._seen, event.filled < 1
-        if seen and filling != (seen[-1].filled < 1):
-            seen.clear()
-        seen.append(event)
-        while len(seen) > 2 and event.seconds - seen[1].seconds >= self._span_seconds:
-            seen.popleft()
-        oldest = seen[0]
-        seconds = event.seconds - oldest.seconds
-        updates = event.updates_done - oldest.updates_done
-        share = _share_done(event)
-        gained = share - _share_done(oldest)
-
-        def rate(amount: float) -> float:
-            return amount / seconds if seconds > 0 else 0.0
-
-        known = seconds >= LEAST_PACE_SECONDS and gained > 0
-        return Figures(
-            share_done=share,
-            updates_per_second=rate(updates),
-            read_bytes_per_second=rate(event.read_bytes - oldest.read_bytes),
-            written_bytes_per_second=rate(event.written_bytes - oldest.written_bytes),
-            wait_share=rate(event.wait_seconds - oldest.wait_seconds),
-            remaining_seconds=(1 - share) / rate(gained) if known else None,
-            filling=filling,
-        )
-
-
-def _share_done(event: Event) -> float:
-    """Of the initial values while they are written, then of the updates."""
-    if event.filled < 1:
-        return event.filled
-    return event.updates_done / event.updates_total if event.updates_total else 1.0
 
 
 def _stage(event: Event) -> str:

@@ -31,6 +31,7 @@ from outgrid.plan.schedule.subgrid import Box
 from outgrid.record import RECORD_NAME, Part, combine, combine_ranks
 from outgrid.regular import read_own
 from outgrid.runs.manifest import MANIFEST_NAME, Manifest, check_begun, how_far, remove_manifest
+from outgrid.runs.reading import LIVE_NAMES
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME, read_samples
 from outgrid.runs.seals import level_name
 from outgrid.runs.state import RunFolder
@@ -301,7 +302,9 @@ class OnDisk:
     @property
     def growing(self) -> tuple[Path, ...]:
         """What observers have begun for all ranks, and goes on growing with others."""
-        paths = (partial_path(self.out / name) for name in self._left)
+        paths = [partial_path(self.out / name) for name in self._left]
+        if not (self.out / RECORD_NAME).exists():
+            paths += [self.out / name for name in LIVE_NAMES if name in self._left]
         return tuple(path for path in paths if path.exists() or path.is_symlink())
 
     @property

@@ -32,6 +32,7 @@ from outgrid.runs.manifest import (
     write_manifest,
 )
 from outgrid.runs.places import OWNER_NAME, OwnerMark, Spread, read_mark, remove_mark, write_mark
+from outgrid.runs.reading import LIVE_NAMES
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME, samples_so_far, totals_so_far
 from outgrid.runs.seals import level_name
 from outgrid.runs.working import Working
@@ -200,6 +201,8 @@ class RunFolder:
         """
         paths = [samples_so_far(self.out), totals_so_far(self.out)]
         paths += [partial_path(self.out / name) for name in manifest.results]
+        if not (self.out / RECORD_NAME).exists():  # of a finished run they are results
+            paths += [self.out / name for name in LIVE_NAMES if name in manifest.results]
         replaced = [MANIFEST_NAME, RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME]
         for path in (samples_so_far(self.out), *(self.out / name for name in replaced)):
             paths += partials(path)

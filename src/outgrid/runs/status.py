@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outgrid.lines import align
-from outgrid.runs.group import OnDisk, on_disk
+import msgspec
+
+from outgrid.lines import align, format_share
+from outgrid.runs.group import on_disk
 from outgrid.runs.lock import Owner, owner_of
 from outgrid.runs.manifest import MANIFEST_NAME, Manifest, how_far
-from outgrid.stencil.problem import Problem
-from outgrid.units import format_rate, format_seconds
+from outgrid.runs.reading import FILLING, Reading, read_reading
+from outgrid.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["Status", "status"]
 
@@ -23,10 +25,9 @@ class Status:
     """An unfinished run in ``out``, of which ``manifest`` has come least far.
 
     ``owner`` is the process that works on it, or the last one that did if it could not say that it
-    ended; ``running`` is None where that ran on another host. ``updates_per_second`` are those of
-    that process up to its last commit, ``kept_seconds`` ago, with which the run would be done in
-    ``left_seconds``; 0 and None where nothing is known of it yet. ``rank_steps`` are the steps that
-    each rank has kept, where there are several.
+    ended; ``running`` is None where that ran on another host. The last commit was ``kept_seconds``
+    ago. ``rank_steps`` are the steps that each rank has kept, where there are several, and
+    ``readings`` what its processes said of themselves last, that of rank 0 first.
     """
 
     out: Path
@@ -34,9 +35,8 @@ class Status:
     owner: Owner | None
     running: bool | None
     kept_seconds: float
-    updates_per_second: float
-    left_seconds: float | None
     rank_steps: tuple[int, ...] = ()
+    readings: tuple[Reading, ...] = ()
 
     @property
     def state(self) -> str:
@@ -44,6 +44,12 @@ class Status:
         if self.running:
             return "running"
         return "unfinished" if self.running is not None else "running, or cut off"
+
+    @property
+    def left_seconds(self) -> float | None:
+        """How long it still takes, by the rank that takes longest; None where nobody knows."""
+        left = [r.left_seconds for r in self.readings if r.left_seconds is not None]
+        return max(left) if left and self.running is not False else None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
@@ -56,9 +62,10 @@ class Status:
             "host": self.owner.host if self.owner is not None else None,
             "since": self.owner.since if self.owner is not None else None,
             "kept_seconds_ago": self.kept_seconds,
-            "glups": self.updates_per_second / 1e9,
+            "glups": sum(reading.updates_per_second for reading in self.readings) / 1e9,
             "left_seconds": self.left_seconds,
             "rank_steps": list(self.rank_steps),
+            "readings": [msgspec.to_builtins(reading) for reading in self.readings],
         }
 
     def __str__(self) -> str:
@@ -85,14 +92,48 @@ class Status:
             yield "process", f"{str(self.owner).removeprefix('process ')}{ended}"
         elif parts:
             yield "process", f"{parts[-1].pid} on {parts[-1].host}, {parts[-1].ended}"
-        if self.running is False or self.manifest.steps_done < 0 or not self.manifest.durable:
-            return
-        ago = f"{format_seconds(self.kept_seconds)} ago"
-        if self.left_seconds is None:
-            yield "rate", f"not known before the next commit, the last one was {ago}"
-            return
-        yield "rate", f"{format_rate(self.updates_per_second)} up to the last commit, {ago}"
-        yield "left", f"about {format_seconds(self.left_seconds)}"
+        if self.readings and self.running is not False:
+            yield from reading_rows(self.readings[0])
+            yield from ((f"rank {r.rank}", in_a_line(r)) for r in self.readings[1:])
+        if self.running and self.manifest.durable and self.manifest.steps_done >= 0:
+            yield "kept", f"{format_seconds(self.kept_seconds)} ago"
+
+
+def reading_rows(reading: Reading) -> Iterator[tuple[str, str]]:
+    """What a process says of itself, a figure on each line."""
+    rates = f"{format_rate(reading.updates_per_second)}, " * (reading.state != FILLING)
+    moved = reading.read_bytes_per_second + reading.written_bytes_per_second
+    read = f"read {reading.read_bytes_per_second / 1e9:.2f} GB/s, " * (reading.state != FILLING)
+    planned = reading.planned_bytes_per_second
+    against = f" ({format_share(moved / planned)} of the plan's)" if planned and moved else ""
+    if reading.state != FILLING:
+        steps = f"{reading.step} of {reading.steps} steps"
+        yield "done", f"{steps}, sweep {reading.sweep + 1} of {reading.sweeps}"
+    else:
+        yield "filling", format_share(reading.share_done)
+    yield "rate", f"{rates}{read}write {reading.written_bytes_per_second / 1e9:.2f} GB/s{against}"
+    yield "waiting", format_share(reading.waiting)
+    limit = format_bytes(reading.memory_limit_bytes)
+    yield "memory", f"{format_bytes(reading.memory_bytes)} of {limit}"
+    if reading.wear:
+        yield "wear", f"{100 * reading.wear:.2g} % of the life of the disk"
+    if reading.reductions:
+        values = (f"{name} {value:.6g}" for name, value in reading.reductions.items())
+        yield "values", ", ".join(values)
+    planned_left = f"{format_seconds(reading.planned_left_seconds)} by the plan"
+    if reading.left_seconds is not None:
+        yield "left", f"about {format_seconds(reading.left_seconds)}, {planned_left}"
+    else:
+        yield "left", planned_left
+
+
+def in_a_line(reading: Reading) -> str:
+    """The same of one of several ranks."""
+    return (
+        f"step {reading.step}, {format_rate(reading.updates_per_second)}, waiting "
+        f"{format_share(reading.waiting)}, memory {format_bytes(reading.memory_bytes)} of "
+        f"{format_bytes(reading.memory_limit_bytes)}"
+    )
 
 
 def status(out: Path) -> Status | None:
@@ -103,30 +144,16 @@ def status(out: Path) -> Status | None:
     owner, running = owner_of(out)
     paths = [share.folder.out / MANIFEST_NAME for share in run.shares]
     kept = max((path.stat().st_mtime for path in paths if path.exists()), default=time.time())
-    ago = max(0.0, time.time() - kept)
-    rate, left = _pace(run, owner) if running is not False else (0.0, None)
+    folders = dict.fromkeys((out, *(share.folder.out for share in run.shares)))
+    readings = [reading for folder in folders if (reading := read_reading(folder)) is not None]
+    if owner is not None:  # those of an earlier process tell nothing of this one
+        readings = [reading for reading in readings if reading.time >= owner.since]
     return Status(
         out,
         run.manifest,
         owner,
         running,
-        ago,
-        rate,
-        None if left is None else max(0.0, left - ago),
+        max(0.0, time.time() - kept),
         tuple(share.manifest.steps_done for share in run.shares) if run.group is not None else (),
+        tuple(sorted(readings, key=lambda reading: reading.rank)),
     )
-
-
-def _pace(run: OnDisk, owner: Owner | None) -> tuple[float, float | None]:
-    """Updates per second of the process that runs, and seconds left after its last commit."""
-    every = [share.manifest.parts for share in run.shares]
-    # Those of processes that began after the lock was taken; all in UTC.
-    mine = [parts[-1] for parts in every if parts and owner and parts[-1].started >= owner.since]
-    seconds = max((part.measured.seconds for part in mine), default=0.0)
-    updates = sum(part.measured.updates for part in mine)
-    if not updates or seconds <= 0:
-        return 0.0, None
-    before = run.group.parts if run.group is not None else ()
-    made = sum(part.measured.updates for parts in (*every, before) for part in parts)
-    rate = updates / seconds
-    return rate, max(0, Problem.from_dict(run.manifest.problem).updates - made) / rate

@@ -68,6 +68,7 @@ def record_of(
         warnings=(
             *dict.fromkeys(text for told in every for text in told.warnings),
             *(mine.beyond if alone else ()),
+            *noted.warnings,
             *compilers_of(part.compiler for part in parts),
         ),
         parts=parts,
