@@ -634,7 +634,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             refuse=_unnamed,
             passing=True,
             metavar="FILE",
-            help="keep a file of OpenMetrics there while the run goes on, replaced every second",
         ),
     ] = None
     commit_seconds: Annotated[

@@ -12,11 +12,11 @@ from outgrid.errors import StoreError
 from outgrid.lines import format_share
 from outgrid.markup import COLOURS, safe
 from outgrid.regular import read_own
+from outgrid.runs.reading import PROGRESS_NAME
 from outgrid.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["Reading", "charts", "read_readings"]
 
-PROGRESS_NAME = "progress.jsonl"
 MOST_POINTS = 400
 WIDTH, HEIGHT, LEFT, TOP = 420, 150, 8, 30
 WIDE, HIGH = WIDTH - 2 * LEFT, HEIGHT - TOP - 26
