@@ -92,6 +92,7 @@ PROBLEM_TEXTS = {key: words for key, (_, words) in _PROBLEM.items()}
 """What each key of `[problem]` sets, in Markdown."""
 
 NEEDED = ("stencil", "shape", "steps")
+IN_PROBLEM = "problem."
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,8 @@ def load_job(
     processes: int = 1,
     there_bytes: int | None = None,
 ) -> Job:
-    """The job at `path`; `settings` replace entries of its `[run]` table.
+    """The job at `path`; `settings` replace entries of its `[run]` table, and of `[problem]` where
+    they are named so ("problem.parameters.k").
 
     Paths in the file are relative to its folder. Left out, `memory` is half of what this process
     may use, or its share of that where `processes` of a run are on this host, or half of
@@ -134,8 +136,9 @@ def read_job_file(
     """The tables of the job file at `path`: the arguments of a Problem, decoded, and `[run]`.
 
     `settings` replace entries of `[run]`, of which those that leave the choice to the plan are left
-    out. Raises UsageError, naming the file, for an unreadable file, bad TOML, unknown keys (with
-    the nearest valid one), missing keys and wrong kinds of values.
+    out, and entries named like "problem.parameters.k". Raises UsageError, naming the file, for an
+    unreadable file, bad TOML, unknown keys (with the nearest valid one), missing keys and wrong
+    kinds of values.
     """
     source = str(path)
     try:
@@ -146,6 +149,9 @@ def read_job_file(
         raise UsageError(f"cannot read the job file {path}: {error.strerror}") from error
     except ValueError as error:
         raise UsageError(f"the job file {path} is not TOML: {error}") from error
+    settings = dict(settings or {})
+    for entry in [key for key in settings if key.startswith(IN_PROBLEM)]:
+        _replace(document, entry, settings.pop(entry))
     tables = decoded_table(
         document,
         {"problem": dict[str, Any], "run": dict[str, Any]},
@@ -165,7 +171,18 @@ def read_job_file(
     if "boundary" in problem:
         with meaning(f"{source}: problem.boundary"):
             problem["boundary"] = boundary_of(problem["boundary"])
-    return problem, chosen({**run, **(settings or {})})
+    return problem, chosen({**run, **settings})
+
+
+def _replace(document: dict[str, Any], entry: str, value: Any) -> None:
+    """Give an entry of a table, whose name has dots, another value."""
+    *tables, key = entry.split(".")
+    table: Any = document
+    for depth, name in enumerate(tables):
+        table = table.setdefault(name, {})
+        if not isinstance(table, dict):
+            raise UsageError(f"{entry}: {'.'.join(tables[: depth + 1])} is no table of the job")
+    table[key] = value
 
 
 def _check_listed(problem: Mapping[str, Any], memory_bytes: int) -> None:

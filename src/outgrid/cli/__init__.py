@@ -28,6 +28,7 @@ VERBS = {
     "plan": "print bytes, memory and time of a job, without running it",
     "run": "run a job",
     "resume": "continue an unfinished run",
+    "sweep": "run a job with several values of its entries, in one table",
     "watch": "show the progress of a run until it ends",
     "verify": "compare the files of a run with their checksums",
     "clean": "list or delete the files of an unfinished run",

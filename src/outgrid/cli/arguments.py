@@ -13,6 +13,7 @@ __all__ = [
     "add_job_arguments",
     "add_json_argument",
     "add_run_arguments",
+    "add_run_flags",
     "job_from",
     "print_json",
     "settings_from",
@@ -28,14 +29,20 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Entries of a [run] table."""
-    _add_flags(parser, [key for key in OPTIONS if key not in PATHS])
+    add_run_flags(parser)
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="replace any entry of the [run] table, for example depth=8; may be repeated",
+        help="replace any entry of the [run] table, for example depth=8, or of [problem] with "
+        "problem.parameters.k=0.1; may be repeated",
     )
+
+
+def add_run_flags(parser: argparse.ArgumentParser) -> None:
+    """Entries of a [run] table that have flags, but for its paths."""
+    _add_flags(parser, [key for key in OPTIONS if key not in PATHS])
 
 
 def _add_flags(parser: argparse.ArgumentParser, keys: Iterable[str]) -> None:
@@ -70,7 +77,7 @@ def job_from(
 
 def settings_from(arguments: argparse.Namespace) -> dict[str, Any]:
     """Entries of a [run] table that `arguments` give."""
-    settings = parse_settings(arguments.set)
+    settings = parse_settings(getattr(arguments, "set", ()))
     for key, option in OPTIONS.items():
         value = getattr(arguments, key, None) if option.metavar else None
         if value is not None:
