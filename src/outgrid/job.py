@@ -179,10 +179,10 @@ def _replace(document: dict[str, Any], entry: str, value: Any) -> None:
     *tables, key = entry.split(".")
     table: Any = document
     for depth, name in enumerate(tables):
-        table = table.setdefault(name, {})
+        table = cast("dict[str, Any]", table).setdefault(name, {})
         if not isinstance(table, dict):
             raise UsageError(f"{entry}: {'.'.join(tables[: depth + 1])} is no table of the job")
-    table[key] = value
+    cast("dict[str, Any]", table)[key] = value
 
 
 def _check_listed(problem: Mapping[str, Any], memory_bytes: int) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from outgrid.errors import UsageError
+from outgrid.fields import Field, FieldArray, JoinedField, Snapshots
 from outgrid.formats.axis import Along, Axis
 from outgrid.formats.npy import Header, load_npy, map_npy
 from outgrid.labelled import dataset
@@ -18,7 +20,6 @@ from outgrid.markup import facts
 from outgrid.plan.form import read as read_plan
 from outgrid.plan.model import Plan
 from outgrid.record import Record
-from outgrid.report.picture import field_figure
 from outgrid.report.summary import heading, summary_rows
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.components import components_of
@@ -26,7 +27,7 @@ from outgrid.stencil.grid import Grid
 from outgrid.stencil.meaning import described
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.snapshot import snapshots_by_file
-from outgrid.storage import Joined, Piece
+from outgrid.storage import Piece
 from outgrid.units import suggest
 
 __all__ = ["TRACES", "Result"]
@@ -100,13 +101,16 @@ class Result(Mapping[str, Any]):
         return {name: totals[name].copy() for name in totals.dtype.names or ()}
 
     @property
-    def snapshots(self) -> list[np.ndarray]:
+    def snapshots(self) -> Snapshots:
         """What each snapshot kept, of shape (taken, planes, rows, columns), read when it is used.
 
-        Axes with an index are left out.
+        Axes with an index are left out. ``snapshots["u"]`` is the one of the field u, and
+        ``snapshots["u"].animate("wave.gif")`` writes it as an animation.
         """
-        kept = self._frames()
-        return [frames[:, 0] for frames in kept] if self._is_line else kept
+        kept, snapshots = self._frames(), self.record.problem.get("snapshots", ())
+        arrays = [frames[:, 0] for frames in kept] if self._is_line else kept
+        fields = [snapshot["field"] for snapshot in snapshots]
+        return Snapshots(map(FieldArray.of, arrays, fields), fields)
 
     def _frames(self) -> list[np.ndarray]:
         """The snapshots as they lie on disk: those of a line are of one row."""
@@ -163,7 +167,7 @@ class Result(Mapping[str, Any]):
 
         `pip install 'outgrid[xarray]'` brings xarray. Raises UsageError where it is not there.
         """
-        arrays = [*(self._whole(name) for name in self), *self._frames()]
+        arrays: list[Any] = [*(self._whole(name) for name in self), *self._frames()]
         meanings = self.described()
         if len(meanings) > len(arrays):
             arrays.append(map_npy(self.out / TRACES_NAME).T)
@@ -181,25 +185,25 @@ class Result(Mapping[str, Any]):
         colours carry the names and units of the grid. Raises UsageError for what the run did not
         leave.
         """
-        name = next(iter(self)) if field is None else field
-        axes, said = self.described().get(name, ((), {}))
-        return field_figure(self[name], name, axes, said.get("units", ""), index)
+        return self[next(iter(self)) if field is None else field].plot(index)
 
-    def __getitem__(self, field: str) -> np.ndarray | Joined:
+    def __getitem__(self, field: str) -> Field:
         """The field as a read-only array on disk, of the problem's shape and the field's dtype.
 
         Slices are read when they are used. Raises UsageError as `path` does, and for a file that
         is no array.
 
         One that several ranks left in pieces is read like an array; `numpy.asarray` reads it all.
+        It draws itself: ``result["u"].plot()``, ``.hist()``.
         """
         values = self._whole(field)
-        return values[0] if self._is_line else values
+        return FieldArray.of(np.asanyarray(values[0]), field) if self._is_line else values
 
-    def _whole(self, field: str) -> np.ndarray | Joined:
+    def _whole(self, field: str) -> Field:
         """The field as it lies on disk: that of a line is one row."""
+        drawn = field, partial(self._meaning, field)
         if field in self.record.pieces:
-            return Joined(
+            return JoinedField(
                 [
                     Piece(
                         self.out / piece.file,
@@ -208,11 +212,15 @@ class Result(Mapping[str, Any]):
                         range(piece.low_row, piece.high_row),
                     )
                     for piece in self.record.pieces[field]
-                ]
+                ],
+                *drawn,
             )
-        if field in self.record.offsets:
-            return map_npy(self.path(field), self.header(field))
-        return map_npy(self.path(field))
+        return FieldArray.of(map_npy(self.path(field), self.header(field)), *drawn)
+
+    def _meaning(self, field: str) -> tuple[tuple[Axis, ...], str]:
+        """Where the cells of a field lie, and the units of its values."""
+        axes, said = self.described().get(field, ((), {}))
+        return axes, said.get("units", "")
 
     def header(self, field: str) -> Header | None:
         """What the file of HDF5 that a field is in does not say by itself; None for a .npy file."""
@@ -237,7 +245,7 @@ class Result(Mapping[str, Any]):
         """The field, or ``default`` where the run left none of that name."""
         return self[field] if field in list(self) else default
 
-    def components(self, name: str) -> dict[str, np.ndarray | Joined]:
+    def components(self, name: str) -> dict[str, Field]:
         """The components of a vector or tensor, each mapped from disk, by the names of fields."""
         names = components_of(name, self)
         return {field: self[field] for field in names or (name,)}

@@ -39,7 +39,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="values of an entry of the job, of [run] where no table is named; may be repeated",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder of all runs and their table (JOB.sweep)"
+        "--out",
+        dest="folder",
+        type=Path,
+        metavar="DIR",
+        help="folder of all runs and their table (JOB.sweep)",
     )
     add_run_flags(parser)
     add_json_argument(parser)
@@ -49,8 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Bring every run to its end, from where it was cut off, and print the table."""
     comm = world()
-    out = arguments.out or arguments.job.with_suffix(".sweep")
-    del arguments.out
+    out = arguments.folder or arguments.job.with_suffix(".sweep")
     settings = settings_from(arguments)
     varied = parse_varied(arguments.varied)
     every = points(arguments.job, varied, settings, out.absolute(), comm.local)

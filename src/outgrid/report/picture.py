@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
 
 __all__ = [
+    "Pixels",
+    "colour_scale",
     "draw_field",
     "draw_frames",
     "draw_plane",
@@ -142,7 +144,7 @@ def _plane_figure(
     left, right, bottom, top = extent
     figure, (axes,) = new_axes((9, min(12.0, max(2.0, 8 * abs((top - bottom) / (right - left))))))
     axes.set_facecolor("0.6")
-    norm, colours = _scale(plane)
+    norm, colours = colour_scale(plane)
     image = axes.imshow(plane, norm=norm, cmap=colours, extent=extent, interpolation="nearest")
     axes.set(xlabel=labels[0], ylabel=labels[1])
     axes.set_title(title, parse_math=False)
@@ -168,7 +170,7 @@ def draw_frames(taken: Floats, picture: Path, title: str) -> None:
         (frame[len(frame) // 2] if taken.ndim == 4 else frame)[::stride, ::stride]
         for frame in (taken[number] for number in chosen)
     ]
-    norm, colours = _scale(np.stack(planes))
+    norm, colours = colour_scale(np.stack(planes))
     columns = min(3, len(chosen))
     rows = -(-len(chosen) // columns)
     high = min(4.0, max(1.2, 3.0 * taken.shape[-2] / taken.shape[-1]))
@@ -274,7 +276,7 @@ def write_animation(frames: Sequence[Pixels], path: Path, seconds_per_frame: flo
     )
 
 
-def _scale(plane: Floats) -> "tuple[Normalize, str]":
+def colour_scale(plane: Floats) -> "tuple[Normalize, str]":
     from matplotlib.colors import Normalize
 
     finite = plane[np.isfinite(plane)]

@@ -1,0 +1,143 @@
+"""Fields and snapshots of a result: arrays on disk that draw themselves."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.errors import UsageError
+from outgrid.formats.axis import Axis
+from outgrid.lines import format_extents
+from outgrid.markup import facts
+from outgrid.report.animation import animate
+from outgrid.report.histogram import histogram
+from outgrid.report.picture import field_figure
+from outgrid.storage import Joined, Piece
+from outgrid.units import format_bytes, suggest
+
+__all__ = ["Field", "FieldArray", "JoinedField", "Snapshots"]
+
+
+class Drawn:
+    """What can be drawn: an array of two or three axes, a ``name``, ``axes`` and ``units``."""
+
+    name: str = ""
+    axes: tuple[Axis, ...] = ()
+    units: str = ""
+
+    def plot(self, index: int | None = None) -> Any:
+        """A `matplotlib.figure.Figure`, which notebooks show; large planes are sampled.
+
+        Of three axes the plane ``index`` of the first one is shown, or the middle one. Raises
+        UsageError for other shapes.
+        """
+        shape = self._shown.shape
+        if len(shape) not in (2, 3) or 0 in shape:
+            raise UsageError(f"an array of shape {shape} is no picture: it has 2 or 3 filled axes")
+        return field_figure(self._shown, self.name, self._axes, self.units, index)
+
+    def hist(self, bins: int = 100) -> Any:
+        """A `matplotlib.figure.Figure` of how often values occur, read plane by plane."""
+        return histogram(self._shown, self.name, self.units, bins)
+
+    @property
+    def _shown(self) -> Any:
+        return self
+
+    @property
+    def _axes(self) -> tuple[Axis, ...]:
+        """Where cells lie; those of an array that was sliced are counted."""
+        ndim = len(self._shown.shape)
+        if len(self.axes) == ndim:
+            return self.axes
+        return tuple(Axis(name) for name in ("axis 0", "y", "x")[-ndim:])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: name, shape, and a picture of the plane in the middle."""
+        shape, dtype = self._shown.shape, np.dtype(self._shown.dtype)
+        size = format_bytes(dtype.itemsize * int(np.prod(shape)))
+        rows = [("shape", format_extents(shape)), ("dtype", str(dtype)), ("size", size)]
+        if self.units:
+            rows.append(("units", self.units))
+        picture = ""
+        if len(shape) in (2, 3) and 0 not in shape and dtype.kind in "fiu":
+            data = io.BytesIO()
+            self.plot().savefig(data, dpi=60, format="png")
+            text = base64.b64encode(data.getvalue()).decode()
+            picture = f"<img alt='' src='data:image/png;base64,{text}'>"
+        return facts(self.name or "array", rows, picture)
+
+
+class FieldArray(Drawn, np.memmap):
+    """An array that lies in a file and draws itself, as parts of it do."""
+
+    @classmethod
+    def of(
+        cls, array: NDArray[Any], name: str, axes: Sequence[Axis] = (), units: str = ""
+    ) -> FieldArray:
+        """The array under another class; nothing is read or copied."""
+        field = array.view(cls)
+        field.name, field.axes, field.units = name, tuple(axes), units
+        return field
+
+    def __array_finalize__(self, source: Any) -> None:
+        super().__array_finalize__(source)
+        part = isinstance(source, FieldArray) and np.may_share_memory(self, source)
+        self.name, self.units = (source.name, source.units) if part else ("", "")
+        self.axes = source.axes if part and source.shape == self.shape else ()
+
+    @property
+    def _shown(self) -> NDArray[Any]:
+        return self.view(np.ndarray)
+
+    def animate(self, path: str | Path, seconds_per_frame: float = 0.1) -> Path:
+        """Write the first axis as time: an animation .gif, .png or .mp4; its path.
+
+        Of four axes the middle plane of each frame is shown. All frames have one scale, and of
+        more than 600 every n-th is taken. .mp4 takes the command ffmpeg. Raises UsageError.
+        """
+        return animate(self._shown, Path(path), seconds_per_frame)
+
+
+class JoinedField(Drawn, Joined):
+    """A field in pieces that draws itself."""
+
+    def __init__(
+        self, pieces: Sequence[Piece], name: str, axes: Sequence[Axis] = (), units: str = ""
+    ) -> None:
+        super().__init__(pieces)
+        self.name, self.axes, self.units = name, tuple(axes), units
+
+
+Field = FieldArray | JoinedField
+
+
+class Snapshots(list[FieldArray]):
+    """What each snapshot kept, in the order of the problem; by the name of its field, too."""
+
+    def __init__(self, kept: Iterable[FieldArray], fields: Sequence[str]) -> None:
+        super().__init__(kept)
+        self.fields = tuple(fields)
+
+    @overload
+    def __getitem__(self, key: int | str, /) -> FieldArray: ...
+    @overload
+    def __getitem__(self, key: slice, /) -> list[FieldArray]: ...
+    def __getitem__(self, key: Any, /) -> Any:
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        numbers = [number for number, field in enumerate(self.fields) if field == key]
+        if not numbers:
+            raise UsageError(f"no snapshot is of {key!r}{suggest(key, self.fields)}")
+        if len(numbers) > 1:
+            raise UsageError(
+                f"{len(numbers)} snapshots are of {key!r}; name one by its number: "
+                f"{', '.join(map(str, numbers))}"
+            )
+        return super().__getitem__(numbers[0])
