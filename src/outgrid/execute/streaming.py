@@ -243,6 +243,7 @@ class _Run(Generic[W]):
         self.slabs = plan.schedule.slabs  # counted once: it goes through all trips
         self.slowest_seconds = 0.0  # of a slab, with waiting
         self.stopping = False
+        self.sweep = 0  # the last one of which something was made
         self.swept = 0  # sweeps that were told of
         self.settled = 0 if callbacks.until is not None else plan.sweeps  # a sweep known to come
         self.marks, self.moves = Watermarks(), Moves(plan, hierarchy)
@@ -406,10 +407,11 @@ class _Run(Generic[W]):
         self.tally.compute_seconds += seconds
         self.tally.row_updates += row_updates(self.plan, advance)
         self.marks.advanced.complete(advance.index)
+        if advance.parts:
+            self.sweep = advance.parts[-1].trip.sweep
         if end - self.reported > PROGRESS_SECONDS:
             self.reported = end
-            sweep = advance.parts[-1].trip.sweep if advance.parts else self.plan.sweeps - 1
-            progress = self._progress(sweep, advance.index)
+            progress = self._progress(self.sweep, advance.index)
             for listener in (self.callbacks.live, self.callbacks.progress):
                 if listener is not None:
                     listener(progress)

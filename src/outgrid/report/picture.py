@@ -4,6 +4,7 @@ matplotlib and Pillow are imported inside the functions that need them: they tak
 small run may use, so pictures are made in a process of their own, after the run.
 """
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -234,8 +235,16 @@ def new_axes(inches: tuple[float, float], rows: int = 1, columns: int = 1) -> tu
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    class Picture(Figure):
+        """Shows itself in notebooks, also where nobody has asked for pyplot."""
+
+        def _repr_png_(self) -> bytes:
+            data = io.BytesIO()
+            self.savefig(data, dpi=100, format="png")
+            return data.getvalue()
+
     # matplotlib's own types are incomplete.
-    figure: Any = Figure(figsize=inches, layout="constrained")
+    figure: Any = Picture(figsize=inches, layout="constrained")
     FigureCanvasAgg(figure)
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 

@@ -23,8 +23,11 @@ def _stage(event: Event) -> str:
 
 @contextmanager
 def follow(stream: TextIO) -> Generator["Shown"]:
-    """A subscriber that shows events on `stream`: a bar on a terminal, a line that changes in a
-    notebook, both gone in the end, and now and then a line elsewhere."""
+    """A subscriber that shows events on `stream`.
+
+    A bar on a terminal, which is removed in the end; a line in a notebook, which says in the end
+    what was done; now and then a line elsewhere.
+    """
     if stream.isatty():
         with _bar(stream) as bar:
             yield bar
@@ -32,8 +35,10 @@ def follow(stream: TextIO) -> Generator["Shown"]:
         line = _OneLine(stream)
         try:
             yield line
-        finally:
+        except BaseException:
             line.clear()
+            raise
+        line.end()
     else:
         yield _Lines(stream)
 
@@ -78,19 +83,20 @@ class _Lines:
 
 
 class _OneLine:
-    """A line that is written over, as notebooks show it."""
+    """A line that is written over, as notebooks show it. What is said is in the record, too."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._pace, self._written = stream, Pace(), 0
+        self._begin, self._last = time.perf_counter(), ""
 
     def __call__(self, event: Event) -> None:
         figures = self._pace.figures(event)
+        if event.filled >= 1:
+            self._last = f", {Pace().figures(event).rates()}"
         self._write(f"{_stage(event)}, {format_share(figures.share_done)}, {figures}")
 
     def say(self, text: str) -> None:
         self._write(text)
-        self._stream.write("\n")
-        self._written = 0
 
     @contextmanager
     def doing(self, what: str) -> Generator[None]:
@@ -98,6 +104,12 @@ class _OneLine:
         self._write(f"{what} ...")
         yield
         _took(self.say, what, time.perf_counter() - begin)
+
+    def end(self) -> None:
+        """Leave a line that says what was done."""
+        self._write(f"done in {format_seconds(time.perf_counter() - self._begin)}{self._last}")
+        self._stream.write("\n")
+        self._stream.flush()
 
     def clear(self) -> None:
         """Leave nothing of the line."""

@@ -56,11 +56,15 @@ class Figures:
     def __str__(self) -> str:
         if self.filling:
             return f"{self._writing()}, {self._remaining()} left"
+        return f"{self.rates()}, {self._remaining()} left"
+
+    def rates(self) -> str:
+        """Without the time that is left."""
         return (
             f"{format_rate(self.updates_per_second)}"
             f", read {self.read_bytes_per_second / 1e9:.2f} GB/s"
             f", {self._writing()}"
-            f", waiting {format_share(self.wait_share)}, {self._remaining()} left"
+            f", waiting {format_share(self.wait_share)}"
         )
 
     def brief(self) -> str:

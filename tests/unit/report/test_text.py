@@ -248,25 +248,54 @@ def test_what_went_on_before_the_first_byte_is_told_with_its_time(monkeypatch):
     assert stream.getvalue() == "measuring the kernel took 8.25 s\ntier direct -> memory\n"
 
 
-def test_in_a_notebook_a_line_that_changes_and_goes():
-    class OutStream(io.StringIO):
-        pass
+class OutStream(io.StringIO):
+    """One that a notebook has."""
 
-    OutStream.__module__ = "ipykernel.iostream"
+
+OutStream.__module__ = "ipykernel.iostream"
+
+
+def lines_left(text: str) -> list[str]:
+    """What a terminal or a notebook shows in the end."""
+    lines = []
+    for line in text.split("\n"):
+        shown = ""
+        for written in line.split("\r"):
+            shown = written + shown[len(written) :]
+        lines.append(shown.rstrip())
+    return lines
+
+
+def test_in_a_notebook_a_line_that_changes_and_stays_as_what_was_done():
     stream = OutStream()
     assert is_watched(stream)
     assert not is_watched(io.StringIO())
     assert not is_watched(None)
     with follow(stream) as show:
         with show.doing("compiling the kernel"):
-            assert stream.getvalue().endswith("\rcompiling the kernel ...")
+            assert lines_left(stream.getvalue()) == ["compiling the kernel ..."]
         show(steady(0))
         show.say("a note")
+        assert lines_left(stream.getvalue()) == ["a note"]
         show(steady(250))
-    *_, note, bar, gone, begin = stream.getvalue().split("\r")
-    assert note.rstrip() == "a note"
-    assert bar.startswith("sweep 1/4, 50 %, 2.00 GLUP/s")
-    assert (gone, begin) == (" " * len(bar), "")
+        assert lines_left(stream.getvalue())[0].startswith("sweep 1/4, 50 %, 2.00 GLUP/s")
+    line, nothing = lines_left(stream.getvalue())
+    assert line.startswith("done in ")
+    assert line.endswith("2.00 GLUP/s, read 0.50 GB/s, write 0.40 GB/s, waiting 1.0 %")
+    assert nothing == ""
+
+
+def test_in_a_notebook_nothing_stays_beside_an_error():
+    stream = OutStream()
+
+    def fail() -> None:
+        with follow(stream) as show:
+            show(steady(5))
+            raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        fail()
+    assert lines_left(stream.getvalue()) == [""]
 
 
 class Terminal(io.StringIO):
