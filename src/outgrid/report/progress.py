@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, TextIO
+from importlib import import_module
+from typing import Any, Protocol, TextIO
 
 from outgrid.lines import format_share
 from outgrid.runs.pace import Event, Pace
@@ -32,12 +33,8 @@ def follow(stream: TextIO) -> Generator["Shown"]:
         with _bar(stream) as bar:
             yield bar
     elif _in_notebook(stream):
-        line = _OneLine(stream)
-        try:
-            yield line
-        except BaseException:
-            line.clear()
-            raise
+        line = _OneLine(_cell())
+        yield line
         line.end()
     else:
         yield _Lines(stream)
@@ -83,43 +80,45 @@ class _Lines:
 
 
 class _OneLine:
-    """A line that is written over, as notebooks show it. What is said is in the record, too."""
+    """A line of a notebook that is replaced. What is said is in the record, too."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._pace, self._written = stream, Pace(), 0
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show, self._pace = show, Pace()
         self._begin, self._last = time.perf_counter(), ""
 
     def __call__(self, event: Event) -> None:
         figures = self._pace.figures(event)
         if event.filled >= 1:
             self._last = f", {Pace().figures(event).rates()}"
-        self._write(f"{_stage(event)}, {format_share(figures.share_done)}, {figures}")
+        self._show(f"{_stage(event)}, {format_share(figures.share_done)}, {figures}")
 
     def say(self, text: str) -> None:
-        self._write(text)
+        self._show(text)
 
     @contextmanager
     def doing(self, what: str) -> Generator[None]:
-        begin = time.perf_counter()
-        self._write(f"{what} ...")
+        self._show(f"{what} ...")
         yield
-        _took(self.say, what, time.perf_counter() - begin)
 
     def end(self) -> None:
         """Leave a line that says what was done."""
-        self._write(f"done in {format_seconds(time.perf_counter() - self._begin)}{self._last}")
-        self._stream.write("\n")
-        self._stream.flush()
+        self._show(f"done in {format_seconds(time.perf_counter() - self._begin)}{self._last}")
 
-    def clear(self) -> None:
-        """Leave nothing of the line."""
-        self._write("")
-        self._write("")
 
-    def _write(self, text: str) -> None:
-        self._stream.write(f"\r{text:<{self._written}}")
-        self._stream.flush()
-        self._written = len(text)
+def _cell() -> Callable[[str], None]:
+    """What shows a line in the cell of a notebook that runs, in place of the one before."""
+    display = import_module("IPython.display").display
+    shown: Any = None
+
+    def show(text: str) -> None:
+        nonlocal shown
+        data = {"text/plain": text}
+        if shown is None:
+            shown = display(data, raw=True, display_id=True)
+        else:
+            shown.update(data, raw=True)
+
+    return show
 
 
 def _took(say: Callable[[str], None], what: str, seconds: float) -> None:
