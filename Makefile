@@ -5,6 +5,7 @@
 #   make sanitize  queue, stores, kernels and whole runs under the sanitizers
 #   make soak    runs that are killed, stopped and spoilt, and have to come out right
 #   make docs    the documentation in build/docs; warnings are errors
+#   make wheel  wheels for old systems and both processors in dist/, audited and tested
 #   make demo    a short run that shows the package at work
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +17,7 @@ TEMPLATES_CHECKED := $(wildcard tests/unit/codegen/templates*.cpp)
 CXX_SOURCES := $(filter %.cpp %.h,$(CORE)) $(shell find $(TEMPLATES) -name '*.hpp') $(TEMPLATES_CHECKED)
 CXX_STRICT := -std=c++20 -fsyntax-only -Wall -Wextra -Wconversion -Wshadow -Werror
 
-.PHONY: setup test check sanitize soak format docs demo clean
+.PHONY: setup test check sanitize soak format docs wheel demo clean
 
 setup: $(STAMP)
 
@@ -63,6 +64,9 @@ format: setup
 
 docs: setup
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -j auto -d build/doctrees docs build/docs
+
+wheel:
+	$(PYTHON) tools/wheel/build.py
 
 demo: setup
 	$(BIN)/python examples/tsunami

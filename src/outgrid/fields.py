@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -60,8 +61,9 @@ class Drawn:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: name, shape, and a picture of the plane in the middle."""
-        shape, dtype = self._shown.shape, np.dtype(self._shown.dtype)
-        size = format_bytes(dtype.itemsize * int(np.prod(shape)))
+        shape: tuple[int, ...] = self._shown.shape
+        dtype: np.dtype[Any] = self._shown.dtype
+        size = format_bytes(dtype.itemsize * math.prod(shape))
         rows = [("shape", format_extents(shape)), ("dtype", str(dtype)), ("size", size)]
         if self.units:
             rows.append(("units", self.units))
@@ -118,26 +120,30 @@ class JoinedField(Drawn, Joined):
 Field = FieldArray | JoinedField
 
 
-class Snapshots(list[FieldArray]):
+class Snapshots(Sequence[FieldArray]):
     """What each snapshot kept, in the order of the problem; by the name of its field, too."""
 
     def __init__(self, kept: Iterable[FieldArray], fields: Sequence[str]) -> None:
-        super().__init__(kept)
-        self.fields = tuple(fields)
+        self._kept, self.fields = tuple(kept), tuple(fields)
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
     @overload
-    def __getitem__(self, key: int | str, /) -> FieldArray: ...
+    def __getitem__(self, index: int | str) -> FieldArray: ...
     @overload
-    def __getitem__(self, key: slice, /) -> list[FieldArray]: ...
-    def __getitem__(self, key: Any, /) -> Any:
-        if not isinstance(key, str):
-            return super().__getitem__(key)
-        numbers = [number for number, field in enumerate(self.fields) if field == key]
+    def __getitem__(self, index: slice) -> Sequence[FieldArray]: ...
+    def __getitem__(self, index: int | str | slice) -> FieldArray | Sequence[FieldArray]:
+        return self._kept[self._number(index) if isinstance(index, str) else index]
+
+    def _number(self, field: str) -> int:
+        """The only snapshot of a field. Raises UsageError where there are none or several."""
+        numbers = [number for number, of in enumerate(self.fields) if of == field]
         if not numbers:
-            raise UsageError(f"no snapshot is of {key!r}{suggest(key, self.fields)}")
+            raise UsageError(f"no snapshot is of {field!r}{suggest(field, self.fields)}")
         if len(numbers) > 1:
             raise UsageError(
-                f"{len(numbers)} snapshots are of {key!r}; name one by its number: "
+                f"{len(numbers)} snapshots are of {field!r}; name one by its number: "
                 f"{', '.join(map(str, numbers))}"
             )
-        return super().__getitem__(numbers[0])
+        return numbers[0]

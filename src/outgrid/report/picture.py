@@ -240,7 +240,7 @@ def new_axes(inches: tuple[float, float], rows: int = 1, columns: int = 1) -> tu
 
         def _repr_png_(self) -> bytes:
             data = io.BytesIO()
-            self.savefig(data, dpi=100, format="png")
+            figure.savefig(data, dpi=100, format="png")
             return data.getvalue()
 
     # matplotlib's own types are incomplete.
