@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -25,12 +26,31 @@ from outgrid.units import format_bytes, suggest
 __all__ = ["Field", "FieldArray", "JoinedField", "Snapshots"]
 
 
+Meaning = tuple[tuple[Axis, ...], str]
+
+
+def _nothing() -> Meaning:
+    return (), ""
+
+
 class Drawn:
-    """What can be drawn: an array of two or three axes, a ``name``, ``axes`` and ``units``."""
+    """What can be drawn: an array of two or three axes, and its ``name``.
+
+    Where its cells lie and in which units is asked of ``meaning`` when it is drawn.
+    """
 
     name: str = ""
-    axes: tuple[Axis, ...] = ()
-    units: str = ""
+    meaning: Callable[[], Meaning] = staticmethod(_nothing)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Where its cells lie along each axis; nothing where that is unknown."""
+        return self.meaning()[0]
+
+    @property
+    def units(self) -> str:
+        """The units of its values; nothing where they are unknown."""
+        return self.meaning()[1]
 
     def plot(self, index: int | None = None) -> Any:
         """A `matplotlib.figure.Figure`, which notebooks show; large planes are sampled.
@@ -54,9 +74,9 @@ class Drawn:
     @property
     def _axes(self) -> tuple[Axis, ...]:
         """Where cells lie; those of an array that was sliced are counted."""
-        ndim = len(self._shown.shape)
-        if len(self.axes) == ndim:
-            return self.axes
+        axes, ndim = self.axes, len(self._shown.shape)
+        if len(axes) == ndim:
+            return axes
         return tuple(Axis(name) for name in ("axis 0", "y", "x")[-ndim:])
 
     def _repr_html_(self) -> str:
@@ -76,23 +96,29 @@ class Drawn:
         return facts(self.name or "array", rows, picture)
 
 
+def _units_of(meaning: Callable[[], Meaning]) -> Meaning:
+    """What is known of a part of an array: its units."""
+    return (), meaning()[1]
+
+
 class FieldArray(Drawn, np.memmap):
     """An array that lies in a file and draws itself, as parts of it do."""
 
     @classmethod
     def of(
-        cls, array: NDArray[Any], name: str, axes: Sequence[Axis] = (), units: str = ""
+        cls, array: NDArray[Any], name: str, meaning: Callable[[], Meaning] = _nothing
     ) -> FieldArray:
         """The array under another class; nothing is read or copied."""
         field = array.view(cls)
-        field.name, field.axes, field.units = name, tuple(axes), units
+        field.name, field.meaning = name, meaning
         return field
 
     def __array_finalize__(self, source: Any) -> None:
         super().__array_finalize__(source)
         part = isinstance(source, FieldArray) and np.may_share_memory(self, source)
-        self.name, self.units = (source.name, source.units) if part else ("", "")
-        self.axes = source.axes if part and source.shape == self.shape else ()
+        self.name, self.meaning = (source.name, source.meaning) if part else ("", _nothing)
+        if part and source.shape != self.shape:
+            self.meaning = partial(_units_of, source.meaning)
 
     @property
     def _shown(self) -> NDArray[Any]:
@@ -111,10 +137,10 @@ class JoinedField(Drawn, Joined):
     """A field in pieces that draws itself."""
 
     def __init__(
-        self, pieces: Sequence[Piece], name: str, axes: Sequence[Axis] = (), units: str = ""
+        self, pieces: Sequence[Piece], name: str, meaning: Callable[[], Meaning] = _nothing
     ) -> None:
         super().__init__(pieces)
-        self.name, self.axes, self.units = name, tuple(axes), units
+        self.name, self.meaning = name, meaning
 
 
 Field = FieldArray | JoinedField

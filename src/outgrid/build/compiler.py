@@ -43,6 +43,7 @@ FLAGS = (
     "-Wno-psabi",
 )
 SPIN_COUNT = "10000"
+EMPTY = '#include <new>\nextern "C" int* outgrid_nothing() { return new int; }\n'
 GCC_FLAGS = ("-mprefer-vector-width=512",) if platform.machine() == "x86_64" else ()
 # How the line of /proc/cpuinfo begins that says what a processor can do: x86, Arm, RISC-V, POWER.
 ABILITIES = ("flags", "Features", "isa", "cpu\t")
@@ -74,6 +75,11 @@ class Compiler:
             if not any(word.startswith(own.get(flag, ())) for word in self.command)
             and not (flag == OPENMP and "clang" in self.version)
         )
+
+    @property
+    def builds_library(self) -> bool:
+        """Whether it compiles the C++ library itself, once, which takes minutes."""
+        return "ziglang" in self.command or Path(self.command[0]).name == "zig"
 
     def __str__(self) -> str:
         return f"{self.version}, {shlex.join((*self.command, *self.flags))}"
@@ -130,6 +136,14 @@ def _version(command: tuple[str, ...], path: str) -> str | None:
     """What the compiler at ``path`` says of itself, None where it fails."""
     answer = subprocess.run([path, *command[1:], "--version"], capture_output=True, text=True)
     return answer.stdout.splitlines()[0] if answer.returncode == 0 else None
+
+
+def warm_up(compiler: Compiler) -> None:
+    """Let a compiler make what it keeps for all kernels. Raises BuildError."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "nothing.so"
+        library.with_suffix(".cpp").write_text(EMPTY)
+        _compiled(library, compiler)
 
 
 def load(source: str, folder: Path | None = None) -> Library:

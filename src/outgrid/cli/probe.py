@@ -5,9 +5,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from outgrid.build.compiler import find_compiler, warm_up
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
 from outgrid.durable import existing
+from outgrid.errors import BuildError
 from outgrid.lines import align, format_signed_share
 from outgrid.machine import Machine, describe_machine
 from outgrid.probe.measure import measure_machine
@@ -53,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"measuring memory and {place}: about 15 seconds", file=sys.stderr)
         profile = measure_machine(place)
         keep_profile(profile)
+    _prepare_compiler()
     machine = profile.machine(described)
     if arguments.json:
         assumed = {name: getattr(described, name) for name in MEASURED}
@@ -60,6 +63,23 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(_text(machine, described, profile))
     return 0
+
+
+def _prepare_compiler() -> None:
+    """Let a compiler that needs minutes for its first kernel take them now, and show that."""
+    try:
+        compiler = find_compiler()
+    except BuildError:
+        return  # what is printed says so
+    if not compiler.builds_library:
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        progress.add_task(f"{compiler.version}: C++ library, once, about two minutes", total=None)
+        warm_up(compiler)
 
 
 def _text(machine: Machine, described: Machine, profile: Profile) -> str:

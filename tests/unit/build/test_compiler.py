@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from outgrid.build import kept
-from outgrid.build.compiler import Compiler, build, check_loadable, find_compiler, load
+from outgrid.build.compiler import (
+    Compiler,
+    build,
+    check_loadable,
+    find_compiler,
+    load,
+    warm_up,
+)
 from outgrid.build.kept import cache_folder
 from outgrid.errors import BuildError, UsageError
 
@@ -106,6 +113,12 @@ def test_the_compiler_of_the_package_ziglang_is_the_last_that_is_looked_for(tmp_
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_compiler().command == (str(fake),)
     assert "-fopenmp" not in find_compiler().flags
+
+
+def test_a_compiler_is_prepared_by_an_empty_kernel(compiler):
+    warm_up(compiler)
+    with pytest.raises(BuildError, match="did not compile"):
+        warm_up(replace(compiler, command=(*compiler.command, "-no-such-flag")))
 
 
 def test_openmp_is_left_out_where_the_compiler_may_lack_it(monkeypatch):

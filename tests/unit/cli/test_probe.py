@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from outgrid.build.compiler import Compiler
 from outgrid.cli import main
 from outgrid.cli import probe as verb
 from outgrid.machine import describe_machine
@@ -69,3 +70,13 @@ def test_a_busy_machine_is_said(measured, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(verb, "BUSY_LOAD", 0)
     assert main(["probe", "--scratch", str(tmp_path)]) == 0
     assert "other programs were running" in capsys.readouterr().out
+
+
+def test_a_compiler_that_makes_its_library_first_is_prepared(measured, tmp_path, monkeypatch):
+    prepared = []
+    zig = Compiler(("python", "-m", "ziglang", "c++"), "clang version 22")
+    monkeypatch.setattr(verb, "warm_up", prepared.append)
+    for compiler in (zig, Compiler(("/opt/zig", "c++"), "clang"), Compiler(("g++",), "g++ 14")):
+        monkeypatch.setattr(verb, "find_compiler", lambda compiler=compiler: compiler)
+        assert main(["probe", "--scratch", str(tmp_path), "--json"]) == 0
+    assert [compiler.command[0] for compiler in prepared] == ["python", "/opt/zig"]
