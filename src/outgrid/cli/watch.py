@@ -10,7 +10,9 @@ from outgrid.cli.parser import examples
 from outgrid.config import run_folder
 from outgrid.durable import replace_file
 from outgrid.errors import Stopped, UsageError
-from outgrid.report.live import View, view
+from outgrid.report.blocks import draw_blocks, shows_colours
+from outgrid.report.live import View, latest_frame, view
+from outgrid.report.picture import draw_plane
 from outgrid.units import parse_seconds
 
 
@@ -27,6 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--every", default="2s", metavar="TIME", help="how often to look (default: 2s)"
     )
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each look")
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE.png", help="keep the latest preview in a picture"
+    )
     parser.add_argument(
         "--html",
         type=Path,
@@ -53,10 +58,14 @@ def _show(seen: View, arguments: argparse.Namespace, every: float, before: str) 
     """Show a run where that is wanted, in place of what was shown ``before``."""
     if arguments.html is not None:
         replace_file(arguments.html, seen.page(every).encode())
+    if arguments.picture is not None and (frame := latest_frame(seen.out)) is not None:
+        draw_plane(frame, arguments.picture, "latest preview", frame.shape)
     if arguments.json:
         print(json.dumps(seen.to_dict()), flush=True)
     elif arguments.html is None:
         text = str(seen)
+        if shows_colours(sys.stdout) and (frame := latest_frame(seen.out)) is not None:
+            text += f"\n{draw_blocks(frame)}"
         if sys.stdout.isatty() and before:
             sys.stdout.write(f"\x1b[{before.count(chr(10)) + 1}F\x1b[J")
         if sys.stdout.isatty() or text != before:
