@@ -112,3 +112,18 @@ def test_ranks_whose_compilers_differ_give_the_bytes_of_one(tmp_path):
         assert len(found.record.ranks) == 3
         for name, content in wanted.items():
             assert np.asarray(found[name]).tobytes() == content, (exchange, name)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_settings_that_bind_threads_leave_all_processors_to_the_process(tmp_path):
+    """As on clusters. The library of OpenMP would bind the thread that calls it, and its heirs."""
+    program = f"""
+import os, outgrid as og
+before = os.sched_getaffinity(0)
+problem = og.Problem("heat7", (20, 12, 16), steps=4, parameters={{"k": 0.1}}, initial={{"u": "x"}})
+og.run(problem, out={str(tmp_path / "run")!r}, memory="200MiB", threads=2, progress=False)
+assert os.sched_getaffinity(0) == before
+assert os.environ["OMP_PROC_BIND"] == "true"
+"""
+    binding = os.environ | {"OMP_PROC_BIND": "true", "OMP_PLACES": "cores"}
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300, env=binding)

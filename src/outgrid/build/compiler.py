@@ -43,6 +43,7 @@ FLAGS = (
     "-Wno-psabi",
 )
 SPIN_COUNT = "10000"
+BIND = "OMP_PROC_BIND"
 EMPTY = '#include <new>\nextern "C" int* outgrid_nothing() { return new int; }\n'
 GCC_FLAGS = ("-mprefer-vector-width=512",) if platform.machine() == "x86_64" else ()
 # How the line of /proc/cpuinfo begins that says what a processor can do: x86, Arm, RISC-V, POWER.
@@ -210,7 +211,16 @@ def _load(path: Path) -> ctypes.CDLL:
     # Threads that wait should soon sleep: where another process has a core, spinning starves the
     # thread that is waited for. Read by the OpenMP library when the first kernel loads it.
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
-    return ctypes.CDLL(str(path))
+    # Where it binds threads, as settings of clusters ask it to, the calling one is bound as well,
+    # and what that starts later has one processor. The option `pin` keeps threads in their places.
+    bind = os.environ.get(BIND)
+    os.environ[BIND] = "false"
+    try:
+        return ctypes.CDLL(str(path))
+    finally:
+        del os.environ[BIND]
+        if bind is not None:
+            os.environ[BIND] = bind
 
 
 def _words_of(path: Path) -> str | None:
