@@ -15,6 +15,7 @@ from outgrid.runs.verify import verify
 
 h5py = pytest.importorskip("h5py")
 
+OTHERS = ("progress.jsonl", "record.json", "status.json")
 GIVEN = {"memory": "256 MiB", "threads": 1}
 SHAPE = (20, 24, 70)
 
@@ -69,7 +70,7 @@ def test_the_file_has_what_a_folder_has(plain, tmp_path, problem, name, tier):
         }
     assert [*tmp_path.iterdir()] != [path]
     assert sorted(os.listdir(found.out)) == sorted(
-        [name, "record.json", *(f"{field}.npy.xxh3" for field in wanted)]
+        [name, *OTHERS, *(f"{field}.npy.xxh3" for field in wanted)]
     )
     assert not verify(found.out).errors
     assert not found.record.warnings
@@ -144,7 +145,7 @@ def test_a_run_that_is_cut_off_at_its_file_is_resumed(plain, tmp_path, monkeypat
         assert values.tobytes() == plain["wave"][name].tobytes()
     assert not verify(found.out).errors
     assert sorted(os.listdir(found.out)) == [
-        "r.h5", "record.json", "u.npy.xxh3", "u.previous.npy.xxh3"
+        "progress.jsonl", "r.h5", "record.json", "status.json", "u.npy.xxh3", "u.previous.npy.xxh3"
     ]  # fmt: skip
     assert path.samefile(found.path("u"))
 
