@@ -62,7 +62,7 @@ def measure_formats(
 
 
 def _measure_rates(place: Path, say: Say, *, tiny: bool) -> dict[str, Any]:
-    shape, steps, rounds = ((32, 128, 128), 2, 1) if tiny else ((128, 512, 512), 64, 3)
+    shape, steps, rounds = ((32, 128, 128), 2, 1) if tiny else ((256, 512, 512), 32, 3)
     out = place / "heat.run"
     say("a run")
     problem = og.Problem(

@@ -763,7 +763,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         return asked
 
 
-def run_folder(given: str | Path) -> Path:
+def run_folder(given: str | os.PathLike[str]) -> Path:
     """The folder of a run, which may be named by the one file that it has left."""
     path = Path(given)
     return path.with_suffix(".run") if is_laid_out(path.name) else path

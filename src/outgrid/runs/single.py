@@ -7,7 +7,7 @@
 The library of the format makes a skeleton, a sparse file in which the place of each array is set
 aside, and says where that is. The planes of the first field stay where they are: the 4096 bytes
 before them are replaced, and what the skeleton has behind them is written behind them. Other
-fields are copied to their places, which file systems that share blocks do without moving bytes.
+fields are copied to their places, within the kernel where it can.
 
 All of it follows from the manifest and is written before the record. A process that goes on gives
 the first field its `.npy` head back, and does it again.
