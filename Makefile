@@ -34,8 +34,9 @@ $(STAMP): $(BIN)/python pyproject.toml benchmarks/pyproject.toml CMakeLists.txt 
 	    --no-build-isolation --editable '.[test,dev,docs]' --editable ./benchmarks
 	touch $@
 
+# One process more than there are cores: many tests wait for the disk.
 test: setup
-	$(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist worksteal
+	$(BIN)/python -m pytest -q --numprocesses $$(( $$(nproc) + 1 )) --maxprocesses 8 --dist worksteal
 
 check: setup
 	$(BIN)/ruff format --check .
