@@ -1,4 +1,4 @@
-"""Traces of runs as functions that PyTorch and JAX differentiate."""
+"""Traces of runs as functions that JAX differentiates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outgrid.errors import UsageError
 from outgrid.gradients import Cotangents, gradient
 from outgrid.stencil.problem import Problem
 
-__all__ = ["jax_traces", "torch_traces"]
+__all__ = ["jax_traces"]
 
 Arrays = dict[str, NDArray[np.float64]]
 
@@ -60,44 +60,14 @@ class _Traces:
         )
 
 
-def torch_traces(
-    problem: Problem, wrt: Sequence[str], out: str | Path, **options: Any
-) -> Callable[..., Any]:
-    """A function of PyTorch from what `wrt` names, tensors in that order, to traces.
-
-    Fields have the grid's shape, parameters none. Its backward pass is `og.gradient`, which makes
-    the steps forward once more. Runs lie in folders in `out`; `options` are those of `og.gradient`.
-    Raises UsageError where PyTorch is missing.
-    """
-    try:
-        import torch
-    except ImportError as error:
-        raise UsageError("PyTorch is missing: pip install 'outgrid[torch]'") from error
-    made = _Traces(problem, wrt, out, options)
-
-    class Traces(torch.autograd.Function):  # pyright: ignore
-        @staticmethod
-        def forward(ctx: Any, *values: Any) -> Any:
-            ctx.save_for_backward(*values)
-            return torch.from_numpy(made.forward(*(one.detach().cpu().numpy() for one in values)))
-
-        @staticmethod
-        def backward(ctx: Any, bar: Any) -> Any:
-            values = ctx.saved_tensors
-            bars = made.back(bar.cpu().numpy(), *(one.detach().cpu().numpy() for one in values))
-            return tuple(
-                torch.from_numpy(one).to(like) for one, like in zip(bars, values, strict=True)
-            )
-
-    return Traces.apply
-
-
 def jax_traces(
     problem: Problem, wrt: Sequence[str], out: str | Path, **options: Any
 ) -> Callable[..., Any]:
-    """The same for JAX: a function with a `custom_vjp`, which calls back to the host.
+    """A function of JAX from what `wrt` names, arrays in that order, to traces.
 
-    Raises UsageError where JAX is missing.
+    Fields have the grid's shape, parameters none. It has a `custom_vjp`, whose backward pass is
+    `og.gradient`, and calls back to the host. Runs lie in folders in `out`; `options` are those of
+    `og.gradient`. Raises UsageError where JAX is missing.
     """
     try:
         import jax

@@ -100,7 +100,7 @@ def gradient(
     task = Task.checked(problem, objective, wrt, Path(out), chunk, every, options)
     progress = begun(task) if resume else None
     if progress is None:
-        if task.out.exists():
+        if task.out.exists() and not resume:
             raise UsageError(
                 f"{task.out} exists; a gradient makes a folder of its own, or goes on with resume"
             )

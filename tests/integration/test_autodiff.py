@@ -1,10 +1,10 @@
-"""Gradients of traces by way of JAX and PyTorch, and against a program of JAX on a small grid."""
+"""Gradients of traces by way of JAX, and against a program of JAX on a small grid."""
 
 import numpy as np
 import pytest
 
 import outgrid as og
-from outgrid.autodiff import jax_traces, torch_traces
+from outgrid.autodiff import jax_traces
 from outgrid.errors import UsageError
 
 SHAPE, STEPS = (12, 13), 6
@@ -43,16 +43,6 @@ def test_jax_differentiates_runs_like_a_program_of_its_own(tmp_path):
     value, found = jax.value_and_grad(misfit(traces))(MODEL)
     assert np.isclose(value, wanted, rtol=1e-13)
     assert np.allclose(found, slope, rtol=0, atol=1e-13 * float(np.abs(slope).max()))
-
-
-def test_torch_differentiates_runs(tmp_path):
-    torch = pytest.importorskip("torch")
-    given = torch.tensor(MODEL, requires_grad=True)
-    traces = torch_traces(posed(), ["c"], tmp_path / "torch", memory="1GiB", threads=1)
-    (traces(given) ** 2).sum().backward()
-    zero = og.LeastSquares(np.zeros((STEPS, 1)))
-    g = og.gradient(posed(), zero, wrt=["c"], out=tmp_path / "g", memory="1GiB", threads=1)
-    assert np.allclose(given.grad, 2 * np.asarray(g["c"]), rtol=1e-12, atol=0)
 
 
 def test_what_does_not_fit_is_refused(tmp_path):

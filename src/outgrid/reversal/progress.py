@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from outgrid.durable import replace_file
 from outgrid.errors import UsageError
 from outgrid.reversal.task import Task
 
-__all__ = ["NAME", "Progress", "begun"]
+__all__ = ["NAME", "Progress", "begun", "new"]
 
 NAME = "gradient.json"
 
@@ -47,7 +46,9 @@ def begun(task: Task) -> Progress | None:
     Raises UsageError where another one is, or something else.
     """
     path = task.out / NAME
-    if not task.out.exists():
+    if not task.out.exists() or all(
+        entry.name.startswith(NAME) and entry != path for entry in task.out.iterdir()
+    ):  # not begun, or cut off right then
         return None
     if not path.exists():
         raise UsageError(f"{task.out} exists and holds no gradient; give another folder as out")
@@ -64,7 +65,7 @@ def begun(task: Task) -> Progress | None:
 def new(task: Task, lengths: tuple[int, ...], strategy: str) -> Progress:
     """Make the folder of a gradient, and say whose it is."""
     if task.comm.rank == 0:
-        Path(task.out).mkdir(parents=True)
+        task.out.mkdir(parents=True, exist_ok=True)
     numbers: dict[str, Any] = {}
     for name in task.wrt:
         if name in task.problem.parameters:
