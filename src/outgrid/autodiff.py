@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,6 @@ from outgrid.gradients import Cotangents, gradient
 from outgrid.stencil.problem import Problem
 
 __all__ = ["jax_traces"]
-
-Arrays = dict[str, NDArray[np.float64]]
 
 
 class _Traces:
@@ -70,32 +69,31 @@ def jax_traces(
     `og.gradient`. Raises UsageError where JAX is missing.
     """
     try:
-        import jax
+        jax: Any = import_module("jax")
     except ImportError as error:
         raise UsageError("JAX is missing: pip install 'outgrid[jax]'") from error
     made = _Traces(problem, wrt, out, options)
     shape = problem.steps, len(problem.receivers)
 
-    def called(*values: Any) -> Any:
+    def seen(*values: Any) -> Any:
+        def forward(*given: Any) -> Any:
+            return made.forward(*given).astype(values[0].dtype)
+
         kind = jax.ShapeDtypeStruct(shape, values[0].dtype)
-        forward = lambda *given: made.forward(*given).astype(kind.dtype)  # noqa: E731
         return jax.pure_callback(forward, kind, *values)
 
-    @jax.custom_vjp
-    def traces(*values: Any) -> Any:
-        return called(*values)
-
-    def forward(*values: Any) -> Any:
-        return called(*values), values
+    def kept(*values: Any) -> Any:
+        return seen(*values), values
 
     def back(values: Any, bar: Any) -> Any:
-        kinds = tuple(jax.ShapeDtypeStruct(one.shape, one.dtype) for one in values)
+        kinds: Any = tuple(jax.ShapeDtypeStruct(one.shape, one.dtype) for one in values)
 
         def bars(bar: Any, *given: Any) -> Any:
-            made_bars = made.back(bar, *given)
-            return tuple(one.astype(kind.dtype) for one, kind in zip(made_bars, kinds, strict=True))
+            each = zip(made.back(bar, *given), kinds, strict=True)
+            return tuple(one.astype(kind.dtype) for one, kind in each)
 
         return jax.pure_callback(bars, kinds, bar, *values)
 
-    traces.defvjp(forward, back)
+    traces = jax.custom_vjp(seen)
+    traces.defvjp(kept, back)
     return traces
