@@ -22,7 +22,7 @@ from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan, Tile
 from outgrid.plan.planner import RankPart
 from outgrid.plan.planner import plan as choose
-from outgrid.plan.ranks import Ranks, beyond, plan_rank
+from outgrid.plan.ranks import Ranks, beyond, plan_rank, ring
 from outgrid.plan.schedule.subgrid import Subgrid
 from outgrid.plan.sizing import Sizing
 from outgrid.probe.profile import known_machine
@@ -156,7 +156,9 @@ class Planning:
             for one, other in zip(beyond(rest, options), halos, strict=True)
         ):
             return self  # files may be those of another scheme
-        mine = Subgrid(self.comm.rank, bounds, halos, seams=group.seams)
+        mine = Subgrid(
+            self.comm.rank, bounds, halos, seams=group.seams, ring=ring(rest, len(bounds[0]) - 1)
+        )
         before, fits = self, True
         try:
             part = self._part_before(rest, mine, depths)

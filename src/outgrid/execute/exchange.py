@@ -15,8 +15,11 @@ from outgrid.native import Buffer
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import EXCHANGE_BUFFERS
 from outgrid.plan.program import Move, Receive, Send, opposes
-from outgrid.plan.schedule.seam import Channel, channels
+from outgrid.plan.schedule.seam import Channel as Crossing
+from outgrid.plan.schedule.seam import channels
 from outgrid.storage import Planes
+
+Channel = tuple[Crossing, int]  # and by how many turns of a ring it goes
 
 
 class Exchange:
@@ -38,7 +41,8 @@ class Exchange:
             (departure.field, departure.level, False) for departure in plan.schedule.departures
         ]
         named += [(ring.field, ring.index, True) for ring in plan.schedule.rings]
-        self._numbers = {name: number for number, name in enumerate(named)}
+        turned = [(name, turn) for name in named for turn in (-1, 0, 1)]
+        self._numbers = {key: number for number, key in enumerate(turned)}
         self._moves: dict[int, Send | Receive] = {}  # by ticket of a message under way
         self._agreeing: int | None = None
         self._spare = _buffers(plan, arriving=False)
@@ -182,18 +186,19 @@ class Exchange:
         return Rows(buffer.address, count, self._plan.layout.of(move.field).row_bytes)
 
     def _number(self, move: Send | Receive) -> int:
-        return self._numbers[_channel(move)[1:]]
+        crossing, turn = _channel(move)
+        return self._numbers[crossing[1:], turn]
 
 
 def _channel(move: Send | Receive) -> Channel:
     seam = move.seam is not None
-    return move.peer, move.field, move.ring if seam else move.level, seam
+    return (move.peer, move.field, move.ring if seam else move.level, seam), move.turn
 
 
 def _buffers(plan: Plan, *, arriving: bool) -> dict[Channel, deque[Buffer]]:
     """Two buffers of a slab for all that comes from other ranks, or goes to them."""
     nbytes_of = {
-        key: plan.schedule.slab_planes * rows * plan.layout.of(key[1]).row_bytes
+        key: plan.schedule.slab_planes * rows * plan.layout.of(key[0][1]).row_bytes
         for key, rows in _exchanged(plan, arriving).items()
     }
     return {
@@ -208,11 +213,15 @@ def _exchanged(plan: Plan, arriving: bool) -> dict[Channel, int]:
     levels = [(departure.field, departure.level) for departure in schedule.departures]
     crossing = channels(schedule.seams, levels, given=subgrid.upright != arriving)
     boxes = [
-        (exchange.peer, exchange.received if arriving else exchange.sent)
+        (exchange.peer, exchange.turn, exchange.received if arriving else exchange.sent)
         for exchange in subgrid.exchanged(plan.depth)
     ]
-    return dict.fromkeys(crossing, len(schedule.domain.owned.rows)) | {
-        (peer, *level, False): len(box.rows) for peer, box in boxes for level in levels if box.count
+    seams = {(channel, 0): len(schedule.domain.owned.rows) for channel in crossing}
+    return seams | {
+        ((peer, *level, False), turn): len(box.rows)
+        for peer, turn, box in boxes
+        for level in levels
+        if box.count
     }
 
 

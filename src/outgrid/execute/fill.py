@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from math import prod
 
@@ -99,7 +99,7 @@ def fill(
         for arrival in arrivals:
             name, level = initial_name(arrival), arrival.level
             earlier = level < 0 and values.source(name) is not values.source(arrival.field)
-            own = _opened(values, inputs, name, memory_bytes)
+            own = _opened(values, inputs, name, memory_bytes).round(values.problem.shape[0])
             # The layer of an earlier level is that of the current one, since it never changes.
             layer = _opened(values, inputs, arrival.field, 0) if earlier else None
             filling.level(arrival, own, layer, stores(arrival))
@@ -118,6 +118,19 @@ class _Opened:
     read: Callable[[Box], NDArray[np.generic]]
     chunk: tuple[int, int] = (1, 1)
     stored_bytes: int = 0
+
+    def round(self, extent: int) -> _Opened:
+        """Also of planes beyond the ``extent`` of a ring of ranks, which come again there."""
+
+        def read(box: Box) -> NDArray[np.generic]:
+            turns = range(box.planes.start // extent, -(-box.planes.stop // extent))
+            parts = [
+                self.read(box.counted_from(turn * extent, 0).common(Box(range(extent), box.rows)))
+                for turn in turns
+            ]
+            return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+        return replace(self, read=read)
 
 
 def _opened(wanted: InitialValues, inputs: Inputs, name: str, memory_bytes: int) -> _Opened:

@@ -104,7 +104,9 @@ class Kernel:
             trip, done = part.trip, part.trip.done
             passage = plan.schedule.passage(trip)
             (planes, rows), counted = passage.extents, passage.counted
-            pointers = window.plane_tables(trip, part.first)
+            # Amid a ring of ranks planes have numbers below 0: the kernel counts a turn more.
+            around = plan.schedule.domain.around
+            pointers = window.plane_tables(trip, part.first) - 8 * around
             plane_shifts, row_shifts = (
                 _shifts(span, len(plan.schedule.skew.shifts)) for span in (trip.planes, trip.rows)
             )
@@ -117,21 +119,21 @@ class Kernel:
                 row_shifts=row_shifts.ctypes.data,
                 broken=broken.ctypes.data,
                 watch=self.watch.level(trip) if self.watch is not None else 0,
-                period=passage.periods[0],
+                period=passage.periods[0] or around,
                 row_period=passage.periods[1],
                 downward=plan.schedule.domain.downward,
-                planes=planes,
+                planes=planes + around,
                 rows=rows,
                 columns=plan.schedule.shape[-1],
                 row_stride=stride,
-                first=part.first,
-                last=part.last,
+                first=part.first + around,
+                last=part.last + around,
                 depth=part.steps.stop - 1,
                 base=passage.base,
                 skew=plan.schedule.skew.per_step,
                 since=part.since,
-                plane_low=trip.planes.low,
-                plane_high=trip.planes.high,
+                plane_low=trip.planes.low + around,
+                plane_high=trip.planes.high + around,
                 plane_rise=trip.planes.rise,
                 plane_fall=trip.planes.fall,
                 row_low=trip.rows.low,
@@ -150,8 +152,8 @@ class Kernel:
                 pin=plan.pin,
                 **self._points(done),
                 **self._kept(done),
-                own_z0=counted.planes.start,
-                own_z1=counted.planes.stop,
+                own_z0=counted.planes.start + around,
+                own_z1=counted.planes.stop + around,
                 own_y0=counted.rows.start,
                 own_y1=counted.rows.stop,
                 **self._totals(trip, done),

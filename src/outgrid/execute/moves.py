@@ -48,6 +48,7 @@ class Hierarchy(Generic[W]):
 
     The stores were made with ``transfers``; ``seams`` are those of what lies at cuts, where there
     are any. ``seal`` says of what the planes of a move are, for the checksums that stores keep.
+    ``origin`` is the first plane and row that stores hold, where the plan does not say so.
     """
 
     window: W
@@ -55,6 +56,7 @@ class Hierarchy(Generic[W]):
     transfers: Tickets
     seams: Mapping[SeamKey, Store] = field(default_factory=dict[SeamKey, Store])
     seal: Sealing = _unsealed
+    origin: tuple[int, int] | None = None
 
     def store(self, move: Move) -> Store:
         """The store that the rows of a move lie in."""
@@ -69,7 +71,7 @@ class Moves(Generic[W]):
     def __init__(self, plan: Plan, hierarchy: Hierarchy[W]) -> None:
         self.hierarchy = hierarchy
         stored = plan.schedule.stored
-        self.origin = stored.planes.start, stored.rows.start
+        self.origin = hierarchy.origin or (stored.planes.start, stored.rows.start)
         self.under_way: dict[int, tuple[Move, Store]] = {}
 
     def start(self, plan: Plan, move: Move, memory: Planes | None = None) -> None:

@@ -81,10 +81,15 @@ def first_of(
             places[field, level, 0] = store
         else:
             places[field, level, state] = store if state == 0 else _Dropping(store, transfers)
+    stored = plan.schedule.stored  # of sweeps that may be deeper than those
+    origin = stored.planes.start, stored.rows.start
+    hierarchy = replace(
+        hierarchy, stores=places, seal=seals.again(again, begin).move, origin=origin
+    )
     stream(
         again,
         site.updates(again, replace(kernel.after(rest), watch=watch)),
-        reached(replace(hierarchy, stores=places, seal=seals.again(again, begin).move), site),
+        reached(hierarchy, site),
         Callbacks(lambda point: None),
     )
     site.settle()

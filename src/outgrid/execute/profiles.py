@@ -32,6 +32,7 @@ class Profiles:
             1 + (axis + 1 < problem.ndim and problem.edges.periodic(axis))
             for axis in range(problem.ndim)
         ]
+        turns[0] += turns[0] > 1  # before the first one too, amid a ring of ranks
         values = tuple(
             np.pad(
                 np.tile(problem.profile_values(profile.name), turns[profile.axis]),

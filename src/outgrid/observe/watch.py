@@ -128,7 +128,8 @@ class Watch:
         place, field = divmod(place, len(self._fields))
         place, x = divmod(place, plan.schedule.shape[-1])
         place, y = divmod(place, plan.layout.rows)
-        place, z = divmod(place, plan.schedule.passage(trip).extents[0])
+        planes = plan.schedule.passage(trip).extents[0] + plan.schedule.domain.around
+        place, z = divmod(place, planes)
         level, stage = divmod(place, len(plan.schedule.skew.shifts))
         return Place(
             step=trip.done + level + 1,

@@ -26,10 +26,11 @@ Place = tuple[str, int, SeamKey | None]
 class Flow:
     """What enters or leaves the window with one trip: ``planes`` Z, with ``Z + lag`` in a slab.
 
-    What leaves goes to its place, or to the rank ``peer``; by front position ``until`` at the
-    latest, where nothing of the trip is left to be done. It comes from or goes to a file, or to a
-    ``seam``, where plane and row ``origin`` are the first. What enters was left there by
-    ``givers``, each a trip and the planes that it leaves, if the run itself left it.
+    What leaves goes to its place, or to the rank ``peer``, who holds it a ``turn`` on; by front
+    position ``until`` at the latest, where nothing of the trip is left to be done. It comes from
+    or goes to a file, or to a ``seam``, where plane and row ``origin`` are the first. What enters
+    was left there by ``givers``, each a trip and the planes that it leaves, if the run itself left
+    it.
     """
 
     field: str
@@ -43,6 +44,7 @@ class Flow:
     givers: tuple[tuple[int, range], ...] = ()
     constant: bool = False
     peer: int | None = None
+    turn: int = 0
     until: int | None = None
 
     @property
@@ -147,11 +149,14 @@ class Flows:
             for rows in pieces(box.rows, schedule.rows):
                 yield Flow(*where, box.planes, rows)
             for exchange in schedule.exchanged(trip.sweep + 1):
+                if not exchange.sent.count:
+                    continue
                 yield Flow(
                     *where,
                     schedule.domain.streamed(exchange.sent.planes),
                     exchange.sent.rows,
                     peer=exchange.peer,
+                    turn=exchange.turn,
                 )
             for cut, planes in Shares(passage).returned(departure):
                 if not cut.given:
@@ -184,7 +189,7 @@ class Flows:
             row = rows.start - rows.start % self.schedule.rows
         if seam is None and self.schedule.domain.downward:
             planes = self.schedule.domain.streamed(planes)[::-1]
-        elif plane == 0 and planes.start >= self.schedule.planes:
+        elif plane == 0 and planes.start >= self.schedule.domain.end:
             plane = self.schedule.planes
         return Box(planes, rows).counted_from(plane, row)
 

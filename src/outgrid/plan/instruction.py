@@ -68,10 +68,14 @@ class Put(Move):
 
 @dataclass(frozen=True, slots=True)
 class Send(Move):
-    """Give planes of ``state`` from a ring to ``peer``, as a part of the message of ``piece``."""
+    """Give planes of ``state`` from a ring to ``peer``, as a part of the message of ``piece``.
+
+    Round a ring of ranks ``peer`` holds them a ``turn`` on.
+    """
 
     peer: int
     piece: range
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ class Receive(Move):
     """Take a message of planes of ``state``, or a seam, from ``peer``, and write them in place."""
 
     peer: int
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,7 @@ class _Lowering:
     def _moved(self, slab: int, trip: Trip, flow: Flow) -> Iterator[range]:
         """The planes of a flow in ``slab``, cut where the first planes come round again."""
         planes = self._planes(slab, trip, flow.lag, flow.planes, flow.until)
-        return pieces(planes, self.schedule.planes)
+        return pieces(planes, self.schedule.domain.end)
 
     def _slots(self, trip: Trip, first: int, last: int) -> range:
         origin = self.flows.passage(trip.index).slot_origin
@@ -177,7 +177,7 @@ class _Lowering:
 
     def _free_after(self, ring: Ring, stream: int) -> int:
         """Advances after which the slot for plane ``stream`` of the stream is out of use."""
-        if stream < ring.planes:
+        if stream - ring.planes < min(0, self.first_entered):  # amid a ring planes begin below 0
             return 0
         slabs = -(-(stream - ring.planes + ring.high + 1) // self.schedule.slab_planes)
         return max(0, slabs - self.first_slab)
@@ -363,7 +363,7 @@ class _Lowering:
             busy[slot % ring.planes] = self.sent
         state, gate = self.schedule.states.within(trip.sweep + 1), Gate(advanced=self.advanced)
         move = self._move(self.sent - 1, flow, trip, state, planes)
-        return Send(*move, gate=gate, peer=peer, piece=piece)
+        return Send(*move, gate=gate, peer=peer, piece=piece, turn=flow.turn)
 
     def _put(self, flow: Flow, trip: Trip, planes: range) -> Put:
         ring = self.rings[flow.field, flow.ring]

@@ -26,7 +26,7 @@ from outgrid.plan.model import Plan
 from outgrid.plan.planner import WORTH_CUTTING, RankPart, plan
 from outgrid.plan.schedule.interval import ACROSS
 from outgrid.plan.schedule.skew import Halo
-from outgrid.plan.schedule.subgrid import Subgrid, balanced, balanced_seams
+from outgrid.plan.schedule.subgrid import NO_HALO, Subgrid, balanced, balanced_seams
 from outgrid.plan.sizing import Sizing
 from outgrid.schemes import SCHEMES
 from outgrid.stencil.problem import Problem
@@ -65,7 +65,7 @@ def plan_rank(
     choose, ways, guess = partial(plan, *inputs), list[_Way](), options.depth or 1
     refused: dict[tuple[tuple[int, int], bool], InfeasiblePlan] = {}
     for cut in _cuts(problem, options, ranks.count):
-        for seams in _exchanges(options, cut):
+        for seams in _exchanges(problem, options, cut):
             try:
                 way = _way(problem, options, cut, seams, guess, ranks, choose)
             except InfeasiblePlan as error:
@@ -194,14 +194,20 @@ def beyond(problem: Problem, options: RunOptions) -> tuple[Halo, Halo]:
     return Halo(radius[0], (), ()), Halo(rows, (), ())
 
 
+def ring(problem: Problem, parts: int) -> bool:
+    """Whether the ranks that planes are cut into, in so many parts, are a ring."""
+    return parts > 1 and problem.edges.periodic(0)
+
+
 def _in_blocks(options: RunOptions) -> bool:
     """Whether ranks have blocks: these begin where they begin, whatever neighbours do."""
     return options.scheme is not None and SCHEMES[options.scheme].blocks
 
 
-def _exchanges(options: RunOptions, cut: tuple[int, int]) -> tuple[bool, ...]:
+def _exchanges(problem: Problem, options: RunOptions, cut: tuple[int, int]) -> tuple[bool, ...]:
     """Whether seams go over the cuts, in every way that is possible."""
-    if cut[0] == 1 or cut[1] > 1 or options.exchange == "halos" or _in_blocks(options):
+    only = options.exchange == "halos" or _in_blocks(options) or ring(problem, cut[0])
+    if cut[0] == 1 or cut[1] > 1 or only:
         return (False,)
     return (True,) if options.exchange == "seams" else (False, True)
 
@@ -296,7 +302,10 @@ def _cuts(problem: Problem, options: RunOptions, count: int) -> list[tuple[int, 
                 "row_cuts out, or choose exchange = 'halos'"
             )
     cut_rows = problem.ndim == 3 and not problem.edges.periodic(1)
-    possible = [(z, y) for z, y in possible if z <= planes and y <= rows and (cut_rows or y == 1)]
+    least = 2 if ring(problem, count) else 1
+    possible = [
+        (z, y) for z, y in possible if least <= z <= planes and y <= rows and (cut_rows or y == 1)
+    ]
     if not possible:
         raise InfeasiblePlan(
             f"{count} ranks cannot share {planes} planes"
@@ -311,7 +320,9 @@ def _bounds(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Where planes and rows are cut: as ``options`` say, or so that all have as much to do."""
     sizing = Sizing(problem)
-    planes = balanced(problem.shape[0], cut[0], sizing.streamed.halo, depth)
+    # Round a ring all parts have a neighbour at both ends.
+    along = NO_HALO if ring(problem, cut[0]) else sizing.streamed.halo
+    planes = balanced(problem.shape[0], cut[0], along, depth)
     if seams:
         lean = (sizing.streamed.skew.per_step + sizing.streamed.face.per_step) / 2
         planes = balanced_seams(problem.shape[0], cut[0], lean, depth)
@@ -344,8 +355,9 @@ def _fullest(
             number * cut[1] + rows,
             bounds,
             beyond(problem, options),
-            opposite=not blocks,
+            opposite=not (blocks or ring(problem, cut[0])),
             seams=seams,
+            ring=ring(problem, cut[0]),
         )
         for number in dict.fromkeys(planes)
     ]
@@ -360,10 +372,10 @@ def _widest(bounds: tuple[int, ...], among: range | None = None, *, least: bool 
 
 
 def _check(problem: Problem, options: RunOptions) -> None:
-    if problem.edges.periodic(0):
+    if options.exchange == "seams" and problem.edges.periodic(0):
         raise UsageError(
-            "a grid that is periodic along its first axis is not cut over ranks; let another axis "
-            "be the periodic one, or start one rank"
+            "exchange = 'seams' is for grids with two ends along their first axis, and this one is "
+            "periodic there; leave exchange out"
         )
     if options.exchange == "seams" and _in_blocks(options):
         raise UsageError(

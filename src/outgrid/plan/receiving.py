@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outgrid.plan.flow import Flow, Flows
 from outgrid.plan.instruction import Gate, Receive, opposes
@@ -31,6 +31,7 @@ class _Message:
     rows: range
     seam: SeamKey | None = None
     origin: tuple[int, int] = (0, 0)
+    turn: int = 0
 
 
 class Receiving:
@@ -70,7 +71,8 @@ class Receiving:
 
         None where they were not emitted yet.
         """
-        if self.schedule.subgrid is None or flow.constant or not (trip.sweep or flow.seam):
+        alone = self.schedule.domain.subgrid.ranks == 1
+        if alone or flow.constant or not (trip.sweep or flow.seam):
             return 0
         place = flow.seam.place if flow.seam is not None else None
         taken = self.landed_by_place.get((trip.sweep, place))
@@ -145,6 +147,7 @@ class Receiving:
                 there,
                 gate,
                 message.peer,
+                message.turn,
             )
             if landed and landed[-1][0] == message.due:
                 landed.pop()
@@ -219,7 +222,8 @@ class Receiving:
                 for departure in schedule.departures:
                     level = departure.field, departure.level, -1
                     rows = exchanged.received.rows
-                    messages.append(_Message(due, exchanged.peer, *level, planes, rows))
+                    message = _Message(due, exchanged.peer, *level, planes, rows)
+                    messages.append(replace(message, turn=exchanged.turn))
         passage = self.flows.passage(self.flows.trips.number(state - 1, 0))
         for cut, departure, every in _coming(passage):
             for planes in self._in_slabs(every, opposite=True):

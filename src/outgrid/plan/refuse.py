@@ -116,6 +116,12 @@ class _Refusal:
         depth, slab = min(options.depth or 1, self.problem.deepest), options.slab_planes or 1
         least = self.sizing.least_planes(self.request.split(depth), slab)
         fits = [d for d in range(1, depth) if self.sizing.least_planes((d,), slab) <= planes]
+        if self.sizing.domain.subgrid.ring:
+            way = f"depth {fits[-1]} fits, or more ranks" if fits else "start more ranks"
+            return InfeasiblePlan(
+                f"in sweeps of {depth} steps a rank of this ring holds {least} planes with its"
+                f" halos, more than the {planes} that the grid has; {way}"
+            )
         smaller = slab > 1 and self.sizing.least_planes(self.request.split(depth), 1) <= planes
         ways = [f"depth {fits[-1]} fits"] if fits else []
         ways += ["smaller slabs fit"] if smaller else []

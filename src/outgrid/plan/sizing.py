@@ -47,7 +47,7 @@ class Sizing:
             Axis(extent, dependences(problem.stencil, problem.edges, axis), periodic)
             for axis, (extent, periodic) in enumerate(
                 (
-                    (len(grid.planes), problem.edges.periodic(0)),
+                    (len(grid.planes), problem.edges.periodic(0) and not self.domain.subgrid.ring),
                     (len(grid.rows), problem.ndim == 3 and problem.edges.periodic(1)),
                 )
             )
@@ -247,8 +247,11 @@ class Sizing:
     def least_planes(self, depths: tuple[int, ...], slab: int) -> int:
         """Planes that a grid must have for streamed sweeps.
 
-        The first planes of a closed grid have left the window before they come round again.
+        The first planes of a closed grid have left the window before they come round again. In a
+        ring of ranks none holds a plane twice.
         """
+        if self.domain.subgrid.ring and depths:
+            return len(self.domain.subgrid.held(max(depths)).planes)
         if not self.streamed.periodic or not depths:
             return 1
         rings = self.window.rings(depths, slab, resident=False, seams=True)

@@ -102,4 +102,4 @@ class Cutting:
             else:
                 below = Lean(seam, True, beside) if strip > 0 else below
                 above = Lean(seam, False, 0) if strip + 1 < count else above
-        return Interval(interval.cells, extent, below, above)
+        return Interval(interval.cells, extent, below, above, interval.first)

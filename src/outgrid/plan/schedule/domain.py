@@ -14,8 +14,9 @@ from outgrid.plan.schedule.trip import mirrored
 class Domain:
     """A grid of a ``shape``, and the ``subgrid`` of it that a rank owns: the only one owns it all.
 
-    Planes and rows keep their numbers in the whole grid. A ``downward`` stream comes to the last
-    plane first and counts planes from there.
+    Planes and rows keep their numbers in the whole grid. Round a ring of ranks planes below the
+    first have numbers below 0, and those above the last go on counting. A ``downward`` stream comes
+    to the last plane first and counts planes from there.
     """
 
     shape: tuple[int, ...]
@@ -45,6 +46,16 @@ class Domain:
     def downward(self) -> bool:
         """Whether the stream begins with the last plane of the grid."""
         return self.subgrid.downward
+
+    @property
+    def around(self) -> int:
+        """Planes that come again below the first and above the last one; 0 but round a ring."""
+        return self.planes if self.subgrid.ring else 0
+
+    @property
+    def end(self) -> int:
+        """The plane behind the last one, those that come again included."""
+        return self.planes + self.around
 
     def streamed(self, planes: range) -> range:
         """Planes of the grid as the stream counts them; or the other way round."""

@@ -115,13 +115,14 @@ class Interval:
     """The ``cells`` of an axis that a trip is about, and what its two ends are.
 
     The axis has ``extent`` cells: those of the grid, and the first ones again where they come
-    round.
+    round. Amid a ring of ranks, the last ones are there again before the first, from ``first`` on.
     """
 
     cells: range
     extent: int
     below: End = Wall()
     above: End = Wall()
+    first: int = 0
 
     @property
     def stored(self) -> range:
@@ -159,7 +160,7 @@ class Interval:
 
     def _with(self, below: int, above: int) -> range:
         """The cells and so many more beyond its ends, as far as the axis goes."""
-        return clip(self.cells.start - below, self.cells.stop + above, self.extent)
+        return clip(self.cells.start - below, self.cells.stop + above, self.extent, self.first)
 
     @property
     def span(self) -> Span:
@@ -177,13 +178,17 @@ class Interval:
         return replace(self, cells=cells, below=self.above, above=self.below)
 
 
-def shrinking(cells: range, extent: int, depth: int, halo: Halo) -> Interval:
-    """An interval with a ``halo`` for sweeps of ``depth`` steps wherever the grid goes on."""
-    below, above = cells.start > 0, cells.stop < extent
+def shrinking(cells: range, extent: int, depth: int, halo: Halo, *, ring: bool = False) -> Interval:
+    """An interval with a ``halo`` for sweeps of ``depth`` steps wherever the grid goes on.
+
+    Round a ``ring`` it does so everywhere.
+    """
+    below, above = ring or cells.start > 0, ring or cells.stop < extent
     beyond = halo.per_step, halo.cells(depth) if below or above else 0
     return Interval(
         cells,
-        extent,
+        2 * extent if ring else extent,
         Shrink(depth, *beyond, halo.below) if below else WALL,
         Shrink(depth, *beyond, halo.above) if above else WALL,
+        -extent if ring else 0,
     )

@@ -263,8 +263,9 @@ class Passage:
 
     def covered(self, step: int, stage: int = 0) -> Box:
         """The planes and rows that a stage of a step may update."""
-        planes, rows = self.extents
-        return Box(self.trip.planes.at(step, planes, stage), self.trip.rows.at(step, rows, stage))
+        (planes, rows), first = self.extents, self.intervals[STREAMED].first
+        along = self.trip.planes.at(step, planes, stage, first)
+        return Box(along, self.trip.rows.at(step, rows, stage))
 
     @cached_property
     def front_end(self) -> int:
@@ -289,8 +290,9 @@ class Passage:
     def entering(self) -> range:
         """The planes that are read; of a first trip that goes on, those that its face needs."""
         planes = self.intervals[STREAMED].read
-        needed = self.put_from - self.of.lean(self.trip.depth) if self.put_from else 0
-        return range(max(planes.start, needed), planes.stop)
+        if not self.put_from:
+            return planes
+        return range(max(planes.start, self.put_from - self.of.lean(self.trip.depth)), planes.stop)
 
     @property
     def touched(self) -> range:

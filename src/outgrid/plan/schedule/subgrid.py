@@ -82,11 +82,15 @@ def common(one: range, other: range) -> range:
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What a rank sends to ``peer`` and receives from it between two sweeps."""
+    """What a rank sends to ``peer`` and receives from it between two sweeps.
+
+    Round a ring who receives holds it so many turns on: -1 below its first plane.
+    """
 
     peer: int
     sent: Box
     received: Box
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ class Subgrid:
     are numbered along the rows first. ``beyond`` says of each axis what a rank holds where the grid
     goes on. Neighbours along the planes stream in ``opposite`` directions, or all of them upward.
     With ``seams`` no rank holds a halo of planes: those with an even number along the planes are
-    upright, the others inverted; see `plan.schedule.seam`.
+    upright, the others inverted; see `plan.schedule.seam`. In a ``ring`` the first planes follow on
+    the last ones; all go upward.
     """
 
     rank: int
@@ -105,6 +110,7 @@ class Subgrid:
     beyond: tuple[Halo, Halo]
     opposite: bool = False
     seams: bool = False
+    ring: bool = False
 
     @classmethod
     def whole(cls, shape: Sequence[int]) -> Subgrid:
@@ -144,14 +150,15 @@ class Subgrid:
         """With neighbours in opposite directions, if parts are thick enough for ``depth`` steps."""
         thinnest = min(high - low for low, high in pairwise(self.bounds[STREAMED]))
         enough = thinnest >= self.beyond[STREAMED].cells(depth)
-        return replace(self, opposite=self.seams or enough)
+        return replace(self, opposite=(self.seams or enough) and not self.ring)
 
     def interval(self, axis: int, depth: int) -> Interval:
         """What it covers of an axis in sweeps of ``depth`` steps; seams are not looked at."""
         extent = self.bounds[axis][-1]
         if self.seams and axis == STREAMED:
             return Interval(self.cells(axis), extent)
-        return shrinking(self.cells(axis), extent, depth, self.beyond[axis])
+        ring = self.ring and axis == STREAMED
+        return shrinking(self.cells(axis), extent, depth, self.beyond[axis], ring=ring)
 
     def cells(self, axis: int) -> range:
         """The cells of an axis that it owns."""
@@ -173,6 +180,17 @@ class Subgrid:
         """What a sweep of ``depth`` steps begins with."""
         return Box(*(self.interval(axis, depth).stored for axis in AXES))
 
+    def _round(self, depth: int) -> Iterator[Exchanged]:
+        """The same round a ring."""
+        mine, held, extent = self.owned, self.held(depth), self.bounds[STREAMED][-1]
+        for turn in (-1, 0, 1):
+            for rank in range(self.ranks):
+                other = self.of(rank)
+                received = held.common(other.owned.counted_from(-turn * extent, 0))
+                sent = other.held(depth).counted_from(turn * extent, 0).common(mine)
+                if rank != self.rank and (sent.count or received.count):
+                    yield Exchanged(rank, sent, received, turn)
+
     def of(self, rank: int) -> Subgrid:
         """The part of another rank."""
         return replace(self, rank=rank)
@@ -180,6 +198,9 @@ class Subgrid:
     def exchanged(self, depth: int) -> Iterator[Exchanged]:
         """What goes between ranks before a sweep of ``depth`` steps, by their numbers."""
         mine, held = self.owned, self.held(depth)
+        if self.ring:
+            yield from self._round(depth)
+            return
         along, across = _within(self.bounds[0], held.planes), _within(self.bounds[1], held.rows)
         for plane, row in product(along, across):
             rank = plane * self.cut[1] + row

@@ -29,11 +29,11 @@ class Span:
     shifts: tuple[int, ...] = ()
     upper: tuple[int, ...] = ()
 
-    def at(self, step: int, extent: int, stage: int = 0) -> range:
-        """What a stage of ``step`` covers of a grid of ``extent`` planes or rows."""
+    def at(self, step: int, extent: int, stage: int = 0, first: int = 0) -> range:
+        """What a stage of ``step`` covers of planes or rows from ``first`` up to ``extent``."""
         below, above = self.ends(stage)
         low, high = self.low + self.rise * step, self.high + self.fall * step
-        return clip(low + below, high + above, extent)
+        return clip(low + below, high + above, extent, first)
 
     def ends(self, stage: int) -> tuple[int, int]:
         """How much higher both ends of a stage lie."""
@@ -113,9 +113,9 @@ def mirrored(cells: range, extent: int) -> range:
     return range(extent - cells.stop, extent - cells.start)
 
 
-def clip(low: int, high: int, extent: int) -> range:
-    """[low, high) as far as it lies in [0, extent)."""
-    low = max(0, min(low, extent))
+def clip(low: int, high: int, extent: int, first: int = 0) -> range:
+    """[low, high) as far as it lies in [first, extent)."""
+    low = max(first, min(low, extent))
     return range(low, max(low, min(high, extent)))
 
 

@@ -7,9 +7,9 @@
 
 namespace {
 
-// The index i below `end`, of a plane or a row, or that which comes a period later.
+// The last index below `end` at which plane or row i comes, whole periods later; i if it is not.
 OG_INLINE int64_t turned(int64_t period, int64_t i, int64_t end) {
-  return i + period < end ? i + period : i;
+  return period > 0 && i < end ? i + (end - 1 - i) / period * period : i;
 }
 
 // Where the plane or the row i comes for the first time.
