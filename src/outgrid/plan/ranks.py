@@ -84,7 +84,8 @@ def plan_rank(
     settled = _settled(replace(part, subgrid=mine), common)
     chosen = choose(part=settled)
     why = _why(way, [rival for rival in ways if rival is not way], refused)
-    if common.sweeps > 1 and options.depth is None:
+    fixed = options.scheme is not None and SCHEMES[options.scheme].depth is not None
+    if common.sweeps > 1 and options.depth is None and not fixed:
         depth = -(-problem.steps // (common.sweeps - 1))
         deeper = msgspec.structs.replace(options, depth=depth)
         try:
