@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import outgrid as og
+from outgrid.cli import main
 from outgrid.errors import DefinitionError, Stopped, UsageError
 from outgrid.stencil.problem import Problem
 from outgrid.testing.device import stand_in
@@ -67,6 +68,15 @@ def test_every_way_to_run_it_leaves_the_same_bytes(tmp_path, monkeypatch):
     stand_in(monkeypatch.setattr)
     there = og.run(line(snapshots=()), memory="1GiB", out=tmp_path / "gpu", device="gpu")
     assert left(there) == wanted[:2]
+
+
+def test_a_line_is_drawn_as_a_curve(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    result = og.run(line(), memory="1GiB", out=tmp_path / "run")
+    (curve,) = result.plot().axes[0].lines
+    assert curve.get_ydata().tolist() == result["u"].tolist()
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert (tmp_path / "run/report/u.png").exists()
 
 
 def test_a_line_is_kept_and_changed_as_one():

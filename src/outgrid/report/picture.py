@@ -42,6 +42,7 @@ Window = tuple[slice, slice]
 Shown = Path | Joined | Floats
 
 MOST_LINES = 8  # receivers that are drawn as lines
+MOST_POINTS = 1 << 16  # of a curve
 
 
 def sample_plane(
@@ -89,7 +90,14 @@ def _plane_at(field: Shown, shape: tuple[int, ...], index: int | None) -> int:
 def field_figure(
     field: Shown, name: str, axes: Sequence[Axis], units: str = "", index: int | None = None
 ) -> Any:
-    """A figure of matplotlib of a field (see `sample_plane`), where its `axes` lie."""
+    """A figure of matplotlib of a field (see `sample_plane`), where its `axes` lie.
+
+    That of a line is a curve.
+    """
+    if not isinstance(field, Path) and field.ndim == 1:
+        along = axes[-1]
+        label = f"{along.name} ({along.units})" if along.units else along.name
+        return _curve(field, np.asarray(along.values(len(field))), (label, units or name), name)
     shape = read_header(field).shape if isinstance(field, Path) else field.shape
     plane, (down, across) = sample_plane(field, index), axes[-2:]
     title = name
@@ -113,8 +121,13 @@ def draw_field(
 ) -> None:
     """Draw `field` (see `sample_plane`) into the PNG file `picture`, its axes in cells.
 
-    One that is no file of its own is called as the picture.
+    A line is drawn as a curve. One that is no file of its own is called as the picture.
     """
+    if not isinstance(field, Path) and field.ndim == 1:
+        title = picture.stem
+        figure = _curve(field, np.arange(len(field)), ("x (cells)", title), title)
+        save_figure(figure, picture)
+        return
     plane = sample_plane(field, index, longest)
     shape = read_header(field).shape if isinstance(field, Path) else field.shape
     middle = shape[0] // 2 if index is None else index
@@ -150,6 +163,16 @@ def _plane_figure(
     axes.set(xlabel=labels[0], ylabel=labels[1])
     axes.set_title(title, parse_math=False)
     figure.colorbar(image, ax=axes, shrink=0.8, label=units)
+    return figure
+
+
+def _curve(field: Any, places: Any, labels: tuple[str, str], title: str) -> Any:
+    """A figure of the values of a line, every n-th of very many."""
+    figure, (axes,) = new_axes((9, 4))
+    stride = -(-len(field) // MOST_POINTS)
+    axes.plot(places[::stride], np.asarray(field[::stride]), lw=1)
+    axes.set(xlabel=labels[0], ylabel=labels[1])
+    axes.set_title(title, parse_math=False)
     return figure
 
 

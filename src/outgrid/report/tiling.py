@@ -119,7 +119,7 @@ def diamonds_picture(plan: Mapping[str, Any]) -> str:
     if tile["order"] != "diamond" or plan["blocks"]:
         return ""
     rows = plan["shape"][1] if len(plan["shape"]) == 3 else plan["shape"][-1]
-    levels = max(1, tile["rows"] // (2 * plan["skew"]))
+    levels = max(1, tile["rows"] // (2 * max(1, plan["skew"])))
     shown = min(rows, 6 * tile["rows"])
     x, y = WIDE / shown, HIGH / depth
     wide, half = tile["rows"] * x, levels * y
