@@ -238,9 +238,10 @@ def move(source: Path, target: Path) -> None:
             os.replace(source, target)
             return
         partial = partial_path(target)
-        # Space that was reserved there is kept: the file is not truncated.
+        # Space that was reserved there is kept, and may be more than the result takes.
         with open(source, "rb", opener=own) as old, open(partial, "r+b", opener=_made) as new:
             shutil.copyfileobj(old, new, COPY_BYTES)
+            new.truncate()
             new.flush()
             os.fsync(new.fileno())
         os.replace(partial, target)

@@ -257,6 +257,8 @@ def test_a_file_is_copied_where_it_cannot_be_renamed(tmp_path, monkeypatch):
     source, target = tmp_path / "a.npy", tmp_path / "b" / "a.npy"
     target.parent.mkdir()
     np.save(source, np.arange(5))
+    size = source.stat().st_size
+    state.partial_path(target).write_bytes(bytes(2 * size))  # what was reserved, with halos
 
     class Elsewhere:
         st_dev = -1
@@ -268,6 +270,7 @@ def test_a_file_is_copied_where_it_cannot_be_renamed(tmp_path, monkeypatch):
     move(source, target)
     monkeypatch.undo()
     assert np.load(target).tolist() == [0, 1, 2, 3, 4]
+    assert target.stat().st_size == size
     assert [path.name for path in tmp_path.rglob("*.npy*")] == ["a.npy"]
 
 
