@@ -7,8 +7,12 @@ python tools/measured.py --check  exit with 1 if a text does not say what the re
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from outgrid_bench.claims import PAPERS, Paper
+from outgrid_bench.experiments.outcome import OUTGRID
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "benchmarks" / "records"
@@ -252,25 +256,61 @@ def io_table() -> str:
     return markdown(("transfers", "by", "GB/s", "over the faster reference", "over fio"), lines)
 
 
-def findings_table() -> str:
-    """What the papers claim, and what the recorded experiments found of it."""
+def paper_table(paper: Paper | None) -> str:
+    """What a paper claims, and what the recorded experiments found of it; None: claims of ours."""
+    records = findings_records()
+    judged = {finding["key"]: finding for _, finding in records if finding.get("key")}
     lines: list[tuple[str, ...]] = []
-    notes: list[str] = []
-    for path in sorted(RECORDS.glob("*.json")):
-        record = json.loads(path.read_text())
-        if not isinstance(record, dict) or "findings" not in record:
+    for claim in paper or ():
+        finding = judged.get(claim.key, {"here": "not measured", "holds": None})
+        reason = claim.reason if finding["holds"] is False else None
+        why = "" if reason is None else f"{reason.kind}: {reason.evidence}"
+        told = claim.experiment, claim.figure, claim.text, finding, why, claim.printed
+        lines.append(_claim_line(*told))
+    name = OUTGRID if paper is None else paper.name
+    for bench, finding in records:
+        if finding.get("key") or not finding["figure"].startswith(f"{name}, "):
             continue
-        kept = f"`{record['bench']}`"
-        for finding in record["findings"]:
-            holds = {True: "yes", False: "**no**", None: ""}[finding["holds"]]
-            lines.append((kept, finding["claim"], finding["paper"], finding["here"], holds))
-        machine = record["machine"]
-        notes.append(
-            f"{kept} ({record['size']}) on {record['started'][:10]}: {machine['cores']} cores of "
-            f"{machine['cpu']}, answers {'agree' if record['agrees'] else '**DIFFER**'}"
+        figure = finding["figure"].removeprefix(f"{name}, ")
+        lines.append(_claim_line(bench, figure, finding["claim"], finding, "", finding["paper"]))
+    heading = ("figure", "claim", "`outgrid bench`", "paper", "here", "holds", "reason")
+    return markdown(heading, lines)
+
+
+def _claim_line(
+    bench: str, figure: str, claim: str, finding: dict[str, Any], why: str, printed: str
+) -> tuple[str, ...]:
+    holds = {True: "yes", False: "**no**", None: ""}[finding["holds"]]
+    return figure, claim, f"`{bench}`", printed, finding["here"], holds, why
+
+
+def findings_records() -> list[tuple[str, dict[str, Any]]]:
+    """Findings of the records that are kept, each with its experiment."""
+    return [
+        (record["bench"], finding) for record in outcome_records() for finding in record["findings"]
+    ]
+
+
+def outcome_records() -> list[dict[str, Any]]:
+    """The records of experiments."""
+    records = [json.loads(path.read_text()) for path in sorted(RECORDS.glob("*.json"))]
+    return [record for record in records if isinstance(record, dict) and "findings" in record]
+
+
+def recorded_table() -> str:
+    """When, where and how large the recorded experiments were."""
+    lines = [
+        (
+            f"`{record['bench']}`",
+            record["size"],
+            record["started"][:10],
+            f"{record['machine']['cores']} cores of {record['machine']['cpu']}",
+            number(record["load"], 1),
+            "agree" if record["agrees"] else "**DIFFER**",
         )
-    heading = ("experiment", "claim", "paper", "here", "holds")
-    return markdown(heading, lines) + f"{'; '.join(notes)}.\n\n"
+        for record in outcome_records()
+    ]
+    return markdown(("experiment", "size", "day", "machine", "load before", "answers"), lines)
 
 
 def made_by(name: str) -> str:
@@ -386,14 +426,17 @@ PARTS = {
     "peers": peers_table,
     "soak": soak_table,
     "memory": memory_table,
-    "findings": findings_table,
+    **{paper.page: partial(paper_table, paper) for paper in PAPERS},
+    "own": partial(paper_table, None),
+    "recorded": recorded_table,
     "applications": applications_table,
 }
 DESIGN = ROOT / "docs" / "design"
+EXPERIMENTS = ROOT / "docs" / "experiments"
 TEXTS = (
     ROOT / "README.md",
     ROOT / "examples" / "README.md",
-    DESIGN / "experiments.md",
+    *sorted(EXPERIMENTS.glob("*.md")),
     DESIGN / "performance.md",
     DESIGN / "reliability.md",
 )

@@ -79,7 +79,7 @@ class DiskClass:
 CLASSES = {
     "hdd": DiskClass(101 * MIB, 101 * MIB, 200, 200, 1024 * KIB),
     "sata": DiskClass(418 * MIB, 260 * MIB, 500, 520, 1024 * KIB),
-    "raid": DiskClass(235_000_000, 220_000_000, 1_000, 1_000, 1024 * KIB),
+    "raid": DiskClass(235_000_000, 220_000_000, 10_000, 10_000, 1024 * KIB),
     "msata": DiskClass(500_000_000, 260_000_000, 5_000, 5_000),
     "iodrive2": DiskClass(1122 * MIB, 1048 * MIB, 11_400, 22_000),
     "nvme": DiskClass(3_200_000_000, 2_000_000_000, 100_000, 100_000),

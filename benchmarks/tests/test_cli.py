@@ -30,6 +30,7 @@ TAKEN = {
     "matvec": f"{LIMITED} device",
     "gpu": PAPER,
     "cluster": PAPER,
+    "nodes": DISKS,
     "getput": f"{PAPER} memory",
     "ranks": LIMITED,
     "all": (

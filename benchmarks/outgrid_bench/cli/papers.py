@@ -178,6 +178,14 @@ PAPERS = (
         ("outgrid bench cluster --full --json cluster.json", ""),
     ),
     _paper(
+        "nodes",
+        "Measures the papers' scheme on 4 to 16 ranks of MPI on this host, each with an emulated "
+        "disk of its own: strong and weak scaling and shapes, at a sixteenth of the paper's "
+        "extents, depth and steps, beside what the simulator of clusters expects.",
+        {"--full": "16 ranks as well as 4 and 8"},
+        ("outgrid bench nodes --scratch /nvme", ""),
+    ),
+    _paper(
         "getput",
         "Measures a vector sum and heat7 in blocks on memory that other ranks of MPI on this host "
         "lend, by get and put, beside copies from paged arrays, with local memory of 15 to 100 % "

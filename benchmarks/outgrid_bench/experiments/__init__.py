@@ -10,6 +10,7 @@ from outgrid_bench.experiments.gpu import GPU
 from outgrid_bench.experiments.ladder import LADDER
 from outgrid_bench.experiments.matvec import MATVEC
 from outgrid_bench.experiments.methods import METHODS
+from outgrid_bench.experiments.nodes import NODES
 from outgrid_bench.experiments.outcome import Experiment, Outcome, Settings, outcome_table
 from outgrid_bench.experiments.ranks import RANKS
 from outgrid_bench.experiments.requests import REQUESTS
@@ -34,6 +35,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         MATVEC,
         GPU,
         CLUSTER,
+        NODES,
         GETPUT,
         RANKS,
     )

@@ -26,9 +26,17 @@ from outgrid.native import Buffer, File, as_array, engines
 from outgrid.probe.effort import Effort
 from outgrid.probe.scratch import KINDS, NoiseFile, fill_with_noise, noise_file
 from outgrid.storage import Transfers
+from outgrid_bench.emulation import parse_disks
 from outgrid_bench.experiments.figure import look
 from outgrid_bench.experiments.moving import Moved, Moving, bytes_at, command, move
-from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
+from outgrid_bench.experiments.outcome import (
+    Experiment,
+    Finding,
+    Outcome,
+    Settings,
+    Timed,
+    judged,
+)
 from outgrid_bench.limit import limited
 from outgrid_bench.rawio import fio_rate
 
@@ -485,6 +493,7 @@ def _path_findings(rows: Sequence[RequestRow], settings: Settings) -> list[Findi
     told = [f"{verb} {value / best:.3g}{unit}" for value, verb, unit in spent if value is not None]
     slides = "flash to GPU"
     return [
+        *_shares_of_rated(rows, settings, most),
         Finding(
             f"{slides}, raw and RAID 0",
             "separate paths are read faster than stripes over them, large stripes faster than "
@@ -510,6 +519,29 @@ def _path_findings(rows: Sequence[RequestRow], settings: Settings) -> list[Findi
             None,
         ),
     ]
+
+
+def _shares_of_rated(rows: Sequence[RequestRow], settings: Settings, most: int) -> list[Finding]:
+    """All disks at once over what they are rated at, where that is known and each path has one."""
+    keys = ("read.raw", "read.stripes", "read.small", "write.stripes", "write.best")
+    if len(settings.labels) != most or most < PATHS[-1]:
+        return [judged(key, None) for key in keys]
+    rates = {
+        (row.method, row.kind): row.bytes_per_second
+        for row in rows
+        if row.series == "paths" and row.paths == most
+    }
+    disks = [parse_disks(label).disk for label in settings.labels]
+    read, write = sum(disk.read_bytes for disk in disks), sum(disk.write_bytes for disk in disks)
+    raw, small, large = LAYOUTS
+    values = (
+        rates[raw, "read"] / read,
+        rates[large, "read"] / read,
+        rates[raw, "read"] / rates[small, "read"],
+        rates[large, "write"] / write,
+        rates[large, "write"] / rates[raw, "write"],
+    )
+    return [judged(key, value) for key, value in zip(keys, values, strict=True)]
 
 
 def draw(outcome: Outcome, figure: Any) -> None:
