@@ -1,6 +1,8 @@
 """Numbers of the papers: each can fail, and says what counts as the same."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,8 @@ from outgrid_bench.claims.model import at_least, between, exactly, indexed, near
 from outgrid_bench.experiments import EXPERIMENTS
 from outgrid_bench.experiments.counted import COUNTED
 from outgrid_bench.experiments.outcome import Settings, judged
+
+RECORDS = Path(__file__).resolve().parents[1] / "records"
 
 
 def test_every_claim_names_an_experiment_and_can_fail():
@@ -42,6 +46,14 @@ def test_a_number_is_judged_by_its_bounds():
     assert judged("least.nodes", 8).holds is False
     missing = judged("least.nodes", None)
     assert (missing.holds, missing.here) == (None, "not measured")
+
+
+def test_what_does_not_hold_in_a_kept_record_has_a_reason():
+    for path in RECORDS.glob("*.json"):
+        record = json.loads(path.read_text())
+        for finding in record.get("findings", ()) if isinstance(record, dict) else ():
+            if (key := finding.get("key")) and finding["holds"] is False:
+                assert CLAIMS[key][1].reason is not None, key
 
 
 def test_what_needs_no_machine_is_what_the_papers_print(tmp_path):

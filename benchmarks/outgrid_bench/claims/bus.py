@@ -32,7 +32,7 @@ BUSY = Reason(
 def _reason(pattern: str, over: str) -> Reason:
     if pattern.startswith("4 KiB"):
         return BUSY
-    return SWAPPED if over == "sata" else SEEKS
+    return SWAPPED if (over, pattern[:5]) == ("sata", "4 MiB") else SEEKS
 
 
 BUS = Paper(

@@ -12,6 +12,11 @@ SHARED = Reason(
     "ranks share the processors and the network of one host, and the disks bound them; the paper's "
     "nodes were bound by their processors",
 )
+OPEN = Reason(
+    "another experiment",
+    "simulated, fitted on strong scaling alone, which leaves open how fast flash is beside the "
+    "processors; fits as good give the range beside it",
+)
 
 CLUSTER = Paper(
     "memory and storage of a cluster",
@@ -146,19 +151,57 @@ CLUSTER = Paper(
             *near(0.04, 0.25),
             SHARED,
         ),
-        Claim("weak.8", "cluster", "weak scaling", "time on 8 nodes over 4", *between(1.03, 1.07)),
         Claim(
-            "weak.16", "cluster", "weak scaling", "time on 16 nodes over 4", *between(1.03, 1.07)
+            "weak.8",
+            "cluster",
+            "weak scaling",
+            "time on 8 nodes over 4",
+            *between(1.03, 1.07),
+            OPEN,
         ),
-        Claim("shape", "cluster", "shapes", "time, cube over cuboid", *near(1.7, 0.1)),
         Claim(
-            "transfers", "cluster", "shapes", "time of transfers, cube over cuboid", *near(3, 0.1)
+            "weak.16",
+            "cluster",
+            "weak scaling",
+            "time on 16 nodes over 4",
+            *between(1.03, 1.07),
+            OPEN,
         ),
-        Claim("compute", "cluster", "shapes", "time of updates, cube over cuboid", *near(1.2, 0.1)),
-        Claim("cube_share", "cluster", "shapes", "share of transfers, cube", *near(0.38, 0.1)),
-        Claim("cuboid_share", "cluster", "shapes", "share of transfers, cuboid", *near(0.20, 0.1)),
+        Claim("shape", "cluster", "shapes", "time, cube over cuboid", *near(1.7, 0.1), OPEN),
         Claim(
-            "cube_exchange", "cluster", "shapes", "share of the exchange, cube", *near(0.04, 0.25)
+            "transfers",
+            "cluster",
+            "shapes",
+            "time of transfers, cube over cuboid",
+            *near(3, 0.1),
+            OPEN,
+        ),
+        Claim(
+            "compute",
+            "cluster",
+            "shapes",
+            "time of updates, cube over cuboid",
+            *near(1.2, 0.1),
+            OPEN,
+        ),
+        Claim(
+            "cube_share", "cluster", "shapes", "share of transfers, cube", *near(0.38, 0.1), OPEN
+        ),
+        Claim(
+            "cuboid_share",
+            "cluster",
+            "shapes",
+            "share of transfers, cuboid",
+            *near(0.20, 0.1),
+            OPEN,
+        ),
+        Claim(
+            "cube_exchange",
+            "cluster",
+            "shapes",
+            "share of the exchange, cube",
+            *near(0.04, 0.25),
+            OPEN,
         ),
         Claim(
             "cuboid_exchange",
@@ -166,6 +209,7 @@ CLUSTER = Paper(
             "shapes",
             "share of the exchange, cuboid",
             *near(0.04, 0.25),
+            OPEN,
         ),
     ),
 )
