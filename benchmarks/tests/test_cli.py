@@ -17,7 +17,7 @@ TAKEN = {
     "peers": "memory factor only steps quick python with-swap scratch json",
     "tune": "only resume quick scratch json",
     "io": f"{DISKS} price watts",
-    "formats": "scratch json",
+    "formats": "memory only scratch json",
     "counted": PAPER.removesuffix(" full"),
     "devices": DISKS,
     "ladder": DISKS,
