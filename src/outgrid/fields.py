@@ -55,12 +55,14 @@ class Drawn:
     def plot(self, index: int | None = None) -> Any:
         """A `matplotlib.figure.Figure`, which notebooks show; large planes are sampled.
 
-        Of three axes the plane ``index`` of the first one is shown, or the middle one. Raises
-        UsageError for other shapes.
+        Of three axes the plane ``index`` of the first one is shown, or the middle one; one axis is
+        a curve. Raises UsageError for other shapes.
         """
         shape = self._shown.shape
-        if len(shape) not in (2, 3) or 0 in shape:
-            raise UsageError(f"an array of shape {shape} is no picture: it has 2 or 3 filled axes")
+        if len(shape) not in (1, 2, 3) or 0 in shape:
+            raise UsageError(
+                f"an array of shape {shape} is no picture: it has 1, 2 or 3 filled axes"
+            )
         return field_figure(self._shown, self.name, self._axes, self.units, index)
 
     def hist(self, bins: int = 100) -> Any:
