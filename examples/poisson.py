@@ -80,8 +80,13 @@ def draw(result, path):
 if __name__ == "__main__":
     from command import arguments, run
 
-    given = arguments(__doc__, size={"type": int, "default": 40, "help": "rows of the box"})
-    result = run(problem(given.size), given)
-    print(f"{result.record.ended}; the answer lacks {lacks(result):.1e} of the largest charge")
+    given = arguments(
+        __doc__,
+        size={"type": int, "default": 40, "help": "rows of the box"},
+        steps={"type": int, "default": 2000, "help": "iterations at most"},
+    )
+    result = run(problem(given.size, given.steps), given)
+    if result.record.ended:
+        print(f"{result.record.ended}; the answer lacks {lacks(result):.1e} of the largest charge")
     if given.picture:
         draw(result, given.picture)

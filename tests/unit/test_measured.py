@@ -19,6 +19,10 @@ def test_the_table_of_the_readme_is_drawn_from_the_records():
     assert done.returncode == 0, done.stdout
 
 
+# They begin with arrays of NumPy, which are held, or make several runs.
+IN_MEMORY = {"coherence", "inversion", "life"}
+
+
 def test_every_application_runs_beyond_memory_with_the_bytes_of_memory(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     found = runpy.run_path(str(ROOT / "tools" / "applications.py"))
@@ -28,7 +32,8 @@ def test_every_application_runs_beyond_memory_with_the_bytes_of_memory(monkeypat
         # Those without arguments of their own show files, on a grid of one size.
         if "from command import" in (text := path.read_text()) and "arguments(__doc__)" not in text
     }
-    assert programs == {case.name for case in found["CASES"]} - {found["DEMO"]}
+    assert programs - IN_MEMORY == {case.name for case in found["CASES"]} - {found["DEMO"]}
+    assert programs >= IN_MEMORY
     rows = json.loads((ROOT / "benchmarks" / "records" / "applications.json").read_text())["rows"]
     assert {row["name"] for row in rows} <= {case.name for case in found["CASES"]}
     for row in rows:
