@@ -63,7 +63,7 @@ struct Slab {
   int64_t row_offset;  // elements from a plane's address to its row 0
   int64_t order, tile_rows, tile_planes, tile_columns, tile_band, threads;
   int64_t tile_group;  // planes that a row is updated in at once, at most
-  int64_t pin;  // whether each thread stays on a processor of its own
+  int64_t pin;         // whether each thread stays on a processor of its own
 };
 
 // A plane of the stream as the grid counts it, or the other way round.

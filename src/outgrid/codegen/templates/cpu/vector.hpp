@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "cpu/words.hpp"
-#include "cells.hpp"
+#include "stored.hpp"
 #if defined(__aarch64__)
 #include <arm_neon.h>
 #elif defined(__clang__) && defined(__x86_64__)

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/words.hpp"
-#include "cells.hpp"
+#include "stored.hpp"
 
 #define OG_LANE(a, i) a
 
