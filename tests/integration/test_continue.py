@@ -169,7 +169,7 @@ def test_a_result_that_is_gone_is_named(tmp_path):
     out = tmp_path / "run"
     og.run(heat(), out=out, **STREAMED)
     (out / "u.npy").unlink()
-    with pytest.raises(UsageError, match=r"its result u.npy is not there"):
+    with pytest.raises(UsageError, match=r"its result u.npy is missing"):
         og.run(heat(), out=out, resume=True, **STREAMED)
 
 

@@ -53,8 +53,8 @@ def test_it_draws_itself_where_its_cells_lie(result):
     assert axes.images[0].get_array().shape == (10, 16)
     (axes, _) = result["u"][3].plot().axes
     assert np.array_equal(axes.images[0].get_array(), result["u"][3])
-    with pytest.raises(UsageError):
-        result["u"][3, 4].plot()
+    (axes,) = result["u"][3, 4].plot().axes
+    assert np.array_equal(axes.lines[0].get_ydata(), result["u"][3, 4])
 
 
 def test_a_histogram_counts_every_cell(result):

@@ -193,7 +193,8 @@ def test_an_older_state_beside_a_manifest_is_told_by_its_step(tmp_path, monkeypa
     times = copies(tmp_path / "mine", 1, monkeypatch)
     old, new = times[1], times[-2]
     shutil.copyfile(old / "manifest.json", new / "manifest.json")
-    words = r"not those that are asked for: they are of step \d+ of this run, and 'u.*' after"
-    assert any(re.search(words, str(error)) for error in verify(new).errors)
+    words = r"belong to another state: they are of step \d+ of this run, and 'u.*' after"
+    told = [str(error) for error in verify(new).errors]
+    assert any(re.search(words, error) for error in told), told
     with pytest.raises(Error, match=r"samples\.npy"):
         pipeline.resume(new, options(new))

@@ -102,7 +102,7 @@ def test_a_lost_memory_node_is_named(keep, tmp_path):
     launcher = ["-disable-auto-cleanup"]
     done = started("lose", tmp_path, keep, launcher=launcher, around=around)
     said = (tmp_path / "said").read_text()
-    assert re.match(r"the memory node rank 2 \(host .*, process \d+\) is gone", said)
+    assert re.match(r"the memory node rank 2 \(host .*, process \d+\) is lost", said)
     assert "the memory node rank 2" in done.stderr
     options = RunOptions.of(memory="200MiB", threads=1, tier="direct")
     if keep == "none":

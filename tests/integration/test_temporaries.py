@@ -114,7 +114,6 @@ def test_there_is_none_outside_of_a_stencil():
     ("given", "words"),
     [
         ({"initial": {"u": 0, "k1": 0}}, "'k1' has no initial values"),
-        ({"receivers": [og.Receiver("k1", (5, 5))]}, "'k1', a temporary"),
         ({"snapshots": [og.Snapshot("k1", every=2)]}, "'k1', a temporary"),
         ({"boundary": {"fields": {"k1": 1.0}}}, "no layer of its own"),
     ],

@@ -23,6 +23,7 @@ from outgrid.plan.schedule.skew import Skew
 from outgrid.plan.sizing import Sizing
 from outgrid.plan.sweeps import given_steps
 from outgrid.stencil.catalog import resolve
+from outgrid.stencil.expression import is_index
 from outgrid.stencil.problem import Problem
 from outgrid.testing import counting
 from outgrid.testing.counting import check, count
@@ -101,7 +102,8 @@ def test_rows_of_evolving_fields_go_in_once_and_out_once_per_sweep(drawn):
 
 def blank(rule, shape, steps, **given):
     """A problem of no particular numbers."""
-    profiles = {each.name: [0.5] * shape[each.axis] for each in rule.profiles}
+    given_profiles = (profile for profile in rule.profiles if not is_index(profile))
+    profiles = {profile.name: [0.5] * shape[profile.axis] for profile in given_profiles}
     initial = dict.fromkeys([field.name for field in rule.fields], 0.0)
     return Problem(rule, shape, "float64", steps, profiles, initial=initial, **given)
 

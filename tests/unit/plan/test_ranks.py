@@ -82,7 +82,7 @@ def test_blocks_on_ranks_that_cannot_be_are_refused(error, options, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"cuts": [5]}, r"2 x 1 parts, of which 3 ranks are no multiple; start 2 ranks"),
+        ({"cuts": [5]}, r"2 x 1 parts, and 3 ranks are not a multiple of that; start 2 ranks"),
         ({"cuts": [9, 4]}, r"cuts = \[9, 4\] has to name rising planes between 0 and 20"),
         ({"row_cuts": [3, 30]}, r"row_cuts = \[3, 30\] has to name rising rows between 0 and 10"),
     ],
@@ -215,9 +215,9 @@ def test_many_sweeps_are_planned_like_few(steps, monkeypatch):
     """What sweeps of one depth have alike is found once, however many there are."""
     asked = []
 
-    def at(self, step, extent, stage=0):
+    def at(self, step, *given):
         asked.append(step)
-        return found(self, step, extent, stage)
+        return found(self, step, *given)
 
     found = Span.at
     monkeypatch.setattr(Span, "at", at)

@@ -321,7 +321,7 @@ LOCATED = [
     (two_levels_back, ["u.previous.previous", "2 time levels"]),
     (looped, ["a field is not a sequence", "outgrid.sum"]),
     (one_offset, ["u[1] has 1 offset,", "2-D 2 are needed (y, x)"]),
-    (future, ["the future of 'u' cannot be read", "later stage"]),
+    (future, ["the next value of 'u' is what the function returns", "later stage"]),
     (misspelt_level, ["no 'prevous'", "did you mean 'previous'"]),
     (unknown_component, ["u has no component 'w'", "y, x"]),
     (vector_as_a_value, ["u is several fields", "u.x"]),
