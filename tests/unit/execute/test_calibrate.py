@@ -14,7 +14,6 @@ from outgrid.execute.kernels import load_kernel
 from outgrid.machine import describe_machine
 from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.planner import plan
-from outgrid.plan.tiling import tile_levels
 from outgrid.stencil.problem import Problem
 
 
@@ -44,8 +43,8 @@ def test_every_plan_finds_the_rate_of_its_tile(name, shape, tmp_path):
     for depth in (1, 40):
         options = RunOptions.of(memory="1GiB", tier="direct", depth=depth)
         chosen = plan(problem, options, describe_machine(), 80 << 20, calibration)
-        # Which of them is the best over its slabs is a matter of the measured times.
-        assert calibration.of(tile_levels(chosen.tile, problem), chosen.tile) is not None
+        sample = calibration.best(depth, chosen.schedule.slab_planes)
+        assert (chosen.tile.planes, chosen.tile.group) == (sample.planes, sample.group)
         assert chosen.prediction.updates_per_second <= max(rates)
         if depth == 1:
             assert chosen.prediction.updates_per_second in rates
