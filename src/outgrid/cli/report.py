@@ -11,9 +11,9 @@ from outgrid.regular import own
 from outgrid.report.page import run_page
 from outgrid.report.picture import draw_field, draw_frames, draw_reductions, draw_traces
 from outgrid.report.ranks import draw_ranks
-from outgrid.report.series import read_readings
 from outgrid.report.summary import summarise, telling
 from outgrid.result import Result
+from outgrid.runs.reading import read_readings
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -15,9 +15,10 @@ from outgrid.record import Part, Record
 from outgrid.regular import read_own
 from outgrid.report.advice import advice, over_plain
 from outgrid.report.ranks import SHOWN
-from outgrid.report.series import Reading, charts
+from outgrid.report.series import charts
 from outgrid.report.summary import heading, summary_rows
 from outgrid.report.tiling import diamonds_picture, sweep_of, sweep_picture
+from outgrid.runs.reading import Reading
 from outgrid.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["document", "picture", "run_page", "safe"]

@@ -2,59 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-import msgspec
-
-from outgrid.errors import StoreError
 from outgrid.lines import format_share
 from outgrid.markup import COLOURS, safe
-from outgrid.regular import read_own
-from outgrid.runs.reading import PROGRESS_NAME
+from outgrid.runs.reading import Reading
 from outgrid.units import format_bytes, format_rate, format_seconds
 
-__all__ = ["Reading", "charts", "read_readings"]
+__all__ = ["charts"]
 
 MOST_POINTS = 400
 WIDTH, HEIGHT, LEFT, TOP = 420, 150, 8, 30
 WIDE, HIGH = WIDTH - 2 * LEFT, HEIGHT - TOP - 26
-
-
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the progress of a run; see `outgrid.runs.reading`. Other entries are not read."""
-
-    seconds: float
-    state: str = "running"
-    started: str = ""
-    updates_per_second: float = 0.0
-    read_bytes_per_second: float = 0.0
-    written_bytes_per_second: float = 0.0
-    waiting: float = 0.0
-    memory_bytes: float = 0.0
-    memory_limit_bytes: float = 0.0
-
-
-def read_readings(run: Path) -> list[Reading]:
-    """The readings of the sweeps of a run, of all its parts; none where it left no file of them.
-
-    A line that is no reading, such as one that was cut off, is left out.
-    """
-    try:
-        lines = read_own(run / PROGRESS_NAME).splitlines()
-    except (OSError, StoreError):
-        return []
-    readings: list[Reading] = []
-    for line in lines:
-        try:
-            reading = msgspec.json.decode(line, type=Reading)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            continue
-        values = (getattr(reading, name) for name in Reading.__struct_fields__)
-        if all(math.isfinite(value) for value in values if isinstance(value, float)):
-            readings.append(reading)
-    return [reading for reading in readings if reading.state != "filling"]
 
 
 def charts(readings: Sequence[Reading]) -> str:
@@ -72,7 +31,7 @@ def charts(readings: Sequence[Reading]) -> str:
     written = [reading.written_bytes_per_second for reading in chosen]
     rate = [reading.updates_per_second for reading in chosen]
     busy = [1 - min(1.0, max(0.0, reading.waiting)) for reading in chosen]
-    memory = [reading.memory_bytes for reading in chosen]
+    memory = [float(reading.memory_bytes) for reading in chosen]
     fastest = max(*read, *written)
     return "".join(
         (

@@ -8,6 +8,7 @@ Neither is durable before the system makes it so: nothing of the run rests on th
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -17,7 +18,15 @@ from outgrid.durable import partial_path
 from outgrid.errors import StoreError, UsageError
 from outgrid.regular import own, read_own
 
-__all__ = ["LIVE_NAMES", "PROGRESS_NAME", "STATUS_NAME", "Reading", "metrics_text", "read_reading"]
+__all__ = [
+    "LIVE_NAMES",
+    "PROGRESS_NAME",
+    "STATUS_NAME",
+    "Reading",
+    "metrics_text",
+    "read_reading",
+    "read_readings",
+]
 
 STATUS_NAME = "status.json"
 PROGRESS_NAME = "progress.jsonl"
@@ -96,6 +105,27 @@ def read_reading(folder: Path) -> Reading | None:
         return msgspec.json.decode(read_own(folder / STATUS_NAME, MOST_BYTES), type=Reading)
     except (OSError, StoreError, ValueError):
         return None
+
+
+def read_readings(folder: Path) -> list[Reading]:
+    """The readings of the sweeps in ``folder``, of all parts of a run; none without their file.
+
+    A line that is not a reading, such as one that was cut off, is left out.
+    """
+    try:
+        lines = read_own(folder / PROGRESS_NAME).splitlines()
+    except (OSError, StoreError):
+        return []
+    readings: list[Reading] = []
+    for line in lines:
+        try:
+            reading = msgspec.json.decode(line, type=Reading)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        values = (getattr(reading, name) for name in Reading.__struct_fields__)
+        if all(math.isfinite(value) for value in values if isinstance(value, float)):
+            readings.append(reading)
+    return [reading for reading in readings if reading.state != FILLING]
 
 
 def check_metrics(path: Path) -> None:

@@ -25,7 +25,8 @@ def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     problem = og.Problem("heat7", (40, 36, 64), steps=9, initial={"u": "x"}, parameters={"k": 0.1})
     og.run(problem, memory="128MiB", tier="direct", out=folder / "heat.run")
-    lines = (json.dumps({"seconds": float(n), "memory_limit_bytes": 9}) for n in range(9))
+    process = {"state": "running", "time": "", "started": "", "host": "", "pid": 1}
+    lines = (json.dumps(process | {"seconds": float(n), "memory_limit_bytes": 9}) for n in range(9))
     (folder / "heat.run" / "progress.jsonl").write_text("\n".join(lines))
     assert main(["report", str(folder / "heat.run")]) == 0
     return folder / "heat.run" / "report" / "report.html"

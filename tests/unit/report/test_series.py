@@ -3,11 +3,14 @@
 import json
 from xml.etree import ElementTree
 
-from outgrid.report.series import charts, read_readings
+from outgrid.report.series import charts
+from outgrid.runs.reading import read_readings
 
 
 def line(seconds, **entries):
-    return json.dumps({"seconds": seconds, "state": "running", "memory_limit_bytes": 100} | entries)
+    given = {"seconds": seconds, "state": "running", "memory_limit_bytes": 100}
+    process = {"time": "", "started": "", "host": "", "pid": 1}
+    return json.dumps(given | process | entries)
 
 
 def test_readings_of_all_parts_are_drawn_one_after_the_other(tmp_path):
