@@ -305,6 +305,10 @@ class _Pieces:
     def decoded_bytes(self) -> int:
         return 0
 
+    @property
+    def at_once(self) -> int:
+        return 1
+
     def read(self, box: Box) -> NDArray[Any]:
         planes, *rows, cells = box
         values = self.joined.read(planes, rows[0] if rows else None)

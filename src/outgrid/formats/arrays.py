@@ -84,6 +84,11 @@ class ArraySource:
         return prod(self.chunk) * self.dtype.itemsize if _chunks(self.array) else 0
 
     @property
+    def at_once(self) -> int:
+        """Whoever made the array may want to be called by one thread."""
+        return 1
+
+    @property
     def dims(self) -> tuple[str, ...]:
         """Names of the axes, where the array has some."""
         return tuple(map(str, getattr(self.array, "dims", ())))

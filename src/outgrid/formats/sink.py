@@ -4,12 +4,12 @@ import os
 import re
 import secrets
 import shutil
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
+from threading import Event, Lock
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 WRITERS = 4  # of a file whose numbers lie one behind the other
+BOXES_OF_A_THREAD = 8  # at least, so that threads end at about the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,9 +290,10 @@ def copy(
 ) -> None:
     """Write all of a source, in boxes of whole chunks of the sink that fit the memory.
 
-    A box is read while others are encoded and written, as many at once as the sink takes and the
-    memory holds. `told(nbytes)` hears of each box. Raises UsageError where chunks do not fit,
-    StoreError.
+    Each of several threads reads, encodes and writes boxes, as many threads as the sink takes and
+    the memory holds. A source that is read by one at a time is read in order, and what was read is
+    copied, as it is valid until the next is. `told(nbytes)` hears of each box. Raises UsageError
+    where chunks do not fit, StoreError.
     """
     # A box as it was read, as it is written, and what a codec makes of it.
     fitting = max(0, memory_bytes - 2 * source.decoded_bytes) // 4 // source.dtype.itemsize
@@ -303,41 +305,37 @@ def copy(
             f"chunks of {sink.chunk} take {needed} bytes of memory on the way, of {memory_bytes}; "
             "choose smaller chunks or give more memory"
         )
-    ahead = min(sink.at_once, fitting // least - 1)
+    threads = max(1, min(sink.at_once, fitting // least))
+    share = min(fitting // threads, prod(source.shape) // (threads * BOXES_OF_A_THREAD))
+    every = boxes([*map(range, source.shape)], chunk, max(least, share))
+    in_turn, telling, stopped = Lock(), Lock(), Event()
 
-    # What was read is valid until the next is. Memory that is taken anew for each box would have to
-    # be mapped anew, which takes longer than the copy.
-    spare: list[NDArray[Any]] = []
-
-    def write(box: Box, values: NDArray[Any], space: NDArray[Any]) -> int:
-        sink.write(box, values)
-        spare.append(space)
-        return values.nbytes
-
-    every = boxes([*map(range, source.shape)], chunk, fitting // (ahead + 1))
-    with ThreadPoolExecutor(max(1, ahead), "outgrid-write") as writers:
-        under_way: deque[Future[int]] = deque()
-        try:
-            for box in every:
-                values = source.read(box)
-                space = spare.pop() if spare else values[:0].ravel()
-                if ahead:
+    def work() -> None:
+        # Memory that is taken anew for each box would have to be mapped anew, which takes longer
+        # than the copy.
+        space = np.empty(0, source.dtype)
+        while not stopped.is_set():
+            with in_turn:
+                box = next(every, None)
+                if box is None:
+                    return
+                values = source.read(box) if source.at_once == 1 else None
+                if values is not None and threads > 1:
                     if space.size < values.size:
                         space = np.empty(values.size, values.dtype)
                     copied = space[: values.size].reshape(values.shape)
                     copied[...] = values
                     values = copied
-                under_way.append(writers.submit(write, box, values, space))
-                del values, space
-                while len(under_way) > max(0, ahead - 1):
-                    _tell(told, under_way.popleft().result())
-            while under_way:
-                _tell(told, under_way.popleft().result())
+            if values is None:
+                values = source.read(box)
+            sink.write(box, values)
+            if told is not None:
+                with telling:
+                    told(values.nbytes)
+
+    with ThreadPoolExecutor(threads, "outgrid-copy") as workers:
+        try:
+            for ended in as_completed([workers.submit(work) for _ in range(threads)]):
+                ended.result()
         finally:
-            for future in under_way:
-                future.cancel()
-
-
-def _tell(told: Callable[[int], object] | None, nbytes: int) -> None:
-    if told is not None:
-        told(nbytes)
+            stopped.set()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from pathlib import Path
+from threading import local
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
@@ -39,13 +40,15 @@ Box = tuple[range, ...]
 
 Coords = Mapping[str, NDArray[Any]]
 
+READERS = 8  # of a file whose numbers lie one behind the other
+
 
 class Source(Protocol):
     """An array in a file, of any size.
 
     `chunk` is what is read and decoded together: boxes that begin and end at multiples of it read
     nothing twice. `dims` are the names of its axes, if the file says them, and `coords` where cells
-    lie along some of them: numbers of shape (extent,), by name.
+    lie along some of them: numbers of shape (extent,), by name. `at_once` threads may read.
     """
 
     @property
@@ -69,6 +72,11 @@ class Source(Protocol):
         ...
 
     @property
+    def at_once(self) -> int:
+        """Boxes that may be read at once, by several threads; 1 where order matters."""
+        ...
+
+    @property
     def dims(self) -> tuple[str, ...]:
         """Names of the axes, or nothing."""
         ...
@@ -79,7 +87,7 @@ class Source(Protocol):
         ...
 
     def read(self, box: Box) -> NDArray[Any]:
-        """The values of a box, which are valid until the next call.
+        """The values of a box, which are valid until the next call of the same thread.
 
         Raises StoreError where bytes are missing or cannot be read or decoded.
         """
@@ -106,10 +114,9 @@ class Straight:
     pitch_bytes: int = 0
     coords: Coords = field(default_factory=dict[str, NDArray[Any]])
     _descriptor: int = field(init=False)
-    _memory: NDArray[Any] = field(init=False)
+    _memory: local = field(init=False, default_factory=local)
 
     def __post_init__(self) -> None:
-        self._memory = np.empty(0, self.dtype)
         with reading(self.path):
             self._descriptor = given(self.path, os.O_RDONLY)
 
@@ -122,6 +129,11 @@ class Straight:
     def decoded_bytes(self) -> int:
         """Nothing is decoded."""
         return 0
+
+    @property
+    def at_once(self) -> int:
+        """Each thread has memory of its own."""
+        return READERS
 
     def read(self, box: Box) -> NDArray[Any]:
         """The values of a box, by one read for each piece of the file that it is made of."""
@@ -140,14 +152,15 @@ class Straight:
             os.posix_fadvise(self._descriptor, offset, piece.nbytes, os.POSIX_FADV_DONTNEED)
 
     def _room(self, cells: int) -> NDArray[Any]:
-        """Memory for so many values."""
-        if self._memory.size < cells:
+        """Memory of this thread for so many values."""
+        room: NDArray[Any] | None = getattr(self._memory, "room", None)
+        if room is None or room.size < cells:
             try:
-                self._memory = np.empty(cells, self.dtype)
+                self._memory.room = room = np.empty(cells, self.dtype)
             except MemoryError as error:
                 nbytes = format_bytes(cells * self.dtype.itemsize)
                 raise StoreError(f"no memory for {nbytes} of it", path=self.path) from error
-        return self._memory[:cells]
+        return room[:cells]
 
     def close(self) -> None:
         """Close the file."""
@@ -167,6 +180,11 @@ class Gzipped(Straight):
     def chunk(self) -> tuple[int, ...]:
         """Planes, so that boxes follow one another in the file."""
         return whole_axes(self.shape, 2)
+
+    @property
+    def at_once(self) -> int:
+        """In order."""
+        return 1
 
     def _fill(self, piece: NDArray[Any], offset: int) -> None:
         with decoding(self.path):
@@ -222,6 +240,11 @@ class Sliced:
         """Bytes of a chunk."""
         return prod(self.chunk) * self.dtype.itemsize
 
+    @property
+    def at_once(self) -> int:
+        """Not all libraries may be called by several threads."""
+        return 1
+
     def read(self, box: Box) -> NDArray[Any]:
         """The values of a box, decoded by the library."""
         with decoding(self.path):
@@ -258,6 +281,11 @@ class View:
     def decoded_bytes(self) -> int:
         """Memory to decode a chunk of the file."""
         return self.source.decoded_bytes
+
+    @property
+    def at_once(self) -> int:
+        """Boxes that may be read at once."""
+        return self.source.at_once
 
     @property
     def dims(self) -> tuple[str, ...]:

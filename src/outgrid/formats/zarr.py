@@ -209,6 +209,7 @@ class _Chunks:
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
         """Write the values of a box of whole chunks, those at the end of an axis padded with 0."""
+        whole = np.empty(self.chunk, self.dtype)  # memory for all chunks of the box
         numbers = (
             range(cells.start // extent, -(-cells.stop // extent))
             for cells, extent in zip(box, self.chunk, strict=True)
@@ -218,10 +219,9 @@ class _Chunks:
                 k * n - cells.start for k, n, cells in zip(index, self.chunk, box, strict=True)
             ]
             part = values[tuple(slice(at, at + n) for at, n in zip(first, self.chunk, strict=True))]
-            whole = np.ascontiguousarray(part, self.dtype)
             if part.shape != self.chunk:
-                whole = np.zeros(self.chunk, self.dtype)
-                whole[tuple(map(slice, part.shape))] = part
+                whole[...] = 0
+            whole[tuple(map(slice, part.shape))] = part
             self._put(self.folder / "c" / "/".join(map(str, index)), self.encode(whole))
 
     def _put(self, path: Path, content: Any) -> None:
