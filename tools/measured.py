@@ -173,7 +173,8 @@ def bounds_table() -> str:
             key=lambda row: (min(FAR, row["factor"]), row["glups"]),
             default=None,
         )
-        hand = rates["plain"] / rates["hand"] if "hand" in rates else None
+        by_hand = [rate for mode, rate in rates.items() if mode.startswith("hand")]
+        hand = rates["plain"] / max(by_hand) if by_hand else None
         lines.append(
             (
                 f"{stencil} {dtype}",

@@ -8,7 +8,9 @@ kernels, with ``-O3 -march=native -fopenmp``, and is free to contract and to vec
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import math
+import platform
 import subprocess
 import time
 from dataclasses import dataclass
@@ -20,17 +22,59 @@ import numpy as np
 from outgrid import Problem
 from outgrid.errors import BuildError
 from outgrid.native import Buffer, as_array
-from outgrid.parts import InitialExpression, evaluate, find_compiler
+from outgrid.parts import InitialExpression, evaluate, find_compiler, ring_count
 from outgrid_bench.sweeps import SWEEPS
+from outgrid_bench.sweeps_flat import FLAT, MASKS, SMOOTHING
+from outgrid_bench.sweeps_lattice import LATTICE
+from outgrid_bench.sweeps_staged import STAGED
 
-__all__ = ["HAND_WRITTEN", "Bandwidth", "HandLoop", "memory_bandwidth", "peak_flops"]
+__all__ = ["HAND_WRITTEN", "Bandwidth", "HandLoop", "HandWritten", "memory_bandwidth", "peak_flops"]
 
-HAND_WRITTEN = ("heat7", "heat5", "box27", "wave:8", "himeno")
+
+@dataclass(frozen=True, slots=True)
+class HandWritten:
+    """A loop by hand: its source, and the functions that make a step, in turns.
+
+    ``mode`` is what its row is called. ``begin`` is called once before the first step. In place all
+    fields have one array.
+    """
+
+    functions: tuple[str, ...]
+    source: str = ""
+    mode: str = "hand"
+    begin: str | None = None
+    in_place: bool = False
+
+
+HAND_WRITTEN: dict[str, tuple[HandWritten, ...]] = {
+    "heat7": (HandWritten(("heat7",)),),
+    "heat5": (HandWritten(("heat5",)),),
+    "box27": (HandWritten(("box27",)),),
+    "wave:8": (HandWritten(("wave8",)),),
+    "himeno": (HandWritten(("himeno",)),),
+    "mask3": (HandWritten(("mask3",), MASKS),),
+    "mask15": (HandWritten(("mask15",), MASKS),),
+    "shallow": (HandWritten(("shallow_water",), FLAT),),
+    "gray_scott": (HandWritten(("gray_scott",), FLAT),),
+    "perona": (HandWritten(("perona_malik",), SMOOTHING),),
+    "acoustic": (HandWritten(("acoustic_pml4",), STAGED),),
+    "elastic": (HandWritten(("elastic4",), STAGED),),
+    "maxwell": (HandWritten(("cavity",), STAGED),),
+    "lbm19": (
+        HandWritten(("lattice",), LATTICE, begin="lattice_begin"),
+        HandWritten(
+            ("lattice_across", "lattice_within"),
+            LATTICE,
+            "hand in place",
+            "lattice_begin_in_place",
+            in_place=True,
+        ),
+    ),
+}
 STAGGER_BYTES = 10 << 10  # between the beginnings of arrays, which huge pages would line up
+GLIBC = ("x86_64", "glibc")  # where the library of C has functions of vectors
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
-SOURCE = (
-    SWEEPS
-    + r"""
+MACHINE = r"""
 // Chains of fused multiply-adds on each core, none of which waits for another: as many as hide
 // their latency and leave registers for the two numbers that all share.
 #if defined(__AVX512F__)
@@ -76,7 +120,6 @@ extern "C" void scale(const REAL* __restrict a, REAL* __restrict b, int64_t n) {
   for (int64_t i = 0; i < n; ++i) b[i] = REAL(3) * a[i];
 }
 """
-)
 REALS = {
     "float64": ("double", ctypes.c_double),
     "float32": ("float", ctypes.c_float),
@@ -85,12 +128,15 @@ TRIALS = 3
 PEAK_ROUNDS = 10_000_000
 
 
-def compile_loops(dtype: str, place: Path) -> ctypes.CDLL:
-    """The loops for one type, compiled in the folder ``place``. Raises BuildError."""
+def compile_loops(dtype: str, place: Path, more: str = MACHINE) -> ctypes.CDLL:
+    """The loops for one type and ``more``, compiled in the folder ``place``. Raises BuildError."""
     compiler = find_compiler()
-    source, library = place / f"hand-{dtype}.cpp", place / f"hand-{dtype}.so"
-    source.write_text(SOURCE.replace("REAL", REALS[dtype][0]))
-    command = (*compiler.command, *FLAGS, str(source), "-o", str(library))
+    text = (SWEEPS + more).replace("REAL", REALS[dtype][0])
+    name = f"hand-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    source, library = place / f"{name}.cpp", place / f"{name}.so"
+    source.write_text(text)
+    vectors = ("-lmvec",) if (platform.machine(), *platform.libc_ver()[:1]) == GLIBC else ()
+    command = (*compiler.command, *FLAGS, str(source), "-o", str(library), *vectors)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BuildError(
@@ -102,16 +148,23 @@ def compile_loops(dtype: str, place: Path) -> ctypes.CDLL:
 
 
 class HandLoop:
-    """Arrays in huge pages with a problem's initial values, and the loop that steps them."""
+    """Arrays in huge pages with a problem's initial values, and a loop that steps them."""
 
-    def __init__(self, problem: Problem, place: Path) -> None:
-        """``problem`` is of a stencil in `HAND_WRITTEN`, with formulas as initial values."""
+    def __init__(self, problem: Problem, place: Path, written: HandWritten) -> None:
+        """``problem`` has formulas as initial values, and the stencil that ``written`` is for."""
         self.problem = problem
-        loops = compile_loops(problem.dtype, place)
-        self._sweep = getattr(loops, problem.stencil.name)
-        self._sweep.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 3
+        loops = compile_loops(problem.dtype, place, written.source)
+        self._steps = [getattr(loops, name) for name in written.functions]
+        self._begin = getattr(loops, written.begin) if written.begin else None
+        for function in (*self._steps, self._begin or self._steps[0]):
+            function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 3
+        if problem.steps % len(self._steps):
+            raise ValueError(f"{problem.steps} steps are no multiple of {len(self._steps)}")
+        stencil = problem.stencil
         self._fields = [
-            field for field in problem.stencil.fields for _ in range(1 + field.evolving)
+            field
+            for field in stencil.fields
+            for _ in range(1 if written.in_place else ring_count(field, stencil))
         ]
         nbytes = math.prod(problem.shape) * np.dtype(problem.dtype).itemsize
         starts = [n * STAGGER_BYTES for n in range(len(self._fields))]
@@ -122,6 +175,8 @@ class HandLoop:
             )
             for buffer, start in zip(self._buffers, starts, strict=True)
         ]
+        names = dict.fromkeys(profile.name for profile in stencil.profiles)
+        self._profiles = [problem.profile_values(name) for name in names]
 
     def run(self) -> tuple[float, np.ndarray]:
         """1e9 updates per second of all steps, and the result (valid until ``release``)."""
@@ -133,18 +188,25 @@ class HandLoop:
             array[...] = evaluate(source, range(problem.shape[0]), problem.shape, problem.dtype)
         numbers = [problem.parameters[name] for name in problem.stencil.parameters]
         weights = (real * max(1, len(numbers)))(*numbers)
-        order = [array.ctypes.data for array in self._arrays]
+        order = [*range(len(self._arrays))]
         turned = list(order)  # arrays of now and next change places
         for at, (one, other) in enumerate(pairwise(self._fields)):
             if one is other:
-                turned[at], turned[at + 1] = order[at + 1], order[at]
-        given = [(ctypes.c_void_p * len(order))(*places) for places in (order, turned)]
+                turned[at], turned[at + 1] = at + 1, at
+        places = [array.ctypes.data for array in (*self._arrays, *self._profiles)]
+        beside = places[len(order) :]
+        given = [
+            (ctypes.c_void_p * len(places))(*(places[at] for at in ways), *beside)
+            for ways in (order, turned)
+        ]
         extents = (1, *problem.shape)[-3:]
+        if self._begin is not None:
+            self._begin(given[0], weights, *extents)
         begin = time.perf_counter()
         for step in range(problem.steps):
-            self._sweep(given[step % 2], weights, *extents)
+            self._steps[step % len(self._steps)](given[step % 2], weights, *extents)
         rate = problem.updates / (time.perf_counter() - begin) / 1e9
-        return rate, self._arrays[problem.steps % 2]
+        return rate, self._arrays[(order, turned)[problem.steps % 2][0]]
 
     def release(self) -> None:
         """Give the memory back."""

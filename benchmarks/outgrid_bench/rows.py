@@ -32,7 +32,13 @@ from outgrid.machine import describe_machine
 from outgrid.units import format_bytes
 from outgrid.version import __version__
 from outgrid_bench.ceiling import ceiling
-from outgrid_bench.hand import HAND_WRITTEN, HandLoop, memory_bandwidth, peak_flops
+from outgrid_bench.hand import (
+    HAND_WRITTEN,
+    HandLoop,
+    HandWritten,
+    memory_bandwidth,
+    peak_flops,
+)
 from outgrid_bench.kept import Kept
 from outgrid_bench.measure import (
     OutOfCore,
@@ -51,7 +57,8 @@ Say = Callable[[str], None]
 MACHINE_MODES = ("bandwidth", "peak")  # rows of the machine, without a stencil
 KEY = ("stencil", "dtype", "mode", "factor", "shape")  # what tells a row from all others
 PLAIN_STEPS = 4
-ONE_STEP = ("plain", "blocked", "hand")  # sweeps of one step: the fastest is the baseline
+BY_HAND = ("hand", "hand in place")
+ONE_STEP = ("plain", "blocked", *BY_HAND)  # sweeps of one step: the fastest is the baseline
 BESIDE = ("plain", "tiled", "resident")  # measured around each row out of core
 TILED_STEPS = 96  # at most: diamonds are begun and ended once per sweep, and sweeps are deep
 TILED_SECONDS = 6
@@ -68,11 +75,11 @@ class Row:
 
     ``over_ceiling`` is over the fastest of the ceilings, ``over_tiled`` over the temporally blocked
     sweep in memory, ``over_resident`` over the same on planes as large as those out of core,
-    ``over_hand`` over the loop by hand, ``over_best`` over the fastest of the plain sweep, the
-    spatially blocked one and that loop, ``over_peak`` operations over the peak of multiply-adds of
-    that type. ``samples`` are the rates behind ``glups``, their median; out of core, where there is
-    one, ``plain_beside``, ``tiled_beside`` and ``resident_beside`` are the rates before and after
-    it, over whose mean its ratios are. ``identical`` compares to the byte, except for ``hand``,
+    ``over_hand`` over the fastest loop by hand, ``over_best`` over the fastest of the plain sweep,
+    the spatially blocked one and those loops, ``over_peak`` operations over the peak of
+    multiply-adds of that type. ``samples`` are the rates behind ``glups``, their median; out of
+    core, where there is one, ``plain_beside``, ``tiled_beside`` and ``resident_beside`` are the
+    rates before and after it, over whose mean its ratios are. ``identical`` compares to the byte, except for ``hand``,
     whose sums are grouped by the compiler: there it is None and ``difference`` is the largest
     difference from the plain sweep, over the largest value. ``factor`` is the state of the problem
     over the memory limit, 0 in memory. ``ended`` (UTC), ``version`` and ``machine`` are
@@ -239,8 +246,8 @@ class _CaseRows:
             glups, shape = ceiling(self.case, self.machine, level)
             self._add(self._row(f"ceiling-l{level}", shape, 0), glups)
         answer = self._reference("plain")
-        if self.case.name in HAND_WRITTEN:
-            self._hand(answer)
+        for written in HAND_WRITTEN[self.case.name]:
+            self._hand(answer, written)
         self._reference("blocked", answer)
         self._tiled(answer)
         for _ in range(ROUNDS - 1):
@@ -275,7 +282,7 @@ class _CaseRows:
             over_ceiling=glups / max(ceilings),
             over_tiled=glups / rates["tiled"],
             over_resident=glups / rates["resident"] if "resident" in rates else None,
-            over_hand=glups / rates["hand"] if "hand" in rates else None,
+            over_hand=glups / max(rates[mode] for mode in BY_HAND if mode in rates),
             over_best=glups / max(rates[mode] for mode in ONE_STEP if mode in rates),
             over_peak=glups * self.case.stencil.flops / self._peak(),
             samples=samples,
@@ -304,10 +311,10 @@ class _CaseRows:
         self._add(row, update_rate(record))
         return values
 
-    def _hand(self, answer: np.ndarray) -> None:
-        self._say("by hand, in memory")
+    def _hand(self, answer: np.ndarray, written: HandWritten) -> None:
+        self._say(f"{written.mode.replace('hand', 'by hand')}, in memory")
         problem = self.workloads[0].reference(PLAIN_STEPS)
-        loop = HandLoop(problem, self.place)
+        loop = HandLoop(problem, self.place, written)
         rates: list[float] = []
         difference = 0.0
         for _ in range(2):
@@ -316,7 +323,7 @@ class _CaseRows:
             difference = largest_difference(values, answer)
             del values
         loop.release()
-        row = self._row("hand", problem.shape, problem.steps, difference=difference)
+        row = self._row(written.mode, problem.shape, problem.steps, difference=difference)
         for glups in rates:
             self._add(row, glups)
 

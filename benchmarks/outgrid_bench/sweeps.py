@@ -1,7 +1,8 @@
 """Sweeps in C as a careful programmer writes them, one for each stencil that has one.
 
-Each makes one step: it is given the arrays of the problem's fields in their order, two of those
-that evolve, now and next (or the level before, which the new one replaces), and the parameters.
+Each makes one step: it is given the arrays of the problem's fields in their order and the
+parameters. Fields whose neighbours are read have two arrays, now and next (or the level before,
+which the new one replaces), those that are updated in place have one.
 Rows are written past the caches where nothing is read back: what would be fetched only to be
 written over is a third of what ``heat7`` moves.
 """
@@ -127,10 +128,10 @@ extern "C" void himeno(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, in
       for (int64_t y = 1; y < ny - 1; ++y) {
         const int64_t row = (z * ny + y) * nx;
         const REAL *p = a[0] + row, *below = p - nx * ny, *above = p + nx * ny;
-        const REAL *a0 = a[4] + row, *a1 = a[5] + row, *a2 = a[6] + row, *a3 = a[7] + row;
-        const REAL *b0 = a[8] + row, *b1 = a[9] + row, *b2 = a[10] + row;
-        const REAL *c0 = a[11] + row, *c1 = a[12] + row, *c2 = a[13] + row;
-        const REAL *source = a[14] + row, *inside = a[15] + row;
+        const REAL *a0 = a[3] + row, *a1 = a[4] + row, *a2 = a[5] + row, *a3 = a[6] + row;
+        const REAL *b0 = a[7] + row, *b1 = a[8] + row, *b2 = a[9] + row;
+        const REAL *c0 = a[10] + row, *c1 = a[11] + row, *c2 = a[12] + row;
+        const REAL *source = a[13] + row, *inside = a[14] + row;
         for (int64_t x = 1; x < nx - 1; ++x) {
           REAL s = a0[x] * above[x] + a1[x] * p[x + nx] + a2[x] * p[x + 1];
           s += b0[x] * (above[x + nx] - above[x - nx] - below[x + nx] + below[x - nx]);
@@ -141,7 +142,7 @@ extern "C" void himeno(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, in
           line[x] = p[x] + omega * changes[x];
         }
         stream(a[1] + row + 1, line + 1, nx - 2);
-        stream(a[3] + row + 1, changes + 1, nx - 2);
+        stream(a[2] + row + 1, changes + 1, nx - 2);
       }
     delete[] line;
   }

@@ -93,21 +93,54 @@ def test_a_coefficient_field_and_two_levels_are_measured(tmp_path):
     assert [row.mode for row in done].count("outofcore") == 1
 
 
+BY_HAND = [(name, written) for name, loops in hand.HAND_WRITTEN.items() for written in loops]
+
+
+@pytest.fixture
+def hastily(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops by hand that are compiled fast."""
+    monkeypatch.setattr(hand, "FLAGS", ("-O1", *hand.FLAGS[1:]))
+
+
+def test_every_case_has_a_loop_by_hand():
+    assert hand.HAND_WRITTEN.keys() == {case.name for case in CASES}
+
+
+@pytest.mark.usefixtures("hastily")
 @pytest.mark.parametrize(
-    "name", ["heat7:float64", "heat7:float32", "heat5:float64", "box27", "wave:8", "himeno"]
+    ("name", "written"), BY_HAND, ids=[f"{name} {written.mode}" for name, written in BY_HAND]
 )
-def test_the_loop_by_hand_computes_the_same(name, tmp_path):
+def test_the_loop_by_hand_computes_the_same(name, written, tmp_path):
     case = choose(name)
-    plane = (40, 48) if case.stencil.ndim == 3 else (48,)
-    problem = workload(case, "96MiB", 1, plane, 5).problem(0, 30)
-    loop = HandLoop(problem, tmp_path)
+    plane = (28, 48) if case.stencil.ndim == 3 else (90,)
+    problem = workload(case, "96MiB", 1, plane, 4).problem(0, 22)
+    loop = HandLoop(problem, tmp_path, written)
     _, values = loop.run()
     _, expected = in_memory(problem, "plain", tmp_path)
-    _, other = in_memory(workload(case, "96MiB", 1, plane, 6).problem(0, 30), "plain", tmp_path)
-    bound = 5 * rows.ROUNDING[case.dtype]
+    _, start = in_memory(problem.replace(steps=2), "plain", tmp_path)
+    bound = 4 * rows.ROUNDING[case.dtype]
     assert rows.largest_difference(values, expected) < bound
-    assert rows.largest_difference(values, other) > 1000 * bound
+    assert rows.largest_difference(values, start) > 1000 * bound
     del values
+    loop.release()
+
+
+@pytest.mark.usefixtures("hastily")
+@pytest.mark.parametrize("written", hand.HAND_WRITTEN["lbm19"], ids=lambda written: written.mode)
+def test_walls_send_back_what_the_lattice_by_hand_sends_them(written, tmp_path):
+    case = choose("lbm19")
+    walls = "(z == 0) + (y == 0) + (y == ny - 1) + (x == 0) + (x == nx - 1)"
+    values = {"kind": f"where({walls} > 0, 1, 2 * (z == nz - 1))"}
+    posed = workload(case, "96MiB", 1, (12, 24), 6).problem(0, 10)
+    problem = posed.replace(initial={**posed.initial, **values})
+    loop = HandLoop(problem, tmp_path, written)
+    _, result = loop.run()
+    _, expected = in_memory(problem, "plain", tmp_path)
+    _, without = in_memory(posed, "plain", tmp_path)
+    bound = 6 * rows.ROUNDING[case.dtype]
+    assert rows.largest_difference(result, expected) < bound
+    assert rows.largest_difference(without, expected) > 1000 * bound
+    del result
     loop.release()
 
 

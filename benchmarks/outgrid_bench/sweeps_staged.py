@@ -1,0 +1,151 @@
+"""Sweeps in C of stencils of several stages, which a careful programmer fuses.
+
+While rows of the first stage are made in one plane, those of the last are made some planes behind,
+where all is there that they read and all has been read that they write over. So each array comes
+from memory once in a step. One barrier for each plane keeps the threads together.
+
+After the arrays of the fields come those of the profiles, in the order in which they are read.
+"""
+
+__all__ = ["STAGED"]
+
+STAGED = r"""
+// Derivatives of fourth order, half a cell on and half a cell back.
+static inline REAL ahead(const REAL* p, int64_t d) {
+  return REAL(9.0 / 8) * (p[d] - p[0]) + REAL(-1.0 / 24) * (p[2 * d] - p[-d]);
+}
+static inline REAL back(const REAL* p, int64_t d) {
+  return REAL(9.0 / 8) * (p[0] - p[-d]) + REAL(-1.0 / 24) * (p[d] - p[-2 * d]);
+}
+static inline REAL second(const REAL* p, int64_t d) {
+  return REAL(-5.0 / 2) * p[0] + REAL(4.0 / 3) * (p[-d] + p[d]) +
+         REAL(-1.0 / 12) * (p[-2 * d] + p[2 * d]);
+}
+
+// Velocities z, y, x; stresses xx, xy, xz, yy, yz, zz; light, stiff, shear; tapers z, y, x.
+extern "C" void elastic4(REAL* const* a, const REAL*, int64_t nz, int64_t ny, int64_t nx) {
+  const int64_t Y = nx, Z = nx * ny;
+  const REAL *taper_z = a[12], *taper_y = a[13], *taper_x = a[14];
+#pragma omp parallel
+  for (int64_t z = 2; z < nz - 2 + 3; ++z) {
+#pragma omp for schedule(static)
+    for (int64_t y = 2; y < ny - 2; ++y) {
+      if (z < nz - 2) {
+        const int64_t row = z * Z + y * Y;
+        REAL *vz = a[0] + row, *vy = a[1] + row, *vx = a[2] + row;
+        const REAL *xx = a[3] + row, *xy = a[4] + row, *xz = a[5] + row;
+        const REAL *yy = a[6] + row, *yz = a[7] + row, *zz = a[8] + row, *light = a[9] + row;
+        const REAL taper = taper_z[z] * taper_y[y];
+#pragma GCC ivdep
+        for (int64_t x = 2; x < nx - 2; ++x) {
+          const REAL damp = taper * taper_x[x], l = light[x];
+          const REAL pz = ahead(zz + x, Z) + back(yz + x, Y) + back(xz + x, 1);
+          const REAL py = back(yz + x, Z) + ahead(yy + x, Y) + back(xy + x, 1);
+          const REAL px = back(xz + x, Z) + back(xy + x, Y) + ahead(xx + x, 1);
+          vz[x] = damp * (vz[x] + l * pz);
+          vy[x] = damp * (vy[x] + l * py);
+          vx[x] = damp * (vx[x] + l * px);
+        }
+      }
+      if (z >= 2 + 3) {
+        const int64_t row = (z - 3) * Z + y * Y;
+        const REAL *vz = a[0] + row, *vy = a[1] + row, *vx = a[2] + row;
+        REAL *xx = a[3] + row, *xy = a[4] + row, *xz = a[5] + row;
+        REAL *yy = a[6] + row, *yz = a[7] + row, *zz = a[8] + row;
+        const REAL *stiff = a[10] + row, *shear = a[11] + row;
+        const REAL taper = taper_z[z - 3] * taper_y[y];
+#pragma GCC ivdep
+        for (int64_t x = 2; x < nx - 2; ++x) {
+          const REAL damp = taper * taper_x[x], m = shear[x];
+          const REAL rz = back(vz + x, Z), ry = back(vy + x, Y), rx = back(vx + x, 1);
+          const REAL spread = stiff[x] * (rz + ry + rx);
+          xx[x] = damp * (xx[x] + (spread + 2 * m * rx));
+          yy[x] = damp * (yy[x] + (spread + 2 * m * ry));
+          zz[x] = damp * (zz[x] + (spread + 2 * m * rz));
+          xy[x] = damp * (xy[x] + m * (ahead(vx + x, Y) + ahead(vy + x, 1)));
+          xz[x] = damp * (xz[x] + m * (ahead(vx + x, Z) + ahead(vz + x, 1)));
+          yz[x] = damp * (yz[x] + m * (ahead(vy + x, Z) + ahead(vz + x, Y)));
+        }
+      }
+    }
+  }
+}
+
+// Pressure now and before, c; memories of slopes z, y, x and of bends z, y, x; for each axis z, y,
+// x what slopes keep and take, then for each axis what bends keep and take.
+extern "C" void acoustic_pml4(REAL* const* a, const REAL*, int64_t nz, int64_t ny, int64_t nx) {
+  const int64_t Y = nx, Z = nx * ny;
+  REAL* const* const weights = a + 9;
+#pragma omp parallel
+  for (int64_t z = 2; z < nz - 2 + 2; ++z) {
+#pragma omp for schedule(static)
+    for (int64_t y = 2; y < ny - 2; ++y) {
+      if (z < nz - 2) {
+        const int64_t row = z * Z + y * Y;
+        const REAL* p = a[0] + row;
+        REAL *sz = a[3] + row, *sy = a[4] + row, *sx = a[5] + row;
+        const REAL keep_z = weights[0][z], take_z = weights[1][z];
+        const REAL keep_y = weights[2][y], take_y = weights[3][y];
+        const REAL *keep_x = weights[4], *take_x = weights[5];
+#pragma GCC ivdep
+        for (int64_t x = 2; x < nx - 2; ++x) {
+          sz[x] = keep_z * sz[x] + take_z * ahead(p + x, Z);
+          sy[x] = keep_y * sy[x] + take_y * ahead(p + x, Y);
+          sx[x] = keep_x[x] * sx[x] + take_x[x] * ahead(p + x, 1);
+        }
+      }
+      if (z >= 2 + 2) {
+        const int64_t row = (z - 2) * Z + y * Y;
+        const REAL *p = a[0] + row, *c = a[2] + row;
+        const REAL *sz = a[3] + row, *sy = a[4] + row, *sx = a[5] + row;
+        REAL *q = a[1] + row, *bz = a[6] + row, *by = a[7] + row, *bx = a[8] + row;
+        const REAL keep_z = weights[6][z - 2], take_z = weights[7][z - 2];
+        const REAL keep_y = weights[8][y], take_y = weights[9][y];
+        const REAL *keep_x = weights[10], *take_x = weights[11];
+#pragma GCC ivdep
+        for (int64_t x = 2; x < nx - 2; ++x) {
+          const REAL tz = second(p + x, Z) + back(sz + x, Z);
+          const REAL ty = second(p + x, Y) + back(sy + x, Y);
+          const REAL tx = second(p + x, 1) + back(sx + x, 1);
+          bz[x] = keep_z * bz[x] + take_z * tz;
+          by[x] = keep_y * by[x] + take_y * ty;
+          bx[x] = keep_x[x] * bx[x] + take_x[x] * tx;
+          q[x] = 2 * p[x] - q[x] + c[x] * ((tz + bz[x]) + (ty + by[x]) + (tx + bx[x]));
+        }
+      }
+    }
+  }
+}
+
+// The electric field of a row follows the magnetic ones of that row, except where another thread
+// has made those before: the first row of a thread waits for all.
+extern "C" void cavity(REAL* const* a, const REAL* w, int64_t, int64_t ny, int64_t nx) {
+  const REAL s = w[0];
+  REAL *e = a[0], *hx = a[1], *hy = a[2];
+  const REAL* inside = a[3];
+  auto electric = [&](int64_t y) {
+    REAL* const to = e + y * nx;
+    const REAL *p = hx + y * nx, *q = hy + y * nx, *here = inside + y * nx;
+#pragma GCC ivdep
+    for (int64_t x = 1; x < nx - 1; ++x)
+      to[x] += here[x] * s * (q[x] - q[x - 1] - p[x] + p[x - nx]);
+  };
+#pragma omp parallel
+  {
+    const int64_t self = omp_get_thread_num(), threads = omp_get_num_threads(), rows = ny - 2;
+    const int64_t begin = 1 + rows * self / threads, end = 1 + rows * (self + 1) / threads;
+    for (int64_t y = begin; y < end; ++y) {
+      const REAL* from = e + y * nx;
+      REAL *p = hx + y * nx, *q = hy + y * nx;
+#pragma GCC ivdep
+      for (int64_t x = 1; x < nx - 1; ++x) {
+        p[x] -= s * (from[x + nx] - from[x]);
+        q[x] += s * (from[x + 1] - from[x]);
+      }
+      if (y > begin) electric(y);
+    }
+#pragma omp barrier
+    if (begin < end) electric(begin);
+  }
+}
+"""
