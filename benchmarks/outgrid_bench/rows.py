@@ -79,11 +79,12 @@ class Row:
     the spatially blocked one and those loops, ``over_peak`` operations over the peak of
     multiply-adds of that type. ``samples`` are the rates behind ``glups``, their median; out of
     core, where there is one, ``plain_beside``, ``tiled_beside`` and ``resident_beside`` are the
-    rates before and after it, over whose mean its ratios are. ``identical`` compares to the byte, except for ``hand``,
-    whose sums are grouped by the compiler: there it is None and ``difference`` is the largest
-    difference from the plain sweep, over the largest value. ``factor`` is the state of the problem
-    over the memory limit, 0 in memory. ``ended`` (UTC), ``version`` and ``machine`` are
-    of the row: a record that is gone on with may hold rows of several days and machines.
+    rates before and after it, over whose mean its ratios are. ``identical`` compares to the byte,
+    except for loops by hand, whose sums are grouped by the compiler: there it is None and
+    ``difference`` is the largest difference from the plain sweep, over the largest value.
+    ``factor`` is the state of the problem over the memory limit, 0 in memory. ``ended`` (UTC),
+    ``version`` and ``machine`` are of the row: a record that is gone on with may hold rows of
+    several days and machines.
     """
 
     stencil: str
@@ -274,6 +275,7 @@ class _CaseRows:
         samples = row.samples or tuple(self.samples[row.mode])
         glups = statistics.median(samples)
         ceilings = [rate for mode, rate in rates.items() if mode.startswith("ceiling")]
+        by_hand = [rates[mode] for mode in BY_HAND if mode in rates]
         done = replace(
             row,
             glups=glups,
@@ -282,7 +284,7 @@ class _CaseRows:
             over_ceiling=glups / max(ceilings),
             over_tiled=glups / rates["tiled"],
             over_resident=glups / rates["resident"] if "resident" in rates else None,
-            over_hand=glups / max(rates[mode] for mode in BY_HAND if mode in rates),
+            over_hand=glups / max(by_hand) if by_hand else None,
             over_best=glups / max(rates[mode] for mode in ONE_STEP if mode in rates),
             over_peak=glups * self.case.stencil.flops / self._peak(),
             samples=samples,
