@@ -17,6 +17,7 @@ __all__ = [
     "Error",
     "ExecutionError",
     "InfeasiblePlan",
+    "NoCompiler",
     "Stopped",
     "StoreError",
     "UsageError",
@@ -76,6 +77,10 @@ class BuildError(Error):
         self.source_path = None if source_path is None else Path(source_path)
         self.command = command
         super().__init__(message)
+
+
+class NoCompiler(BuildError):  # noqa: N818 - it names what is missing
+    """There is no C++ compiler: the reference executor may stand in for a kernel."""
 
 
 class StoreError(Error, OSError):

@@ -163,8 +163,9 @@ def _road(
     say(progress, *beginning.told)
 
     # Build.
-    kernel = compiled(problem, options, comm, progress)
-    say(progress, *another_compiler(durable.parts if durable is not None else (), kernel))
+    parts = durable.parts if durable is not None else ()
+    kernel = compiled(problem, options, comm, progress, parts)
+    say(progress, *another_compiler(parts, kernel))
     chosen = planning.measured(chosen, problem, kernel, progress)
     changed = beginning.other_tier(chosen)
     say(progress, *changed)

@@ -108,9 +108,9 @@ class Planning:
         """The plan of a run that is about to start as ``first`` says.
 
         A kernel that is going to run for long is measured before, by rank 0 for all of them. One
-        for a device is not: there is one order of updates.
+        for a device is not: there is one order of updates. Nor is the reference executor.
         """
-        if isinstance(kernel, DeviceKernel) or self.part is not None:
+        if isinstance(kernel, DeviceKernel) or not kernel.measurable or self.part is not None:
             return first
         effort = self.options.effort
         worth = effort == "patient" or first.predicted_seconds >= WORTH_CALIBRATING_SECONDS

@@ -131,8 +131,8 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """What one process did for a run: the durable steps from `first_step` to `last_step`.
 
     `ended` says how: "finished", why it stopped, or "cut off" for one that could not say it.
-    `compiler` is what made its kernel, by version and command with all flags; "" for one that made
-    no step, or made them on a device.
+    `compiler` is what made its kernel, by version and command with all flags, or the reference
+    executor in its place; "" for one that made no step, or made them on a device.
     """
 
     started: str

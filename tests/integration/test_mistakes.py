@@ -416,6 +416,7 @@ def test_a_kernel_of_another_processor_is_not_loaded(folder, capsys, monkeypatch
     Path("job.run").rename("first.run")
     made_without_a_compiler(folder / "empty", monkeypatch)
     monkeypatch.setattr("outgrid.build.compiler._processor", lambda: "another one")
+    monkeypatch.setattr("outgrid.execute.kernels.REFERENCE_UPDATES", 0)
     code, said = run(capsys, verb="plan")
     assert code == 3
     assert "In cache/kernels the kernel is kept only for other processors" in said

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from outgrid.build.arithmetic import check_arithmetic
 from outgrid.build.kept import cache_folder, check_writable, elsewhere, keep, label_of, labelled, read_trusted
-from outgrid.errors import BuildError
+from outgrid.errors import BuildError, NoCompiler
 
 OPTIMISATION = "-O3"
 PROCESSOR = "-march=native"
@@ -109,7 +109,7 @@ class Library:
 def find_compiler() -> Compiler:
     """``$CXX``, else g++, clang++, or the one of the package ziglang.
 
-    Raises BuildError that says how to get one.
+    Raises NoCompiler, which says how to get one; BuildError where the one in ``$CXX`` is missing.
     """
     wanted = os.environ.get("CXX")
     candidates = [shlex.split(wanted)] if wanted else [["g++"], ["clang++"], *_by_pip()]
@@ -118,7 +118,7 @@ def find_compiler() -> Compiler:
         if path is not None and (version := _version(tuple(command), path)) is not None:
             return Compiler(tuple(command), version)
     looked = ", ".join(shlex.join(command) for command in candidates)
-    raise BuildError(
+    raise (BuildError if wanted else NoCompiler)(
         f"no C++ compiler: looked for {looked}. Three ways to get one: install it (Debian, Ubuntu: "
         "apt-get install g++; conda: conda install cxx-compiler); pip install 'outgrid[compiler]'; "
         "or name one in $CXX"
@@ -236,7 +236,7 @@ def _by_another(source: str, place: Path, missing: BuildError) -> tuple[Path, st
             return path, words
     others = any(place.glob(f"{_name(source)}-*.so"))
     what = "only for other processors, or damaged" if others else "not at all"
-    raise BuildError(f"{missing}. In {place} the kernel is kept {what}") from missing
+    raise type(missing)(f"{missing}. In {place} the kernel is kept {what}") from missing
 
 
 def _last_first(paths: Iterator[Path]) -> list[Path]:

@@ -15,6 +15,7 @@ from outgrid.build.compiler import Library
 from outgrid.codegen.slab import structure
 from outgrid.errors import ExecutionError
 from outgrid.execute.profiles import NO_PROFILES, Profiles
+from outgrid.execute.reference import is_reference
 from outgrid.execute.site import HostSite
 from outgrid.execute.window import Window
 from outgrid.native import TEAM_ADDRESS, Buffer
@@ -75,6 +76,11 @@ class Kernel:
     def compiler(self) -> str:
         """The compiler and the flags that made it."""
         return self.library.compiler
+
+    @property
+    def measurable(self) -> bool:
+        """Whether plans are to know its rates: of the reference executor they are not."""
+        return not is_reference(self.compiler)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -70,6 +70,22 @@ def added(kinds: tuple[str, ...], one: Table, other: Table) -> Table:
     return totals
 
 
+def add_cells(kind: str, cells: NDArray[np.generic], total: Table) -> None:
+    """Add cells, as a reference executor has them, to a total: rows are summed by NumPy."""
+    if kind == "sum":
+        rows = cells.astype(np.float64).sum(axis=-1).ravel()
+        finite = np.isfinite(rows)
+        beyond = rows == np.inf, rows == -np.inf, np.isnan(rows)
+        total[DIGITS:] += [int(np.count_nonzero(where)) for where in beyond]
+        total[:DIGITS] += _digits(_exact(rows[finite]))
+        return
+    values = (cells.astype(np.float64) * (-1 if kind == "min" else 1)).ravel()
+    undefined = np.isnan(values)
+    total[DIGITS + 2] += int(undefined.any())
+    if not undefined.all():
+        total[0] = max(int(total[0]), int(_key(values[~undefined].max())[0]))
+
+
 def numbers(kinds: tuple[str, ...], table: Table) -> NDArray[np.float64]:
     """The numbers that totals stand for: (steps, reductions)."""
     return np.array(
@@ -92,17 +108,34 @@ def totals_of(kinds: tuple[str, ...], values: NDArray[np.float64]) -> Table:
             if math.isnan(value):
                 total[DIGITS + 2] = 1
             elif kind != "sum":
-                key = np.array([-value if kind == "min" else value]).view(np.int64)
-                total[:1] = key ^ ((key >> 63) & np.iinfo(np.int64).max)
+                total[:1] = _key(-value if kind == "min" else value)
             elif math.isinf(value):
                 total[DIGITS + (value < 0)] = 1
             else:
-                above, below = value.as_integer_ratio()
-                whole = above * ((1 << LOWEST) // below)
-                for place in range(DIGITS - 1):
-                    total[place] = (whole >> (32 * place)) & 0xFFFFFFFF
-                total[DIGITS - 1] = whole >> (32 * (DIGITS - 1))
+                total[:DIGITS] = _digits(_exact(np.array([value])))
     return table
+
+
+def _key(value: float) -> Table:
+    """A whole number that is ordered as numbers are."""
+    key = np.array([value], np.float64).view(np.int64)
+    return key ^ ((key >> 63) & np.iinfo(np.int64).max)
+
+
+def _exact(values: NDArray[np.float64]) -> int:
+    """The exact sum of finite numbers, times 2^LOWEST."""
+    fractions, exponents = np.frexp(values)
+    sizes = (fractions * 2.0**53).astype(np.int64)
+    return sum(
+        sum(sizes[exponents == exponent].tolist()) << (exponent - 53 + LOWEST)
+        for exponent in np.unique(exponents).tolist()
+    )
+
+
+def _digits(whole: int) -> Table:
+    """A whole number in the digits of a total; the last one has its sign."""
+    digits = [(whole >> (32 * place)) & 0xFFFFFFFF for place in range(DIGITS - 1)]
+    return np.array([*digits, whole >> (32 * (DIGITS - 1))], np.int64)
 
 
 def _sum(total: Table) -> float:
