@@ -7,9 +7,11 @@ without end does.
 """
 
 import contextlib
+import importlib
 import io
 import json
 import os
+import pkgutil
 import shutil
 import signal
 import socket
@@ -18,6 +20,7 @@ import time
 import traceback
 from pathlib import Path
 
+import outgrid
 from outgrid.cli import main
 
 PATIENCE = 300.0
@@ -133,8 +136,17 @@ def said(arguments: list[str]) -> dict[str, object]:
     return json.loads(text) if text else {"code": None, "said": "it took too long, or was killed"}
 
 
+def import_all() -> None:
+    """Import once what every trial would import anew: all modules but those of extras."""
+    for module in pkgutil.walk_packages(outgrid.__path__, "outgrid.", onerror=lambda name: None):
+        if not module.name.endswith("__main__"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module.name)
+
+
 def tell(folder: Path, state: str) -> None:
     """All trials."""
+    import_all()
     whole = folder / "whole"
     child = os.fork()  # threads of a kernel would be missing in later ones
     if child == 0:
@@ -143,7 +155,9 @@ def tell(folder: Path, state: str) -> None:
         os._exit(0)
     os.waitpid(child, 0)
     names = sorted(str(path.relative_to(whole)) for path in whole.rglob("*") if path.is_file())
-    names = [name for name in names if name not in ("precious", "job.toml")]
+    # The coordinates x, y and step are written alike: one of them stands for all.
+    alike = ("precious", "job.toml", "job.run/y/", "job.run/step/")
+    names = [name for name in names if not name.startswith(alike)]
     names += ["job.toml", "job.run/run.lock", "job.run/ranks.json"]
     names += ["job.run/manifest.json.new", "job.run/record.json.new", "job.run/manifest.json"]
     names += ["job.run/record.json", "job.run/u.npy.new", "job.run/receivers.npy.new"]

@@ -37,7 +37,7 @@ from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import step
 from outgrid.storage import DirectStore
 
-KILLS, KILLED_STEPS = 5, 120
+KILLS, KILLED_STEPS = 4, 100
 STEPS = 300
 
 JOB = """
@@ -432,7 +432,7 @@ def test_kill_9_at_any_time_costs_no_byte(way, tmp_path):
         depth = f"depth={chance.randint(1, deepest)}"
         arguments = ["resume", str(out), "--memory", "256MiB", *settings]
         arguments += ["--set", "tier=direct", "--set", "commit_every=0", "--set", depth]
-    process = start([*arguments, "--set", "commit_every=30"])
+    process = start([*arguments, "--set", "commit_every=30", "--set", f"depth={deepest}"])
     assert process.communicate() == (None, "")
     assert process.returncode == 0
     assert reached == sorted(reached)
@@ -508,7 +508,7 @@ def test_a_signal_stops_a_run_that_is_resumed_to_the_same_bytes(sign, tmp_path):
     assert f"kept; outgrid resume {out} continues" in words
     assert not (out / LOCK_NAME).exists()
     for arguments in (
-        ["resume", str(out), "--memory", "256MiB"],
+        ["resume", str(out), "--memory", "256MiB", "--set", "tier=direct", "--set", "depth=30"],
         ["run", f"{tmp_path}/whole.toml"],
     ):
         process = start(arguments)

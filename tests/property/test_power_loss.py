@@ -1,5 +1,9 @@
-"""The power fails between any two operations of a run; what is left is enough to go on from."""
+"""The power fails between any two operations of a run; what is left is enough to go on from.
 
+The suite draws some of the operations. OUTGRID_PREFIXES=1 draws three times as many.
+"""
+
+import os
 import random
 from dataclasses import dataclass, replace
 
@@ -27,6 +31,7 @@ from outgrid.testing.strategies import problems, run_options
 
 SEEDS = st.integers(0, 2**32 - 1)
 SHARE = settings.default.max_examples
+MORE = 3 if os.environ.get("OUTGRID_PREFIXES") == "1" else 1
 
 
 @stencil
@@ -182,7 +187,7 @@ def test_every_prefix_of_the_operations_of_a_run_is_enough_to_go_on_from():
         options_of(tier="memory"),
         options_of(strip_rows=4, depth=2),
     ]
-    assert check(problem, options, others, 1.0, seed=7) > 150
+    assert check(problem, options, others, MORE / 3, seed=7) > 50
 
 
 CIRCLE = {"y": "periodic"}
@@ -228,10 +233,10 @@ def test_so_is_every_prefix_of_one_in_parts(way):
             problem,
             options,
             others,
-            0.5 if way in ("blocks", "planes that come round") else 0.15,
+            (0.15 if way in ("blocks", "planes that come round") else 0.05) * MORE,
             seed=7,
         )
-        > 80
+        > 25
     )
 
 
