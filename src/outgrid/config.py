@@ -24,6 +24,7 @@ from outgrid.purposes import (
     EVERYDAY,
     EXPERT,
     FILES,
+    FOLDER,
     GPU,
     HOST,
     KEPT,
@@ -624,6 +625,16 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             passing=True,
         ),
     ] = 0
+    pyramid: Annotated[
+        bool,
+        Option(
+            EVERYDAY,
+            "leaves coarser levels of each result beside it, after OME-Zarr 0.5 "
+            "([how](../howto/results.md#levels-for-viewers)): at most a seventh more bytes",
+            "`false`",
+            needs=(HOST, ALONE, FOLDER),
+        ),
+    ] = False
     metrics: Annotated[
         Path | None,
         Option(

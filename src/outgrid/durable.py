@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -17,9 +18,11 @@ __all__ = [
     "make_folder",
     "partial_path",
     "partials",
+    "remove_empty",
     "remove_folder",
     "replace_file",
     "replace_whole",
+    "sync_all",
     "sync_folder",
 ]
 
@@ -86,19 +89,26 @@ def replace_whole(new: Path, path: Path) -> None:
 def _sync(new: Path) -> None:
     """Make a file durable, or a folder with all in it."""
     if not _is_folder(new):
-        _sync_file(os.fspath(new))
+        _sync_file(new)
         return
     tree = [*os.walk(new, topdown=False)]
-    files = [os.path.join(folder, name) for folder, _, names in tree for name in names]
+    files = [Path(folder, name) for folder, _, names in tree for name in names]
+    sync_all(files, [Path(folder) for folder, _, _ in tree])
+
+
+def sync_all(files: Iterable[Path], folders: Iterable[Path]) -> None:
+    """Make files durable, and what was created inside of folders. Raises OSError and StoreError.
+
+    Many at once, in any order: nothing may stand for the others yet.
+    """
     with ThreadPoolExecutor(SYNCED_AT_ONCE) as threads:
-        for _ in threads.map(_sync_file, files):
-            pass
-    for folder, _, _ in tree:
-        sync_folder(Path(folder))
+        for act, paths in ((_sync_file, files), (sync_folder, folders)):
+            for _ in threads.map(act, dict.fromkeys(paths)):
+                pass
 
 
-def _sync_file(path: str) -> None:
-    with open(path, "rb") as file:
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
@@ -180,6 +190,14 @@ def remove_folder(folder: Path) -> bool:
             return False
         raise StoreError("cannot remove", path=folder, errno=error.errno) from error
     return True
+
+
+def remove_empty(folder: Path, out: Path) -> None:
+    """Remove a folder inside ``out`` if nothing is in it, and then those above it likewise."""
+    out = out.absolute()
+    for parent in (folder.absolute(), *folder.absolute().parents):
+        if parent == out or not parent.is_relative_to(out) or not remove_folder(parent):
+            return
 
 
 def existing(folder: Path) -> Path:

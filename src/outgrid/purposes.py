@@ -151,6 +151,12 @@ SHARED = Condition(
     lambda _: "one rank",
     "start several with mpiexec",
 )
+FOLDER = Condition(
+    "results that stay in a folder",
+    lambda options, _: not options.file,
+    lambda options: f"the one file {options.file}",
+    "name a folder with --out",
+)
 NEW = Condition(
     "new runs",
     lambda _, start: not start.resumed,

@@ -13,6 +13,14 @@ from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile, check_numbers, one_of
+from outgrid.formats.levels import (
+    LEVEL_CELLS,
+    halved,
+    level_dtype,
+    level_shapes,
+    multiscales,
+    rounded,
+)
 from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Array, Codec, Into, Output, Sink, copy
@@ -60,10 +68,6 @@ def _dims(array: Any) -> tuple[str, ...]:
     named = getattr(array.metadata, "dimension_names", None)
     named = named or array.attrs.get("_ARRAY_DIMENSIONS", ())
     return tuple(map(str, named)) if all(named) else ()
-
-
-COARSEST_CELLS = 64  # along an axis: no level is made of one that has no more
-LEVEL_CELLS = 64  # of a chunk of a coarser level, along an axis
 
 
 def create_output(path: Path) -> Output:
@@ -149,10 +153,8 @@ class _Store:
 
     def _coarsen(self, array: Array) -> None:
         """Levels of half the cells along each axis, of means, down to `COARSEST_CELLS`."""
-        shapes = [array.shape]
-        while max(shapes[-1]) > COARSEST_CELLS:
-            shapes.append(tuple(-(-extent // 2) for extent in shapes[-1]))
-        dtype = np.dtype(np.float32 if array.dtype.kind == "f" else array.dtype)
+        shapes = level_shapes(array.shape)
+        dtype = level_dtype(array.dtype)
         for level, shape in enumerate(shapes[1:], 1):
             finer = self.group[f"{array.name}/{level - 1}"]
             cells = _level_chunk(array)
@@ -166,28 +168,8 @@ class _Store:
                 self._sink(made, array.codec),
                 memory // _finer_share(finer.dtype) + 2 * source.decoded_bytes,
             )
-        sets = [
-            {
-                "path": str(level),
-                "coordinateTransformations": [
-                    {"type": "scale", "scale": [axis.spacing * 2**level for axis in array.axes]},
-                    {
-                        "type": "translation",
-                        "translation": [
-                            axis.origin + axis.spacing * (2**level - 1) / 2 for axis in array.axes
-                        ],
-                    },
-                ],
-            }
-            for level in range(len(shapes))
-        ]
-        axes = [
-            {"name": axis.name, "type": "space"} | ({"unit": axis.units} if axis.units else {})
-            for axis in array.axes
-        ]
-        scales = [{"name": array.name, "axes": axes, "datasets": sets, "type": "mean"}]
         with decoding(self.path):
-            self.group[array.name].attrs["ome"] = {"version": "0.5", "multiscales": scales}
+            self.group[array.name].attrs.update(multiscales(array.name, array.axes, len(shapes)))
 
     def close(self) -> None:
         """Nothing is open between two writes."""
@@ -272,10 +254,8 @@ class _Halved(View):
         finer = self.source.read(there)
         coarser = np.empty(tuple(map(len, box)), self.dtype)
         for at in range(len(coarser)):  # in double precision a plane at a time
-            values = finer[2 * at : 2 * at + 2].astype(np.float64)
-            for axis in range(values.ndim):
-                first = np.take(values, range(0, values.shape[axis], 2), axis)
-                after = np.minimum(np.arange(1, values.shape[axis] + 1, 2), values.shape[axis] - 1)
-                values = (first + np.take(values, after, axis)) / 2  # an odd last one with itself
-            coarser[at] = (values if self.dtype.kind == "f" else np.rint(values))[0]
+            values = finer[2 * at : 2 * at + 2]
+            for axis in (*range(1, values.ndim), 0):
+                values = halved(values, axis)
+            coarser[at] = rounded(values, self.dtype)[0]
         return coarser

@@ -1,4 +1,4 @@
-"""What watches a run: receivers, snapshots, reductions, previews, values that are not finite.
+"""What watches a run: receivers, snapshots, reductions, previews, levels, values not finite.
 
 A new observer is a file with a class of `Observer`, and its line in ``KINDS``.
 """
@@ -12,6 +12,7 @@ from outgrid.observe.live import Live
 from outgrid.observe.observer import Noted, Observer, Reached
 from outgrid.observe.observers import Observers
 from outgrid.observe.preview import Preview
+from outgrid.observe.pyramid import Pyramid
 from outgrid.observe.receivers import Receivers
 from outgrid.observe.reductions import Reductions
 from outgrid.observe.snapshots import Snapshots
@@ -19,7 +20,16 @@ from outgrid.observe.until import EndsEarly
 from outgrid.runs.run import Run
 from outgrid.stencil.problem import Problem
 
-__all__ = ["KINDS", "Noted", "Observer", "Observers", "Reached", "files_of", "observers_of"]
+__all__ = [
+    "KINDS",
+    "Noted",
+    "Observer",
+    "Observers",
+    "Reached",
+    "beside_bytes",
+    "files_of",
+    "observers_of",
+]
 
 KINDS: tuple[type[Observer], ...] = (
     Finite,
@@ -29,6 +39,7 @@ KINDS: tuple[type[Observer], ...] = (
     EndsEarly,
     Snapshots,
     Preview,
+    Pyramid,
     Live,
 )
 
@@ -46,3 +57,8 @@ def files_of(problem: Problem, options: RunOptions, *, alone: bool = True) -> tu
         if kind.watches(problem, options)
         for name in kind.files(problem, options, alone=alone)
     )
+
+
+def beside_bytes(problem: Problem, options: RunOptions) -> int:
+    """Space that observers need for what they leave in the folder of a run, beside snapshots."""
+    return sum(kind.nbytes(problem) for kind in KINDS if kind.watches(problem, options))

@@ -116,6 +116,11 @@ class Observer:
         """
         return ()
 
+    @classmethod
+    def nbytes(cls, problem: Problem) -> int:
+        """Bytes of what is large of these, beside snapshots, which plans count."""
+        return 0
+
     def begin(self, manifest: Manifest, durable: Durable | None) -> Manifest:
         """Make files, and bring into them what is ``durable`` of a run that goes on in new files.
 

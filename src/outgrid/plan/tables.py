@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from outgrid.config import RunOptions
 from outgrid.formats import InputFile
 from outgrid.formats.arrays import InputArray
+from outgrid.formats.levels import levels_bytes
 from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
 
@@ -28,6 +30,14 @@ def inputs_bytes(problem: Problem) -> int:
     arrays = [source.library_bytes for source in given if isinstance(source, InputArray)]
     libraries = sum(source.library_bytes for source in formats) + max(arrays, default=0)
     return libraries + held_bytes(problem)
+
+
+def pyramid_bytes(problem: Problem, options: RunOptions) -> int:
+    """Bytes of the planes of coarser levels that wait for others, of all fields that evolve."""
+    if not options.pyramid:
+        return 0
+    fields = sum(not field.temporary for field in problem.stencil.evolving)
+    return fields * levels_bytes(problem.shape)
 
 
 def held_bytes(problem: Problem) -> int:

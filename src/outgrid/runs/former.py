@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from outgrid.durable import remove_empty
 from outgrid.errors import UsageError
 from outgrid.formats import InputFile
 from outgrid.record import RECORD_NAME, Record, read_record
 from outgrid.runs.frames import snapshot_files
-from outgrid.runs.group import OnDisk, is_unfinished, on_disk, remove_empty
+from outgrid.runs.group import OnDisk, is_unfinished, on_disk
 from outgrid.runs.leftovers import list_leftovers, remove_leftovers
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.runs.single import file_of, second_names

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.comm import Comm
-from outgrid.durable import partial_path, partials, remove_folder, replace_file
+from outgrid.durable import partial_path, partials, remove_empty, remove_folder, replace_file
 from outgrid.errors import Error, StoreError, UsageError
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.subgrid import Box
@@ -402,11 +402,3 @@ def abandon(out: Path, share: Share, shared: Collection[str] = ()) -> None:
     remove_empty(folder.scratch.parent, out)
     remove_manifest(folder.out)
     remove_empty(folder.out, out)
-
-
-def remove_empty(folder: Path, out: Path) -> None:
-    """Remove a folder inside ``out`` if nothing is in it, and then those above it likewise."""
-    out = out.absolute()
-    for parent in (folder.absolute(), *folder.absolute().parents):
-        if parent == out or not parent.is_relative_to(out) or not remove_folder(parent):
-            return

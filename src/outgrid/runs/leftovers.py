@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from outgrid.durable import remove_empty
 from outgrid.errors import Error
 from outgrid.record import RECORD_NAME
 from outgrid.runs.group import GROUP_NAME, OnDisk, Share, abandon, is_unfinished, on_disk
@@ -76,6 +77,7 @@ def remove_leftovers(run: OnDisk) -> None:
     """Remove what an unfinished run, whose folder is locked, owns on disk."""
     for path in run.growing:
         path.unlink()
+        remove_empty(path.parent, run.out)
     for group in _left_by(run):
         remove(run.out, *group)
     run.tidy()

@@ -183,7 +183,7 @@ def how_far(manifest: Manifest, parts: int = 0) -> str:
 
 
 def _check_names(path: Path, names: tuple[str, ...]) -> None:
-    """A manifest names files in its folders, not elsewhere."""
+    """A manifest names files in its folders, or in ones of these, not elsewhere."""
     for name in names:
-        if Path(name).name != name or name in ("", ".", "..") or "\0" in name:
+        if {"", ".", ".."} & {*name.split("/")} or "\0" in name:
             raise UsageError(f"{path} names a file {name!r} outside of the run's folders")

@@ -28,11 +28,13 @@ def check_space(
     freed_bytes: Mapping[int, int] | None = None,
     *,
     single: bool = False,
+    beside_bytes: int = 0,
 ) -> None:
     """Raise InfeasiblePlan if the disks have not the space for the working files and results.
 
     ``freed_bytes`` are those that become free before the run begins, by device. Where results
-    become a ``single`` file all but the first are copied into it.
+    become a ``single`` file all but the first are copied into it. ``beside_bytes`` are those of
+    what the run leaves beside its fields and snapshots.
 
     Raises UsageError for a folder that would be among the devices, as a misspelled one would, and
     StoreError where nothing can be made, or a device is too small. Makes nothing.
@@ -53,7 +55,7 @@ def check_space(
     if single:
         others = [_result_bytes(chosen, level.field) for level in chosen.schedule.departures]
         wanted.append((folder.out, sum(others[1:])))
-    wanted.append((folder.out, chosen.volume.snapshot_bytes))
+    wanted.append((folder.out, chosen.volume.snapshot_bytes + beside_bytes))
     on_device: dict[int, list[tuple[Path, int]]] = {}
     for path, nbytes in wanted:
         _check_apart(path)

@@ -18,7 +18,14 @@ from pathlib import Path
 
 import msgspec
 
-from outgrid.durable import make_folder, partial_path, partials, remove_folder, sync_folder
+from outgrid.durable import (
+    make_folder,
+    partial_path,
+    partials,
+    remove_empty,
+    remove_folder,
+    sync_folder,
+)
 from outgrid.errors import StoreError, UsageError
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.seam import SeamKey
@@ -188,6 +195,7 @@ class RunFolder:
         """Remove everything that the manifest owns but results, marks at last."""
         for path in self.owned(manifest):
             path.unlink(missing_ok=True)
+            remove_empty(path.parent, self.out)
         for place in self.working.marked(manifest.run):
             if place != self.scratch:
                 remove_mark(place)

@@ -6,6 +6,7 @@
     OUT/u/c/0/0/0       another name of u.npy (a hard link)
     OUT/z/zarr.json     where the cells along z lie
     OUT/z/c/0           and these numbers
+    OUT/u.pyramid/      where levels were asked for, see `formats.levels`: level 0 is u.npy again
 
 Shards of a field that ranks have left in pieces are the pieces, where all are of one size, so that
 each rank owns whole shards. Every file here follows from the record: what a process that was cut
@@ -26,9 +27,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from outgrid.durable import make_folder, remove_folder, sync_folder
+from outgrid.durable import make_folder, remove_folder, sync_all
 from outgrid.errors import StoreError
 from outgrid.formats.axis import Axis, told_apart
+from outgrid.formats.levels import (
+    level_chunk,
+    level_dtype,
+    level_files,
+    level_shapes,
+    multiscales,
+    pyramid_of,
+    whole_chunks,
+)
 from outgrid.formats.npy import bare_npy
 from outgrid.formats.shard import ABSENT, chunk_of, index_of
 from outgrid.record import Record
@@ -37,7 +47,7 @@ from outgrid.stencil.meaning import described
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.snapshot import snapshots_by_file
 
-__all__ = ["ZARR_NAME", "begun", "leave_group", "names_of", "remove"]
+__all__ = ["ZARR_NAME", "begun", "leave_group", "names_of", "pyramid_names", "remove"]
 
 ZARR_NAME = "zarr.json"
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -116,6 +126,14 @@ def names_of(problem: Problem, fields: Iterable[str]) -> tuple[str, ...]:
     return (ZARR_NAME, *(name for array in every for name in array.files))
 
 
+def pyramid_names(problem: Problem, field: str) -> list[str]:
+    """The files of the pyramid of a field: its levels, the field itself as the finest, the rest."""
+    folder, shape = pyramid_of(field), problem.shape
+    levels = [f"{folder}/{level}/{ZARR_NAME}" for level in range(len(level_shapes(shape)))]
+    finest = f"{folder}/0/" + "/".join(("c", *("0" for _ in shape)))
+    return [*level_files(field, shape), *levels, finest, f"{folder}/{ZARR_NAME}"]
+
+
 def leave_group(out: Path, record: Record) -> Record:
     """Make the folder of a finished run a group, durably; the record that names its files.
 
@@ -127,10 +145,13 @@ def leave_group(out: Path, record: Record) -> Record:
     alone = () if record.pieces else tuple(record.fields)
     arrays = [*_in_pieces(problem, record), *_whole(problem, alone, steps)]
     every = _described(problem, arrays)
+    coarser = [name for name in alone if pyramid_names(problem, name)[-1] in record.left]
+    every += [level for array in every if array.name in coarser for level in _levels(array)]
     made = (ZARR_NAME, *(name for array in every for name in array.files))
+    made = tuple(name for name in made if name not in record.left)
     named = msgspec.structs.replace(record, left=(*record.left, *made))
     try:
-        _write(out, every, named)
+        _write(out, every, named, _groups(problem, coarser))
     except StoreError:
         raise
     except OSError as error:
@@ -234,16 +255,46 @@ def _described(problem: Problem, arrays: Iterable[_Stored]) -> list[_Stored]:
     return every
 
 
-def _write(out: Path, every: list[_Stored], record: Record) -> None:
+def _levels(array: _Stored) -> Iterator[_Stored]:
+    """All levels of an array: the finest is the array itself."""
+    folder = pyramid_of(array.name)
+    yield replace(array, name=f"{folder}/0")
+    for level, shape in enumerate(level_shapes(array.shape)[1:], 1):
+        yield replace(
+            array,
+            name=f"{folder}/{level}",
+            shape=shape,
+            dtype=level_dtype(array.dtype),
+            shard=whole_chunks(shape),
+            chunk=level_chunk(shape),
+            shards=(),
+        )
+
+
+def _groups(problem: Problem, fields: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What is said of the pyramids of fields, by the names of their folders."""
+    count = len(level_shapes(problem.shape))
+    return {
+        pyramid_of(name): {
+            "zarr_format": 3,
+            "node_type": "group",
+            "attributes": multiscales(name, axes, count),
+        }
+        for name, (axes, _) in described(problem, fields).items()
+        if not name.startswith("snapshot.")
+    }
+
+
+def _write(
+    out: Path, every: list[_Stored], record: Record, pyramids: Mapping[str, dict[str, Any]]
+) -> None:
     for array in every:
         for shard in array.shards:
             _index(out, array, shard)
-    synced = [out]
     for array in every:
         folder = out / array.name
         for name in array.files:
             make_folder((out / name).parent)
-            synced.append((out / name).parent)
         _put(folder / ZARR_NAME, _json(array.metadata))
         if array.axis is not None:
             _put(folder / "c/0", array.axis.values(*array.shape).astype("<f8").tobytes())
@@ -255,12 +306,15 @@ def _write(out: Path, every: list[_Stored], record: Record) -> None:
         "consolidated_metadata": {
             "kind": "inline",
             "must_understand": False,
-            "metadata": {array.name: array.metadata for array in every},
+            "metadata": {array.name: array.metadata for array in every} | {**pyramids},
         },
     }
+    for name, said in pyramids.items():
+        _put(out / name / ZARR_NAME, _json(said))
     _put(out / ZARR_NAME, _json(group))
-    for folder in dict.fromkeys(synced):
-        sync_folder(folder)
+    files = [out / name for array in every for name in array.files]
+    files += [out / ZARR_NAME, *(out / name / ZARR_NAME for name in pyramids)]
+    sync_all(files, [out, *(path.parent for path in files)])
 
 
 def _index(out: Path, array: _Stored, shard: _Shard) -> None:
@@ -280,7 +334,6 @@ def _index(out: Path, array: _Stored, shard: _Shard) -> None:
     index, end = index_of(chunks), header.data_offset + header.nbytes
     with open(path, "r+b", buffering=0, opener=own) as file:
         os.pwrite(file.fileno(), index, end)
-        os.fsync(file.fileno())
     name = out / array.name / shard.key
     make_folder(name.parent)
     name.unlink(missing_ok=True)
@@ -290,8 +343,6 @@ def _index(out: Path, array: _Stored, shard: _Shard) -> None:
 def _put(path: Path, content: bytes) -> None:
     with path.open("wb") as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _json(content: object) -> bytes:

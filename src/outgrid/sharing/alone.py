@@ -11,7 +11,7 @@ from typing import Any
 from outgrid.comm import Comm, Serial
 from outgrid.config import RunOptions
 from outgrid.errors import UsageError
-from outgrid.observe import files_of
+from outgrid.observe import beside_bytes, files_of
 from outgrid.plan.model import Plan
 from outgrid.record import Part
 from outgrid.runs.former import Former, former
@@ -63,7 +63,7 @@ class Alone:
         def check() -> None:
             check_parents(self.options)
             folder = self._spread(problem, chosen)
-            check_space(chosen, folder, single=bool(self.options.file))
+            check_space(chosen, folder, **self._more(problem))
             with claimed(devices_of(folder.spread)):
                 self._check_free(problem, chosen, folder)
 
@@ -76,7 +76,7 @@ class Alone:
         if before is not None:
             before.check_inputs(problem)
         freed_bytes = before.freed_bytes if before is not None else None
-        check_space(chosen, folder, freed_bytes, single=bool(self.options.file))
+        check_space(chosen, folder, freed_bytes, **self._more(problem))
         with held(self.out, self.comm), claimed(devices_of(folder.spread)):
             before = former(self.out) if overwrite else None
             devices = self._check_free(problem, chosen, folder, before)
@@ -129,6 +129,11 @@ class Alone:
     def _beside(self, problem: Problem) -> tuple[str, ...]:
         """Names of what the run leaves beside its fields, and of the file that these become."""
         return (*files_of(problem, self.options), *filter(None, (self.options.file,)))
+
+    def _more(self, problem: Problem) -> dict[str, Any]:
+        """What else takes space on the disk of the results."""
+        levels = beside_bytes(problem, self.options)
+        return {"single": bool(self.options.file), "beside_bytes": levels}
 
     def _spread(self, problem: Problem, chosen: Plan) -> RunFolder:
         """The folder of the run; its fields are spread if its options ask for several places."""
