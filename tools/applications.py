@@ -268,6 +268,7 @@ def main() -> int:
     given = parser.parse_args()
     os.environ.setdefault("MPLBACKEND", "agg")
     started = datetime.datetime.now(datetime.UTC)
+    given.folder = given.folder.resolve()  # examples are started in another one
     shutil.rmtree(given.folder, ignore_errors=True)
     known: dict[str, dict[str, Any]] = {}
     if given.only and given.record and given.record.exists():

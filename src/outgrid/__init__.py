@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from outgrid.stencil.reduction import max_over as max  # noqa: A004
     from outgrid.stencil.reduction import min_over as min  # noqa: A004
     from outgrid.stencil.reduction import sum_over as sum  # noqa: A004
+    from outgrid.stencil.region import Box, Shell, blocks
     from outgrid.stencil.series import Series
     from outgrid.stencil.snapshot import Snapshot
     from outgrid.stencil.symbol import (
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Boundary",
+    "Box",
     "BuildError",
     "Cotangents",
     "Definition",
@@ -130,6 +132,7 @@ __all__ = [
     "Record",
     "Result",
     "Series",
+    "Shell",
     "Snapshot",
     "Source",
     "Stopped",
@@ -146,6 +149,7 @@ __all__ = [
     "arctan",
     "arctan2",
     "backward",
+    "blocks",
     "ceil",
     "centered",
     "channels",
@@ -256,6 +260,7 @@ _HOMES = {
     "stencil.points": ("Receiver", "Source"),
     "stencil.problem": ("Problem",),
     "stencil.reduction": ("max", "min", "sum"),
+    "stencil.region": ("Box", "Shell", "blocks"),
     "stencil.series": ("Series",),
     "stencil.snapshot": ("Snapshot",),
     "stencil.temporary": ("index", "temporary"),

@@ -79,6 +79,12 @@ _PROBLEM: dict[str, tuple[Any, str]] = {
         "ends the run by a reduction ([ending early](language.md#ending-early)): `reduction`, "
         "`every`, `below` or `above`",
     ),
+    "regions": (
+        dict[str, Any],
+        "parts of the grid that fields exist in ([regions](language.md#parts-of-the-grid)): tables "
+        "of `width`, `axes`, `sides` for a shell, of ranges `z`, `y`, `x` for a box, or lists of "
+        "them",
+    ),
     "grid": (
         dict[str, Any],
         "coordinates and units ([grid](stencils.md#coordinates-and-units)): `spacing`, `origin`, "

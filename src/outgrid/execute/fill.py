@@ -22,6 +22,7 @@ from outgrid.stencil.boundary import STORED
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.initial import InitialExpression, evaluate, rows_together
 from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.stencil.region import clear_outside
 from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import Initial
 from outgrid.storage import Joined, Planes, Store, Transfers
@@ -227,6 +228,9 @@ class _Filling:
             cells = as_array(buffers[turn], dtype, count=math.prod(shape)).reshape(shape)
             cells[...] = own.read(block)
             _fix_layers(cells, block, problem, arrival, layer.read(block) if layer else None)
+            if arrival.field in problem.regions:
+                begin = (block.planes.start, block.rows.start, 0)
+                _clear_outside(cells, problem, arrival.field, begin)
             odd += int(cells.size - np.count_nonzero(np.isfinite(cells)))
             if self.seen is not None:
                 self.seen(arrival, block.planes, block.rows, cells)
@@ -257,6 +261,16 @@ def _wait_for(ticket: int, transfers: Transfers, ended: set[int]) -> None:
     while ticket and ticket not in ended:
         ended |= {completion.check().ticket for completion in transfers.wait()}
     ended.discard(ticket)
+
+
+def _clear_outside(
+    cells: NDArray[np.generic], problem: Problem, field: str, begin: tuple[int, ...]
+) -> None:
+    """Set the cells of a block, from ``begin`` on, to +0 where a field does not exist."""
+    region, block = problem.regions[field], cells
+    if problem.ndim == 2:
+        block, begin = cells[:, 0], (begin[0], begin[2])
+    clear_outside(block, region, begin)
 
 
 def _fix_layers(

@@ -185,9 +185,9 @@ class Boundary:
 def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
     """The boundary that a text, a number, a mapping or a Boundary means.
 
-    A mapping has "kind" and its numbers ("value", "width", ...), entries for faces ("z", "y-",
-    "x+"), each a kind, a number (dirichlet) or a mapping again, and "fields" with a mapping by
-    name. Raises DefinitionError.
+    A mapping has "kind", a name or a number (dirichlet), its numbers ("value", "width", ...),
+    entries for faces ("z", "y-", "x+"), each a kind, a number (dirichlet) or a mapping again, and
+    "fields" with a mapping by name. Raises DefinitionError.
     """
     if isinstance(given, Boundary):
         return given
@@ -214,12 +214,15 @@ def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
             ' {"u": "neumann"}'
         )
     apart = cast("Mapping[str, Any]", apart)
-    value = entries.get("value")
+    value: Any = entries.get("value")
     usual = default if value is None else "dirichlet" if is_number(value) else "given"
     kind = entries.get("kind", usual)
+    given_number: object = kind
+    if is_number(given_number) and value is None:  # as a number alone
+        kind, value = "dirichlet", float(given_number)
     return Boundary(
         kind,
-        entries.get("value"),
+        value,
         tuple((name, _face_of(name, entries[name])) for name in names if name in entries),
         tuple((name, boundary_of(own, None)) for name, own in sorted(apart.items())),
         **{name: entries.get(name) for name in NUMBERS[1:]},

@@ -71,6 +71,8 @@ def check_points(problem: Problem) -> None:
             )
         if isinstance(point, Source) and not is_real(problem.dtype_of(point.field)):
             point.amounts(problem.steps, problem.dtype_of(point.field))
+        if isinstance(point, Source) and point.field in problem.regions:
+            _check_inside(problem, point)
         if (
             isinstance(point, Source)
             and isinstance(point.values, tuple)
@@ -79,6 +81,21 @@ def check_points(problem: Problem) -> None:
             raise DefinitionError(
                 f"the source at {point.position} has {len(point.values)} values for"
                 f" {problem.steps} steps; give one number, or one per step"
+            )
+
+
+def _check_inside(problem: Problem, source: Source) -> None:
+    """Raise DefinitionError where a source adds to cells in which its field does not exist."""
+    cells, _ = source.amounts(problem.steps, problem.dtype_of(source.field))
+    for cell in cells:
+        inside = (
+            all(place in part for place, part in zip(cell, box, strict=True))
+            for box in problem.regions[source.field]
+        )
+        if not any(inside):
+            raise DefinitionError(
+                f"the source at {source.position} adds to {source.field!r} in the cell {cell},"
+                " which is outside of its region"
             )
 
 

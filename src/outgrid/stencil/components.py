@@ -60,6 +60,8 @@ class Vector(Mapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
 
+    __hash__ = object.__hash__  # so that what is returned may name it by itself: {v: ...}
+
     def __len__(self) -> int:
         return len(self._parts)
 

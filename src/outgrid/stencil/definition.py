@@ -272,7 +272,8 @@ def _stage(
         values = {first: returned}
     new: dict[str, object] = {}
     reductions: list[Reduction] = []
-    for name, value in values.items():
+    for key, value in values.items():
+        name = key.name if isinstance(key, FieldSymbol | Vector) else key
         whole = declared.get(str(name))
         if isinstance(value, Reduced):
             if name in (*names, *declared):

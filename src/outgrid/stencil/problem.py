@@ -58,6 +58,7 @@ from outgrid.stencil.parameters import (
     value_to_json,
 )
 from outgrid.stencil.points import Receiver, Source, in_row
+from outgrid.stencil.region import Region, bounded, plain, regions_of
 from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import Snapshot
 from outgrid.stencil.until import Until
@@ -112,6 +113,7 @@ class Problem:
     snapshots: tuple[Snapshot, ...]
     until: Until | None
     grid: Grid | None
+    regions: Mapping[str, Region]
     _given: Mapping[str, Any] = dataclasses.field(
         repr=False
     )  # arguments that other things are derived from
@@ -132,6 +134,7 @@ class Problem:
         until: Any = None,
         dtypes: Mapping[str, DTypeLike] | None = None,
         grid: Any = None,
+        regions: Mapping[str, Any] | None = None,
     ) -> None:
         """Check and normalise. `stencil` may be a name in the catalogue or "path.py:function".
 
@@ -146,7 +149,10 @@ class Problem:
         h5py, zarr, or whatever has a shape, a dtype and slices) are read slice by slice then. Of a
         coefficient a Series gives other values for every step.
         `grid`, a Grid or a mapping of its arguments, says where cells lie and in which units; left
-        out, it is what the first array of xarray with coordinates says. Raises DefinitionError.
+        out, it is what the first array of xarray with coordinates says.
+        `regions` names fields, or vectors and tensors whole, that exist in a part of the grid only,
+        and gives for each a Box, a Shell, a mapping of their arguments, or several of these:
+        outside they are +0, whatever they begin with. Raises DefinitionError.
         """
         extents = checked_shape(shape)
         line = len(extents) == 1
@@ -163,6 +169,8 @@ class Problem:
             traced, bounded_row(asked) if line else asked, extents, parameters
         )
         rule, around, numbers = driven(rule, around, extents, numbers)
+        cells = regions_of(regions or {}, rule, extents)
+        rule, numbers = bounded(rule, cells, extents, numbers)
         dtype = checked_dtype(dtype, rule)
         apart = fields_apart(dtypes or {}, rule, dtype)
         rule = saturated(rule, apart)
@@ -198,6 +206,7 @@ class Problem:
             ),
             "until": None if until is None else value_of(Until, until),
             "grid": described,
+            "regions": cells,
             "initial": checked_initial(initial, rule, extents, dtype, apart, described),
         }.items():
             object.__setattr__(self, attribute, value)
@@ -209,10 +218,16 @@ class Problem:
                 name: value_to_json(values[name]) for name in values if name in parameters
             },
             "dtypes": dict(dtypes or {}),
+            "regions": dict(regions or {}),
         }
         object.__setattr__(self, "_given", given)
         if line:
             check_line(self.initial)
+        for name in self.series.keys() & cells.keys():
+            raise DefinitionError(
+                f"{name!r} is a Series, whose files hold the whole grid, and has a region; leave it"
+                " out, or give one array"
+            )
         check_points(self)
         check_snapshots(self)
         check_until(self)
@@ -402,6 +417,8 @@ class Problem:
         apart = {"dtypes": dict(self.dtypes)} if self.dtypes else {}
         apart |= {"grid": self.grid.to_dict()} if self.grid is not None else {}
         apart |= {"line": True} if self.line else {}
+        regions = {name: plain(region) for name, region in self.regions.items()}
+        apart |= {"regions": regions} if regions else {}
         return apart | {
             "stencil": self.stencil.to_dict(),
             "shape": list(self.shape),
@@ -431,7 +448,7 @@ class Problem:
             *("parameters", "boundary", "initial", "sources", "receivers", "snapshots", "until"),
         )
         for key in data:
-            if key not in (*known, "dtypes", "grid", "line"):
+            if key not in (*known, "dtypes", "grid", "line", "regions"):
                 raise DefinitionError(f"a problem has no entry {key!r}{suggest(key, known)}")
         for key in known:
             if key not in data:
@@ -452,6 +469,7 @@ class Problem:
                 data["until"],
                 data.get("dtypes"),
                 data.get("grid"),
+                data.get("regions"),
             )
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise DefinitionError(f"an entry of the problem is invalid: {error!r}") from error

@@ -24,6 +24,7 @@ from outgrid.stencil.initial import InitialExpression, evaluate
 from outgrid.stencil.model import Stage
 from outgrid.stencil.parameters import parameter_value
 from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.stencil.region import clear_outside
 from outgrid.stencil.series import Series
 from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import ArrayDigest, FunctionDigest, Initial
@@ -255,6 +256,10 @@ def _start(problem: Problem, initial: Mapping[str, NDArray[Any]] | None) -> Arra
         if field.levels == 2:
             for _, _, part in layers:
                 state[f"{field.name}{PREVIOUS}"][part] = state[field.name][part]
+    for name, cells in state.items():
+        region = problem.regions.get(name.removesuffix(PREVIOUS))
+        if region is not None:
+            clear_outside(cells, region, (0,) * problem.ndim)
     return state
 
 

@@ -110,13 +110,13 @@ def test_a_boundary_of_one_kind_is_written_as_before() -> None:
 
 def test_a_number_is_a_fixed_layer_of_it() -> None:
     assert problem(0.0, (9, 9)).boundary == Boundary("dirichlet", 0.0)
+    assert problem({"kind": 0.0}, (9, 9)).boundary == Boundary("dirichlet", 0.0)
     assert problem(np.float32(2), (9, 9)).boundary == problem({"value": 2}, (9, 9)).boundary
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"kind": 0.0}, 'is a name, and 0.0 is none; give one of .* or {"value": 0.0}'),
         ({"x": {"kind": []}}, r"is a name, and \[\] is none"),
         ({"fields": "u"}, "the fields of a boundary are 'u'; give a mapping"),
         ({"fields": {"u": [1]}}, r"\[1\] is not a boundary"),

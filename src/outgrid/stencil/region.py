@@ -1,0 +1,346 @@
+"""Parts of the grid in which fields exist: boxes, and the cells next to faces.
+
+Outside of its region a field is +0 by definition: its initial values are, and what a step gives it
+is ``where(inside, value, 0)``. The condition is made of profiles, one number per index of an axis,
+so the reference, every kernel and every scheme evaluate the same expression. Who stores planes or
+updates rows may leave out what lies outside, since it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil import expression as ex
+from outgrid.stencil.components import components_of
+from outgrid.stencil.expression import Constant, Expression, Profile, operation
+from outgrid.stencil.given import checked_count, is_whole, value_of
+from outgrid.stencil.model import Assignment, Stencil
+from outgrid.stencil.symbol import AXES
+from outgrid.units import suggest
+
+__all__ = [
+    "Box",
+    "Cells",
+    "Region",
+    "Shell",
+    "blocks",
+    "bounded",
+    "clear_outside",
+    "plain",
+    "regional",
+    "regions_of",
+]
+
+Cells: TypeAlias = tuple[range, ...]
+"""A box of cells: a range of indices for each axis, the slowest first."""
+Region: TypeAlias = tuple[Cells, ...]
+"""The cells of one box or of several, which may overlap."""
+
+PREFIX = "within_"
+"""Begins the names of the profiles that say which indices are in a region."""
+MOST_BOXES = 64
+_SIDES = {"both": (True, True), "low": (True, False), "high": (False, True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The cells whose indices are in a range along each axis: `Box(y=(10, 20))`, end excluded.
+
+    An axis that is left out is taken whole. Slices work as well; negative indices count from the
+    end, as in slices.
+    """
+
+    z: Any = None
+    y: Any = None
+    x: Any = None
+
+    def cells(self, axes: str, shape: tuple[int, ...]) -> Region:
+        """The box in a grid of `shape`, whose axes are called `axes`. Raises DefinitionError."""
+        for axis in AXES:
+            if axis not in axes and getattr(self, axis) is not None:
+                raise DefinitionError(f"{self} has a range along {axis}, and the grid has {axes}")
+        ranges = tuple(
+            _range(axis, getattr(self, axis), extent)
+            for axis, extent in zip(axes, shape, strict=True)
+        )
+        if not all(ranges):
+            raise DefinitionError(f"{self} holds no cell of a grid of {shape}")
+        return (ranges,)
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """The cells at most `width` from a face: those of absorbing layers.
+
+    `axes` are those whose faces count, as in "x" or "zy"; all of the grid if left out. `sides` are
+    "both", "low" or "high". Cells are counted from the face, fixed layers included.
+    """
+
+    width: int
+    axes: str | None = None
+    sides: str = "both"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "width", checked_count("shell", "width", self.width))
+        if self.sides not in _SIDES:
+            raise DefinitionError(
+                f"the sides {self.sides!r} of a shell{suggest(self.sides, _SIDES)}"
+            )
+        for axis in self.axes or ():
+            if axis not in AXES:
+                raise DefinitionError(f"the axis {axis!r} of a shell{suggest(axis, AXES)}")
+
+    def cells(self, axes: str, shape: tuple[int, ...]) -> Region:
+        """The boxes of the shell in a grid of `shape`. Raises DefinitionError."""
+        whole = tuple(map(range, shape))
+        found: list[Cells] = []
+        for axis in self.axes or [name for name, n in zip(axes, shape, strict=True) if n > 1]:
+            if axis not in axes:
+                raise DefinitionError(f"{self} is at faces of {axis}, and the grid has {axes}")
+            number = axes.index(axis)
+            extent = shape[number]
+            if self.width * sum(_SIDES[self.sides]) >= extent:
+                return (whole,)
+            ends = (range(self.width), range(extent - self.width, extent))
+            for end, wanted in zip(ends, _SIDES[self.sides], strict=True):
+                if wanted:
+                    found.append((*whole[:number], end, *whole[number + 1 :]))
+        return tuple(found)
+
+
+def _range(axis: str, given: object, extent: int) -> range:
+    """The indices of an axis that a range, as users write it, means."""
+    if given is None:
+        return range(extent)
+    part: Any = given
+    if isinstance(given, tuple | list) and len(cast("list[Any]", given)) == 2:
+        part = slice(*cast("tuple[Any, Any]", given))
+    if not isinstance(part, slice):
+        raise DefinitionError(f"{axis} = {given!r} of a box is no range; give {axis}=(10, 20)")
+    ends = cast("Any", part).start, cast("Any", part).stop
+    whole = all(end is None or is_whole(end) for end in ends)
+    if not whole or cast("Any", part).step not in (None, 1):
+        raise DefinitionError(
+            f"{axis} = {given!r} of a box is no range of whole numbers without a step"
+        )
+    return range(*slice(*ends).indices(extent))
+
+
+def blocks(mask: Any, beside: int = 0, most: int = 16) -> list[Box]:
+    """Boxes that hold all cells in which `mask`, an array of the grid's shape, is not 0.
+
+    They are cut where whole planes, rows or columns between have none, into `most` at the most, and
+    have `beside` more cells on all sides. Raises DefinitionError for a mask that is 0 everywhere.
+    """
+    cells = np.asarray(mask) != 0
+    if cells.ndim not in (1, 2, 3) or not cells.any():
+        raise DefinitionError(
+            f"a mask of shape {cells.shape} with {int(np.count_nonzero(cells))} cells has no blocks"
+        )
+    found = [_bounds(cells, tuple(map(range, cells.shape)))]
+    for _ in range(most - 1):
+        cuts = ((box, _cut(cells, box)) for box in found)
+        box, cut = next(((box, cut) for box, cut in cuts if cut is not None), (None, None))
+        if box is None or cut is None:
+            break
+        found.remove(box)
+        found += [_bounds(cells, part) for part in cut]
+    wider = (
+        [
+            (max(0, part.start - beside), min(extent, part.stop + beside))
+            for part, extent in zip(box, cells.shape, strict=True)
+        ]
+        for box in found
+    )
+    return [Box(**dict(zip(AXES[-cells.ndim :], ranges, strict=True))) for ranges in wider]
+
+
+def _bounds(cells: NDArray[np.bool_], box: Cells) -> Cells:
+    """The smallest box that holds the cells of a box."""
+    part = cells[tuple(slice(one.start, one.stop) for one in box)]
+    places = np.nonzero(part)
+    return tuple(
+        range(one.start + int(at.min()), one.start + int(at.max()) + 1)
+        for one, at in zip(box, places, strict=True)
+    )
+
+
+def _cut(cells: NDArray[np.bool_], box: Cells) -> tuple[Cells, Cells] | None:
+    """Two parts of a box that is empty between them, the widest gap first; None if it is not."""
+    part = cells[tuple(slice(one.start, one.stop) for one in box)]
+    widest, cut = 0, None
+    for axis, one in enumerate(box):
+        others = tuple(other for other in range(part.ndim) if other != axis)
+        filled = np.flatnonzero(part.any(axis=others))
+        gaps = np.diff(filled) - 1
+        at = int(gaps.argmax()) if len(gaps) else 0
+        if len(gaps) and gaps[at] > widest:
+            widest = int(gaps[at])
+            low = range(one.start, one.start + int(filled[at]) + 1)
+            high = range(one.start + int(filled[at + 1]), one.stop)
+            cut = (*box[:axis], low, *box[axis + 1 :]), (*box[:axis], high, *box[axis + 1 :])
+    return cut
+
+
+def regions_of(given: object, stencil: Stencil, shape: tuple[int, ...]) -> dict[str, Region]:
+    """The regions of fields that do not exist in the whole grid, by name.
+
+    `given` names fields, or vectors and tensors whole, and for each a Box, a Shell, a mapping of
+    the arguments of one, or several of these. Raises DefinitionError.
+    """
+    if not isinstance(given, Mapping):
+        raise DefinitionError(
+            f"regions = {given!r} does not say of which field; give a mapping such as"
+            f' {{"{stencil.fields[-1].name}": outgrid.Shell(10)}}'
+        )
+    names = [field.name for field in stencil.fields]
+    axes = "".join(AXES[-len(shape) :])
+    regions: dict[str, Region] = {}
+    for name, region in cast("Mapping[str, Any]", given).items():
+        parts = components_of(name, names)
+        if not parts:
+            raise DefinitionError(
+                f"stencil {stencil.name!r} has no field {name!r} to have a region"
+                f"{suggest(name, names)}"
+            )
+        cells = tuple(dict.fromkeys(_cells(name, region, axes, shape)))
+        if len(cells) > MOST_BOXES:
+            raise DefinitionError(
+                f"the region of {name!r} has {len(cells)} boxes; at most {MOST_BOXES} are kept"
+            )
+        if tuple(map(range, shape)) not in cells:
+            regions |= dict.fromkeys(parts, cells)
+    return {name: regions[name] for name in names if name in regions}
+
+
+def _cells(name: str, given: object, axes: str, shape: tuple[int, ...]) -> Iterator[Cells]:
+    """The boxes that a region, as users write it, means."""
+    if isinstance(given, Mapping):
+        given = value_of(Shell if "width" in given else Box, cast("object", given))
+    if isinstance(given, Box | Shell):
+        yield from given.cells(axes, shape)
+        return
+    parts = list(cast("Iterable[Any]", given)) if isinstance(given, list | tuple) else []
+    if not parts:
+        raise DefinitionError(
+            f"the region of {name!r} is {given!r}; give outgrid.Shell(10), outgrid.Box(x=(10, 20)),"
+            " or several of these"
+        )
+    for part in parts:
+        yield from _cells(name, part, axes, shape)
+
+
+def plain(region: Region) -> list[dict[str, list[int]]]:
+    """JSON-able form of a region, which `regions_of` reads."""
+    return [
+        {axis: [part.start, part.stop] for axis, part in zip(AXES[-len(box) :], box, strict=True)}
+        for box in region
+    ]
+
+
+def clear_outside(cells: NDArray[Any], region: Region, begin: tuple[int, ...]) -> None:
+    """Set the cells outside of a region to +0, of a part of the grid that begins at `begin`."""
+    outside = np.ones(cells.shape, bool)
+    for box in region:
+        ends = (
+            slice(max(0, part.start - first), max(0, part.stop - first))
+            for part, first in zip(box, begin, strict=True)
+        )
+        outside[tuple(ends)] = False
+    cells[outside] = 0
+
+
+def bounded(
+    stencil: Stencil,
+    regions: Mapping[str, Region],
+    shape: tuple[int, ...],
+    parameters: Mapping[str, Any],
+) -> tuple[Stencil, dict[str, Any]]:
+    """The stencil with what it makes outside of regions +0, and its parameters.
+
+    What is so already stays as it is.
+    """
+    profiles: dict[str, NDArray[np.float64]] = {}
+    conditions = {name: _condition(region, shape, profiles) for name, region in regions.items()}
+    stages = tuple(
+        replace(
+            stage,
+            assignments=tuple(
+                Assignment(made.field, _inside(made.expression, conditions.get(made.field)))
+                for made in stage.assignments
+            ),
+        )
+        for stage in stencil.stages
+    )
+    made = replace(stencil, stages=stages) if stages != stencil.stages else stencil
+    used = {profile.name for profile in made.profiles}
+    return made, {**parameters, **{name: profiles[name] for name in profiles if name in used}}
+
+
+def _inside(value: Expression, condition: Expression | None) -> Expression:
+    """A value in the cells where a condition holds, and +0 in others."""
+    if condition is None or any(node is condition for node in ex.nodes(value)):
+        return value
+    return operation("where", condition, value, Constant(0.0))
+
+
+def _condition(
+    region: Region, shape: tuple[int, ...], profiles: dict[str, NDArray[np.float64]]
+) -> Expression:
+    """Whether a cell is in a region, by profiles that are made for it."""
+    boxes: list[Expression] = []
+    for box in region:
+        ends = [
+            operation("lt", Constant(0.0), _profile(axis, part, shape, profiles))
+            for axis, part in enumerate(box)
+            if part != range(shape[axis])
+        ]
+        boxes.append(reduce(lambda a, b: operation("and", a, b), ends))
+    return reduce(lambda a, b: operation("or", a, b), boxes)
+
+
+def _profile(
+    axis: int, part: range, shape: tuple[int, ...], profiles: dict[str, NDArray[np.float64]]
+) -> Profile:
+    """The profile that is 1 in a range of an axis and 0 elsewhere.
+
+    Names say nothing of the range: a stencil, and its kernel, are the same for grids of any shape.
+    """
+    values = np.zeros(shape[axis])
+    values[part.start : part.stop] = 1
+    letter = AXES[axis - len(shape)]
+    known = [name for name in profiles if name.startswith(f"{PREFIX}{letter}_")]
+    for name in known:
+        if np.array_equal(profiles[name], values):
+            return Profile(name, axis)
+    name = f"{PREFIX}{letter}_{len(known) + 1}"
+    profiles[name] = values
+    return Profile(name, axis)
+
+
+def regional(stencil: Stencil) -> dict[str, Expression]:
+    """The fields of a stencil that exist in a region, and by which condition, as it stands there.
+
+    Only those that are updated: coefficients are +0 outside by their values.
+    """
+    found: dict[str, Expression] = {}
+    for made in stencil.assignments:
+        for node in ex.nodes(made.expression):
+            if not (isinstance(node, ex.Operation) and node.name == "where"):
+                continue
+            given = node.operands[0]
+            read = [leaf for leaf in ex.nodes(given) if not isinstance(leaf, ex.Operation)]
+            if all(
+                isinstance(leaf, Constant)
+                or (isinstance(leaf, Profile) and leaf.name.startswith(PREFIX))
+                for leaf in read
+            ) and node.operands[2] == Constant(0.0):
+                found[made.field] = given
+    return found

@@ -1,0 +1,156 @@
+"""Fields that exist in a part of the grid: +0 outside, and the same bytes for all settings."""
+
+import numpy as np
+import pytest
+
+import outgrid as og
+from outgrid import pipeline
+from outgrid.config import RunOptions
+from outgrid.errors import DefinitionError
+from outgrid.stencil.problem import Problem
+from outgrid.testing.reference import run_reference
+
+SHAPE, STEPS = (31, 17, 41), 7
+BOX = {"z": [9, 14], "y": [3, 9], "x": [12, 30]}
+
+
+@og.stencil
+def coupled(u, m, j, c, *, k):
+    """A field everywhere, one near faces, one with two levels in boxes, a coefficient in one."""
+    return [
+        {"m": 0.5 * m + 0.1 * (u[0, 0, 1] - u[0, 0, -1] + u[1, 0, 0])},
+        {"j": j + 0.3 * (j - j.previous) + m[0, 1, 0] * j[0, 0, 1] + 0.01},
+        {"u": u + k * og.laplacian(u) + 0.2 * (m[1, 0, 0] - m[0, -1, 0]) - 0.1 * j * c[0, 0, -1]},
+    ]
+
+
+def problem(regions=None, **given):
+    rng = np.random.default_rng(5)
+    initial = {name: rng.random(SHAPE) - 0.5 for name in ("u", "m", "j", "c")}
+    usual = {
+        "m": og.Shell(4, axes="z"),
+        "j": [og.Box(**{axis: tuple(ends) for axis, ends in BOX.items()}), og.Box(z=(25, 27))],
+        "c": og.Box(z=(11, 20)),
+    }
+    return Problem(
+        coupled,
+        SHAPE,
+        "float64",
+        STEPS,
+        {"k": 0.1},
+        {"z": "neumann", "y": "mirror"},
+        initial,
+        regions=usual if regions is None else regions,
+        **given,
+    )
+
+
+def outside(posed, name):
+    absent = np.ones(SHAPE, bool)
+    for box in posed.regions[name]:
+        absent[tuple(slice(part.start, part.stop) for part in box)] = False
+    return absent
+
+
+def bytes_of(result):
+    return {name: np.asarray(result[name]).tobytes() for name in ("u", "m", "j", "j.previous")}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    out = tmp_path_factory.mktemp("regions") / "plain"
+    return pipeline.run(problem(), RunOptions.of(memory="512MiB", scheme="plain", out=out))
+
+
+def test_it_is_what_the_reference_makes(plain):
+    posed = problem()
+    for name, cells in run_reference(posed).items():
+        if name == "c":
+            assert not cells[outside(posed, name)].any()
+            continue
+        made = np.asarray(plain[name])
+        assert np.allclose(made, cells, rtol=1e-12, atol=1e-12)
+        if name in posed.regions:
+            assert not made[outside(posed, name)].tobytes().strip(b"\0")
+            assert made.any()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tier": "direct", "depth": 3, "slab_planes": 2},
+        {"tier": "direct", "depth": 2, "strip_rows": 8},
+        {"tier": "mmap", "depth": 7},
+        {"depth": 4, "threads": 2},
+    ],
+    ids=str,
+)
+def test_all_settings_give_the_same_bytes(given, plain, tmp_path):
+    made = pipeline.run(problem(), RunOptions.of(memory="512MiB", out=tmp_path / "r", **given))
+    assert bytes_of(made) == bytes_of(plain)
+
+
+def test_a_region_of_all_cells_is_none():
+    assert not problem({"m": og.Shell(40), "j": og.Box()}).regions
+
+
+def test_problems_are_read_as_they_were_written():
+    posed = problem().replace(initial={"u": 0.5, "m": 1.0, "j": "z", "c": 2.0})
+    assert Problem.from_dict(posed.to_dict()) == posed
+    smaller = posed.replace(shape=(30, 17, 41))
+    assert smaller.regions["m"][1][0] == range(26, 30)
+
+
+def test_kernels_do_not_depend_on_where_regions_are():
+    other = problem({"m": og.Shell(5, "z"), "j": [BOX, {"z": [20, 30]}], "c": og.Box(z=(1, 2))})
+    assert other.stencil == problem().stencil
+
+
+def test_lines_and_vectors_have_regions():
+    @og.stencil
+    def still(v: og.Vector):
+        return {"v": {axis: v[axis] for axis in v}}
+
+    posed = Problem(still, (20, 30), initial={"v": 1.0}, regions={"v": {"width": 3, "axes": "x"}})
+    assert {*posed.regions} == {"v_y", "v_x"}
+    line = Problem(og.stencil(lambda u: u), (30,), initial={"u": 1.0}, regions={"u": og.Shell(4)})
+    assert np.array_equal(run_reference(line)["u"][0, :5], [1, 1, 1, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("regions", "words"),
+    [
+        ({"q": og.Shell(3)}, "no field 'q'"),
+        ({"m": 3}, "give outgrid.Shell"),
+        ({"m": og.Shell(3), "j": []}, "give outgrid.Shell"),
+        ({"m": {"x": 3}}, "no range"),
+        ({"m": {"x": (30, 10)}}, "no cell"),
+        ({"m": {"x": (0, 10, 2)}}, "no range"),
+        ({"m": {"wide": 3}}, "no entry 'wide'"),
+        ([3], "such as"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_told(regions, words):
+    with pytest.raises(DefinitionError, match=words):
+        problem(regions)
+
+
+def test_a_source_outside_of_a_region_is_refused():
+    with pytest.raises(DefinitionError, match="outside of its region"):
+        problem(sources=[og.Source("m", (15, 5, 5), 1.0)])
+    problem(sources=[og.Source("m", (2, 5, 5), 1.0)])
+
+
+def test_blocks_hold_a_mask():
+    mask = np.zeros((30, 40))
+    mask[3:5, 4:6] = mask[20:25, 10:12] = mask[3, 30] = 1
+    found = og.blocks(mask, beside=1)
+    inside = np.zeros(mask.shape, bool)
+    for box in found:
+        inside[slice(*box.y), slice(*box.x)] = True
+    assert len(found) == 3
+    assert inside[mask > 0].all()
+    assert inside.sum() < 80
+    with pytest.raises(DefinitionError, match="no blocks"):
+        og.blocks(np.zeros((3, 4)))
