@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import groupby
 
 from outgrid.codegen.block import block, block_vectors, spelled
 from outgrid.codegen.faces import Faces
@@ -280,21 +281,20 @@ class Rows:
         """Rows of vectors that share values: r0[kReach] belongs to the current vector."""
         count = len(rolled)
         yield f"  V r[{count}][2 * kReach + 1];"
-        yield "  auto ahead = [&](int64_t i) __attribute__((always_inline)) {"
-        yield from (f"    {line}" for line in self._ahead(rolled, inputs))
-        yield "  };"
-        yield "  auto cells = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {"
-        yield "    (void)x;"
-        yield from (f"    {line}" for line in self._body(work, inputs, rolled))
+        yield "  auto ahead = [&](int64_t next) __attribute__((always_inline)) {"
+        values: dict[Expression, str] = {}
+        for number in range(count):
+            yield from (f"    {line}" for line in self._ahead(rolled, number, inputs, values))
         yield "  };"
         yield "  auto roll = [&]() __attribute__((always_inline)) {"
         yield f"    for (int n = 0; n < {count}; ++n) {{"
         yield "      for (int v = 0; v < 2 * kReach; ++v) r[n][v] = r[n][v + 1];"
         yield "    }"
         yield "  };"
-        yield "  auto next = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {"
-        yield "    ahead(i + kReach * kLanes);"
-        yield "    cells(i, x, edge);"
+        yield "  auto cells = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {"
+        yield "    const int64_t next = i + kReach * kLanes;"
+        yield "    (void)x;"
+        yield from (f"    {line}" for line in self._body(work, inputs, rolled))
         yield "    roll();"
         yield "  };"
         yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
@@ -307,21 +307,25 @@ class Rows:
         yield "      ahead(row + x + v * kLanes);"
         yield "      roll();"
         yield "    }"
-        blended = "next(row + x, x, std::true_type{})"
+        blended = "cells(row + x, x, std::true_type{})"
         if not ends:
             yield f"    for (; x < head; x += kLanes) {blended};"
-        yield "    for (; x < tail; x += kLanes) next(row + x, x, std::false_type{});"
+        yield "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});"
         yield ends[1] if ends else f"    for (; x < c.x1; x += kLanes) {blended};"
         yield "  }"
 
-    def _ahead(self, rolled: tuple[Family, ...], inputs: Inputs) -> Iterator[str]:
-        """Statements for the values that are evaluated one vector ahead."""
-        load = partial(self.statements.load, inputs)
-        values: dict[Expression, str] = {}
-        for family in rolled:
-            yield from self.statements.compute(family.expression, values, load)
-        for number, family in enumerate(rolled):
-            yield f"r[{number}][2 * kReach] = {values[family.expression]};"
+    def _ahead(
+        self,
+        rolled: tuple[Family, ...],
+        number: int,
+        inputs: Inputs,
+        values: dict[Expression, str],
+    ) -> Iterator[str]:
+        """Statements for a value that is evaluated at ``next``, some vectors ahead."""
+        load = partial(self.statements.load, inputs, index="next")
+        expression = rolled[number].expression
+        yield from self.statements.compute(expression, values, load, "w")
+        yield f"r[{number}][2 * kReach] = {values[expression]};"
 
     def _body(
         self,
@@ -329,23 +333,38 @@ class Rows:
         inputs: Inputs,
         rolled: tuple[Family, ...],
     ) -> Iterator[str]:
-        """Statements for one vector of cells in each plane."""
+        """Statements for one vector of cells in each plane.
+
+        What is computed ahead comes where it is cut first, and a plane is stored before the next
+        one is computed: few values wait then. No other plane reads what is written over there, as
+        fields that are updated in place are read at the updated cell only.
+        """
         load = partial(self.statements.load, inputs)
         values: dict[Expression, str] = {
             node: f"shifted<{cut}>(r[{number}])"
             for number, family in enumerate(rolled)
             for node, cut in family.cuts.items()
         }
-        results: list[tuple[int, str, str]] = []
-        for plane, assignment in work:
-            yield from self.statements.compute(assignment.expression, values, load)
-            results.append((plane, assignment.field, values[assignment.expression]))
-        yield "if constexpr (edge.value) {"
-        yield "  const M in = within(x, first, last);"
-        for plane, field, value in results:
-            kept = f"load({inputs[field, -1, plane]} + i)"
-            yield f"  store({self.names.fields[field]}_out{plane} + i, in ? {value} : {kept});"
-        yield "} else {"
-        for plane, field, value in results:
-            yield f"  store({self.names.fields[field]}_out{plane} + i, {value});"
-        yield "}"
+        ahead = dict.fromkeys(range(len(rolled)))
+        known: dict[Expression, str] = {}
+        for plane, group in groupby(work, key=lambda planed: planed[0]):
+            results: list[tuple[str, str]] = []
+            for _, assignment in group:
+                used = set(nodes(assignment.expression))
+                for number in [*ahead]:
+                    if any(cut > 0 and n in used for n, cut in rolled[number].cuts.items()):
+                        yield from self._ahead(rolled, number, inputs, known)
+                        del ahead[number]
+                yield from self.statements.compute(assignment.expression, values, load)
+                results.append((assignment.field, values[assignment.expression]))
+            yield "if constexpr (edge.value) {"
+            yield "  const M in = within(x, first, last);"
+            for field, value in results:
+                kept = f"load({inputs[field, -1, plane]} + i)"
+                yield f"  store({self.names.fields[field]}_out{plane} + i, in ? {value} : {kept});"
+            yield "} else {"
+            for field, value in results:
+                yield f"  store({self.names.fields[field]}_out{plane} + i, {value});"
+            yield "}"
+        for number in ahead:
+            yield from self._ahead(rolled, number, inputs, known)

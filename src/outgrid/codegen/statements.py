@@ -107,8 +107,12 @@ class Statements:
         expression: Expression,
         values: dict[Expression, str],
         load: Callable[[Access], str],
+        prefix: str = "v",
     ) -> Iterator[str]:
-        """Statements for what ``values`` does not name yet; equal values are computed once."""
+        """Statements for what ``values`` does not name yet; equal values are computed once.
+
+        Names of values begin with ``prefix``.
+        """
         for node in missing(expression, values):
             if node in self.names.uniform:
                 values[node] = f"{self.names.uniform[node]}v"
@@ -117,17 +121,17 @@ class Statements:
             elif isinstance(node, Profile):
                 values[node] = self.profile(node)
             elif isinstance(node, Access):
-                values[node] = f"v{len(values)}"
+                values[node] = f"{prefix}{len(values)}"
                 yield f"const V {values[node]} = {load(node)};"
             elif isinstance(node, Operation):
                 operands = [values[operand] for operand in node.operands]
-                values[node] = f"v{len(values)}"
+                values[node] = f"{prefix}{len(values)}"
                 spelled = SPELLING[node.name].format(*operands)
                 yield f"const {self.vector(node)} {values[node]} = {spelled};"
 
-    def load(self, inputs: Inputs, access: Access) -> str:
+    def load(self, inputs: Inputs, access: Access, index: str = "i") -> str:
         plane, _, column = self.names.offset(access)
-        place = f"{inputs[access.field, access.level, plane]} + i{self.row(access)}"
+        place = f"{inputs[access.field, access.level, plane]} + {index}{self.row(access)}"
         beside = f" {'+' if column > 0 else '-'} {abs(column)}" if column else ""
         return f"load({place}{beside})"
 
@@ -194,7 +198,12 @@ def roots(work: Iterable[tuple[int, Assignment]]) -> list[Expression]:
 
 
 def missing(expression: Expression, known: Mapping[Expression, str]) -> tuple[Expression, ...]:
-    """Nodes that are not known, operands first; nothing below a known node is looked at."""
+    """Nodes that are not known, operands first; nothing below a known node is looked at.
+
+    Of two operands the one that needs more registers comes first, so that few values wait (Sethi
+    and Ullman, doi:10.1145/321607.321620): compilers keep about the order that they are given.
+    """
+    needs = _needs(expression, known)
     ordered: dict[Expression, None] = {}
     pending: list[tuple[Expression, bool]] = [(expression, False)]
     while pending:
@@ -205,5 +214,27 @@ def missing(expression: Expression, known: Mapping[Expression, str]) -> tuple[Ex
             ordered[node] = None
         else:
             pending.append((node, True))
-            pending += [(operand, False) for operand in reversed(node.operands)]
+            first = sorted(node.operands, key=lambda operand: -needs[operand])
+            pending += [(operand, False) for operand in reversed(first)]
     return tuple(ordered)
+
+
+def _needs(expression: Expression, known: Mapping[Expression, str]) -> dict[Expression, int]:
+    """Registers that the value of each node takes to compute, were nothing computed before."""
+    needs: dict[Expression, int] = {}
+    pending: list[tuple[Expression, bool]] = [(expression, False)]
+    while pending:
+        node, operands_done = pending.pop()
+        if node in needs:
+            continue
+        if node in known or isinstance(node, Constant):
+            needs[node] = 0
+        elif not isinstance(node, Operation):
+            needs[node] = 1
+        elif operands_done:
+            largest = sorted((needs[operand] for operand in node.operands), reverse=True)
+            needs[node] = max(1, *(need + kept for kept, need in enumerate(largest)))
+        else:
+            pending.append((node, True))
+            pending += [(operand, False) for operand in node.operands]
+    return needs
