@@ -537,6 +537,24 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             HOST,
         ),
     ] = None
+    tile_fetch: Annotated[
+        bool | None,
+        Option(
+            EXPERT,
+            "fetches what the edges of a tile read one step of the front ahead",
+            "measured, or `false` for bands and `true` for other tiles",
+            needs=(SLABS, HOST, STEPS),
+        ),
+    ] = None
+    tile_stream: Annotated[
+        bool | None,
+        Option(
+            EXPERT,
+            "stores past the caches in sweeps of one step",
+            "measured, or `false`",
+            needs=(SLABS, HOST),
+        ),
+    ] = None
     threads: Annotated[
         int | None,
         Option(

@@ -104,5 +104,7 @@ def _tile(told: dict[str, Any]) -> str:
     words += f", {tile['planes']} planes a step"
     words += f", {tile['columns']} columns at a time" if tile["columns"] else ""
     words += f", bands of {tile['band']} rows" if tile["band"] else ""
+    words += ", edges fetched ahead" if tile["fetch"] else ""
+    words += ", stored past the caches" if tile["stream"] else ""
     words += f", groups of {tile['group']}" if tile["group"] < MOST_GROUP else ""
     return f"{format_rate(rate) if rate else 'not measured'} in {words}"

@@ -18,6 +18,7 @@ from outgrid.codegen.masks import folded, masks
 from outgrid.codegen.names import Names
 from outgrid.codegen.rolling import Family, families
 from outgrid.codegen.statements import Inputs, Statements, Work, roots
+from outgrid.plan.schedule.lifetime import ring_count
 from outgrid.stencil.expression import Access, Expression, nodes
 from outgrid.stencil.model import Assignment
 
@@ -98,7 +99,7 @@ class Rows:
         """The largest group that fits into ``n`` planes; returns the planes taken."""
         lines = [
             "static int64_t update_planes(const Slab& s, const Uniform& u, int64_t t, int stage,",
-            "                             int64_t z, int64_t n, const Tile& c) {",
+            "                             int64_t z, int64_t n, const Tile& c, const Way& way) {",
             "  (void)stage, (void)n;",
         ]
         last = len(self.names.stages) - 1
@@ -106,7 +107,7 @@ class Rows:
             lines.append(f"  if (stage == {stage}) {{" if stage < last else "  {")
             for planes in self.groups(stage):
                 condition = f"if (n >= {planes}) " if planes > 1 else ""
-                call = f"update_{stage}_{planes}(s, u, t, z, c), {planes}"
+                call = f"update_{stage}_{planes}(s, u, t, z, c, way), {planes}"
                 lines.append(f"    {condition}return {call};")
             lines.append("  }")
         return "\n".join([*lines, "}", ""])
@@ -136,7 +137,7 @@ class Rows:
         return "\n".join(
             [
                 f"static void update_{stage}_{planes}(const Slab& s, const Uniform& u, int64_t t,",
-                "                       int64_t z, const Tile& c) {",
+                "                       int64_t z, const Tile& c, const Way& way) {",
                 "  const int64_t now = s.base + t;",
                 *self.statements.planes({place: inputs[place] for place in places}),
                 f"  const int64_t left = most(0, c.x0 - {columns});",
@@ -150,8 +151,8 @@ class Rows:
                 "    const bool all = without(begin);",
                 "    for (end = begin + 1; end < c.y1 && without(end) == all;) ++end;",
                 "    const Tile rows{begin, end, c.x0, c.x1};",
-                f"    all ? folded_{stage}_{planes}(s, u, t, z, rows) : "
-                f"whole_{stage}_{planes}(s, u, t, z, rows);",
+                f"    all ? folded_{stage}_{planes}(s, u, t, z, rows, way) : "
+                f"whole_{stage}_{planes}(s, u, t, z, rows, way);",
                 "  }",
                 "}",
                 "",
@@ -165,8 +166,8 @@ class Rows:
         rolled = () if wide else families(assignment.expression for _, assignment in work)
         lines = [
             f"static void {name}(const Slab& s, const Uniform& u, int64_t t,",
-            "                       int64_t z, const Tile& c) {",
-            "  (void)u;",
+            "                       int64_t z, const Tile& c, const Way& way) {",
+            "  (void)u, (void)way;",
             "  const int64_t now = s.base + t, stride = s.row_stride;",
         ]
         lines += self.statements.planes(inputs)
@@ -179,6 +180,7 @@ class Rows:
         if not wide:
             lines += self.statements.uniforms(work)
         lines += [
+            *(() if wide else self._fetched(work, planes)),
             *self.statements.profiles(work),
             *self.statements.row_offsets(work),
             "  const int64_t first = kLowX, last = s.columns - kHighX;",
@@ -314,6 +316,65 @@ class Rows:
         yield ends[1] if ends else f"    for (; x < c.x1; x += kLanes) {blended};"
         yield "  }"
 
+    def _fetched(self, work: Work, planes: int) -> Iterator[str]:
+        """The function that fetches what is read and written first in the next step of the front.
+
+        With a vector of cells at the edge of a diamond goes the farthest plane that these read of
+        each field beside the updated cell, and of rows as far beyond the edge as they read; where
+        a diamond begins, also what they write over. What they read of it at the updated cell alone
+        comes with the rows beyond of the level before.
+        """
+        if self.names.stencil.ndim < 3:
+            yield "  auto fetch = [](int64_t) {};"
+            return
+        reads: dict[tuple[str, int], set[tuple[int, int]]] = {}
+        for node in nodes(*roots((plane, made) for plane, made in work if plane == 0)):
+            if isinstance(node, Access) and node.level < 0:
+                place = self.names.offset(node)[:2]
+                reads.setdefault((node.field, node.level), set()).add(place)
+        written = dict.fromkeys(made.field for _, made in work)
+        always: list[str] = []
+        yield "  const bool fetches = way.ahead != 0;"
+        for (field, version), places in reads.items():
+            evolving = self.names.stencil.field(field).evolving
+            if evolving and places == {(0, 0)}:
+                continue
+            rows = max(abs(row) for _, row in places)
+            for reach in sorted({0, rows}):
+                depths = [plane for plane, row in places if abs(row) >= reach]
+                name = f"{self.names.fields[field]}_{'beyond' if reach else 'ahead'}{-version}_"
+                side = f" + way.beyond * {reach} * stride" if reach else ""
+                farthest = f"(s.downward ? {min(depths)} : {max(depths)})"
+                yield from self._next(name, field, version, farthest, side, planes)
+                always += [f"{name}{plane}" for plane in range(planes)]
+        for field in written:
+            yield from self._next(f"{self.names.fields[field]}_over", field, 0, "0", "", planes)
+        over = [f"{self.names.fields[f]}_over{plane}" for f in written for plane in range(planes)]
+        yield "  auto fetch = [&](int64_t i) __attribute__((always_inline)) {"
+        yield "    if (!fetches) return;"
+        yield from (f"    fetch_line({name} + i);" for name in always)
+        yield "    if (!way.begins) return;"
+        yield from (f"    fetch_line({name} + i);" for name in over)
+        yield "  };"
+
+    def _next(
+        self, name: str, field: str, version: int, farthest: str, side: str, planes: int
+    ) -> Iterator[str]:
+        """Places of a version of a field, one step of the front ahead, for each updated plane."""
+        plane = f"{self.names.fields[field]}_plane"
+        for n in range(planes):
+            z = f"inside(s, z + {n} + way.ahead + {farthest})"
+            at = f"{plane}(s, now + ({version}), {z}){side}"
+            yield f"  const auto* const {name}{n} = fetches ? {at} : nullptr;"
+
+    def _stored(self, field: str, plane: int, value: str) -> str:
+        """A store, past the caches if that is asked for and the line would only be written."""
+        to = f"{self.names.fields[field]}_out{plane} + i"
+        kept = self.names.stencil.field(field)
+        if field in self.names.apart or ring_count(kept, self.names.stencil) == kept.levels:
+            return f"store({to}, {value})"
+        return f"way.past ? store_past({to}, {value}) : store({to}, {value})"
+
     def _ahead(
         self,
         rolled: tuple[Family, ...],
@@ -339,6 +400,7 @@ class Rows:
         one is computed: few values wait then. No other plane reads what is written over there, as
         fields that are updated in place are read at the updated cell only.
         """
+        yield "fetch(i);"
         load = partial(self.statements.load, inputs)
         values: dict[Expression, str] = {
             node: f"shifted<{cut}>(r[{number}])"
@@ -364,7 +426,7 @@ class Rows:
                 yield f"  store({self.names.fields[field]}_out{plane} + i, in ? {value} : {kept});"
             yield "} else {"
             for field, value in results:
-                yield f"  store({self.names.fields[field]}_out{plane} + i, {value});"
+                yield f"  {self._stored(field, plane, value)};"
             yield "}"
         for number in ahead:
             yield from self._ahead(rolled, number, inputs, known)

@@ -64,7 +64,7 @@ PATIENT_RIVALS = 3  # tiles of each kind whose neighbours a patient search measu
 # it for a while, and what the best one is hangs on the depth of a plan.
 DOUBTFUL, CLOSE = 0.45, 0.9
 FALLEN = 0.8
-FORM = "9"  # changes with what is measured: older calibrations are not found again
+FORM = "10"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -102,6 +102,9 @@ def calibrate(
             stack.callback(trials.release)
             trials.run([plain])
         trials.run(plains[1:])
+        if _written_over(problem):
+            plains += [replace(trial, stream=True) for trial in plains]
+            trials.run(plains[len(plains) // 2 :])
         reach = small.shape[0] // (2 * max(1, problem.stencil.radius[0]))
         levels = [n for n in LEVELS[problem.ndim] if n <= reach] or [1]
         width = 2 * tile_slope(small.stencil, small.dtype, small.edges).per_step
@@ -115,8 +118,8 @@ def calibrate(
             rows = band(FRONT_PLANES, length) if banded else 0
             if banded and not rows:
                 continue
-            for count in (level for level in levels if level >= least and width * level > rows):
-                trials.run([Trial(count, FRONT_PLANES, length, band=rows)])
+            for level in (n for n in levels if n >= least and width * n > rows):
+                trials.run([Trial(level, FRONT_PLANES, length, band=rows, fetch=not rows)])
                 if trials.falling() and not patient:
                     break
         trials.run(trials.within(DOUBTFUL))
@@ -129,6 +132,8 @@ def calibrate(
             trials.run([replace(best, planes=n, band=rows) for n, rows in steps] * repetitions)
         for best in trials.rivals(count):
             trials.run([replace(best, group=group) for group in smaller] * repetitions)
+        for best in trials.rivals(count):
+            trials.run([replace(best, fetch=not best.fetch)] * repetitions)
         # A border may cost wide tiles in bands more than those that fit the caches, or less.
         rivals, thin = trials.rivals(count), THIN_SLAB[problem.ndim]
         trials.run(
@@ -136,7 +141,10 @@ def calibrate(
         )
         borders = {trial: trials.border(trial, thin) for trial in rivals}
         samples = [
-            Sample(t.levels, t.planes, rate, t.columns, t.band, t.group, borders.get(t))
+            Sample(
+                *(t.levels, t.planes, rate, t.columns, t.band, t.group, t.fetch, t.stream),
+                border_seconds=borders.get(t),
+            )
             for t, rate in trials.rates.items()
             if not t.slab
         ]
@@ -153,11 +161,15 @@ class Trial:
     slab: int = 0
     band: int = 0
     group: int = MOST_GROUP
+    fetch: bool = False
+    stream: bool = False
 
 
 def _trial(small: Problem, tile: Tile) -> Trial:
     levels = tile_levels(tile, small)
-    return Trial(levels, tile.planes, tile.columns, band=tile.band, group=tile.group)
+    return Trial(
+        *(levels, tile.planes, tile.columns), band=tile.band, group=tile.group, fetch=tile.fetch
+    )
 
 
 class _Trials:
@@ -277,6 +289,12 @@ def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> 
     )
 
 
+def _written_over(problem: Problem) -> bool:
+    """Whether an update writes to a place that it does not read, which need not pass the caches."""
+    own = (f for f in problem.stencil.evolving if f.name not in problem.dtypes)
+    return any(ring_count(field, problem.stencil) > field.levels for field in own)
+
+
 def _parts(small: Problem) -> tuple[int, ...]:
     """Lengths that rows are cut into for a trial."""
     if columns_cut(small):
@@ -295,12 +313,14 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
         scheme=named_by_depth(depth),
         tile_planes=trial.planes,
         tile_group=trial.group,
+        tile_stream=trial.stream,
         threads=options.threads,
         pin=options.pin,
     )
     if depth > 1:
         rows = 2 * slope * trial.levels
-        tile = Tile("diamond", rows, trial.planes, trial.columns, trial.band, trial.group)
+        shape = rows, trial.planes, trial.columns, trial.band, trial.group
+        tile = Tile("diamond", *shape, fetch=trial.fetch)
         own = asking_for(tile, small, own)
     data = small.to_dict() | {"steps": depth}
     chosen = plan(Problem.from_dict(data), own, machine, 0)

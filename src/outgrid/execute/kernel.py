@@ -153,6 +153,8 @@ class Kernel:
                 tile_columns=plan.tile.columns,
                 tile_band=plan.tile.band,
                 tile_group=plan.tile.group,
+                tile_fetch=plan.tile.fetch,
+                tile_stream=plan.tile.stream,
                 team=TEAM_ADDRESS,
                 threads=plan.threads,
                 pin=plan.pin,

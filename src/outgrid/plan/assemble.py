@@ -162,9 +162,11 @@ def _notes_in_vain(request: Request, chosen: Candidate) -> Iterator[str]:
     options = request.options
     if options.slab_planes not in (None, chosen.schedule.slab_planes):
         yield "slab_planes does nothing: every step is made over the whole grid"
-    for name in ("tile_columns", "tile_band"):
+    for name in ("tile_columns", "tile_band", "tile_fetch"):
         if options.given(name) is not None and chosen.tile.order == "level":
             yield f"{name} does nothing: planes are updated level by level, without diamonds"
+    if options.tile_stream and not chosen.tile.stream:
+        yield "tile_stream does nothing: steps pass through the caches together"
     if not chosen.schedule.resident:
         yield from notes_on_commits(options, _whole_sweeps(request, chosen))
 

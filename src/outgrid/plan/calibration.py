@@ -16,7 +16,7 @@ class Sample:
 
     Measured with a front that is not broken by slabs. ``levels`` 1 stands for the plain sweep,
     ``columns`` 0 for whole rows, ``band`` 0 for all rows of a diamond at once. Rows were updated in
-    ``group`` planes at once, at most.
+    ``group`` planes at once, at most, with edges fetched or stored past the caches, as in a `Tile`.
     """
 
     levels: int
@@ -25,6 +25,8 @@ class Sample:
     columns: int = 0
     band: int = 0
     group: int = MOST_GROUP
+    fetch: bool = False
+    stream: bool = False
     border_seconds: float | None = None  # of this tile, where it was measured over thin slabs
 
     def rate(self, depth: int) -> float:
@@ -87,6 +89,9 @@ class Calibration:
 
     def of(self, levels: int, tile: Tile) -> Sample | None:
         """The sample of one tile of so many levels, if it was measured."""
-        wanted = levels, tile.planes, tile.columns, tile.band, tile.group
-        measured = ((s, (s.levels, s.planes, s.columns, s.band, s.group)) for s in self.samples)
-        return next((sample for sample, about in measured if about == wanted), None)
+
+        def about(of: Sample | Tile) -> tuple[int | bool, ...]:
+            return of.planes, of.columns, of.band, of.group, of.fetch, of.stream
+
+        same = (s for s in self.samples if s.levels == levels and about(s) == about(tile))
+        return next(same, None)

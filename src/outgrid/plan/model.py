@@ -74,6 +74,8 @@ class Tile:
     ``columns`` is the length of a block, or of the parts of a diamond in 3-D (0: whole rows).
     There a step of the front goes through the levels of ``band`` rows after the other (0: of all).
     A row is updated in ``group`` planes at once, or in as many as the kernel can and are there.
+    ``fetch``: what the edges of a diamond read is fetched one step of the front ahead. ``stream``:
+    updates level after level are stored past the caches.
     """
 
     order: str
@@ -82,6 +84,8 @@ class Tile:
     columns: int = 0
     band: int = 0
     group: int = MOST_GROUP
+    fetch: bool = False
+    stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)

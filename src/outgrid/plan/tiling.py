@@ -95,6 +95,7 @@ def asking_for(tile: Tile, problem: Problem, options: RunOptions) -> RunOptions:
         tile_columns=None if columns_cut(problem) else tile.columns or problem.shape[-1],
         tile_band=None if bands_cut(problem) else tile.band or tile.rows,
         tile_group=tile.group,
+        tile_fetch=tile.fetch,
     )
 
 
@@ -132,43 +133,54 @@ def choose_tile(
         if (wanted := getattr(options, f"tile_{name}")) is not None and reason:
             raise UsageError(f"tile_{name} = {wanted}: {reason}; leave it out")
     if depth < 2 or together:
-        return _by_level(options, calibration.best(1) if calibration else None)
+        return _by_level(options, calibration.best(1) if calibration else None, depth < 2)
     measured = calibration.best(depth, slab) if calibration else None
     slope = tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
     asked = options.tile_rows or options.tile_columns or options.tile_band
     if measured is not None and (measured.levels > 1 or options.tile_rows):
         levels, planes = measured.levels, measured.planes
-        columns, band = measured.columns, measured.band
+        columns, band, fetch = measured.columns, measured.band, measured.fetch
     elif not asked and (
         measured is not None or waiting_share(rates(problem, machine, threads)) < LEAST_GAIN
     ):
-        return _by_level(options, measured)
+        return _by_level(options, measured, False)
     else:
         levels, planes, columns, band = _estimated(problem, machine, options, threads, depth)
+        fetch = None
     if problem.edges.periodic(1):
         levels = max(1, min(levels, problem.shape[1] // (2 * slope * threads)))
     if options.tile_rows:
         levels = max(1, options.tile_rows // (2 * slope))
     rows = 2 * slope * levels
     columns, band = options.tile_columns or columns, options.tile_band or band
+    band = band if band < rows else 0
+    fetch = not band if fetch is None else fetch
     return Tile(
         "diamond",
         rows,
         options.tile_planes or planes,
         columns if columns < problem.shape[-1] else 0,
-        band if band < rows else 0,
+        band,
         options.tile_group or (measured.group if measured is not None else MOST_GROUP),
+        fetch if options.tile_fetch is None else options.tile_fetch,
     )
 
 
-def _by_level(options: RunOptions, measured: Sample | None) -> Tile:
-    """Level after level, in groups of planes as large as the best that were ``measured``."""
+def _by_level(options: RunOptions, measured: Sample | None, alone: bool) -> Tile:
+    """Level after level, in groups of planes as large as the best that were ``measured``.
+
+    What is stored past the caches is far for the next level, so that is for steps ``alone``.
+    """
     planes, group = (measured.planes, measured.group) if measured else (FRONT_PLANES, MOST_GROUP)
+    stream = options.tile_stream
+    if stream is None:
+        stream = measured is not None and measured.stream
     return Tile(
         "level",
         options.tile_rows or 0,
         options.tile_planes or planes,
         group=options.tile_group or group,
+        stream=alone and stream,
     )
 
 

@@ -388,6 +388,7 @@ def run_options(
         "depth": depth,
         "slab_planes": slab,
         "tile_rows": draw(st.none() | st.integers(1, 20)),
+        "tile_stream": draw(st.none() | st.booleans()),
         "threads": draw(st.sampled_from([1, 2, 3, 9])),
         "pin": draw(st.booleans()),
         "engine": draw(st.sampled_from(["threads", "auto"] if copied else [*engines(), "auto"])),
@@ -403,6 +404,8 @@ def run_options(
         given["tile_columns"] = draw(st.none() | st.integers(1, problem.shape[-1] + 8))
     if several and not bands_cut(problem):
         given["tile_band"] = draw(st.none() | st.integers(1, 12))
+    if several:
+        given["tile_fetch"] = draw(st.none() | st.booleans())
     single = len(problem.stencil.stages) == 1 and not problem.edges.periodic(0)
     stored = all(problem.edges.stored(axis) for axis in range(problem.ndim - 1))
     streams = tier != "memory" and not in_place
@@ -424,9 +427,9 @@ def _overlapped(draw: st.DrawFn, problem: Problem) -> dict[str, Any]:
     """Settings of scheme overlapped with blocks of any size."""
     interior = [len(inside) for inside in problem.interior]
     edges = [draw(st.integers(1, extent + 3)) for extent in interior[:-1]]
-    slabs = ("slab_planes", "tile_rows", "tile_columns", "tile_band", "tile_group")
+    tiles = ("rows", "columns", "band", "group", "fetch", "stream")
     options: dict[str, Any] = {
-        **dict.fromkeys(slabs),
+        **dict.fromkeys(("slab_planes", *(f"tile_{name}" for name in tiles))),
         "scheme": "overlapped",
         "block": [*edges, interior[-1]],
     }

@@ -58,18 +58,19 @@ struct Stencil {
 
   // Updates some of n planes from z on; returns how many.
   static int64_t update_planes(const Slab& s, const Uniform& u, int64_t t, int stage, int64_t z,
-                               int64_t, const Tile& c) {
+                               int64_t, const Tile& c, const Way& way) {
     if (stage == 0) {
-      update<float>(s, u, 0, t, z, c);
+      update<float>(s, u, 0, t, z, c, way);
     } else {
-      update<double>(s, u, 1, t, z, c);
+      update<double>(s, u, 1, t, z, c, way);
     }
     return 1;
   }
   template <class Cell>
   static void update(const Slab& s, const Uniform& u, int field, int64_t t, int64_t z,
-                     const Tile& c) {
+                     const Tile& c, const Way& way) {
     const Cell* const from = plane<Cell>(s, field, s.base + t - 1, z);
+    const Cell* const next = plane<Cell>(s, field, s.base + t - 1, inside(s, z + way.ahead));
     Cell* const to = plane<Cell>(s, field, s.base + t, z);
     for (int64_t y = c.y0; y < c.y1; ++y) {
       for (int64_t x = c.x0; x < c.x1; x += kLanes) {
@@ -79,6 +80,10 @@ struct Stencil {
         read<1>(ahead, at, near);
         const V found = fma(all(u.half), shifted<-1>(near), exp_of(ahead[0]) * pow_of(u.half, 2));
         const V in_row = choose(within(x, kLowX, s.columns - kHighX), found, near[0]);
+        if (way.ahead != 0) fetch_line(next + y * s.row_stride + x);
+        if constexpr (std::is_same_v<Cell, Real>) {
+          if (way.past) store_past(to + y * s.row_stride + x, in_row);
+        }
         store(to + y * s.row_stride + x, in_row);
       }
     }

@@ -301,6 +301,13 @@ ORDERS = [
 ORDERS += [{"depth": 6, "slab_planes": 2, "tile_rows": 1, "threads": n} for n in (7, 64)]
 # Rows of fewer planes at once than there are, one after the other.
 ORDERS += [{"depth": depth, "tile_group": group} for depth, group in ((1, 1), (6, 1), (6, 3))]
+# Edges of diamonds fetched ahead, through whole steps of the front and a last part of one; steps
+# that are stored past the caches.
+ORDERS += [
+    {"depth": 6, "tile_rows": rows, "tile_planes": planes, "tile_fetch": fetch}
+    for rows, planes, fetch in ((6, 1, True), (6, 3, True), (40, 2, True), (6, 2, False))
+]
+ORDERS += [{"depth": 1, "tile_stream": True, "tile_group": group} for group in (1, 8)]
 # Rows that are cut, into lines and into unequal parts; and bands of rows, through whole ones too.
 PARTS = [
     {"depth": 6, "slab_planes": slab, "tile_rows": 6, "tile_columns": columns, "threads": 2}

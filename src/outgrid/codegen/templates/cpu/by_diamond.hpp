@@ -48,13 +48,13 @@ struct Lozenge {
   int64_t p0, p1, q0, q1;
 };
 
-// One step of the front, through all levels of a diamond or of a band of it. While it widens, each
-// level reads cells beside those of the level before, which other diamonds made long ago. Rows
-// of columns are too short for the processor to see them coming, so they are fetched one step of
-// the front ahead.
+// One step of the front, through all levels of a diamond or of a band of it, the `lowest` or
+// another one. While a diamond widens, each level reads cells beside those of the level before,
+// which other diamonds made long ago. They may be fetched one step of the front ahead: across
+// columns before the level, else with the rows at the edge.
 template <class Stencil>
 OG_INLINE void step(const Call<Stencil>& s, const Cuts& cuts, const Row& row, const Lozenge& edges,
-                    int64_t front, int64_t x, int64_t length) {
+                    int64_t front, int64_t x, int64_t length, bool lowest) {
   constexpr int64_t slope = Stencil::kSlope;
   const int64_t stop = least(front + s.tile_planes, s.last);
   const int64_t next = least(stop + s.tile_planes, s.last);
@@ -75,12 +75,19 @@ OG_INLINE void step(const Call<Stencil>& s, const Cuts& cuts, const Row& row, co
         }
         if constexpr (Stencil::kAcrossColumns) {
           const int64_t z0 = stop - back, z1 = next - back;
-          if (a == edges.p0 - falls) Stencil::template fetch_ahead<-1>(s, t, j, z0, z1, begin);
-          if (b == rises - edges.q0) Stencil::template fetch_ahead<1>(s, t, j, z0, z1, end);
+          const bool below = s.tile_fetch && a == edges.p0 - falls;
+          const bool above = s.tile_fetch && b == rises - edges.q0;
+          if (below) Stencil::template fetch_ahead<-1>(s, t, j, z0, z1, begin);
+          if (above) Stencil::template fetch_ahead<1>(s, t, j, z0, z1, end);
           level(s, t, j, front - back, stop - back, Tile{0, s.rows, begin, end});
         } else {
           const Tile tile{begin, end, x - past, x + length - past};
-          level(s, t, j, front - back, stop - back, tile);
+          Growth growth;
+          if (s.tile_fetch && stop + s.tile_planes <= s.last) {
+            growth = {s.tile_planes, lowest && a == edges.p0 - falls, b == rises - edges.q0,
+                      t == row.t0};
+          }
+          level(s, t, j, front - back, stop - back, tile, growth);
         }
       }
     }
@@ -110,7 +117,7 @@ void diamond(const Call<Stencil>& s, const Cuts& cuts, const Row& row, int64_t p
     for (int64_t front = s.first; front < s.last; front += s.tile_planes) {
       for (int64_t low = edges.p0; low < edges.p1; low += rows) {
         const Lozenge band{low, least(low + rows, edges.p1), edges.q0, edges.q1};
-        step(s, cuts, row, band, front, x, length);
+        step(s, cuts, row, band, front, x, length, low == edges.p0);
       }
     }
   }

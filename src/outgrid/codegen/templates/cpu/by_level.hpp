@@ -44,7 +44,8 @@ void by_level(const Call<Stencil>& s) {
           if (share >= shares) break;
           const int64_t z = z0 + share / (blocks * across) * deep;
           const int64_t y = y0 + share / across % blocks * rows, x = share % across * length;
-          level(s, t, stage, z, least(z + deep, z1), Tile{y, least(y + rows, y1), x, x + length});
+          level(s, t, stage, z, least(z + deep, z1), Tile{y, least(y + rows, y1), x, x + length},
+                {}, s.tile_stream);
         }
       } else {
         // Whole planes, cut in y as well where they are few. Each thread begins with the planes
@@ -61,10 +62,12 @@ void by_level(const Call<Stencil>& s) {
             const int64_t share = begin + __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
             if (share >= end) break;
             const int64_t z = z0 + share / cut * s.tile_planes, y = y0 + share % cut * height;
-            level(s, t, stage, z, least(z + s.tile_planes, z1), Tile{y, y + height, 0, s.columns});
+            level(s, t, stage, z, least(z + s.tile_planes, z1), Tile{y, y + height, 0, s.columns},
+                  {}, s.tile_stream);
           }
         }
       }
+      if (s.tile_stream) settle();
       meet(s.team, s.threads);
     }
   });

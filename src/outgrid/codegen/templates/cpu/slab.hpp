@@ -63,12 +63,19 @@ struct Slab {
   int64_t row_offset;  // elements from a plane's address to its row 0
   int64_t order, tile_rows, tile_planes, tile_columns, tile_band, threads;
   int64_t tile_group;  // planes that a row is updated in at once, at most
-  int64_t pin;         // whether each thread stays on a processor of its own
+  // Whether edges of diamonds are fetched ahead, and sweeps of one step stored past the caches.
+  int64_t tile_fetch, tile_stream;
+  int64_t pin;  // whether each thread stays on a processor of its own
 };
 
 // A plane of the stream as the grid counts it, or the other way round.
 static inline int64_t streamed(const Slab& s, int64_t z) {
   return s.downward ? s.planes - 1 - z : z;
+}
+
+// The plane nearest to z that there is.
+static inline int64_t inside(const Slab& s, int64_t z) {
+  return z < 0 ? 0 : z < s.planes ? z : s.planes - 1;
 }
 
 }  // namespace

@@ -12,6 +12,15 @@ struct Tile {
   int64_t y0, y1, x0, x1;
 };
 
+// How rows meet the caches. While they are updated, what the same rows will be the first to read in
+// the next step of the front, so many planes `ahead`, is fetched (0: nothing is), and rows as far
+// `beyond` them as the stencil reaches, below (-1) or above (1). Where a diamond `begins`, so is
+// what is written over. What is updated out of place may be stored `past` the caches.
+struct Way {
+  int64_t ahead = 0, beyond = 0;
+  bool begins = false, past = false;
+};
+
 // Cells outside the interior keep their value: copied from level to level like an update.
 template <class Cell>
 OG_INLINE void keep(Cell* to, const Cell* from, int64_t stride, const Tile& c) {
@@ -35,6 +44,12 @@ OG_INLINE bool empty(const Cell* plane, int64_t at, int64_t left, int64_t right)
     if (*from != 0) return false;
   }
   return true;
+}
+
+// Fetches a line into the second level.
+template <class Cell>
+OG_INLINE void fetch_line(const Cell* at) {
+  __builtin_prefetch(at, 0, 2);
 }
 
 // Fetches the lines by which an edge of columns moves from level to level, `Slope` cells, `Far`

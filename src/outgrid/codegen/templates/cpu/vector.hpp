@@ -99,6 +99,34 @@ OG_INLINE void store(Cell* p, V v) {
   }
 }
 
+// Stores a vector past the caches, at whole vectors: a line is not read before it is written over.
+OG_INLINE void store_past(Real* p, V v) {
+#if defined(__clang__)
+  __builtin_nontemporal_store(v, reinterpret_cast<V*>(p));
+#elif defined(__AVX512F__)
+  if constexpr (kDouble) {
+    __builtin_ia32_movntpd512(reinterpret_cast<double*>(p), (Doubles)v);
+  } else {
+    __builtin_ia32_movntps512(reinterpret_cast<float*>(p), (Floats)v);
+  }
+#elif defined(__AVX2__)
+  if constexpr (kDouble) {
+    __builtin_ia32_movntpd256(reinterpret_cast<double*>(p), (Doubles)v);
+  } else {
+    __builtin_ia32_movntps256(reinterpret_cast<float*>(p), (Floats)v);
+  }
+#else
+  store(p, v);
+#endif
+}
+
+// Orders what was stored past the caches before what is stored from here on.
+OG_INLINE void settle() {
+#if defined(__x86_64__)
+  __builtin_ia32_sfence();
+#endif
+}
+
 OG_INLINE V all(Real a) { return a - V{}; }  // a - 0 is a, also for -0
 
 // Functions of the library by their built-in names: reading <cmath> takes a sixth of a compilation.
