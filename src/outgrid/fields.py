@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
 from outgrid.formats.axis import Axis
+from outgrid.formats.shard import chunk_of
 from outgrid.lines import format_extents
 from outgrid.markup import facts
 from outgrid.report.animation import animate
@@ -51,6 +52,13 @@ class Drawn:
     def units(self) -> str:
         """The units of its values; nothing where they are unknown."""
         return self.meaning()[1]
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Cells of a part that lies in one piece, along each axis: what dask reads at once."""
+        shape: tuple[int, ...] = self._shown.shape
+        dtype: np.dtype[Any] = self._shown.dtype
+        return chunk_of(shape, dtype.itemsize) if shape else ()
 
     def plot(self, index: int | None = None) -> Any:
         """A `matplotlib.figure.Figure`, which notebooks show; large planes are sampled.

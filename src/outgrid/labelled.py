@@ -10,6 +10,7 @@ import numpy as np
 
 from outgrid.formats.axis import Along, Axis, told_apart
 from outgrid.formats.registry import library
+from outgrid.formats.shard import chunk_of
 
 __all__ = ["dataset"]
 
@@ -29,9 +30,10 @@ def dataset(
     variables: dict[str, Any] = {}
     coordinates: dict[str, Any] = {}
     for name, (array, _, said) in arrays.items():
-        variables[name] = xarray.Variable(
-            [axis.name for axis in apart[name]], _lazy(array), dict(said)
-        )
+        names = [axis.name for axis in apart[name]]
+        together = chunk_of(array.shape, np.dtype(array.dtype).itemsize)
+        chunks = {"preferred_chunks": dict(zip(names, together, strict=True))}
+        variables[name] = xarray.Variable(names, _lazy(array), dict(said), chunks)
         for axis, extent in zip(apart[name], array.shape, strict=True):
             given = axis.values(extent), axis.attributes
             coordinates[axis.name] = xarray.Variable(axis.name, *given)

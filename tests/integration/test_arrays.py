@@ -260,6 +260,7 @@ def test_an_offset_is_half_a_cell_along_each_axis(offset):
 
 def test_dask_takes_fields_that_lie_in_one_file_or_in_pieces(tmp_path):
     dask = pytest.importorskip("dask.array")
+    dask_config = pytest.importorskip("dask.config")
     whole = og.run(problem(VALUES), memory="400 MiB", out=tmp_path / "r")
     pieces = Joined(
         [Piece(whole.path("u"), (0, 0), range(low, low + 10), range(24)) for low in (0, 10)]
@@ -271,3 +272,11 @@ def test_dask_takes_fields_that_lie_in_one_file_or_in_pieces(tmp_path):
                 found[3:17:2, ::-1, 5].compute(), whole["u"][3:17:2, ::-1, 5]
             )
             assert found.dtype == field.dtype
+    large = og.run(problem(0.0, (64, 256, 256), dtype="float32"), memory="400 MiB", out=tmp_path / "large")
+    assert large["u"].chunks == (4, 256, 256)
+    assert large["u"][3].chunks == (256, 256)
+    with dask_config.set({"array.chunk-size": "4MiB"}):
+        assert dask.from_array(large["u"]).chunks == ((16,) * 4, (256,), (256,))
+    xarray = pytest.importorskip("xarray")
+    with xarray.open_dataset(large.out, engine="outgrid", chunks={}) as opened:
+        assert opened["u"].chunks == ((4,) * 16, (256,), (256,))

@@ -80,7 +80,15 @@ def _rates(figures: dict[str, Any]) -> list[tuple[str, str]]:
             f"{rate(figures['zarr_bytes_per_second'])}, {figures['zarr_over_own']:.2f} of its own",
         ),
         ("zstd-1, bare", rate(figures["codec_bytes_per_second"])),
-        ("export, zstd-1", f"{rate(figures['export_bytes_per_second'])}, {over:.2f} of it{below}"),
+        (
+            "zstd-1 to files by hand",
+            f"{rate(figures['hand_bytes_per_second'])}, {figures['hand_over_codec']:.2f} of it",
+        ),
+        (
+            "export, zstd-1",
+            f"{rate(figures['export_bytes_per_second'])}, {over:.2f} of it{below}, "
+            f"{figures['export_over_hand']:.2f} of that by hand",
+        ),
     ]
 
 
@@ -106,7 +114,8 @@ FORMATS = Measurement(
         "Measures what it costs a run that its result is a Zarr group too, and what exports to "
         "HDF5 and VTK cost; how fast files in one piece are read beside .npy, how fast "
         "zarr-python reads the result beside a store of its own, and "
-        "how fast an export with zstd is beside a bare loop of the codec. Prints shares of the "
+        "how fast an export with zstd is beside a bare loop of the codec, and beside the same work "
+        "by hand. Prints shares of the "
         "run and ratios to these references. Then every way into a run and out of it is taken in a "
         "control group, with a field many times as large as its memory. All values are compared; "
         "it is an error if one differs."

@@ -188,7 +188,7 @@ def _base(array: Any) -> mmap.mmap | None:
 def _chunks(array: Any) -> tuple[int, ...]:
     """Cells of the largest chunk along each axis, where an array is made of chunks."""
     given = getattr(array, "chunks", None)
-    if not isinstance(given, tuple):
+    if not isinstance(given, tuple) or isinstance(array, np.ndarray):
         return ()
     listed = cast("tuple[int | tuple[int, ...], ...]", given)
     return tuple(max(lengths) if isinstance(lengths, tuple) else int(lengths) for lengths in listed)
