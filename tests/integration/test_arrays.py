@@ -272,7 +272,8 @@ def test_dask_takes_fields_that_lie_in_one_file_or_in_pieces(tmp_path):
                 found[3:17:2, ::-1, 5].compute(), whole["u"][3:17:2, ::-1, 5]
             )
             assert found.dtype == field.dtype
-    large = og.run(problem(0.0, (64, 256, 256), dtype="float32"), memory="400 MiB", out=tmp_path / "large")
+    given = problem(0.0, (64, 256, 256), dtype="float32")
+    large = og.run(given, memory="400 MiB", out=tmp_path / "large")
     assert large["u"].chunks == (4, 256, 256)
     assert large["u"][3].chunks == (256, 256)
     with dask_config.set({"array.chunk-size": "4MiB"}):

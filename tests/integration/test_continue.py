@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import outgrid as og
@@ -77,6 +78,40 @@ def test_one_command_brings_a_run_to_its_end_however_often_it_is_killed(tmp_path
         _, words = process.communicate()
         assert process.returncode == 0, words
     assert fields(out) == fields(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("out", "more", "begun"),
+    [
+        ("job.h5", "", "job.run/job.h5*"),
+        ("job.run", "pyramid = true", "job.run/*.pyramid/1/c/0/0/*"),
+    ],
+)
+def test_a_run_that_leaves_more_than_planes_is_killed(tmp_path, out, more, begun):
+    """While it makes one file of its results, or levels of them, and at any other moment."""
+    pytest.importorskip("h5py")
+    job, whole = tmp_path / "job.toml", tmp_path / "whole" / out
+    job.write_text(JOB.replace("steps = 200", "steps = 40") + more)
+    whole.parent.mkdir()
+    assert main(["run", str(job), "--out", str(whole), "--quiet"]) == 0
+    chance, given = random.Random(27), ["run", job, "--continue", "--quiet", "--out"]
+    for number in range(3):
+        process = start([*given, tmp_path / out])
+        while process.poll() is None and number and not [*tmp_path.glob(begun)]:
+            time.sleep(0.0005)
+        time.sleep(chance.random() * (0.01 if number else 1))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    process = start([*given, tmp_path / out])
+    _, words = process.communicate()
+    assert process.returncode == 0, words
+    found, wanted = og.open(tmp_path / out), og.open(whole)
+    assert {name: np.asarray(found[name]).tobytes() for name in found} == {
+        name: np.asarray(wanted[name]).tobytes() for name in wanted
+    }
+    for path in wanted.out.glob("*.pyramid/[1-9]/c/0/0/0"):
+        assert (found.out / path.relative_to(wanted.out)).read_bytes() == path.read_bytes()
+    assert not [*tmp_path.rglob("*.new")]
 
 
 def test_a_run_begins_goes_on_and_is_returned(tmp_path, capsys):
