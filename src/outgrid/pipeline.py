@@ -14,7 +14,7 @@ from pathlib import Path
 from outgrid.comm import Comm, Serial
 from outgrid.config import RunOptions
 from outgrid.errors import Stopped
-from outgrid.execute.inputs import Inputs, check_inputs
+from outgrid.execute.inputs import Inputs, check_inputs, decoding_told
 from outgrid.execute.kernels import another_compiler, check_kernel, compiled
 from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execute.streaming import Listener, doing, say
@@ -49,7 +49,8 @@ def plan(
 ) -> Plan:
     """The plan that a run would follow, from what is known of the kernel's rate by now.
 
-    Compiles and measures nothing; the first long run of a kernel measures it for later plans. All
+    Compiles nothing, and measures nothing but the first piece of files that are decoded; the first
+    long run of a kernel measures it for later plans. All
     ranks of ``comm`` call this, and get the same: where they share the grid that of rank 1, which
     has neighbours; on tier remote that of rank 0, with what each of the others is to lend it.
     ``machine``, which stands in for this one, is for one process.
@@ -61,7 +62,8 @@ def plan(
     def mine(remote: Borrowed | None) -> Plan:
         known = known_machine(sharing.scratch())
         chosen = Planning.of(sharing, known, begin).first(problem)
-        return _told(chosen, folders_to_make(sharing.options), remote)
+        told = *folders_to_make(sharing.options), *decoding_told(problem)
+        return _told(chosen, told, remote)
 
     plans = asked(options, comm, mine)
     return plans[min(1, len(plans) - 1)]
@@ -158,9 +160,11 @@ def _road(
     machine = known_machine(sharing.scratch(durable))
     planning = Planning.of(sharing, machine).going_on(problem, durable)
     chosen = planning.first(problem)
+    told = beginning.told
     if durable is None:
         inputs.check()
-    say(progress, *beginning.told)
+        told = *told, *inputs.told()
+    say(progress, *told)
 
     # Build.
     parts = durable.parts if durable is not None else ()
@@ -169,7 +173,7 @@ def _road(
     chosen = planning.measured(chosen, problem, kernel, progress)
     changed = beginning.other_tier(chosen)
     say(progress, *changed)
-    chosen = _told(chosen, (*beginning.told, *changed), remote)
+    chosen = _told(chosen, (*told, *changed), remote)
 
     # Execute.
     place = beginning.claim(sharing, chosen, stays=planning.stays)

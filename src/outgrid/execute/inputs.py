@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from math import prod
@@ -21,9 +22,9 @@ from outgrid.stencil.labels import check_place
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.series import Series
 from outgrid.storage import frames_of
-from outgrid.units import nearest_three
+from outgrid.units import format_bytes, format_seconds, nearest_three
 
-__all__ = ["Inputs", "check_inputs"]
+__all__ = ["Inputs", "check_inputs", "decoding_told"]
 
 Stamp = tuple[int, int]
 
@@ -59,6 +60,17 @@ class Inputs:
             elif isinstance(given, InputArray):
                 check_unchanged(given, self.problem.dtype_of(name.removesuffix(PREVIOUS)), name)
 
+    def told(self) -> tuple[str, ...]:
+        """What the files cost that are decoded: bytes, buffers, and seconds by their first piece.
+
+        Raises UsageError and StoreError for files that cannot be read.
+        """
+        return tuple(
+            _cost(name, given, self.source(name))
+            for name, given in self.problem.initial.items()
+            if isinstance(given, InputFile) and self.source(name).at_once == 1
+        )
+
     def source(self, name: str) -> Source:
         """What the initial values of ``name`` are read from. Raises UsageError."""
         given = self.problem.initial[name]
@@ -87,6 +99,33 @@ class Inputs:
         while self._opened:
             self._opened.popitem()[1].close()
         self._stamps.clear()
+
+
+def decoding_told(problem: Problem) -> tuple[str, ...]:
+    """What reading the files of a problem costs; nothing where one cannot be read.
+
+    What is against such a file is said by `check_inputs`.
+    """
+    with Inputs(problem) as inputs, suppress(UsageError, StoreError):
+        return inputs.told()
+    return ()
+
+
+def _cost(name: str, file: InputFile, source: Source) -> str:
+    """What it costs to decode all values of a file that is decoded by a library or as a stream."""
+    piece = tuple(map(range, map(min, source.chunk, source.shape)))
+    begin = time.perf_counter()
+    source.read(piece)
+    seconds = time.perf_counter() - begin
+    whole, part = prod(source.shape), max(1, prod(map(len, piece)))
+    paths = file.file.rglob("*") if file.file.is_dir() else (file.file,)
+    stored = sum(path.stat().st_size for path in paths if path.is_file())
+    buffers = max(source.decoded_bytes, part * source.dtype.itemsize)
+    return (
+        f"{name} is decoded from {file}: {format_bytes(whole * source.dtype.itemsize)} of values, "
+        f"the file has {format_bytes(stored)}; in pieces of {format_bytes(buffers)}, "
+        f"{format_seconds(seconds * whole / part)} of decoding by the first of them"
+    )
 
 
 def check_inputs(problem: Problem) -> None:

@@ -103,6 +103,7 @@ class FormatSuite:
                 assert source.dtype.newbyteorder("=") == values.dtype
                 assert len(source.chunk) == len(shape)
                 assert source.decoded_bytes >= 0
+                assert source.at_once >= 1
                 assert len(source.dims) in (0, len(shape))
                 assert all(
                     source.coords[dim].shape == (extent,)
@@ -202,15 +203,19 @@ class FormatSuite:
         assert np.asarray(result["u"]).tobytes() == np.asarray(plain["u"]).tobytes()
 
     def test_plans_count_what_reads_it(self, tmp_path: Path) -> None:
-        """Its libraries are in the memory of a plan."""
+        """Its libraries are in the memory of a plan, and what decoding costs in its notes."""
         values, path = self.values(self.shapes[0], "float32"), tmp_path / self.file
         self.write(path, values)
 
-        def fixed_bytes(initial: Any) -> int:
-            return plan(_problem(values.shape, initial), memory="400MiB").memory.fixed_bytes
-
-        extra = fixed_bytes(self.input(path, values)) - fixed_bytes(0.0)
+        with_file, without = (
+            plan(_problem(values.shape, initial), memory="400MiB")
+            for initial in (self.input(path, values), 0.0)
+        )
+        extra = with_file.memory.fixed_bytes - without.memory.fixed_bytes
         assert extra == self.format.library_bytes
+        with closing(open_file(self.input(path, values))) as source:
+            decoded = source.at_once == 1
+        assert any("u is decoded from" in note for note in with_file.notes) == decoded
 
     def _kinds(self) -> Iterator[tuple[tuple[int, ...], str]]:
         yield from ((shape, self.dtypes[0]) for shape in self.shapes)
