@@ -212,3 +212,18 @@ def test_ranks_overwrite_the_results_of_ranks_and_of_one(tmp_path):
         *("progress.jsonl", "record.json", "status.json"),
         *("u", "u.npy", "u.npy.xxh3", "x", "y", "z", "zarr.json"),
     ]
+
+
+def test_a_run_of_fewer_axes_replaces_one_of_more_and_the_other_way_round(tmp_path):
+    """A chunk of the former is then where a folder of the new one is."""
+    out = tmp_path / "run"
+    flat = og.Problem("heat5", (9, 9), steps=2, parameters={"k": 0.1}, initial={"u": "x + y"})
+    cubic = heat(2)
+    for problem in (cubic, flat, cubic):
+        result = og.run(problem, out=out, overwrite=True, memory="200MiB", tier="memory")
+        assert result["u"].shape == problem.shape
+        np.testing.assert_array_equal(result.to_xarray()["u"], result["u"])
+    (out / "u/c/0/0/1").write_text("precious")
+    with pytest.raises(UsageError, match="u/c/0/0 exists and is not overwritten"):
+        og.run(flat, out=out, overwrite=True, memory="200MiB", tier="memory")
+    assert (out / "u.npy").exists()

@@ -129,11 +129,19 @@ def check_none_there(
             )
     left = (RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, *names, *begun)
     for name in (GROUP_NAME, MANIFEST_NAME, *left):
-        if os.path.lexists(out / name) and out / name not in replaced:
+        if os.path.lexists(out / name) and not _goes(out / name, replaced):
             unfinished = GROUP_NAME if name == GROUP_NAME else MANIFEST_NAME
             raise UsageError(
                 f"{out / name} exists and is not overwritten; {way_out(out, unfinished)}"
             )
+
+
+def _goes(path: Path, replaced: Collection[Path]) -> bool:
+    """Whether a file, or a folder with all that is in it, is to be replaced."""
+    if path.is_symlink() or not path.is_dir():
+        return path in replaced
+    files = [below for below in path.rglob("*") if below.is_symlink() or not below.is_dir()]
+    return bool(files) and all(below in replaced for below in files)
 
 
 @contextmanager
