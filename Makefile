@@ -49,7 +49,7 @@ check: setup
 	    $(CXX) $(CXX_STRICT) -Icore $$source || exit 1; \
 	done
 	for source in $(TEMPLATES_CHECKED); do for real in float double; do \
-	    $(CXX) $(CXX_STRICT) -march=native -Wno-psabi -fopenmp -I$(TEMPLATES) -DREAL=$$real $$source || exit 1; \
+	    $(CXX) $(CXX_STRICT) -march=native -Wno-psabi -I$(TEMPLATES) -DREAL=$$real $$source || exit 1; \
 	done; done
 
 sanitize: setup

@@ -3,8 +3,7 @@
 # one pass, races between threads in another. Usage: sanitize.sh PYTHON
 #
 # Each pass has a build of the package of its own in build/sanitize. The interpreter is not
-# instrumented, so the sanitizer's library is loaded before it. ThreadSanitizer does not understand
-# libgomp, in whose place a team of std::threads is loaded (tools/sanitize/team.cpp).
+# instrumented, so the sanitizer's library is loaded before it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$(realpath -s "$1")
@@ -42,8 +41,6 @@ mkdir -p "$folder"
 build address address,undefined &
 build thread thread
 wait $!
-g++ -std=c++20 -O1 -g -fsanitize=thread -shared -fPIC tools/sanitize/team.cpp \
-    -o "$folder/team.so"
 export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:report_signal_unsafe=0
@@ -54,7 +51,7 @@ pass address address,undefined "$(library libasan.so) $(library libstdc++.so.6)"
     tests/unit/storage/test_sums.py tests/unit/storage/test_outlet.py \
     tests/conformance/test_stores.py tools/sanitize/test_streams.py >"$folder/address.log" 2>&1 &
 status=0
-pass thread thread "$(library libtsan.so) $folder/team.so" \
+pass thread thread "$(library libtsan.so)" \
     tests/unit/test_native.py tests/unit/remote/test_remote.py tests/unit/storage/test_outlet.py \
     tools/sanitize/test_streams.py || status=$?
 wait $! || status=$?

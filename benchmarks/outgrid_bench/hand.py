@@ -23,6 +23,7 @@ from outgrid import Problem
 from outgrid.errors import BuildError
 from outgrid.native import Buffer, as_array
 from outgrid.parts import InitialExpression, evaluate, find_compiler, ring_count
+from outgrid_bench.openmp import FLAG, loaded
 from outgrid_bench.sweeps import SWEEPS
 from outgrid_bench.sweeps_flat import FLAT, MASKS, SMOOTHING
 from outgrid_bench.sweeps_lattice import LATTICE
@@ -73,7 +74,7 @@ HAND_WRITTEN: dict[str, tuple[HandWritten, ...]] = {
 }
 STAGGER_BYTES = 10 << 10  # between the beginnings of arrays, which huge pages would line up
 GLIBC = ("x86_64", "glibc")  # where the library of C has functions of vectors
-FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
+FLAGS = ("-O3", "-march=native", FLAG, "-fPIC", "-shared")
 MACHINE = r"""
 // Chains of fused multiply-adds on each core, none of which waits for another: as many as hide
 // their latency and leave registers for the two numbers that all share.
@@ -144,7 +145,7 @@ def compile_loops(dtype: str, place: Path, more: str = MACHINE) -> ctypes.CDLL:
             source_path=source,
             command=command,
         )
-    return ctypes.CDLL(str(library))
+    return loaded(library)
 
 
 class HandLoop:

@@ -13,8 +13,8 @@ namespace outgrid {
 
 namespace {
 
-// Turns of a wait before it sleeps: as many as kernels ask of libgomp, and few where threads are
-// more than processors, so that the one that is waited for gets its turn.
+// Turns of a wait before it sleeps: where another process has a core, spinning takes it from the
+// thread that is waited for. Fewer where threads are more than processors.
 constexpr int kTurns = 10000, kTurnsCrowded = 100;
 
 void pause() {

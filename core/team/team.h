@@ -1,4 +1,4 @@
-// Threads that compute together: what kernels run on where their compiler brings no such library.
+// Threads that compute together: what kernels run on.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from outgrid import Pager, remote
 from outgrid.errors import StoreError, UsageError
 from outgrid.native import Buffer, as_array
-from outgrid.parts import build, find_compiler
+from outgrid_bench.openmp import built_with_openmp
 
 __all__ = ["WAYS", "Task", "Way", "main"]
 
@@ -188,7 +188,7 @@ class Carrier:
 
 @cache
 def _library() -> ctypes.CDLL:
-    library = build(SOURCE, find_compiler()).handle
+    library = built_with_openmp(SOURCE)
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     library.outgrid_sum.argtypes = [pointer, pointer, pointer, integer]
     library.outgrid_heat7.argtypes = [pointer, pointer, *[integer] * 6, pointer]

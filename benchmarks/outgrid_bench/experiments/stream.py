@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from outgrid.errors import ExecutionError
 from outgrid.machine import describe_machine
 from outgrid.native import Buffer, as_array
-from outgrid.parts import build, find_compiler
 from outgrid.storage import DirectStore, Planes, Transfers
 from outgrid_bench.experiments.figure import look
 from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
 from outgrid_bench.limit import limited
+from outgrid_bench.openmp import built_with_openmp
 
 __all__ = ["STREAM"]
 
@@ -199,7 +199,7 @@ def _rows(
 
 @cache
 def _library() -> ctypes.CDLL:
-    library = build(SOURCE, find_compiler()).handle
+    library = built_with_openmp(SOURCE)
     pointer = ctypes.c_void_p
     library.outgrid_stream.argtypes = [
         ctypes.c_int,

@@ -30,20 +30,16 @@ from outgrid.errors import BuildError, NoCompiler
 
 OPTIMISATION = "-O3"
 PROCESSOR = "-march=native"
-OPENMP = "-fopenmp"
 FLAGS = (
     "-std=c++20",
     OPTIMISATION,
     PROCESSOR,
     "-ffp-contract=off",  # the generator writes every fused multiply-add itself
     "-fno-math-errno",
-    OPENMP,
     "-fPIC",
     "-shared",
     "-Wno-psabi",
 )
-SPIN_COUNT = "10000"
-BIND = "OMP_PROC_BIND"
 EMPTY = '#include <new>\nextern "C" int* outgrid_nothing() { return new int; }\n'
 GCC_FLAGS = ("-mprefer-vector-width=512",) if platform.machine() == "x86_64" else ()
 # How the line of /proc/cpuinfo begins that says what a processor can do: x86, Arm, RISC-V, POWER.
@@ -62,19 +58,17 @@ class Compiler:
     def flags(self) -> tuple[str, ...]:
         """Flags for kernels.
 
-        What the command names itself, a level of optimisation, a processor or OpenMP, stands. clang
-        may lack the library of OpenMP: its kernels run on the threads of the core.
+        What the command names itself, a level of optimisation or a processor, stands. None asks for
+        OpenMP: kernels run on the threads of the core.
         """
         own = {
             OPTIMISATION: ("-O",),
             PROCESSOR: ("-march=", "-mcpu="),
-            OPENMP: ("-fopenmp", "-fno-openmp"),
         }
         return tuple(
             flag
             for flag in FLAGS + GCC_FLAGS
             if not any(word.startswith(own.get(flag, ())) for word in self.command)
-            and not (flag == OPENMP and "clang" in self.version)
         )
 
     @property
@@ -158,7 +152,7 @@ def load(source: str, folder: Path | None = None) -> Library:
         with _kept_in(folder) as place:
             path, words = _by_another(source, place, missing)
             note = f"no C++ compiler was found: the kernel is the one in {path}, by {words}"
-            return Library(path, _load(path), True, words, note)
+            return Library(path, ctypes.CDLL(str(path)), True, words, note)
     return build(source, compiler, folder)
 
 
@@ -187,12 +181,12 @@ def build(source: str, compiler: Compiler, folder: Path | None = None) -> Librar
         words = _words_of(path)
         if words is not None:
             with suppress(OSError):  # what needs another library that is gone is compiled anew
-                return Library(path, _load(path), True, words)
+                return Library(path, ctypes.CDLL(str(path)), True, words)
         elif path.exists():
             note = f"{path} was damaged, and the kernel was compiled again"
         keep(path.with_suffix(".cpp"), source.encode())
         keep(path, labelled(_compiled(path, compiler), str(compiler)))
-        return Library(path, _load(path), False, str(compiler), note)
+        return Library(path, ctypes.CDLL(str(path)), False, str(compiler), note)
 
 
 @contextmanager
@@ -205,22 +199,6 @@ def _kept_in(folder: Path | None) -> Generator[Path]:
         raise BuildError(
             f"cannot keep or load a kernel in {place}: {error}; {elsewhere()}"
         ) from error
-
-
-def _load(path: Path) -> ctypes.CDLL:
-    # Threads that wait should soon sleep: where another process has a core, spinning starves the
-    # thread that is waited for. Read by the OpenMP library when the first kernel loads it.
-    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
-    # Where it binds threads, as settings of clusters ask it to, the calling one is bound as well,
-    # and what that starts later has one processor. The option `pin` keeps threads in their places.
-    bind = os.environ.get(BIND)
-    os.environ[BIND] = "false"
-    try:
-        return ctypes.CDLL(str(path))
-    finally:
-        del os.environ[BIND]
-        if bind is not None:
-            os.environ[BIND] = bind
 
 
 def _words_of(path: Path) -> str | None:

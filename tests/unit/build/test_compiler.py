@@ -112,19 +112,12 @@ def test_the_compiler_of_the_package_ziglang_is_the_last_that_is_looked_for(tmp_
     assert find_compiler().command != (str(fake),)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_compiler().command == (str(fake),)
-    assert "-fopenmp" not in find_compiler().flags
 
 
 def test_a_compiler_is_prepared_by_an_empty_kernel(compiler):
     warm_up(compiler)
     with pytest.raises(BuildError, match="did not compile"):
         warm_up(replace(compiler, command=(*compiler.command, "-no-such-flag")))
-
-
-def test_openmp_is_left_out_where_the_compiler_may_lack_it(monkeypatch):
-    assert "-fopenmp" in Compiler(("g++",), "g++ 14").flags
-    assert "-fopenmp" not in Compiler(("g++", "-fno-openmp"), "g++ 14").flags
-    assert "-fopenmp" not in Compiler(("clang++",), "Debian clang version 14.0.6").flags
 
 
 def test_words_of_the_compiler_command_are_kept_apart(monkeypatch):

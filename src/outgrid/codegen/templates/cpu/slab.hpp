@@ -37,9 +37,9 @@ struct Slab {
   const int64_t* sampled;
   double* samples;
   const Snapshot* kept;
-  Outlet* outlet;    // for snapshots
-  const Team* team;  // used where the compiler brings no threads
-  int64_t* totals;   // [level - 1][reduction][kCells]
+  Outlet* outlet;  // for snapshots
+  const Team* team;
+  int64_t* totals;  // [level - 1][reduction][kCells]
   // The place, as `place` counts them, of the first value seen that is no finite number.
   int64_t* broken;
   const int64_t* plane_shifts;  // [stage]: so much higher does a stage begin, then: and end

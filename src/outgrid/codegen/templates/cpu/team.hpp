@@ -1,10 +1,5 @@
-// Threads that compute together: those of OpenMP where the compiler brings them, else those of the
-// caller's team.
+// Threads that compute together: those of the team of the core.
 #pragma once
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #include <cstdint>
 
@@ -19,36 +14,20 @@ namespace {
 
 // Has threads ready for `together`. Returns 0, or an error number.
 inline int start(const Team* team, int64_t threads) {
-#ifdef _OPENMP
-  (void)team, (void)threads;
-  return 0;
-#else
   return threads > 1 ? team->start(threads) : 0;
-#endif
 }
 
 // Calls `body(thread)` at once in so many threads that were started, 0 being the calling one.
 template <class Body>
 void together(const Team* team, int64_t threads, const Body& body) {
-#ifdef _OPENMP
-  (void)team;
-#pragma omp parallel num_threads(threads)
-  body(int64_t{omp_get_thread_num()});
-#else
   if (threads == 1) return body(int64_t{0});
   team->run([](void* data, int64_t thread) { (*static_cast<const Body*>(data))(thread); },
             const_cast<Body*>(&body));
-#endif
 }
 
 // Within `together`, of as many threads: waits until all have come here.
 inline void meet(const Team* team, int64_t threads) {
-#ifdef _OPENMP
-  (void)team, (void)threads;
-#pragma omp barrier
-#else
   if (threads > 1) team->meet();
-#endif
 }
 
 }  // namespace
