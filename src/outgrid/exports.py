@@ -270,15 +270,14 @@ def _field(result: Result, name: str) -> Source:
     """A field, a snapshot, or what receivers saw: a trace is a row."""
     if name == TRACES and name not in result:
         return Transposed(open_file(InputFile(str(result.out / TRACES_NAME))), (1, 0))
-    if name not in result:
-        return open_file(InputFile(str(result.out / f"{name}.npy")))
-    field = result[name]
+    field = result.get(name)
     if isinstance(field, Joined):
         return _Pieces(field)
+    path = result.path(name) if name in result else result.out / result.record.frames_file(name)
     header = result.header(name)
     if header is not None:
-        return Straight(result.path(name), header.shape, header.dtype, header.data_offset)
-    return open_file(InputFile(str(result.path(name))))
+        return Straight(path, header.shape, header.dtype, header.data_offset)
+    return open_file(InputFile(str(path)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,7 +240,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     those are of: the run, the field and the step, whose key they are combined with. `spread` says
     over which places fields were spread, and how, if they were.
 
-    Fields that have `offsets` are in a file of HDF5, with others, and begin at that byte.
+    Fields and snapshots that have `offsets` are in a file of HDF5, with others, and begin at that
+    byte.
 
     Where the problem has a condition to end by, `ended` tells what was seen of it last. What
     watched the run has ``left`` files of these names beside the fields, those that are there.
@@ -273,6 +274,10 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def rows_file(self, name: str) -> str:
         """The file that the checksums of a field's rows are called after."""
         return f"{name}.npy" if name in self.offsets else self.fields[name]
+
+    def frames_file(self, name: str) -> str:
+        """The file that a snapshot is in, such as "snapshot.0"."""
+        return next(iter(self.fields.values())) if name in self.offsets else f"{name}.npy"
 
     @property
     def steps(self) -> int:

@@ -114,8 +114,14 @@ class Result(Mapping[str, Any]):
 
     def _frames(self) -> list[np.ndarray]:
         """The snapshots as they lie on disk: those of a line are of one row."""
-        taken = snapshots_by_file(self.record.problem.get("snapshots", ()))
-        return [map_npy(self.out / name) for name in taken]
+        names = [Path(name).stem for name in self._taken]
+        files = (self.out / self.record.frames_file(name) for name in names)
+        return [map_npy(file, self.header(name)) for file, name in zip(files, names, strict=True)]
+
+    @property
+    def _taken(self) -> dict[str, Any]:
+        """What each snapshot was to keep, by the name of its file."""
+        return snapshots_by_file(self.record.problem.get("snapshots", ()))
 
     @property
     def _is_line(self) -> bool:
@@ -223,10 +229,18 @@ class Result(Mapping[str, Any]):
         return axes, said.get("units", "")
 
     def header(self, field: str) -> Header | None:
-        """What the file of HDF5 that a field is in does not say by itself; None for a .npy file."""
+        """What the file of HDF5 that a field is in does not say by itself; None for a .npy file.
+
+        Of a snapshot as well, by the name "snapshot.0".
+        """
         if field not in self.record.offsets:
             return None
         problem = Problem.from_dict(self.record.problem)
+        snapshot = snapshots_by_file(problem.snapshots).get(f"{field}.npy")
+        if snapshot is not None:
+            shape = snapshot.shape(problem.shape, self.record.steps)
+            dtype = np.dtype(problem.dtype_of(snapshot.field))
+            return Header(shape, dtype, False, self.record.offsets[field])
         dtype = np.dtype(problem.dtype_of(field.removesuffix(PREVIOUS)))
         return Header(problem.shape, dtype, False, self.record.offsets[field])
 

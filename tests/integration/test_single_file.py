@@ -120,6 +120,42 @@ def test_nothing_is_moved_where_there_is_one_field(tmp_path, monkeypatch):
     assert sum(moved) < 64 << 10 < found["u"].nbytes
 
 
+def kept(out, **others):
+    snapshots = [og.Snapshot("u", every=2), og.Snapshot("u", every=1, z=3, stride=2)]
+    return og.run(heat(snapshots=snapshots), out=out, **GIVEN, **others)
+
+
+@pytest.mark.parametrize("name", ["r.h5", "r.nc"])
+def test_snapshots_are_arrays_of_the_file(tmp_path, name):
+    wanted, found = kept(tmp_path / "folder"), kept(tmp_path / name)
+    xarray = pytest.importorskip("xarray")
+    with xarray.open_dataset(tmp_path / name, engine="h5netcdf") as opened:
+        for number, frames in enumerate(wanted.snapshots):
+            seen = opened[f"snapshot.{number}"]
+            assert seen.dims[0].startswith("step")
+            assert seen.values.tobytes() == frames.tobytes()
+            assert found.snapshots[number].tobytes() == frames.tobytes()
+    assert not [*found.out.glob("snapshot*.npy")]
+    assert not verify(found.out).errors
+    assert found.to_xarray()["snapshot.1"].equals(wanted.to_xarray()["snapshot.1"])
+    again = og.export(found, tmp_path / "s.npy", fields=["snapshot.1"])
+    np.testing.assert_array_equal(np.load(again.path), wanted.snapshots[1])
+
+    with h5py.File(found.path("u"), "r+") as file:
+        file["snapshot.0"][1, 2, 3, 4] += 1
+    assert "plane 2" in str(verify(found.out).errors[0])
+    assert (
+        kept(tmp_path / name, overwrite=True).snapshots[0].tobytes()
+        == wanted.snapshots[0].tobytes()
+    )
+
+
+def test_snapshots_stay_beside_an_image(tmp_path):
+    found = kept(tmp_path / "r.vtkhdf")
+    assert len([*found.out.glob("snapshot*.npy")]) == 2
+    assert found.snapshots[0].shape == (2, *SHAPE)
+
+
 STAGES = ["_described", "_become", "_copy_field", "_linked", "write_record", "remove_copied"]
 
 
@@ -154,6 +190,27 @@ def test_a_run_that_is_cut_off_at_its_file_is_resumed(plain, tmp_path, monkeypat
         leftovers(twin, delete=True)
         assert not (twin / "r.h5").exists()
         np.testing.assert_array_equal(np.load(twin / "u.npy"), plain["wave"]["u"])
+
+
+@pytest.mark.parametrize("stage", ["_become", "write_record", "remove_copied"])
+def test_snapshots_are_there_however_a_run_is_cut_off(tmp_path, monkeypatch, stage):
+    wanted = kept(tmp_path / "folder")
+    module = single if stage.startswith("_") else og.pipeline
+    real = getattr(module, stage)
+
+    def cut(*given):
+        real(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, stage, cut)
+    with pytest.raises(KeyboardInterrupt):
+        kept(tmp_path / "r.h5")
+    monkeypatch.undo()
+    found = og.resume(tmp_path / "r.h5")
+    for one, other in zip(found.snapshots, wanted.snapshots, strict=True):
+        assert one.tobytes() == other.tobytes()
+    assert not [*found.out.glob("*.npy")]
+    assert not verify(found.out).errors
 
 
 def test_a_block_that_was_torn_is_written_again(plain, tmp_path, monkeypatch):

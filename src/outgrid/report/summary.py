@@ -83,7 +83,7 @@ def summary_rows(record: Record) -> Iterator[tuple[str, str]]:
     for name, file in record.fields.items():
         yield "result", f"{name} in {file}"
     for file, snapshot in snapshots_by_file(record.problem.get("snapshots", ())).items():
-        yield "snapshots", f"{snapshot['field']} in {file}"
+        yield "snapshots", f"{snapshot['field']} in {record.frames_file(Path(file).stem)}"
 
 
 def heading(plan: dict[str, Any]) -> str:

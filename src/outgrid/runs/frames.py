@@ -42,6 +42,7 @@ class Frames:
     """The frames of one snapshot in ``out``, with the ``table`` of what ``box`` keeps of them.
 
     ``run`` is what the checksums are bound to. The sums of the first ``settled`` frames are kept.
+    The frames of a finished run may be ``within`` another file, where they begin at a byte.
     """
 
     out: Path
@@ -51,6 +52,7 @@ class Frames:
     whole: Problem
     box: Box
     settled: int = 0
+    within: tuple[Path, int] | None = None
 
     def create(self) -> None:
         """Make an empty table. Raises StoreError where it is there already."""
@@ -85,7 +87,7 @@ class Frames:
     def check(self, steps: int, depth: int = 0, planes: int = 0) -> None:
         """Compare with the sums what `settle` has summed. Raises StoreError where it differs."""
         sums = self._read_sums()
-        path = self._there(self.out)
+        path = self._frames_path
         if self.snapshot.taken(steps) > len(sums):
             raise StoreError(
                 f"it holds {len(sums)} frames, and {self.snapshot.taken(steps)} were taken",
@@ -159,7 +161,7 @@ class Frames:
         """The sums of some planes of a frame, counted from the first one of the box."""
         key = Seal(self.run, self.out.name, self._step(frame)).key
         pitch, size, begin = self._plane_bytes, self._part_bytes, self._first_byte
-        begin += HEADER_BYTES + frame * self._frame_bytes
+        begin += (self.within[1] if self.within else HEADER_BYTES) + frame * self._frame_bytes
         sums = (data.digest(begin + plane * pitch, size) ^ key for plane in planes)
         return np.fromiter(sums, np.uint64, len(planes))
 
@@ -215,7 +217,11 @@ class Frames:
         return np.fromfile(path, np.uint64, offset=HEADER_BYTES).reshape(header.shape)
 
     def _frames(self) -> _Data:
-        return _Data(self._there(self.out))
+        return _Data(self._frames_path)
+
+    @property
+    def _frames_path(self) -> Path:
+        return self.within[0] if self.within else self._there(self.out)
 
     @staticmethod
     def _there(path: Path) -> Path:

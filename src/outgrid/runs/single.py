@@ -2,12 +2,13 @@
 
     OUT/heat.h5     head of 4096 bytes | planes of u | what describes all arrays | planes of v ...
     heat.h5         the same file under a second name (a hard link), beside the folder
-    OUT/u.npy.xxh3  the checksums of its rows, for each field
+    OUT/u.npy.xxh3  the checksums of its rows, for each field, and those of snapshots
 
 The library of the format makes a skeleton, a sparse file in which the place of each array is set
 aside, and says where that is. The planes of the first field stay where they are: the 4096 bytes
 before them are replaced, and what the skeleton has behind them is written behind them. Other
-fields are copied to their places, within the kernel where it can.
+fields are copied to their places, within the kernel where it can. So are snapshots, arrays with
+an axis of steps; but image data of VTK have one list of times for all arrays in a file.
 
 All of it follows from the manifest and is written before the record. A process that goes on gives
 the first field its `.npy` head back, and does it again.
@@ -19,9 +20,9 @@ import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -40,6 +41,7 @@ from outgrid.runs.state import way_out
 from outgrid.runs.zarr import NO_LINKS
 from outgrid.stencil.meaning import described
 from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.stencil.snapshot import snapshots_by_file
 
 __all__ = [
     "check_single",
@@ -89,7 +91,7 @@ def check_single(
         for name, (axes, _) in described(problem, fields).items()
         if not name.startswith("snapshot.")
     }
-    if file.lower().endswith(".vtkhdf") and len(origins) > 1:
+    if _is_image(file) and len(origins) > 1:
         raise UsageError(
             f"the fields of this run lie half a cell from each other, and the points of the image "
             f"in {file} have one place; name a folder with --out, and export each field to a file "
@@ -100,16 +102,17 @@ def check_single(
 def leave_file(out: Path, record: Record, file: str) -> Record:
     """Leave the results of a finished run in one file, durably; the record that says where.
 
-    The files of all fields but the first stay, for `remove_copied` once the record is written.
-    Raises StoreError.
+    The files of snapshots, and of all fields but the first, stay for `remove_copied` once the
+    record is written. Raises StoreError.
     """
     problem = Problem.from_dict(record.problem)
     skeleton, whole = partial_path(out / file), out / file
     skeleton.unlink(missing_ok=True)
     offsets = _described(skeleton, file, problem, record)
-    first, *others = record.fields
+    first, *others = offsets
     sizes = {
-        name: prod(problem.shape) * np.dtype(_dtype(problem, name)).itemsize for name in offsets
+        array.name: prod(array.shape) * array.dtype.itemsize
+        for array in _arrays(file, problem, record)
     }
     with writing(whole):
         if offsets[first] == HEADER_BYTES:
@@ -189,24 +192,20 @@ def take_apart(out: Path, file: str, field: str, problem: Problem) -> None:
 
 
 def remove_copied(out: Path, record: Record) -> None:
-    """Remove the files of fields that were copied, now that the record says where they are."""
+    """Remove the files that were copied, now that the record says where what was in them is."""
     for name in record.offsets:
         (out / f"{name}.npy").unlink(missing_ok=True)
 
 
 def _described(skeleton: Path, file: str, problem: Problem, record: Record) -> dict[str, int]:
     """Make the skeleton of a file; where in it the numbers of each field belong."""
-    names = [*record.fields]
-    meanings = {name: said for name, said in described(problem, names).items() if name in names}
-    apart = told_apart({name: (axes, problem.shape) for name, (axes, _) in meanings.items()})
     text = json.dumps(record.to_dict())
     output = format_of(file).create_output(skeleton)
     offsets: dict[str, int] = {}
     try:
-        for name in names:
-            attributes: dict[str, Any] = {"outgrid": text, **meanings[name][1]}
-            dtype = np.dtype(_dtype(problem, name))
-            array = Array(name, problem.shape, dtype, apart[name], attributes=attributes)
+        for array in _arrays(file, problem, record):
+            name = array.name
+            array = replace(array, attributes={"outgrid": text, **array.attributes})
             offset = output.array(array).offset
             if offset is None:
                 raise StoreError(f"the format tells no place of {name}", path=skeleton)
@@ -215,6 +214,26 @@ def _described(skeleton: Path, file: str, problem: Problem, record: Record) -> d
     finally:
         output.close()
     return offsets
+
+
+def _arrays(file: str, problem: Problem, record: Record) -> list[Array]:
+    """What is to be in a file: the fields, and the snapshots that were taken."""
+    stored = {name: (problem.shape, _dtype(problem, name)) for name in record.fields}
+    if not _is_image(file):
+        for kept, snapshot in snapshots_by_file(problem.snapshots).items():
+            shape = snapshot.shape(problem.shape, record.steps)
+            if prod(shape):
+                stored[Path(kept).stem] = shape, problem.dtype_of(snapshot.field)
+    said = described(problem, record.fields)
+    apart = told_apart({name: (said[name][0], shape) for name, (shape, _) in stored.items()})
+    return [
+        Array(name, shape, np.dtype(dtype), apart[name], attributes=dict(said[name][1]))
+        for name, (shape, dtype) in stored.items()
+    ]
+
+
+def _is_image(file: str) -> bool:
+    return file.lower().endswith(".vtkhdf")
 
 
 def _linked(out: Path, file: str, record: Record) -> Record:

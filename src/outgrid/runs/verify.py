@@ -133,6 +133,9 @@ def _result_frames(out: Path, record: Record) -> Iterator[tuple[Frames, int]]:
         if path.stem in record.seals:
             run = record.seals[path.stem].run
             frames = Frames(path, sums_path(path), run, snapshot, whole, box)
+            if path.stem in record.offsets:
+                within = out / record.frames_file(path.stem), record.offsets[path.stem]
+                frames = replace(frames, within=within)
             yield frames, record.parts[-1].last_step
 
 
