@@ -18,7 +18,7 @@ from outgrid.version import __version__
 
 if TYPE_CHECKING:
     from outgrid import remote
-    from outgrid.api import matrix, plan, resume, run
+    from outgrid.api import matrix, plan, resume, run, stripe
     from outgrid.api import open_run as open  # noqa: A004 - og.open is to read like that
     from outgrid.definition import Definition, stencil
     from outgrid.equations import from_sympy
@@ -196,6 +196,7 @@ __all__ = [
     "sqrt",
     "stencil",
     "step",
+    "stripe",
     "sum",
     "tan",
     "tanh",
@@ -208,7 +209,7 @@ __all__ = [
 # Each public name is imported when it is first used, from the module that has it: a script that
 # only defines a problem loads no executor, and `outgrid --help` not even NumPy.
 _HOMES = {
-    "api": ("matrix", "open", "plan", "resume", "run"),
+    "api": ("matrix", "open", "plan", "resume", "run", "stripe"),
     "definition": ("Definition", "stencil"),
     "equations": ("from_sympy",),
     "errors": (

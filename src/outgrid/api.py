@@ -22,6 +22,7 @@ from outgrid.execute.streaming import Progress, doing, say
 from outgrid.machine import Machine, limit_on_memory
 from outgrid.matrix.operator import linear_operator
 from outgrid.matrix.product import DEFAULT_CHUNK_BYTES, StreamedMatrix
+from outgrid.matrix.striped import lay_out
 from outgrid.plan.model import Plan
 from outgrid.record import RECORD_NAME, read_record
 from outgrid.report.progress import follow, is_watched
@@ -173,20 +174,46 @@ def matrix(
     memory: Size = None,
     method: str = "direct",
     chunk: Size = DEFAULT_CHUNK_BYTES,
+    stripe: Size = None,
 ) -> Any:
     """The dense matrix in a .npy file, however large, as a scipy.sparse.linalg.LinearOperator.
 
     Each product streams the matrix from its file once, ``chunk`` bytes at a time, while NumPy's
     BLAS multiplies what came before. ``memory`` bounds what of the matrix is in memory, in bytes or
     as text (left out: half of what the process may use); what the stream leaves over of it keeps
-    the first rows. Several paths, best on as many disks, hold rows that follow each other.
-    ``method`` is "direct" (past the page cache), "pread" or "mmap". Raises UsageError for files
+    the first rows. Several paths, best on as many disks, hold rows that follow each other; with
+    ``stripe`` they hold one file together, as `stripe` lays it out. ``method`` is "direct" (past
+    the page cache), "pread" or "mmap". Under mpiexec each rank reads and multiplies a part of the
+    rows, all call the operator alike, and each has the whole product. Raises UsageError for files
     that are no matrix and where SciPy is missing, InfeasiblePlan where the limit holds no two rows.
     """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
-    size = parse_bytes(limit_on_memory(memory))
+    size = parse_bytes(limit_on_memory(memory, world().local))
     chunk_bytes = parse_bytes(DEFAULT_CHUNK_BYTES if chunk is None else chunk)
-    return linear_operator(StreamedMatrix(paths, size, method=method, chunk_bytes=chunk_bytes))
+    streamed = StreamedMatrix(
+        paths,
+        size,
+        method=method,
+        chunk_bytes=chunk_bytes,
+        stripe_bytes=0 if stripe is None else parse_bytes(stripe),
+        comm=world(),
+    )
+    return linear_operator(streamed)
+
+
+def stripe(
+    path: str | os.PathLike[str],
+    parts: Sequence[str | os.PathLike[str]],
+    *,
+    stripe: Size = "1MiB",
+) -> None:
+    """Copy a .npy file into ``parts``, best on as many disks, in stripes of ``stripe`` bytes.
+
+    Stripe k goes to part k mod n, one behind the other, as RAID 0 lays a file; ``og.matrix`` with
+    the same parts and stripe reads all disks at once. Raises UsageError where ``path`` is no .npy
+    file, a part exists, there are fewer than two, or a stripe is no multiple of 4 KiB.
+    """
+    lay_out(path, parts, parse_bytes("1MiB" if stripe is None else stripe))
 
 
 def _check_problem(given: object) -> None:

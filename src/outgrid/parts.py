@@ -21,6 +21,7 @@ from outgrid.matrix.onto import Upload
 from outgrid.matrix.product import StreamedMatrix
 from outgrid.matrix.sources import SOURCES
 from outgrid.matrix.stages import Event
+from outgrid.matrix.striped import lay_out
 from outgrid.plan.model import Plan, Tile
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, Instruction, program, row_updates
@@ -87,6 +88,7 @@ __all__ = [
     "find_compiler",
     "generate",
     "generate_cuda",
+    "lay_out",
     "leave_file",
     "leave_group",
     "load_kernel",

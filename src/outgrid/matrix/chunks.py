@@ -1,4 +1,4 @@
-"""A matrix in one file or several, cut into chunks of whole rows."""
+"""A matrix in one file, in several, or in stripes over several, cut into chunks of whole rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from outgrid.errors import UsageError
+from outgrid.errors import StoreError, UsageError
 from outgrid.formats.npy import read_header
+from outgrid.native import BLOCK_BYTES
 
-__all__ = ["Chunk", "Part", "cut", "open_parts"]
+__all__ = [
+    "Chunk",
+    "Part",
+    "check_stripe",
+    "cut",
+    "open_parts",
+    "open_striped",
+    "striped_bytes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +30,21 @@ class Part:
     """Rows from `first_row` on, as they lie in a file.
 
     `shape` is that of the file's memory: a file in Fortran order is the transposed matrix in C
-    order.
+    order. A file in stripes of `stripe_bytes` lies over `paths`; else there is one.
     """
 
-    path: Path
+    paths: tuple[Path, ...]
     first_row: int
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     data_offset: int
     transposed: bool
+    stripe_bytes: int = 0
+
+    @property
+    def path(self) -> Path:
+        """Where it begins."""
+        return self.paths[0]
 
     @property
     def row_bytes(self) -> int:
@@ -61,14 +76,67 @@ def open_parts(paths: Sequence[str | os.PathLike[str]]) -> tuple[Part, ...]:
             raise UsageError(f"{path} has shape {header.shape}; a matrix has 2 axes")
         transposed = header.fortran_order
         rows, columns = header.shape[::-1] if transposed else header.shape
-        part = Part(path, first_row, (rows, columns), header.dtype, header.data_offset, transposed)
-        parts.append(part)
+        shape = rows, columns
+        parts.append(Part((path,), first_row, shape, header.dtype, header.data_offset, transposed))
         first_row += rows
     if not parts:
         raise UsageError("a matrix needs at least one file")
     for part in parts[1:]:
         _check_fit(parts[0], part)
     return tuple(parts)
+
+
+def open_striped(paths: Sequence[str | os.PathLike[str]], stripe_bytes: int) -> Part:
+    """The matrix of one .npy file that lies in stripes over `paths`.
+
+    Bytes [k*stripe, (k + 1)*stripe) are in path k mod n, one behind the other, as `stripe` and
+    RAID 0 have them. Raises UsageError where that is no matrix or the paths are none that hold it,
+    StoreError where one cannot be read.
+    """
+    places = tuple(Path(path) for path in paths)
+    if len(places) < 2:
+        raise UsageError(f"stripes lie over several paths; {len(places)} given")
+    check_stripe(stripe_bytes)
+    header = read_header(places[0], 0)
+    if len(header.shape) != 2:
+        raise UsageError(f"{places[0]} has shape {header.shape}; a matrix has 2 axes")
+    rows, columns = header.shape[::-1] if header.fortran_order else header.shape
+    nbytes = header.data_offset + rows * columns * header.dtype.itemsize
+    for place, wanted in zip(places, striped_bytes(nbytes, len(places), stripe_bytes), strict=True):
+        try:
+            size = place.stat().st_size
+        except OSError as error:
+            raise StoreError("cannot read", path=place, errno=error.errno) from error
+        if size != wanted:
+            raise UsageError(
+                f"{place} has {size} bytes; of {nbytes} in stripes of {stripe_bytes} over "
+                f"{len(places)} paths it would have {wanted}: name the paths in their order, and "
+                "the stripe that they were written with"
+            )
+    return Part(
+        places,
+        0,
+        (rows, columns),
+        header.dtype,
+        header.data_offset,
+        header.fortran_order,
+        stripe_bytes,
+    )
+
+
+def check_stripe(stripe_bytes: int) -> None:
+    """Raises UsageError for a stripe that direct transfers cannot have."""
+    if stripe_bytes < BLOCK_BYTES or stripe_bytes % BLOCK_BYTES:
+        raise UsageError(f"a stripe of {stripe_bytes} bytes is no multiple of {BLOCK_BYTES}")
+
+
+def striped_bytes(nbytes: int, parts: int, stripe_bytes: int) -> list[int]:
+    """What each part holds of a file of so many bytes."""
+    rows, rest = divmod(nbytes, parts * stripe_bytes)
+    return [
+        rows * stripe_bytes + min(stripe_bytes, max(0, rest - part * stripe_bytes))
+        for part in range(parts)
+    ]
 
 
 def _check_fit(first: Part, part: Part) -> None:

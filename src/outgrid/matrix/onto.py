@@ -20,7 +20,7 @@ class Upload:
     """The memory that chunks are read into, their copies to ``device``, and the products there.
 
     With ``pinned`` they are read into memory that the device can reach, else into any memory. For
-    one matrix, whose chunks are no larger than the first one that is copied.
+    one matrix, whose chunks are no larger than the memory that was asked for.
     """
 
     def __init__(self, device: Device, *, pinned: bool = True) -> None:
@@ -28,10 +28,11 @@ class Upload:
         self._device, self._pinned = device, pinned
         self._host: list[int] = []
         self._there: list[int] = []
-        self._count = 0
+        self._count = self._largest = 0
 
     def memory(self, nbytes: int) -> NDArray[np.uint8]:
         """Memory for a chunk of up to ``nbytes``, with room to begin like it within a block."""
+        self._largest = max(self._largest, nbytes)
         if not self._pinned:
             return chunk_memory(nbytes)
         address = self._device.allocate_host(nbytes + BLOCK_BYTES)
@@ -41,7 +42,7 @@ class Upload:
     def copy(self, values: NDArray[Any]) -> Any:
         """The same rows on the device, in one of two places in turns."""
         if not self._there:
-            self._there = [self._device.allocate(values.nbytes) for _ in range(BUFFERS)]
+            self._there = [self._device.allocate(self._largest) for _ in range(BUFFERS)]
         address = self._there[self._count % BUFFERS]
         self._count += 1
         line = Rectangle(

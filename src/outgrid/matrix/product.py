@@ -6,14 +6,16 @@ import os
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outgrid.comm.base import Comm
+from outgrid.comm.serial import Serial
 from outgrid.errors import InfeasiblePlan, UsageError
-from outgrid.matrix.chunks import Chunk, cut, open_parts
+from outgrid.matrix.chunks import Chunk, cut, open_parts, open_striped
 from outgrid.matrix.onto import Upload
 from outgrid.matrix.sources import Bytes, Source, chunk_memory, congruent, open_source
 from outgrid.matrix.stages import Event, ahead, applied, in_turns
@@ -43,14 +45,17 @@ class StreamedMatrix:
 
     Chunks of at most `chunk_bytes` are read by `method` ("direct", "pread", "mmap") and multiplied
     by NumPy's BLAS, with `overlap` at the same time. Several paths hold rows that follow each
-    other, and are read at once. Memory that two chunks of each file leave over keeps the first rows
+    other, and are read at once; with `stripe_bytes` they hold one file together, in stripes. Of
+    several ranks of `comm` each reads and multiplies a part of the chunks, and has all of the
+    product. Memory that two chunks of each file leave over keeps the first rows
     from one product to the next. `events`, where it is given, gets what each stage did. `copies`
     are stages between reading and multiplying, functions that return the same rows in another
     memory; each takes its own two buffers in turns. With `onto` rows are multiplied on its device,
     and nothing is kept from one product to the next.
 
     Products come in one order of summation whatever the speed of the disk: the same bits each time,
-    for one chunk size.
+    for one chunk size. Those of the transpose are summed over ranks in their order, and have the
+    same bits for as many ranks.
     """
 
     def __init__(
@@ -61,13 +66,15 @@ class StreamedMatrix:
         method: str = "direct",
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
         overlap: bool = True,
+        stripe_bytes: int = 0,
+        comm: Comm | None = None,
         copies: Sequence[Copy] = (),
         onto: Upload | None = None,
         events: list[Event] | None = None,
     ) -> None:
         """Raises UsageError for files that are no matrix, InfeasiblePlan where two rows of each
         file are more than the memory limit, StoreError where a file cannot be read."""
-        self._parts = open_parts(paths)
+        self._parts = (open_striped(paths, stripe_bytes),) if stripe_bytes else open_parts(paths)
         first = self._parts[0]
         self.dtype: np.dtype[Any] = first.dtype
         self._stored = (sum(part.shape[0] for part in self._parts), first.shape[1])
@@ -75,14 +82,13 @@ class StreamedMatrix:
         self._memory_bytes = memory_bytes
         self._overlap, self._events, self._onto = overlap, events, onto
         self._copies = tuple(copies) if onto is None else (*copies, self._upload)
-        if onto is not None and len(self._parts) > 1:
-            raise UsageError(
-                f"a matrix in {len(self._parts)} files is not multiplied on a device: join them"
-            )
+        self._comm = comm or Serial()
         room = self._room(memory_bytes)
         self.chunk_bytes = max(first.row_bytes, min(chunk_bytes, room))
-        self._chunks = [cut(part, self.chunk_bytes) for part in self._parts]
-        self._sources = [open_source(method, part.path) for part in self._parts]
+        self._chunks = mine(
+            [cut(part, self.chunk_bytes) for part in self._parts], self._comm.rank, self._comm.size
+        )
+        self._sources = [open_source(method, part) for part in self._parts]
         weakref.finalize(self, _close, self._sources)
         self._in_place = method == "mmap"  # the product reads the file's own pages
         self._buffers = [self._memory_of(chunks) for chunks in self._chunks]
@@ -141,26 +147,38 @@ class StreamedMatrix:
 
         for _ in applied("multiply", multiply, self._blocks(), self._events):
             pass
-        return result if onto is None else onto.fetch(result)
+        return self._joined(result if onto is None else onto.fetch(result), by_columns)
+
+    def _joined(self, result: Array, by_columns: bool) -> Array:
+        """What all ranks made of a product."""
+        if self._comm.size == 1:
+            return result
+        if by_columns:
+            return reduce(np.add, self._comm.share(result))
+        rows = [chunk.rows for chunks in self._chunks for chunk in chunks]
+        for parts in self._comm.share([(part, result[part.start : part.stop]) for part in rows]):
+            for part, values in parts:
+                result[part.start : part.stop] = values
+        return result
 
     def _upload(self, block: Block) -> Block:
         return block if self._onto is None else Block(block.rows, self._onto.copy(block.values))
 
     def _blocks(self) -> Generator[Block]:
-        """All rows, file by file in turns."""
+        """All rows, file by file in turns; copies are made of what all files give."""
         streams = [self._stream(index) for index in range(len(self._parts))]
-        return in_turns(streams) if len(streams) > 1 else streams[0]
+        blocks = in_turns(streams) if len(streams) > 1 else streams[0]
+        for copy in self._copies:
+            blocks = applied(copy.__name__.lstrip("_"), copy, blocks, self._events)
+            if self._overlap:
+                blocks = ahead(blocks, BUFFERS)
+        return blocks
 
     def _stream(self, index: int) -> Generator[Block]:
         name = f"read {index + 1}" if len(self._parts) > 1 else "read"
         read, numbers = partial(self._read, index), range(len(self._chunks[index]))
         blocks = applied(name, read, (number for number in numbers), self._events)
-        for copy in (None, *self._copies):
-            if copy is not None:
-                blocks = applied(copy.__name__.lstrip("_"), copy, blocks, self._events)
-            if self._overlap:
-                blocks = ahead(blocks, BUFFERS)
-        return blocks
+        return ahead(blocks, BUFFERS) if self._overlap else blocks
 
     def _read(self, index: int, number: int) -> Block:
         part, source, chunks = self._parts[index], self._sources[index], self._chunks[index]
@@ -192,7 +210,7 @@ class StreamedMatrix:
     def _room(self, memory_bytes: int) -> int:
         """What one chunk may take, so that the chunks under way of all files fit the limit."""
         files, row = len(self._parts), self._parts[0].row_bytes
-        under_way = BUFFERS * (1 + len(self._copies)) * files
+        under_way = BUFFERS * (files + len(self._copies))
         room = (memory_bytes - files * QUEUE_BYTES) // under_way
         if room < row:
             needed = under_way * row + files * QUEUE_BYTES
@@ -216,6 +234,21 @@ class StreamedMatrix:
                     kept.append(chunks[number])
                     left -= chunks[number].nbytes + 2 * 4096
         return frozenset(kept)
+
+
+def mine(files: Sequence[tuple[Chunk, ...]], rank: int, size: int) -> list[tuple[Chunk, ...]]:
+    """The chunks of one of so many ranks: as many bytes for all, one behind the other, so that of
+    as many files as ranks each has its own."""
+    total, done = sum(chunk.nbytes for chunks in files for chunk in chunks), 0
+    left: list[tuple[Chunk, ...]] = []
+    for chunks in files:
+        kept: list[Chunk] = []
+        for chunk in chunks:
+            if (2 * done + chunk.nbytes) * size // (2 * total) == rank:
+                kept.append(chunk)
+            done += chunk.nbytes
+        left.append(tuple(kept))
+    return left
 
 
 def _converted(block: Block, dtype: np.dtype[Any]) -> Generator[tuple[Array, range]]:

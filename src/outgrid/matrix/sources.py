@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
-from outgrid.matrix.chunks import Chunk
+from outgrid.matrix.chunks import Chunk, Part
 from outgrid.native import BLOCK_BYTES, Buffer, File, as_array
 from outgrid.regular import check_given, given, read_fully
 from outgrid.storage.transfers import Transfers
@@ -42,8 +42,8 @@ class Source(Protocol):
 class MappedSource:
     """The file as memory: the product itself causes the pages to be read, without a copy."""
 
-    def __init__(self, path: Path) -> None:
-        with open(path, "rb", opener=given) as file:
+    def __init__(self, part: Part) -> None:
+        with open(part.path, "rb", opener=given) as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self._descriptor = os.dup(file.fileno())
         self._map.madvise(mmap.MADV_SEQUENTIAL)
@@ -74,9 +74,9 @@ class MappedSource:
 class PreadSource:
     """System calls through the page cache, which is told to forget what was read."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._descriptor = given(path, os.O_RDONLY)
+    def __init__(self, part: Part) -> None:
+        self._path = part.path
+        self._descriptor = given(part.path, os.O_RDONLY)
 
     def read(self, chunk: Chunk, into: Bytes) -> NDArray[Any]:
         read_fully(self._descriptor, into[: chunk.nbytes].data, chunk.offset, self._path)
@@ -91,14 +91,11 @@ class PreadSource:
 
 
 class DirectSource:
-    """The queue of the runs: requests in flight, past the page cache."""
+    """The queue of the runs: requests in flight, past the page cache, to all parts at once."""
 
-    def __init__(self, path: Path) -> None:
-        check_given(path)
-        try:
-            self._file = File(path, "r")
-        except OSError as error:
-            raise StoreError("cannot open", path=path, errno=error.errno) from error
+    def __init__(self, part: Part) -> None:
+        files = [_opened(path) for path in part.paths]
+        self._file = files[0] if len(files) == 1 else File.striped(files, part.stripe_bytes)
         self._transfers = Transfers()
 
     def read(self, chunk: Chunk, into: Bytes) -> NDArray[Any]:
@@ -115,6 +112,14 @@ class DirectSource:
         self._file.close()
 
 
+def _opened(path: Path) -> File:
+    check_given(path)
+    try:
+        return File(path, "r")
+    except OSError as error:
+        raise StoreError("cannot open", path=path, errno=error.errno) from error
+
+
 SOURCES: dict[str, type[MappedSource] | type[PreadSource] | type[DirectSource]] = {
     "direct": DirectSource,
     "pread": PreadSource,
@@ -122,17 +127,20 @@ SOURCES: dict[str, type[MappedSource] | type[PreadSource] | type[DirectSource]] 
 }
 
 
-def open_source(method: str, path: Path) -> Source:
-    """Raises UsageError for an unknown method, StoreError where the file cannot be opened."""
+def open_source(method: str, part: Part) -> Source:
+    """Raises UsageError for a method that is unknown or reads no stripes, StoreError where a file
+    cannot be opened."""
     if method not in SOURCES:
         known = ", ".join(SOURCES)
         raise UsageError(f"no method {method!r} to read{suggest(method, SOURCES)}; known: {known}")
+    if part.stripe_bytes and method != "direct":
+        raise UsageError(f"a matrix in stripes is read by method 'direct', not {method!r}")
     try:
-        return SOURCES[method](path)
+        return SOURCES[method](part)
     except OSError as error:
         if isinstance(error, StoreError):
             raise
-        raise StoreError("cannot open", path=path, errno=error.errno) from error
+        raise StoreError("cannot open", path=part.path, errno=error.errno) from error
 
 
 def chunk_memory(nbytes: int) -> Bytes:

@@ -194,6 +194,106 @@ def test_products_on_a_device_are_those_of_the_processor(tmp_path, pinned):
         assert {event.stage for event in events} == {"read", "upload", "multiply"}
         onto.release()
         assert device.allocations == 0
-    two = saved(tmp_path, values, 2)
-    with pytest.raises(UsageError, match="join them"):
-        StreamedMatrix(two, ROOM, onto=onto)
+
+
+@pytest.mark.parametrize("rows", [(10, 54), (32, 32), (50, 13, 1)])
+def test_several_files_on_a_device_give_the_product_of_one(tmp_path, rows):
+    values = np.random.default_rng(6).standard_normal((64, 512))
+    paths = []
+    for part in np.split(values, np.cumsum(rows)[:-1]):
+        paths.append(tmp_path / f"{len(paths)}.npy")
+        np.save(paths[-1], part)
+    for seed in range(3):
+        device = SlowDevice("struct Slab {};", find_compiler(), seed)
+        onto = Upload(device)
+        matrix = StreamedMatrix(paths, ROOM, chunk_bytes=4096 * 12, onto=onto)
+        np.testing.assert_allclose(matrix.matmat(values[0]), values @ values[0], atol=1e-9)
+        np.testing.assert_allclose(matrix.rmatmat(np.ones(64)), values.sum(0), atol=1e-12)
+        onto.release()
+        assert device.allocations == 0
+
+
+@given(data=st.data())
+@settings(max_examples=10, deadline=None)
+def test_stripes_hold_what_the_file_held(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("striped")
+    rows, columns = data.draw(st.integers(1, 80)), data.draw(st.integers(1, 900))
+    parts = [folder / f"{part}.part" for part in range(data.draw(st.integers(2, 4)))]
+    stripe = 4096 * data.draw(st.integers(1, 4))
+    values = np.random.default_rng(rows).standard_normal((rows, columns))
+    if data.draw(st.booleans()):
+        values = np.asfortranarray(values)
+    np.save(folder / "whole.npy", values)
+    og.stripe(folder / "whole.npy", parts, stripe=stripe)
+    right = np.ones(columns)
+    chunk = data.draw(st.integers(1, 60000))
+    whole = StreamedMatrix([folder / "whole.npy"], ROOM, chunk_bytes=chunk).matmat(right)
+    striped = StreamedMatrix(parts, ROOM, chunk_bytes=chunk, stripe_bytes=stripe)
+    assert striped.matmat(right).tobytes() == whole.tobytes()
+
+
+def test_mistakes_with_stripes_are_named(tmp_path):
+    (path,) = saved(tmp_path, np.ones((100, 1000)))
+    parts = [tmp_path / "a", tmp_path / "b"]
+    with pytest.raises(UsageError, match="no multiple of 4096"):
+        og.stripe(path, parts, stripe=1000)
+    with pytest.raises(UsageError, match="two different paths"):
+        og.stripe(path, [parts[0], parts[0]])
+    og.stripe(path, parts, stripe="64KiB")
+    with pytest.raises(UsageError, match="exists"):
+        og.stripe(path, parts, stripe="64KiB")
+    for paths, stripe, words in (
+        (parts[::-1], "64KiB", ".npy"),
+        (parts, "256KiB", "name the paths in their order"),
+        (parts[:1], "64KiB", "over several paths"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            og.matrix(paths, stripe=stripe)
+    with pytest.raises(UsageError, match="by method 'direct'"):
+        og.matrix(parts, stripe="64KiB", method="mmap")
+    parts[1].unlink()
+    with pytest.raises(StoreError, match="cannot read"):
+        og.matrix(parts, stripe="64KiB")
+
+
+class Together:
+    """Ranks as threads: what `share` needs of them."""
+
+    def __init__(self, rank, size, barrier, values):
+        self.rank, self.size, self.local = rank, size, size
+        self.barrier, self.values = barrier, values
+
+    def share(self, value):
+        self.values[self.rank] = value
+        self.barrier.wait(30)
+        told = list(self.values)
+        self.barrier.wait(30)
+        return told
+
+
+@pytest.mark.parametrize(("files", "ranks"), [(1, 2), (3, 3), (2, 4), (1, 7)])
+def test_ranks_share_a_product(tmp_path, files, ranks):
+    values = np.random.default_rng(7).standard_normal((40, 300))
+    paths, right, left = saved(tmp_path, values, files), np.ones((300, 2)), np.ones(40)
+    alone = StreamedMatrix(paths, ROOM, chunk_bytes=2400 * 7)
+    barrier, shared = threading.Barrier(ranks), [None] * ranks
+    found, read = [None] * ranks, [None] * ranks
+
+    def run(rank):
+        comm = Together(rank, ranks, barrier, shared)
+        matrix = StreamedMatrix(paths, ROOM, chunk_bytes=2400 * 7, comm=comm)
+        read[rank] = [row for chunks in matrix._chunks for chunk in chunks for row in chunk.rows]
+        found[rank] = matrix.matmat(right), matrix.rmatmat(left)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(row for rows in read for row in rows) == list(range(40))
+    if files == ranks:
+        assert len({len(rows) for rows in read}) <= 2  # each has its file
+    for product, transposed in found:
+        assert product.tobytes() == alone.matmat(right).tobytes()
+        assert transposed.tobytes() == found[0][1].tobytes()
+        np.testing.assert_allclose(transposed, left @ values, atol=1e-12)
