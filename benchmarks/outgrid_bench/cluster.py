@@ -53,7 +53,9 @@ class Node:
 
     What moves beside updates takes from the cores ``moved_seconds`` of all of them for each byte
     from or to flash, ``sent_seconds`` for each that is sent while another one comes, and the share
-    ``attention`` of their time to look whether messages have come.
+    ``attention`` of their time to look whether messages have come. The papers' blocks come and go
+    in turns; with ``ahead`` so many are read before the one that is updated is done, and those that
+    are done are written meanwhile, by flash that reads and writes at the same time.
     """
 
     updates_per_second: float
@@ -65,6 +67,7 @@ class Node:
     moved_seconds: float = 0.0
     sent_seconds: float = 0.0
     attention: float = 0.0
+    ahead: int = 0
 
     def busy_seconds(self, part: Part, depth: int) -> float:
         """Seconds that the cores work for a sweep of a stream, with what moves beside it."""
@@ -77,10 +80,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """``count`` equal nodes."""
+    """``count`` equal nodes; ``cores`` that all of them share, as ranks on one host do, one each at
+    a time. None: each has its own."""
 
     count: int
     node: Node
+    cores: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ __all__ = ["ACTIVITIES", "Simulated", "Times", "simulate"]
 Steps = Generator[Any, Any, None]
 Direction = Literal["upward", "opposite"]
 Where = tuple[int, int]
+Costs = list[tuple[float, float, float]]
 
 ACTIVITIES = ("compute", "get", "put", "exchange", "agree")
 MOST_CHUNKS = 16  # of a sweep of a stream: events per sweep against how finely messages are cut
@@ -78,6 +79,7 @@ class _Run:
     sweeps: int
     spread: float
     chance: random.Random
+    cores: simpy.Resource | None = None
     came: dict[object, simpy.Event] = field(default_factory=dict[object, "simpy.Event"])
     waiting: dict[int, int] = field(default_factory=dict[int, int])
 
@@ -94,6 +96,16 @@ class _Run:
         if self.waiting[sweep] == self.cluster.count:
             done.succeed()
         return done
+
+    def updates(self, seconds: float) -> Steps:
+        """Have a core for so long."""
+        if self.cores is None:
+            yield self.env.timeout(seconds)
+            return
+        mine: Any = self.cores.request()
+        with mine:
+            yield mine
+            yield self.env.timeout(seconds)
 
     def slowness(self) -> float:
         """A factor of time, 1 on the average."""
@@ -112,6 +124,18 @@ class _Node:
 
         self.disk = simpy.Resource(self.run.env)
         self.wire = simpy.Resource(self.run.env)
+
+    def blocks(self) -> Costs:
+        """Seconds of each block: updates, reading, writing."""
+        depth, machine = self.run.choice.depth, self.run.cluster.node
+        return [
+            (
+                block.updates(depth) / machine.updates_per_second,
+                block.read_bytes(depth) / machine.read_bandwidth,
+                block.written_bytes / machine.write_bandwidth,
+            )
+            for block in self.part.blocks(self.run.choice.block)
+        ]
 
     def transfer(self, seconds: float) -> Steps:
         """Have the flash for so long."""
@@ -165,6 +189,8 @@ def simulate(
     made = min(sweeps, most_sweeps or sweeps)
     env = simpy.Environment()
     run = _Run(env, choice, cluster, made, spread, random.Random(seed))
+    if cluster.cores is not None:
+        run.cores = simpy.Resource(env, cluster.cores)
     places = product(range(choice.cut.z), range(choice.cut.y))
     parts: dict[Where, Part] = {}  # there are nine kinds
     nodes: list[_Node] = []
@@ -173,7 +199,9 @@ def simulate(
         part = parts.setdefault(kind, part_of(grid, choice.cut, at))
         nodes.append(_Node(run, at, part))
     for node in nodes:
-        if choice.scheme == "blocks":
+        if choice.scheme == "blocks" and cluster.node.ahead:
+            env.process(_ahead(node))
+        elif choice.scheme == "blocks":
             env.process(_blocks(node))
         else:
             mirrored = direction == "opposite" and node.at[0] % 2 == 1
@@ -189,18 +217,52 @@ def _kind(at: Where, cut: Cut) -> Where:
     return 2 * (z > 0) + (z + 1 < cut.z), 2 * (y > 0) + (y + 1 < cut.y)
 
 
+def _ahead(node: _Node) -> Steps:
+    """As runs of outgrid have it: blocks are read ahead and written behind, both at once."""
+    import simpy
+
+    run, env = node.run, node.run.env
+    for sweep in range(run.sweeps):
+        blocks = node.blocks()
+        credit = simpy.Container(env, init=1 + run.cluster.node.ahead)
+        ready, done = simpy.Store(env), simpy.Store(env)
+
+        def reads(blocks: Costs = blocks, credit: Any = credit, ready: Any = ready) -> Steps:
+            for _, read, _ in blocks:
+                yield credit.get(1)
+                yield env.timeout(read)
+                ready.put(None)
+
+        def writes(blocks: Costs = blocks, done: Any = done) -> Steps:
+            for _, _, write in blocks:
+                yield done.get()
+                yield env.timeout(write)
+
+        env.process(reads())
+        writer = env.process(writes())
+        for compute, _, _ in blocks:
+            began = env.now
+            yield ready.get()
+            node.timed("get", began)
+            began = env.now
+            yield from run.updates(run.slowness() * compute)
+            node.timed("compute", began)
+            credit.put(1)
+            done.put(None)
+        began = env.now
+        yield writer
+        node.timed("put", began)
+        yield from _exchange(node, sweep)
+        began = env.now
+        yield run.agree(sweep)
+        node.timed("agree", began)
+
+
 def _blocks(node: _Node) -> Steps:
     """Read half of a block, step it while the other comes; write one half beside the last step."""
-    run, env, machine = node.run, node.run.env, node.run.cluster.node
+    run, env = node.run, node.run.env
     depth = run.choice.depth
-    blocks = [
-        (
-            block.updates(depth) / machine.updates_per_second,
-            block.read_bytes(depth) / machine.read_bandwidth,
-            block.written_bytes / machine.write_bandwidth,
-        )
-        for block in node.part.blocks(run.choice.block)
-    ]
+    blocks = node.blocks()
     for sweep in range(run.sweeps):
         for compute, read, write in blocks:
             slow = run.slowness()

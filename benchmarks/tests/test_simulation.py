@@ -123,3 +123,28 @@ def test_what_is_fitted_on_strong_scaling_predicts_weak_scaling_and_shapes():
         < 1.7
         < max(prediction.shape for prediction in every)
     )
+
+
+def test_blocks_that_are_read_ahead_take_what_the_slowest_takes():
+    cluster = Cluster(1, NODE)
+    choice = price(GRID, cluster, Cut(1, 1), 8, "blocks", (64, 64))
+    ahead = simulate(GRID, Cluster(1, replace(NODE, ahead=1)), choice)
+    blocks, sweeps = list(part_of(GRID, Cut(1, 1)).blocks((64, 64))), GRID.steps // 8
+    read = sweeps * sum(block.read_bytes(8) for block in blocks) / NODE.read_bandwidth
+    write = sweeps * sum(block.written_bytes for block in blocks) / NODE.write_bandwidth
+    compute = sweeps * sum(block.updates(8) for block in blocks) / NODE.updates_per_second
+    slowest = max(read, write, compute)
+    assert slowest <= ahead.seconds < 1.1 * slowest
+    assert ahead.seconds < 0.8 * simulate(GRID, cluster, choice).seconds
+    total = sum(getattr(ahead.nodes[0], name) for name in ACTIVITIES)
+    assert total == pytest.approx(ahead.seconds, rel=1e-6)
+
+
+def test_nodes_that_share_cores_wait_for_them():
+    node = replace(NODE, ahead=1, read_bandwidth=1e15, write_bandwidth=1e15)
+    cluster, choice = chosen("blocks", Cut(1, 4), node=node)
+    alone = simulate(GRID, cluster, choice)
+    shared = simulate(GRID, replace(cluster, cores=2), choice)
+    enough = simulate(GRID, replace(cluster, cores=4), choice)
+    assert shared.seconds == pytest.approx(2 * alone.seconds, rel=0.05)
+    assert enough.seconds == pytest.approx(alone.seconds)
