@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from outgrid_bench.claims import PAPERS, Paper
-from outgrid_bench.experiments.outcome import OUTGRID
+from outgrid_bench.claims import OWN, PAPERS, Paper
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "benchmarks" / "records"
@@ -257,22 +256,24 @@ def io_table() -> str:
     return markdown(("transfers", "by", "GB/s", "over the faster reference", "over fio"), lines)
 
 
-def paper_table(paper: Paper | None) -> str:
-    """What a paper claims, and what the recorded experiments found of it; None: claims of ours."""
+def paper_table(paper: Paper) -> str:
+    """What a paper claims, and what the recorded experiments found of it."""
     records = findings_records()
-    judged = {finding["key"]: finding for _, finding in records if finding.get("key")}
+    judged: dict[str, dict[str, Any]] = {}
+    for _, finding in records:  # a record that measured it comes before one that did not
+        if (key := finding.get("key")) and (finding["holds"] is not None or key not in judged):
+            judged[key] = finding
     lines: list[tuple[str, ...]] = []
-    for claim in paper or ():
+    for claim in paper:
         finding = judged.get(claim.key, {"here": "not measured", "holds": None})
         reason = claim.reason if finding["holds"] is False else None
         why = "" if reason is None else f"{reason.kind}: {reason.evidence}"
         told = claim.experiment, claim.figure, claim.text, finding, why, claim.printed
         lines.append(_claim_line(*told))
-    name = OUTGRID if paper is None else paper.name
     for bench, finding in records:
-        if finding.get("key") or not finding["figure"].startswith(f"{name}, "):
+        if finding.get("key") or not finding["figure"].startswith(f"{paper.name}, "):
             continue
-        figure = finding["figure"].removeprefix(f"{name}, ")
+        figure = finding["figure"].removeprefix(f"{paper.name}, ")
         lines.append(_claim_line(bench, figure, finding["claim"], finding, "", finding["paper"]))
     heading = ("figure", "claim", "`outgrid bench`", "paper", "here", "holds", "reason")
     return markdown(heading, lines)
@@ -427,8 +428,7 @@ PARTS = {
     "peers": peers_table,
     "soak": soak_table,
     "memory": memory_table,
-    **{paper.page: partial(paper_table, paper) for paper in PAPERS},
-    "own": partial(paper_table, None),
+    **{paper.page: partial(paper_table, paper) for paper in (*PAPERS, OWN)},
     "recorded": recorded_table,
     "applications": applications_table,
 }

@@ -6,8 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from outgrid_bench.claims import CLAIMS, PAPERS
-from outgrid_bench.claims.model import at_least, between, exactly, indexed, near
+from outgrid_bench.claims import CLAIMS, OWN, PAPERS
+from outgrid_bench.claims.model import (
+    at_least,
+    at_most,
+    between,
+    exactly,
+    from_range,
+    indexed,
+    more,
+    near,
+)
 from outgrid_bench.experiments import EXPERIMENTS
 from outgrid_bench.experiments.counted import COUNTED
 from outgrid_bench.experiments.outcome import Settings, judged
@@ -17,10 +26,13 @@ RECORDS = Path(__file__).resolve().parents[1] / "records"
 
 def test_every_claim_names_an_experiment_and_can_fail():
     for paper, claim in CLAIMS.values():
-        assert paper in PAPERS
+        assert paper in (*PAPERS, OWN)
         assert claim.experiment in EXPERIMENTS
-        assert not claim.holds(math.nextafter(claim.low, -math.inf))
-        assert claim.holds(claim.low)
+        bounds = [bound for bound in (claim.low, claim.high) if math.isfinite(bound)]
+        assert bounds
+        assert all(claim.holds(bound) for bound in bounds)
+        for bound, away in ((claim.low, -math.inf), (claim.high, math.inf)):
+            assert not math.isfinite(bound) or not claim.holds(math.nextafter(bound, away))
         assert claim.low <= claim.high
         assert not claim.holds(math.nan)
 
@@ -54,6 +66,22 @@ def test_what_does_not_hold_in_a_kept_record_has_a_reason():
         for finding in record.get("findings", ()) if isinstance(record, dict) else ():
             if (key := finding.get("key")) and finding["holds"] is False:
                 assert CLAIMS[key][1].reason is not None, key
+
+
+def test_nothing_is_judged_but_by_the_table_of_claims():
+    for path in RECORDS.glob("*.json"):
+        record = json.loads(path.read_text())
+        for finding in record.get("findings", ()) if isinstance(record, dict) else ():
+            assert finding.get("key") or finding["holds"] is None, (path.name, finding)
+            if finding["holds"] is not None:
+                assert finding["key"] in CLAIMS
+
+
+def test_gains_and_costs_may_be_better_but_not_worse():
+    assert from_range(0.4, 0.65)[1:] == (0.4, math.inf)
+    assert at_most(0.3, 1.1)[1:] == (-math.inf, pytest.approx(0.33))
+    _, low, _ = more("2")
+    assert low > 1
 
 
 def test_what_needs_no_machine_is_what_the_papers_print(tmp_path):

@@ -5,9 +5,10 @@ from outgrid_bench.claims.cluster import CLUSTER
 from outgrid_bench.claims.dlm import DLM
 from outgrid_bench.claims.flash import FLASH
 from outgrid_bench.claims.model import Claim, Paper, Reason, indexed
+from outgrid_bench.claims.own import OWN
 from outgrid_bench.claims.slides import SLIDES
 
-__all__ = ["CLAIMS", "PAPERS", "Claim", "Paper", "Reason"]
+__all__ = ["CLAIMS", "OWN", "PAPERS", "Claim", "Paper", "Reason"]
 
 PAPERS = (FLASH, SLIDES, BUS, CLUSTER, DLM)
-CLAIMS = indexed(PAPERS)
+CLAIMS = indexed((*PAPERS, OWN))

@@ -95,6 +95,13 @@ CLUSTER = Paper(
             *between(4.4, 5.8),
         ),
         Claim(
+            "dram.share",
+            "methods",
+            "section 2",
+            "on one node, blocked by direct transfers, rate over that of memory alone",
+            *between(0.80, 0.87),
+        ),
+        Claim(
             "nodes.strong.16",
             "nodes",
             "strong scaling",

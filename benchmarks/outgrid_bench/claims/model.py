@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import nextafter
 from typing import Literal
 
-__all__ = ["Claim", "Kind", "Paper", "Reason", "at_least", "between", "exactly", "near"]
+__all__ = [
+    "Bounds",
+    "Claim",
+    "Kind",
+    "Paper",
+    "Reason",
+    "at_least",
+    "at_most",
+    "between",
+    "exactly",
+    "from_range",
+    "more",
+    "near",
+]
 
 Kind = Literal["implementation", "hardware", "another experiment", "slip of the paper"]
 
@@ -74,6 +88,21 @@ def between(low: float, high: float, unit: str = "") -> Bounds:
 def at_least(value: float, share: float = 1.0, unit: str = "") -> Bounds:
     """A gain: ours may be larger, but no smaller than a share of the paper's."""
     return f"{value:g}{unit} (at least {share * value:.3g}{unit})", share * value, float("inf")
+
+
+def at_most(value: float, share: float = 1.0, unit: str = "") -> Bounds:
+    """A cost: ours may be smaller, but no larger than a share of the paper's."""
+    return f"{value:g}{unit} (at most {share * value:.3g}{unit})", -float("inf"), share * value
+
+
+def from_range(low: float, high: float, unit: str = "") -> Bounds:
+    """A range of gains that the paper prints: ours may be larger than all of it."""
+    return f"{low:g} to {high:g}{unit} (at least {low:g}{unit})", low, float("inf")
+
+
+def more(printed: str = "") -> Bounds:
+    """A ratio of what is more to what is less; ``printed`` is what the paper has of it."""
+    return f"{printed or 'more'} (above 1)", nextafter(1.0, 2.0), float("inf")
 
 
 def indexed(papers: tuple[Paper, ...]) -> Mapping[str, tuple[Paper, Claim]]:

@@ -1,12 +1,82 @@
 """Shirahata, Sato and Matsuoka: matrices streamed from many disks to a GPU, slides."""
 
-from outgrid_bench.claims.model import Claim, Paper, Reason, between, near
+from outgrid_bench.claims.model import Claim, Paper, Reason, between, from_range, more, near
 
 SLIDES = Paper(
     "flash to GPU",
     "Shirahata, Sato and Matsuoka, matrices streamed from many disks",
     "slides",
     (
+        Claim(
+            "mmap.large",
+            "matvec",
+            "read method",
+            "largest matrix, rate of mmap over pread",
+            *near(1.0, 0.15),
+        ),
+        Claim(
+            "mmap.small",
+            "matvec",
+            "read method",
+            "smallest matrix (280 MB), rate of mmap over pread in chunks of 70 MB",
+            *more(),
+        ),
+        Claim(
+            "chunk.best",
+            "matvec",
+            "granularity",
+            "the best chunk, as a share of the smallest chunk that is tried (35 MB)",
+            *between(1, 2),
+        ),
+        Claim(
+            "layout.raw",
+            "devices",
+            "raw and RAID 0",
+            "matrix times vector, stripes of 1 MiB over a file on each disk, rate",
+            *more(),
+        ),
+        Claim(
+            "layout.small",
+            "devices",
+            "raw and RAID 0",
+            "matrix times vector, stripes of 1 MiB over stripes of 64 KiB, rate",
+            *more(),
+        ),
+        Claim(
+            "pinned",
+            "matvec",
+            "host memory",
+            "pinned over pageable memory, the best gain of all chunks",
+            *between(1.21, 2.28),
+        ),
+        Claim(
+            "pinned.copies",
+            "gpu",
+            "host memory",
+            "copies to a GPU from pinned over pageable memory, rate",
+            *from_range(1.21, 2.28),
+        ),
+        Claim(
+            "gpu.slower",
+            "matvec",
+            "GPU against CPU",
+            "the product on the processor over that on the GPU, rate",
+            *more(),
+        ),
+        Claim(
+            "gpu.share",
+            "matvec",
+            "GPU against CPU",
+            "multiplying on the GPU, share of the time",
+            *near(0.08, 0.5),
+        ),
+        Claim(
+            "read.scaling",
+            "io",
+            "number of disks",
+            "reading 16 disks over reading one",
+            *between(0.924 * 16, 0.962 * 16),
+        ),
         Claim(
             "read.raw",
             "io",

@@ -26,12 +26,11 @@ from outgrid_bench.experiments.beyond import (
 )
 from outgrid_bench.experiments.figure import spoken
 from outgrid_bench.experiments.outcome import (
-    OUTGRID,
     Experiment,
-    Finding,
     Outcome,
     Settings,
     Timed,
+    judged,
 )
 from outgrid_bench.workloads import noise
 
@@ -49,7 +48,6 @@ MASK_STEPS = 2
 # the system could not keep in it what it reads around a page of each.
 QUICK_MASK_BYTES = 160 << 20
 MASK_FACTOR, HIMENO_FACTOR = 2.0, 3.4  # memory holds 50 % and 29 %
-PAPER = "bus flash beyond memory"
 
 
 def _grid(settings: Settings, kind: Kind, factor: float) -> Grid:
@@ -94,37 +92,8 @@ def _slower(rows: Sequence[BeyondRow], method: str, stencil: str) -> dict[int, f
     }
 
 
-def _told(times: dict[int, float]) -> str:
-    return ", ".join(f"threads {threads}: {slower:.1f}" for threads, slower in times.items())
-
-
-def _common(rows: Sequence[BeyondRow], stencil: str, swap: str) -> list[Finding]:
-    """mmap over swap, and all cores over one."""
-    mapped = _slower(rows, "plain on mmap", stencil)
-    swapped = _slower(rows, "plain on swap", stencil)
-    findings: list[Finding] = []
-    if swapped and mapped:
-        findings.append(
-            Finding(
-                f"{PAPER}, {stencil}",
-                "beyond memory mapped files are faster than swap",
-                swap,
-                f"times slower than in memory: mmap {_told(mapped)}; swap {_told(swapped)}",
-                all(swapped[threads] > mapped[threads] for threads in swapped if threads in mapped),
-            )
-        )
-    most = max(mapped, default=1)
-    if most > 1 and 1 in mapped:
-        findings.append(
-            Finding(
-                f"{PAPER}, {stencil}",
-                "many cores suffer more than one",
-                "16 cores lose more than one",
-                f"mmap, times slower than in memory: {_told(mapped)}",
-                mapped[most] > mapped[1],
-            )
-        )
-    return findings
+def _ratio(over: float | None, under: float | None) -> float | None:
+    return None if over is None or under is None else over / under
 
 
 def measure_mask(settings: Settings) -> Outcome:
@@ -136,21 +105,33 @@ def measure_mask(settings: Settings) -> Outcome:
         MASK_FACTOR,
         MASK_STEPS,
     )
-    small, large = _slower(rows, "plain on mmap", "mask3"), _slower(rows, "plain on mmap", "mask15")
-    both = small.keys() & large.keys()
-    findings = [
-        *_common(rows, "mask3", "one core: mmap 1.6 times slower than in memory, swap up to 5.8"),
-        Finding(
-            f"{PAPER}, masks",
-            "how much is computed for each page decides: 15 x 15 suffers far less than 3 x 3",
-            "16 cores: 15 x 15 about 3 times, 3 x 3 30-50 times; one core: 1.0 and 1.6",
-            f"mmap: 15 x 15 {_told(large) or 'not measured'}; 3 x 3 {_told(small)}",
-            all(small[threads] > large[threads] for threads in both) if both else None,
-        ),
-    ]
+    cores = describe_machine().cores
+
+    def slower(stencil: str, tier: str, threads: int) -> float | None:
+        return _slower(rows, f"plain on {tier}", stencil).get(threads)
+
+    def busy(stencil: str) -> float | None:
+        wanted = (stencil, "plain on mmap", cores)
+        return next((r.busy for r in rows if (r.stencil, r.method, r.threads) == wanted), None)
+
+    both = [slower("mask3", tier, cores) for tier in ("mmap", "swap")]
+    swapped = slower("mask3", "swap", cores)
     return timed.outcome(
         rows,
-        findings,
+        [
+            judged("mask15.cores", slower("mask15", "mmap", cores)),
+            judged("mask3.cores", max((one for one in both if one is not None), default=None)),
+            judged("mask15.one", slower("mask15", "mmap", 1)),
+            judged("mask3.one", slower("mask3", "mmap", 1)),
+            judged("mask3.swap", slower("mask3", "swap", 1)),
+            judged("mask15.busy", busy("mask15")),
+            judged("mask3.busy", busy("mask3")),
+            judged("mask.mapped", _ratio(swapped, slower("mask3", "mmap", cores))),
+            judged(
+                "mask.suffers",
+                _ratio(slower("mask3", "mmap", cores), slower("mask3", "mmap", 1)),
+            ),
+        ],
         reference=reference,
         agrees=agree(rows),
         notes=notes,
@@ -163,20 +144,15 @@ def measure_himeno(settings: Settings) -> Outcome:
     timed, rows, notes, reference, details = _measure(
         settings, "himeno", (PRESSURE,), HIMENO_FACTOR, settings.by_size(4, 2, 4)
     )
-    ours = _slower(rows, "skewed on direct", "himeno")
-    findings = [
-        *_common(rows, "himeno", "mmap faster than swap"),
-        Finding(
-            OUTGRID,
-            "skewed sweeps on direct come near the rate in memory",
-            "not there",
-            f"times slower than in memory: {_told(ours)}",
-            None,
-        ),
-    ]
+    cores = describe_machine().cores
+    mapped, swapped = (_slower(rows, f"plain on {tier}", "himeno") for tier in ("mmap", "swap"))
     return timed.outcome(
         rows,
-        findings,
+        [
+            judged("himeno.mapped", _ratio(swapped.get(cores), mapped.get(cores))),
+            judged("himeno.suffers", _ratio(mapped.get(cores), mapped.get(1))),
+            judged("himeno.ours", _slower(rows, "skewed on direct", "himeno").get(cores)),
+        ],
         reference=reference,
         agrees=agree(rows),
         notes=[*notes, f"MFLOPS are updates per second times {himeno.FLOPS}"],

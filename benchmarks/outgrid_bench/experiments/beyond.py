@@ -213,9 +213,9 @@ class Grid:
         formula = re.sub(rf"\b{axis}\b", f"({axis} + {first})", formula)
         return re.sub(rf"\bn{axis}\b", str(self.planes), formula)
 
-    def blocks(self, most_steps: int) -> dict[str, Any]:
-        """Depth and block that the papers' rules find in the part of the limit for buffers."""
-        memory = int(BUFFER_SHARE * self.limit_bytes)
+    def blocks(self, most_steps: int, share: float = BUFFER_SHARE) -> dict[str, Any]:
+        """Depth and block that the papers' rules find in that part of the limit."""
+        memory = int(share * self.limit_bytes)
         options = RunOptions.of(memory=memory, scheme="overlapped", tier="direct")
         plan = pipeline.plan(self.problem(most_steps), options)
         if plan.schedule.blocks is None:

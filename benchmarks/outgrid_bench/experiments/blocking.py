@@ -1,16 +1,19 @@
 """Size of a block against depth: a deeper block moves less and repeats more.
 
-In memory blocks of the second level go through the caches; out of core blocks of the first level go
-between disk and memory, with the same grid on files. Rates count needed updates only. The reference
-in the same run are plain sweeps in memory, and our skewed sweeps out of core.
+In memory cubes go through the caches, by a loop in C as the paper has it: no disk is near them. Out
+of core blocks of the first level go between disk and memory, with a grid of which memory holds half
+of both states. Rates count needed updates only. The reference in the same run are plain sweeps in
+memory, and our skewed sweeps out of core.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
+import statistics
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +22,29 @@ from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan
 from outgrid.machine import describe_machine
 from outgrid.units import format_bytes, format_seconds
+from outgrid_bench.cubes import Blocking, Cubes, repeated
 from outgrid_bench.experiments.figure import look
-from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
+from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed, judged
 from outgrid_bench.measure import in_memory, update_rate
 from outgrid_bench.workloads import noise
 
 __all__ = ["BLOCKING"]
 
-PAPER = "temporal blocking on flash"
 SLOW = 5  # times as long as the fastest of a map: no candidate, and not worth an hour
 LEAST_SECONDS = 5.0  # which any combination may take
+TILE = 32  # edge of blocks of space, as the paper has it
+MOST_REPEATED = 8
+ROUNDS = 3
+FULL_BYTES, FULL_EDGE = 768 << 20, 512  # two blocks of 256 with a depth of 32 fit, with 64 not
 
 
 @dataclass(frozen=True, slots=True)
 class BlockingRow:
-    """One combination. ``block`` is the edge of a block in z and y, ``inner`` that of the second
-    level (0: none; with more steps than one in z alone), ``inner_depth`` its steps at once;
-    ``series`` names the map. A combination that does not fit the limit, or is planned to take
-    ``expected_seconds``, far more than the fastest of its map, has no rate."""
+    """One combination. ``block`` is the edge of a block in z and y (in memory in x as well),
+    ``inner`` that of the second level (0: none; with more steps than one in z alone),
+    ``inner_depth`` its steps at once; ``series`` names the map, ``repeated`` is what is computed
+    over what is needed, where that is counted. A combination that does not fit the limit, or is
+    planned to take ``expected_seconds``, far more than the fastest of its map, has no rate."""
 
     series: str
     scheme: str
@@ -51,6 +59,7 @@ class BlockingRow:
     read_bytes: int | None
     checksum: str
     expected_seconds: float | None = None
+    repeated: float | None = None
 
 
 def measure(settings: Settings) -> Outcome:
@@ -58,32 +67,99 @@ def measure(settings: Settings) -> Outcome:
     timed = Timed("blocking", settings)
     bench = _Bench(settings)
     cores = describe_machine().cores
-    blocks = {"tiny": (8, 16), "quick": (32, 64, 128), "full": (32, 64, 128, 256, 512)}
-    depths = {"tiny": (2, 4), "quick": (4, 8, 16, 32), "full": (4, 8, 16, 32, 64, 128)}
-    inner = {"tiny": (8,), "quick": (16, 32, 64), "full": (16, 32, 64, 128)}
-    at_once = {"tiny": (1, 2), "quick": (1, 2, 4, 8), "full": (1, 2, 4, 8, 16)}
-    usual = bench.usual(blocks[settings.size])
-    rows: list[BlockingRow] = []
-    for block in reversed(blocks[settings.size]):  # the fastest come early
-        for depth in depths[settings.size]:
+    blocks = {"tiny": (8, 16), "quick": (32, 64, 128), "full": (32, 64, 128, 256)}[settings.size]
+    depths = {"tiny": (2, 4), "quick": (8, 16, 32), "full": (4, 8, 16, 32, 64)}[settings.size]
+    inner = {"tiny": (8,), "quick": (16, 32), "full": (16, 32, 64, 128)}[settings.size]
+    at_once = {"tiny": (1, 2), "quick": (1, 4), "full": (1, 2, 4, 8, 16)}[settings.size]
+    cubes = _Cubes(settings)
+    rows = list(cubes.rows(cores))
+    usual = bench.usual(blocks)
+    for block in reversed(blocks):  # the fastest come early
+        for depth in depths:
             rows.append(bench.overlapped("out of core", block, depth, None, 1, cores))
-    rows.append(bench.skewed(max(depths[settings.size]), cores))
-    for edge in inner[settings.size]:
-        for steps in at_once[settings.size]:
-            rows.append(bench.overlapped("in memory", *usual, edge, steps, cores))
-    threads = sorted({1, *range(2, cores, max(1, cores // 4)), cores})
-    for count in threads:
-        rows.append(bench.overlapped("levels", *usual, None, 1, count))
-        rows.append(bench.overlapped("levels", *usual, inner[settings.size][0] * 2, 1, count))
-    checksums = {row.checksum for row in rows if row.checksum}
+    rows.append(bench.skewed(max(depths), cores))
+    for edge in inner:
+        for steps in at_once:
+            rows.append(bench.overlapped("second level", *usual, edge, steps, cores))
+    checksums = {row.checksum for row in rows if row.checksum and row.scheme != "cubes"}
     return timed.outcome(
         rows,
         _findings(rows),
         reference=f"plain in memory {bench.plain:.2f} GLUP/s",
-        agrees=len(checksums) <= 1,
-        notes=[*bench.notes.values()],
-        details={"plain": bench.plain, "shape": list(bench.problem.shape)},
+        agrees=len(checksums) <= 1 and cubes.agree,
+        notes=[*cubes.notes, *bench.notes.values()],
+        details={
+            "plain": bench.plain,
+            "shape": list(bench.problem.shape),
+            "shape in memory": list(cubes.cubes.shape),
+        },
     )
+
+
+class _Cubes:
+    """Cubes between memory and caches, and two levels of blocks in memory: no run of outgrid."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        edge = settings.by_size(34, 258, 514)
+        self.steps = settings.by_size(4, 16, 32)
+        self.tile = settings.by_size(8, TILE, TILE)
+        self.cubes = Cubes((edge, edge, edge))
+        self.notes: list[str] = []
+        self.agree = True
+        self._answers: dict[int, int] = {}
+
+    def rows(self, cores: int) -> Iterator[BlockingRow]:
+        """Blocks of space alone, cubes of each edge and depth, then levels by threads."""
+        size = self.settings.size
+        edges = {"tiny": (8, 16), "quick": (32, 64, 128), "full": (32, 64, 128, 256, 512)}[size]
+        depths = {"tiny": (1, 4), "quick": (1, 4, 8, 16)}.get(size, tuple(2**n for n in range(9)))
+        yield self._row("space alone", Blocking(self.tile, 0), cores)
+        for edge in edges:
+            for depth in depths:
+                yield self._row("in memory", Blocking(edge, depth), cores)
+        block = (self.cubes.shape[0] - 2) // 2
+        depth = max(2, block // 8)
+        for threads in sorted({1, *range(2, cores, max(1, cores // 4)), cores}):
+            for tile in (block + 2 * depth, self.tile):
+                blocking = Blocking(block, depth, tile)
+                yield self._row("levels", blocking, threads)
+
+    def _row(self, series: str, blocking: Blocking, threads: int) -> BlockingRow:
+        depth, tile = blocking.depth, blocking.tile
+        edge = blocking.edge
+        second = tile if tile is not None and tile < edge else 0
+        over = repeated(self.cubes.shape, blocking) if depth else 1.0
+        empty = BlockingRow(
+            *(series, "cubes", edge, depth, second, 1, threads, None, None, None, None, ""),
+            repeated=over,
+        )
+        if over > MOST_REPEATED:
+            note = f"in memory left out: cubes that compute more than {MOST_REPEATED} times as much"
+            self.notes += [] if note in self.notes else [note]
+            return empty
+        self.settings.say(f"{series}: cubes of {edge}, depth {depth}, threads {threads}")
+        steps = max(depth, self.steps)
+        steps += -steps % max(1, depth)
+        results = [self.cubes.run(blocking, steps, threads) for _ in range(ROUNDS)]
+        seconds = statistics.median(result[0] for result in results)
+        cells = math.prod(extent - 2 for extent in self.cubes.shape)
+        answers = {result[1] for result in results} | {self._answer(steps, threads)}
+        self.agree &= len(answers) == 1
+        return replace(
+            empty,
+            seconds=seconds,
+            glups=steps * cells / seconds / 1e9,
+            over_memory=None,
+            checksum=str(results[0][1]),
+        )
+
+    def _answer(self, steps: int, threads: int) -> int:
+        """What plain sweeps leave."""
+        if steps not in self._answers:
+            plain = Blocking(self.tile, 0)
+            self._answers[steps] = self.cubes.run(plain, steps, threads)[1]
+        return self._answers[steps]
 
 
 class _Bench:
@@ -93,10 +169,10 @@ class _Bench:
         self.settings = settings
         self.notes: dict[str, str] = {}  # the first by each reason
         self.folder = settings.folders[0]
-        steps = settings.by_size(4, 32, 128)
-        self.memory = settings.by_size(256 << 20, 512 << 20, settings.memory_bytes)
-        beyond = round(self.memory ** (1 / 3)) // 64 * 64  # 8 times the memory, of 8 bytes a cell
-        edge = settings.by_size(32, 256, max(64, beyond))
+        steps = settings.by_size(4, 32, 64)
+        self.memory = settings.by_size(256 << 20, 208 << 20, settings.memory or FULL_BYTES)
+        scaled = FULL_EDGE * (self.memory / FULL_BYTES) ** (1 / 3)
+        edge = settings.by_size(32, 256, max(64, round(scaled) // 64 * 64))
         self.fastest: dict[str, float] = {}
         self.problem = Problem(
             "heat7", (edge, edge, edge), "float64", steps, {"k": 0.1}, "frozen", {"u": noise(3)}
@@ -143,8 +219,6 @@ class _Bench:
         given: dict[str, Any] = {"depth": depth, "block": self._block(block)}
         if inner is not None:
             given |= {"inner": self._block(inner), "inner_depth": inner_depth}
-        elif series == "levels":
-            given["inner"] = self._block(block + 2 * depth)  # the whole block: one level
         return self._run(
             series, "overlapped", given, block, depth, inner or 0, inner_depth, threads
         )
@@ -219,82 +293,50 @@ class _Bench:
         measured = record.measured
         self.fastest[series] = min(measured.seconds, self.fastest.get(series, measured.seconds))
         sums = " ".join(record.checksums.values())
-        return row(measured.seconds, measured.glups, measured.read_bytes, sums)
+        seconds, glups = measured.seconds, measured.glups
+        if series == "second level":  # between memory and cache: without waiting for the disk
+            seconds, glups = measured.compute_seconds, glups * seconds / measured.compute_seconds
+        return row(seconds, glups, measured.read_bytes, sums)
 
 
 def _findings(rows: Sequence[BlockingRow]) -> list[Finding]:
-    findings: list[Finding] = []
-    outer = _fastest([row for row in rows if row.series == "out of core" and row.block])
-    if outer is not None:
-        findings.append(
-            Finding(
-                f"{PAPER}, figure 9",
-                "out of core the best are the largest block that fits and depth 128, an eighth of "
-                "its edge",
-                "1024 cubed, depth 128, in 32 GiB",
-                f"{outer.block} squared, depth {outer.depth}",
-                outer.block == max(row.block for row in rows if row.glups and row.block),
-            )
-        )
-    inner = _fastest([row for row in rows if row.series == "in memory"])
-    level = [row for row in rows if row.series == "in memory" and row.glups]
-    spatial = _fastest([row for row in level if row.inner_depth == 1])
-    if inner is not None and spatial is not None:
-        gain = (inner.glups or 0) / (spatial.glups or 1)
-        findings.append(
-            Finding(
-                f"{PAPER}, figure 8",
-                "between cache and memory blocks of 32 to 64 cells with 4 to 8 steps are best",
-                "32-64 cubed, depth 4-8",
-                f"{_second_level(inner)}, depth {inner.inner_depth}",
-                32 <= inner.inner <= 64 and 4 <= inner.inner_depth <= 8,
-            )
-        )
-        findings.append(
-            Finding(
-                f"{PAPER}, second level",
-                "temporal blocking of the second level is not worth its overhead",
-                "tried and left out",
-                f"{gain:.2f} times the rate of spatial blocks alone",
-                gain < 1.05,
-            )
-        )
-    levels = [row for row in rows if row.series == "levels" and row.glups]
-    gains = {
-        row.threads: (row.glups or 0) / (other.glups or 1)
-        for row in levels
-        for other in levels
-        if row.inner and not other.inner and row.threads == other.threads
-    }
-    if len(gains) > 1:
-        findings.append(
-            Finding(
-                f"{PAPER}, figure 10",
-                "two levels gain more over one the more threads there are",
-                "gain grows from 1 to 8 threads",
-                ", ".join(f"threads {count}: {gain:.2f}" for count, gain in gains.items()),
-                gains[max(gains)] > gains[min(gains)],
-            )
-        )
-    ours = [row for row in rows if row.scheme == "skewed"]
-    if outer is not None and ours and ours[0].glups and outer.glups:
-        findings.append(
-            Finding(
-                f"{PAPER}, future work",
-                "computing nothing twice should pay: skewed over the best block",
-                "named as future work",
-                f"{ours[0].glups / outer.glups:.2f} times as fast",
-                ours[0].glups > outer.glups,
-            )
-        )
-    return findings
+    def series(name: str) -> list[BlockingRow]:
+        return [row for row in rows if row.series == name]
 
+    def ratio(over: BlockingRow | None, under: BlockingRow | None) -> float | None:
+        return None if over is None or under is None else (over.glups or 0) / (under.glups or 1)
 
-def _second_level(row: BlockingRow) -> str:
-    """Planes and rows of its blocks: of diamonds, two rows for each step of a radius of 1."""
-    if row.inner_depth == 1:
-        return f"{row.inner} squared"
-    return f"{row.inner} planes and {2 * row.inner_depth} rows"
+    cube = _fastest(series("in memory"))
+    alone = _fastest(series("space alone"))
+    blocks = [row for row in series("out of core") if row.block]
+    outer = _fastest(blocks)
+    largest = max((row.block for row in blocks if row.glups), default=0)
+    collapse = [row for row in blocks if row.block == largest and 4 * row.depth == row.block]
+    second = series("second level")
+    spatial = _fastest([row for row in second if row.inner_depth == 1])
+    levels = {(row.threads, bool(row.inner)): row for row in series("levels")}
+    threads = sorted({count for count, _ in levels})
+    gains = [ratio(levels[count, True], levels[count, False]) for count in threads]
+    blocked = _fastest([row for row in series("levels") if row.inner])
+    return [
+        judged("fig8.edge", cube and cube.block, "" if cube is None else f"{cube.block} cubed"),
+        judged("fig8.depth", cube and cube.depth),
+        judged("second.level", ratio(_fastest(second), spatial)),
+        judged("fig9.block", outer and outer.block / largest),
+        judged("fig9.depth", outer and outer.depth / outer.block),
+        judged("fig9.collapse", ratio(collapse[0], outer) if collapse else None),
+        judged(
+            "fig10.gain",
+            (gains[-1] or 0) / (gains[0] or 1) if len(gains) > 1 else None,
+            ", ".join(
+                f"threads {count}: {gain:.2f}"
+                for count, gain in zip(threads, gains, strict=True)
+                if gain is not None
+            ),
+        ),
+        judged("fig11.memory", ratio(alone, blocked)),
+        judged("future.blocking", ratio(_fastest([r for r in rows if not r.block]), outer)),
+    ]
 
 
 def _fastest(rows: Sequence[BlockingRow]) -> BlockingRow | None:
@@ -303,29 +345,33 @@ def _fastest(rows: Sequence[BlockingRow]) -> BlockingRow | None:
 
 def draw(outcome: Outcome, figure: Any) -> None:
     """Two maps, and the levels by threads."""
-    panels = figure.subplots(1, 3)
+    panels = figure.subplots(2, 2).ravel()
     outer = [row for row in outcome.rows if row["series"] == "out of core" and row["block"]]
     _draw_map(panels[0], outer, "block", "depth")
     panels[0].set_title("out of core: blocks of the first level", fontsize="small")
-    inner = [row for row in outcome.rows if row["series"] == "in memory"]
-    _draw_map(panels[1], inner, "inner", "inner_depth")
-    panels[1].set_xlabel("edge of a block in z, and in y for one step")
-    panels[1].set_title("in memory: blocks of the second level", fontsize="small")
+    cubes = [row for row in outcome.rows if row["series"] == "in memory"]
+    _draw_map(panels[1], cubes, "block", "depth")
+    panels[1].set_title("in memory: cubes", fontsize="small")
+    panels[1].set_xlabel("edge of a cube")
+    inner = [row for row in outcome.rows if row["series"] == "second level"]
+    _draw_map(panels[2], inner, "inner", "inner_depth")
+    panels[2].set_xlabel("edge of a block in z, and in y for one step")
+    panels[2].set_title("blocks of the second level, without the disk", fontsize="small")
     levels = [row for row in outcome.rows if row["series"] == "levels" and row["glups"]]
     for number, (name, two) in enumerate((("one level", False), ("two levels", True))):
         mine = [row for row in levels if bool(row["inner"]) == two]
-        panels[2].plot(
+        panels[3].plot(
             [row["threads"] for row in mine],
             [row["glups"] for row in mine],
             label=name,
             **look(number),
         )
-    panels[2].set_xlabel("threads")
-    panels[2].set_ylabel("needed GLUP/s")
-    panels[2].set_ylim(bottom=0)
-    panels[2].set_xticks(sorted({row["threads"] for row in levels}))
-    panels[2].legend()
-    panels[2].set_title("levels", fontsize="small")
+    panels[3].set_xlabel("threads")
+    panels[3].set_ylabel("needed GLUP/s")
+    panels[3].set_ylim(bottom=0)
+    panels[3].set_xticks(sorted({row["threads"] for row in levels}))
+    panels[3].legend()
+    panels[3].set_title("in memory: levels", fontsize="small")
 
 
 def _draw_map(axes: Any, rows: Sequence[dict[str, Any]], edge: str, depth: str) -> None:
@@ -337,7 +383,7 @@ def _draw_map(axes: Any, rows: Sequence[dict[str, Any]], edge: str, depth: str) 
         y, x = depths.index(row[depth]), edges.index(row[edge])
         if row["glups"] is not None:
             values[y][x] = row["glups"]
-        elif row.get("expected_seconds"):
+        elif row.get("expected_seconds") or (row.get("repeated") or 0) > MOST_REPEATED:
             slow.add((y, x))
     image = axes.imshow(values, origin="lower", aspect="auto", cmap="viridis")
     known = [value for line in values for value in line if value == value]

@@ -22,7 +22,7 @@ from outgrid.device import Device, Rectangle
 from outgrid.errors import DeviceError
 from outgrid.native import Buffer, as_array
 from outgrid.parts import generate_cuda, lookup
-from outgrid_bench.experiments.outcome import OUTGRID, Experiment, Finding, Outcome, Settings, Timed
+from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed, judged
 
 __all__ = ["GPU"]
 
@@ -42,7 +42,6 @@ IDENTICAL: tuple[tuple[str, str, dict[str, str]], ...] = (
 )
 NOTE_COLUMNS = 90  # of a note in a figure
 TIERS = ("memory", "swap", "direct")
-BARS = {"pinned": 1.2, "plain": 0.85, "beyond": 0.8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +70,29 @@ def measure(settings: Settings) -> Outcome:
     rows = _copies(device, settings)
     shares: dict[str, float] = {}
     pageable, pinned = rows[0].value, rows[1].value
-    shares["pinned"] = pinned / pageable
+    shares["pinned.copies"] = pinned / pageable
     with tempfile.TemporaryDirectory(prefix="outgrid-bench-", dir=settings.folders[0]) as folder:
         for case in IDENTICAL[: settings.by_size(2, 5, 5)]:
             rows.append(_identity(case, settings, Path(folder)))
         rates = _rates(settings, Path(folder), accelerator.memory_bytes)
     roof = rows[4].value / BYTES_PER_UPDATE  # of copies within the device, GLUP/s
-    shares["plain"] = rates["memory"] / roof
-    shares["beyond"] = rates["swap"] / rates["memory"]
+    shares["gpu.plain"] = rates["memory"] / roof
+    shares["gpu.beyond"] = rates["swap"] / rates["memory"]
     rows += [
         GpuRow(
-            "heat7 in GPU memory", rates["memory"], "GLUP/s", "copies there", shares["plain"], True
+            "heat7 in GPU memory",
+            rates["memory"],
+            "GLUP/s",
+            "copies there",
+            shares["gpu.plain"],
+            True,
         ),
         GpuRow(
             f"heat7, {LIMITED} times GPU memory, from the host's",
             rates["swap"],
             "GLUP/s",
             "in GPU memory",
-            shares["beyond"],
+            shares["gpu.beyond"],
             True,
         ),
         GpuRow(
@@ -110,31 +114,7 @@ def measure(settings: Settings) -> Outcome:
 
 
 def _findings(shares: dict[str, float]) -> list[Finding]:
-    def judged(key: str, figure: str, claim: str, paper: str) -> Finding:
-        value = shares.get(key)
-        here = "no GPU" if value is None else f"{value:.2f}"
-        return Finding(figure, claim, paper, here, None if value is None else value >= BARS[key])
-
-    return [
-        judged(
-            "pinned",
-            "flash to GPU, host memory",
-            "copies from pinned memory are faster than from pageable memory",
-            "1.21 to 2.28 times",
-        ),
-        judged(
-            "plain",
-            f"{OUTGRID}, a kernel on a GPU",
-            f"the plain sweep reaches {BARS['plain']:.0%} of what copies allow",
-            "a bar of this project",
-        ),
-        judged(
-            "beyond",
-            "memory and storage of a cluster, future work",
-            f"a grid of {LIMITED} times GPU memory runs at {BARS['beyond']:.0%} of the plain rate",
-            "a bar of this project",
-        ),
-    ]
+    return [judged(key, shares.get(key)) for key in ("pinned.copies", "gpu.plain", "gpu.beyond")]
 
 
 def _source() -> str:

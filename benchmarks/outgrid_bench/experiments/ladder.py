@@ -20,7 +20,7 @@ from outgrid.probe.scratch import Flow, NoiseFile, noise_file
 from outgrid.storage import Transfers
 from outgrid_bench.experiments.figure import look
 from outgrid_bench.experiments.moving import Moving, chase_seconds, move, read_rate
-from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
+from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed, judged
 
 __all__ = ["LADDER"]
 
@@ -134,13 +134,7 @@ def _findings(rows: list[LadderRow]) -> list[Finding]:
     ratio = disk.seconds_per_access / deepest.seconds_per_access
     rates = deepest.bytes_per_second / disk.bytes_per_second
     return [
-        Finding(
-            "temporal blocking on flash, figure 1",
-            "between memory and flash on the bus lies a factor of almost 1000 in latency",
-            "almost 1000",
-            f"{ratio:.0f} in latency (4 KiB against a line), {rates:.1f} in bandwidth",
-            ratio > 300,
-        )
+        judged("ladder.latency", ratio, f"{ratio:.0f}, and {rates:.1f} in bandwidth"),
     ]
 
 

@@ -23,12 +23,20 @@ from numpy.typing import NDArray
 from outgrid import device as devices
 from outgrid.device import Device
 from outgrid.native import Buffer, as_array
-from outgrid.parts import SOURCES, Event, StreamedMatrix, Upload, generate_cuda, lookup
+from outgrid.parts import (
+    SOURCES,
+    Event,
+    StreamedMatrix,
+    Upload,
+    generate_cuda,
+    lay_out,
+    lookup,
+)
 from outgrid.probe.effort import Effort
 from outgrid.probe.scratch import Flow, noise_file
 from outgrid.storage import DirectStore, Planes, Transfers
 from outgrid_bench.experiments.figure import look
-from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed
+from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed, judged
 
 __all__ = ["MATVEC", "Case", "Products"]
 
@@ -141,16 +149,18 @@ class Products:
             source = generate_cuda(lookup("heat7").trace(3), "float64")
             self.device = devices.open_device("gpu", source)
 
-    def products(self, nbytes: int, files: int, cases: Sequence[Case]) -> list[MatvecRow]:
-        """Each case several times, in turns."""
+    def products(
+        self, nbytes: int, files: int, cases: Sequence[Case], stripe: int = 0
+    ) -> list[MatvecRow]:
+        """Each case several times, in turns; of one matrix in stripes over as many files."""
         self.settings.say(f"matrix of {nbytes / 1e6:g} MB, files: {files}")
-        with self._matrix(nbytes, files) as (paths, expected):
+        with self._matrix(nbytes, files, stripe) as (paths, expected):
             samples: dict[Case, list[float]] = {case: [] for case in cases}
             shares: dict[Case, list[float]] = {case: [] for case in cases}
             agrees = dict.fromkeys(cases, True)
             for turn in self.timed.rounds(self.rounds):
                 for case in cases[:: -1 if turn % 2 else 1]:
-                    result, seconds, events = self._product(paths, case)
+                    result, seconds, events = self._product(paths, case, stripe)
                     samples[case].append(len(expected) * self.columns * 8 / seconds)
                     shares[case].append(_seconds(events, "multiply") / seconds)
                     error = np.abs(result - expected).max() / np.abs(expected).max()
@@ -183,7 +193,7 @@ class Products:
         return lines
 
     def _product(
-        self, paths: Sequence[Path], case: Case
+        self, paths: Sequence[Path], case: Case, stripe: int = 0
     ) -> tuple[NDArray[Any], float, list[Event]]:
         events: list[Event] = []
         for path in paths:
@@ -198,6 +208,7 @@ class Products:
             method=case.method,
             chunk_bytes=case.chunk_bytes,
             overlap=case.overlap,
+            stripe_bytes=stripe,
             onto=onto,
             events=events,
         )
@@ -209,7 +220,9 @@ class Products:
         return result, seconds, events
 
     @contextmanager
-    def _matrix(self, nbytes: int, files: int) -> Generator[tuple[list[Path], NDArray[np.float64]]]:
+    def _matrix(
+        self, nbytes: int, files: int, stripe: int = 0
+    ) -> Generator[tuple[list[Path], NDArray[np.float64]]]:
         """Files of the matrix, spread over the folders, and its product with the vector.
 
         Row i is row i modulo the pattern's, times 1 + i / rows: no two rows are alike.
@@ -223,6 +236,15 @@ class Products:
         ]
         paths: list[Path] = []
         try:
+            if stripe:
+                whole = places[0] / "whole.npy"
+                paths.append(whole)
+                self._write(whole, np.arange(rows), factors)
+                parts = [places[n % len(places)] / f"part-{n}" for n in range(files)]
+                paths += parts
+                lay_out(whole, parts, stripe)
+                yield parts, expected
+                return
             for part in np.array_split(np.arange(rows), files):
                 paths.append(places[len(paths) % len(places)] / f"part-{len(paths)}.npy")
                 self._write(paths[-1], part, factors)
@@ -308,46 +330,11 @@ def _findings(rows: Sequence[MatvecRow], blas: float, disk: float) -> list[Findi
         / rate("chunk", method="direct", chunk_bytes=chunk, overlap=False)
         for chunk in chunks
     ]
-    files = sorted({row.paths for row in rows if row.series == "paths"})
-    scaling = rate("paths", paths=files[-1]) / rate("paths", paths=1)
-    slides = "flash to GPU"
     return [
-        Finding(
-            f"{slides}, read method",
-            "mmap and pread are equally fast on a large matrix",
-            "equal",
-            f"mmap over pread {large:.2f}",
-            abs(large - 1) < 0.15,
-        ),
-        Finding(
-            f"{slides}, read method",
-            "mmap is faster on a small matrix, where chunks of 70 MB overlap too coarsely",
-            "mmap faster",
-            f"mmap over pread {small:.2f}",
-            small > 1,
-        ),
-        Finding(
-            f"{slides}, granularity",
-            "chunks of 35 to 70 MB are best",
-            "35-70 MB",
-            f"{best.chunk_bytes / 1e6:g} MB by direct reading",
-            best.chunk_bytes <= chunks[1],
-        ),
-        Finding(
-            f"{slides}, overlapped pipeline",
-            "reading the next chunk while one is multiplied pays",
-            "proposed",
-            f"{min(gains):.2f} to {max(gains):.2f} times as fast with direct reading; no more is "
-            f"to be had than {1 + disk / blas:.2f}",
-            max(gains) > 1,
-        ),
-        Finding(
-            f"{slides}, number of disks",
-            "the rate grows with the number of disks read at once",
-            "16 disks reach 92-96 % of 16 times one",
-            f"{files[-1]} files {scaling:.2f} times one",
-            None,
-        ),
+        judged("mmap.large", large),
+        judged("mmap.small", small),
+        judged("chunk.best", best.chunk_bytes / chunks[0], f"{best.chunk_bytes / 1e6:g} MB"),
+        judged("matvec.overlap", max(gains) / (1 + disk / blas)),
     ]
 
 
@@ -361,26 +348,13 @@ def _gpu_findings(rows: Sequence[MatvecRow]) -> list[Finding]:
     here, pinned, pageable = (
         rates(f"direct{where}") for where in ("", ", gpu, pinned", ", gpu, pageable")
     )
-    gains = [pinned[chunk] / pageable[chunk] for chunk in pinned]
-    best = max(pinned.values(), default=0.0) / max(here.values())
+    if not pinned:
+        return [judged(key, None, "no GPU") for key in ("pinned", "gpu.slower", "gpu.share")]
     shares = [row.multiply_share for row in chunked if row.method.endswith("pinned")]
     return [
-        Finding(
-            "flash to GPU, host memory",
-            "chunks read into pinned memory reach the GPU faster than from pageable memory",
-            "1.21 to 2.28 times",
-            f"{min(gains):.2f} to {max(gains):.2f} times" if gains else "no GPU",
-            max(gains) >= 1.2 if gains else None,
-        ),
-        Finding(
-            "flash to GPU, GPU against CPU",
-            "the link bounds the GPU: the processor is faster, multiplying is 8 % of the time",
-            "3.06 GB/s, processor faster",
-            f"GPU {best:.2f} times the processor, multiplying {min(shares):.0%}"
-            if gains
-            else "no GPU",
-            best < 1 if gains else None,
-        ),
+        judged("pinned", max(pinned[chunk] / pageable[chunk] for chunk in pinned)),
+        judged("gpu.slower", max(here.values()) / max(pinned.values())),
+        judged("gpu.share", min(shares)),
     ]
 
 

@@ -47,7 +47,7 @@ Row = Mapping[str, Any]
 
 # By what the places of their claims begin with.
 PAPERS = {paper.name: paper.title for paper in claims.PAPERS}
-OUTGRID = "outgrid"  # what no paper measured
+OUTGRID = claims.OWN.name  # what no paper measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,8 @@ class Settings:
 class Finding:
     """A claim of a paper, with its figure there and here. ``figure`` begins with one of PAPERS, or
     with OUTGRID. ``holds`` is None where it does not apply to this machine or was not measured.
-    ``key`` is that of a number in `outgrid_bench.claims`, by which it was judged."""
+    ``key`` is that of a number in `outgrid_bench.claims`, by which it was judged; without one
+    nothing is."""
 
     figure: str
     claim: str

@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,7 +30,7 @@ from outgrid.record import Measured, read_record
 from outgrid_bench.cluster import Cluster, Cut, GridSize, Node, price
 from outgrid_bench.experiments.getput import launcher
 from outgrid_bench.experiments.messages import Messages, measure_messages
-from outgrid_bench.experiments.outcome import OUTGRID, Experiment, Finding, Outcome, Settings, Timed
+from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed, judged
 from outgrid_bench.simulation import simulate
 
 __all__ = ["RANKS"]
@@ -42,8 +42,6 @@ WAYS = (
     (Cut(2, 1), "halos"),
     (Cut(1, 2), "seams"),
 )
-WITHIN = 0.2
-NO_PAPER = "not there"
 LEAST_LEFT = 0.9  # of the processors: where others have more, seconds say what they did
 JOB = """
 [problem]
@@ -305,34 +303,23 @@ def _findings(rows: Sequence[RanksRow], left: float) -> list[Finding]:
             (CORES, "processor time", "processor_seconds"),
         )
     }
-    findings = [
-        Finding(
-            f"{OUTGRID}, simulator",
-            f"the {what} of two ranks, {name}, is foreseen within {WITHIN:.0%}",
-            NO_PAPER,
-            ", ".join(f"cut {cut}: {ratio:.2f}" for cut, ratio in mine.items()),
-            None
-            if (name, what) == (CORES, "time") and left < LEAST_LEFT
-            else all(abs(ratio - 1) <= WITHIN for ratio in mine.values()),
-        )
-        for (name, what), mine in ratios.items()
-    ]
+    keys = dict(zip(ratios, ("ranks.disk", "ranks.cores", "ranks.busy"), strict=True))
+    findings: list[Finding] = []
+    for (name, what), mine in ratios.items():
+        told = ", ".join(f"cut {cut}: {ratio:.2f}" for cut, ratio in mine.items())
+        worst = max(mine.values(), key=lambda ratio: abs(ratio - 1))
+        finding = judged(keys[name, what], worst, told)
+        if (name, what) == (CORES, "time") and left < LEAST_LEFT:
+            finding = replace(finding, holds=None)
+        findings.append(finding)
     by_exchange = {
         row.exchange: row for row in two if row.case == CORES and row.cut == str(Cut(1, 2))
     }
     halos, seams = by_exchange["halos"], by_exchange["seams"]
     measured = seams.seconds / halos.seconds
     planned = seams.planned_seconds / halos.planned_seconds
-    return [
-        *findings,
-        Finding(
-            f"{OUTGRID}, planner",
-            f"what seams take over what halos take, cores bound, is foreseen within {WITHIN:.0%}",
-            NO_PAPER,
-            f"{measured:.2f}, planned {planned:.2f}",
-            abs(planned / measured - 1) <= WITHIN,
-        ),
-    ]
+    told = f"{measured:.2f}, planned {planned:.2f}"
+    return [*findings, judged("ranks.seams", planned / measured, told)]
 
 
 def draw(outcome: Outcome, figure: Any) -> None:

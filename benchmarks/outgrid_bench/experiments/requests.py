@@ -43,7 +43,7 @@ from outgrid_bench.rawio import fio_rate
 __all__ = ["REQUESTS", "Batches"]
 
 KIB, MIB = 1 << 10, 1 << 20
-RANDOM_BYTES = (4 * KIB, 64 * KIB, 512 * KIB, 4 * MIB, 8 * MIB)
+RANDOM_BYTES = tuple(4 * KIB << octave for octave in range(12))  # to 8 MiB
 SEQUENTIAL_BYTES = MIB
 QUEUE_BYTES = (4 * KIB, 64 * KIB, MIB)
 DEPTHS = (1, 4, 16, 64)
@@ -56,6 +56,7 @@ PATHS = (1, 2, 4, 8, 16)
 LAYOUTS = {"raw": 0, "stripes of 64 KiB": 64 * KIB, "stripes of 1 MiB": MIB}
 WHOLE = 1 << 62  # a stripe that no file is longer than
 LEAST_LIMIT_BYTES = 128 * MIB  # an interpreter and its libraries need as much
+FIO_BYTES = (4 * KIB, MIB, 4 * MIB)
 FIO_ENGINES = {"rw": "sync", "m_sync": "mmap", "queue": "libaio"}
 
 
@@ -83,7 +84,7 @@ def measure(settings: Settings) -> Outcome:
     """Plain methods below and above memory, the queue's engines, sizes and depths, all folders."""
     timed = Timed("io", settings)
     seconds = settings.by_size(1, 6, 100) / 100
-    rounds = settings.by_size(1, 2, 5)
+    rounds = settings.by_size(1, 2, 3)
     effort = Effort(file_bytes=settings.by_size(8 * MIB, 512 * MIB, 4096 * MIB))
     notes: list[str] = []
     rows: list[RequestRow] = []
@@ -153,6 +154,7 @@ class _Plain:
                 ("rw", True),
                 ("m_sync", False),
                 ("m_sync", True),
+                ("m_async", False),
                 ("m_async", True),
                 ("direct", False),
                 ("direct", True),
@@ -164,6 +166,13 @@ class _Plain:
             str(self.noise.path), method, writes, random, request, self.noise.nbytes, self.seconds
         )
 
+    @staticmethod
+    def _by_fio(moving: Moving) -> bool:
+        """Whether fio makes the same: it takes a second for each."""
+        return (
+            moving.method in FIO_ENGINES and not moving.writes and moving.request_bytes in FIO_BYTES
+        )
+
     def _rows(
         self, series: str, movings: Sequence[Moving], rounds: Sequence[Sequence[Moved]]
     ) -> list[RequestRow]:
@@ -171,7 +180,7 @@ class _Plain:
         for index, moving in enumerate(movings):
             rates = [moved[index].bytes_per_second for moved in rounds]
             fio = None
-            if self.fio and series == "below" and not moving.writes and moving.method != "direct":
+            if self.fio and series == "below" and self._by_fio(moving):
                 fio = fio_rate(self.fio, moving, FIO_ENGINES[moving.method], 1, direct=False)
             rows.append(
                 RequestRow(
@@ -425,56 +434,51 @@ def _findings(rows: Sequence[RequestRow], settings: Settings) -> list[Finding]:
                 return row.bytes_per_second / MIB
         return None
 
-    findings: list[Finding] = []
-    suite = "bus flash beyond memory"
-    sync = rate("below", "m_sync", "write", "random", 4 * MIB)
-    later = rate("below", "m_async", "write", "random", 4 * MIB)
-    if sync and later:
-        findings.append(
-            Finding(
-                f"{suite}, mapped writing in memory",
-                "writing 4 MiB at places of chance gains from MS_ASYNC",
-                "1436 over 514 MiB/s, 2.8 times",
-                f"{later:.0f} over {sync:.0f} MiB/s, {later / sync:.1f} times",
-                later > 1.5 * sync,
-            )
-        )
-    mapped = [rate("above", "m_sync", "read", "random", size) for size in RANDOM_BYTES]
-    plain = [rate("above", "rw", "read", "random", size) for size in RANDOM_BYTES]
-    known = [value for value in mapped if value is not None]
-    if known and plain[-1]:
-        findings.append(
-            Finding(
-                f"{suite}, mapped reading beyond memory",
-                "random reading by mmap collapses beyond memory whatever the request, RW does not",
-                "50-60 MiB/s for all sizes",
-                f"{min(known):.0f} to {max(known):.0f} MiB/s mapped; RW {plain[-1]:.0f} at 4 MiB",
-                known[-1] < 0.5 * plain[-1],
-            )
-        )
-    reads = rate("below", "direct", "read", "random", 4 * MIB)
-    writes = rate("below", "direct", "write", "random", 4 * MIB)
-    if reads and writes:
-        findings.append(
-            Finding(
-                f"{suite}, figure 1",
-                "large requests are read faster than written",
-                "1122 and 1048 MiB/s",
-                f"{reads:.0f} and {writes:.0f} MiB/s at 4 MiB, one at a time",
-                reads > writes,
-            )
-        )
-    mixed = next(row for row in rows if row.series == "application")
-    findings.append(
-        Finding(
-            "memory and storage of a cluster, figure 1",
-            "blocks are read in requests of 12 MiB and written in requests of 8 MiB",
-            "an ioDrive2 4.4 to 5.8 times as fast as a RAID 0 of SATA disks",
-            f"{mixed.bytes_per_second / 1e9:.2f} GB/s of both in turns",
-            None,
-        )
-    )
-    return [*findings, *_path_findings(rows, settings)]
+    def over(
+        above: tuple[str, str, str, str, int], below: tuple[str, str, str, str, int]
+    ) -> float | None:
+        more, less = rate(*above), rate(*below)
+        return None if more is None or less is None else more / less
+
+    def best(method: str) -> float | None:
+        rates = [rate("below", method, "write", "random", size) for size in RANDOM_BYTES]
+        known = [value for value in rates if value is not None]
+        return max(known, default=None)
+
+    later, sync = best("m_async"), best("m_sync")
+    every = [rate("above", "m_sync", "read", "random", size) for size in RANDOM_BYTES[:-1]]
+    mapped = [value for value in every if value is not None]
+    device = [
+        value
+        for size in RANDOM_BYTES
+        if (value := rate("below", "direct", "read", "random", size)) is not None
+    ]
+    read = rate("below", "m_sync", "read", "random", 512 * KIB)
+    values = {
+        "async.write": None if later is None or sync is None else later / sync,
+        "async.read": over(
+            ("below", "m_async", "read", "random", 512 * KIB),
+            ("below", "m_sync", "read", "random", 512 * KIB),
+        ),
+        "mapped.read": None if read is None or not device else read / max(device),
+        "beyond.random": over(
+            ("above", "m_sync", "read", "random", 4 * MIB),
+            ("above", "rw", "read", "random", 4 * MIB),
+        ),
+        "beyond.flat": max(mapped) / min(mapped) if mapped else None,
+        "beyond.order": over(
+            ("above", "m_sync", "read", "sequential", MIB),
+            ("above", "m_sync", "read", "random", MIB),
+        ),
+        "beyond.async": over(
+            ("above", "m_async", "write", "sequential", MIB),
+            ("above", "m_sync", "write", "sequential", MIB),
+        ),
+    }
+    return [
+        *(judged(key, value) for key, value in values.items()),
+        *_path_findings(rows, settings),
+    ]
 
 
 def _path_findings(rows: Sequence[RequestRow], settings: Settings) -> list[Finding]:
@@ -485,30 +489,12 @@ def _path_findings(rows: Sequence[RequestRow], settings: Settings) -> list[Findi
         if row.series == "paths" and row.kind == "read"
     }
     most = max(paths for _, paths in reads)
-    raw, small, large = (reads[layout, most] for layout in LAYOUTS)
-    scaling = raw / reads["raw", 1]
-    alone = len(settings.folders) == 1
     best = max(reads.values())
     spent = ((settings.price, "costs", ""), (settings.watts, "takes", " W"))
     told = [f"{verb} {value / best:.3g}{unit}" for value, verb, unit in spent if value is not None]
     slides = "flash to GPU"
     return [
         *_shares_of_rated(rows, settings, most),
-        Finding(
-            f"{slides}, raw and RAID 0",
-            "separate paths are read faster than stripes over them, large stripes faster than "
-            "small ones",
-            "16 disks: raw 7.69, 1 MB 7.39 GB/s; raw is 10 % above 64 KB",
-            f"{most} paths: raw {raw:.2f}, 1 MiB {large:.2f}, 64 KiB {small:.2f} GB/s",
-            raw > large > small,
-        ),
-        Finding(
-            f"{slides}, number of disks",
-            "the rate grows with the number of disks read at once",
-            "16 disks reach 92-96 % of 16 times one",
-            f"{most} paths {scaling:.2f} times one" + (", all on one disk" if alone else ""),
-            None if alone else scaling > 0.9 * min(most, len(settings.folders)),
-        ),
         Finding(
             f"{slides}, hardware",
             "many cheap disks give bandwidth for little money and power",
@@ -523,7 +509,14 @@ def _path_findings(rows: Sequence[RequestRow], settings: Settings) -> list[Findi
 
 def _shares_of_rated(rows: Sequence[RequestRow], settings: Settings, most: int) -> list[Finding]:
     """All disks at once over what they are rated at, where that is known and each path has one."""
-    keys = ("read.raw", "read.stripes", "read.small", "write.stripes", "write.best")
+    keys = (
+        "read.scaling",
+        "read.raw",
+        "read.stripes",
+        "read.small",
+        "write.stripes",
+        "write.best",
+    )
     if len(settings.labels) != most or most < PATHS[-1]:
         return [judged(key, None) for key in keys]
     rates = {
@@ -534,7 +527,13 @@ def _shares_of_rated(rows: Sequence[RequestRow], settings: Settings, most: int) 
     disks = [parse_disks(label).disk for label in settings.labels]
     read, write = sum(disk.read_bytes for disk in disks), sum(disk.write_bytes for disk in disks)
     raw, small, large = LAYOUTS
+    alone = next(
+        row.bytes_per_second
+        for row in rows
+        if (row.series, row.kind, row.paths) == ("paths", "read", 1)
+    )
     values = (
+        rates[raw, "read"] / alone,
         rates[raw, "read"] / read,
         rates[large, "read"] / read,
         rates[raw, "read"] / rates[small, "read"],
