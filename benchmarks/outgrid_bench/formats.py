@@ -116,13 +116,14 @@ def _measure_rates(place: Path, say: Say, *, tiny: bool) -> dict[str, Any]:
 def _in_turns(
     acts: Mapping[str, Callable[[], object]], rounds: int, ready: Callable[[str], object]
 ) -> dict[str, list[float]]:
-    """Seconds of each act in each round, forward and back in turns, behind one that warms up.
+    """Seconds of each act in each round, each time another one first, behind a round that warms up.
 
     `ready(name)` comes before an act and is not timed.
     """
     seconds: dict[str, list[float]] = {name: [] for name in acts}
     for number in range(rounds + 1):
-        for name in (*acts,) if number % 2 else (*acts,)[::-1]:
+        first = number % len(acts)
+        for name in (*acts,)[first:] + (*acts,)[:first]:
             ready(name)
             seconds[name].append(_median(acts[name], 1))
     return {name: times[1:] for name, times in seconds.items()}
