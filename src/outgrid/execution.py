@@ -133,7 +133,7 @@ class Execution:
     ) -> None:
         """Bring in the initial values, or those ``given`` in files, and commit state 0."""
         begin = reported = time.perf_counter()
-        run = self.run
+        run, schedule = self.run, self.run.plan.schedule
 
         def store_of(arrival: Arrival) -> Store:
             store = stores[arrival.field, arrival.level, 0]
@@ -148,8 +148,8 @@ class Execution:
                 self._tell(progress, self._filling(filled, now - begin))
 
         filled = fill(
-            InitialValues(run.problem, run.plan.schedule.stored.box, given or {}, inputs),
-            run.plan.schedule.kept,
+            InitialValues(run.problem, schedule.stored.box, given or {}, inputs, schedule.bands),
+            schedule.kept,
             store_of,
             self.transfers,
             self.observers.looks_at_initial(),

@@ -1,14 +1,20 @@
 """Fields that exist in a part of the grid: +0 outside, and the same bytes for all settings."""
 
+import random
+
 import numpy as np
 import pytest
 
 import outgrid as og
 from outgrid import pipeline
+from outgrid.cli import main
 from outgrid.config import RunOptions
-from outgrid.errors import DefinitionError
+from outgrid.errors import DefinitionError, ExecutionError
+from outgrid.plan.schedule.rings import Ring
 from outgrid.stencil.problem import Problem
+from outgrid.testing.counting import check
 from outgrid.testing.reference import run_reference
+from outgrid.testing.threads import in_threads
 
 SHAPE, STEPS = (31, 17, 41), 7
 BOX = {"z": [9, 14], "y": [3, 9], "x": [12, 30]}
@@ -154,3 +160,93 @@ def test_blocks_hold_a_mask():
     assert inside.sum() < 80
     with pytest.raises(DefinitionError, match="no blocks"):
         og.blocks(np.zeros((3, 4)))
+
+
+def planned(**given):
+    return pipeline.plan(problem(), RunOptions.of(memory="512MiB", **given))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tier": "direct", "depth": 3, "slab_planes": 2},
+        {"tier": "direct", "depth": 2, "strip_rows": 8},
+        {"tier": "mmap", "depth": 7, "slab_planes": 1},
+    ],
+    ids=str,
+)
+def test_planes_without_a_field_are_not_moved(given):
+    plan, stencil = planned(**given), problem().stencil
+    for seed in range(3):
+        total = check(plan, stencil, random.Random(seed))
+        assert total.read_bytes == plan.volume.read_bytes
+        assert total.written_bytes == plan.volume.written_bytes
+    whole = pipeline.plan(problem({}), RunOptions.of(memory="512MiB", **given))
+    assert plan.volume.disk_bytes < 0.6 * whole.volume.disk_bytes
+    assert plan.volume.fill_bytes < 0.6 * whole.volume.fill_bytes
+
+
+def test_the_planes_that_are_kept_are_those_of_the_regions():
+    posed, schedule = problem(), planned(tier="direct", depth=3).schedule
+    assert schedule.bands("u") is None
+    for name in posed.regions:
+        planes = (~outside(posed, name)).any(axis=(1, 2))
+        kept = [plane for first, end in schedule.bands(name) for plane in range(first, end)]
+        assert kept == np.flatnonzero(planes).tolist()
+
+
+def test_a_plane_that_is_left_out_by_mistake_is_noticed(monkeypatch):
+    plan = planned(tier="direct", depth=3, slab_planes=2)
+    right = Ring.present
+
+    def short(ring, planes):
+        for part in right(ring, planes):
+            yield part[:-1] if part.stop == 27 else part
+
+    monkeypatch.setattr(Ring, "present", short)
+    with pytest.raises(ExecutionError):
+        check(plan, problem().stencil, random.Random(1))
+
+
+@pytest.mark.parametrize("given", [{}, {"strip_rows": 8}], ids=str)
+@pytest.mark.parametrize("advances", [9, 14, 23])
+def test_a_run_that_was_cut_off_goes_on(given, advances, plain, tmp_path, cut_off):
+    out = tmp_path / "r"
+    settings = {"memory": "512MiB", "tier": "direct", "depth": 2, "slab_planes": 2}
+    run = RunOptions.of(out=out, commit_every=0, **settings | given)
+    cut_off(advances, lambda: pipeline.run(problem(), run))
+    assert bytes_of(pipeline.resume(out, run)) == bytes_of(plain)
+    assert main(["verify", str(out)]) == 0
+
+
+def test_files_have_no_space_for_planes_without_a_field(tmp_path):
+    run = RunOptions.of(memory="512MiB", tier="direct", depth=2, slab_planes=2, out=tmp_path / "r")
+    result = pipeline.run(problem({"m": og.Box(z=(3, 5))}), run)
+    kept, whole = (result.path(name).stat() for name in ("m", "u"))
+    assert kept.st_size == whole.st_size
+    assert kept.st_blocks < 0.5 * whole.st_blocks
+    assert main(["verify", str(tmp_path / "r")]) == 0
+
+
+@pytest.mark.parametrize("count", [2])
+@pytest.mark.parametrize("scheme", ["skewed", "overlapped"])
+def test_ranks_and_blocks_leave_the_same_bytes(scheme, count, tmp_path):
+    posed = one_stage()
+    answer = pipeline.run(posed, RunOptions.of(memory="1GiB", scheme="plain", out=tmp_path / "p"))
+    given = RunOptions.of(memory="1GiB", scheme=scheme, depth=2, threads=1, out=tmp_path / "r")
+    made = in_threads(
+        lambda comm: pipeline.run(posed, given, comm=comm), count, random.Random(count)
+    )[0]
+    for name in ("u", "m"):
+        assert np.array_equal(np.asarray(made[name]), np.asarray(answer[name]))
+    assert not np.asarray(made["m"])[10:].any()
+
+
+def one_stage():
+    @og.stencil
+    def pair(u, m):
+        return {"u": u + 0.1 * og.laplacian(u) + m[1, 0, 0], "m": 0.9 * m + 0.1 * u[0, 0, 1]}
+
+    values = np.random.default_rng(1).random((40, 12, 13))
+    regions = {"m": og.Shell(6, "z", "low")}
+    return Problem(pair, values.shape, steps=5, initial={"u": values, "m": values}, regions=regions)

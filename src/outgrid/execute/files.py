@@ -10,7 +10,7 @@ import numpy as np
 from outgrid.config import RunOptions
 from outgrid.errors import StoreError
 from outgrid.execute.moves import StoreKey
-from outgrid.native import Buffer
+from outgrid.native import Buffer, as_array
 from outgrid.plan.model import Plan
 from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.seam import SeamKey
@@ -26,6 +26,7 @@ from outgrid.storage import (
     DirectStore,
     Habits,
     NewField,
+    Planes,
     SeriesStore,
     SpreadStore,
     Store,
@@ -184,14 +185,41 @@ class Files:
                 self.leaving[level.field, level.level] = store
 
     def _create(self, path: Path, field: str, shape: tuple[int, ...]) -> Store:
-        dtype = self.plan.dtype_of(field)
+        dtype, absent = self.plan.dtype_of(field), self._absent(field)
         parts = self.folder.working.parts(path)
         if parts is not None:
-            return SpreadStore.make(path, shape, dtype, self.transfers, parts, sums=True)
-        new = NewField(path, shape, dtype, self.habits, sums=True)
+            store = SpreadStore.make(path, shape, dtype, self.transfers, parts, sums=True)
+            self._clear(store, absent)
+            return store
+        new = NewField(path, shape, dtype, self.habits, sums=True, absent=absent)
         if self.remote is not None:
             return self.remote.create(new, self.transfers)
         return create_store(self.plan.store_tier, new, self.transfers)
+
+    def _absent(self, field: str) -> tuple[range, ...]:
+        """The planes of the files of a field in which it does not exist."""
+        bands, planes = self.plan.schedule.bands(field), self.plan.schedule.planes
+        if bands is None:
+            return ()
+        ends = [0, *(end for band in bands for end in band), planes]
+        return tuple(
+            range(first, end)
+            for first, end in zip(ends[::2], ends[1::2], strict=True)
+            if first < end
+        )
+
+    def _clear(self, store: SpreadStore, planes: tuple[range, ...]) -> None:
+        """Write zeroes to planes of what may lie on a device that had other things before."""
+        if not planes:
+            return
+        buffer = Buffer(store.plane_bytes)
+        as_array(buffer, np.uint8)[:] = 0
+        for plane in (plane for part in planes for plane in part):
+            memory = Planes(np.array([buffer.address], np.int64), store.row_bytes, buffer)
+            store.put(range(plane, plane + 1), range(store.rows_per_plane), memory)
+        self.transfers.drain()
+        buffer.release()
+        store.leave_out(planes)
 
     def _open(self, path: Path, field: str, shape: tuple[int, ...]) -> Store:
         dtype = self.plan.dtype_of(field)
@@ -210,6 +238,7 @@ class Files:
                 f"{dtype} of shape {shape}",
                 path=path,
             )
+        store.leave_out(self._absent(field))
         return store
 
     def _kept(self, path: Path) -> tuple[Seal, range]:

@@ -16,7 +16,7 @@ from outgrid.execute.inputs import Inputs
 from outgrid.formats import InputFile, boxes
 from outgrid.formats.arrays import InputArray
 from outgrid.native import Buffer, as_array
-from outgrid.plan.schedule.rings import Arrival
+from outgrid.plan.schedule.rings import Arrival, Bands, parts_within
 from outgrid.plan.schedule.subgrid import Box
 from outgrid.stencil.boundary import STORED
 from outgrid.stencil.function import InitialFunction
@@ -58,13 +58,15 @@ class InitialValues:
     """Where the initial values of a ``problem`` come from, of what is ``held`` (else of all of it).
 
     ``given`` replaces some of them by those of files. ``inputs`` are the files and arrays of the
-    problem, where they are open already.
+    problem, where they are open already. ``bands`` gives the planes of a field, where it exists in
+    some only and the others are not to be filled.
     """
 
     problem: Problem
     held: Box | None = None
     given: Mapping[str, Joined] = field(default_factory=dict[str, Joined])
     inputs: Inputs | None = None
+    bands: Callable[[str], Bands | None] = lambda _: None
 
     @property
     def box(self) -> Box:
@@ -216,7 +218,12 @@ class _Filling:
         """Write a level; its fixed layers without a value are those of ``layer``, if any."""
         problem, filled, transfers = self.values.problem, self.filled, self.transfers
         dtype, columns = problem.dtype_of(arrival.field), problem.shape[-1]
-        blocks = [*self.blocks(own.chunk)]
+        bands = self.values.bands(arrival.field)
+        blocks = [
+            Box(planes, block.rows)
+            for block in self.blocks(own.chunk)
+            for planes in parts_within(bands, block.planes)
+        ]
         largest = max(block.count for block in blocks)
         buffers = [Buffer(largest * columns * problem.item_bytes) for _ in range(BUFFERS)]
         tickets = [0] * BUFFERS

@@ -26,7 +26,7 @@ def touch_alone(buffer: Buffer) -> None:
 def ring_bytes(plan: Plan, number: int) -> int:
     """Memory that a ring takes, by its number."""
     ring = plan.schedule.rings[number]
-    held = ring.planes * plan.layout.of(ring.field).pitch_bytes
+    held = ring.held * plan.layout.of(ring.field).pitch_bytes
     return ring_start(number) + held + GUARD_BYTES
 
 
@@ -45,11 +45,18 @@ class Rings:
         self._tables: dict[tuple[str, int], NDArray[np.int64]] = {}
         self._seen: dict[tuple[str, int], NDArray[np.int64]] = {}
         self._lying: dict[tuple[str, int], int] = {}
+        # Of fields that exist in some planes only: the plane of +0, and the tables of a slab.
+        self._nothing: dict[str, int] = {}
+        self._made: dict[tuple[str, int], NDArray[np.int64]] = {}
         for number, (ring, address) in enumerate(zip(plan.schedule.rings, addresses, strict=True)):
             slots = np.arange(2 * ring.planes, dtype=np.int64) % ring.planes
             first = address + ring_start(number)
             table = first + slots * plan.layout.of(ring.field).pitch_bytes
             self._tables[ring.field, ring.index] = table
+            if ring.within is not None:
+                self._nothing[ring.field] = first + (
+                    ring.planes * plan.layout.of(ring.field).pitch_bytes
+                )
             # By planes of the grid, as updates count them, the other way round if those fall.
             seen = self._seen[ring.field, ring.index] = (
                 np.ascontiguousarray(table[::-1]) if plan.schedule.domain.downward else table
@@ -82,9 +89,22 @@ class Rings:
         lowest = passage.lowest_plane(ring, front)
         slot = (passage.slot_origin + lowest) % ring.planes
         first = slot - lowest
+        if ring.within is not None:
+            return self._partial(ring, slot, lowest) - 8 * lowest
         if self._plan.schedule.domain.downward:
             first = 2 * ring.planes - first - self._plan.schedule.planes
         return self._lying[ring.field, ring.index] + 8 * first
+
+    def _partial(self, ring: Ring, slot: int, lowest: int) -> int:
+        """Where the table of planes from ``lowest`` on is made, of a field that exists in some."""
+        slots = self._tables[ring.field, ring.index][slot : slot + ring.planes]
+        table = np.full(len(slots), self._nothing[ring.field], np.int64)
+        for part in ring.present(range(lowest, lowest + len(slots))):
+            table[part.start - lowest : part.stop - lowest] = slots[
+                part.start - lowest : part.stop - lowest
+            ]
+        self._made[ring.field, ring.index] = table
+        return table.ctypes.data
 
 
 class Window(Rings):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from outgrid.plan.schedule.model import ACROSS, Passage, Schedule
@@ -89,25 +90,26 @@ class Flows:
         for arrival in schedule.arrivals:
             ring, box = self.ring(arrival.field, trip, arrival.level), passage.arriving(arrival)
             planes = range(box.planes.start, box.planes.stop + passage.rereads(arrival))
-            for rows in pieces(box.rows, schedule.rows):
+            for part, rows in product(ring.present(planes), pieces(box.rows, schedule.rows)):
                 yield Flow(
                     arrival.field,
                     arrival.level,
                     ring.index,
                     arrival.lead,
-                    planes,
+                    part,
                     rows,
                     givers=tuple(self._writers(arrival, trip, rows)),
                     constant=arrival.constant,
                 )
         for share in Shares(passage).taken():
             givers = ((share.giver, share.given),) if share.giver >= 0 else ()
-            yield self._through(share, share.ring.low, givers=givers)
+            yield from self._through(share, share.ring.low, givers=givers)
 
-    def _through(self, share: Share, lag: int, **given: Any) -> Flow:
+    def _through(self, share: Share, lag: int, **given: Any) -> Iterator[Flow]:
         """What goes through a seam."""
-        where = share.ring.field, 0, share.ring.index, lag, share.planes, share.rows
-        return Flow(*where, share.key, share.origin, **given)
+        for planes in share.ring.present(share.planes):
+            where = share.ring.field, 0, share.ring.index, lag, planes, share.rows
+            yield Flow(*where, share.key, share.origin, **given)
 
     def _writers(self, arrival: Arrival, trip: Trip, rows: range) -> Iterator[tuple[int, range]]:
         """The trips of the sweep before that leave some ``rows`` of a level, with their planes."""
@@ -146,8 +148,8 @@ class Flows:
             ring = self.ring(departure.field, trip, trip.depth + departure.level)
             lag, box = departure.lag(trip.depth, schedule.skew.per_step), passage.leaving(departure)
             where = (departure.field, departure.level, ring.index, lag)
-            for rows in pieces(box.rows, schedule.rows):
-                yield Flow(*where, box.planes, rows)
+            for part, rows in product(ring.present(box.planes), pieces(box.rows, schedule.rows)):
+                yield Flow(*where, part, rows)
             for exchange in schedule.exchanged(trip.sweep + 1):
                 if not exchange.sent.count:
                     continue
@@ -163,7 +165,7 @@ class Flows:
                     yield Flow(*where, planes, schedule.domain.owned.rows, peer=cut.peer)
         for share in Shares(passage).given():
             until = passage.front_end - 1 if share.peer is not None else None
-            yield self._through(share, share.ring.high, peer=share.peer, until=until)
+            yield from self._through(share, share.ring.high, peer=share.peer, until=until)
 
     def sources(self, flow: Flow, planes: range) -> Iterator[tuple[int, int]]:
         """Trips that write what is read of ``planes``: (index, the last end there).

@@ -82,7 +82,7 @@ def ring_start(number: int) -> int:
 
 def window_bytes(rings: Iterable[Ring], held: Layout) -> int:
     """Bytes of the planes of rings, laid out as found."""
-    return sum(ring.planes * held.of(ring.field).pitch_bytes for ring in rings)
+    return sum(ring.held * held.of(ring.field).pitch_bytes for ring in rings)
 
 
 def describe(held: Layout) -> str:

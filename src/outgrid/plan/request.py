@@ -59,7 +59,8 @@ class Request:
     @cached_property
     def sizing(self) -> Sizing:
         """What follows from the problem alone."""
-        return Sizing(self.problem, self.part.subgrid if self.part else None)
+        partial = self.accelerator is None and self.options.tier != "remote"
+        return Sizing(self.problem, self.part.subgrid if self.part else None, partial)
 
     @property
     def scheme(self) -> Scheme:

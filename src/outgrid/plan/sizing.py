@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from outgrid.plan.layout import layout
 from outgrid.plan.model import Layout
 from outgrid.plan.schedule.axis import Axis
@@ -15,6 +17,7 @@ from outgrid.plan.schedule.interval import ACROSS, STREAMED
 from outgrid.plan.schedule.lifetime import dependences, ring_count
 from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.pitch import TURNAROUND_SLABS, pitch_planes, without_overlap
+from outgrid.plan.schedule.rings import Bands
 from outgrid.plan.schedule.seam import Border, Cut, Seam, seam
 from outgrid.plan.schedule.skew import Halo, Skew
 from outgrid.plan.schedule.strips import Strips
@@ -28,11 +31,13 @@ from outgrid.stencil.problem import Problem
 class Sizing:
     """What follows from a problem alone, for any depth and slab; remembers what it derived.
 
-    Of a ``subgrid``, if there is one, else of the whole grid.
+    Of a ``subgrid``, if there is one, else of the whole grid. Where ``partial``, planes in which a
+    field does not exist are neither moved nor kept.
     """
 
     problem: Problem
     subgrid: Subgrid | None = None
+    partial: bool = True
 
     @cached_property
     def domain(self) -> Domain:
@@ -76,7 +81,9 @@ class Sizing:
     @cached_property
     def window(self) -> Window:
         """What the window holds."""
-        return Window(self.problem.stencil, self.streamed, frozenset(self.problem.series))
+        return Window(
+            self.problem.stencil, self.streamed, frozenset(self.problem.series), self._bands
+        )
 
     @property
     def cells_per_plane(self) -> int:
@@ -152,6 +159,24 @@ class Sizing:
         if self.problem.lagged:  # a sweep is complete before the next one needs what it has found
             pitch = max(pitch, without_overlap(schedule))
         return replace(schedule, pitch_planes=pitch)
+
+    @cached_property
+    def _bands(self) -> dict[str, Bands]:
+        """The planes that fields exist in, of those that lack some, where others are not kept.
+
+        All are where a grid is shared by ranks, or closed along the stream.
+        """
+        bands: dict[str, Bands] = {}
+        if not self.partial or self.subgrid is not None or self.streamed.periodic:
+            return bands
+        for name, region in self.problem.regions.items():
+            inside = np.zeros(self.problem.shape[0] + 2, np.int8)
+            for box in region:
+                inside[box[0].start + 1 : box[0].stop + 1] = 1
+            ends = np.flatnonzero(np.diff(inside)).reshape(-1, 2)
+            if not inside[1:-1].all():
+                bands[name] = tuple((int(first), int(end)) for first, end in ends)
+        return bands
 
     def traffic(self, schedule: Schedule) -> Traffic:
         """What moves by a schedule."""

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import islice
 
 from outgrid.plan.schedule.model import Passage, Schedule
+from outgrid.plan.schedule.rings import parts_within
 from outgrid.plan.schedule.seam import channels
 from outgrid.plan.schedule.share import Share, Shares
 from outgrid.plan.schedule.subgrid import common
@@ -35,8 +36,15 @@ class Traffic:
     @property
     def fill_bytes(self) -> int:
         """Bytes that files begin with."""
-        row = sum(self.row_bytes[arrival.field] for arrival in self.schedule.kept)
-        return self.schedule.stored.count * row
+        return sum(self._kept_bytes(arrival.field) for arrival in self.schedule.kept)
+
+    def _kept_bytes(self, field: str) -> int:
+        """Bytes of a file of a level, of the planes in which its field exists."""
+        stored = self.schedule.stored
+        planes = stored.count // len(stored.rows)
+        if self.schedule.bands(field) is not None:
+            planes = self.schedule.planes_of(field)
+        return planes * len(stored.rows) * self.row_bytes[field]
 
     @cached_property
     def moved_bytes(self) -> tuple[int, int]:
@@ -63,24 +71,28 @@ class Traffic:
     ) -> tuple[int, int]:
         """Bytes that a trip (reads, writes); only those in planes below ``low``, and ``end``."""
 
-        def below(planes: range, most: int | None) -> int:
-            return len(planes) if most is None else len(common(planes, range(min(0, most), most)))
+        def below(planes: range, most: int | None, field: str) -> int:
+            if most is not None:
+                planes = common(planes, range(min(0, most), most))
+            return sum(map(len, parts_within(self.schedule.bands(field), planes)))
 
         read = written = 0
         for arrival in self.schedule.arrivals:
             box = passage.arriving(arrival)
             again = passage.rereads(arrival) if low is None else 0
-            planes = below(box.planes, low) + again
+            planes = below(box.planes, low, arrival.field) + again
             read += planes * len(box.rows) * self.row_bytes[arrival.field]
         for departure in self.schedule.departures:
             box = passage.leaving(departure)
-            written += below(box.planes, end) * len(box.rows) * self.row_bytes[departure.field]
+            planes = below(box.planes, end, departure.field)
+            written += planes * len(box.rows) * self.row_bytes[departure.field]
         for share in Shares(passage).taken():
-            read += below(share.planes, low) * len(share.rows) * self.row_bytes[share.ring.field]
+            nbytes = len(share.rows) * self.row_bytes[share.ring.field]
+            read += below(share.planes, low, share.ring.field) * nbytes
         for share in Shares(passage).given():
             if share.peer is None:
                 nbytes = len(share.rows) * self.row_bytes[share.ring.field]
-                written += below(share.planes, end) * nbytes
+                written += below(share.planes, end, share.ring.field) * nbytes
         return read, written
 
     def spared_bytes(self, depth: int, part: int, planes: int) -> tuple[int, int]:
@@ -168,10 +180,10 @@ class Traffic:
         schedule = self.schedule
         if tier in PASSING_TIERS:
             return self.leaving_bytes * schedule.planes * schedule.rows
-        files = 2 * self.leaving_bytes
-        files += sum(self.row_bytes[arrival.field] for arrival in schedule.kept if arrival.constant)
+        files = 2 * sum(self._kept_bytes(departure.field) for departure in schedule.departures)
+        files += sum(self._kept_bytes(kept.field) for kept in schedule.kept if kept.constant)
         seams = (
             planes * rows * self.row_bytes[key.field]
             for key, (planes, rows, *_) in schedule.places.items()
         )
-        return files * schedule.stored.count + mapped_bytes + sum(seams)
+        return files + mapped_bytes + sum(seams)

@@ -214,15 +214,14 @@ def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
             ' {"u": "neumann"}'
         )
     apart = cast("Mapping[str, Any]", apart)
-    value: Any = entries.get("value")
+    value: object = entries.get("value")
     usual = default if value is None else "dirichlet" if is_number(value) else "given"
-    kind = entries.get("kind", usual)
-    given_number: object = kind
-    if is_number(given_number) and value is None:  # as a number alone
-        kind, value = "dirichlet", float(given_number)
+    kind: object = entries.get("kind", usual)
+    if is_number(kind) and value is None:  # as a number alone
+        kind, value = "dirichlet", float(kind)
     return Boundary(
-        kind,
-        value,
+        cast("str | None", kind),
+        cast("Given | None", value),
         tuple((name, _face_of(name, entries[name])) for name in names if name in entries),
         tuple((name, boundary_of(own, None)) for name, own in sorted(apart.items())),
         **{name: entries.get(name) for name in NUMBERS[1:]},

@@ -62,7 +62,8 @@ class NewField:
     """A field of zeroes that is to be made: the file `path`, or what is called so in its place.
 
     Of what is kept in files: `sums` asks for the checksum of every row, in a file beside it, and
-    `overwrite` for a file that is there to be replaced.
+    `overwrite` for a file that is there to be replaced. `absent` planes are never written: they
+    stay 0, and take no space where a file system keeps none for them.
     """
 
     path: Path
@@ -71,6 +72,7 @@ class NewField:
     habits: Habits = Habits()
     sums: bool = False
     overwrite: bool = False
+    absent: tuple[range, ...] = ()
 
 
 class Store(Protocol):

@@ -21,7 +21,7 @@ from outgrid.formats.npy import (
     write_header,
 )
 from outgrid.native import File
-from outgrid.regular import check_given, check_own
+from outgrid.regular import check_given, check_own, own
 from outgrid.seal import UNSEALED, Seal
 from outgrid.storage.base import Habits, LaidOut, Layout, NewField, Planes
 from outgrid.storage.sums import Sums, sums_path
@@ -92,17 +92,21 @@ class DirectStore(LaidOut):
         overwrite: bool = False,
         direct: bool = True,
         sums: bool = False,
+        absent: tuple[range, ...] = (),
     ) -> Self:
         """A new file of zeroes, its space reserved, so that the disk cannot fill up later.
 
-        With `sums` the checksum of every row that is written is kept in a file beside it.
+        With `sums` the checksum of every row that is written is kept in a file beside it. `absent`
+        planes are never written, and no space is reserved for them.
 
         Raises StoreError where the file exists already (unless `overwrite`), where the disk has not
         the space (saying how much it needs and has), or where the file cannot be made; what was
         made by then is removed.
         """
         path = Path(path)
-        nbytes = HEADER_BYTES + Layout.of(shape, dtype, HEADER_BYTES).nbytes
+        layout = Layout.of(shape, dtype, HEADER_BYTES)
+        nbytes = HEADER_BYTES + layout.nbytes
+        needed = nbytes - layout.plane_bytes * sum(map(len, absent))
         try:
             if overwrite:
                 # A new file under the old name: whoever has the old one open keeps it.
@@ -119,15 +123,19 @@ class DirectStore(LaidOut):
             raise StoreError("cannot create", path=path, errno=error.errno) from error
         try:
             if reserve:
-                _require_space(path, nbytes)
-                reserved = file.reserve(nbytes)
+                _require_space(path, needed)
+                reserved = (
+                    _reserve_present(path, layout, absent) if absent else file.reserve(nbytes)
+                )
             else:
                 os.truncate(path, nbytes)
                 reserved = False
             write_header(path, shape, dtype)
             sync_folder(path.parent)
             kept = "create" if sums else None
-            return cls(path, file, transfers, reserved=reserved, sums=kept)
+            store = cls(path, file, transfers, reserved=reserved, sums=kept)
+            store.leave_out(absent)
+            return store
         except BaseException as error:
             file.close()
             with suppress(OSError):
@@ -135,7 +143,7 @@ class DirectStore(LaidOut):
             if not isinstance(error, OSError) or isinstance(error, StoreError):
                 raise
             if error.errno == errno.ENOSPC:
-                raise _no_space(path, nbytes) from error
+                raise _no_space(path, needed) from error
             raise StoreError("cannot create", path=path, errno=error.errno) from error
 
     @classmethod
@@ -177,6 +185,11 @@ class DirectStore(LaidOut):
             file.close()
             raise
 
+    def leave_out(self, planes: tuple[range, ...]) -> None:
+        """Note that ``planes`` of zeroes are never written."""
+        if self._sums is not None:
+            self._sums.leave_out(planes)
+
     def hold(self, seal: Seal) -> None:
         """Say of what the planes are that are moved from now on: their checksums are of that."""
         self._seal = seal
@@ -207,6 +220,25 @@ class DirectStore(LaidOut):
             self._sums.close()
 
 
+def _reserve_present(path: Path, layout: Layout, absent: tuple[range, ...]) -> bool:
+    """Make a file as large as a field, with space for all but some planes; whether it is there."""
+    os.truncate(path, layout.data_offset + layout.nbytes)
+    ends = [0, *(end for part in absent for end in (part.start, part.stop)), layout.planes]
+    descriptor = own(path, os.O_RDWR)
+    try:
+        for first, end in zip(ends[::2], ends[1::2], strict=True):
+            if first < end:
+                start = layout.data_offset + first * layout.plane_bytes
+                os.posix_fallocate(descriptor, start, (end - first) * layout.plane_bytes)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def _require_space(path: Path, nbytes: int) -> None:
     status = os.statvfs(path)
     if status.f_bavail * status.f_frsize < nbytes:
@@ -228,7 +260,13 @@ def _no_space(path: Path, nbytes: int) -> StoreError:
 def create(new: NewField, transfers: Transfers) -> DirectStore:
     """A new file of zeroes; there is nothing to tell the system of it."""
     return DirectStore.create(
-        new.path, new.shape, new.dtype, transfers, sums=new.sums, overwrite=new.overwrite
+        new.path,
+        new.shape,
+        new.dtype,
+        transfers,
+        sums=new.sums,
+        overwrite=new.overwrite,
+        absent=new.absent,
     )
 
 

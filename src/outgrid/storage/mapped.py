@@ -40,6 +40,7 @@ def create(new: NewField, transfers: Transfers) -> MappedStore:
         transfers,
         sums=new.sums,
         overwrite=new.overwrite,
+        absent=new.absent,
         direct=False,
     )
     return store.mapped(new.habits)

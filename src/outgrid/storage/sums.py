@@ -5,13 +5,14 @@
 
 The table is a .npy file as well, and no transfer cuts a row, so any program can check a field. The
 sums of a run's files are combined (exclusive or) with the key of what they are: one number for all
-rows of a state, see `Seal`. A row that was never written has the sum 0.
+rows of a state, see `Seal`. A row that was never written has the sum 0, and one that never is, as
+its field does not exist there, `ABSENT`: it is made of zeroes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, Self
 
@@ -30,6 +31,7 @@ from outgrid.storage.base import Layout
 __all__ = ["SUMS_SUFFIX", "Sums", "sums_digest", "sums_path"]
 
 SUMS_SUFFIX = ".xxh3"
+ABSENT = np.uint64(0xFFFFFFFFFFFFFFFF)
 _ITEM_BYTES = 8
 
 
@@ -43,13 +45,21 @@ def sums_digest(path: Path, seal: Seal = UNSEALED) -> str:
 
     The key of `seal` is taken off, so that it is the same for all runs with the same values.
     """
+    header = read_header(path)
+    nothing = _sum_of_zeroes(header.shape[-1] * header.dtype.itemsize)
     with open(sums_path(path), "rb", buffering=0, opener=given) as file:
         digest = xxhash.xxh3_64(file.read(HEADER_BYTES))
         while part := file.read(1 << 20):
             whole = len(part) // _ITEM_BYTES * _ITEM_BYTES
-            digest.update((np.frombuffer(part[:whole], np.uint64) ^ np.uint64(seal.key)).tobytes())
+            sums = np.frombuffer(part[:whole], np.uint64)
+            kept = np.where(sums == ABSENT, nothing, sums ^ np.uint64(seal.key))
+            digest.update(kept.tobytes())
             digest.update(part[whole:])
     return digest.hexdigest()
+
+
+def _sum_of_zeroes(nbytes: int) -> np.uint64:
+    return np.uint64(xxhash.xxh3_64_intdigest(bytes(nbytes)))
 
 
 class Sums:
@@ -119,6 +129,15 @@ class Sums:
             return StoreError("cannot keep checksums", path=self.path, errno=error.errno)
         return None
 
+    def leave_out(self, planes: Iterable[range]) -> None:
+        """Say that planes are never written. Raises StoreError where that cannot be kept."""
+        for part in planes:
+            rows = range(self._layout.rows_per_plane)
+            marks = np.full(len(part) * len(rows), ABSENT)
+            error = self.write(UNSEALED, part, rows, marks)
+            if error is not None:
+                raise error
+
     def compare(
         self, field: Path, seal: Seal, planes: range, rows: range, sums: NDArray[np.uint64]
     ) -> StoreError | None:
@@ -133,6 +152,9 @@ class Sums:
         except OSError as error:
             return StoreError("cannot read checksums", path=self.path, errno=error.errno)
         wrong = np.flatnonzero(kept != sums)
+        if (kept[wrong] == ABSENT).any():
+            nothing = _sum_of_zeroes(self._layout.row_bytes) ^ np.uint64(seal.key)
+            wrong = np.array([n for n in wrong if (kept[n], sums[n]) != (ABSENT, nothing)], np.intp)
         return self._describe(field, seal, planes, rows, kept, sums, wrong) if len(wrong) else None
 
     def close(self) -> None:

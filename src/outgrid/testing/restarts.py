@@ -96,6 +96,8 @@ class Restarts:
             part = range(alike[0], alike[-1] + 1)
             there, across = (part, share.rows) if along else (planes, part)
             for plane in there:
+                if not self.memory.exists(ring.field, plane % self.memory.planes):
+                    continue
                 place = self.memory.seams[share.key][plane - plane0]
                 tags = self.memory.tags(trip, plane, across, version)
                 yield place[across.start - row0 : across.stop - row0], tags
@@ -140,6 +142,13 @@ class Restarts:
 
     def _there(self, departure: Departure, point: Point) -> NDArray[np.bool_]:
         """The cells of the last level begun that a run has written when it has come so far."""
+        there = self._left(departure, point)
+        for plane in range(len(there)):
+            there[plane] &= self.memory.exists(departure.field, plane)
+        return there
+
+    def _left(self, departure: Departure, point: Point) -> NDArray[np.bool_]:
+        """The same for a field that exists in all planes."""
         schedule, begun = self.whole, point.begun
         there = np.zeros((schedule.planes, self.memory.rows), bool)
         if begun == point.state:

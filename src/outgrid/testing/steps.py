@@ -68,6 +68,8 @@ class Steps:
         done[at, there] = True
         self._check_reads(trip, step, stage, plane, rows)
         for field in self.written[stage]:
+            if not self.memory.exists(field, plane):
+                continue
             slot = self.memory.version(field, trip, step, plane, rows)
             slot[:] = self.memory.tags(trip, plane, rows, step)
         self.row_updates += len(rows) if stage == 0 else 0
@@ -96,6 +98,8 @@ class Steps:
                     if not self.closed:
                         continue  # a mirror's image, which lies no farther off
                     at %= self.memory.planes
+                if not self.memory.exists(read.field, at):
+                    continue
                 tags = self.memory.version(read.field, trip, version, at, reached)
                 wrong = tags != self.memory.tags(trip, at, reached, version, evolving=evolving)
                 if wrong.any():

@@ -60,6 +60,11 @@ class Tagged:
             raise ExecutionError(f"rows {rows} of plane {plane} are outside the window in {trip}")
         return slot[rows.start - origin : rows.stop - origin]
 
+    def exists(self, field: str, plane: int) -> bool:
+        """Whether a field exists in a plane: it is +0 in others, and nothing holds them."""
+        bands = self.schedule.bands(field)
+        return bands is None or any(first <= plane < end for first, end in bands)
+
     def passage(self, trip: Trip) -> Passage:
         passage = self.passages.get(trip.index)
         if passage is None:

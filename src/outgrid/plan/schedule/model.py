@@ -18,7 +18,7 @@ from outgrid.plan.schedule.cutting import Cutting
 from outgrid.plan.schedule.domain import Domain
 from outgrid.plan.schedule.interval import ACROSS, AXES, STREAMED, Interval
 from outgrid.plan.schedule.places import SeamPlaces
-from outgrid.plan.schedule.rings import Arrival, Departure, Ring
+from outgrid.plan.schedule.rings import Arrival, Bands, Departure, Ring, parts_within
 from outgrid.plan.schedule.seam import Seam, SeamKey
 from outgrid.plan.schedule.skew import UPRIGHT, Skew
 from outgrid.plan.schedule.states import States
@@ -163,6 +163,15 @@ class Schedule:
     def ring_of(self) -> dict[tuple[str, int], Ring]:
         """The rings, by field and index."""
         return {(ring.field, ring.index): ring for ring in self.rings}
+
+    def bands(self, field: str) -> Bands | None:
+        """The planes that a field exists in, if these are not all."""
+        ring = self.ring_of.get((field, 0))
+        return ring.within if ring is not None else None
+
+    def planes_of(self, field: str) -> int:
+        """Planes of the grid that a field exists in."""
+        return sum(map(len, parts_within(self.bands(field), range(self.planes))))
 
     def ring_count(self, field: str) -> int:
         """Number of rings of ``field``."""

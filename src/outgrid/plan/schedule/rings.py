@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+Bands = tuple[tuple[int, int], ...]
+"""Ranges of planes [first, end), in order and apart, that a field exists in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,6 +14,8 @@ class Ring:
     """Planes of one field resident in the window; plane Z of the stream lives in slot Z mod planes.
 
     ``low`` and ``high`` are the front positions, relative to a plane, of its first and last touch.
+    Where the field exists ``within`` some planes of the grid only, one plane of +0 beside the ring
+    stands for all others.
     """
 
     field: str
@@ -17,6 +23,16 @@ class Ring:
     planes: int
     low: int
     high: int
+    within: Bands | None = None
+
+    @property
+    def held(self) -> int:
+        """Planes that it takes of the window."""
+        return self.planes + (self.within is not None)
+
+    def present(self, planes: range) -> Iterator[range]:
+        """The parts of a range of planes in which the field exists."""
+        yield from parts_within(self.within, planes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +68,14 @@ class Departure:
         A sweep of one step passes its arrived level on: it cannot leave before it came.
         """
         return max(self.lead, skew * (depth + self.level) + self.shift)
+
+
+def parts_within(bands: Bands | None, planes: range) -> Iterator[range]:
+    """The parts of a range of planes that are in ``bands``; None stands for all planes."""
+    if bands is None:
+        yield planes
+        return
+    for first, end in bands:
+        part = range(max(first, planes.start), min(end, planes.stop))
+        if part:
+            yield part

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,17 +15,22 @@ from outgrid.plan.schedule.lifetime import (
     ring_count,
     write_shift,
 )
-from outgrid.plan.schedule.rings import Arrival, Departure, Ring
+from outgrid.plan.schedule.rings import Arrival, Bands, Departure, Ring
 from outgrid.stencil.model import Field, Stencil
 
 
 @dataclass(frozen=True)
 class Window:
-    """The window of a stencil whose planes pass along ``axis``; some fields are ``given``."""
+    """The window of a stencil whose planes pass along ``axis``; some fields are ``given``.
+
+    Those that exist in some planes only have these ``bands``, and no planes beside them but where
+    the whole grid is in the window.
+    """
 
     stencil: Stencil
     axis: Axis
     given: frozenset[str] = frozenset()
+    bands: Mapping[str, Bands] = dataclasses.field(default_factory=dict[str, Bands])
 
     @cached_property
     def arrivals(self) -> tuple[Arrival, ...]:
@@ -75,6 +82,7 @@ class Window:
                 else life.span + slab * self._slabs(field, index, sweeps, seams),
                 life.low,
                 life.high,
+                None if resident else self.bands.get(field.name),
             )
             for field in self.stencil.fields
             for index, life in enumerate(self._lives(field, sweeps))
