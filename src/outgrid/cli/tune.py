@@ -100,7 +100,7 @@ def _text(found: dict[str, Any]) -> str:
 
 def _tile(told: dict[str, Any]) -> str:
     tile, rate = told["tile"], told["updates_per_second"]
-    words = "level by level" if tile["order"] == "level" else f"diamonds of {tile['rows']} rows"
+    words = "level by level" if tile["order"] != "diamond" else f"diamonds of {tile['rows']} rows"
     words += f", {tile['planes']} planes a step"
     words += f", {tile['columns']} columns at a time" if tile["columns"] else ""
     words += f", bands of {tile['band']} rows" if tile["band"] else ""

@@ -64,7 +64,7 @@ PATIENT_RIVALS = 3  # tiles of each kind whose neighbours a patient search measu
 # it for a while, and what the best one is hangs on the depth of a plan.
 DOUBTFUL, CLOSE = 0.45, 0.9
 FALLEN = 0.8
-FORM = "10"  # changes with what is measured: older calibrations are not found again
+FORM = "11"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -87,6 +87,8 @@ def calibrate(
     plain = Trial(1, FRONT_PLANES)
     plains = [plain, Trial(1, largest)] if largest > FRONT_PLANES else [plain]
     plains += [Trial(1, FRONT_PLANES, group=n) for n in smaller if n < FRONT_PLANES]
+    if len(problem.stencil.stages) > 1:  # which follow each other in steps of the front
+        plains += [Trial(1, n, group=n) for n in (*smaller, largest) if n < FRONT_PLANES]
     patient = options.effort == "patient"
     repetitions, count = (PATIENT_REPETITIONS, PATIENT_RIVALS) if patient else (REPETITIONS, 1)
     others = Others()

@@ -31,7 +31,7 @@ from outgrid.stencil.parameters import parameter_table
 from outgrid.stencil.problem import Problem
 from outgrid.storage import Transfers
 
-ORDERS = {"level": 0, "diamond": 1}
+ORDERS = {"level": 0, "diamond": 1, "front": 2}
 Slab = structure("cpu/slab.hpp")
 
 

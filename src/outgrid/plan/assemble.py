@@ -163,7 +163,7 @@ def _notes_in_vain(request: Request, chosen: Candidate) -> Iterator[str]:
     if options.slab_planes not in (None, chosen.schedule.slab_planes):
         yield "slab_planes does nothing: every step is made over the whole grid"
     for name in ("tile_columns", "tile_band", "tile_fetch"):
-        if options.given(name) is not None and chosen.tile.order == "level":
+        if options.given(name) is not None and chosen.tile.order != "diamond":
             yield f"{name} does nothing: planes are updated level by level, without diamonds"
     if options.tile_stream and not chosen.tile.stream:
         yield "tile_stream does nothing: steps pass through the caches together"

@@ -68,9 +68,10 @@ MOST_GROUP = 8  # planes that a row may be updated in at once
 class Tile:
     """Order of the updates inside a slab.
 
-    ``level``: level after level over the whole slab. ``diamond``: within diamonds of rows (of
-    columns in two dimensions) and levels, through which the front moves ``planes`` planes at a
-    time. ``rows`` is the height of a block (level; 0: the whole plane) or the width of a diamond.
+    ``level``: level after level, stage after stage over the whole slab. ``front``: level after
+    level, all stages of one behind a front that moves ``planes`` planes at a time. ``diamond``:
+    within diamonds of rows (of columns in two dimensions) and levels, through which the front moves
+    as far. ``rows`` is the height of a block (0: the whole plane) or the width of a diamond.
     ``columns`` is the length of a block, or of the parts of a diamond in 3-D (0: whole rows).
     There a step of the front goes through the levels of ``band`` rows after the other (0: of all).
     A row is updated in ``group`` planes at once, or in as many as the kernel can and are there.

@@ -117,7 +117,7 @@ def choose_tile(
     together: bool = False,
     slab: int | None = None,
 ) -> Tile:
-    """Diamonds for deep sweeps, level order for one step.
+    """Diamonds for deep sweeps, level order for one step, its stages fused.
 
     The fastest tile that was measured, over slabs of ``slab`` planes, else one sized to the
     caches, and level order where memory hardly holds up the cores; options override both, and ask
@@ -133,7 +133,8 @@ def choose_tile(
         if (wanted := getattr(options, f"tile_{name}")) is not None and reason:
             raise UsageError(f"tile_{name} = {wanted}: {reason}; leave it out")
     if depth < 2 or together:
-        return _by_level(options, calibration.best(1) if calibration else None, depth < 2)
+        fused = len(problem.stencil.stages) > 1 and not together
+        return _by_level(options, calibration.best(1) if calibration else None, depth < 2, fused)
     measured = calibration.best(depth, slab) if calibration else None
     slope = tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
     asked = options.tile_rows or options.tile_columns or options.tile_band
@@ -166,17 +167,20 @@ def choose_tile(
     )
 
 
-def _by_level(options: RunOptions, measured: Sample | None, alone: bool) -> Tile:
+def _by_level(
+    options: RunOptions, measured: Sample | None, alone: bool, fused: bool = False
+) -> Tile:
     """Level after level, in groups of planes as large as the best that were ``measured``.
 
-    What is stored past the caches is far for the next level, so that is for steps ``alone``.
+    What is stored past the caches is far for the next level, so that is for steps ``alone``. Where
+    stages are ``fused``, those of a level go through the grid together.
     """
     planes, group = (measured.planes, measured.group) if measured else (FRONT_PLANES, MOST_GROUP)
     stream = options.tile_stream
     if stream is None:
         stream = measured is not None and measured.stream
     return Tile(
-        "level",
+        "front" if fused else "level",
         options.tile_rows or 0,
         options.tile_planes or planes,
         group=options.tile_group or group,

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+import outgrid as og
 from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.execute.kernels import load_kernel
@@ -94,3 +95,59 @@ def test_threads_touch_every_page():
     assert np.flatnonzero(values == 0).tolist() == list(range(0, values.size, 4096))
     del values
     buffer.release()
+
+
+@og.stencil(ndim=3)
+def staggered(a, b, c):
+    """Stages that read to one side farther than to the other, two of them in place."""
+    return [
+        {"a": a + 0.1 * (b[2, 0, 0] - b[-1, 1, 0] + b[0, -2, 1])},
+        {"b": b + 0.1 * (a[1, 0, 0] - a[-2, 0, 1])},
+        {"c": 0.2 * (c[-1, 0, 0] + c[0, 1, -1]) + b * a[0, -1, 0]},
+    ]
+
+
+@og.stencil(ndim=2)
+def across(a, b):
+    return [{"a": a + 0.1 * (b[3, 0] - b[-1, 1])}, {"b": b + 0.1 * (a[1, 0] - a[-2, -1])}]
+
+
+@pytest.mark.parametrize(
+    ("rule", "shape", "boundary"),
+    [
+        (staggered, (23, 19, 21), "frozen"),
+        (staggered, (23, 19, 21), {"y": "periodic", "z-": "neumann"}),
+        (across, (150, 70), {"y+": "neumann"}),
+    ],
+)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"threads": 1, "tile_planes": 1},
+        {"threads": 3, "tile_planes": 3, "tile_rows": 4},
+        {"threads": 2, "tile_planes": 2, "tier": "direct", "slab_planes": 5},
+    ],
+    ids=str,
+)
+def test_stages_that_follow_each_other_through_a_step_change_no_byte(
+    rule, shape, boundary, options, tmp_path
+):
+    initial = {name: f"sin({n} + x*1.3 + y*2.1) + 0.1" for n, name in enumerate("abc")}
+    names = [field.name for field in rule.trace(len(shape)).fields]
+    values = {name: initial[name] for name in names}
+    problem = Problem(rule, shape, "float64", 3, {}, boundary, values)
+    common = {"memory": "1GiB", "tier": "memory"}
+    given = RunOptions.of(out=tmp_path / "a", scheme="plain", **common | options)
+    assert pipeline.plan(problem, given).tile.order == "front"
+    wanted = RunOptions.of(out=tmp_path / "b", depth=3, tile_rows=8, **common)
+    assert pipeline.plan(problem, wanted).tile.order == "diamond"
+    one, other = (pipeline.run(problem, option) for option in (given, wanted))
+    for name in names:
+        assert np.array(one[name]).tobytes() == np.array(other[name]).tobytes()
+
+
+def test_where_all_planes_make_each_stage_together_none_follows_another():
+    values = dict.fromkeys("abc", 0.0)
+    problem = Problem(staggered, (23, 19, 21), "float64", 3, {}, "periodic", values)
+    options = RunOptions.of(memory="1GiB", tier="memory", scheme="plain")
+    assert pipeline.plan(problem, options).tile.order == "level"

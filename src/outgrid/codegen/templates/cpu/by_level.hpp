@@ -1,4 +1,4 @@
-// The order of sweeps of one step: level after level.
+// The orders of sweeps of one step: level after level, or all stages of a level behind a front.
 #pragma once
 
 #include "cpu/level.hpp"
@@ -11,18 +11,27 @@ struct alignas(64) Taken {
   int64_t count;
 };
 
-// Each stage over the whole slab before the next; blocks of rows and planes are shared out.
+// Each stage over planes of the slab before the next; blocks of rows and planes are shared out.
+// These are all planes, or so many that what a stage leaves is in a cache when the next one reads
+// it: the front passes through a level step by step, and each stage is behind it by as much as it
+// needs.
 template <class Stencil>
-void by_level(const Call<Stencil>& s) {
+void by_level(const Call<Stencil>& s, bool by_front) {
   constexpr int stages = Stencil::kStages;
-  Taken* const taken = new Taken[s.depth * stages * s.threads]{};
+  const int64_t parts = 4 * s.threads;  // of what threads share, so that all end at about once
+  const int64_t step = !by_front                 ? most(1, s.last - s.first)
+                       : Stencil::kAcrossColumns ? s.tile_planes * parts
+                                                 : s.tile_planes;
+  const int64_t fronts = (s.last - s.first + step - 1) / step, turns = fronts * stages;
+  Taken* const taken = new Taken[s.depth * turns * s.threads]{};
   together(s.team, s.threads, [&](int64_t self) {
-    for (int64_t n = (s.since - 1) * stages; n < s.depth * stages; ++n) {
-      const int64_t t = 1 + n / stages;
+    for (int64_t n = (s.since - 1) * turns; n < s.depth * turns; ++n) {
+      const int64_t t = 1 + n / turns;
       const int stage = static_cast<int>(n % stages);
+      const int64_t front = s.first + n % turns / stages * step;
       const int64_t back = behind(s, t, stage);
-      const int64_t z0 = most(first_plane(s, t, stage), s.first - back);
-      const int64_t z1 = least(end_plane(s, t, stage), s.last - back);
+      const int64_t z0 = most(first_plane(s, t, stage), front - back);
+      const int64_t z1 = least(end_plane(s, t, stage), least(front + step, s.last) - back);
       const int64_t y0 = first_row(s, t, stage), y1 = end_row(s, t, stage);
       if (z0 >= z1 || y0 >= y1) continue;
       const int64_t rows = s.tile_rows > 0 ? s.tile_rows : y1 - y0;
@@ -52,7 +61,8 @@ void by_level(const Call<Stencil>& s) {
         // that it had in the level before, which its caches may hold, and then helps those that are
         // held up, by transfers or another program.
         const int64_t threads = s.threads;
-        const int64_t cut = groups >= 4 * threads || y1 - y0 == 1 ? 1 : threads;
+        const int64_t many = by_front ? parts : threads;
+        const int64_t cut = groups >= 4 * threads ? 1 : least(many, y1 - y0);
         const int64_t height = (y1 - y0 + cut - 1) / cut, shares = groups * cut;
         for (int64_t i = 0; i < threads; ++i) {
           const int64_t owner = (self + i) % threads;

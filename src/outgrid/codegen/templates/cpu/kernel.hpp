@@ -22,7 +22,7 @@ int advance(const Slab& slab) {
   if (slab.order == 1) {
     by_diamond(call);
   } else {
-    by_level(call);
+    by_level(call, slab.order == 2);
   }
   delete[] uniform;
   return 0;
