@@ -72,7 +72,9 @@ HAND_WRITTEN: dict[str, tuple[HandWritten, ...]] = {
         ),
     ),
 }
-STAGGER_BYTES = 10 << 10  # between the beginnings of arrays, which huge pages would line up
+# Planes, and in two dimensions rows, are an odd number of sectors apart, and arrays begin so far
+# apart, so that what is read together does not compete for the same sets of a cache.
+SECTOR_BYTES, STAGGER_BYTES = 512, 10 << 10
 GLIBC = ("x86_64", "glibc")  # where the library of C has functions of vectors
 FLAGS = ("-O3", "-march=native", FLAG, "-fPIC", "-shared")
 MACHINE = r"""
@@ -158,7 +160,7 @@ class HandLoop:
         self._steps = [getattr(loops, name) for name in written.functions]
         self._begin = getattr(loops, written.begin) if written.begin else None
         for function in (*self._steps, self._begin or self._steps[0]):
-            function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 3
+            function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 4
         if problem.steps % len(self._steps):
             raise ValueError(f"{problem.steps} steps are no multiple of {len(self._steps)}")
         stencil = problem.stencil
@@ -167,13 +169,16 @@ class HandLoop:
             for field in stencil.fields
             for _ in range(1 if written.in_place else ring_count(field, stencil))
         ]
-        nbytes = math.prod(problem.shape) * np.dtype(problem.dtype).itemsize
+        planes, *plane = problem.shape
+        held, item = math.prod(plane), np.dtype(problem.dtype).itemsize
+        sectors = -(-held * item // SECTOR_BYTES) | 1  # an odd number of them
+        self._pitch = sectors * SECTOR_BYTES // item
         starts = [n * STAGGER_BYTES for n in range(len(self._fields))]
-        self._buffers = [Buffer(nbytes + start) for start in starts]
+        self._buffers = [Buffer(planes * sectors * SECTOR_BYTES + start) for start in starts]
         self._arrays = [
-            as_array(buffer, problem.dtype, offset_bytes=start, count=problem.cells).reshape(
-                problem.shape
-            )
+            as_array(buffer, problem.dtype, offset_bytes=start, count=planes * self._pitch)
+            .reshape(planes, self._pitch)[:, :held]
+            .reshape(problem.shape)
             for buffer, start in zip(self._buffers, starts, strict=True)
         ]
         names = dict.fromkeys(profile.name for profile in stencil.profiles)
@@ -200,7 +205,7 @@ class HandLoop:
             (ctypes.c_void_p * len(places))(*(places[at] for at in ways), *beside)
             for ways in (order, turned)
         ]
-        extents = (1, *problem.shape)[-3:]
+        extents = (*(1, *problem.shape)[-3:], self._pitch)
         if self._begin is not None:
             self._begin(given[0], weights, *extents)
         begin = time.perf_counter()

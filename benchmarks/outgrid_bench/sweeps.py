@@ -2,7 +2,8 @@
 
 Each makes one step: it is given the arrays of the problem's fields in their order and the
 parameters. Fields whose neighbours are read have two arrays, now and next (or the level before,
-which the new one replaces), those that are updated in place have one.
+which the new one replaces), those that are updated in place have one. ``pitch`` are the cells from
+plane to plane, in two dimensions from row to row.
 Rows are written past the caches where nothing is read back: what would be fetched only to be
 written over is a third of what ``heat7`` moves.
 """
@@ -39,7 +40,8 @@ static inline void stream(REAL* to, const REAL* from, int64_t n) {
 #endif
 }
 
-extern "C" void heat7(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx) {
+extern "C" void heat7(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx,
+                      int64_t pitch) {
   const REAL k = w[0];
 #pragma omp parallel
   {
@@ -47,34 +49,36 @@ extern "C" void heat7(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int
 #pragma omp for collapse(2) schedule(dynamic, 16)
     for (int64_t z = 1; z < nz - 1; ++z)
       for (int64_t y = 1; y < ny - 1; ++y) {
-        const REAL* p = a[0] + (z * ny + y) * nx;
+        const REAL* p = a[0] + z * pitch + y * nx;
         for (int64_t x = 1; x < nx - 1; ++x)
           line[x] = p[x] + k * ((p[x - 1] + p[x + 1]) + (p[x - nx] + p[x + nx]) +
-                                (p[x - nx * ny] + p[x + nx * ny]) - 6 * p[x]);
-        stream(a[1] + (z * ny + y) * nx + 1, line + 1, nx - 2);
+                                (p[x - pitch] + p[x + pitch]) - 6 * p[x]);
+        stream(a[1] + z * pitch + y * nx + 1, line + 1, nx - 2);
       }
     delete[] line;
   }
 }
 
-extern "C" void heat5(REAL* const* a, const REAL* w, int64_t, int64_t ny, int64_t nx) {
+extern "C" void heat5(REAL* const* a, const REAL* w, int64_t, int64_t ny, int64_t nx,
+                      int64_t pitch) {
   const REAL k = w[0];
 #pragma omp parallel
   {
     REAL* const line = new REAL[nx];
 #pragma omp for schedule(dynamic, 16)
     for (int64_t y = 1; y < ny - 1; ++y) {
-      const REAL* p = a[0] + y * nx;
+      const REAL* p = a[0] + y * pitch;
       for (int64_t x = 1; x < nx - 1; ++x)
-        line[x] = p[x] + k * ((p[x - 1] + p[x + 1]) + (p[x - nx] + p[x + nx]) - 4 * p[x]);
-      stream(a[1] + y * nx + 1, line + 1, nx - 2);
+        line[x] = p[x] + k * ((p[x - 1] + p[x + 1]) + (p[x - pitch] + p[x + pitch]) - 4 * p[x]);
+      stream(a[1] + y * pitch + 1, line + 1, nx - 2);
     }
     delete[] line;
   }
 }
 
 // Column by column: the two outer columns of a cell are one sum, made once for both.
-extern "C" void box27(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx) {
+extern "C" void box27(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx,
+                      int64_t pitch) {
   const REAL c0 = w[0], c1 = w[1], c2 = w[2], c3 = w[3];
 #pragma omp parallel
   {
@@ -83,8 +87,8 @@ extern "C" void box27(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int
 #pragma omp for collapse(2) schedule(dynamic, 16)
     for (int64_t z = 1; z < nz - 1; ++z)
       for (int64_t y = 1; y < ny - 1; ++y) {
-        const REAL* p = a[0] + (z * ny + y) * nx;
-        const REAL *below = p - nx * ny, *above = p + nx * ny;
+        const REAL* p = a[0] + z * pitch + y * nx;
+        const REAL *below = p - pitch, *above = p + pitch;
         for (int64_t x = 0; x < nx; ++x) {
           const REAL cross = (p[x - nx] + p[x + nx]) + (below[x] + above[x]);
           const REAL corners = (below[x - nx] + below[x + nx]) + (above[x - nx] + above[x + nx]);
@@ -92,19 +96,20 @@ extern "C" void box27(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int
           outer[x] = c1 * p[x] + c2 * cross + c3 * corners;
         }
         for (int64_t x = 1; x < nx - 1; ++x) line[x] = inner[x] + (outer[x - 1] + outer[x + 1]);
-        stream(a[1] + (z * ny + y) * nx + 1, line + 1, nx - 2);
+        stream(a[1] + z * pitch + y * nx + 1, line + 1, nx - 2);
       }
     delete[] line;
   }
 }
 
 // In place of the level before, which is read once: nothing to write past the caches.
-extern "C" void wave8(REAL* const* a, const REAL*, int64_t nz, int64_t ny, int64_t nx) {
+extern "C" void wave8(REAL* const* a, const REAL*, int64_t nz, int64_t ny, int64_t nx,
+                      int64_t pitch) {
   const REAL w[] = {REAL(-205.0 / 72), REAL(1.6), REAL(-0.2), REAL(8.0 / 315), REAL(-1.0 / 560)};
 #pragma omp parallel for collapse(2) schedule(dynamic, 16)
   for (int64_t z = 4; z < nz - 4; ++z)
     for (int64_t y = 4; y < ny - 4; ++y) {
-      const int64_t row = (z * ny + y) * nx, plane = nx * ny;
+      const int64_t row = z * pitch + y * nx;
       const REAL *p = a[0] + row, *c = a[2] + row;
       REAL* __restrict q = a[1] + row;
 #pragma GCC ivdep
@@ -112,13 +117,14 @@ extern "C" void wave8(REAL* const* a, const REAL*, int64_t nz, int64_t ny, int64
         REAL sum = 3 * w[0] * p[x];
         for (int64_t r = 1; r <= 4; ++r)
           sum += w[r] * (((p[x - r] + p[x + r]) + (p[x - r * nx] + p[x + r * nx])) +
-                         (p[x - r * plane] + p[x + r * plane]));
+                         (p[x - r * pitch] + p[x + r * pitch]));
         q[x] = 2 * p[x] - q[x] + c[x] * sum;
       }
     }
 }
 
-extern "C" void himeno(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx) {
+extern "C" void himeno(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx,
+                       int64_t pitch) {
   const REAL omega = w[0];
 #pragma omp parallel
   {
@@ -126,8 +132,8 @@ extern "C" void himeno(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, in
 #pragma omp for collapse(2) schedule(dynamic, 16)
     for (int64_t z = 1; z < nz - 1; ++z)
       for (int64_t y = 1; y < ny - 1; ++y) {
-        const int64_t row = (z * ny + y) * nx;
-        const REAL *p = a[0] + row, *below = p - nx * ny, *above = p + nx * ny;
+        const int64_t row = z * pitch + y * nx;
+        const REAL *p = a[0] + row, *below = p - pitch, *above = p + pitch;
         const REAL *a0 = a[3] + row, *a1 = a[4] + row, *a2 = a[5] + row, *a3 = a[6] + row;
         const REAL *b0 = a[7] + row, *b1 = a[8] + row, *b2 = a[9] + row;
         const REAL *c0 = a[10] + row, *c1 = a[11] + row, *c2 = a[12] + row;

@@ -17,7 +17,8 @@ static inline REAL flow(REAL h, REAL other, REAL eta, REAL next) {
 }
 
 // In place of the level before, which is read once. Flows along y are kept from row to row.
-extern "C" void shallow_water(REAL* const* a, const REAL* w, int64_t, int64_t ny, int64_t nx) {
+extern "C" void shallow_water(REAL* const* a, const REAL* w, int64_t, int64_t ny, int64_t nx,
+                              int64_t pitch) {
   const REAL factor = w[0] * w[1] * w[1] / (2 * w[2] * w[2]);
   const REAL *eta = a[0], *h = a[2];
 #pragma omp parallel
@@ -27,13 +28,13 @@ extern "C" void shallow_water(REAL* const* a, const REAL* w, int64_t, int64_t ny
     const int64_t self = omp_get_thread_num(), threads = omp_get_num_threads(), rows = ny - 2;
     const int64_t begin = 1 + rows * self / threads, end = 1 + rows * (self + 1) / threads;
     for (int64_t y = begin - 1; y < end; ++y) {
-      const REAL *p = eta + y * nx, *d = h + y * nx;
-      REAL* __restrict to = a[1] + y * nx;
+      const REAL *p = eta + y * pitch, *d = h + y * pitch;
+      REAL* __restrict to = a[1] + y * pitch;
       if (y >= begin)
         for (int64_t x = 0; x < nx - 1; ++x) along[x] = flow(d[x], d[x + 1], p[x], p[x + 1]);
 #pragma GCC ivdep
       for (int64_t x = 1; x < nx - 1; ++x) {
-        const REAL up = flow(d[x], d[x + nx], p[x], p[x + nx]);
+        const REAL up = flow(d[x], d[x + pitch], p[x], p[x + pitch]);
         if (y >= begin)
           to[x] = 2 * p[x] - to[x] + factor * ((along[x] - along[x - 1]) + (up - across[x]));
         across[x] = up;
@@ -43,7 +44,8 @@ extern "C" void shallow_water(REAL* const* a, const REAL* w, int64_t, int64_t ny
   }
 }
 
-extern "C" void gray_scott(REAL* const* a, const REAL* w, int64_t, int64_t ny, int64_t nx) {
+extern "C" void gray_scott(REAL* const* a, const REAL* w, int64_t, int64_t ny, int64_t nx,
+                           int64_t pitch) {
   const REAL spread_u = w[0], spread_v = w[1], feed = w[2], kill = w[3], dt = w[4];
 #pragma omp parallel
   {
@@ -51,16 +53,16 @@ extern "C" void gray_scott(REAL* const* a, const REAL* w, int64_t, int64_t ny, i
     REAL* const other = line + nx;
 #pragma omp for schedule(dynamic, 16)
     for (int64_t y = 1; y < ny - 1; ++y) {
-      const REAL *u = a[0] + y * nx, *v = a[2] + y * nx;
+      const REAL *u = a[0] + y * pitch, *v = a[2] + y * pitch;
       for (int64_t x = 1; x < nx - 1; ++x) {
         const REAL reaction = u[x] * v[x] * v[x];
-        const REAL lu = (u[x - 1] + u[x + 1]) + (u[x - nx] + u[x + nx]) - 4 * u[x];
-        const REAL lv = (v[x - 1] + v[x + 1]) + (v[x - nx] + v[x + nx]) - 4 * v[x];
+        const REAL lu = (u[x - 1] + u[x + 1]) + (u[x - pitch] + u[x + pitch]) - 4 * u[x];
+        const REAL lv = (v[x - 1] + v[x + 1]) + (v[x - pitch] + v[x + pitch]) - 4 * v[x];
         line[x] = u[x] + dt * (spread_u * lu - reaction + feed * (1 - u[x]));
         other[x] = v[x] + dt * (spread_v * lv + reaction - (feed + kill) * v[x]);
       }
-      stream(a[1] + y * nx + 1, line + 1, nx - 2);
-      stream(a[3] + y * nx + 1, other + 1, nx - 2);
+      stream(a[1] + y * pitch + 1, line + 1, nx - 2);
+      stream(a[3] + y * pitch + 1, other + 1, nx - 2);
     }
     delete[] line;
   }
@@ -90,9 +92,10 @@ static inline REAL through(const REAL* p, int64_t face, int64_t side, int64_t ot
 
 // Three flows in each cell and not six: those upward are kept for the plane above, in blocks of
 // rows, those along y for the next row.
-extern "C" void perona_malik(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx) {
+extern "C" void perona_malik(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx,
+                             int64_t pitch) {
   const REAL dt = w[0], factor = REAL(-0.5) / (w[1] * w[1]);
-  const int64_t Y = nx, Z = nx * ny, rows = 16, blocks = (ny - 2 + rows - 1) / rows;
+  const int64_t Y = nx, Z = pitch, rows = 16, blocks = (ny - 2 + rows - 1) / rows;
 #pragma omp parallel
   {
     std::vector<REAL> space((rows + 4) * nx);
@@ -166,14 +169,14 @@ static inline __attribute__((always_inline)) void taps(Sum (&sums)[kMaskRows][kM
 
 // Four rows of four vectors advance together: each loaded vector serves four rows.
 template <int Side>
-static void masked(REAL* const* a, const REAL* weights, int64_t ny, int64_t nx) {
+static void masked(REAL* const* a, const REAL* weights, int64_t ny, int64_t nx, int64_t pitch) {
   constexpr int reach = Side / 2, wide = kMaskVectors * kMaskLanes;
   auto rest = [&](int64_t y, int64_t x0) {
     for (int64_t x = x0; x < nx - reach; ++x) {
       REAL sum = 0;
       for (int64_t k = 0; k < Side * Side; ++k)
-        sum += weights[k] * a[0][(y + k / Side - reach) * nx + x + k % Side - reach];
-      a[1][y * nx + x] = sum;
+        sum += weights[k] * a[0][(y + k / Side - reach) * pitch + x + k % Side - reach];
+      a[1][y * pitch + x] = sum;
     }
   };
 #pragma omp parallel for schedule(static)
@@ -183,18 +186,18 @@ static void masked(REAL* const* a, const REAL* weights, int64_t ny, int64_t nx) 
       for (; x < nx - reach; x += wide) {
         x = x + wide <= nx - reach ? x : nx - reach - wide;  // the last ones once more
         Sum sums[kMaskRows][kMaskVectors] = {};
-        const REAL* from = a[0] + (y0 - reach) * nx + x - reach;
+        const REAL* from = a[0] + (y0 - reach) * pitch + x - reach;
         taps<Side, 0, 1>(sums, from, weights);
-        taps<Side, 0, 2>(sums, from + nx, weights + Side);
-        taps<Side, 0, 3>(sums, from + 2 * nx, weights + 2 * Side);
+        taps<Side, 0, 2>(sums, from + pitch, weights + Side);
+        taps<Side, 0, 3>(sums, from + 2 * pitch, weights + 2 * Side);
         for (int64_t k = 3; k < Side; ++k)
-          taps<Side, 0, 4>(sums, from + k * nx, weights + k * Side);
-        taps<Side, 1, 4>(sums, from + Side * nx, weights + Side * Side);
-        taps<Side, 2, 4>(sums, from + (Side + 1) * nx, weights + (Side + 1) * Side);
-        taps<Side, 3, 4>(sums, from + (Side + 2) * nx, weights + (Side + 2) * Side);
+          taps<Side, 0, 4>(sums, from + k * pitch, weights + k * Side);
+        taps<Side, 1, 4>(sums, from + Side * pitch, weights + Side * Side);
+        taps<Side, 2, 4>(sums, from + (Side + 1) * pitch, weights + (Side + 1) * Side);
+        taps<Side, 3, 4>(sums, from + (Side + 2) * pitch, weights + (Side + 2) * Side);
         for (int j = 0; j < kMaskRows; ++j)
           for (int n = 0; n < kMaskVectors; ++n)
-            *(Near*)(a[1] + (y0 + j) * nx + x + n * kMaskLanes) = sums[j][n];
+            *(Near*)(a[1] + (y0 + j) * pitch + x + n * kMaskLanes) = sums[j][n];
       }
     for (int64_t y = y0; y < y0 + kMaskRows && y < ny - reach; ++y) rest(y, x);
   }
@@ -205,9 +208,10 @@ static void masked(REAL* const* a, const REAL* weights, int64_t ny, int64_t nx) 
 def _of_side(side: int) -> str:
     numbers = ", ".join(f"REAL({weight!r})" for weight in weights(side // 2).values())
     return f"""
-extern "C" void mask{side}(REAL* const* a, const REAL*, int64_t, int64_t ny, int64_t nx) {{
+extern "C" void mask{side}(REAL* const* a, const REAL*, int64_t, int64_t ny, int64_t nx,
+                           int64_t pitch) {{
   static const REAL weights[] = {{{numbers}}};
-  masked<{side}>(a, weights, ny, nx);
+  masked<{side}>(a, weights, ny, nx, pitch);
 }}
 """
 

@@ -97,10 +97,10 @@ struct Grid {
   const REAL* kind;
   int64_t nz, ny, nx, off[19];
   REAL even, odd, lid;
-  Grid(const REAL* kind, const REAL* w, int64_t nz, int64_t ny, int64_t nx)
+  Grid(const REAL* kind, const REAL* w, int64_t nz, int64_t ny, int64_t nx, int64_t pitch)
       : kind(kind), nz(nz), ny(ny), nx(nx), even(w[0]), odd(w[1]), lid(w[2]) {
     for (int i = 0; i < 19; ++i)
-      off[i] = (kVelocity[i][0] * ny + kVelocity[i][1]) * nx + kVelocity[i][2];
+      off[i] = kVelocity[i][0] * pitch + kVelocity[i][1] * nx + kVelocity[i][2];
   }
   bool outermost(int64_t z, int64_t y, int64_t x) const {
     return z < 1 || z >= nz - 1 || y < 1 || y >= ny - 1 || x < 1 || x >= nx - 1;
@@ -123,10 +123,11 @@ inline __attribute__((always_inline)) void columns(const Grid& g, int64_t row, c
   for (; x < g.nx - 1; ++x) one(x);
 }
 
-void find_free_rows(const REAL* kind, int64_t nz, int64_t ny, int64_t nx) {
+void find_free_rows(const REAL* kind, int64_t nz, int64_t ny, int64_t nx, int64_t pitch) {
   std::vector<uint8_t> fluid(nz * ny, 1);
   for (int64_t row = 0; row < nz * ny; ++row)
-    for (int64_t x = 0; x < nx; ++x) fluid[row] &= !(kind[row * nx + x] > 0);
+    for (int64_t x = 0; x < nx; ++x)
+      fluid[row] &= !(kind[row / ny * pitch + row % ny * nx + x] > 0);
   free_rows.assign(nz * ny, 0);
   for (int64_t z = 2; z < nz - 2; ++z)
     for (int64_t y = 2; y < ny - 2; ++y) {
@@ -139,11 +140,13 @@ void find_free_rows(const REAL* kind, int64_t nz, int64_t ny, int64_t nx) {
 }  // namespace
 
 // f0, in place; f1 to f18, now and next; kind.
-extern "C" void lattice_begin(REAL* const* a, const REAL*, int64_t nz, int64_t ny, int64_t nx) {
-  find_free_rows(a[37], nz, ny, nx);
+extern "C" void lattice_begin(REAL* const* a, const REAL*, int64_t nz, int64_t ny, int64_t nx,
+                              int64_t pitch) {
+  find_free_rows(a[37], nz, ny, nx, pitch);
 }
-extern "C" void lattice(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx) {
-  const Grid g(a[37], w, nz, ny, nx);
+extern "C" void lattice(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx,
+                        int64_t pitch) {
+  const Grid g(a[37], w, nz, ny, nx, pitch);
 #pragma omp parallel
   {
     std::vector<REAL> space(18 * nx);
@@ -151,7 +154,7 @@ extern "C" void lattice(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, i
 #pragma omp for collapse(2) schedule(static)
     for (int64_t z = 1; z < nz - 1; ++z)
       for (int64_t y = 1; y < ny - 1; ++y) {
-        const int64_t row = (z * ny + y) * nx;
+        const int64_t row = z * pitch + y * nx;
         const REAL* from[19];
         REAL* const at_rest = a[0] + row;
         for (int i = 1; i < 19; ++i) from[i] = a[2 * i - 1] + row - g.off[i];
@@ -185,16 +188,17 @@ extern "C" void lattice(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, i
 
 // In place: f0 to f18, kind.
 extern "C" void lattice_begin_in_place(REAL* const* a, const REAL*, int64_t nz, int64_t ny,
-                                       int64_t nx) {
-  find_free_rows(a[19], nz, ny, nx);
+                                       int64_t nx, int64_t pitch) {
+  find_free_rows(a[19], nz, ny, nx, pitch);
 }
 // The step that reads and writes the places of neighbours.
-extern "C" void lattice_across(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx) {
-  const Grid g(a[19], w, nz, ny, nx);
+extern "C" void lattice_across(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx,
+                               int64_t pitch) {
+  const Grid g(a[19], w, nz, ny, nx, pitch);
 #pragma omp parallel for collapse(2) schedule(static)
   for (int64_t z = 1; z < nz - 1; ++z)
     for (int64_t y = 1; y < ny - 1; ++y) {
-      const int64_t row = (z * ny + y) * nx;
+      const int64_t row = z * pitch + y * nx;
       REAL* place[19];
       for (int i = 0; i < 19; ++i) place[i] = a[i] + row - g.off[i];
       auto one = [&](int64_t x) {
@@ -234,12 +238,13 @@ extern "C" void lattice_across(REAL* const* a, const REAL* w, int64_t nz, int64_
 }
 
 // The step within cells.
-extern "C" void lattice_within(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx) {
-  const Grid g(a[19], w, nz, ny, nx);
+extern "C" void lattice_within(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx,
+                               int64_t pitch) {
+  const Grid g(a[19], w, nz, ny, nx, pitch);
 #pragma omp parallel for collapse(2) schedule(static)
   for (int64_t z = 1; z < nz - 1; ++z)
     for (int64_t y = 1; y < ny - 1; ++y) {
-      const int64_t row = (z * ny + y) * nx;
+      const int64_t row = z * pitch + y * nx;
       REAL* place[19];
       for (int i = 0; i < 19; ++i) place[i] = a[i] + row;
       auto step = [&](int64_t x, auto(&f)) __attribute__((always_inline)) {

@@ -23,8 +23,9 @@ static inline REAL second(const REAL* p, int64_t d) {
 }
 
 // Velocities z, y, x; stresses xx, xy, xz, yy, yz, zz; light, stiff, shear; tapers z, y, x.
-extern "C" void elastic4(REAL* const* a, const REAL*, int64_t nz, int64_t ny, int64_t nx) {
-  const int64_t Y = nx, Z = nx * ny;
+extern "C" void elastic4(REAL* const* a, const REAL*, int64_t nz, int64_t ny, int64_t nx,
+                         int64_t pitch) {
+  const int64_t Y = nx, Z = pitch;
   const REAL *taper_z = a[12], *taper_y = a[13], *taper_x = a[14];
 #pragma omp parallel
   for (int64_t z = 2; z < nz - 2 + 3; ++z) {
@@ -73,8 +74,9 @@ extern "C" void elastic4(REAL* const* a, const REAL*, int64_t nz, int64_t ny, in
 
 // Pressure now and before, c; memories of slopes z, y, x and of bends z, y, x; for each axis z, y,
 // x what slopes keep and take, then for each axis what bends keep and take.
-extern "C" void acoustic_pml4(REAL* const* a, const REAL*, int64_t nz, int64_t ny, int64_t nx) {
-  const int64_t Y = nx, Z = nx * ny;
+extern "C" void acoustic_pml4(REAL* const* a, const REAL*, int64_t nz, int64_t ny, int64_t nx,
+                              int64_t pitch) {
+  const int64_t Y = nx, Z = pitch;
   REAL* const* const weights = a + 9;
 #pragma omp parallel
   for (int64_t z = 2; z < nz - 2 + 2; ++z) {
@@ -119,27 +121,28 @@ extern "C" void acoustic_pml4(REAL* const* a, const REAL*, int64_t nz, int64_t n
 
 // The electric field of a row follows the magnetic ones of that row, except where another thread
 // has made those before: the first row of a thread waits for all.
-extern "C" void cavity(REAL* const* a, const REAL* w, int64_t, int64_t ny, int64_t nx) {
+extern "C" void cavity(REAL* const* a, const REAL* w, int64_t, int64_t ny, int64_t nx,
+                       int64_t pitch) {
   const REAL s = w[0];
   REAL *e = a[0], *hx = a[1], *hy = a[2];
   const REAL* inside = a[3];
   auto electric = [&](int64_t y) {
-    REAL* const to = e + y * nx;
-    const REAL *p = hx + y * nx, *q = hy + y * nx, *here = inside + y * nx;
+    REAL* const to = e + y * pitch;
+    const REAL *p = hx + y * pitch, *q = hy + y * pitch, *here = inside + y * pitch;
 #pragma GCC ivdep
     for (int64_t x = 1; x < nx - 1; ++x)
-      to[x] += here[x] * s * (q[x] - q[x - 1] - p[x] + p[x - nx]);
+      to[x] += here[x] * s * (q[x] - q[x - 1] - p[x] + p[x - pitch]);
   };
 #pragma omp parallel
   {
     const int64_t self = omp_get_thread_num(), threads = omp_get_num_threads(), rows = ny - 2;
     const int64_t begin = 1 + rows * self / threads, end = 1 + rows * (self + 1) / threads;
     for (int64_t y = begin; y < end; ++y) {
-      const REAL* from = e + y * nx;
-      REAL *p = hx + y * nx, *q = hy + y * nx;
+      const REAL* from = e + y * pitch;
+      REAL *p = hx + y * pitch, *q = hy + y * pitch;
 #pragma GCC ivdep
       for (int64_t x = 1; x < nx - 1; ++x) {
-        p[x] -= s * (from[x + nx] - from[x]);
+        p[x] -= s * (from[x + pitch] - from[x]);
         q[x] += s * (from[x + 1] - from[x]);
       }
       if (y > begin) electric(y);
