@@ -14,7 +14,7 @@ LIMITED = f"{DISKS} memory"
 BEYOND = f"{LIMITED} factor with-swap"
 TAKEN = {
     "core": "memory factor only all plane steps resume scratch json",
-    "peers": "memory factor only steps quick python with-swap scratch json",
+    "peers": "memory factor only steps quick python with-swap yask scratch json",
     "tune": "only resume quick scratch json",
     "io": f"{DISKS} price watts",
     "formats": "memory only scratch json",

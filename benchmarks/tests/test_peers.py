@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from outgrid.cli import main
-from outgrid_bench.peers import compare
+from outgrid_bench.peers import by_yask, compare
 from outgrid_bench.peers.compare import PEERS, Peer, all_agree, measure_peers, peer_workload
 from outgrid_bench.tables import peer_table
 from outgrid_bench.workloads import Workload, choose
@@ -112,3 +112,53 @@ def test_rows_are_written_as_json(tmp_path, monkeypatch, capsys):
     assert [row["peer"] for row in json.loads(Path(path).read_text())] == ["outgrid", "outgrid"]
     assert "agrees" in capsys.readouterr().out
     assert main(["bench", "peers", "--only", "heat5"]) == 2
+
+
+SCRIPT = """#!/bin/sh
+echo "$@" > given
+echo "  stencil-description:    iso3dfd radius {radius}"
+echo "  mid-throughput (num-points/sec): 2.5G"
+exit {code}
+"""
+
+
+def built(folder: Path, code: int = 0, radius: int = 4) -> Path:
+    """A folder as YASK leaves it, with a program that says what YASK would."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "yask_kernel.iso3dfd.avx512.exe").touch()
+    script = folder / "bin" / "yask.sh"
+    script.write_text(SCRIPT.format(code=code, radius=radius))
+    script.chmod(0o755)
+    return folder
+
+
+def test_yask_is_run_where_it_was_built_in_turns_with_ours(tmp_path, monkeypatch):
+    folder = built(tmp_path / "yask")
+    monkeypatch.setenv(by_yask.VARIABLE, str(folder))
+    monkeypatch.setattr(by_yask, "_ours", lambda problem, place: 2.0)
+    ours, theirs = by_yask.measure_yask(None, tmp_path, quiet, extent=24, steps=6)
+    assert (ours.glups, theirs.glups, theirs.ours_over) == (2.0, 2.5, 0.8)
+    given = (folder / "given").read_text()
+    assert all(part in given for part in ("-arch avx512", "-g 24", "-trial_steps 6"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"code": 3}, "exit code 3"), ({"radius": 8}, "it was not built for iso3dfd radius 4")],
+)
+def test_a_yask_that_cannot_run_says_why(changes, said, tmp_path, monkeypatch):
+    monkeypatch.setattr(by_yask, "_ours", lambda problem, place: 2.0)
+    folder = built(tmp_path / "yask", **changes)
+    _, row = by_yask.measure_yask(folder, tmp_path, quiet, extent=24, steps=6)
+    assert (row.glups, row.ours_over) == (None, None)
+    assert said in row.note
+
+
+def test_our_wave_has_a_rate_where_there_is_no_yask(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv(by_yask.VARIABLE, raising=False)
+    monkeypatch.setattr(by_yask, "_ours", lambda problem, place: 2.0)
+    assert main(["bench", "peers", "--only", "wave:8", "--quick"]) == 0
+    assert by_yask.BUILT_BY in capsys.readouterr().out
+    assert main(["bench", "peers", "--only", "wave:8", "--yask", str(tmp_path)]) == 0
+    assert "holds no kernel" in capsys.readouterr().out
+    assert main(["bench", "peers", "--only", "wave:8", "--memory", "1GiB"]) == 2

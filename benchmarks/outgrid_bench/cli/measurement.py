@@ -17,6 +17,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--with-swap": {"action": "store_true"},
     "--device": {"choices": ("cpu", "gpu"), "default": "cpu"},
     "--python": {"type": Path, "metavar": "FILE"},
+    "--yask": {"type": Path, "metavar": "DIR"},
     "--quick": {"action": "store_true"},
     "--full": {"action": "store_true"},
     "--tiny": {"action": "store_true"},

@@ -6,8 +6,9 @@ import os
 
 from outgrid.errors import UsageError
 from outgrid_bench.cli.measurement import Measurement, say
+from outgrid_bench.peers.by_yask import VARIABLE, measure_yask
 from outgrid_bench.peers.compare import PEERS as PROGRAMS
-from outgrid_bench.peers.compare import all_agree, measure_peers, peer_workload
+from outgrid_bench.peers.compare import PeerRow, all_agree, measure_peers, peer_workload
 from outgrid_bench.tables import peer_table
 
 QUICK_SECONDS, SECONDS = 30.0, 300.0
@@ -19,9 +20,13 @@ def run_peers(arguments: argparse.Namespace) -> int:
     if len(factors) > 1:
         raise UsageError("the peers run on one grid: give one --factor")
     names = arguments.only or ["heat7"]
+    if names == ["wave:8"]:
+        return _finish(arguments, _beside_yask(arguments))
     name, _, dtype = names[0].partition(":")
     if len(names) > 1 or name != "heat7":
-        raise UsageError("the peers run heat7 alone: --only heat7 or --only heat7:float32")
+        raise UsageError(
+            "the peers run heat7, YASK wave:8: --only heat7, --only heat7:float32 or --only wave:8"
+        )
     workload = peer_workload(
         arguments.memory, factors[0], dtype or "float64", arguments.quick, arguments.steps
     )
@@ -34,6 +39,19 @@ def run_peers(arguments: argparse.Namespace) -> int:
         QUICK_SECONDS if arguments.quick else SECONDS,
         arguments.with_swap,
     )
+    return _finish(arguments, rows)
+
+
+def _beside_yask(arguments: argparse.Namespace) -> list[PeerRow]:
+    for name in ("memory", "factor", "python"):
+        if getattr(arguments, name) is not None:
+            raise UsageError(f"YASK runs in memory, on a cube of its own: leave out --{name}")
+    small = {"extent": 128} if arguments.quick else {}
+    steps = {"steps": arguments.steps} if arguments.steps else {}
+    return measure_yask(arguments.yask, arguments.scratch, say, **small, **steps)
+
+
+def _finish(arguments: argparse.Namespace, rows: list[PeerRow]) -> int:
     if arguments.json:
         records = [row.to_dict() for row in rows]
         arguments.json.write_text(json.dumps(records, indent=2) + "\n")
@@ -49,16 +67,19 @@ PEERS = Measurement(
         f"the same limit: {', '.join(peer.name for peer in PROGRAMS)}. Prints a table in GLUP/s "
         "(1e9 updates of a cell per second), with our rate over each and whether the answers "
         "agree, or why a program has no rate here; exit code 1 if an answer differs by more than "
-        "rounding."
+        "rounding. "
+        "With --only wave:8 it is YASK's wave of order 8 in memory, in turns with ours, where YASK "
+        "has been built."
     ),
     run=run_peers,
     options={
-        "--only": "heat7:float64 or heat7:float32 (heat7:float64)",
+        "--only": "heat7:float64 or heat7:float32, or wave:8 for YASK (heat7:float64)",
         "--memory": "limit of programs out of core, for example 1GiB (512MiB, with --quick 192MiB)",
         "--factor": "size of the grid over the limit (4, with --quick 2)",
         "--steps": "time steps (24, with --quick 6)",
         "--with-swap": "C on swap space as well, which has to be active",
         "--python": "the interpreter that has the programs (this one)",
+        "--yask": f"the folder where YASK was built, for --only wave:8 (what {VARIABLE} says)",
         "--quick": "a small grid, and 30 seconds for each program instead of 300",
         "--scratch": "folder on the disk that is measured (the folder of temporary files)",
         "--json": "write all figures to FILE",
@@ -66,5 +87,6 @@ PEERS = Measurement(
     examples=(
         ("outgrid bench peers --quick", ""),
         ("outgrid bench peers --python peers/bin/python --scratch /nvme", ""),
+        ("outgrid bench peers --only wave:8 --yask yask", ""),
     ),
 )
