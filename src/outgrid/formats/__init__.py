@@ -105,11 +105,11 @@ def _onto(source: Source, file: InputFile, shape: tuple[int, ...]) -> Source:
             if tuple(source.shape[axis] for axis in axes) == shape
         )
         pieces = prod(source.shape[:-1])
-        fix = f"transpose={axes} would turn it, and read {pieces} rows of it one by one"
+        fix = f"transpose={axes}) would turn it, and read {pieces} rows of it one by one"
     else:
-        fix = 'interp="linear" would interpolate it'
+        fix = 'interp="linear") would interpolate it'
     raise UsageError(
-        f"{file} has shape {_spelled(source)}; the field has {shape}; InputFile(..., {fix})"
+        f"{file} has shape {_spelled(source)}; the field has {shape}; InputFile(..., {fix}"
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from outgrid.errors import StoreError, UsageError
+from outgrid.errors import UsageError
 from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
@@ -66,8 +66,9 @@ def _source(h5py: Any, opened: Any, file: InputFile) -> Source:
     attributes |= _absent(array, file)
     offset = array.id.get_offset() if array.chunks is None else None
     if offset is not None:
-        source: Source = _straight(file.file, array, offset, dims, coords)
+        shape, dtype = tuple(array.shape), np.dtype(array.dtype)
         opened.close()
+        source: Source = Straight(file.file, shape, dtype, offset, dims, coords=coords)
     else:
         source = Sliced(file.file, array, chunk, opened.close, dims, coords)
     return unpacked(source, attributes, file)
@@ -90,16 +91,6 @@ def _check_filters(h5py: Any, array: Any, file: InputFile) -> None:
     codes = [made.get_filter(number)[0] for number in range(made.get_nfilters())]
     if not all(h5py.h5z.filter_avail(code) for code in codes):
         library("hdf5plugin", file, "hdf5")
-
-
-def _straight(path: Path, array: Any, offset: int, dims: tuple[str, ...], coords: Coords) -> Source:
-    expected, size = offset + int(array.nbytes), path.stat().st_size
-    if size < expected:
-        raise StoreError(
-            f"its data should end at byte {expected}, but the file has {size}", path=path
-        )
-    shape, dtype = tuple(array.shape), np.dtype(array.dtype)
-    return Straight(path, shape, dtype, offset, dims, coords=coords)
 
 
 def _dims(array: Any) -> tuple[str, ...]:

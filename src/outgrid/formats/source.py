@@ -119,6 +119,23 @@ class Straight:
     def __post_init__(self) -> None:
         with reading(self.path):
             self._descriptor = given(self.path, os.O_RDONLY)
+        try:
+            self._check_size()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def _check_size(self) -> None:
+        """Raise StoreError where the file ends before the numbers do."""
+        row = prod(self.shape[1:]) * self.dtype.itemsize
+        pitch = self.pitch_bytes or row
+        expected = self.offset + (self.shape[0] - 1) * pitch + row if prod(self.shape) else 0
+        with reading(self.path):
+            size = os.fstat(self._descriptor).st_size
+        if size < expected:
+            raise StoreError(
+                f"its data should end at byte {expected}, but the file has {size}", path=self.path
+            )
 
     @property
     def chunk(self) -> tuple[int, ...]:
@@ -175,6 +192,9 @@ class Gzipped(Straight):
 
     _file: BinaryIO | None = None
     _stream: gzip.GzipFile | None = None
+
+    def _check_size(self) -> None:
+        """How much a file holds is seen when it is decompressed."""
 
     @property
     def chunk(self) -> tuple[int, ...]:
