@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from outgrid_bench import rows as bench_rows
+from outgrid_bench import where
 from outgrid_bench.claims import OWN, PAPERS, Paper
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -186,6 +188,12 @@ def bounds_table() -> str:
             )
         )
     return markdown(heading, lines)
+
+
+def where_table() -> str:
+    """Which part of an update's time out of core goes where."""
+    rows = [bench_rows.Row.from_dict(row) for row in row_records()]
+    return markdown(where.HEADING, where.where_lines(rows))
 
 
 def tune_table() -> str:
@@ -424,6 +432,7 @@ PARTS = {
     "rows": rows_table,
     "bounds": bounds_table,
     "tune": tune_table,
+    "where": where_table,
     "io": io_table,
     "peers": peers_table,
     "soak": soak_table,

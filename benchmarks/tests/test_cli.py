@@ -13,7 +13,7 @@ DISKS = f"{PAPER} emulate"
 LIMITED = f"{DISKS} memory"
 BEYOND = f"{LIMITED} factor with-swap"
 TAKEN = {
-    "core": "memory factor only all plane steps resume scratch json",
+    "core": "memory factor only all plane steps resume where scratch json",
     "peers": "memory factor only steps quick python with-swap yask scratch json",
     "tune": "only resume quick scratch json",
     "io": f"{DISKS} price watts",
@@ -40,7 +40,7 @@ TAKEN = {
 }
 """Every measurement and the options that it takes, beside --help and --debug."""
 
-SWITCHES = ("all", "with-swap", "quick", "full", "resume")
+SWITCHES = ("all", "with-swap", "quick", "full", "resume", "where")
 
 
 def taken(name: str) -> set[str]:

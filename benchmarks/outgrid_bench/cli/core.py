@@ -7,7 +7,8 @@ from outgrid.errors import UsageError
 from outgrid_bench.cli.measurement import Measurement, say
 from outgrid_bench.kept import Kept
 from outgrid_bench.rows import KEY, answers_agree, measure_rows
-from outgrid_bench.tables import row_table
+from outgrid_bench.tables import columns, row_table
+from outgrid_bench.where import HEADING, where_lines
 from outgrid_bench.workloads import CASES, Workload, choose, recorded, workload
 
 
@@ -17,6 +18,8 @@ def run_core(arguments: argparse.Namespace) -> int:
     kept = Kept(arguments.json, KEY, arguments.resume)
     rows = measure_rows(workloads, arguments.scratch, say, kept)
     print(row_table(rows))
+    if arguments.where:
+        print(f"\n{columns([HEADING, *where_lines(rows)])}")
     return 0 if answers_agree(rows) else 1
 
 
@@ -70,6 +73,7 @@ CORE = Measurement(
         "deep sweeps)",
         "--steps": "time steps (as many as take about half a minute)",
         "--scratch": "folder on the disk that is measured (the folder of temporary files)",
+        "--where": "print as well what part of an update's time out of core goes where",
         "--json": "write all figures to FILE, each row as soon as it is measured",
         "--resume": "keep the rows that FILE of --json holds and measure the others",
     },

@@ -24,6 +24,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--scratch": {"type": Path, "metavar": "DIR"},
     "--also": {"type": Path, "action": "append", "default": [], "metavar": "DIR"},
     "--emulate": {"action": "append", "default": [], "metavar": "DISKS"},
+    "--where": {"action": "store_true"},
     "--json": {"type": Path, "metavar": "FILE"},
     "--figure": {"type": Path, "metavar": "FILE"},
     "--results": {"type": Path, "metavar": "DIR"},
