@@ -6,6 +6,7 @@
 #   make soak    runs that are killed, stopped and spoilt, and have to come out right
 #   make docs    the documentation in build/docs; warnings are errors
 #   make wheel  wheels for old systems and both processors in dist/, audited and tested
+#   make experiments  the experiments of the papers, their records and pages, committed
 #   make demo    a short run that shows the package at work
 PYTHON ?= python3
 VENV := .venv
@@ -17,7 +18,7 @@ TEMPLATES_CHECKED := $(wildcard tests/unit/codegen/templates*.cpp)
 CXX_SOURCES := $(filter %.cpp %.h,$(CORE)) $(shell find $(TEMPLATES) -name '*.hpp') $(TEMPLATES_CHECKED)
 CXX_STRICT := -std=c++20 -fsyntax-only -Wall -Wextra -Wconversion -Wshadow -Werror
 
-.PHONY: setup test check sanitize soak format docs wheel demo clean
+.PHONY: setup test check sanitize soak format docs wheel experiments demo clean
 
 setup: $(STAMP)
 
@@ -68,6 +69,13 @@ docs: setup
 
 wheel:
 	$(PYTHON) tools/wheel/build.py
+
+# Up to three hours, goes on where it was interrupted; keeps the records, draws the pages, commits.
+experiments: setup
+	$(BIN)/outgrid bench all --full --with-swap --resume --scratch $(or $(SCRATCH),build) --results build/experiments
+	$(BIN)/python tools/measured.py --take build/experiments
+	git add benchmarks/records docs
+	git commit -m "Record the experiments of the papers"
 
 demo: setup
 	$(BIN)/python examples/tsunami

@@ -6,6 +6,7 @@ python tools/measured.py --check  exit with 1 if a text does not say what the re
 
 import json
 import re
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -453,8 +454,21 @@ TEXTS = (
 MARKED = re.compile(r"(<!-- measured: (\w+) begin -->\n).*?(<!-- measured: end -->)", re.DOTALL)
 
 
+def take(folder: Path) -> None:
+    """Keep the records that `outgrid bench all` left in a folder, and figures that pages show."""
+    for path in sorted(folder.glob("*.json")):
+        if json.loads(path.read_text())["size"] == "tiny":
+            raise SystemExit(f"{path} is of size tiny: it measures nothing")
+        shutil.copy(path, RECORDS / path.name)
+        figure = path.with_suffix(".png")
+        if (ROOT / "docs" / "gallery" / figure.name).exists() and figure.exists():
+            shutil.copy(figure, ROOT / "docs" / "gallery" / figure.name)
+
+
 def main() -> int:
-    """Rewrite or check every text with a measured part."""
+    """Rewrite or check every text with a measured part; with --take FOLDER keep its records."""
+    if "--take" in sys.argv:
+        take(Path(sys.argv[sys.argv.index("--take") + 1]))
     stale = 0
     for path in TEXTS:
         text = path.read_text()

@@ -22,7 +22,7 @@ COMMON = {
 }
 ALONE = ("--json", "--figure")  # of one experiment; all of them write into a folder
 BEYOND = {
-    "--memory": "limit of each run, for example 1GiB (256MiB, with --full 1GiB)",
+    "--memory": "limit of each run, for example 1GiB (256MiB, with --full 512MiB)",
     "--with-swap": "tier swap as well, on a swap file that is made in the scratch folder and "
     "removed",
     "--full": "larger grids under a larger limit, for minutes to hours",
@@ -82,8 +82,8 @@ PAPERS = (
         "of blocks against two by threads, beside plain sweeps in memory and skewed ones out of "
         "core.",
         {
-            "--memory": "limit of runs out of core with --full (1GiB; without it 512MiB)",
-            "--full": "a grid of 8 times the limit, in minutes to hours; combinations that are "
+            "--memory": "limit of runs out of core with --full (768MiB; without it 208MiB)",
+            "--full": "a grid whose states take twice the limit, in minutes; combinations that are "
             "planned to take five times as long as the fastest are left out",
         },
     ),
@@ -94,8 +94,8 @@ PAPERS = (
         "processors, beside sweeps in memory.",
         BEYOND
         | {
-            "--factor": "size of the grid over the limit (2, with --full 16)",
-            "--steps": "time steps, but for plain ones (depth of a block, with --full twice that)",
+            "--factor": "size of the grid over the limit (1, with --full 8)",
+            "--steps": "time steps, but for plain ones (twice the depth of a block)",
         },
         ("outgrid bench methods --with-swap --scratch /nvme", ""),
         (
@@ -110,8 +110,8 @@ PAPERS = (
         "and more.",
         BEYOND
         | {
-            "--factor": "size of the largest grid over the limit (4, with --full 16)",
-            "--steps": "time steps (depth of a block, with --full twice that)",
+            "--factor": "size of the largest grid over the limit (2, with --full 8)",
+            "--steps": "time steps (twice the depth of a block)",
         },
         ("outgrid bench scaling --full --with-swap --scratch /nvme", ""),
     ),
@@ -120,7 +120,7 @@ PAPERS = (
         "Measures copy, scale, add and triad over arrays in swap, in mapped files and by direct "
         "transfers, on one core and on all, beside the same loops in memory.",
         {
-            "--memory": "limit that arrays are multiples of (256MiB, with --full 1GiB)",
+            "--memory": "limit that arrays are multiples of (256MiB, with --full 512MiB)",
             "--with-swap": BEYOND["--with-swap"],
             "--full": "arrays of up to 4 times the limit instead of 2, three rounds",
         },
@@ -133,7 +133,7 @@ PAPERS = (
         "memory.",
         BEYOND
         | {
-            "--memory": "limit of each run, for example 1GiB (160MiB, with --full 1GiB)",
+            "--memory": "limit of each run, for example 1GiB (160MiB, with --full 512MiB)",
             "--factor": "size of the image over the limit (2)",
         },
         ("outgrid bench mask --with-swap --scratch /nvme", ""),
@@ -152,7 +152,7 @@ PAPERS = (
         "and past the page cache, in chunks of 35 to 560 MB, from several files, with and without "
         "overlap, beside the disk alone and BLAS alone.",
         {
-            "--memory": "with --full, the largest matrix is at least 8 times as large (1GiB)",
+            "--memory": "with --full, the largest matrix is at least 8 times as large (512MiB)",
             "--device": "gpu: multiply on a GPU as well (cpu)",
             "--full": "larger matrices as well",
             "--also": "a folder on one more disk for files of the matrix, may be repeated",
@@ -191,7 +191,7 @@ PAPERS = (
         "lend, by get and put, beside copies from paged arrays, with local memory of 15 to 100 % "
         "of the data; and bare regions, beside one plain call of MPI.",
         {
-            "--memory": "size of each vector and of the grid with --full (1GiB; without it 128MiB)",
+            "--memory": "size of each vector and of the grid, with --full (512MiB, without 128MiB)",
             "--full": "larger data, and regions of 64 KiB to 1 GiB",
             "--scratch": "folder on the disk that the record tells of (the working folder)",
         },
@@ -222,7 +222,7 @@ ALL = Measurement(
     | {
         "--only": f"an experiment, may be repeated (all): {', '.join(EXPERIMENTS)}",
         "--memory": "limit that is filled, for example 1GiB (256MiB, of mask 160MiB, with --full "
-        "1GiB)",
+        "512MiB)",
         "--factor": "size of grids over the limit, for experiments on one (their own)",
         "--steps": "time steps, for methods and scaling (their own)",
         "--with-swap": BEYOND["--with-swap"],
@@ -237,6 +237,6 @@ ALL = Measurement(
     },
     examples=(
         ("outgrid bench all --quick --scratch /nvme", "up to 20 minutes"),
-        ("outgrid bench all --full --with-swap --scratch /nvme --resume", "hours"),
+        ("outgrid bench all --full --with-swap --scratch /nvme --resume", "up to three hours"),
     ),
 )

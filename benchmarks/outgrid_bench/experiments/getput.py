@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,19 @@ SHARES = (0.15, 0.3, 0.45, 0.7, 1.0)
 SUM_SHARE, STENCIL_SHARE = 0.15, 0.45  # the paper's local memory over all data
 SUM_BAR, STENCIL_BAR = 0.3, 1.3
 RANKS = 3
-PARTS = (("compute", "C2"), ("copy", "C0"), ("fault", "C3"))
+PAGING = {"vector sum": "copied pages", "heat7": "pages"}  # what the paper compares with
+FLOPS = 9  # of an update of heat7
+PARTS = (("compute", "C2"), ("copy", "C0"), ("fault", "C3"), ("flush", "C1"))
 
 
 @dataclass(frozen=True, slots=True)
 class GetPutRow:
     """One program in one way. ``share`` is local memory over all data; ``copy_seconds`` moving of
-    blocks without waiting for pages, which is ``fault_seconds``, with their final writing back;
-    ``over_paging`` the time over that of copies from and to pages with the same share, the
-    median of what each round says; ``samples`` are the seconds of all rounds."""
+    blocks without waiting for pages, which is ``fault_seconds``; ``flush_seconds`` writes back what
+    is left at the end;
+    ``over_paging`` the time over that of the paper's paging with the same share, the median of
+    what each round says; ``mflops`` are those of needed updates of the stencil; ``samples`` are the
+    seconds of all rounds."""
 
     program: str
     way: str
@@ -51,7 +55,10 @@ class GetPutRow:
     copy_seconds: float
     compute_seconds: float
     fault_seconds: float
+    flush_seconds: float
     over_paging: float | None
+    threads: int
+    mflops: float | None
     agrees: bool
     samples: tuple[float, ...]
 
@@ -67,7 +74,7 @@ def measure(settings: Settings) -> Outcome:
         if told["refused"]:
             text = f"no paging was measured: {told['refused']}"
             notes += [] if text in notes else [text]
-        rows += _rows(task.program, told["runs"])
+        rows += _rows(task, told["runs"])
         notes.append(
             f"{task.program}: pages of {format_bytes(task.page_bytes)}, threads: {task.threads}"
             + (f", {task.passes} passes of depth {task.depth}" if task.depth > 1 else "")
@@ -95,7 +102,7 @@ def measure(settings: Settings) -> Outcome:
     )
 
 
-def _tasks(settings: Settings) -> tuple[Task, Task]:
+def _tasks(settings: Settings) -> tuple[Task, ...]:
     threads = describe_machine().cores
     shares = (0.3, 1.0) if settings.size == "tiny" else SHARES
     page = settings.by_size(8 << 10, 2 << 20, 8 << 20)
@@ -103,18 +110,21 @@ def _tasks(settings: Settings) -> tuple[Task, Task]:
     count = settings.by_size(1 << 18, 1 << 25, settings.memory_bytes // 4)
     side = settings.by_size(32, 256, 512)
     planes = settings.by_size(48, 256, max(64, settings.memory_bytes // (8 * side * side)))
+    stencil = Task(
+        "heat7",
+        (planes, side, side),
+        shares,
+        page,
+        rounds,
+        threads,
+        depth=settings.by_size(2, 4, 8),
+        passes=2,
+    )
+    fewer = [count for count in (1, 2, 4, 8) if count < threads]
     return (
         Task("vector sum", (count,), shares, page, rounds, threads),
-        Task(
-            "heat7",
-            (planes, side, side),
-            shares,
-            page,
-            rounds,
-            threads,
-            depth=settings.by_size(2, 4, 8),
-            passes=2,
-        ),
+        stencil,
+        *(replace(stencil, shares=(STENCIL_SHARE,), threads=some) for some in fewer),
     )
 
 
@@ -148,10 +158,14 @@ def launcher(bench: str) -> str:
     return mpiexec
 
 
-def _rows(program: str, runs: Sequence[dict[str, Any]]) -> list[GetPutRow]:
+def _rows(task: Task, runs: Sequence[dict[str, Any]]) -> list[GetPutRow]:
+    program = task.program
+    cells = task.depth * task.passes
+    for extent in task.shape:
+        cells *= extent
     rows: list[GetPutRow] = []
     for share in dict.fromkeys(run["share"] for run in runs):
-        paging = [r["seconds"] for r in runs if (r["way"], r["share"]) == ("copied pages", share)]
+        paging = [r["seconds"] for r in runs if (r["way"], r["share"]) == (PAGING[program], share)]
         for way in WAYS[program]:
             mine = [run for run in runs if (run["way"], run["share"]) == (way, share)]
             if not mine:
@@ -171,7 +185,10 @@ def _rows(program: str, runs: Sequence[dict[str, Any]]) -> list[GetPutRow]:
                     middle["copy_seconds"],
                     middle["compute_seconds"],
                     middle["fault_seconds"],
+                    middle["flush_seconds"],
                     statistics.median(ratios) if ratios else None,
+                    task.threads,
+                    FLOPS * cells / middle["seconds"] / 1e6 if program == "heat7" else None,
                     all(run["agrees"] for run in mine),
                     samples,
                 )
@@ -204,9 +221,16 @@ def _floors(rows: Sequence[GetPutRow], moving: Sequence[dict[str, Any]]) -> list
 
 
 def _findings(rows: Sequence[GetPutRow]) -> list[Finding]:
+    most = max(row.threads for row in rows)
+
     def ratio(program: str, share: float) -> float | None:
         for row in rows:
-            if (row.program, row.way, row.share) == (program, "get/put", share):
+            if (row.program, row.way, row.share, row.threads) == (
+                program,
+                "get/put",
+                share,
+                most,
+            ):
                 return row.over_paging
         return None
 
@@ -242,15 +266,14 @@ def draw(outcome: Outcome, figure: Any) -> None:
 def _draw_parts(axes: Any, program: str, rows: Sequence[dict[str, Any]]) -> None:
     names: list[str] = []
     for row in rows:
-        names.append(f"{row['way']}, {row['share']:.0%}")
+        names.append(f"{row['way']}, {row['share']:.0%}, {row['threads']} thr.")
         bottom = 0.0
         for part, colour in PARTS:
             seconds = row[f"{part}_seconds"]
             axes.bar(len(names) - 1, seconds, bottom=bottom, color=colour)
             bottom += seconds
     for part, colour in PARTS:
-        label = "faults, writing back" if part == "fault" else part
-        axes.bar(0, 0, color=colour, label=label)
+        axes.bar(0, 0, color=colour, label=part)
     turned = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
     axes.set_xticks(range(len(names)), names, fontsize="x-small", **turned)
     axes.set_ylabel("seconds")
@@ -266,6 +289,7 @@ def _draw_ratios(axes: Any, rows: Sequence[dict[str, Any]]) -> None:
             for row in rows
             if (row["program"], row["way"]) == (program, "get/put") and row["over_paging"]
         ]
+        mine = [row for row in mine if row["threads"] == max(r["threads"] for r in mine)]
         if mine:
             shares = [row["share"] for row in mine]
             axes.plot(shares, [row["over_paging"] for row in mine], label=program, **look(number))

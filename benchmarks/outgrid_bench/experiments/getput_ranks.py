@@ -33,7 +33,7 @@ Way = Literal["get/put", "copied pages", "pages"]
 Part = Literal["copy_seconds", "compute_seconds"]
 WAYS: dict[str, tuple[Way, ...]] = {
     "vector sum": ("get/put", "copied pages", "pages"),
-    "heat7": ("get/put", "copied pages"),
+    "heat7": ("get/put", "copied pages", "pages"),
 }
 BLOCK_SHARE = 1 / 3  # of local memory where pages take the rest, as the paper's 2 x 20 of 117 GiB
 # Of each vector: more would have left the caches near a core before it is added up, either way.
@@ -51,15 +51,15 @@ extern "C" void outgrid_sum(const std::int32_t* __restrict a, const std::int32_t
 // One step of the planes [z0, z1) and rows [y0, y1) of a block; the faces of the grid, of which
 // `faces` are the planes and rows where they are seen from the block, stay as they are.
 extern "C" void outgrid_heat7(const double* __restrict in, double* __restrict out,
-                              std::int64_t rows, std::int64_t columns, std::int64_t z0,
-                              std::int64_t z1, std::int64_t y0, std::int64_t y1,
+                              std::int64_t plane, std::int64_t out_plane,
+                              std::int64_t columns, std::int64_t z0, std::int64_t z1,
+                              std::int64_t y0, std::int64_t y1,
                               const std::int64_t* faces, double k, int threads) {
-  const std::int64_t plane = rows * columns;
 #pragma omp parallel for collapse(2) num_threads(threads) schedule(static)
   for (std::int64_t z = z0; z < z1; ++z)
     for (std::int64_t y = y0; y < y1; ++y) {
       const double* p = in + z * plane + y * columns;
-      double* q = out + z * plane + y * columns;
+      double* q = out + z * out_plane + y * columns;
       if (z == faces[0] || z == faces[1] || y == faces[2] || y == faces[3]) {
         std::memcpy(q, p, sizeof(double) * columns);
         continue;
@@ -95,12 +95,14 @@ class Task:
 @dataclass(slots=True)
 class Spent:
     """Where the time of one way went, the mean of its threads: ``fault_seconds`` is waiting for
-    pages, with the final writing back; ``moved_bytes`` came from remote memory or went there."""
+    pages, ``flush_seconds`` the writing back of what is left at the end; ``moved_bytes`` came from
+    remote memory or went there."""
 
     seconds: float = 0.0
     copy_seconds: float = 0.0
     compute_seconds: float = 0.0
     fault_seconds: float = 0.0
+    flush_seconds: float = 0.0
     moved_bytes: int = 0
 
 
@@ -118,12 +120,13 @@ class Carrier:
     threads: int = 1
     spent: Spent = field(default_factory=Spent)
     lock: Lock = field(default_factory=Lock)
+    blocked: bool = True  # whether local memory holds blocks beside pages
     pager: Pager | None = None
     paged: list[NDArray[Any]] = field(default_factory=list[NDArray[Any]])
 
     def __post_init__(self) -> None:
         if self.way != "get/put":
-            blocks = 0 if self.way == "pages" else self.block_bytes
+            blocks = self.block_bytes if self.blocked else 0
             self.pager = Pager(self.local_bytes - blocks, page=self.page_bytes)
             self.paged = [array.paged(pager=self.pager) for array in self.arrays]
 
@@ -170,7 +173,7 @@ class Carrier:
         if self.pager is not None:
             written = time.perf_counter()
             self.pager.flush()
-            self.spent.fault_seconds = time.perf_counter() - written
+            self.spent.flush_seconds = time.perf_counter() - written
         self.spent.seconds = time.perf_counter() - begin
         if self.pager is not None:
             statistics = self.pager.statistics()
@@ -191,7 +194,7 @@ def _library() -> ctypes.CDLL:
     library = built_with_openmp(SOURCE)
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     library.outgrid_sum.argtypes = [pointer, pointer, pointer, integer]
-    library.outgrid_heat7.argtypes = [pointer, pointer, *[integer] * 6, pointer]
+    library.outgrid_heat7.argtypes = [pointer, pointer, *[integer] * 7, pointer]
     library.outgrid_heat7.argtypes += [ctypes.c_double, ctypes.c_int]
     return library
 
@@ -307,7 +310,8 @@ class Heat7:
         )
 
     def prepare(self, carrier: Carrier) -> Callable[[Carrier], None]:
-        """The program, its blocks made."""
+        """The program, its blocks made. On pages the first step of a block reads them, and the last
+        one writes them."""
         planes, rows, columns = self.task.shape
         halo = self.task.depth
         rows_together = carrier.block_bytes // 2 // (8 * columns)  # rows of all planes of a block
@@ -340,7 +344,12 @@ class Heat7:
         origin = (region[0].start, region[1].start)
         extents = (*(cells.stop - cells.start for cells in region), shape[2])
         blocks = [buffer[: int(np.prod(extents))].reshape(extents) for buffer in buffers]
-        carrier.get(source, region, blocks[0])
+        paged, ends = carrier.way == "pages", list[NDArray[Any]]()
+        if paged:  # seen from the block
+            begin = tuple(slice(first, None) for first in origin)
+            ends = [array[begin] for array in carrier.paged]
+        else:
+            carrier.get(source, region, blocks[0])
 
         def work() -> None:
             for left in reversed(range(depth)):
@@ -348,10 +357,15 @@ class Heat7:
                     slice(max(0, own.start - left), min(extent, own.stop + left))
                     for own, extent in zip((z, y), shape, strict=False)
                 )
-                self._step(blocks[0], blocks[1], origin, grown)
+                begins, finishes = paged and left == depth - 1, paged and left == 0
+                values = ends[source] if begins else blocks[0]
+                into = ends[1 - source] if finishes else blocks[1]
+                self._step(values, into, origin, grown)
                 blocks.reverse()
 
         carrier.compute(work)
+        if paged:
+            return
         own = tuple(
             slice(cells.start - first, cells.stop - first)
             for cells, first in zip((z, y), origin, strict=True)
@@ -379,7 +393,9 @@ class Heat7:
         _library().outgrid_heat7(
             values.ctypes.data,
             into.ctypes.data,
-            *values.shape[1:],
+            values.strides[0] // 8,
+            into.strides[0] // 8,
+            values.shape[2],
             *bounds,
             (ctypes.c_int64 * 4)(*ends),
             K,
@@ -402,7 +418,13 @@ def _compare(task: Task) -> dict[str, Any]:
                 local = int(share * program.nbytes)
                 program.clear()
                 try:
-                    carrier = Carrier(way, program.arrays, local, task.page_bytes)
+                    carrier = Carrier(
+                        way,
+                        program.arrays,
+                        local,
+                        task.page_bytes,
+                        blocked=way != "pages" or task.program == "heat7",
+                    )
                 except StoreError as error:  # the kernel lets nobody page here
                     refused = str(error)
                     continue

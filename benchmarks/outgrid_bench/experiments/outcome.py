@@ -85,7 +85,7 @@ class Settings:
     @property
     def memory_bytes(self) -> int:
         """The limit, where the size of the experiment does not change it."""
-        return self.memory or 1 << 30
+        return self.memory or 512 << 20
 
     @property
     def limit_bytes(self) -> int:
