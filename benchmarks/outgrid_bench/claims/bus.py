@@ -51,8 +51,8 @@ CALMER = Reason(
 )
 AT_ONCE = Reason(
     "hardware",
-    "emulated SATA flash takes 500 requests a second in all, as figure 2 has them one at a time; the "
-    "flash of the paper took more at once, and swap asks for 32 KiB at a time",
+    "emulated SATA flash takes 500 requests a second in all, as figure 2 has them one at a time; "
+    "the flash of the paper took more at once, and swap asks for 32 KiB at a time",
 )
 
 

@@ -44,6 +44,7 @@ __all__ = ["REQUESTS", "Batches"]
 
 KIB, MIB = 1 << 10, 1 << 20
 RANDOM_BYTES = tuple(4 * KIB << octave for octave in range(12))  # to 8 MiB
+QUICK_BYTES = (4 * KIB, 128 * KIB, 512 * KIB, MIB, 4 * MIB)
 SEQUENTIAL_BYTES = MIB
 QUEUE_BYTES = (4 * KIB, 64 * KIB, MIB)
 DEPTHS = (1, 4, 16, 64)
@@ -146,9 +147,10 @@ class _Plain:
         return self._rows("above", movings, rounds)
 
     def _movings(self) -> list[Moving]:
+        sizes = RANDOM_BYTES if self.settings.size == "full" else QUICK_BYTES
         return [
             self._moving(method, writes, random, request)
-            for request, random in [(SEQUENTIAL_BYTES, False), *((n, True) for n in RANDOM_BYTES)]
+            for request, random in [(SEQUENTIAL_BYTES, False), *((n, True) for n in sizes)]
             for method, writes in (
                 ("rw", False),
                 ("rw", True),
