@@ -53,6 +53,20 @@ def test_every_plan_finds_the_rate_of_its_tile(name, shape, tmp_path):
     assert known(path) == calibration
 
 
+def test_a_search_measures_neighbours_of_the_best_tiles_alone(monkeypatch):
+    tiles = []
+
+    def rate(chosen, window, kernel):
+        tiles.append(chosen.tile)
+        return 1e9 / (1 + abs(chosen.tile.rows - 16) / 100 + (chosen.tile.band > 0) / 10)
+
+    monkeypatch.setattr(module, "_rate", rate)
+    calibration = measured(Problem("heat7", (512, 24, 64), "float32", 40, initial={"u": 0.1}))
+    assert len(tiles) < 150  # of some 300 combinations, several times each
+    for name in ("fetch", "stream"):
+        assert {getattr(sample, name) for sample in calibration.samples} == {False, True}, name
+
+
 def test_a_plan_generates_no_kernel_to_find_its_rates(monkeypatch):
     def generate(*given):
         raise AssertionError("planning generates a kernel")
