@@ -250,3 +250,50 @@ def one_stage():
     values = np.random.default_rng(1).random((40, 12, 13))
     regions = {"m": og.Shell(6, "z", "low")}
     return Problem(pair, values.shape, steps=5, initial={"u": values, "m": values}, regions=regions)
+
+
+def test_gradients_know_regions(tmp_path):
+    @og.stencil
+    def pair(u, m, c):
+        slope = 0.5 * m + 0.1 * (u[0, 1] - u[0, -1])
+        return [{"m": slope}, {"u": u + 0.1 * og.laplacian(u) + 0.2 * c * (m[1, 0] - m[0, -1])}]
+
+    rng = np.random.default_rng(0)
+    initial = {name: rng.random((14, 15)) for name in "umc"}
+    posed = Problem(
+        pair,
+        (14, 15),
+        steps=5,
+        initial=initial,
+        regions={"m": og.Box(y=(3, 9), x=(2, 8)), "c": og.Box(y=(4, 12))},
+        receivers=[og.Receiver("u", (6, 5)), og.Receiver("u", (8, 7))],
+    )
+    made = og.gradient(
+        posed,
+        og.LeastSquares(np.zeros((5, 2))),
+        wrt=["c", "m", "u"],
+        memory="256MiB",
+        out=tmp_path / "g",
+    )
+    for name in ("c", "m"):
+        inside = np.zeros((14, 15), bool)
+        for box in posed.regions[name]:
+            inside[tuple(slice(part.start, part.stop) for part in box)] = True
+        assert not np.asarray(made[name])[~inside].any()
+    direction = {name: np.pad(rng.random((12, 13)), 1) for name in "umc"}
+    size, values = 1e-6, []
+    for sign in (-1, 1):
+        moved = {name: initial[name] + sign * size * direction[name] for name in "umc"}
+        values.append(half_of_squares(posed.replace(initial=moved)))
+    slope = sum((np.asarray(made[name]) * direction[name]).sum() for name in "umc")
+    assert np.isclose(slope, (values[1] - values[0]) / (2 * size), rtol=1e-7)
+
+
+def half_of_squares(posed):
+    squares = []
+
+    def seen(state):
+        squares.extend(state["u"][place] ** 2 / 2 for place in ((6, 5), (8, 7)))
+
+    run_reference(posed, seen=seen)
+    return sum(squares)

@@ -19,8 +19,10 @@ from outgrid.formats.npy import read_header
 from outgrid.result import Result
 from outgrid.reversal.cuts import Cuts, Piece
 from outgrid.reversal.objective import Objective, check
+from outgrid.stencil.model import Stencil
 from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.stencil.region import plain
 from outgrid.stencil.reverse import Reverse, cotangent, reverse
 from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import Snapshot
@@ -193,7 +195,20 @@ class Task:
             problem.receivers,
             snapshots,
             dtypes=problem.dtypes,
+            regions={name: plain(region) for name, region in problem.regions.items()},
         )
+
+    def _regions(self, rule: Stencil) -> dict[str, Any]:
+        """Where fields of a run back exist: coefficients, and what gradients are made of, as the
+        fields that they belong to."""
+        names = {field.name for field in rule.fields if not field.temporary}
+        names -= {field.name for field in self.problem.stencil.evolving}  # which frames are of
+        return {
+            name: plain(region)
+            for of, region in self.problem.regions.items()
+            for name in (of, f"{of}_grad", cotangent(of), cotangent(of + PREVIOUS))
+            if name in names
+        }
 
     @property
     def watched(self) -> tuple[Snapshot, ...]:
@@ -254,6 +269,7 @@ class Task:
             sources=sources,
             receivers=receivers,
             dtypes=dtypes,
+            regions=self._regions(rule),
         )
 
     def begun(self, before: Result | None) -> dict[str, Any]:
@@ -274,6 +290,8 @@ class Task:
     def _coefficient(self, name: str) -> Any:
         """A coefficient as runs back read it: where it lies, if that is a plain file."""
         given = self.problem.initial[name]
+        if name in self.problem.regions:  # whose file may hold other values outside
+            return given
         if isinstance(given, InputFile) and given == InputFile(given.path) and self.kept:
             plain = given.path.endswith(".npy") and read_header(given.path)
             wanted = self.problem.shape, np.dtype(self.problem.dtype_of(name))

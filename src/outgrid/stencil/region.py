@@ -265,9 +265,13 @@ def bounded(
 ) -> tuple[Stencil, dict[str, Any]]:
     """The stencil with what it makes outside of regions +0, and its parameters.
 
-    What is so already stays as it is.
+    What is so already stays as it is, with the profiles that are among the parameters.
     """
-    profiles: dict[str, NDArray[np.float64]] = {}
+    profiles = {
+        name: np.asarray(given, np.float64)
+        for name, given in parameters.items()
+        if name.startswith(PREFIX)
+    }
     conditions = {name: _condition(region, shape, profiles) for name, region in regions.items()}
     stages = tuple(
         replace(
@@ -320,7 +324,8 @@ def _profile(
     for name in known:
         if np.array_equal(profiles[name], values):
             return Profile(name, axis)
-    name = f"{PREFIX}{letter}_{len(known) + 1}"
+    numbered = (f"{PREFIX}{letter}_{number}" for number in range(1, len(known) + 2))
+    name = next(name for name in numbered if name not in profiles)
     profiles[name] = values
     return Profile(name, axis)
 
