@@ -51,7 +51,7 @@ pass address address,undefined "$(library libasan.so) $(library libstdc++.so.6)"
     tests/unit/storage/test_sums.py tests/unit/storage/test_outlet.py \
     tests/conformance/test_stores.py tools/sanitize/test_streams.py >"$folder/address.log" 2>&1 &
 status=0
-pass thread thread "$(library libtsan.so)" \
+pass thread thread "$(library libtsan.so) $(library libstdc++.so.6)" \
     tests/unit/test_native.py tests/unit/remote/test_remote.py tests/unit/storage/test_outlet.py \
     tools/sanitize/test_streams.py || status=$?
 wait $! || status=$?

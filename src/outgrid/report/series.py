@@ -19,11 +19,11 @@ WIDE, HIGH = WIDTH - 2 * LEFT, HEIGHT - TOP - 26
 def charts(readings: Sequence[Reading]) -> str:
     """Small charts of bandwidth, rate, computing and memory over the time of the sweeps.
 
-    Parts of a run that was resumed follow each other. Nothing for fewer than two readings.
+    Parts of a run that was resumed follow each other. Nothing for readings of less than two times.
     """
-    if len(readings) < 2:
+    times = list(_times(readings)) if readings else []
+    if len(set(times)) < 2:
         return ""
-    times = list(_times(readings))
     every = -(-len(readings) // MOST_POINTS)
     times, chosen = times[::every], readings[::every]
     limit = max(reading.memory_limit_bytes for reading in chosen)
