@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import numpy as np
 import pytest
@@ -187,3 +188,8 @@ def test_what_is_not_made_says_so(tmp_path):
     objective = og.Cotangents(final={"u": np.ones(SHAPE)})
     with pytest.raises(UsageError, match=r"largest is most of 4 steps before.*as a table"):
         og.gradient(problem(), objective, wrt=["u"], memory="512MiB", out=tmp_path / "gradient")
+
+
+def test_plans_say_what_a_lag_costs():
+    notes = "\n".join(og.plan(problem(), memory="256MiB").notes)
+    assert re.search(r"with sweeps of up to \d+ steps; if largest, heat followed no", notes)

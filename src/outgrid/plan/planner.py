@@ -15,7 +15,9 @@ from outgrid.plan.model import Plan
 from outgrid.plan.request import RankPart, Request
 from outgrid.plan.tables import inputs_bytes, pyramid_bytes, steps_bytes
 from outgrid.schemes import SCHEMES, Scheme
+from outgrid.stencil.parameters import value_to_json
 from outgrid.stencil.problem import Problem
+from outgrid.units import format_seconds
 
 __all__ = ["EXCHANGE_BUFFERS", "WORTH_CUTTING", "RankPart", "plan"]
 
@@ -54,7 +56,23 @@ def plan(
             begun = module.plan_from(request, begin)
             if begun is not None:
                 return begun
-    return rules.plan(request)
+    chosen = rules.plan(request)
+    return _with_cost_of_lags(chosen, request, rules) if problem.lagged else chosen
+
+
+def _with_cost_of_lags(chosen: Plan, request: Request, rules: Rules) -> Plan:
+    """The plan with a note of what it costs that parameters follow reductions."""
+    problem = request.problem
+    given = {**problem.parameters, **problem.profiles}
+    plain = {name: value_to_json(value) for name, value in given.items()}
+    firsts = {name: lagged.first for name, lagged in problem.lagged.items()}
+    free = rules.plan(replace(request, problem=problem.replace(parameters=plain | firsts)))
+    note = (
+        f"{format_seconds(chosen.predicted_seconds)} with sweeps of up to {chosen.depth} steps; if"
+        f" {', '.join(firsts)} followed no reduction, {format_seconds(free.predicted_seconds)}"
+        f" with up to {free.depth}"
+    )
+    return replace(chosen, notes=(*chosen.notes, note))
 
 
 class Rules(Protocol):
