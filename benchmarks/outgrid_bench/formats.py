@@ -44,6 +44,7 @@ PARTS = ("rates", "paths")
 TIMES = 16  # that a field is as large as the limit
 ROUNDS, RUNS, ENCODINGS = 9, 3, 5
 SYNCED_AT_ONCE = 8
+CONTROL = "another .npy"  # what its ratio is below 1 says how much the others may be
 DATA_OFFSET = 4096  # of a result
 
 Say = Callable[[str], None]
@@ -153,7 +154,10 @@ def _left_in(result: og.Result, file: str, rounds: int, run_seconds: float) -> d
 def _read_straight(result: og.Result, place: Path, rounds: int) -> dict[str, float]:
     """The rate of `.npy` in bytes per second, and those of other files over it."""
     bare: dict[str, Any] = {"shape": result[FIELD].shape, "dtype": str(result[FIELD].dtype)}
-    files = {"npy": InputFile(str(og.export(result, place / "in.npy").path))}
+    files = {
+        name: InputFile(str(og.export(result, place / f"{number}.npy").path))
+        for number, name in enumerate(("npy", CONTROL))
+    }
     for suffix in ("raw", "h5", "nc", "tif", "nii"):
         to = og.export(result, place / f"in.{suffix}").path
         files[suffix] = InputFile(str(to), **(bare if suffix == "raw" else {}))
