@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
 from outgrid.native import Buffer, as_array
-from outgrid.parts import build, find_compiler
+from outgrid_bench.openmp import built_with_openmp
 
 __all__ = ["Blocking", "Cubes", "repeated"]
 
@@ -259,7 +259,7 @@ def _checksum(values: NDArray[np.float64]) -> int:
 
 @cache
 def _library() -> ctypes.CDLL:
-    library = build(SOURCE, find_compiler()).handle
+    library = built_with_openmp(SOURCE)
     whole, real, pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
     triple = ctypes.POINTER(whole)
     library.outgrid_cubes.argtypes = [pointer, pointer, triple, triple, whole, triple, ctypes.c_int]
