@@ -34,9 +34,6 @@ __all__ = [
     "plan_gradient",
 ]
 
-CHUNK = 4
-"""Steps back in time in one sweep, if nothing else is asked for."""
-
 
 @dataclass(frozen=True, slots=True)
 class Derivatives(Mapping[str, Any]):
@@ -73,7 +70,7 @@ def gradient(
     wrt: Sequence[str],
     out: str | Path,
     adjoint: str = "auto",
-    chunk: int = CHUNK,
+    chunk: int | None = None,
     every: int = 1,
     resume: bool = False,
     **options: Any,
@@ -90,14 +87,15 @@ def gradient(
     `adjoint` "history" keeps the states of all steps on disk, "recompute" those of about
     sqrt(steps) of them, "multistage" those of still fewer; what is not kept is made again. All give
     the same bytes. "auto" takes the fastest that fits the disk. `chunk` steps go back in time in
-    one sweep. Of every `every`-th step alone a state is kept; those between are taken to be the
-    last one kept, which makes a gradient that is not exact.
+    one step of the runs back, which make as many of these in a sweep as the plan says. Of every
+    `every`-th step alone a state is kept; those between are taken to be the last one kept, which
+    makes a gradient that is not exact. `chunk` is a multiple of `every`, which it is if left out.
 
     `options` are those of `og.run`. Raises DefinitionError for a stencil without derivatives,
     UsageError for what does not fit, InfeasiblePlan where the disk has no room, and what `og.run`
     raises.
     """
-    task = Task.checked(problem, objective, wrt, Path(out), chunk, every, options)
+    task = Task.checked(problem, objective, wrt, Path(out), chunk or every, every, options)
     progress = begun(task) if resume else None
     if progress is None:
         if task.out.exists() and not resume:
@@ -176,7 +174,7 @@ def plan_gradient(
     objective: Objective | None = None,
     out: str | Path = "gradient",
     adjoint: str = "auto",
-    chunk: int = CHUNK,
+    chunk: int | None = None,
     every: int = 1,
     **options: Any,
 ) -> GradientPlan:
@@ -185,7 +183,9 @@ def plan_gradient(
     Arguments are those of `gradient`. Raises what that raises.
     """
     given = objective or Cotangents()
-    return plan_of(Task.checked(problem, given, wrt, Path(out), chunk, every, options), adjoint)
+    return plan_of(
+        Task.checked(problem, given, wrt, Path(out), chunk or every, every, options), adjoint
+    )
 
 
 def adjoint(problem: Problem, *, wrt: Sequence[str] = (), steps: int = 1) -> Reverse:

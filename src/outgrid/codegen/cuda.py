@@ -216,6 +216,8 @@ class _Kernels:
         place = "[y * s.row_stride + x]"
         for name in (self.names.fields[field.name] for field in self.names.ringed(stage)):
             yield f"{name}_plane(s, now, z){place} = {name}_plane(s, now - 1, z){place};"
+        for name in (self.names.fields[field.name] for field in self.names.cleared(stage)):
+            yield f"{name}_plane(s, now, z){place} = 0;"
 
 
 def _signed(offset: int) -> str:

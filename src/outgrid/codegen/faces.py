@@ -84,7 +84,8 @@ class Faces:
         lines.append("  const M in = within(x, kLowX, s.columns - kHighX);")
         for _, assignment in work:
             name, value = self.names.fields[assignment.field], values[assignment.expression]
-            kept = f"load({name}_plane(s, now - 1, z) + place)"
+            temporary = self.names.stencil.field(assignment.field).temporary
+            kept = "V{}" if temporary else f"load({name}_plane(s, now - 1, z) + place)"
             lines.append(f"  store({name}_plane(s, now, z) + place, in ? {value} : {kept});")
         return "\n".join([*lines, "}", ""])
 

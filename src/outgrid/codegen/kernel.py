@@ -145,9 +145,9 @@ class _Kernel:
 
         Stages work planes behind the front, and rows or columns beside an edge.
         """
-        slope = tile_slope(self.names.stencil, self.names.dtype, self.names.edges)
-        aside = column_slope(self.names.stencil, self.names.dtype, self.names.edges)
-        along = dependences(self.names.stencil, self.names.edges)
+        slope = tile_slope(self.names.stencil, self.names.dtype, self.names.planned)
+        aside = column_slope(self.names.stencil, self.names.dtype, self.names.planned)
+        along = dependences(self.names.stencil, self.names.planned)
         shifts = (
             ", ".join(map(str, direction.skew().shifts)) for direction in (along, along.mirrored())
         )
@@ -205,6 +205,9 @@ class _Kernel:
                 name = self.names.fields[field.name]
                 to, source = (f"{name}_plane(s, s.base + t{back}, z)" for back in ("", " - 1"))
                 lines.append(f"    keep({to}, {source}, s.row_stride, c);")
+            for field in self.names.cleared(stage):
+                plane = f"{self.names.fields[field.name]}_plane(s, s.base + t, z)"
+                lines.append(f"    clear({plane}, s.row_stride, c);")
             lines.append("  }")
         return "\n".join([*lines, "  (void)s, (void)t, (void)z, (void)c;", "}", ""])
 

@@ -70,6 +70,8 @@ def pointers(names: Names) -> str:
         plane = f"{names.stored(field.name)}*"
         count = ring_count(field, names.stencil)
         which = f"{start} + (level % {count} + {count}) % {count}" if count > 1 else f"{start}"
+        if not field.evolving:  # the step that reads it may have a ring of its own
+            which = f"{start} + s.ring_step * (level - s.base)"
         lines.append(
             f"OG_INLINE {plane} {names.fields[field.name]}_plane(const Slab& s, int64_t level, "
             f"int64_t z) {{\n  (void)level;\n"

@@ -46,7 +46,9 @@ class Names:
     def __init__(
         self, stencil: Stencil, dtype: str, edges: Edges, apart: Mapping[str, str]
     ) -> None:
-        self.stencil, self.dtype, self.edges, self.apart = stencil, dtype, edges, apart
+        self.stencil, self.dtype, self.apart = stencil, dtype, apart
+        self.planned = edges  # what plans know: skews and slopes are made of these
+        self.edges = edges.with_layers_of([f.name for f in stencil.fields if f.temporary])
         self.real = CELLS[dtype]
         self.stages = tuple(
             tuple(Assignment(a.field, contract(a.expression)) for a in stage.assignments)
@@ -69,7 +71,7 @@ class Names:
         self.random = "random" in used
         # Images of columns, and whatever turns its sign, are looked up vector by vector.
         self.edged = any(self.image(field.name, "x") for field in stencil.fields) or any(
-            any(edges.odd(axis)) for axis in range(stencil.ndim)
+            any(self.edges.odd(axis)) for axis in range(stencil.ndim)
         )
 
     def stored(self, field: str) -> str:
@@ -124,6 +126,10 @@ class Names:
     def ringed(self, stage: int) -> tuple[Field, ...]:
         """Fields that a stage updates out of place: what is not updated has to be carried on."""
         return tuple(f for f in self.written(stage) if ring_count(f, self.stencil) > 1)
+
+    def cleared(self, stage: int) -> tuple[Field, ...]:
+        """Temporaries that a stage makes: in fixed layers they are 0."""
+        return tuple(field for field in self.written(stage) if field.temporary)
 
     def written(self, stage: int) -> tuple[Field, ...]:
         """The fields that a stage updates."""

@@ -248,7 +248,8 @@ class Rows:
         if not ends:
             yield "    if (x < head || x + kWide * kLanes > tail) {"
             for (plane, assignment), result in zip(work, blocked.results, strict=True):
-                kept = f"load({inputs[assignment.field, -1, plane]} + i + n * kLanes)"
+                place = "i + n * kLanes"
+                kept = self.statements.kept(assignment.field, inputs, plane, place)
                 chosen = f"within(x + n * kLanes, first, last) ? v{result}[n] : {kept}"
                 yield f"      OG_VECTORS v{result}[n] = {chosen};"
             yield "    }"
@@ -422,7 +423,7 @@ class Rows:
             yield "if constexpr (edge.value) {"
             yield "  const M in = within(x, first, last);"
             for field, value in results:
-                kept = f"load({inputs[field, -1, plane]} + i)"
+                kept = self.statements.kept(field, inputs, plane, "i")
                 yield f"  store({self.names.fields[field]}_out{plane} + i, in ? {value} : {kept});"
             yield "} else {"
             for field, value in results:

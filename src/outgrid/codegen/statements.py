@@ -64,7 +64,8 @@ class Statements:
             if isinstance(node, Access)
         ]
         updated = self.names.written(stage)
-        keys += [(field.name, -1, plane) for plane in range(planes) for field in updated]
+        lasting = [field.name for field in updated if not field.temporary]
+        keys += [(name, -1, plane) for plane in range(planes) for name in lasting]
         for field, version, plane in keys:
             sign = "m" if plane < 0 else "p"
             age = {0: "new_", -1: "", -2: "old_"}[version]
@@ -90,6 +91,12 @@ class Statements:
         for node in self._used_uniforms(work):
             name = self.names.uniform[node]
             yield f"  const {self.vector(node)} {name}v = all(u.{name});"
+
+    def kept(self, field: str, inputs: Inputs, plane: int, place: str) -> str:
+        """What cells of a field hold that a row has outside the interior: of a temporary 0."""
+        if self.names.stencil.field(field).temporary:
+            return "V{}"
+        return f"load({inputs[field, -1, plane]} + {place})"
 
     def planes(self, inputs: Inputs) -> Iterator[str]:
         """The planes that are read."""

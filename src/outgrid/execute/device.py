@@ -239,12 +239,11 @@ class Launches:
         """Launch one advance: each stage over the whole slab before the next."""
         stride = plan.columns
         fronts = {part.trip: part.first for part in instruction.parts}
-        slab_of = structure("cuda/slab.hpp", kRings=len(plan.schedule.rings))
         for trip, step, stage, planes, rows in levels(plan, instruction):
             done, passage = trip.done + step - 1, plan.schedule.passage(trip)
-            tables = window.plane_tables(trip, fronts[trip]).tolist()
-            slab = slab_of(
-                rings=(ctypes.c_void_p * len(plan.schedule.rings))(*tables),
+            tables = window.plane_tables(trip, fronts[trip], step).tolist()
+            slab = structure("cuda/slab.hpp", kRings=len(tables))(
+                rings=(ctypes.c_void_p * len(tables))(*tables),
                 parameters=self._parameters + done * self._row_bytes,
                 profiles=self._profiles,
                 broken=self._broken + 8 * trip.index if self._broken else 0,
@@ -254,6 +253,7 @@ class Launches:
                 row_stride=stride,
                 base=passage.base,
                 t=step,
+                ring_step=0,
                 z0=planes.start,
                 z1=planes.stop,
                 y0=rows.start,

@@ -12,7 +12,7 @@ from outgrid.errors import StoreError
 from outgrid.execute.moves import StoreKey
 from outgrid.native import Buffer, as_array
 from outgrid.plan.model import Plan
-from outgrid.plan.schedule.rings import Ring
+from outgrid.plan.schedule.rings import Arrival, Ring
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.plan.tiers import madvise
 from outgrid.remote.borrowed import Borrowed
@@ -259,20 +259,26 @@ class Files:
                     continue
                 path = self.folder.working.field(level, (state + parity) % 2)
                 stores[level.field, level.level, state] = self._apart(opener, path, level.field)
-        for name, series in self.series.items():
-            stores[name, 0, 0] = self._series(name, series)
+        for arrival in self.plan.schedule.arrivals:
+            if arrival.given:
+                stores[arrival.field, arrival.level, 0] = self._series(arrival)
         files = [store for store in self._opened if isinstance(store, DirectStore)]
         if self.plan.store_tier == "direct" and not all(store.direct for store in files):
             self.fall_back("direct", "the file system refused O_DIRECT: the page cache is used")
         return stores
 
-    def _series(self, name: str, series: Series) -> Store:
-        """What the steps of the plan read of a coefficient that changes with each of them."""
+    def _series(self, arrival: Arrival) -> Store:
+        """What one step of each sweep reads of a coefficient that changes with every step."""
+        name, series = arrival.field, self.series[arrival.field]
         schedule, dtype = self.plan.schedule, self.plan.dtype_of(name)
         frames = frames_of(series.paths, name, schedule.shape, dtype)
         store = SeriesStore(
             name,
-            {step: frames[series.number(step)] for step in self.seals.steps[:-1]},
+            {
+                step: frames[series.number(step + arrival.level)]
+                for step, depth in zip(self.seals.steps, schedule.depths, strict=False)
+                if arrival.of(depth)
+            },
             self.shape,
             (schedule.stored.planes.start, schedule.stored.rows.start),
             self.transfers,

@@ -39,7 +39,8 @@ Slab = structure("cpu/slab.hpp")
 class Kernel:
     """Updates the planes of a window.
 
-    ``parameters`` has one row per step of the run, as `Problem.parameter_table` gives it.
+    ``parameters`` has one row per step of the run, as `Problem.parameter_table` gives it. With
+    ``changing`` coefficients each step of a sweep reads rings of its own.
     """
 
     library: Library
@@ -49,6 +50,7 @@ class Kernel:
     reductions: Accumulators | None = None
     watch: Watch | None = None
     snapshots: SnapshotTable | None = None
+    changing: bool = False
 
     @classmethod
     def of(
@@ -65,6 +67,7 @@ class Kernel:
             points,
             Profiles.of(problem),
             Accumulators.of(problem),
+            changing=bool(problem.series),
         )
 
     @property
@@ -113,6 +116,14 @@ class Kernel:
             # Amid a ring of ranks planes have numbers below 0: the kernel counts a turn more.
             around = plan.schedule.domain.around
             pointers = window.plane_tables(trip, part.first) - 8 * around
+            ring_step = 0
+            if self.changing:
+                ring_step = len(pointers)
+                later = (
+                    window.plane_tables(trip, part.first, step) - 8 * around
+                    for step in range(2, trip.depth + 1)
+                )
+                pointers = np.concatenate([pointers, *later])
             plane_shifts, row_shifts = (
                 _shifts(span, len(plan.schedule.skew.shifts)) for span in (trip.planes, trip.rows)
             )
@@ -138,6 +149,7 @@ class Kernel:
                 base=passage.base,
                 skew=plan.schedule.skew.per_step,
                 since=part.since,
+                ring_step=ring_step,
                 plane_low=trip.planes.low + around,
                 plane_high=trip.planes.high + around,
                 plane_rise=trip.planes.rise,

@@ -63,6 +63,7 @@ class Rings:
             )
             self._lying[ring.field, ring.index] = lay(seen)
         self._rings = {(ring.field, ring.index): ring for ring in plan.schedule.rings}
+        self._by_step: dict[int, tuple[Ring, ...]] = {}
 
     def addresses(self, move: Move) -> NDArray[np.int64]:
         """Addresses of the first row of ``move`` in each of its planes."""
@@ -74,16 +75,28 @@ class Rings:
         table = self._tables[move.field, move.ring]
         return table[slot : slot + move.last - move.first] + offset_bytes
 
-    def plane_tables(self, trip: Trip, front: int) -> NDArray[np.int64]:
+    def plane_tables(self, trip: Trip, front: int, step: int = 1) -> NDArray[np.int64]:
         """Per ring the address of a table in which entry z is plane z of the grid in ``trip``.
 
-        Valid for the planes that a slab from ``front`` on touches. One int64 per ring, in the
-        order of the plan's rings.
+        Valid for the planes that a slab from ``front`` on touches. One int64 per ring that a
+        ``step`` of the sweep works with, in the order of the kernel's rings.
         """
         passage = self._plan.schedule.passage(trip)
         return np.array(
-            [self._table(r, passage, front) for r in self._plan.schedule.rings], dtype=np.int64
+            [self._table(ring, passage, front) for ring in self._at(step)], dtype=np.int64
         )
+
+    def _at(self, step: int) -> tuple[Ring, ...]:
+        """The rings of a step: what changes with every step has one for each."""
+        if step not in self._by_step:
+            schedule = self._plan.schedule
+            given = {arrival.field for arrival in schedule.arrivals if arrival.given}
+            self._by_step[step] = tuple(
+                self._rings[ring.field, step - 1] if ring.field in given else ring
+                for ring in schedule.rings
+                if ring.field not in given or ring.index == 0
+            )
+        return self._by_step[step]
 
     def _table(self, ring: Ring, passage: Passage, front: int) -> int:
         lowest = passage.lowest_plane(ring, front)

@@ -125,7 +125,7 @@ def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
     elif sizing.streamed.periodic:
         yield f"periodic along {request.streamed}: every step is made over the whole grid"
     for name in problem.series:
-        yield f"sweeps are one step deep: {name} is read anew from {problem.initial[name]}"
+        yield f"{name} is read anew in each step from {problem.initial[name]}"
     if problem.until is not None:
         yield (f"ends where {problem.until.rule}; all numbers are for {problem.steps} steps")
     for name, lagged in problem.lagged.items():

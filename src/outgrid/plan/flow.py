@@ -88,6 +88,8 @@ class Flows:
         if schedule.resident and trip.sweep > 0:
             return
         for arrival in schedule.arrivals:
+            if not arrival.of(trip.depth):
+                continue
             ring, box = self.ring(arrival.field, trip, arrival.level), passage.arriving(arrival)
             planes = range(box.planes.start, box.planes.stop + passage.rereads(arrival))
             for part, rows in product(ring.present(planes), pieces(box.rows, schedule.rows)):

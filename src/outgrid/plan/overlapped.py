@@ -73,7 +73,7 @@ class _Blocking:
     def can_go_on(self, begin: Begin) -> bool:
         """Whether blocks as they were fit, and there are so many."""
         planes, rows = begin.cut
-        deepest = max(begin.depth, min(self.options.depth or 1, self.problem.deepest))
+        deepest = max(begin.depth, min(self.options.depth or 1, self._most_steps))
         if not 1 <= begin.depth <= self.problem.steps or not self._fits((planes, rows), deepest):
             return False
         return begin.part < self._blocks((planes, rows)).count()
@@ -93,6 +93,11 @@ class _Blocking:
             )
 
     @property
+    def _most_steps(self) -> int:
+        """The most steps of a sweep; one pair of buffers has room for one step of a series."""
+        return 1 if self.problem.series else self.problem.deepest
+
+    @property
     def _interior(self) -> tuple[int, ...]:
         """Interior cells of what is owned, by axis."""
         owned, inside = self.request.sizing.owned, self.problem.interior
@@ -101,7 +106,7 @@ class _Blocking:
 
     def _sizes(self) -> tuple[tuple[int, int], int]:
         """(planes, rows) of the core of a block, and the depth."""
-        options, steps = self.options, self.problem.deepest
+        options, steps = self.options, self._most_steps
         block, interior, part = options.block, self._interior, self.request.part
         if part is not None and part.block is not None:
             return part.block, min(options.depth or self._deepest(part.block), steps)
@@ -133,9 +138,7 @@ class _Blocking:
         """The largest power of two that fits and is at most half an edge."""
         depth = 1
         edge = min(core) if self.problem.ndim == 3 else core[0]
-        while 2 * depth <= min(self.problem.deepest, max(1, edge // 2)) and self._fits(
-            core, 2 * depth
-        ):
+        while 2 * depth <= min(self._most_steps, max(1, edge // 2)) and self._fits(core, 2 * depth):
             depth *= 2
         return depth
 
@@ -272,7 +275,7 @@ class _Blocking:
             strips=sizing.strips(max(depths, default=0)),
             resident=False,
             rings=rings,
-            arrivals=sizing.window.arrivals,
+            arrivals=sizing.window.arrivals(max(depths, default=0)),
             departures=sizing.window.departures,
             blocks=self._blocks(core),
             subgrid=sizing.subgrid,

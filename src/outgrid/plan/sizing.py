@@ -148,7 +148,7 @@ class Sizing:
             strips=strips,
             resident=resident,
             rings=self.window.rings(depths, slab, resident, bool(seams)),
-            arrivals=self.window.arrivals,
+            arrivals=self.window.arrivals(max(depths, default=0)),
             departures=self.window.departures,
             face=self.streamed.face,
             seams=seams,

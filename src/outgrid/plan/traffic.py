@@ -78,6 +78,8 @@ class Traffic:
 
         read = written = 0
         for arrival in self.schedule.arrivals:
+            if not arrival.of(passage.trip.depth):
+                continue
             box = passage.arriving(arrival)
             again = passage.rereads(arrival) if low is None else 0
             planes = below(box.planes, low, arrival.field) + again

@@ -69,8 +69,8 @@ class GradientPlan:
     def explain(self) -> str:
         """The strategies in words and figures."""
         lines = [
-            f"{format_count(self.chunk, 'step')} back in time make one sweep, predicted to take"
-            f" {format_seconds(self.back.predicted_seconds / max(1, self.back.sweeps))}"
+            f"sweeps go back {format_count(self.chunk * self.back.schedule.depth, 'step')}, one is"
+            f" predicted to take {format_seconds(self.back.predicted_seconds / self.back.sweeps)}"
         ]
         if len(self.strategies) == 1:
             lines.append("no state of the forward run is needed: it is made once")

@@ -8,8 +8,8 @@ Faces that absorb are turned into fixed ones and a part of the stencil before an
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from outgrid.errors import DefinitionError
@@ -271,6 +271,25 @@ class Edges:
         """Whether some field turns its sign beyond the low and the high face of the axis."""
         low, high = (any(rules[axis][side] in EVEN for _, rules in self.rules) for side in (0, 1))
         return low, high
+
+    def with_layers_of(self, temporaries: Container[str]) -> "Edges":
+        """The same for temporaries that hold 0 in fixed layers: there they are read as they are."""
+        rules = tuple(
+            (
+                name,
+                tuple(
+                    (
+                        STORED if below and low == "empty" else low,
+                        STORED if above and high == "empty" else high,
+                    )
+                    for (low, high), (below, above) in zip(along, self.layers, strict=True)
+                )
+                if name in temporaries
+                else along,
+            )
+            for name, along in self.rules
+        )
+        return replace(self, rules=rules)
 
     def stored(self, axis: int) -> bool:
         """Whether both faces of the axis are fixed for all fields."""

@@ -295,9 +295,13 @@ class Problem:
 
     @property
     def deepest(self) -> int:
-        """The most steps that a sweep may make: one where a coefficient changes with every step."""
+        """The most steps that a sweep may make.
+
+        One where a coefficient changes with every step and the first planes come round again.
+        """
         lags = (lagged.lag for lagged in self.lagged.values())
-        return min(max(self.stretches, default=0), *lags, self.steps, *(1 for _ in self.series))
+        round_again = [1 for _ in self.series if self.edges.periodic(0)]
+        return min(max(self.stretches, default=0), *lags, self.steps, *round_again)
 
     @property
     def lagged(self) -> dict[str, Lagged]:

@@ -160,16 +160,18 @@ class _Reversal:
             for f in rule.evolving
             if f.levels == 2
         ]
-        last += [
+        sought = [
             Assignment(f"{name}_grad", summed([self._at(f"{name}_grad"), *terms]))
             for name, terms in self.grads.items()
         ]
+        if sought:  # apart from the cotangents, so that addresses and values stay in registers
+            self.stages.append(Stage(tuple(sought)))
         by_name = {f"{name}_grad{back}": (name, back) for name, back in self.sums}
         reductions = tuple(
             Reduction(name, "sum", summed(self.sums[key])) for name, key in by_name.items()
         )
-        self.stages.append(Stage((self._reaching(last[0]), *last[1:]), reductions))
-        evolving = [*self.made_fields, *(assignment.field for assignment in last)]
+        self.stages.append(Stage((self._reaching(last), *last[1:]), reductions))
+        evolving = [*self.made_fields, *(assignment.field for assignment in (*last, *sought))]
         expressions = [value for stage in self.stages for value in stage.expressions]
         read = {access.field for value in expressions for access in ex.accesses(value)}
         others = [name for name in sorted(read) if name not in evolving]
@@ -197,7 +199,7 @@ class _Reversal:
                 for written in stage.assignments
             ]
         )
-        products: dict[Expression, str] = {}
+        read: list[tuple[Access, Expression, Expression]] = []
         made: list[tuple[Expression, Expression]] = [
             (written.expression, self._at(f"{cotangent(written.field)}{back}"))
             for written in stage.assignments
@@ -220,17 +222,26 @@ class _Reversal:
                         self.grads[leaf.name].append(operation("mul", scale, here))
                         continue
                     assert isinstance(leaf, Access)
-                    if leaf.offset == self.centre or isinstance(here, Access):
-                        gathered = self._gathered(leaf, here)
-                    else:
-                        if here not in products:
-                            products[here] = f"product{back}_{number}_{len(products)}"
-                        gathered = self._gathered(leaf, self._at(products[here]))
-                    into = self.grads.get(leaf.field)
-                    if into is None:
-                        into = bars[self.rule.version(number, leaf)][leaf.field]
-                    into.extend(operation("mul", scale, term) for term in gathered)
+                    read.append((leaf, scale, here))
+        beside = (here for leaf, _, here in read if leaf.offset != self.centre)
+        wanted = dict.fromkeys(here for here in beside if not isinstance(here, Access))
+        products: dict[Expression, str] = {
+            here: f"product{back}_{number}_{n}" for n, here in enumerate(wanted)
+        }
         self._add([Assignment(name, value) for value, name in products.items()])
+        # What is multiplied by the same number is added first.
+        gathered: dict[tuple[str, int], dict[Expression, list[Expression]]] = {}
+        for leaf, scale, here in read:
+            name = products.get(here)
+            value = here if name is None else self._at(name)
+            key = leaf.field, self.rule.version(number, leaf)
+            alike = gathered.setdefault(key, {}).setdefault(scale, [])
+            alike.extend(self._gathered(leaf, value))
+        for (name, version), by_scale in gathered.items():
+            into = self.grads.get(name)
+            if into is None:
+                into = bars[version][name]
+            into.extend(operation("mul", scale, summed(alike)) for scale, alike in by_scale.items())
 
     def _add(self, assignments: list[Assignment]) -> None:
         if assignments:
@@ -374,12 +385,16 @@ class _Reversal:
             read.append((Profile(self.weights[key], axis), apart))
         return read
 
-    def _reaching(self, assignment: Assignment) -> Assignment:
-        """The assignment, reading as far as the forward stencil: fixed layers are as wide then."""
+    def _reaching(self, last: Sequence[Assignment]) -> Assignment:
+        """The first of the last assignments, reading as far as the forward stencil where no other
+        expression does: fixed layers are as wide then."""
         made = self.made_fields[0]
-        value = assignment.expression
+        assignment, value = last[0], last[0].expression
+        expressions = [expression for stage in self.stages for expression in stage.expressions]
+        expressions += [one.expression for one in last]
+        offsets = [access.offset for one in expressions for access in ex.accesses(one)]
         for axis, reach in enumerate(self.rule.radius):
-            if reach:
+            if reach > max(abs(offset[axis]) for offset in offsets):
                 offset = tuple(reach if other == axis else 0 for other in range(self.rule.ndim))
                 value = operation("add", value, operation("mul", _ZERO, Access(made, 0, offset)))
         return Assignment(assignment.field, value)

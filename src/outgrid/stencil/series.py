@@ -18,8 +18,9 @@ class Series:
 
     `paths` is a .npy file, or several that follow each other. One of the grid's shape holds a
     frame, one with an axis more in front several, as snapshots do. Files are read where they are,
-    and have to stay there until the run has ended. Sweeps are one step deep then. `step` may be
-    negative: frames go back in time, or 0: they are all the same. Raises DefinitionError.
+    and have to stay there until the run has ended. `step` may be negative: frames go back in time,
+    or 0: they are all the same. Sweeps over a grid that is periodic along its first axis, and those
+    of scheme "overlapped", are one step deep then. Raises DefinitionError.
     """
 
     paths: tuple[str, ...]

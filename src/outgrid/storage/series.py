@@ -59,10 +59,10 @@ def _frames(path: str, name: str, shape: tuple[int, ...], dtype: str) -> Iterato
 
 
 class SeriesStore(LaidOut):
-    """Planes of the frame that is ``held``: the seal of what is moved says which step reads it.
+    """Planes of the frame that is ``held``: the seal of what is moved says for which sweep it is.
 
-    ``frames`` are those that steps read, by step; ``shape`` is that of the part of the grid that
-    begins at plane and row ``origin``.
+    ``frames`` are those that are read, by the step that the sweep begins with; ``shape`` is that of
+    the part of the grid that begins at plane and row ``origin``.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SeriesStore(LaidOut):
         self._held: DirectStore | None = None
 
     def hold(self, seal: Seal) -> None:
-        """Take the frame of the step that a seal is of."""
+        """Take the frame of the sweep that a seal is of."""
         frame = self._frames[seal.step]
         path = frame.path
         if path not in self._files:

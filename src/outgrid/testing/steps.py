@@ -47,6 +47,7 @@ class Steps:
         self.done, self.closed = done, closed
         self.readings = _readings(stencil, plan.schedule.domain.downward)
         self.evolving = {field.name for field in stencil.evolving}
+        self.given = {one.field for one in self.schedule.arrivals if one.given}
         self.written = [
             [assignment.field for assignment in stage.assignments] for stage in stencil.stages
         ]
@@ -79,7 +80,8 @@ class Steps:
         (most, last), (closes, turns) = passage.extents, passage.periods
         for read in self.readings[stage]:
             evolving = read.field in self.evolving
-            version = step + read.version if evolving else 0
+            changes = evolving or read.field in self.given
+            version = step + read.version if changes else 0
             reached = range(rows.start + read.rows[0], rows.stop + read.rows[1])
             if turns and not (reached.start >= 0 and reached.stop <= last):
                 raise ExecutionError(

@@ -138,15 +138,28 @@ def lifetimes(
     return tuple(Lifetime(min(times, default=0), max(times, default=0)) for times in touches)
 
 
+def lifetime_of_step(field: str, step: int, reads: Dependences, skew: Skew) -> Lifetime:
+    """The lifetime of what one step of a sweep, and no other, reads of a ``field``."""
+    times: list[int] = []
+    for read in reads.readings:
+        if read.field == field:
+            now = skew.per_step * step + skew.shifts[read.reader]
+            times += [now - read.high, now - read.low]
+    return Lifetime(min(times, default=0), max(times, default=0))
+
+
 def needed_from(field: str, level: int, reads: Dependences, skew: Skew) -> int:
-    """Front, relative to a plane, that first needs ``level`` (0 or -1) of ``field`` to be there."""
+    """Front, relative to a plane, that first needs ``level`` of ``field`` to be there.
+
+    It is 0 or -1; of a coefficient that changes with every step it counts the steps before.
+    """
     first: list[int] = []
     for read in reads.readings:
         if read.field != field:
             continue
         step = level - read.version  # the step that reads this version
         if field_is_constant(field, reads):
-            step = 1
+            step = 1 + level
         if step >= 1:
             first.append(skew.per_step * step + skew.shifts[read.reader] - read.high)
     return min(first, default=0)

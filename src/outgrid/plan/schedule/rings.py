@@ -40,7 +40,8 @@ class Arrival:
     """A time level of a field that enters the window: planes with ``Z + lead < F1`` must be in.
 
     ``level`` is 0 or -1. A constant field arrives in level 0 of ring 0 in every sweep. One that is
-    ``given`` lies in files of others, and changes with every step: sweeps have one.
+    ``given`` lies in files of others, and changes with every step: what step ``level + 1`` of a
+    sweep reads is a level, in a ring of its own.
     """
 
     field: str
@@ -48,6 +49,10 @@ class Arrival:
     lead: int
     constant: bool
     given: bool = False
+
+    def of(self, depth: int) -> bool:
+        """Whether sweeps of ``depth`` steps read it."""
+        return not self.given or self.level < depth
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from outgrid.plan.schedule.axis import Axis
 from outgrid.plan.schedule.lifetime import (
     Lifetime,
     field_is_constant,
+    lifetime_of_step,
     lifetimes,
     ring_count,
     write_shift,
@@ -32,9 +33,8 @@ class Window:
     given: frozenset[str] = frozenset()
     bands: Mapping[str, Bands] = dataclasses.field(default_factory=dict[str, Bands])
 
-    @cached_property
-    def arrivals(self) -> tuple[Arrival, ...]:
-        """Levels that enter the window in every sweep."""
+    def arrivals(self, depth: int) -> tuple[Arrival, ...]:
+        """Levels that enter the window in sweeps of up to ``depth`` steps."""
         return tuple(
             Arrival(
                 field.name,
@@ -44,7 +44,7 @@ class Window:
                 field.name in self.given,
             )
             for field in self.stencil.fields
-            for level in _moved(field)
+            for level in (range(depth) if field.name in self.given else _moved(field))
         )
 
     @cached_property
@@ -68,12 +68,13 @@ class Window:
         """All rings of the window, just large enough for full overlap of I/O and computation.
 
         With ``seams`` every ring of an evolving field has something to read and to write. None
-        where there is no sweep.
+        where there is no sweep. Of a field that is given anew in every step those of later steps
+        come behind all others, step by step.
         """
         if not depths:
             return ()
         sweeps = sweeps_by_base(depths, resident)
-        return tuple(
+        rings = tuple(
             Ring(
                 field.name,
                 index,
@@ -87,13 +88,22 @@ class Window:
             for field in self.stencil.fields
             for index, life in enumerate(self._lives(field, sweeps))
         )
+        later = [ring for ring in rings if ring.field in self.given and ring.index]
+        first = (ring for ring in rings if ring not in later)
+        return (*first, *sorted(later, key=lambda ring: ring.index))
 
     def _lives(self, field: Field, sweeps: frozenset[tuple[int, int]]) -> tuple[Lifetime, ...]:
         """Lifetimes that begin no later than arrival, which is timed for sweeps of any depth."""
-        rings = ring_count(field, self.stencil)
         axis = self.axis
+        if field.name in self.given:
+            depth = max(depth for _, depth in sweeps)
+            return tuple(
+                lifetime_of_step(field.name, step, axis.dependences, axis.skew)
+                for step in range(1, depth + 1)
+            )
+        rings = ring_count(field, self.stencil)
         lives = list(lifetimes(field.name, rings, axis.dependences, axis.skew, sweeps))
-        for arrival in self.arrivals:
+        for arrival in self.arrivals(0):
             if arrival.field == field.name:
                 life = lives[arrival.level % rings]
                 lives[arrival.level % rings] = Lifetime(min(life.low, arrival.lead), life.high)
@@ -106,6 +116,8 @@ class Window:
         constant = field_is_constant(field.name, self.axis.dependences)
         if seams and not constant:
             return 3
+        if field.name in self.given:
+            return 2
         rings = ring_count(field, self.stencil)
         read = any(level % rings == index for level in _moved(field))
         written = not constant and any(

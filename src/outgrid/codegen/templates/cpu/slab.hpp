@@ -50,6 +50,7 @@ struct Slab {
   int64_t first, last;                        // front positions [first, last)
   int64_t depth, base, skew;                  // levels 1..depth, level t in ring (base + t) mod m
   int64_t since;                              // the first level of this call, else 1
+  int64_t ring_step;                          // rings from those of a level on to the next one's
   int64_t watch;                              // the first level that is looked at; 0: none is
   // Level t works on planes, and on rows, [low + rise*t, high + fall*t). Where there is a period,
   // so many planes, or rows, on the first ones come again. Front positions and bounds of planes

@@ -30,6 +30,14 @@ OG_INLINE void keep(Cell* to, const Cell* from, int64_t stride, const Tile& c) {
   }
 }
 
+// Cells of a temporary outside the interior are 0.
+template <class Cell>
+OG_INLINE void clear(Cell* to, int64_t stride, const Tile& c) {
+  for (int64_t y = c.y0; y < c.y1; ++y) {
+    std::memset(to + y * stride + c.x0, 0, static_cast<size_t>(c.x1 - c.x0) * sizeof(Cell));
+  }
+}
+
 // Whether columns [left, right) of the row that begins `at` cells on are all +0, bit by bit.
 template <class Cell>
 OG_INLINE bool empty(const Cell* plane, int64_t at, int64_t left, int64_t right) {

@@ -16,6 +16,7 @@ struct Slab {
   int64_t injections, receptions;
   int64_t planes, rows, columns, row_stride;
   int64_t base, t;         // the level is t, in ring (base + t) mod m
+  int64_t ring_step;       // 0: all levels read the same coefficients
   int64_t z0, z1, y0, y1;  // what is updated
   int64_t row_offset;      // elements from a plane's address to its row 0
   int64_t deep;            // planes that one thread walks through
