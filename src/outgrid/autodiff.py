@@ -1,4 +1,4 @@
-"""Traces of runs as functions that JAX differentiates."""
+"""Traces of runs as functions that JAX and PyTorch differentiate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outgrid.errors import UsageError
 from outgrid.gradients import Cotangents, gradient
 from outgrid.stencil.problem import Problem
 
-__all__ = ["jax_traces"]
+__all__ = ["jax_traces", "torch_traces"]
 
 
 class _Traces:
@@ -97,3 +97,33 @@ def jax_traces(
     traces = jax.custom_vjp(seen)
     traces.defvjp(kept, back)
     return traces
+
+
+def torch_traces(
+    problem: Problem, wrt: Sequence[str], out: str | Path, **options: Any
+) -> Callable[..., Any]:
+    """A function of PyTorch from what `wrt` names, tensors in that order, to traces.
+
+    Fields have the grid's shape, parameters none. It is a `torch.autograd.Function`, whose backward
+    pass is `og.gradient`; tensors of a GPU are copied to the host and back. Runs lie in folders in
+    `out`; `options` are those of `og.gradient`. Raises UsageError where PyTorch is missing.
+    """
+    try:
+        torch: Any = import_module("torch")
+    except ImportError as error:
+        raise UsageError("PyTorch is missing: pip install 'outgrid[torch]'") from error
+    made = _Traces(problem, wrt, out, options)
+
+    def forward(context: Any, *values: Any) -> Any:
+        context.save_for_backward(*values)
+        seen = made.forward(*(one.detach().cpu().numpy() for one in values))
+        return torch.as_tensor(np.array(seen)).to(values[0])
+
+    def backward(context: Any, bar: Any) -> Any:
+        values = context.saved_tensors
+        bars = made.back(bar.cpu().numpy(), *(one.detach().cpu().numpy() for one in values))
+        each = zip(bars, values, strict=True)
+        return tuple(torch.as_tensor(np.array(one)).to(value) for one, value in each)
+
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type("Traces", (torch.autograd.Function,), members).apply

@@ -1,10 +1,10 @@
-"""Gradients of traces by way of JAX, and against a program of JAX on a small grid."""
+"""Gradients of traces by way of JAX and PyTorch, and against programs of these on a small grid."""
 
 import numpy as np
 import pytest
 
 import outgrid as og
-from outgrid.autodiff import jax_traces
+from outgrid.autodiff import jax_traces, torch_traces
 from outgrid.errors import UsageError
 
 SHAPE, STEPS = (12, 13), 6
@@ -41,6 +41,34 @@ def test_jax_differentiates_runs_like_a_program_of_its_own(tmp_path):
 
     wanted, slope = jax.value_and_grad(misfit(own))(MODEL)
     value, found = jax.value_and_grad(misfit(traces))(MODEL)
+    assert np.isclose(value, wanted, rtol=1e-13)
+    assert np.allclose(found, slope, rtol=0, atol=1e-13 * float(np.abs(slope).max()))
+
+
+def test_pytorch_differentiates_runs_like_a_program_of_its_own(tmp_path):
+    torch = pytest.importorskip("torch")
+    traces = torch_traces(posed(), ["c"], tmp_path, memory="1GiB", threads=1)
+
+    def own(c):
+        before = now = torch.tensor(START)
+        seen = []
+        for _ in range(STEPS):
+            inner = now[:-2, 1:-1] + now[2:, 1:-1] + now[1:-1, :-2] + now[1:-1, 2:]
+            new = 2 * now - before
+            new = new[1:-1, 1:-1] + c[1:-1, 1:-1] * (inner - 4 * now[1:-1, 1:-1])
+            before, now = now, now.clone()
+            now[1:-1, 1:-1] = new
+            seen.append(now[5, 6])
+        return torch.stack(seen)
+
+    def misfit(made):
+        model = torch.tensor(MODEL, requires_grad=True)
+        value = (made(model).ravel() ** 2).sum()
+        value.backward()
+        return value.item(), model.grad.numpy()
+
+    wanted, slope = misfit(own)
+    value, found = misfit(traces)
     assert np.isclose(value, wanted, rtol=1e-13)
     assert np.allclose(found, slope, rtol=0, atol=1e-13 * float(np.abs(slope).max()))
 
