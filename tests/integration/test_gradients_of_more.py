@@ -161,4 +161,4 @@ def test_states_that_are_not_kept_are_those_before(tmp_path):
     size = np.abs(exact).max()
     assert 0 < np.abs(half - exact).max() < 0.2 * size
     with pytest.raises(UsageError, match="multiples of every"):
-        og.gradient(problem, objective, wrt=["c"], out=tmp_path / "g", every=3)
+        og.gradient(problem, objective, wrt=["c"], out=tmp_path / "g", every=3, chunk=4)
