@@ -1,6 +1,7 @@
 """`outgrid tune`: what is measured is kept; what is printed compares both plans at its rates."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +26,8 @@ memory = "1GiB"
 tier = "direct"
 """
 
+KERNEL = SimpleNamespace(measurable=True)
+
 
 @pytest.fixture
 def efforts(tmp_path, monkeypatch):
@@ -36,12 +39,14 @@ def efforts(tmp_path, monkeypatch):
         patient, samples = options.effort == "patient", [Sample(2, 4, 3e9, group=2)]
         if beside is not None:
             levels = tile_levels(beside, problem)
-            samples.append(Sample(levels, beside.planes, 1e9, beside.columns, beside.band))
+            samples.append(
+                Sample(levels, beside.planes, 1e9, beside.columns, beside.band, fetch=beside.fetch)
+            )
         return Calibration(tuple(samples), 0.0, patient, 0.4)
 
     monkeypatch.setenv("OUTGRID_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(planning, "calibrate", calibrate)
-    monkeypatch.setattr(verb, "load_kernel", lambda problem: None)
+    monkeypatch.setattr(verb, "load_kernel", lambda problem: KERNEL)
     (tmp_path / "job.toml").write_text(JOB)
     return asked
 
@@ -100,7 +105,7 @@ def test_effort_says_whether_a_run_measures_its_kernel(effort, steps, measures, 
     options = RunOptions.of(memory="1GiB", tier="direct", depth=16, effort=effort)
     place = planning.Planning(options, verb.known_machine(tmp_path), Serial(), False, tmp_path)
     first = place.first(problem)
-    chosen = place.measured(first, problem, None)
+    chosen = place.measured(first, problem, KERNEL)
     assert efforts == [effort] * measures
     assert (chosen is first) is not measures
 
