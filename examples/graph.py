@@ -24,7 +24,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import dijkstra
 
 import outgrid as og
-from outgrid.comm import world
+from outgrid.parts import world
 from outgrid.units import format_bytes, parse_bytes
 
 EDGES = 16  # for each vertex, as Graph500 has them
