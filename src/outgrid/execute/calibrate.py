@@ -1,7 +1,8 @@
 """Measuring a kernel for the plan: some twenty seconds, once per kernel, width of rows and threads.
 
-The kernel runs on noise in a window of its own whose rows are as long as the problem's, since a
-tile's place in the caches hangs on them; the number of rows and planes is cut to a few hundred MiB.
+The kernel runs on noise, and on +0 in masks, in a window of its own whose rows are as long as the
+problem's, since a tile's place in the caches hangs on them; the number of rows and planes is cut to
+a few hundred MiB.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 from outgrid.build import kept
 from outgrid.build.kept import cache_folder, decoded
 from outgrid.codegen.kernel import row_groups
+from outgrid.codegen.masks import masks
 from outgrid.codegen.version import generator_version
 from outgrid.config import RunOptions
 from outgrid.execute.kernel import Kernel
@@ -46,6 +48,7 @@ from outgrid.plan.tiling import (
 )
 from outgrid.regular import read_own
 from outgrid.schemes import named_by_depth
+from outgrid.stencil.model import Stencil
 from outgrid.stencil.parameters import parameter_value
 from outgrid.stencil.problem import Problem
 
@@ -64,7 +67,7 @@ PATIENT_RIVALS = 3  # tiles of each kind whose neighbours a patient search measu
 # it for a while, and what the best one is hangs on the depth of a plan.
 DOUBTFUL, CLOSE = 0.45, 0.9
 FALLEN = 0.8
-FORM = "11"  # changes with what is measured: older calibrations are not found again
+FORM = "12"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -174,6 +177,13 @@ def _trial(small: Problem, tile: Tile) -> Trial:
     )
 
 
+def _masks(stencil: Stencil) -> frozenset[str]:
+    """Fields that choose between values. They are +0 nearly everywhere, and kernels use that."""
+    constant = tuple(field.name for field in stencil.fields if not field.evolving)
+    stages = ([a.expression for a in stage.assignments] for stage in stencil.stages)
+    return frozenset(name for roots in stages for name in masks(roots, constant))
+
+
 class _Trials:
     """Rates of tiles in one window. Others can only slow a trial down, so the best one counts."""
 
@@ -191,7 +201,7 @@ class _Trials:
             if self._window is None:
                 touch = functools.partial(self.kernel.touch, chosen)
                 self._window = Window(chosen, touch)
-                self._window.fill(np.random.default_rng(0))
+                self._window.fill(np.random.default_rng(0), _masks(self.small.stencil))
             own = Kernel.of(self.kernel.library, self.small, chosen.depth)
             rate = _rate(chosen, self._window, own)
             self.rates[trial] = max(rate, self.rates.get(trial, 0.0))

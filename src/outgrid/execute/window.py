@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,11 +164,16 @@ class Window(Rings):
         cells = as_array(buffer, dtype, offset_bytes=address - buffer.address, count=rows * columns)
         return cells.reshape(rows, columns)[:, : self._plan.schedule.shape[-1]]
 
-    def fill(self, noise: np.random.Generator) -> None:
-        """Set all cells to numbers in [0, 1), the same block of them again and again."""
+    def fill(self, noise: np.random.Generator, zero: Container[str] = ()) -> None:
+        """Set all cells to numbers in [0, 1), the same block of them again and again.
+
+        Those of the fields in ``zero`` are set to +0.
+        """
         numbers = noise.random(1 << 16)
         for ring, buffer in zip(self._plan.schedule.rings, self._buffers, strict=True):
             block = numbers.astype(self._plan.dtype_of(ring.field))
+            if ring.field in zero:
+                block[:] = 0
             cells = as_array(buffer, block.dtype)
             for first in range(0, cells.size, block.size):
                 part = cells[first : first + block.size]

@@ -60,7 +60,9 @@ class Vector(Mapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
 
-    __hash__ = object.__hash__  # so that what is returned may name it by itself: {v: ...}
+    def __hash__(self) -> int:
+        """That of the object, so that what a stencil returns may name it: ``{v: ...}``."""
+        return object.__hash__(self)
 
     def __len__(self) -> int:
         return len(self._parts)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+import outgrid as og
 from outgrid import pipeline
 from outgrid.codegen import version
 from outgrid.config import RunOptions
@@ -141,3 +142,16 @@ def test_a_calibration_that_is_not_whole_is_none(damage, tmp_path):
     assert known(path) is None
     assert known(tmp_path / "other.json") is None
     assert known(path / "below.json") is None
+
+
+def test_masks_are_zero_where_rates_are_measured_as_they_are_nearly_everywhere(monkeypatch):
+    monkeypatch.setattr("outgrid.codegen.masks.LEAST_PARTS", 1)
+
+    def walls(u, kind, c):
+        return {"u": og.where(kind == 1, 0.0, og.where(kind == 2, 1.0, c * u))}
+
+    def unused(u, kind, c):
+        return {"u": c * kind * u}
+
+    assert module._masks(og.stencil(walls).trace(2)) == {"kind"}
+    assert module._masks(og.stencil(unused).trace(2)) == set()
