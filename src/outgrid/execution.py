@@ -133,6 +133,7 @@ class Execution:
     ) -> None:
         """Bring in the initial values, or those ``given`` in files, and commit state 0."""
         begin = reported = time.perf_counter()
+        busy_before = time.process_time()
         run, schedule = self.run, self.run.plan.schedule
 
         def store_of(arrival: Arrival) -> Store:
@@ -145,7 +146,8 @@ class Execution:
             now = time.perf_counter()
             if now - reported > PROGRESS_SECONDS:
                 reported = now
-                self._tell(progress, self._filling(filled, now - begin))
+                busy = time.process_time() - busy_before
+                self._tell(progress, self._filling(filled, now - begin, busy))
 
         filled = fill(
             InitialValues(run.problem, schedule.stored.box, given or {}, inputs, schedule.bands),
@@ -169,7 +171,7 @@ class Execution:
         if progress is not None:
             progress(event)
 
-    def _filling(self, filled: Filled, seconds: float) -> Progress:
+    def _filling(self, filled: Filled, seconds: float, processor_seconds: float) -> Progress:
         """How far the initial values are in place."""
         return Progress(
             sweep=0,
@@ -182,6 +184,7 @@ class Execution:
             read_bytes=filled.read_bytes,
             written_bytes=filled.written_bytes,
             wait_seconds=0.0,
+            processor_seconds=processor_seconds,
             filled=min(1.0, filled.written_bytes / max(1, self.run.plan.volume.fill_bytes)),
         )
 

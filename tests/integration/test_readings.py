@@ -53,13 +53,19 @@ def test_the_files_follow_a_run_and_say_that_it_is_finished(tmp_path, always):
     assert [r.step for r in running] == sorted(r.step for r in running)
     assert all(r.steps == 12 and r.memory_limit_bytes == 200 << 20 for r in readings)
     assert running[-1].updates_done == running[-1].updates_total
+    spent = [r.processor_seconds for r in running]
+    assert 0 < spent[0] <= spent[-1] == max(spent)
+    assert all(r.threads == 1 and r.processors >= 0 for r in running)
+    assert any(r.processors > 0 for r in running)
     assert all(text.endswith("# EOF\n") for _, text in seen)
     last = read_reading(out)
     assert (last.state, last.step, last.share_done, last.left_seconds) == ("finished", 12, 1.0, 0.0)
     lines = (out / "progress.jsonl").read_text().splitlines()
     assert msgspec.json.decode(lines[-1], type=Reading) == last
     assert {"progress.jsonl", "status.json"} <= set(result.record.left)
-    assert 'outgrid_step{rank="0"} 12.0' in metrics.read_text()
+    told = metrics.read_text()
+    assert 'outgrid_step{rank="0"} 12.0' in told
+    assert f'outgrid_processor_seconds{{rank="0"}} {last.processor_seconds!r}' in told
     og.run(problem(), out=out, metrics=metrics, overwrite=True, progress=False, **STREAMED)
 
 

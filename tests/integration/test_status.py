@@ -12,6 +12,7 @@ from outgrid.cli import main
 from outgrid.errors import Stopped
 from outgrid.execute import streaming
 from outgrid.execute.fill import fill
+from outgrid.observe import live
 from outgrid.runs.lock import LOCK_NAME, RunLock, owner_of
 from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.runs.status import status
@@ -33,6 +34,7 @@ def shown(out, capsys, *more):
 
 def test_a_run_is_shown_while_it_runs(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(streaming, "PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(live, "SECONDS_BETWEEN_READINGS", 0.0)  # the first may have no updates
     out, told = tmp_path / "run", {}
 
     def look(stage):
@@ -53,6 +55,7 @@ def test_a_run_is_shown_while_it_runs(tmp_path, capsys, monkeypatch):
     lines = text.splitlines()
     assert re.fullmatch(r"running: [36] of 12 steps.* are kept", lines[0])
     assert re.search(r"rate +\S+ GLUP/s, read \S+ GB/s, write \S+ GB/s", text)
+    assert re.search(r"cpu +\d+\.\d\d processors for 1 thread\n", text)
     assert re.search(r"memory +\S+ MiB of 200 MiB", text)
     assert re.search(r"left +.* by the plan", text)
     assert re.search(r"kept +.* ago", text)

@@ -82,6 +82,8 @@ class Ending(Protocol):
 class Progress:
     """How far a run has come. Seconds and bytes are those of the sweeps so far.
 
+    ``processor_seconds`` are those of all threads of the process.
+
     Before them the initial values are written: while ``filled``, the share of them that is in
     place, is below 1, seconds and bytes are those of that.
     """
@@ -96,6 +98,7 @@ class Progress:
     read_bytes: int
     written_bytes: int
     wait_seconds: float
+    processor_seconds: float
     filled: float = 1.0
 
 
@@ -538,4 +541,5 @@ class _Run(Generic[W]):
             read_bytes=tally.read_bytes,
             written_bytes=tally.written_bytes,
             wait_seconds=tally.wait_seconds,
+            processor_seconds=time.process_time() - self.busy_before,
         )

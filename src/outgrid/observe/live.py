@@ -119,6 +119,9 @@ class Live(Observer):
                 (moved.read_bytes + moved.written_bytes) / seconds if seconds > 0 else 0.0
             ),
             waiting=figures.wait_share,
+            threads=plan.threads,
+            processor_seconds=event.processor_seconds,
+            processors=figures.processors,
             memory_bytes=peak_memory_bytes(),
             memory_limit_bytes=run.options.memory_bytes,
             wear=event.written_bytes / endurance if endurance else 0.0,

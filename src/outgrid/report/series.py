@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from outgrid.lines import format_share
+from outgrid.lines import format_count
 from outgrid.markup import COLOURS, safe
 from outgrid.runs.reading import Reading
 from outgrid.units import format_bytes, format_rate, format_seconds
@@ -17,7 +17,7 @@ WIDE, HIGH = WIDTH - 2 * LEFT, HEIGHT - TOP - 26
 
 
 def charts(readings: Sequence[Reading]) -> str:
-    """Small charts of bandwidth, rate, computing and memory over the time of the sweeps.
+    """Small charts of bandwidth, rate, processors and memory over the time of the sweeps.
 
     Parts of a run that was resumed follow each other. Nothing for readings of less than two times.
     """
@@ -30,7 +30,8 @@ def charts(readings: Sequence[Reading]) -> str:
     read = [reading.read_bytes_per_second for reading in chosen]
     written = [reading.written_bytes_per_second for reading in chosen]
     rate = [reading.updates_per_second for reading in chosen]
-    busy = [1 - min(1.0, max(0.0, reading.waiting)) for reading in chosen]
+    busy = [reading.processors for reading in chosen]
+    threads = max(reading.threads for reading in chosen)
     memory = [float(reading.memory_bytes) for reading in chosen]
     fastest = max(*read, *written)
     return "".join(
@@ -43,10 +44,10 @@ def charts(readings: Sequence[Reading]) -> str:
             ),
             _chart(f"rate, up to {format_rate(max(rate))}", times, {"updates": rate}, max(rate)),
             _chart(
-                f"share of the time that processors compute, at least {format_share(min(busy))}",
+                f"processors in use, up to {max(busy):.2f} for {format_count(threads, 'thread')}",
                 times,
-                {"computing": busy},
-                1.0,
+                {"processors": busy},
+                max(threads, *busy),
             ),
             _chart(
                 f"memory, up to {format_bytes(max(memory))} of {format_bytes(limit)}",

@@ -38,18 +38,24 @@ class Event(Protocol):
     @property
     def wait_seconds(self) -> float: ...
     @property
+    def processor_seconds(self) -> float: ...
+    @property
     def filled(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Rates over the recent past; `remaining_seconds` is None while too little has been seen."""
+    """Rates over the recent past; `remaining_seconds` is None while too little has been seen.
+
+    `processors` are the seconds of processors that the process took per second.
+    """
 
     share_done: float
     updates_per_second: float
     read_bytes_per_second: float
     written_bytes_per_second: float
     wait_share: float
+    processors: float
     remaining_seconds: float | None
     filling: bool = False
 
@@ -117,6 +123,7 @@ class Pace:
             read_bytes_per_second=rate("read_bytes"),
             written_bytes_per_second=rate("written_bytes"),
             wait_share=rate("wait_seconds"),
+            processors=rate("processor_seconds"),
             remaining_seconds=(1 - share) * seconds / gained if known else None,
             filling=filling,
         )

@@ -42,8 +42,10 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     ``state`` is "filling" while initial values are written, then "running", then "finished".
     ``time``, ``started`` and ``committed`` are in UTC, as ISO 8601 has it. Of ``steps`` the run has
     made ``step``, as its updates so far amount to; ``committed_step`` are durable (-1: none yet).
-    ``seconds``, ``read_bytes``, ``written_bytes`` and ``updates_done`` count from the start of
-    what ``state`` says, in this process; rates are those of the last 20 seconds.
+    ``seconds``, ``read_bytes``, ``written_bytes``, ``processor_seconds`` and ``updates_done`` count
+    from the start of what ``state`` says, in this process; rates are those of the last 20 seconds.
+    ``processors`` are the seconds of processors that all threads of the process took per second;
+    ``threads`` of them compute.
     ``planned_bytes_per_second`` is what the plan counts on of the disk, 0 where nothing is
     moved. ``memory_bytes`` is the largest resident memory so far, ``wear`` the share of the life of
     the disk that was written, 0 where that is unknown. ``reductions`` are those of the last step
@@ -74,6 +76,9 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     written_bytes_per_second: float = 0.0
     planned_bytes_per_second: float = 0.0
     waiting: float = 0.0
+    threads: int = 0
+    processor_seconds: float = 0.0
+    processors: float = 0.0
     memory_bytes: int = 0
     memory_limit_bytes: int = 0
     wear: float = 0.0
@@ -158,7 +163,10 @@ _METRICS = (
     ("updates_per_second", "cell updates per second"),
     ("read_bytes_per_second", "bytes read per second"),
     ("written_bytes_per_second", "bytes written per second"),
-    ("waiting", "share of the time that the processor waits"),
+    ("waiting", "share of the time that computing waits for transfers"),
+    ("threads", "threads that compute"),
+    ("processor_seconds", "seconds of processors that the process took so far"),
+    ("processors", "seconds of processors that the process takes per second"),
     ("memory_bytes", "largest resident memory so far"),
     ("memory_limit_bytes", "limit on the resident memory"),
     ("wear", "share of the life of the disk that was written"),

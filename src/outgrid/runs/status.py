@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from outgrid.lines import align, format_share
+from outgrid.lines import align, format_count, format_share
 from outgrid.runs.group import on_disk
 from outgrid.runs.lock import Owner, owner_of
 from outgrid.runs.manifest import MANIFEST_NAME, Manifest, how_far
@@ -113,6 +113,7 @@ def reading_rows(reading: Reading) -> Iterator[tuple[str, str]]:
         yield "filling", format_share(reading.share_done)
     yield "rate", f"{rates}{read}write {reading.written_bytes_per_second / 1e9:.2f} GB/s{against}"
     yield "waiting", format_share(reading.waiting)
+    yield "cpu", _processors(reading)
     limit = format_bytes(reading.memory_limit_bytes)
     yield "memory", f"{format_bytes(reading.memory_bytes)} of {limit}"
     if reading.wear:
@@ -131,9 +132,14 @@ def in_a_line(reading: Reading) -> str:
     """The same of one of several ranks."""
     return (
         f"step {reading.step}, {format_rate(reading.updates_per_second)}, waiting "
-        f"{format_share(reading.waiting)}, memory {format_bytes(reading.memory_bytes)} of "
-        f"{format_bytes(reading.memory_limit_bytes)}"
+        f"{format_share(reading.waiting)}, {_processors(reading)}, "
+        f"memory {format_bytes(reading.memory_bytes)} of {format_bytes(reading.memory_limit_bytes)}"
     )
+
+
+def _processors(reading: Reading) -> str:
+    """How many processors a process keeps busy, against its threads."""
+    return f"{reading.processors:.2f} processors for {format_count(reading.threads, 'thread')}"
 
 
 def status(out: Path) -> Status | None:

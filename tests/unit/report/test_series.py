@@ -16,7 +16,7 @@ def line(seconds, **entries):
 def test_readings_of_all_parts_are_drawn_one_after_the_other(tmp_path):
     lines = [
         line(0.5, state="filling"),
-        *(line(float(n), started="first", read_bytes_per_second=1e9) for n in range(5)),
+        *(line(float(n), started="first", processors=1.5, threads=2) for n in range(5)),
         *(line(float(n), started="second", memory_bytes=50) for n in range(4)),
         line(9.0)[:20],
         line(1.0).replace("1.0", "NaN"),
@@ -31,6 +31,7 @@ def test_readings_of_all_parts_are_drawn_one_after_the_other(tmp_path):
     text = "".join(page.itertext())
     assert "7.00 s" in text  # 4 of the first part and 3 of the second
     assert "50 B of 100 B" in text
+    assert "processors in use, up to 1.50 for 2 threads" in text
     assert len([e for e in page.iter() if e.tag == "polyline"]) == 5
 
 

@@ -172,6 +172,7 @@ class Step:
     read_bytes: int = 0
     written_bytes: int = 0
     wait_seconds: float = 0.0
+    processor_seconds: float = 0.0
     sweep: int = 0
     sweeps: int = 4
     filled: float = 1.0
@@ -184,6 +185,7 @@ def steady(seconds: float) -> Step:
         read_bytes=int(seconds * 5e8),
         written_bytes=int(seconds * 4e8),
         wait_seconds=seconds * 0.01,
+        processor_seconds=seconds * 1.5,
     )
 
 
@@ -200,6 +202,7 @@ def test_rates_over_the_recent_past():
     assert figures.read_bytes_per_second == pytest.approx(5e8)
     assert figures.written_bytes_per_second == pytest.approx(4e8)
     assert figures.wait_share == pytest.approx(0.01)
+    assert figures.processors == pytest.approx(1.5)
     assert figures.remaining_seconds == pytest.approx((1e12 - 49 * 2e9) / 2e9)
 
 
