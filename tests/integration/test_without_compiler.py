@@ -156,3 +156,20 @@ def test_ranks_of_which_one_has_no_compiler_are_refused(monkeypatch):
     monkeypatch.setattr(kernels, "load_kernel", loaded)
     with pytest.raises(BuildError, match="on the nodes of ranks 1, and kernels on the others"):
         in_threads(act, 2, random.Random(1))
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_each_step_of_a_deep_sweep_reads_its_frame(tmp_path):
+    frames = np.random.default_rng(2).normal(size=(6, 17, 12, 19))
+    np.save(tmp_path / "wind.npy", frames)
+    blown = og.stencil(lambda u, wind: u + 0.1 * wind * (u[1, 0, 0] - u[-1, 0, 0]))
+    initial = {"u": "sin(x + 2*y) * z", "wind": og.Series(tmp_path / "wind.npy", 5, -1)}
+    posed = og.Problem(blown, (17, 12, 19), "float64", 6, initial=initial)
+    ways = {"plain": 1, "deep": 3}
+    plain, deep = (
+        og.run(posed, out=tmp_path / name, memory="512MiB", tier="direct", depth=depth)
+        for name, depth in ways.items()
+    )
+    assert deep.plan.schedule.depths == (3, 3)
+    assert np.array_equal(deep["u"], plain["u"])
+    assert np.allclose(deep["u"], run_reference(posed)["u"], rtol=0, atol=1e-12)

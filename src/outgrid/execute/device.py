@@ -241,7 +241,7 @@ class Launches:
         fronts = {part.trip: part.first for part in instruction.parts}
         for trip, step, stage, planes, rows in levels(plan, instruction):
             done, passage = trip.done + step - 1, plan.schedule.passage(trip)
-            tables = window.plane_tables(trip, fronts[trip], step).tolist()
+            tables = window.plane_tables(trip, fronts[trip], range(step, step + 1)).tolist()
             slab = structure("cuda/slab.hpp", kRings=len(tables))(
                 rings=(ctypes.c_void_p * len(tables))(*tables),
                 parameters=self._parameters + done * self._row_bytes,

@@ -115,15 +115,10 @@ class Kernel:
             (planes, rows), counted = passage.extents, passage.counted
             # Amid a ring of ranks planes have numbers below 0: the kernel counts a turn more.
             around = plan.schedule.domain.around
-            pointers = window.plane_tables(trip, part.first) - 8 * around
-            ring_step = 0
-            if self.changing:
-                ring_step = len(pointers)
-                later = (
-                    window.plane_tables(trip, part.first, step) - 8 * around
-                    for step in range(2, trip.depth + 1)
-                )
-                pointers = np.concatenate([pointers, *later])
+            apart = trip.depth if self.changing else 1
+            steps = range(1, apart + 1)
+            pointers = window.plane_tables(trip, part.first, steps) - 8 * around
+            ring_step = len(pointers) // apart if self.changing else 0
             plane_shifts, row_shifts = (
                 _shifts(span, len(plan.schedule.skew.shifts)) for span in (trip.planes, trip.rows)
             )

@@ -218,6 +218,8 @@ class _Level:
     def _memory_of(self, name: str, level: int, planes: NDArray[np.int64]) -> _Planes:
         count = self.of.counts[name]
         ring = self.of.first_ring[name] + level % count
+        if not self.problem.stencil.field(name).evolving:  # each step may have a ring of its own
+            ring += self.slab.ring_step * (level - self.slab.base)
         table = int(_int64s(self.slab.rings + 8 * ring, 1)[0])
         lowest = int(planes.min())
         listed = _int64s(table + 8 * lowest, int(planes.max()) - lowest + 1)

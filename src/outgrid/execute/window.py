@@ -75,16 +75,17 @@ class Rings:
         table = self._tables[move.field, move.ring]
         return table[slot : slot + move.last - move.first] + offset_bytes
 
-    def plane_tables(self, trip: Trip, front: int, step: int = 1) -> NDArray[np.int64]:
+    def plane_tables(self, trip: Trip, front: int, steps: range = range(1, 2)) -> NDArray[np.int64]:
         """Per ring the address of a table in which entry z is plane z of the grid in ``trip``.
 
-        Valid for the planes that a slab from ``front`` on touches. One int64 per ring that a
-        ``step`` of the sweep works with, in the order of the kernel's rings.
+        Valid for the planes that a slab from ``front`` on touches, until this is called again. One
+        int64 per ring that a step of the sweep works with, in the order of the kernel's rings, for
+        one of ``steps`` after the other.
         """
         passage = self._plan.schedule.passage(trip)
-        return np.array(
-            [self._table(ring, passage, front) for ring in self._at(step)], dtype=np.int64
-        )
+        rings = [ring for step in steps for ring in self._at(step)]
+        where = {ring: self._table(ring, passage, front) for ring in dict.fromkeys(rings)}
+        return np.array([where[ring] for ring in rings], dtype=np.int64)
 
     def _at(self, step: int) -> tuple[Ring, ...]:
         """The rings of a step: what changes with every step has one for each."""
