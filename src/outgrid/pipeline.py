@@ -15,7 +15,7 @@ from outgrid.comm import Comm, Serial
 from outgrid.config import RunOptions
 from outgrid.errors import Stopped
 from outgrid.execute.inputs import Inputs, check_inputs, decoding_told
-from outgrid.execute.kernels import another_compiler, check_kernel, compiled
+from outgrid.execute.kernels import another_compiler, check_kernel, compiled, compiler_told
 from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execute.streaming import Listener, doing, say
 from outgrid.execution import Execution, open_transfers
@@ -62,7 +62,8 @@ def plan(
     def mine(remote: Borrowed | None) -> Plan:
         known = known_machine(sharing.scratch())
         chosen = Planning.of(sharing, known, begin).first(problem)
-        told = *folders_to_make(sharing.options), *decoding_told(problem)
+        folders = folders_to_make(sharing.options)
+        told = *folders, *decoding_told(problem), *compiler_told(problem, options)
         return _told(chosen, told, remote)
 
     plans = asked(options, comm, mine)

@@ -96,6 +96,8 @@ def test_it_comes_as_near_to_kernels_as_rounding_lets_it(tmp_path, request):
 
 def test_a_run_keeps_to_the_executor_that_began_it(tmp_path, monkeypatch, cut_off):
     by_kernel, cut = tmp_path / "kernel", tmp_path / "cut"
+    options = {"memory": "512MiB", "out": by_kernel}
+    assert "C++ compiler" not in str(og.plan(problem(), **options))
     cut_off(20, lambda: run(by_kernel, **WAYS["streamed"]))
     with monkeypatch.context() as patch:
         patch.delenv("CXX")
@@ -130,6 +132,16 @@ def test_a_larger_problem_is_refused_with_the_ways_to_get_a_compiler(tmp_path, c
         'problem = { stencil = "heat7", shape = [9, 9, 9], steps = 2, parameters = { k = 0.1 }, '
         'initial = { u = "x" } }\nrun = { memory = "512MiB" }\n'
     )
+    capsys.readouterr()
+    assert main(["plan", str(job), "--out", str(tmp_path / "run")]) == 0
+    assert "the reference executor computes, in NumPy: it is slow" in capsys.readouterr().out
+    assert (
+        main(["plan", str(job), "--out", str(tmp_path / "run"), "--set", "problem.steps=1000000"])
+        == 3
+    )
+    told = capsys.readouterr()
+    assert "a run would be refused: no C++ compiler" in told.out
+    assert "a run would be refused: no C++ compiler" in told.err
     assert main(["run", str(job), "--out", str(tmp_path / "run")]) == 0
     assert "the reference executor computes, in NumPy: it is slow" in capsys.readouterr().err
 

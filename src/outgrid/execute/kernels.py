@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from outgrid import device
-from outgrid.build.compiler import check_loadable, load
+from outgrid.build.compiler import check_loadable, find_compiler, load
 from outgrid.codegen.cuda import generate_cuda
 from outgrid.codegen.kernel import generate
 from outgrid.comm import Comm
@@ -26,11 +26,14 @@ __all__ = [
     "another_compiler",
     "check_kernel",
     "compiled",
+    "compiler_told",
     "load_kernel",
 ]
 
 # Updates of cells that the reference executor makes without a compiler: some minutes of them.
 REFERENCE_UPDATES = 100_000_000
+BY_REFERENCE = "there is no C++ compiler: the reference executor computes, in NumPy"
+SLOW = "it is slow, uses one thread, and may differ from kernels in the last bits"
 
 
 def compiled(
@@ -78,6 +81,23 @@ def check_kernel(problem: Problem, options: RunOptions) -> None:
             _check_small(problem, missing)
 
 
+def compiler_told(problem: Problem, options: RunOptions) -> tuple[str, ...]:
+    """What a plan says of a run for which there is neither a compiler nor a compiled kernel."""
+    if options.device != "cpu":
+        return ()
+    try:
+        find_compiler()
+    except BuildError:
+        try:
+            check_loadable(_source(problem))
+            return ()
+        except BuildError as missing:
+            if isinstance(missing, NoCompiler) and _updates(problem) <= REFERENCE_UPDATES:
+                return (f"{BY_REFERENCE}: {SLOW}. The time of the plan is that of a kernel",)
+            return (f"a run would be refused: {missing}",)
+    return ()
+
+
 def another_compiler(parts: Iterable[Part], kernel: Kernel | DeviceKernel) -> tuple[str, ...]:
     """What to say where a run goes on with a kernel of another compiler."""
     before = [part.compiler for part in parts if part.compiler]
@@ -113,24 +133,25 @@ def _kernel(
                 "it in the last bits and cannot continue it"
             ) from missing
         _check_small(problem, missing)
-        return _by_reference(
-            problem, "there is no C++ compiler: the reference executor computes, in NumPy"
-        )
+        return _by_reference(problem, BY_REFERENCE)
 
 
 def _by_reference(problem: Problem, why: str) -> Kernel:
-    note = f"{why}: it is slow, uses one thread, and may differ from kernels in the last bits"
-    return Kernel.of(interpreted(problem, note), problem, points=Points.of(problem))
+    return Kernel.of(interpreted(problem, f"{why}: {SLOW}"), problem, points=Points.of(problem))
 
 
 def _check_small(problem: Problem, missing: NoCompiler) -> None:
     """Raise where the reference executor would take too long."""
-    updates = math.prod(problem.shape) * problem.steps
+    updates = _updates(problem)
     if updates > REFERENCE_UPDATES:
         raise BuildError(
             f"{missing}. Without one the reference executor makes up to {REFERENCE_UPDATES:.3g} "
             f"updates of cells; this run makes {updates:.3g}"
         ) from missing
+
+
+def _updates(problem: Problem) -> int:
+    return math.prod(problem.shape) * problem.steps
 
 
 def _source(problem: Problem) -> str:
