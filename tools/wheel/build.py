@@ -5,6 +5,16 @@ against glibc 2.28, with liburing and xxHash linked in. The compiler is that of 
 which compiles for other processors as well. The wheels are audited by auditwheel and abi3audit.
 Those for this processor are installed in fresh environments, where the tests of
 `tests/integration/test_smoke.py` run. The source archive lies beside them.
+
+With `--emulated FOLDER` and qemu-aarch64-static, a wheel for aarch64 is imported and streams a
+small problem, with the reference executor, since there is no compiler. The folder holds Debian for
+arm64 with Python 3.11 (debootstrap as root):
+
+    debootstrap --foreign --arch=arm64 --variant=minbase --include=python3 bookworm FOLDER
+    for package in FOLDER/var/cache/apt/archives/*.deb; do dpkg-deb -x "$package" FOLDER; done
+
+Wheels for other versions of Python are not run there. Kernels, io_uring and kernel AIO are not
+tested: the emulator does not have these system calls.
 """
 
 from __future__ import annotations
@@ -28,6 +38,8 @@ PYTHONS = ("3.12", "3.11")
 PROCESSORS = ("x86_64", "aarch64")
 BUILDERS = ("scikit-build-core>=0.10", "nanobind>=2.4", "cmake", "ninja", "build", "ziglang>=0.14")
 AUDITORS = ("auditwheel>=6", "abi3audit", "wheel")
+EMULATED = "3.11"
+EMULATED_TAGS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
 TESTERS = ("pytest>=8", "hypothesis>=6.100")
 
 
@@ -175,12 +187,42 @@ def tested(wheel: Path, python: Path, work: Path) -> None:
         print(run(fresh, "-m", "pytest", "-q", *tests, OUTGRID_WHEEL=str(wheel)))
 
 
+def emulated(wheel: Path, root: Path, work: Path) -> None:
+    """Import a wheel for aarch64 in an emulator, and make a streamed run with it."""
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        packages = f"{folder}/site-packages"
+        wanted = [word for tag in EMULATED_TAGS for word in ("--platform", tag)]
+        wanted += ["--only-binary=:all:", "--python-version", EMULATED, "--implementation", "cp"]
+        asked = (sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check")
+        run(*asked, "--target", packages, *wanted, wheel, *TESTERS)
+        emulator = shutil.which("qemu-aarch64-static")
+        if emulator is None:
+            sys.exit("--emulated needs qemu-aarch64-static; apt-get install qemu-user-static")
+        python = emulator, "-L", root, root / f"usr/bin/python{EMULATED}"
+        tests = "-o", f"cache_dir={folder}/cache", "-k", "streamed_run or all_engines"
+        print(
+            run(
+                *(*python, "-m", "pytest", "-q", *tests),
+                SOURCE / "tests/integration/test_smoke.py",
+                PYTHONPATH=packages,
+                OUTGRID_WHEEL=str(wheel),
+                CXX="",
+                PATH=f"{folder}/nothing",
+            )
+        )
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=SOURCE / "dist")
     parser.add_argument("--work", type=Path, default=SOURCE / "build" / "wheel")
     parser.add_argument("--python", action="append", choices=PYTHONS)
     parser.add_argument("--processor", action="append", choices=PROCESSORS)
+    parser.add_argument(
+        "--emulated", type=Path, metavar="FOLDER", help="Debian for arm64 that tests wheels"
+    )
     arguments = parser.parse_args()
     out, work = arguments.out.absolute(), arguments.work.absolute()
     out.mkdir(parents=True, exist_ok=True)
@@ -201,6 +243,8 @@ def main() -> None:
                 wheel = audited(raw, wanted, first, out)
             if wanted.native:
                 tested(wheel, pythons[version], work)
+            elif version == EMULATED and arguments.emulated is not None:
+                emulated(wheel, arguments.emulated.absolute(), work)
             print(f"{wheel.name}: {wheel.stat().st_size} bytes", flush=True)
 
 
