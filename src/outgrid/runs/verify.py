@@ -112,8 +112,8 @@ def _results(out: Path, record: Record) -> Iterator[_Field]:
         if not _is_inside(Path(file)):
             raise UsageError(f"the record in {out} names a file {file!r} outside of it")
         seal, rows = record.seals.get(name, UNSEALED), out / record.rows_file(name)
-        wrong = _compare_digest(rows, record.checksums.get(name, ""), seal)
         within = _within(path, record, name) if name in record.offsets else None
+        wrong = _compare_digest(rows, record.checksums.get(name, ""), seal, within)
         yield _Field(rows, within=within, owned=owned, wrong=wrong, seal=seal)
 
 
@@ -152,9 +152,11 @@ def _is_inside(file: Path) -> bool:
     return not file.is_absolute() and ".." not in file.parts and 1 <= len(file.parts) <= 2
 
 
-def _compare_digest(path: Path, expected: str, seal: Seal) -> Error | None:
+def _compare_digest(
+    path: Path, expected: str, seal: Seal, within: Within | None = None
+) -> Error | None:
     try:
-        digest = sums_digest(path, seal)
+        digest = sums_digest(path, seal, within.header if within else None)
     except StoreError as error:
         return error
     except OSError as error:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from outgrid.durable import sync_folder
 from outgrid.errors import StoreError
-from outgrid.formats.npy import HEADER_BYTES, read_header, write_header
+from outgrid.formats.npy import HEADER_BYTES, Header, read_header, write_header
 from outgrid.native import File
 from outgrid.regular import check_own, given, own, read_fully
 from outgrid.seal import UNSEALED, Seal
@@ -40,12 +40,13 @@ def sums_path(path: Path) -> Path:
     return path.with_name(path.name + SUMS_SUFFIX)
 
 
-def sums_digest(path: Path, seal: Seal = UNSEALED) -> str:
+def sums_digest(path: Path, seal: Seal = UNSEALED, header: Header | None = None) -> str:
     """The checksum of the checksums of the field at `path`: what a record keeps of them.
 
     The key of `seal` is taken off, so that it is the same for all runs with the same values.
+    `header` is that of the field, where it lies in another file.
     """
-    header = read_header(path)
+    header = header or read_header(path)
     nothing = _sum_of_zeroes(header.shape[-1] * header.dtype.itemsize)
     with open(sums_path(path), "rb", buffering=0, opener=given) as file:
         digest = xxhash.xxh3_64(file.read(HEADER_BYTES))
