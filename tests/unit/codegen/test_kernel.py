@@ -394,15 +394,24 @@ def test_masks_are_folded_in_where_rows_are_those_of_the_grid(monkeypatch):
 
 
 def innermost_loops(library):
-    """The instructions of the loops without a jump inside, as objdump tells them."""
+    """The instructions of the loops without a loop or a call inside, as objdump tells them.
+
+    A jump forward is allowed: it leads over what is stored past the caches, or fetched.
+    """
     command = ["objdump", "-d", "--no-show-raw-insn", str(library)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     lines = re.findall(r"^ *([0-9a-f]+):\t(.*)$", text, re.MULTILINE)
     places = {place: number for number, (place, _) in enumerate(lines)}
     for end, (_, instruction) in enumerate(lines):
         jump = re.match(r"j\w+ +([0-9a-f]+) ", instruction)
-        body = [each for _, each in lines[places.get(jump[1], end) : end]] if jump else []
-        if not any(each.startswith(("j", "call", "ret")) for each in body):
+        first = places.get(jump[1], end) if jump else end
+        body = [each for _, each in lines[first:end]]
+        targets = (re.match(r"j\w+ +([0-9a-f]+) ", each) for each in body)
+        back = any(
+            to and first <= places.get(to[1], -1) <= first + number
+            for number, to in enumerate(targets)
+        )
+        if body and not back and not any(each.startswith(("call", "ret")) for each in body):
             yield body
 
 
@@ -435,9 +444,15 @@ def test_the_loop_over_four_rows_is_nothing_but_whole_vectors(name, dtype, opera
     for body, times in found:
         text = "\n".join(body)
         assert not re.search(r"gather|scatter|v\w+(ss|sd)\s", text), text
-        # Each row is stored once; what does not find room in a register goes to the stack.
-        stores = [each for each in body if re.match(rf"vmov\w+\s+{register}\d+,.*\(", each)]
-        assert sum("(%rsp)" not in each and "(%rbp)" not in each for each in stores) == 4 * times
+        # Each row is stored once, in one of two ways: past the caches, or not. What does not find
+        # room in a register goes to the stack.
+        stores = [
+            each
+            for each in body
+            if re.match(rf"vmov\w+\s+{register}\d+,.*\(", each)
+            and not ("(%rsp)" in each or "(%rbp)" in each)
+        ]
+        assert 4 * times <= len(stores) <= 8 * times, text
 
 
 def weighted(u, *reach):
