@@ -34,6 +34,7 @@ from outgrid.storage import (
     create_store,
     frames_of,
     open_store,
+    other_planes,
 )
 from outgrid.storage.sums import SUMS_SUFFIX, sums_path
 from outgrid.tiers import TIERS
@@ -201,12 +202,7 @@ class Files:
         bands, planes = self.plan.schedule.bands(field), self.plan.schedule.planes
         if bands is None:
             return ()
-        ends = [0, *(end for band in bands for end in band), planes]
-        return tuple(
-            range(first, end)
-            for first, end in zip(ends[::2], ends[1::2], strict=True)
-            if first < end
-        )
+        return other_planes((range(*band) for band in bands), planes)
 
     def _clear(self, store: SpreadStore, planes: tuple[range, ...]) -> None:
         """Write zeroes to planes of what may lie on a device that had other things before."""

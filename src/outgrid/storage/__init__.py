@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from outgrid.errors import UsageError
-from outgrid.storage.base import Habits, Layout, NewField, Planes, Store
+from outgrid.storage.base import Habits, Layout, NewField, Planes, Store, other_planes
 from outgrid.storage.beside import BesideStore
 from outgrid.storage.direct import DirectStore, Within
 from outgrid.storage.joined import Joined, Piece
@@ -44,6 +44,7 @@ __all__ = [
     "frames_of",
     "is_device",
     "open_store",
+    "other_planes",
     "paged",
     "require_device",
 ]

@@ -5,6 +5,7 @@ row.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -14,7 +15,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from outgrid.seal import Seal
 
-__all__ = ["Habits", "LaidOut", "Layout", "Planes", "Store", "Wrapping"]
+__all__ = ["Habits", "LaidOut", "Layout", "Planes", "Store", "Wrapping", "other_planes"]
+
+
+def other_planes(parts: Iterable[range], count: int) -> tuple[range, ...]:
+    """The planes of `count` that are in none of some `parts`, which are in order and apart."""
+    ends = [0, *(end for part in parts for end in (part.start, part.stop)), count]
+    between = map(range, ends[::2], ends[1::2])
+    return tuple(planes for planes in between if planes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

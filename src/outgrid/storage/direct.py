@@ -23,7 +23,7 @@ from outgrid.formats.npy import (
 from outgrid.native import File
 from outgrid.regular import check_given, check_own, own
 from outgrid.seal import UNSEALED, Seal
-from outgrid.storage.base import Habits, LaidOut, Layout, NewField, Planes
+from outgrid.storage.base import Habits, LaidOut, Layout, NewField, Planes, other_planes
 from outgrid.storage.sums import Sums, sums_path
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
@@ -147,6 +147,20 @@ class DirectStore(LaidOut):
             raise StoreError("cannot create", path=path, errno=error.errno) from error
 
     @classmethod
+    def create_as(cls, new: NewField, transfers: Transfers, *, direct: bool = True) -> Self:
+        """The new file that is described so. Raises StoreError as `create` does."""
+        return cls.create(
+            new.path,
+            new.shape,
+            new.dtype,
+            transfers,
+            direct=direct,
+            sums=new.sums,
+            overwrite=new.overwrite,
+            absent=new.absent,
+        )
+
+    @classmethod
     def open(
         cls,
         path: str | os.PathLike[str],
@@ -223,13 +237,11 @@ class DirectStore(LaidOut):
 def _reserve_present(path: Path, layout: Layout, absent: tuple[range, ...]) -> bool:
     """Make a file as large as a field, with space for all but some planes; whether it is there."""
     os.truncate(path, layout.data_offset + layout.nbytes)
-    ends = [0, *(end for part in absent for end in (part.start, part.stop)), layout.planes]
     descriptor = own(path, os.O_RDWR)
     try:
-        for first, end in zip(ends[::2], ends[1::2], strict=True):
-            if first < end:
-                start = layout.data_offset + first * layout.plane_bytes
-                os.posix_fallocate(descriptor, start, (end - first) * layout.plane_bytes)
+        for planes in other_planes(absent, layout.planes):
+            start = layout.data_offset + planes.start * layout.plane_bytes
+            os.posix_fallocate(descriptor, start, len(planes) * layout.plane_bytes)
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
             raise
@@ -259,15 +271,7 @@ def _no_space(path: Path, nbytes: int) -> StoreError:
 
 def create(new: NewField, transfers: Transfers) -> DirectStore:
     """A new file of zeroes; there is nothing to tell the system of it."""
-    return DirectStore.create(
-        new.path,
-        new.shape,
-        new.dtype,
-        transfers,
-        sums=new.sums,
-        overwrite=new.overwrite,
-        absent=new.absent,
-    )
+    return DirectStore.create_as(new, transfers)
 
 
 def reopen(path: Path, transfers: Transfers, habits: Habits) -> DirectStore:

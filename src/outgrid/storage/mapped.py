@@ -33,17 +33,7 @@ class MappedStore(DirectStore):
 
 def create(new: NewField, transfers: Transfers) -> MappedStore:
     """A new file of zeroes, mapped."""
-    store = MappedStore.create(
-        new.path,
-        new.shape,
-        new.dtype,
-        transfers,
-        sums=new.sums,
-        overwrite=new.overwrite,
-        absent=new.absent,
-        direct=False,
-    )
-    return store.mapped(new.habits)
+    return MappedStore.create_as(new, transfers, direct=False).mapped(new.habits)
 
 
 def reopen(path: Path, transfers: Transfers, habits: Habits) -> MappedStore:
