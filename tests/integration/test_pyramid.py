@@ -70,7 +70,8 @@ def as_exported(result, folder):
     ],
 )
 def test_levels_are_those_of_an_export(tmp_path, problem, given):
-    result = og.run(problem(), out=tmp_path / "run", **GIVEN, **given)
+    # Other tests of the process may have left it larger than 256 MiB, of which a run warns.
+    result = og.run(problem(), out=tmp_path / "run", **GIVEN | {"memory": "4GiB"} | given)
     found = as_exported(result, tmp_path)
     assert found["1"].chunks == tuple(min(64, extent) for extent in found["1"].shape)
     assert zarr.open(result.out, mode="r")["u.pyramid/1"].shape == found["1"].shape
@@ -79,8 +80,7 @@ def test_levels_are_those_of_an_export(tmp_path, problem, given):
     )
     with Served(result.out) as served:
         assert {"u", "u.pyramid"} <= {*served.arrays}
-    # Where other tests ran before, the process is larger than the limit.
-    assert [said for said in result.record.warnings if "peak memory" not in said] == []
+    assert not result.record.warnings
     assert not verify(result.out).errors
 
 

@@ -452,7 +452,7 @@ def test_the_loop_over_four_rows_is_nothing_but_whole_vectors(name, dtype, opera
             if re.match(rf"vmov\w+\s+{register}\d+,.*\(", each)
             and not ("(%rsp)" in each or "(%rbp)" in each)
         ]
-        assert 4 * times <= len(stores) <= 8 * times, text
+        assert len(stores) == 4 * times, text
 
 
 def weighted(u, *reach):
