@@ -241,7 +241,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     over which places fields were spread, and how, if they were.
 
     Fields and snapshots that have `offsets` are in a file of HDF5, with others, and begin at that
-    byte.
+    byte; ``frames`` are the files of such snapshots.
 
     Where the problem has a condition to end by, `ended` tells what was seen of it last. What
     watched the run has ``left`` files of these names beside the fields, those that are there.
@@ -269,6 +269,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ranks: tuple[RankPart, ...] = ()
     pieces: dict[str, tuple[PieceFile, ...]] = {}
     offsets: dict[str, int] = {}
+    frames: dict[str, str] = {}
     format: int = FORMAT
 
     def rows_file(self, name: str) -> str:
@@ -277,7 +278,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def frames_file(self, name: str) -> str:
         """The file that a snapshot is in, such as "snapshot.0"."""
-        return next(iter(self.fields.values())) if name in self.offsets else f"{name}.npy"
+        return self.frames.get(name, f"{name}.npy")
 
     @property
     def steps(self) -> int:

@@ -120,9 +120,10 @@ def test_nothing_is_moved_where_there_is_one_field(tmp_path, monkeypatch):
     assert sum(moved) < 64 << 10 < found["u"].nbytes
 
 
-def kept(out, **others):
+def kept(out, grid=None, **others):
     snapshots = [og.Snapshot("u", every=2), og.Snapshot("u", every=1, z=3, stride=2)]
-    return og.run(heat(snapshots=snapshots), out=out, **GIVEN, **others)
+    named = {} if grid is None else {"grid": grid}
+    return og.run(heat(snapshots=snapshots, **named), out=out, **GIVEN, **others)
 
 
 @pytest.mark.parametrize("name", ["r.h5", "r.nc"])
@@ -148,10 +149,40 @@ def test_snapshots_are_arrays_of_the_file(tmp_path, name):
     assert "plane 2" in str(verify(found.out).errors[0])
 
 
-def test_snapshots_stay_beside_an_image(tmp_path):
-    found = kept(tmp_path / "r.vtkhdf")
-    assert len([*found.out.glob("snapshot*.npy")]) == 2
-    assert found.snapshots[0].shape == (2, *SHAPE)
+def test_snapshots_of_an_image_are_images_with_times(tmp_path, monkeypatch):
+    reader = pytest.importorskip("vtkmodules.vtkIOHDF").vtkHDFReader
+    to_numpy = pytest.importorskip("vtkmodules.util.numpy_support").vtk_to_numpy
+    copied = []
+    monkeypatch.setattr(single, "_copy_field", lambda *given: copied.append(given))
+    grid, path = og.Grid(dt=0.25, spacing=(2, 1, 0.5)), tmp_path / "r.vtkhdf"
+    wanted, found = kept(tmp_path / "folder", grid=grid), kept(path, grid=grid)
+    assert not copied
+    assert not [*found.out.glob("snapshot*.npy")]
+    for number, every in enumerate((2, 1)):
+        file = tmp_path / f"r.snapshot.{number}.vtkhdf"
+        frames = wanted.snapshots[number]
+        assert found.snapshots[number].tobytes() == frames.tobytes()
+        images = reader()
+        images.SetFileName(str(file))
+        images.UpdateInformation()
+        assert images.GetNumberOfSteps() == len(frames)
+        for step, frame in enumerate(frames):
+            images.SetStep(step)
+            images.Update()
+            seen = to_numpy(images.GetOutput().GetPointData().GetArray(f"snapshot.{number}"))
+            assert seen.tobytes() == frame.tobytes()
+            assert images.GetTimeValue() == 0.25 * every * (step + 1)
+    assert not verify(found.out).errors
+    assert found.to_xarray()["snapshot.1"].equals(wanted.to_xarray()["snapshot.1"])
+
+    again = kept(path, overwrite=True, grid=grid)
+    assert (tmp_path / "r.snapshot.1.vtkhdf").samefile(again.out / "r.snapshot.1.vtkhdf")
+    with h5py.File(tmp_path / "r.snapshot.0.vtkhdf", "r+") as file:
+        file["VTKHDF/PointData/snapshot.0"][1, 2, 3, 4] += 1
+    assert "plane 2" in str(verify(found.out).errors[0])
+    (tmp_path / "o.snapshot.1.vtkhdf").write_text("mine")
+    with pytest.raises(UsageError, match=r"o\.snapshot\.1\.vtkhdf exists"):
+        kept(tmp_path / "o.vtkhdf")
 
 
 STAGES = ["_described", "_become", "_copy_field", "_linked", "write_record", "remove_copied"]
@@ -190,8 +221,9 @@ def test_a_run_that_is_cut_off_at_its_file_is_resumed(plain, tmp_path, monkeypat
         np.testing.assert_array_equal(np.load(twin / "u.npy"), plain["wave"]["u"])
 
 
-@pytest.mark.parametrize("stage", ["_become", "write_record", "remove_copied"])
-def test_snapshots_are_there_however_a_run_is_cut_off(tmp_path, monkeypatch, stage):
+@pytest.mark.parametrize("name", ["r.h5", "r.vtkhdf"])
+@pytest.mark.parametrize("stage", ["_become", "_leave", "_linked", "write_record", "remove_copied"])
+def test_snapshots_are_there_however_a_run_is_cut_off(tmp_path, monkeypatch, stage, name):
     wanted = kept(tmp_path / "folder")
     module = single if stage.startswith("_") else og.pipeline
     real = getattr(module, stage)
@@ -202,9 +234,9 @@ def test_snapshots_are_there_however_a_run_is_cut_off(tmp_path, monkeypatch, sta
 
     monkeypatch.setattr(module, stage, cut)
     with pytest.raises(KeyboardInterrupt):
-        kept(tmp_path / "r.h5")
+        kept(tmp_path / name)
     monkeypatch.undo()
-    found = og.resume(tmp_path / "r.h5")
+    found = og.resume(tmp_path / name)
     for one, other in zip(found.snapshots, wanted.snapshots, strict=True):
         assert one.tobytes() == other.tobytes()
     assert not [*found.out.glob("*.npy")]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
 from outgrid.formats.input import InputFile, check_numbers, one_of
@@ -143,6 +144,8 @@ class Hdf5Output:
             raise UsageError("HDF5 has no pyramids; leave levels out, or export to Zarr")
         with decoding(self.path):
             made = self._made(self._image(array) if self.image else self.file, array)
+            if self.image:
+                self._steps(array)
             offset = made.id.get_offset() if made.chunks is None else None
         if offset is None:
             return Into(self.path, made, array.chunks or whole_axes(array.shape, 1))
@@ -209,8 +212,7 @@ class Hdf5Output:
 
         Snapshots are steps of time.
         """
-        times = array.axes[0] if _is_timed(array) else None
-        axes = array.axes[:0:-1] if times is not None else array.axes[::-1]
+        axes = array.axes[:0:-1] if _is_timed(array) else array.axes[::-1]
         origin = [*(axis.origin for axis in axes), 0.0][:3]
         extents = [extent - 1 for extent in array.shape[::-1]][: len(axes)]
         if len(extents) > 3:
@@ -219,7 +221,6 @@ class Hdf5Output:
             )
         extents += [0] * (3 - len(extents))
         whole = [number for extent in extents for number in (0, extent)]
-        steps = times.values(array.shape[0]) if times is not None else np.empty(0)
         if "VTKHDF" in self.file:
             root = self.file["VTKHDF"]
             if list(root.attrs["WholeExtent"]) != whole:
@@ -230,7 +231,7 @@ class Hdf5Output:
                     f"an image have one place; write it to a file of its own, --field {array.name}"
                 )
             there = root["Steps/Values"][...] if "Steps" in root else np.empty(0)
-            if not np.array_equal(there, steps):
+            if not np.array_equal(there, _times(array)):
                 raise UsageError(
                     f"{array.name} is of other times than the arrays before it; write it to a file "
                     f"of its own, --field {array.name}"
@@ -243,11 +244,15 @@ class Hdf5Output:
         root.attrs["Origin"] = np.array(origin)
         root.attrs["Spacing"] = np.array((*(axis.spacing for axis in axes), 1.0)[:3])
         root.attrs["Direction"] = np.eye(3).ravel()
-        if times is not None:
-            moments = root.create_group("Steps")
-            moments.attrs["NSteps"] = len(steps)
-            moments["Values"] = steps
         return root.create_group("PointData")
+
+    def _steps(self, array: Array) -> None:
+        """The times of an image, behind its first array, which begins at the first block."""
+        times, root = _times(array), self.file["VTKHDF"]
+        if len(times) and "Steps" not in root:
+            moments = root.create_group("Steps")
+            moments.attrs["NSteps"] = len(times)
+            moments["Values"] = times
 
     def commit(self) -> None:
         """Write what the library still holds."""
@@ -259,6 +264,11 @@ class Hdf5Output:
     def close(self) -> None:
         """Close the file."""
         self.file.close()
+
+
+def _times(array: Array) -> NDArray[Any]:
+    """When the steps of an array of snapshots are; nothing for one that is at no time."""
+    return array.axes[0].values(array.shape[0]) if _is_timed(array) else np.empty(0)
 
 
 def _is_timed(array: Array) -> bool:

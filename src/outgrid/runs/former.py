@@ -16,7 +16,7 @@ from outgrid.runs.frames import snapshot_files
 from outgrid.runs.group import OnDisk, is_unfinished, on_disk
 from outgrid.runs.leftovers import list_leftovers, remove_leftovers
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
-from outgrid.runs.single import file_of, second_names
+from outgrid.runs.single import file_of, names_of, second_names
 from outgrid.stencil.problem import Problem
 from outgrid.storage.sums import sums_path
 
@@ -90,7 +90,8 @@ def former(out: Path) -> Former:
     elif begun:
         placed = unfinished.placed
         if unfinished.shares and (file := file_of(unfinished.manifest)):
-            placed = (*second_names(out, [file]), *placed)
+            problem = Problem.from_dict(unfinished.manifest.problem)
+            placed = (*second_names(out, names_of(file, problem)), *placed)
         files = [*placed, *files]
     return Former(out, tuple(dict.fromkeys(files)), unfinished if begun else None, placed)
 
@@ -117,7 +118,8 @@ def _left(out: Path, record: Record) -> Iterator[Path]:
             )
         yield path
     if record.offsets:
-        yield from second_names(out, dict.fromkeys(record.fields.values()))
+        files = (*record.fields.values(), *record.frames.values())
+        yield from second_names(out, dict.fromkeys(files))
     yield mark
 
 
@@ -126,6 +128,7 @@ def _names(record: Record) -> Iterator[str]:
     for name, file in record.fields.items():
         yield file
         yield str(sums_path(Path(record.rows_file(name))))
+    yield from record.frames.values()
     yield from record.left
     problem = Problem.from_dict(record.problem)  # what a record of an older version does not name
     yield from snapshot_files(problem)

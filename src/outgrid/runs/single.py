@@ -8,10 +8,11 @@ The library of the format makes a skeleton, a sparse file in which the place of 
 aside, and says where that is. The planes of the first field stay where they are: the 4096 bytes
 before them are replaced, and what the skeleton has behind them is written behind them. Other
 fields are copied to their places, within the kernel where it can. So are snapshots, arrays with
-an axis of steps; but image data of VTK have one list of times for all arrays in a file.
+an axis of steps. But image data of VTK have one list of times for all arrays in a file: there each
+snapshot becomes a file of its own, `heat.snapshot.0.vtkhdf`, and nothing of it is copied.
 
 All of it follows from the manifest and is written before the record. A process that goes on gives
-the first field its `.npy` head back, and does it again.
+the first array of each file its `.npy` head back, and does it again.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ from outgrid.runs.state import way_out
 from outgrid.runs.zarr import NO_LINKS
 from outgrid.stencil.meaning import described
 from outgrid.stencil.problem import PREVIOUS, Problem
-from outgrid.stencil.snapshot import snapshots_by_file
+from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
 
 __all__ = [
     "check_single",
     "file_of",
     "leave_file",
+    "names_of",
     "remove_copied",
     "restore",
     "second_names",
@@ -74,6 +76,26 @@ def file_of(manifest: Manifest) -> str:
     return str(manifest.options.get("file", ""))
 
 
+def names_of(file: str, problem: Problem) -> tuple[str, ...]:
+    """The names of all files that a run leaves its arrays in, where it is to leave ``file``."""
+    if not file:
+        return ()
+    return (file, *(_file_of(file, name) for name in _apart(file, problem)))
+
+
+def _apart(file: str, problem: Problem) -> dict[str, Snapshot]:
+    """The snapshots that have a file of their own, by the name of the array."""
+    if not _is_image(file):
+        return {}
+    return {Path(name).stem: kept for name, kept in snapshots_by_file(problem.snapshots).items()}
+
+
+def _file_of(file: str, snapshot: str) -> str:
+    """heat.snapshot.0.vtkhdf, beside heat.vtkhdf."""
+    whole = Path(file)
+    return f"{whole.stem}.{snapshot}{whole.suffix}"
+
+
 def check_single(
     out: Path, file: str, problem: Problem, fields: Iterable[str], replaced: Iterable[Path] = ()
 ) -> None:
@@ -82,10 +104,11 @@ def check_single(
     For want of a library, as a file of that name is there which is not to be ``replaced``, or as
     the format has one place for all fields, and these lie half a cell from each other.
     """
-    kind, place = format_of(file), _beside(out, file)
-    check_library(kind, file)
-    if os.path.lexists(place) and place not in {path.absolute() for path in replaced}:
-        raise UsageError(f"{place} exists and is not overwritten; {way_out(out)}")
+    check_library(format_of(file), file)
+    going = {path.absolute() for path in replaced}
+    for place in (_beside(out, name) for name in names_of(file, problem)):
+        if os.path.lexists(place) and place not in going:
+            raise UsageError(f"{place} exists and is not overwritten; {way_out(out)}")
     origins = {
         tuple(axis.origin for axis in axes)
         for name, (axes, _) in described(problem, fields).items()
@@ -102,21 +125,34 @@ def check_single(
 def leave_file(out: Path, record: Record, file: str) -> Record:
     """Leave the results of a finished run in one file, durably; the record that says where.
 
-    The files of snapshots, and of all fields but the first, stay for `remove_copied` once the
-    record is written. Raises StoreError.
+    Snapshots of a file of VTK are left in files of their own. The files of arrays that were copied
+    stay for `remove_copied` once the record is written. Raises StoreError.
     """
-    problem = Problem.from_dict(record.problem)
+    problem, text = Problem.from_dict(record.problem), json.dumps(record.to_dict())
+    offsets: dict[str, int] = {}
+    frames: dict[str, str] = {}
+    for name, arrays in _files(file, problem, record).items():
+        told = [replace(array, attributes={"outgrid": text} | array.attributes) for array in arrays]
+        offsets |= _leave(out, name, told)
+        frames |= {array.name: name for array in arrays if array.name not in record.fields}
+    sync_folder(out)
+    fields = dict.fromkeys(record.fields, file)
+    named = msgspec.structs.replace(record, fields=fields, frames=frames, offsets=offsets)
+    for name in dict.fromkeys((file, *frames.values())):
+        named = _linked(out, name, named)
+    return named
+
+
+def _leave(out: Path, file: str, arrays: list[Array]) -> dict[str, int]:
+    """Leave arrays, whose planes are in `.npy` files, in one file; the first byte of each."""
     skeleton, whole = partial_path(out / file), out / file
     skeleton.unlink(missing_ok=True)
-    offsets = _described(skeleton, file, problem, record)
+    offsets = _described(skeleton, file, arrays)
     first, *others = offsets
-    sizes = {
-        array.name: prod(array.shape) * array.dtype.itemsize
-        for array in _arrays(file, problem, record)
-    }
+    sizes = {array.name: prod(array.shape) * array.dtype.itemsize for array in arrays}
     with writing(whole):
         if offsets[first] == HEADER_BYTES:
-            target = out / record.fields[first]
+            target = out / f"{first}.npy"
             _become(target, skeleton, offsets, sizes, others, out)
         else:
             target = skeleton
@@ -126,11 +162,7 @@ def leave_file(out: Path, record: Record, file: str) -> Record:
                 os.fsync(to.fileno())
         os.replace(target, whole)
         skeleton.unlink(missing_ok=True)
-    sync_folder(out)
-    named = msgspec.structs.replace(
-        record, fields=dict.fromkeys(record.fields, file), offsets=offsets
-    )
-    return _linked(out, file, named)
+    return offsets
 
 
 def _become(
@@ -160,18 +192,30 @@ def _become(
 
 
 def restore(out: Path, manifest: Manifest) -> None:
-    """Give the first field of an unfinished run its own file back, where a process was cut off.
+    """Give the first array of each file of an unfinished run its own file back.
 
-    Does nothing where no result is in place, or the record is written. Raises StoreError.
+    That is where a process was cut off. Does nothing where no result is in place, or the record is
+    written. Raises StoreError.
     """
     file = file_of(manifest)
-    if file and not (out / RECORD_NAME).exists():
-        take_apart(out, file, manifest.results[0], Problem.from_dict(manifest.problem))
+    if not file or (out / RECORD_NAME).exists():
+        return
+    problem = Problem.from_dict(manifest.problem)
+    take_apart(out, file, manifest.results[0], problem)
+    for name, snapshot in _apart(file, problem).items():
+        shape = snapshot.shape(problem.shape, manifest.steps_done)
+        _take_out(out, _file_of(file, name), name, shape, problem.dtype_of(snapshot.field))
 
 
 def take_apart(out: Path, file: str, field: str, problem: Problem) -> None:
     """Make a `.npy` file of that name of the planes of the first field. Raises StoreError."""
-    whole, first = out / file, out / field
+    name = Path(field).stem
+    _take_out(out, file, name, problem.shape, _dtype(problem, name))
+
+
+def _take_out(out: Path, file: str, name: str, shape: tuple[int, ...], dtype: str) -> None:
+    """Make a `.npy` file of the first array of a file, where one is there."""
+    whole, first = out / file, out / f"{name}.npy"
     with writing(whole):
         partial_path(whole).unlink(missing_ok=True)
         if whole.is_file() and not whole.is_symlink():
@@ -183,10 +227,9 @@ def take_apart(out: Path, file: str, field: str, problem: Problem) -> None:
                 os.replace(whole, first)
         if not first.is_file():
             return
-        dtype = np.dtype(_dtype(problem, first.stem))
         with open(first, "r+b", buffering=0, opener=own) as to:
-            os.pwrite(to.fileno(), header_bytes(problem.shape, dtype), 0)
-            to.truncate(HEADER_BYTES + prod(problem.shape) * dtype.itemsize)
+            os.pwrite(to.fileno(), header_bytes(shape, dtype), 0)
+            to.truncate(HEADER_BYTES + prod(shape) * np.dtype(dtype).itemsize)
             os.fsync(to.fileno())
     sync_folder(out)
 
@@ -197,39 +240,40 @@ def remove_copied(out: Path, record: Record) -> None:
         (out / f"{name}.npy").unlink(missing_ok=True)
 
 
-def _described(skeleton: Path, file: str, problem: Problem, record: Record) -> dict[str, int]:
-    """Make the skeleton of a file; where in it the numbers of each field belong."""
-    text = json.dumps(record.to_dict())
+def _described(skeleton: Path, file: str, arrays: list[Array]) -> dict[str, int]:
+    """Make the skeleton of a file; where in it the numbers of each array belong."""
     output = format_of(file).create_output(skeleton)
     offsets: dict[str, int] = {}
     try:
-        for array in _arrays(file, problem, record):
-            name = array.name
-            array = replace(array, attributes={"outgrid": text, **array.attributes})
+        for array in arrays:
             offset = output.array(array).offset
             if offset is None:
-                raise StoreError(f"the format tells no place of {name}", path=skeleton)
-            offsets[name] = offset
+                raise StoreError(f"the format tells no place of {array.name}", path=skeleton)
+            offsets[array.name] = offset
         output.commit()
     finally:
         output.close()
     return offsets
 
 
-def _arrays(file: str, problem: Problem, record: Record) -> list[Array]:
-    """What is to be in a file: the fields, and the snapshots that were taken."""
+def _files(file: str, problem: Problem, record: Record) -> dict[str, list[Array]]:
+    """What is to be in each file: the fields, and the snapshots that were taken."""
     stored = {name: (problem.shape, _dtype(problem, name)) for name in record.fields}
-    if not _is_image(file):
-        for kept, snapshot in snapshots_by_file(problem.snapshots).items():
-            shape = snapshot.shape(problem.shape, record.steps)
-            if prod(shape):
-                stored[Path(kept).stem] = shape, problem.dtype_of(snapshot.field)
+    for kept, snapshot in snapshots_by_file(problem.snapshots).items():
+        shape = snapshot.shape(problem.shape, record.steps)
+        if prod(shape):
+            stored[Path(kept).stem] = shape, problem.dtype_of(snapshot.field)
+    apart = [name for name in _apart(file, problem) if name in stored]
+    together = [name for name in stored if name not in apart]
     said = described(problem, record.fields)
-    apart = told_apart({name: (said[name][0], shape) for name, (shape, _) in stored.items()})
-    return [
-        Array(name, shape, np.dtype(dtype), apart[name], attributes=dict(said[name][1]))
-        for name, (shape, dtype) in stored.items()
-    ]
+    files: dict[str, list[Array]] = {}
+    for whole, names in ((file, together), *((_file_of(file, name), [name]) for name in apart)):
+        axes = told_apart({name: (said[name][0], stored[name][0]) for name in names})
+        files[whole] = [
+            Array(name, shape, np.dtype(dtype), axes[name], attributes=dict(said[name][1]))
+            for name, (shape, dtype) in ((name, stored[name]) for name in names)
+        ]
+    return files
 
 
 def _is_image(file: str) -> bool:

@@ -28,7 +28,7 @@ from outgrid.runs.places import (
 )
 from outgrid.runs.run import Run
 from outgrid.runs.seals import level_name
-from outgrid.runs.single import check_single
+from outgrid.runs.single import check_single, names_of
 from outgrid.runs.space import check_parents, check_space
 from outgrid.runs.state import RunFolder
 from outgrid.sharing.base import check_none_there, gone_on, held, named
@@ -127,8 +127,8 @@ class Alone:
         run.folder.abandon(manifest)
 
     def _beside(self, problem: Problem) -> tuple[str, ...]:
-        """Names of what the run leaves beside its fields, and of the file that these become."""
-        return (*files_of(problem, self.options), *filter(None, (self.options.file,)))
+        """Names of what the run leaves beside its fields, and of the files that these become."""
+        return (*files_of(problem, self.options), *names_of(self.options.file, problem))
 
     def _more(self, problem: Problem) -> dict[str, Any]:
         """What else takes space on the disk of the results."""
