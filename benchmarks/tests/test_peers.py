@@ -136,8 +136,10 @@ def test_yask_is_run_where_it_was_built_in_turns_with_ours(tmp_path, monkeypatch
     folder = built(tmp_path / "yask")
     monkeypatch.setenv(by_yask.VARIABLE, str(folder))
     monkeypatch.setattr(by_yask, "_ours", lambda problem, place: 2.0)
-    ours, theirs = by_yask.measure_yask(None, tmp_path, quiet, extent=24, steps=6)
-    assert (ours.glups, theirs.glups, theirs.ours_over) == (2.0, 2.5, 0.8)
+    ours, given_tiles, tuned = by_yask.measure_yask(None, tmp_path, quiet, extent=24, steps=6)
+    assert ours.glups == 2.0
+    assert [(row.glups, row.ours_over) for row in (given_tiles, tuned)] == [(2.5, 0.8)] * 2
+    assert (given_tiles.note, tuned.note) == tuple(by_yask.WAYS)
     given = (folder / "given").read_text()
     assert all(part in given for part in ("-arch avx512", "-g 24", "-trial_steps 6"))
 
@@ -149,7 +151,7 @@ def test_yask_is_run_where_it_was_built_in_turns_with_ours(tmp_path, monkeypatch
 def test_a_yask_that_cannot_run_says_why(changes, said, tmp_path, monkeypatch):
     monkeypatch.setattr(by_yask, "_ours", lambda problem, place: 2.0)
     folder = built(tmp_path / "yask", **changes)
-    _, row = by_yask.measure_yask(folder, tmp_path, quiet, extent=24, steps=6)
+    _, row, _ = by_yask.measure_yask(folder, tmp_path, quiet, extent=24, steps=6)
     assert (row.glups, row.ours_over) == (None, None)
     assert said in row.note
 
