@@ -148,9 +148,13 @@ def rows_table() -> str:
 def mode_of(row: dict[str, Any]) -> str:
     if row["mode"] != "outofcore":
         return row["mode"]
+    return f"**out of core, {beyond(row)}**"
+
+
+def beyond(row: dict[str, Any]) -> str:
     limit = row["memory_limit_bytes"] / 2**20
     plane = " x ".join(str(extent) for extent in row["shape"][1:])
-    return f"**out of core, {row['factor']:g} times {limit:g} MiB, planes of {plane}**"
+    return f"{row['factor']:g} times {limit:g} MiB, planes of {plane}"
 
 
 def bounds_table() -> str:
@@ -186,6 +190,46 @@ def bounds_table() -> str:
                 number(farthest.get("over_resident")) if farthest else "",
                 share(farthest["wait_share"]) if farthest else "",
                 number(hand),
+            )
+        )
+    return markdown(heading, lines)
+
+
+def machines_table() -> str:
+    """Rates of every recorded machine over the best sweep of one step, plain or by hand."""
+    heading = (
+        "stencil",
+        "machine",
+        "best of one step, GLUP/s",
+        "tiles in memory",
+        "over it",
+        "out of core",
+        "over it, beside",
+        "over tiles on the same planes",
+        "waiting",
+    )
+    paths = sorted(RECORDS.glob("rows*.json"))
+    rows = [row for path in paths for row in json.loads(path.read_text())]
+    lines: list[tuple[str, ...]] = []
+    for row in sorted(rows, key=lambda row: (row["stencil"], row["dtype"], row["machine"])):
+        if row["mode"] != "outofcore":
+            continue
+        own = ("stencil", "dtype", "machine")
+        beside = [other for other in rows if all(other[name] == row[name] for name in own)]
+        rates = {other["mode"]: other["glups"] for other in beside if other["mode"] != "outofcore"}
+        best = max((mode for mode in bench_rows.ONE_STEP if mode in rates), key=rates.__getitem__)
+        over = row["glups"] / rates[best] if best != "plain" else row["over_plain"]
+        lines.append(
+            (
+                f"{row['stencil']} {row['dtype']}",
+                row["machine"].partition(",")[0],
+                f"{number(rates[best])} ({best.replace('hand', 'by hand')})",
+                number(rates["tiled"]),
+                number(rates["tiled"] / rates[best]),
+                f"{number(row['glups'])} ({beyond(row)})",
+                number(over),
+                number(row.get("over_resident") or row["over_tiled"]),
+                share(row["wait_share"]),
             )
         )
     return markdown(heading, lines)
@@ -434,6 +478,7 @@ PARTS = {
     "bounds": bounds_table,
     "tune": tune_table,
     "where": where_table,
+    "machines": machines_table,
     "io": io_table,
     "peers": peers_table,
     "soak": soak_table,
