@@ -1,12 +1,12 @@
 """Full-waveform inversion: the speed of waves in the ground, from what receivers at its top saw.
 
 Shots are fired one after another, each a problem of its own. SciPy's L-BFGS changes the model by
-the misfit and its gradient, which are sums over the shots; the gradient is computed by og.gradient.
+the misfit and its gradient, which are sums over the shots (og.Misfit). Started again, a search that
+was cut off goes on.
 
 Checked: data are computed with a known model, from which the inversion begins far away.
 """
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -57,27 +57,6 @@ def shots(model, count=SHOTS):
     ]
 
 
-class Misfit:
-    """The misfit of a model, a flat array, and its gradient; each shot is one of og.gradient."""
-
-    def __init__(self, shape, observed, out, **options):
-        self.shape, self.observed = shape, observed
-        self.out, self.options = Path(out), options
-        self.values = []
-
-    def __call__(self, flat):
-        value, slope = 0.0, np.zeros(self.shape)
-        for number, problem in enumerate(shots(flat.reshape(self.shape), len(self.observed))):
-            out, objective = self.out / f"shot.{number}", og.LeastSquares(self.observed[number])
-            g = og.gradient(problem, objective, wrt=["c"], out=out, **self.options)
-            value += g.value
-            slope += g["c"]
-            shutil.rmtree(out)
-        slope[: TOP + 3] = 0  # what is next to sources and receivers is known
-        self.values.append(value)
-        return value, slope.ravel()
-
-
 def record(model, out, **options):
     """What the receivers see of each shot."""
     problems = enumerate(shots(model))
@@ -87,17 +66,20 @@ def record(model, out, **options):
 
 def invert(observed, model, out, iterations=12, **options):
     """The model after some iterations, and the misfit at each evaluation."""
-    misfit = Misfit(model.shape, observed, out, **options)
-    first, _ = misfit(model.ravel())
+    objectives = [og.LeastSquares(traces) for traces in observed]
+    problems = shots(model, len(observed))
+    misfit = og.Misfit(problems, objectives, wrt=["c"], out=Path(out) / "search", **options)
+    known = np.indices(model.shape)[0].ravel() < TOP + 3  # next to sources and receivers
+    first, _ = misfit(misfit.start)
 
     def scaled(flat):
         value, slope = misfit(flat)
-        return value / first, slope / first
+        return value / first, np.where(known, 0, slope) / first
 
     limits = {"maxiter": iterations, "maxcor": 8}
     bounds = [(0.8 * SLOW, 1.2 * FAST)] * model.size
     found = minimize(
-        scaled, model.ravel(), jac=True, method="L-BFGS-B", bounds=bounds, options=limits
+        scaled, misfit.start, jac=True, method="L-BFGS-B", bounds=bounds, options=limits
     )
     return found.x.reshape(model.shape), misfit.values
 

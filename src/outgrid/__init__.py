@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from outgrid.stencil.temporary import index, temporary
     from outgrid.stencil.until import Until
     from outgrid.storage.paging import Pager, paged
+    from outgrid.survey import Fired, Iteration, Misfit, shots
 
 __all__ = [
     "Boundary",
@@ -116,13 +117,16 @@ __all__ = [
     "DeviceError",
     "Error",
     "ExecutionError",
+    "Fired",
     "Gradient",
     "Grid",
     "InfeasiblePlan",
     "InputFile",
+    "Iteration",
     "Lagged",
     "LeastSquares",
     "Machine",
+    "Misfit",
     "Pager",
     "Plan",
     "Problem",
@@ -189,6 +193,7 @@ __all__ = [
     "round",
     "run",
     "second",
+    "shots",
     "sign",
     "sin",
     "sinh",
@@ -240,6 +245,7 @@ _HOMES = {
     "record": ("Record",),
     "result": ("Result",),
     "runs.reading": ("Reading",),
+    "survey": ("Fired", "Iteration", "Misfit", "shots"),
     "stencil.absorb": ("matched_layer", "matched_layers", "sponge"),
     "stencil.boundary": ("Boundary",),
     "stencil.components": ("Gradient", "Tensor", "Vector", "channels"),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from outgrid import api
 from outgrid.errors import UsageError
 from outgrid.gradients import Cotangents, gradient
+from outgrid.reversal.posed import check_names, posed
 from outgrid.stencil.problem import Problem
 
 __all__ = ["jax_traces", "torch_traces"]
@@ -28,21 +29,13 @@ class _Traces:
     ) -> None:
         if not problem.receivers:
             raise UsageError("traces are what receivers see, and the problem has none")
-        for name in wrt:
-            if name not in problem.initial and name not in problem.parameters:
-                raise UsageError(f"{name!r} is no field and no parameter of the problem")
+        check_names(problem, tuple(wrt))
         self.problem, self.wrt, self.out = problem, tuple(wrt), Path(out)
         self.options, self.numbers = dict(options), itertools.count()
 
     def posed(self, values: Sequence[Any]) -> Problem:
         """The problem with these values."""
-        given = {name: np.asarray(one) for name, one in zip(self.wrt, values, strict=True)}
-        problem = self.problem
-        initial = {**problem.initial, **{n: a for n, a in given.items() if n in problem.initial}}
-        parameters: dict[str, Any] = {**problem.parameters}
-        parameters |= {name: problem.profile_values(name) for name in problem.profiles}
-        parameters |= {n: a.tolist() for n, a in given.items() if n in problem.parameters}
-        return problem.replace(initial=initial, parameters=parameters)
+        return posed(self.problem, dict(zip(self.wrt, values, strict=True)))
 
     def forward(self, *values: Any) -> NDArray[np.float64]:
         """The traces, of (steps, receivers)."""

@@ -413,6 +413,33 @@ def test_an_inversion_comes_closer_to_the_model(tmp_path):
     assert np.abs(found - truth).mean() < np.abs(start - truth).mean()
 
 
+def test_migration_shows_layers_where_they_are(tmp_path):
+    rtm, given = example("rtm"), {"memory": "512MiB", "threads": 1}
+    model = rtm.truth((72, 80))
+    observed = rtm.record(model, tmp_path, 2, **given)
+    image = rtm.migrate(observed, rtm.smooth(model), tmp_path, **given)
+    tops = rtm.tops(model.shape)
+    assert np.abs(np.array(rtm.picked(image)) - tops).max() <= 2
+
+
+def test_a_diffusivity_is_recovered_from_receivers(tmp_path):
+    """In a few iterations more than half of the cells of the part are those that are found."""
+    flow, given, shape = example("diffusivity"), {"memory": "512MiB", "threads": 1}, (16, 18)
+    observed = flow.record(flow.truth(shape), tmp_path, 40, **given)
+    found, values = flow.recover(observed, tmp_path, shape, 4, **given)
+    assert min(values) < values[0] / 5
+    assert flow.overlap(found, flow.truth(shape)) > 0.5
+
+
+def test_an_initial_temperature_is_recovered_from_receivers(tmp_path):
+    body, given, shape = example("temperature"), {"memory": "512MiB", "threads": 1}, (24, 20)
+    initial = body.truth(shape)
+    observed = body.record(initial, tmp_path, 6, **given)
+    found, values = body.recover(observed, tmp_path, shape, 12, **given)
+    assert min(values) < values[0] / 1000
+    assert np.abs(found - initial).mean() < initial.mean() / 4
+
+
 def test_a_game_of_life_settles_as_it_is_known_to(tmp_path):
     life = example("life")
     result = og.run(life.problem(), memory="512MiB", out=tmp_path / "life.run")

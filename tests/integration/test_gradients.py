@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 import outgrid as og
 from outgrid.errors import DefinitionError, UsageError
@@ -212,32 +211,6 @@ def test_one_value_for_both_levels_has_the_gradient_by_both(tmp_path):
     problem = _problem("wave:2", (9, 10))
     initial = {"c": problem.initial["c"], "u": problem.initial["u"]}
     _check(problem.replace(initial=initial), tmp_path, ["u"])
-
-
-def test_an_initial_temperature_is_found_from_receivers(tmp_path):
-    """L-BFGS of SciPy with the values and gradients; the misfit falls by a factor of 1000."""
-    shape = (24, 20)
-    true = np.zeros(shape)
-    true[8:14, 6:12] = 1.0
-    places = [(z, y) for z in range(2, 22, 2) for y in range(2, 18, 2)]
-    receivers = [og.Receiver("u", place) for place in places]
-    posed = og.Problem(
-        "heat5", shape, "float64", 6, {"k": 0.2}, initial={"u": true}, receivers=receivers
-    )
-    observed = og.run(posed, memory="1GiB", out=tmp_path / "true", progress=False).traces
-    misfits: list[float] = []
-
-    def misfit(values):
-        guess = posed.replace(initial={"u": values.reshape(shape).copy()})
-        out = tmp_path / f"gradient.{len(misfits)}"
-        g = og.gradient(guess, og.LeastSquares(observed), wrt=["u"], out=out, memory="1GiB")
-        misfits.append(g.value)
-        return g.value, np.asarray(g["u"]).ravel()
-
-    limits = {"maxiter": 12}
-    left = minimize(misfit, np.zeros(true.size), jac=True, method="L-BFGS-B", options=limits)
-    assert left.fun < misfits[0] / 1000
-    assert np.abs(left.x.reshape(shape) - true).mean() < np.abs(true).mean() / 2
 
 
 def test_what_has_no_derivative_is_refused_with_the_reason(tmp_path):

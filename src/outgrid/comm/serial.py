@@ -15,9 +15,9 @@ class Serial:
 
     rank = 0
     size = 1
-    local = 1
 
-    def __init__(self) -> None:
+    def __init__(self, local: int = 1) -> None:
+        self.local = local
         self._tickets = 0
         self._ended: list[int] = []
 

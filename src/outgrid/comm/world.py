@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
 
 from outgrid.comm.base import Comm
@@ -37,9 +39,29 @@ def strangers() -> str:
     )
 
 
-@cache
 def world() -> Comm:
-    """All ranks that were started together. Raises UsageError where MPI for them is missing."""
+    """All ranks that work together: those that were started together, or this one that is `alone`.
+
+    Raises UsageError where MPI for them is missing.
+    """
+    return _alone[-1] if _alone else _started()
+
+
+_alone: list[Comm] = []
+
+
+@contextmanager
+def alone() -> Generator[None]:
+    """Let this rank do by itself, meanwhile, what ranks do together. It still shares its host."""
+    _alone.append(Serial(world().local))
+    try:
+        yield
+    finally:
+        _alone.pop()
+
+
+@cache
+def _started() -> Comm:
     ranks = launched_ranks()
     if ranks == 1:
         return Serial()
@@ -64,7 +86,7 @@ def spoken_by(error: BaseException) -> str:
 
     Ends the process where all of them fail alike and rank 0 says it.
     """
-    if not world.cache_info().currsize or (comm := world()).size == 1:
+    if not _started.cache_info().currsize or (comm := _started()).size == 1:
         return ""
     alike = isinstance(error, ALIKE)
     if comm.rank and alike:
@@ -74,13 +96,13 @@ def spoken_by(error: BaseException) -> str:
 
 def end_alike(code: int) -> None:
     """End a rank other than 0 with the code that rank 0 leaves with; on return it does not."""
-    if world().all_leave(PATIENCE_SECONDS):
+    if _started().all_leave(PATIENCE_SECONDS):
         sys.exit(code)
 
 
 def leave(code: int) -> None:
     """End all ranks with an exit code, if there are others that do not end by themselves."""
-    if world.cache_info().currsize and (comm := world()).size > 1:
+    if _started.cache_info().currsize and (comm := _started()).size > 1:
         alike = comm.rank == 0 and code in {kind.exit_code for kind in ALIKE}
         if not (alike and comm.all_leave(PATIENCE_SECONDS)):
             comm.abort(code)

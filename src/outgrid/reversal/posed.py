@@ -1,0 +1,30 @@
+"""A problem with other values in place of some that it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from outgrid.errors import UsageError
+from outgrid.stencil.problem import Problem
+
+__all__ = ["check_names", "posed"]
+
+
+def check_names(problem: Problem, names: tuple[str, ...]) -> None:
+    """Raise UsageError for a name of no field and no parameter."""
+    for name in names:
+        if name not in problem.initial and name not in problem.parameters:
+            raise UsageError(f"{name!r} is no field and no parameter of the problem")
+
+
+def posed(problem: Problem, values: Mapping[str, Any]) -> Problem:
+    """The problem with `values` of fields, arrays of its shape, and of parameters, by name."""
+    given = {name: np.asarray(value) for name, value in values.items()}
+    initial = {**problem.initial, **{n: a for n, a in given.items() if n in problem.initial}}
+    parameters: dict[str, Any] = {**problem.parameters}
+    parameters |= {name: problem.profile_values(name) for name in problem.profiles}
+    parameters |= {n: a.tolist() for n, a in given.items() if n in problem.parameters}
+    return problem.replace(initial=initial, parameters=parameters)
