@@ -495,3 +495,34 @@ def test_ranks_leave_the_gradient_of_one(tmp_path):
     for name in ("c.npy", "u.npy", "gradient.json"):
         one, two = ((tmp_path / str(ranks) / name).read_bytes() for ranks in (1, 2))
         assert one == two, name
+
+
+SHOTS = """
+import sys, numpy as np, outgrid as og
+shape, steps = (14, 15), 6
+rng = np.random.default_rng(1)
+y, x = np.indices(shape)
+problems = [og.Problem("wave:2", shape, "float64", steps,
+                       initial={"u": np.exp(-((y - 5 - n)**2 + (x - 7)**2) / 4), "c": 0.1 + 0*y},
+                       receivers=[og.Receiver("u", (9, 4.5))]) for n in range(3)]
+wanted = [og.LeastSquares(rng.normal(size=(steps, 1))) for _ in range(3)]
+depth = int(sys.argv[2])
+g = og.shots(problems, wanted, wrt=["c"], out=sys.argv[1], ranks="shots", memory="1GiB", threads=1,
+             on_shot=lambda one: print(one.shot, flush=True), depth=depth)
+"""
+
+
+def test_ranks_take_shots_of_their_own(tmp_path):
+    for ranks in (1, 2):
+        out, _ = finish(launch(ranks, sys.executable, "-c", SHOTS, tmp_path / str(ranks), 1))
+        assert sorted(out.split()) == ["0", "1", "2"]
+    for name in ("c.npy", "shots.json"):
+        one, two = ((tmp_path / str(ranks) / name).read_bytes() for ranks in (1, 2))
+        assert one == two, name
+
+
+def test_a_shot_that_fails_ends_all_ranks_with_its_reason(tmp_path):
+    process = launch(2, sys.executable, "-c", SHOTS, tmp_path / "g", -1)
+    out, error = process.communicate(timeout=400)
+    assert process.returncode != 0
+    assert (out + error).count("depth = -1") == 1

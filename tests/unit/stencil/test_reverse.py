@@ -114,6 +114,84 @@ def test_linear_stencils_are_transposed_to_rounding(name, boundary):
     assert abs(apart) <= 64 * np.finfo(float).eps * size
 
 
+ROBIN = {"kind": "robin", "a": 1.0, "b": 0.5, "value": "0.1 * y"}
+GIVEN = {"kind": "given", "value": "sin(x + step)"}
+AFFINE = [
+    ("heat5", {"x-": ROBIN, "x+": GIVEN, "y": "neumann"}, None),
+    ("heat7", {"z-": GIVEN, "z+": {**ROBIN, "value": 0.3}, "x": "periodic"}, None),
+    ("wave:2", {"x-": GIVEN, "y+": ROBIN}, None),
+    ("wave:4", {"kind": "sponge", "width": 3}, None),
+    *((f"acoustic_pml:{order}", MATCHED, None) for order in (2, 4, 6, 8)),
+    ("shallow_water", "dirichlet", {"dt": 0.1, "dx": 2.0}),
+    ("shallow_water", {"y": "odd", "x-": "zero"}, {"dt": 0.1, "dx": 2.0}),
+    ("maxwell_box.py:box", {"z": "periodic"}, None),
+    ("maxwell_cavity.py:cavity", "dirichlet", None),
+    ("staggered.py:duct", {"x": "odd"}, None),
+    ("elastic.py:elastic", "dirichlet", None),
+    ("elastic.py:matched", "dirichlet", None),
+]
+
+
+def test_every_stencil_of_the_catalogue_is_transposed_here():
+    assert {name.partition(":")[0] for name in CATALOG} <= {
+        name.partition(":")[0] for name in (*LINEAR, *(name for name, *_ in AFFINE))
+    }
+
+
+@pytest.mark.parametrize(("name", "boundary", "parameters"), AFFINE, ids=str)
+def test_stencils_with_coefficients_and_faces_are_transposed_to_rounding(
+    name, boundary, parameters
+):
+    """<y, J x> is <J* y, x>, where J x is what a run changes by when x is added to its start."""
+    problem = _problem(name, boundary, parameters=parameters, size=20 if "pml" in name else 12)
+    rng = np.random.default_rng(4)
+    ends = _ends(problem)
+    x, y = ({end: _inside(problem, rng) for end in ends} for _ in range(2))
+    zero = problem.replace(initial={**problem.initial, **dict.fromkeys(ends, 0.0)})
+    given = initial_arrays(zero)
+    there, at_zero = run_reference(zero, given | x), run_reference(zero, given)
+    back = _back(problem, {cotangent(end): y[end] for end in ends}, [])
+    terms = [(there[end] - at_zero[end]) * y[end] for end in ends]
+    other = [x[end] * back[cotangent(end)] for end in ends]
+    size = sum(float(np.abs(there[end] * y[end]).sum()) for end in ends)
+    assert size > 0
+    apart = sum(float(term.sum()) for term in terms) - sum(float(term.sum()) for term in other)
+    assert abs(apart) <= 64 * np.finfo(float).eps * size
+
+
+@pytest.mark.parametrize(
+    ("name", "boundary"),
+    [
+        ("cahn_hilliard.py:cahn_hilliard", "periodic"),
+        ("dam_break.py:dam_break", "periodic"),
+        ("gray_scott.py:gray_scott", "dirichlet"),
+        ("himeno.py:himeno", "dirichlet"),
+        ("perona_malik.py:perona_malik", "dirichlet"),
+    ],
+)
+def test_derivatives_that_depend_on_the_state_are_transposed_to_rounding(name, boundary):
+    """J x is the transpose of the step back, which is linear: <y, J x> is <J* y, x>."""
+    problem = _problem(name, boundary).replace(steps=1)
+    rng = np.random.default_rng(4)
+    ends, one = _ends(problem), reverse(problem, 1, [])
+    initial = {made.name: 0.0 for made in one.stencil.lasting}
+    begin = run_reference(problem.replace(steps=0))
+    for made in one.stencil.coefficients:
+        field, _ = one.states.get(made.name, (made.name, 0))
+        initial[made.name] = begin[field]
+    given = one.parameters(problem, [0], {})
+    back = Problem(one.stencil, problem.shape, "float64", 1, given, one.boundary, initial)
+    x, y = ({cotangent(end): _inside(problem, rng) for end in ends} for _ in range(2))
+    there = run_reference(back, initial_arrays(back) | y)
+    again = _back(back, {cotangent(bar): x[bar] for bar in x}, [], [initial_arrays(back)])
+    terms = [there[bar] * x[bar] for bar in x]
+    other = [again[cotangent(bar)] * y[bar] for bar in y]
+    size = sum(float(np.abs(term).sum()) for term in terms)
+    assert size > 0
+    apart = sum(float(term.sum()) for term in terms) - sum(float(term.sum()) for term in other)
+    assert abs(apart) <= 64 * np.finfo(float).eps * size
+
+
 CURVED = [
     ("wave:4", "dirichlet", None),
     ("wave:2", {"y": "odd", "x-": "zero"}, None),
