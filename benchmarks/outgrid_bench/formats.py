@@ -5,7 +5,8 @@ stands beside the time of the run, the median of several. Files that lie in one 
 turns with the `.npy` file. zarr-python reads the result, and a store of the same shard and chunks
 that it has written itself, by turns, both from a page cache that was filled by reading. An export
 with zstd stands beside a bare loop of the codec over the same chunks on all cores, and beside the
-same reads, chunks, codec and files by hand, without this package. Ratios are medians of those of
+same reads, chunks, codec and files by hand, without this package: durable ones, and ones that are
+left to the page cache, which no disk bounds. Ratios are medians of those of
 the rounds, in each of which everything is done once. What is many times as large as a limit goes
 through all these ways in a control group of that limit, see `outgrid_bench.paths`.
 """
@@ -257,6 +258,7 @@ def _encoded(result: og.Result, place: Path, rounds: int) -> dict[str, float]:
     acts: dict[str, Callable[[], object]] = {
         "codec": loop,
         "hand": lambda: _encode_by_hand(result, by_hand, encode_bytes, cores),
+        "cached": lambda: _encode_by_hand(result, by_hand, encode_bytes, cores, durable=False),
         "export": lambda: og.export(result, to, chunks=CHUNK, codec="zstd:1"),
     }
     seconds = _in_turns(acts, rounds, ready)
@@ -272,18 +274,28 @@ def _encoded(result: og.Result, place: Path, rounds: int) -> dict[str, float]:
         "export_over_codec": _ratio(seconds["codec"], seconds["export"]),
         "export_over_hand": _ratio(seconds["hand"], seconds["export"]),
         "hand_over_codec": _ratio(seconds["codec"], seconds["hand"]),
+        "cached_over_codec": _ratio(seconds["codec"], seconds["cached"]),
     }
 
 
 def _encode_by_hand(
-    result: og.Result, folder: Path, encode: Callable[[Any], bytes], threads: int
+    result: og.Result,
+    folder: Path,
+    encode: Callable[[Any], bytes],
+    threads: int,
+    *,
+    durable: bool = True,
 ) -> None:
-    """What an export does, by system calls, NumPy and the codec alone: durable files of chunks."""
+    """What an export does, by system calls, NumPy and the codec alone: files of chunks.
+
+    Those that are to be `durable` are synced by other threads while the next ones are made.
+    """
     shape, dtype = result[FIELD].shape, result[FIELD].dtype
     folder.mkdir()
     source = os.open(result.path(FIELD), os.O_RDONLY)
     corners = iter([*product(range(0, shape[0], CHUNK), range(0, shape[1], CHUNK))])
     taking, row_bytes = threading.Lock(), shape[2] * dtype.itemsize
+    syncing = ThreadPoolExecutor(SYNCED_AT_ONCE)
 
     def work() -> None:
         box = np.empty((CHUNK, CHUNK, shape[2]), dtype)
@@ -301,14 +313,14 @@ def _encode_by_hand(
                 path = folder / f"{z}.{y}.{x}"
                 with path.open("wb", buffering=0) as file:
                     file.write(encode(np.ascontiguousarray(box[:planes, :, x : x + CHUNK])))
+                if durable:
+                    syncing.submit(_sync, path)
 
     with ThreadPoolExecutor(threads) as workers:
         for ended in [workers.submit(work) for _ in range(threads)]:
             ended.result()
     os.close(source)
-    with ThreadPoolExecutor(SYNCED_AT_ONCE) as workers:
-        for _ in workers.map(_sync, folder.iterdir()):
-            pass
+    syncing.shutdown()
 
 
 def _sync(path: Path) -> None:

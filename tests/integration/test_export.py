@@ -1,6 +1,7 @@
 """Results as files of other formats: what real readers find in them, and what is refused."""
 
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -395,3 +396,21 @@ def test_vtk_reads_snapshots_as_steps_of_time(tmp_path, shape):
     export(found, tmp_path / "u.vtkhdf", fields=["u"])
     values, _, _ = by_vtk(tmp_path / "u.vtkhdf", "u")
     np.testing.assert_array_equal(values.reshape(shape), found["u"])
+
+
+def test_chunks_that_cannot_be_made_durable_end_an_export(result, tmp_path, monkeypatch):
+    zarr = pytest.importorskip("zarr")
+    real, folder = os.fsync, tmp_path / "r.zarr"
+    export(result, folder, chunks=8, codec="zstd:1")
+
+    def refused(file):
+        if "/c/" in os.readlink(f"/proc/self/fd/{file}"):
+            raise OSError(5, os.strerror(5))
+        real(file)
+
+    monkeypatch.setattr("outgrid.durable.os.fsync", refused)
+    with pytest.raises(StoreError, match="Input/output error"):
+        export(result, folder, chunks=4, codec="zstd:1", overwrite=True)
+    monkeypatch.undo()
+    assert zarr.open(folder, mode="r")["u"].chunks == (8, 8, 8)
+    assert [*tmp_path.iterdir()] == [folder]

@@ -1,5 +1,6 @@
 """Seismic volumes and sections in SEG-Y files; the last axis are the samples of a trace."""
 
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,11 @@ class _Traces:
 
     def __getitem__(self, box: tuple[slice, ...]) -> NDArray[Any]:
         *lines, samples = box
-        numbers = np.arange(int(np.prod(self.lines))).reshape(self.lines)[tuple(lines)]
-        values = np.empty((*numbers.shape, samples.stop - samples.start), self.dtype)
-        for index in np.ndindex(*numbers.shape):
-            values[index] = self.opened.trace.raw[int(numbers[index])][samples]
+        numbers = [range(extent)[wanted] for extent, wanted in zip(self.lines, lines, strict=True)]
+        values = np.empty((*map(len, numbers), samples.stop - samples.start), self.dtype)
+        for index, line in zip(np.ndindex(*values.shape[:-1]), product(*numbers), strict=True):
+            trace = int(np.ravel_multi_index(line, self.lines))
+            values[index] = self.opened.trace.raw[trace][samples]
         return values
 
 

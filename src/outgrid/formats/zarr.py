@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outgrid.durable import Syncing
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.levels import (
@@ -84,6 +86,7 @@ class _Store:
         with decoding(path):
             self.group = zarr.open_group(path, mode="w-", zarr_format=3)
         self.pyramids: list[Array] = []
+        self.syncing = Syncing()
 
     def array(self, array: Array) -> Sink:
         """An array of the group; the finest of a pyramid where `levels` are asked for."""
@@ -112,7 +115,8 @@ class _Store:
         }
         dtype = np.dtype(made.dtype).newbyteorder("<")
         cores = len(os.sched_getaffinity(0))
-        return _Chunks(self.path / made.path, dtype, chunk, encoders[codec.name](), cores + 1)
+        place, encode = self.path / made.path, encoders[codec.name]()
+        return _Chunks(place, dtype, chunk, encode, self.syncing, cores + 1)
 
     def _made(
         self,
@@ -147,9 +151,11 @@ class _Store:
             )
 
     def commit(self) -> None:
-        """Make the coarser levels of each pyramid."""
+        """Make the coarser levels of each pyramid, and wait until all chunks are durable."""
         for array in self.pyramids:
             self._coarsen(array)
+        with writing(self.path):
+            self.syncing.wait()
 
     def _coarsen(self, array: Array) -> None:
         """Levels of half the cells along each axis, of means, down to `COARSEST_CELLS`."""
@@ -172,7 +178,9 @@ class _Store:
             self.group[array.name].attrs.update(multiscales(array.name, array.axes, len(shapes)))
 
     def close(self) -> None:
-        """Nothing is open between two writes."""
+        """Let go of chunks, complete or not."""
+        with suppress(OSError):  # told by `commit`, where it came to that
+            self.syncing.wait()
 
 
 @dataclass(slots=True)
@@ -186,6 +194,7 @@ class _Chunks:
     dtype: np.dtype[Any]
     chunk: tuple[int, ...]
     encode: Callable[[NDArray[Any]], Any]
+    syncing: Syncing
     at_once: int
     offset: int | None = None
 
@@ -209,11 +218,15 @@ class _Chunks:
     def _put(self, path: Path, content: Any) -> None:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb", buffering=0) as file:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            try:
                 left = memoryview(content).cast("B")
                 while left:
-                    left = left[file.write(left) :]
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                    left = left[os.write(file, left) :]
+            except BaseException:
+                os.close(file)
+                raise
+            self.syncing.take(file)
 
 
 def _level_chunk(array: Array) -> tuple[int, ...]:
