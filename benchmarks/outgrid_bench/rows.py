@@ -354,9 +354,9 @@ class _CaseRows:
         row = self._row(
             "tiled",
             few.shape,
-            sum(record.plan["depths"]),
+            sum(record.planned["depths"]),
             identical=same_bytes(values, answer),
-            depth=max(record.plan["depths"]),
+            depth=max(record.planned["depths"]),
         )
         self._add(row, rate)
 
@@ -375,8 +375,8 @@ class _CaseRows:
             io_over_ideal=measured.io_over_ideal,
             memory_limit_bytes=workload.memory_bytes,
             peak_memory_over_limit=measured.peak_memory_over_limit,
-            depth=max(record.plan["depths"]),
-            slab_planes=record.plan["slab_planes"],
+            depth=max(record.planned["depths"]),
+            slab_planes=record.planned["slab_planes"],
             prediction_error=record.prediction_error,
             limit=streamed.enforced,
             samples=(measured.glups,),

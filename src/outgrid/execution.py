@@ -214,7 +214,7 @@ class Execution:
             seals=seals,
             owned=run.owned,
             first=(self.manifest.first, self.manifest.first_row),
-            plan=run.plan.to_dict(),
+            planned=run.plan.to_dict(),
             parts=(*self.before.parts, self._part(run.last, Fraction(1), FINISHED)),
             warnings=tuple(self.account.filled.warnings),
             beyond=self.account.beyond(run.options.memory_bytes),

@@ -22,7 +22,8 @@ from outgrid.formats.objects import check_free, fetch, is_url, send
 from outgrid.formats.registry import Format, format_of, suffixes, written
 from outgrid.formats.sink import Array, Codec, Filing, copy
 from outgrid.formats.source import Coords, whole_axes
-from outgrid.formats.views import Transposed
+from outgrid.formats.views import Transposed, Widened
+from outgrid.numbers import BFLOAT16
 from outgrid.result import TRACES, Result
 from outgrid.runs.samples import TRACES_NAME
 from outgrid.stencil.symbol import AXES
@@ -213,7 +214,7 @@ def _write_file(
 
     try:
         for name, source in sources.items():
-            opened[name] = source()
+            opened[name] = _widened(source()) if ".npy" not in kind.suffixes else source()
         total = sum(prod(values.shape) * values.dtype.itemsize for values in opened.values())
         axes = {
             name: (how.axes.get(name) or _axes(values), values.shape)
@@ -233,6 +234,11 @@ def _write_file(
             source.close()
         filing.remove()
     return Exported(path, (*sources,), done, _size(path), time.perf_counter() - begin)
+
+
+def _widened(source: Source) -> Source:
+    """A file in a type that other formats know."""
+    return Widened(source) if source.dtype.name == BFLOAT16 else source
 
 
 def _axes(source: Source) -> tuple[Axis, ...]:

@@ -18,6 +18,7 @@ from outgrid.formats.axis import Axis
 from outgrid.formats.shard import chunk_of
 from outgrid.lines import format_extents
 from outgrid.markup import facts
+from outgrid.numbers import is_real
 from outgrid.report.animation import animate
 from outgrid.report.histogram import histogram
 from outgrid.report.picture import field_figure
@@ -98,7 +99,7 @@ class Drawn:
         if self.units:
             rows.append(("units", self.units))
         picture = ""
-        if len(shape) in (2, 3) and 0 not in shape and dtype.kind in "fiu":
+        if len(shape) in (2, 3) and 0 not in shape and (dtype.kind in "iu" or is_real(dtype)):
             data = io.BytesIO()
             self.plot().savefig(data, dpi=60, format="png")
             text = base64.b64encode(data.getvalue()).decode()

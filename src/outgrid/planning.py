@@ -22,7 +22,7 @@ from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan, Tile
 from outgrid.plan.planner import RankPart
 from outgrid.plan.planner import plan as choose
-from outgrid.plan.ranks import Ranks, beyond, plan_rank, ring
+from outgrid.plan.ranks import Ranks, plan_rank, ring
 from outgrid.plan.schedule.subgrid import Subgrid
 from outgrid.plan.sizing import Sizing
 from outgrid.probe.profile import known_machine
@@ -149,13 +149,7 @@ class Planning:
             return self  # files are for the deepest sweep
         if options.depth and depths and min(options.depth, rest.steps) != max(depths):
             return self
-        bounds, deepest = (group.plane_bounds, group.row_bounds), max(depths, default=0)
-        halos = Sizing(rest).halos
-        if any(
-            one.cells(deepest) != other.cells(deepest)
-            for one, other in zip(beyond(rest, options), halos, strict=True)
-        ):
-            return self  # files may be those of another scheme
+        bounds, halos = (group.plane_bounds, group.row_bounds), Sizing(rest).halos
         mine = Subgrid(
             self.comm.rank, bounds, halos, seams=group.seams, ring=ring(rest, len(bounds[0]) - 1)
         )

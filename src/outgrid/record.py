@@ -15,6 +15,7 @@ from outgrid.durable import replace_file
 from outgrid.errors import StoreError, UsageError
 from outgrid.lines import format_share, format_work
 from outgrid.markup import facts
+from outgrid.plan.model import Plan
 from outgrid.regular import read_given
 from outgrid.seal import Seal
 from outgrid.tiers import MAPPED_TIERS
@@ -184,7 +185,8 @@ def compilers_of(names: Iterable[str]) -> tuple[str, ...]:
 class RankPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What one of several ranks did.
 
-    Planes [low, high) were its own, of them rows [low_row, high_row), and `plan` what it followed.
+    Planes [low, high) were its own, of them rows [low_row, high_row), and `plan` what it followed,
+    which `planned` has in JSON-able form.
     """
 
     rank: int
@@ -194,7 +196,12 @@ class RankPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     high_row: int
     host: str
     measured: Measured
-    plan: dict[str, Any]
+    planned: dict[str, Any] = msgspec.field(name="plan")
+
+    @property
+    def plan(self) -> Plan:
+        """What it followed. Raises msgspec.ValidationError for that of another version."""
+        return Plan.from_dict(self.planned)
 
 
 class PieceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -235,10 +242,11 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     `warnings` are things the user should know that did not stop the run; `preview` is the file of
     the frames kept after each sweep, if any. `measured` covers all `parts`, of which there is more
-    than one where the run was resumed; `plan` and `machine` are those of the last. `checksums` has
-    for each result the checksum of the file that holds the checksums of its rows, `seals` what
-    those are of: the run, the field and the step, whose key they are combined with. `spread` says
-    over which places fields were spread, and how, if they were.
+    than one where the run was resumed; `plan` and `machine` are those of the last. `planned` is the
+    plan in JSON-able form, the entry "plan" of the file. `checksums` has for each result the
+    checksum of the file that holds the checksums of its rows, `seals` what those are of: the run,
+    the field and the step, whose key they are combined with. `spread` says over which places fields
+    were spread, and how, if they were.
 
     Fields and snapshots that have `offsets` are in a file of HDF5, with others, and begin at that
     byte; ``frames`` are the files of such snapshots.
@@ -254,7 +262,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     version: str
     started: str
     problem: dict[str, Any]
-    plan: dict[str, Any]
+    planned: dict[str, Any] = msgspec.field(name="plan")
     machine: dict[str, Any]
     measured: Measured
     fields: dict[str, str] = {}
@@ -286,9 +294,17 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return self.parts[-1].last_step if self.parts else int(self.problem["steps"])
 
     @property
+    def plan(self) -> Plan:
+        """The plan that was followed, as `outgrid.plan` gives it, read from `planned`.
+
+        Raises msgspec.ValidationError for that of another version.
+        """
+        return Plan.from_dict(self.planned)
+
+    @property
     def predicted_seconds(self) -> float:
         """Time that the plan expected of the sweeps."""
-        return float(self.plan["predicted_seconds"])
+        return float(self.planned["predicted_seconds"])
 
     @property
     def flash_written_bytes(self) -> int:
@@ -301,7 +317,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def _in_place(self) -> bool:
-        return self.plan.get("tier") in MAPPED_TIERS and bool(self.plan.get("resident"))
+        return self.planned.get("tier") in MAPPED_TIERS and bool(self.planned.get("resident"))
 
     @property
     def prediction_error(self) -> float:
@@ -323,7 +339,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             ("memory", f"{format_share(measured.peak_memory_over_limit)} of the limit"),
             ("results", ", ".join(self.fields.values())),
         ]
-        return facts(f"record: {format_work(self.plan, self.steps)}", rows)
+        return facts(f"record: {format_work(self.planned, self.steps)}", rows)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form with the derived figures under `derived`."""

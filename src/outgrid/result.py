@@ -17,7 +17,6 @@ from outgrid.formats.npy import Header, load_npy, map_npy
 from outgrid.labelled import dataset
 from outgrid.lines import format_work
 from outgrid.markup import facts
-from outgrid.plan.form import read as read_plan
 from outgrid.plan.model import Plan
 from outgrid.record import Record
 from outgrid.report.summary import heading, summary_rows
@@ -50,7 +49,7 @@ class Result(Mapping[str, Any]):
     def __repr__(self) -> str:
         """In a line; ``record`` tells the rest."""
         work, names = (
-            format_work(self.record.plan, self.record.steps),
+            format_work(self.record.planned, self.record.steps),
             ", ".join(self),
         )
         return f"<Result in {self.out}: {work}; {names}>"
@@ -58,12 +57,12 @@ class Result(Mapping[str, Any]):
     def _repr_html_(self) -> str:
         """What a notebook shows: the folder, what was measured, and the fields."""
         rows = [("folder", str(self.out)), *summary_rows(self.record)]
-        return facts(f"result: {heading(self.record.plan)}", rows)
+        return facts(f"result: {heading(self.record.planned)}", rows)
 
     @property
     def plan(self) -> Plan:
         """The plan that the run followed, with the names of one of `outgrid.plan`."""
-        return read_plan(self.record.plan, Plan)
+        return self.record.plan
 
     def path(self, field: str) -> Path:
         """The .npy file of a field, or the file of HDF5 that it is in.

@@ -53,7 +53,7 @@ def plans(folder):
     with pytest.raises(InfeasiblePlan) as refused:
         og.plan(problem(), lend="1KiB", **given)
     result = og.run(problem(), lend="100MiB", **given)
-    assert told == [note for note in result.record.plan["notes"] if "lends" in note]
+    assert told == [note for note in result.record.planned["notes"] if "lends" in note]
     sys.stdout.write(f"{told}\n{refused.value}\n")
 
 

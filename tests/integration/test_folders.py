@@ -44,7 +44,7 @@ def test_new_folders_are_told_with_their_disk(job, tmp_path, capsys):
     first, second, *_ = capsys.readouterr().err.splitlines()
     assert re.fullmatch(rf"out {out}{ON}", first)
     assert re.fullmatch(rf"scratch {scratch}{ON}", second)
-    assert [note.split()[0] for note in og.open(out).record.plan["notes"][-2:]] == [
+    assert [note.split()[0] for note in og.open(out).record.planned["notes"][-2:]] == [
         "out",
         "scratch",
     ]

@@ -90,8 +90,8 @@ def test_folders_together_give_the_same_bytes(stripe, others, tmp_path, answer):
     measured = result.record.measured
     assert measured.exported_bytes == 2 * problem().field_bytes
     assert (measured.read_bytes, measured.written_bytes) == (
-        result.record.plan["read_bytes"],
-        result.record.plan["written_bytes"],
+        result.record.planned["read_bytes"],
+        result.record.planned["written_bytes"],
     )
     assert ("striped" if stripe else "in turn") in result.record.spread
     assert not verify(out).errors

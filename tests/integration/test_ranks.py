@@ -88,10 +88,10 @@ def test_ranks_leave_the_bytes_of_one(ranks, alone, tmp_path):
         for rank in found.record.ranks:
             measured = rank.measured
             for name in ("read_bytes", "written_bytes", "sent_bytes", "received_bytes"):
-                assert getattr(measured, name) == rank.plan[name], (number, name)
-            seams = rank.plan["subgrid"]["seams"]
+                assert getattr(measured, name) == rank.planned[name], (number, name)
+            seams = rank.planned["subgrid"]["seams"]
             assert seams == (ranks > 1 and rank.low_row == 0 and number in (0, 1, 3, 5, 9))
-            assert not (seams and rank.plan["redundancy"])
+            assert not (seams and rank.planned["redundancy"])
         total = sum(rank.measured.updates for rank in found.record.ranks)
         assert ranks == 1 or total == problems()[number][0].updates
     assert regular >= (10 if ranks < 2 else ranks < 4)
@@ -394,7 +394,7 @@ def test_ranks_go_on_with_the_options_they_had(tmp_path):
     assert np.asarray(og.open(out)["u"]).tobytes() == wanted.tobytes()
     record = read_record(out)
     assert record.measured.memory_limit_bytes == 300 << 20
-    assert record.plan["depth"] == 3
+    assert record.planned["depth"] == 3
 
 
 def test_ranks_with_blocks_go_on_after_a_kill_and_with_other_numbers(tmp_path):
@@ -418,7 +418,7 @@ def test_ranks_with_blocks_go_on_after_a_kill_and_with_other_numbers(tmp_path):
     assert np.asarray(found["u"]).tobytes() == wanted.tobytes()
     assert np.array_equal(found.snapshots[0], kept)
     for rank in found.record.ranks:
-        assert (rank.plan["scheme"], rank.plan["blocks"]["core"]) == ("overlapped", [8, 50])
+        assert (rank.planned["scheme"], rank.planned["blocks"]["core"]) == ("overlapped", [8, 50])
 
 
 def test_ranks_write_over_no_snapshot(job, tmp_path):

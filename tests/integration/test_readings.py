@@ -84,7 +84,7 @@ def test_a_function_is_called_after_each_sweep(tier, tmp_path):
     seen = []
     given = {"memory": "200MiB", "tier": tier, "depth": 3, "progress": False}
     result = og.run(reduced(), out=tmp_path / "run", on_sweep=seen.append, **given)
-    sweeps = result.record.plan["sweeps"]
+    sweeps = result.record.planned["sweeps"]
     assert [reading.sweep for reading in seen] == [*range(1, sweeps + 1)]
     assert seen[-1].step == 12
     for reading in seen:

@@ -28,7 +28,7 @@ def stopped(out, **options):
 
 def plan_of(record):
     names = ("memory_bytes", "tier", "depth", "slab_planes", "threads")
-    return {name: record.plan[name] for name in names}
+    return {name: record.planned[name] for name in names}
 
 
 def test_a_run_goes_on_with_the_options_it_had(tmp_path):
@@ -92,7 +92,7 @@ def test_options_that_mean_nothing_any_more_are_left_out(tmp_path):
         resumption(out, {"engine": "io_uring"}, Serial())
     with pytest.raises(UsageError, match="unknown option 'dept'; did you mean 'depth'"):
         og.resume(out, dept=3)
-    assert og.resume(out, tier="direct").record.plan["depth"] == 3
+    assert og.resume(out, tier="direct").record.planned["depth"] == 3
 
 
 def test_a_run_that_was_moved_goes_on_in_its_folder(tmp_path):

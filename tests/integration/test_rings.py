@@ -76,7 +76,7 @@ def test_a_ring_of_ranks_leaves_the_bytes_of_one(count, given, plain, tmp_path):
     assert bytes_of(found) == plain
     for rank in found.record.ranks:
         for name in ("read_bytes", "written_bytes", "sent_bytes", "received_bytes"):
-            assert getattr(rank.measured, name) == rank.plan[name], name
+            assert getattr(rank.measured, name) == rank.planned[name], name
 
 
 def test_uneven_cuts_and_cut_rows(tmp_path):

@@ -59,7 +59,7 @@ def answer(tmp_path_factory):
 def test_every_tier_gives_the_same_bytes_and_says_what_it_took(given, tmp_path, answer):
     result = run(tmp_path / "run", **given)
     assert result.path("u").read_bytes() == answer
-    plan, measured = result.record.plan, result.record.measured
+    plan, measured = result.record.planned, result.record.measured
     assert (plan["tier"], plan["resident"]) == (given["tier"], given.get("in_place", False))
     if plan["tier"] == "mmap" or not plan["resident"]:
         assert measured.engine == "threads"

@@ -280,7 +280,7 @@ def test_ranks_end_alike(way, every, wanted, tmp_path):
     check(found, problem, wanted)
     for rank in found.record.ranks:
         for name in ("written_bytes", "sent_bytes", "received_bytes"):  # reading runs ahead
-            assert getattr(rank.measured, name) == rank.plan[name], name
+            assert getattr(rank.measured, name) == rank.planned[name], name
 
 
 @pytest.mark.parametrize("others", [False, True])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import outgrid as og
+from outgrid.cli import main
 from outgrid.errors import DefinitionError, Stopped
 from outgrid.testing.device import stand_in
 from outgrid.testing.reference import run_reference
@@ -63,20 +64,28 @@ def test_what_is_no_number_becomes_the_lowest_one(tmp_path):
     assert np.array(found).tolist() == [[-128, 1] * 8] * 3
 
 
-def test_a_half_is_rounded_as_numpy_rounds_it(tmp_path):
+@pytest.mark.parametrize(("kept", "beyond"), [("float16", 0x7C00), ("bfloat16", 0x7F80)])
+def test_a_half_is_rounded_as_numpy_rounds_it(kept, beyond, tmp_path):
     """Every half, the floats halfway between two of them, and those next to these."""
-    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
-    between = (halves[:-1] + halves[1:]) / 2
-    ends = np.array([65519.996, 65520, 65536, 1e30, 3e-8, 1e-40], np.float32)
+    pytest.importorskip("ml_dtypes")
+    halves = np.arange(beyond, dtype=np.uint16).view(kept).astype(np.float32)
+    between = ((halves[:-1].astype(float) + halves[1:]) / 2).astype(np.float32)
+    ends = np.array([65519.996, 65520, 65536, 1e30, 3.3895e38, 3.3962e38, 3e-8, 1e-40], np.float32)
     values = np.concatenate(
-        [halves, between, np.nextafter(between, np.float32(0)), np.nextafter(between, 9e9), ends]
+        [
+            halves,
+            between,
+            np.nextafter(between, np.float32(0)),
+            np.nextafter(between, ends[5]),
+            ends,
+        ]
     )
     values = np.concatenate([values, -values]).astype(np.float32)
     values = np.resize(values, (256, -(-values.size // 256)))
-    found = stored(values, "float16", "float32", tmp_path / "run")
+    found = stored(values, kept, "float32", tmp_path / "run")
     with np.errstate(over="ignore"):
-        assert found.tobytes() == values.astype(np.float16).tobytes()
-    given = halves.astype(np.float16).reshape(128, -1)
+        assert found.tobytes() == values.astype(kept).tobytes()
+    given = halves.astype(kept).reshape(128, -1)
     read = og.Problem(
         taken,
         given.shape,
@@ -84,10 +93,44 @@ def test_a_half_is_rounded_as_numpy_rounds_it(tmp_path):
         1,
         boundary="neumann",
         initial={"u": 0, "given": given},
-        dtypes={"given": "float16"},
+        dtypes={"given": kept},
     )
     back = np.array(og.run(read, memory="1GiB", out=tmp_path / "back")["u"])
     assert back.ravel().tolist() == halves.tolist()
+
+
+def test_numbers_of_bfloat16_go_to_other_programs(tmp_path):
+    pytest.importorskip("ml_dtypes")
+    h5py, zarr = pytest.importorskip("h5py"), pytest.importorskip("zarr")
+    start = np.linspace(-3, 9, ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
+    changed = problem(
+        dtypes={"heat": "bfloat16", "count": "uint8"},
+        initial={"heat": start.astype("bfloat16"), "count": 3},
+    )
+    plain = og.run(changed, memory="1GiB", out=tmp_path / "plain", scheme="plain", tier="memory")
+    deep = og.run(
+        changed, memory="1GiB", out=tmp_path / "deep", depth=4, slab_planes=3, tier="direct"
+    )
+    assert left(plain) == left(deep)
+    heat = np.array(plain["heat"])
+    assert heat.dtype == "bfloat16"
+    loaded = np.load(plain.path("heat"))
+    assert (loaded.dtype, loaded.view("bfloat16").tobytes()) == ("V2", heat.tobytes())
+    group = zarr.open_group(tmp_path / "plain", mode="r")
+    assert group["heat"].attrs["bits_of"] == "bfloat16"
+    assert np.asarray(group["heat"][:]).view("bfloat16").tobytes() == heat.tobytes()
+    again = og.Problem(
+        taken, heat.shape, "float32", 1, boundary="neumann", dtypes={"given": "bfloat16"},
+        initial={"u": 0, "given": str(plain.path("heat"))},
+    )  # fmt: skip
+    assert np.array(og.run(again, memory="1GiB", out=tmp_path / "again")["u"]).tobytes() == (
+        heat.astype(np.float32).tobytes()
+    )
+    command = ["export", str(plain.out), "--field", "heat", "--to", str(tmp_path / "heat.h5")]
+    assert main(command) == 0
+    with h5py.File(tmp_path / "heat.h5") as file:
+        assert file["heat"].dtype == "float32"
+        assert file["heat"][:].tobytes() == heat.astype(np.float32).tobytes()
 
 
 @og.stencil

@@ -38,6 +38,7 @@ CELLS = {
     "float32": "float",
     "float64": "double",
     "float16": "Half",
+    "bfloat16": "UpperHalf",
     "int8": "int8_t",
     "uint8": "uint8_t",
     "int16": "int16_t",

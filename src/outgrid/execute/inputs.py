@@ -16,6 +16,7 @@ from outgrid.errors import DefinitionError, StoreError, UsageError
 from outgrid.formats import InputFile, Source, open_input
 from outgrid.formats.arrays import InputArray, check_unchanged
 from outgrid.formats.objects import is_url
+from outgrid.numbers import is_real
 from outgrid.stencil.dtypes import casting
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.labels import check_place
@@ -177,7 +178,7 @@ def open_initial(problem: Problem, name: str) -> Source:
         if np.can_cast(source.dtype, target, casting(target)):
             return source
         source.close()
-        lost = "its kind" if target.kind == "f" else "numbers"
+        lost = "its kind" if is_real(target) else "numbers"
         raise UsageError(
             f"{file} holds {source.dtype}, which does not convert to {target} without losing "
             f"{lost}; save it as {target}"

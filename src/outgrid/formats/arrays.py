@@ -137,7 +137,7 @@ def digest(array: NDArray[Any], dtype: str) -> str:
     """sha256 of the values of an array in memory, turned into `dtype`, in C order."""
     sha256 = hashlib.sha256()
     for _, piece in pieces(array):
-        sha256.update(np.ascontiguousarray(piece, dtype).data)
+        sha256.update(np.ascontiguousarray(piece, dtype).reshape(-1).view(np.uint8).data)
     return sha256.hexdigest()
 
 

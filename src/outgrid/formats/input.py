@@ -12,6 +12,7 @@ import numpy as np
 from outgrid.errors import DefinitionError, UsageError
 from outgrid.formats.objects import is_url
 from outgrid.formats.registry import Format, format_of, suffixes
+from outgrid.numbers import is_real
 from outgrid.units import suggest
 
 __all__ = ["InputFile", "check_numbers", "one_of"]
@@ -129,7 +130,7 @@ class InputFile:
 
 def check_numbers(file: InputFile, dtype: np.dtype[Any]) -> None:
     """Raise UsageError where a file holds what no field can begin with."""
-    if dtype.kind not in "biuf":
+    if not (dtype.kind in "biu" or is_real(dtype)):
         raise UsageError(f"{file} holds {dtype}; fields are plain numbers")
 
 

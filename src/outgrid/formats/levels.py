@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from outgrid.formats.axis import Axis
 from outgrid.formats.shard import index_of
 from outgrid.formats.source import writing
+from outgrid.numbers import is_real
 from outgrid.regular import own
 
 __all__ = [
@@ -63,7 +64,7 @@ def level_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 def level_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Numbers of the coarser levels of an array: single precision, whole numbers as they are."""
-    return np.dtype(np.float32 if dtype.kind == "f" else dtype)
+    return np.dtype(np.float32 if is_real(dtype) else dtype)
 
 
 def level_chunk(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -98,7 +99,7 @@ def halved(values: NDArray[Any], axis: int) -> NDArray[np.float64]:
 
 def rounded(means: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Means as they are stored."""
-    return (means if dtype.kind == "f" else np.rint(means)).astype(dtype)
+    return (means if is_real(dtype) else np.rint(means)).astype(dtype)
 
 
 def multiscales(name: str, axes: Sequence[Axis], levels: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from outgrid.formats.input import InputFile
 from outgrid.formats.shard import is_index
 from outgrid.formats.sink import Output, Plain
 from outgrid.formats.source import Source, Straight
+from outgrid.numbers import BFLOAT16, is_real, number_type
 from outgrid.regular import given, own, stored
 from outgrid.syntax import PARSER, literal_value
 
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 HEADER_BYTES = 4096
+_TWO_BYTES = np.dtype("V2")
 _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 65536
 _MOST_BITS = 128  # of an extent, which a message can still spell
@@ -252,7 +254,9 @@ def _parse_literal(
         dtype = np.dtype(descr)
     except (TypeError, ValueError, SyntaxError) as error:
         raise wrong(f"no type {descr!r}") from error
-    if dtype.kind not in "biufc":
+    if dtype == _TWO_BYTES:  # as NumPy writes what it has no name for
+        dtype = number_type(BFLOAT16)
+    if not (dtype.kind in "biuc" or is_real(dtype)):
         raise wrong(f"type {descr!r}; fields are plain numbers")
     if not isinstance(fortran_order, bool):
         raise wrong("fortran_order is neither True nor False")

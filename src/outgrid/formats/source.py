@@ -165,7 +165,7 @@ class Straight:
 
     def _fill(self, piece: NDArray[Any], offset: int) -> None:
         with reading(self.path):
-            read_fully(self._descriptor, piece, offset, self.path)
+            read_fully(self._descriptor, piece.reshape(-1).view(np.uint8), offset, self.path)
             os.posix_fadvise(self._descriptor, offset, piece.nbytes, os.POSIX_FADV_DONTNEED)
 
     def _room(self, cells: int) -> NDArray[Any]:

@@ -71,6 +71,19 @@ class Transposed(View):
         return self.source.read(tuple(there)).transpose(self.axes)
 
 
+class Widened(View):
+    """An array of bfloat16 as one of float32, which holds the same numbers."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Single precision."""
+        return np.dtype(np.float32)
+
+    def read(self, box: Box) -> NDArray[Any]:
+        """The values of a box."""
+        return self.source.read(box).astype(np.float32)
+
+
 class Resampled(View):
     """Values of an array between its cells, linear along each axis, in double precision.
 

@@ -32,6 +32,7 @@ from outgrid.plan.instruction import (
     Send,
     Stretch,
 )
+from outgrid.plan.schedule.interval import ACROSS, STREAMED
 from outgrid.plan.schedule.model import Passage, Schedule
 from outgrid.plan.schedule.subgrid import Box
 from outgrid.plan.schedule.trip import Trip
@@ -44,7 +45,7 @@ def lower(schedule: Schedule) -> Iterator[Instruction]:
 
 def _halves(passage: Passage) -> list[range]:
     """The planes of a block that leave the window together."""
-    core = passage.covered(passage.trip.depth).planes
+    core = passage.intervals[STREAMED].cells
     middle = (core.start + core.stop) // 2
     if passage.trip.depth == 1:
         return [core]
@@ -99,7 +100,8 @@ class _Lowering:
 
     def _trip(self, trip: Trip) -> Iterator[Instruction]:
         schedule = self.schedule
-        held = schedule.passage(trip).covered(0).planes
+        along = schedule.passage(trip).intervals[STREAMED]
+        held, core = along.read, along.cells
         middle = (held.start + held.stop) // 2
         begun, puts, sent = self.advanced, dict(self.put_of_ring), self.sent
         halves = [part for part in (range(held.start, middle), range(middle, held.stop)) if part]
@@ -111,13 +113,13 @@ class _Lowering:
         lags = [
             departure.lag(trip.depth, schedule.skew.per_step) for departure in schedule.departures
         ]
-        core = schedule.passage(trip).covered(trip.depth).planes
         end = held.stop + schedule.skew.per_step * trip.depth + max(schedule.skew.shifts) + 1
         written = max(puts.values())
         first = (core.start + core.stop) // 2
         free = written, sent
-        yield self._advance(trip, 1, 1, 0, middle, got[0], free)
-        yield self._advance(trip, 1, 1, middle, end, got[-1], free)
+        come = max(0, middle - max(arrival.lead for arrival in schedule.arrivals))
+        yield self._advance(trip, 1, 1, 0, come, got[0], free)
+        yield self._advance(trip, 1, 1, come, end, got[-1], free)
         if trip.depth == 1:
             yield from self._leave(trip, core)
             return
@@ -138,7 +140,7 @@ class _Lowering:
         sent: int,
     ) -> Iterator[Get]:
         """Reads of a block may begin when the block before no longer needs the ring."""
-        rows = self.schedule.passage(trip).covered(0).rows
+        rows = self.schedule.passage(trip).intervals[ACROSS].read
         read = Box(planes, rows)
         received = max((last for box, last in self.landed if box.common(read).count), default=0)
         for arrival in self.schedule.arrivals:
@@ -188,7 +190,7 @@ class _Lowering:
 
     def _leave(self, trip: Trip, planes: range) -> Iterator[Put | Send]:
         """A half goes to the files, and to the ranks that hold some of it."""
-        rows = self.schedule.passage(trip).covered(trip.depth).rows
+        rows = self.schedule.passage(trip).intervals[ACROSS].cells
         for departure in self.schedule.departures if planes else ():
             version = trip.depth + departure.level
             ring = version % self.counts[departure.field]
@@ -238,7 +240,7 @@ class _Lowering:
         for exchange in schedule.exchanged(state):
             other = _of_rank(schedule, exchange.peer)
             for passage in other.sweep(trip.depth):
-                rows = passage.covered(trip.depth).rows
+                rows = passage.intervals[ACROSS].cells
                 for half in _halves(passage):
                     for box in _messages(schedule, half, rows, exchange.received):
                         yield from self._message(trip, exchange.peer, box)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-
+from outgrid.numbers import item_bytes
 from outgrid.plan.model import Apart, Layout
 from outgrid.plan.schedule.rings import Ring
 from outgrid.stencil.dtypes import STORED
@@ -27,7 +26,7 @@ RING_TURN_BYTES = 128 << 10
 # Planes smaller than this keep their natural pitch: spare bytes would be felt as lost memory.
 PADDED_PLANE_BYTES = 16 << 10
 
-ITEM_BYTES = {dtype: np.dtype(dtype).itemsize for dtype in STORED}
+ITEM_BYTES = {dtype: item_bytes(dtype) for dtype in STORED}
 
 
 def layout(

@@ -79,17 +79,12 @@ class _Blocking:
         return begin.part < self._blocks((planes, rows)).count()
 
     def _check(self) -> None:
-        problem = self.problem
-        if len(problem.stencil.stages) > 1:
-            raise UsageError(
-                f"scheme {NAME} takes stencils of one stage; {problem.stencil.name!r} has "
-                f"{len(problem.stencil.stages)}: choose scheme {DEFAULT.name}"
-            )
         cut = range(self.problem.ndim - 1)
-        if not all(self.problem.edges.stored(axis) for axis in cut):
+        if any(self.problem.edges.periodic(axis) for axis in cut):
             raise UsageError(
-                f"scheme {NAME} cuts blocks out of grids whose faces are fixed along the axes "
-                f"that are cut; choose scheme {DEFAULT.name}"
+                f"scheme {NAME} cuts blocks out of the grid, whose first cells do not come again"
+                " along the axes that are cut: periodic faces are possible along x only; choose"
+                f" scheme {DEFAULT.name}"
             )
 
     @property
@@ -193,10 +188,10 @@ class _Blocking:
         )
 
     def _blocks(self, core: tuple[int, int]) -> Blocks:
-        radius, shape = self.problem.stencil.radius, self.problem.shape
-        rows, near = (shape[1], radius[1]) if self.problem.ndim == 3 else (1, 0)
+        shape, layers = self.problem.shape, self.problem.edges.layers
+        rows, around = (shape[1], layers[1]) if self.problem.ndim == 3 else (1, (0, 0))
         owned = self.request.part.subgrid.ends if self.request.part is not None else None
-        return Blocks(shape[0], rows, core, (radius[0], near), (radius[0], near), owned)
+        return Blocks(shape[0], rows, core, self.request.sizing.halos, (layers[0], around), owned)
 
     def _held(self, core: tuple[int, int], depth: int) -> tuple[int, Layout]:
         """Planes of a ring, and their layout."""
@@ -367,10 +362,10 @@ def plan_from(request: Request, begin: Begin) -> Plan | None:
     asked = options.scheme not in (None, NAME) or options.block not in (None, block)
     streamed = options.tier != "memory" and not options.in_place
     shaped = options.slab_planes is not None or options.strip_rows is not None
-    cut = all(problem.edges.stored(axis) for axis in range(problem.ndim - 1))
+    cut = not any(problem.edges.periodic(axis) for axis in range(problem.ndim - 1))
     if asked or shaped or not (streamed and cut) or min(block) < 1:
         return None
-    if len(problem.stencil.stages) > 1 or problem.stencil.reductions:
+    if problem.stencil.reductions:
         return None
     given = msgspec.structs.replace(options, block=block)
     chosen = _Blocking(replace(request, options=given, begin=begin))

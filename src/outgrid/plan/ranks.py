@@ -25,7 +25,6 @@ from outgrid.plan.calibration import Calibration
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import WORTH_CUTTING, RankPart, plan
 from outgrid.plan.schedule.interval import ACROSS
-from outgrid.plan.schedule.skew import Halo
 from outgrid.plan.schedule.subgrid import NO_HALO, Subgrid, balanced, balanced_seams
 from outgrid.plan.sizing import Sizing
 from outgrid.schemes import SCHEMES
@@ -184,15 +183,6 @@ def _settled(part: RankPart, chosen: Plan) -> RankPart:
     schedule = chosen.schedule
     block = schedule.blocks.core if schedule.blocks is not None else None
     return replace(part, depths=schedule.depths, slab=schedule.slab_planes, block=block)
-
-
-def beyond(problem: Problem, options: RunOptions) -> tuple[Halo, Halo]:
-    """What a rank holds of planes and rows where the grid goes on."""
-    if not _in_blocks(options):
-        return Sizing(problem).halos
-    radius = problem.stencil.radius
-    rows = radius[1] if problem.ndim == 3 else 0
-    return Halo(radius[0], (), ()), Halo(rows, (), ())
 
 
 def ring(problem: Problem, parts: int) -> bool:
@@ -355,7 +345,7 @@ def _fullest(
         Subgrid(
             number * cut[1] + rows,
             bounds,
-            beyond(problem, options),
+            Sizing(problem).halos,
             opposite=not (blocks or ring(problem, cut[0])),
             seams=seams,
             ring=ring(problem, cut[0]),

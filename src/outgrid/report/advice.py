@@ -23,7 +23,7 @@ def over_plain(record: Record) -> float | None:
     Only the transfers of such sweeps are counted: on the disk, or for a grid in memory between
     memory and processors. None where nothing was measured or the bandwidth is unknown.
     """
-    measured, plan = record.measured, record.plan
+    measured, plan = record.measured, record.planned
     if measured.seconds <= 0 or not plan["sweeps"] or not record.steps:
         return None
     if plan["depth"] == 1:
@@ -46,7 +46,7 @@ def advice(record: Record) -> list[str]:
 
 
 def _advice(record: Record) -> Iterator[str]:
-    measured, plan, machine = record.measured, record.plan, record.machine
+    measured, plan, machine = record.measured, record.planned, record.machine
     waiting = measured.wait_seconds / measured.seconds if measured.seconds > 0 else 0.0
     slow = waiting > WAITING and measured.wait_seconds > LEAST_SECONDS
     if slow and not plan["resident"]:

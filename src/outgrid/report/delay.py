@@ -50,7 +50,7 @@ def reasons(record: Record) -> list[str]:
 
 def _costs(record: Record) -> Iterator[tuple[float, str]]:
     """Seconds that something may have cost, and what it is."""
-    measured, plan = _last(record), record.plan
+    measured, plan = _last(record), record.planned
     prediction, threads = plan["prediction"], max(1, plan["threads"])
     ran = measured.compute_processor_seconds / threads
     idle = max(0.0, measured.compute_seconds - ran)

@@ -69,7 +69,7 @@ class View:
         """A page that a browser reads again every so often while the run goes on."""
         title = f"{self.out}"
         if self.record is not None:
-            title = heading(self.record.plan)
+            title = heading(self.record.planned)
         parts = [f"<pre>{safe(self)}</pre>"]
         frame = latest_frame(self.out)
         if frame is not None:

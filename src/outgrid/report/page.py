@@ -123,7 +123,7 @@ def run_page(
         f"{safe(machine.get('cores', ''))} cores, Linux {safe(machine.get('kernel', ''))}, "
         f"outgrid {safe(record.version)}</p>",
         f"<div class='head'>{answer}<div class='figures'>{_figures(record)}</div></div>",
-        *_moving(record.plan),
+        *_moving(record.planned),
         "<h2>Where the time went</h2>",
         _bar(record),
         *(["<h2>Over time</h2>", f"<div class='charts'>{lines}</div>"] if lines else []),
@@ -133,9 +133,9 @@ def run_page(
         _facts(summary_rows(record)),
         *(["<h2>Parts</h2>", _parts(record.parts)] if len(record.parts) > 1 else []),
         "<h2>Plan</h2>",
-        _facts(explain_rows(record.plan)),
+        _facts(explain_rows(record.planned)),
     ]
-    return document(heading(record.plan), parts, RUN_STYLE)
+    return document(heading(record.planned), parts, RUN_STYLE)
 
 
 def _figures(record: Record) -> str:

@@ -41,7 +41,7 @@ def telling(run: Path) -> Generator[None]:
 
 def summarise(record: Record) -> str:
     """Text for `record`, one figure per line."""
-    return align([(heading(record.plan), ""), *summary_rows(record)])
+    return align([(heading(record.planned), ""), *summary_rows(record)])
 
 
 def summary_rows(record: Record) -> Iterator[tuple[str, str]]:
@@ -56,9 +56,9 @@ def summary_rows(record: Record) -> Iterator[tuple[str, str]]:
         f"{format_share(_share(measured.wait_seconds, measured.seconds))} for transfers",
     )
     if measured.checksum_seconds:
-        cores = max(1, record.plan["threads"])
+        cores = max(1, record.planned["threads"])
         share = _share(measured.checksum_seconds, measured.seconds * cores)
-        copies = ", including copies" if record.plan["layout"]["staged"] else ""
+        copies = ", including copies" if record.planned["layout"]["staged"] else ""
         yield (
             "checksums",
             f"{format_share(share)} of the time of {format_count(cores, 'processor')}{copies}",
@@ -110,10 +110,10 @@ def _fill(record: Record) -> str:
 
 def _flash(record: Record) -> str:
     nbytes = record.flash_written_bytes
-    swapped = record.plan.get("tier") in SWAPPED_TIERS
-    in_place = swapped and record.plan.get("resident")
+    swapped = record.planned.get("tier") in SWAPPED_TIERS
+    in_place = swapped and record.planned.get("resident")
     most = " beside what was swapped out" if in_place else " at most" if swapped else ""
-    endurance = record.plan.get("endurance_bytes", 0)
+    endurance = record.planned.get("endurance_bytes", 0)
     return f"{format_bytes(nbytes)} written{most}{format_wear(nbytes, endurance)}"
 
 

@@ -41,6 +41,7 @@ from outgrid.formats.levels import (
 )
 from outgrid.formats.npy import bare_npy
 from outgrid.formats.shard import ABSENT, chunk_of, index_of
+from outgrid.numbers import BFLOAT16
 from outgrid.record import Record
 from outgrid.regular import own
 from outgrid.stencil.meaning import described
@@ -89,6 +90,7 @@ class _Stored:
     @property
     def metadata(self) -> dict[str, Any]:
         """The content of its zarr.json."""
+        bits = self.dtype.name == BFLOAT16  # which zarr-python does not know
         numbers = {"name": "bytes", "configuration": {"endian": "little"}}
         index = {
             "chunk_shape": self.chunk,
@@ -102,12 +104,12 @@ class _Stored:
             "zarr_format": 3,
             "node_type": "array",
             "shape": self.shape,
-            "data_type": self.dtype.name,
+            "data_type": "uint16" if bits else self.dtype.name,
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shard}},
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
             "fill_value": "NaN" if self.dtype.kind == "f" else 0,
             "codecs": [sharded if self.chunk else numbers],
-            "attributes": dict(self.attributes),
+            "attributes": {**self.attributes, **({"bits_of": BFLOAT16} if bits else {})},
             "dimension_names": self.dims,
             "storage_transformers": [],
         }

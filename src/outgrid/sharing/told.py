@@ -35,7 +35,7 @@ class Told:
     seals: dict[str, Seal]
     owned: Box
     first: tuple[int, int]
-    plan: dict[str, Any]
+    planned: dict[str, Any]
     parts: tuple[Part, ...]
     warnings: tuple[str, ...]
     beyond: tuple[str, ...]
@@ -60,7 +60,7 @@ def record_of(
         version=__version__,
         started=parts[0].started,
         problem=run.manifest.problem,
-        plan=mine.plan,
+        planned=mine.planned,
         machine=machine.to_dict(),
         measured=combine((*before, msgspec.structs.replace(parts[-1], measured=together))),
         fields={name: file for name, file, *_ in files},
@@ -92,7 +92,7 @@ def _rank_part(number: int, told: Told) -> RankPart:
         high_row=rows.stop,
         host=told.host,
         measured=combine(told.parts),
-        plan=told.plan,
+        planned=told.planned,
     )
 
 

@@ -15,7 +15,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outgrid.errors import DefinitionError
+from outgrid.errors import DefinitionError, UsageError
+from outgrid.numbers import BFLOAT16, largest_of, number_type
+from outgrid.numbers import is_real as has_fractions
 from outgrid.stencil.components import components_of
 from outgrid.stencil.expression import Constant, Expression, Operation, operation
 from outgrid.stencil.model import Assignment, Stencil
@@ -38,7 +40,7 @@ __all__ = [
 COMPUTED = ("float32", "float64")
 """Types that a problem may be computed in."""
 
-HALVES = ("float16",)
+HALVES = ("float16", BFLOAT16)
 """Types that a field of a problem computed in float32 may be kept in."""
 
 WHOLE = ("int8", "uint8", "int16", "uint16", "int32")
@@ -61,8 +63,8 @@ def dtype_name(given: object) -> str:
 def is_dtype(name: str) -> bool:
     """Whether NumPy knows a type of that name."""
     try:
-        np.dtype(name)
-    except TypeError:
+        number_type(name)
+    except (TypeError, UsageError):
         return False
     return True
 
@@ -90,6 +92,10 @@ def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
             )
         if wanted not in STORED:
             raise DefinitionError(f"the dtype of {name!r} is {wanted!r}{suggest(wanted, STORED)}")
+        try:
+            number_type(wanted)
+        except UsageError as error:
+            raise DefinitionError(f"the dtype of {name!r}: {error}") from error
         if (wanted, dtype) == ("float64", "float32"):
             raise DefinitionError(
                 f"the field {name!r} is kept in float64 and computed in float32, which would round"
@@ -152,7 +158,9 @@ def _held(value: Expression, dtype: str) -> Expression:
 
 def _range(dtype: str) -> tuple[float, float]:
     """The least and the largest number that `dtype` holds."""
-    limits = np.finfo(dtype) if is_real(dtype) else np.iinfo(dtype)
+    if is_real(dtype):
+        return -largest_of(dtype), largest_of(dtype)
+    limits = np.iinfo(dtype)
     return float(limits.min), float(limits.max)
 
 
@@ -173,7 +181,7 @@ def casting(dtype: DTypeLike) -> Any:
 
     Numbers that are not whole are rounded, those that are have to be kept exactly.
     """
-    return "same_kind" if np.dtype(dtype).kind == "f" else "safe"
+    return "same_kind" if has_fractions(np.dtype(dtype)) else "safe"
 
 
 def keep(values: Any, into: NDArray[Any]) -> NDArray[np.bool_]:
@@ -183,4 +191,4 @@ def keep(values: Any, into: NDArray[Any]) -> NDArray[np.bool_]:
     """
     with np.errstate(all="ignore"):
         into[...] = values
-        return np.isfinite(into) if into.dtype.kind == "f" else into == values
+        return np.isfinite(into) if has_fractions(into.dtype) else into == values

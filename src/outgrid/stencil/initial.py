@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError
 from outgrid.formats.registry import suffixes
+from outgrid.numbers import is_real
 from outgrid.stencil.dtypes import in_words, keep
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.grid import Grid
@@ -279,7 +280,7 @@ def _keep(
     first = len(origin) - into.ndim
     cell = (*origin[:first], *(a + b for a, b in zip(origin[first:], inside, strict=True)))
     where = f"at cell ({', '.join(map(str, cell))})"
-    if into.dtype.kind != "f":
+    if not is_real(into.dtype):
         given = np.broadcast_to(values, into.shape)[inside]
         raise DefinitionError(f"{source} is {given} {where}; {in_words(into.dtype.name)}")
     raise DefinitionError(

@@ -139,8 +139,8 @@ class Problem:
         """Check and normalise. `stencil` may be a name in the catalogue or "path.py:function".
 
         `dtypes` gives fields, or vectors and tensors whole, a type of their own: "float32" where
-        the problem is computed in "float64", "float16" where in "float32", or "int8", "uint8",
-        "int16", "uint16" or "int32". Results are rounded to the nearest number that it holds.
+        the problem is computed in "float64", "float16" or "bfloat16" where in "float32", or "int8",
+        "uint8", "int16", "uint16" or "int32". Results are rounded to the nearest it holds.
 
         `initial` maps names to a file (its path, or an InputFile), a number, a formula of z, y, x,
         an array of `shape`; or to a function of arrays z, y, x of such indices (float64), which is

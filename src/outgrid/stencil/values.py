@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from outgrid.errors import DefinitionError, meaning
 from outgrid.formats import InputFile
 from outgrid.formats.arrays import InputArray, description, digest, is_array, is_mapped, pieces
+from outgrid.numbers import is_real as has_fractions
+from outgrid.numbers import largest_of
 from outgrid.stencil.dtypes import casting, in_words, is_real, number_fits
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.grid import Grid
@@ -71,8 +73,7 @@ def check_range(what: str, value: float, dtype: str) -> None:
         return
     if not is_real(dtype):
         raise DefinitionError(f"{what} {value}; {in_words(dtype)}")
-    largest = float(np.finfo(dtype).max)
-    raise DefinitionError(f"{what} {value} is beyond the range of {dtype}, {largest}")
+    raise DefinitionError(f"{what} {value} is beyond the range of {dtype}, {largest_of(dtype)}")
 
 
 def classify(
@@ -166,7 +167,7 @@ def _checked_array(
         kind = np.dtype(array.dtype)
     except TypeError:
         kind = None
-    if kind is None or kind.kind not in "fiub":
+    if kind is None or not (kind.kind in "iub" or has_fractions(kind)):
         raise DefinitionError(
             f"the initial array of {name!r} has dtype {array.dtype}; real numbers are needed"
         )

@@ -153,7 +153,9 @@ def _read(
                 row = (plane - first_plane) * across + rows.start - first_row
                 offset = row * row_bytes
                 begin, nbytes = header.data_offset + offset, into[at].nbytes
-                read_fully(file.fileno(), into[at].reshape(-1).data, begin, piece.path)
+                read_fully(
+                    file.fileno(), into[at].reshape(-1).view(np.uint8).data, begin, piece.path
+                )
                 # What was read once is not going to be read again soon.
                 os.posix_fadvise(file.fileno(), begin, nbytes, os.POSIX_FADV_DONTNEED)
                 if sums is not None and piece.seal is not None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from outgrid.errors import UsageError
 from outgrid.formats import InputFile, open_input
 from outgrid.formats.arrays import InputArray
+from outgrid.numbers import unit_of
 from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import STORED, image
 from outgrid.stencil.dtypes import casting, is_real
@@ -220,7 +221,7 @@ def _inject(
                     total = float(state[source.field][cell]) + amount
                     state[source.field][cell] = min(max(total, limits.min), limits.max)
                     continue
-                unit = float(np.finfo(dtype).eps) / 2
+                unit = unit_of(dtype)
                 state[source.field][cell] += amount.astype(dtype)
                 if bounds is not None:
                     size = abs(float(state[source.field][cell])) + 2 * bounds[source.field][cell]

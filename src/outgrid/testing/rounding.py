@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
+from outgrid.numbers import largest_of, smallest_of, unit_of
 from outgrid.stencil.dtypes import is_real
 from outgrid.stencil.expression import (
     OPERATIONS,
@@ -99,14 +100,13 @@ def stored(value: Any, bound: Any, dtype: str) -> tuple[Any, Any]:
         return value, bound
     if not is_real(dtype):  # it is a whole number in range
         return np.asarray(value).astype(dtype), bound
-    limits = np.finfo(dtype)
-    unit, underflow = float(limits.eps) / 2, 8 * float(limits.smallest_subnormal)
+    unit, underflow = unit_of(dtype), 8 * smallest_of(dtype)
     with np.errstate(all="ignore"):
         kept = np.asarray(value).astype(dtype)
         largest = np.abs(np.asarray(value, np.float64)) * (1 + 2 * unit) + 2 * bound
         error = (bound + unit * largest) * _INFLATION + underflow
     # Where an evaluation might overflow, nothing is promised.
-    sure = np.isfinite(kept) & (largest < float(limits.max))
+    sure = np.isfinite(kept) & (largest < largest_of(dtype))
     return kept, np.where(sure & np.isfinite(error), error, np.inf)
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from outgrid.config import RunOptions
 from outgrid.machine import Machine
 from outgrid.native import engines
+from outgrid.numbers import is_known
 from outgrid.plan.sizing import Sizing
 from outgrid.plan.sweeps import sweep_steps
 from outgrid.plan.tiling import bands_cut, columns_cut
@@ -294,7 +295,7 @@ def _dtypes(draw: st.DrawFn, stencil: Stencil, dtype: str) -> dict[str, str]:
     """Types of fields: that of the problem for all, more often than not."""
     if draw(st.booleans()):
         return {}
-    real = ["float32", dtype] if dtype == "float64" else [dtype, *HALVES]
+    real = ["float32", dtype] if dtype == "float64" else [dtype, *filter(is_known, HALVES)]
     whole = [kept for kept in WHOLE if dtype == "float64" or kept != "int32"]
     return {
         field.name: draw(st.sampled_from([*real, *(whole if field.evolving else WHOLE)]))
@@ -406,10 +407,9 @@ def run_options(
         given["tile_band"] = draw(st.none() | st.integers(1, 12))
     if several:
         given["tile_fetch"] = draw(st.none() | st.booleans())
-    single = len(problem.stencil.stages) == 1 and not problem.edges.periodic(0)
-    stored = all(problem.edges.stored(axis) for axis in range(problem.ndim - 1))
+    ends = not any(problem.edges.periodic(axis) for axis in range(problem.ndim - 1))
     streams = tier != "memory" and not in_place
-    if single and stored and streams and draw(st.integers(0, 4)) == 0:
+    if ends and streams and draw(st.integers(0, 4)) == 0:
         given |= draw(_overlapped(problem))
         return RunOptions.of(**(given | fixed))
     can_cut = Sizing(problem).can_cut and (streamed or not problem.edges.periodic(0))

@@ -7,6 +7,7 @@ from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.plan.planner import plan
 from outgrid.plan.schedule.blocks import Blocks, paper_block, paper_block_bytes
+from outgrid.plan.schedule.skew import Halo
 from outgrid.stencil.problem import Problem
 from outgrid.testing import machine
 from outgrid.testing.counting import count
@@ -55,7 +56,7 @@ def test_the_planner_takes_the_blocks_of_table_2(_, domain, block_gib, buffer_gi
 
 
 def test_blocks_cover_the_grid_once_and_read_a_halo_where_the_grid_goes_on():
-    blocks = Blocks(12, 9, (4, 5), (1, 2), (1, 2))
+    blocks = Blocks(12, 9, (4, 5), (Halo(1, (), ()), Halo(2, (), ())), ((1, 1), (2, 2)))
     spans = [
         [blocks.interval(axis, 2, part).span for axis in (0, 1)] for part in range(blocks.count())
     ]

@@ -292,8 +292,8 @@ REFUSED = {
         memory="82MiB",
         block=[64, 64, 510],
     ),
-    "blocks of two stages": lambda: one(
-        problem("staggered", (64, 64, 64), 4), scheme="overlapped", tier="direct"
+    "blocks of planes that come round": lambda: one(
+        problem("heat7", (64, 64, 64), 4, boundary={"z": "periodic"}), scheme="overlapped"
     ),
     "too many ranks": lambda: rank(0, 9, problem("heat7", (8, 20, 16), 9), row_cuts=[10]),
     "ranks on small disks": lambda: plan_rank(

@@ -57,7 +57,7 @@ def test_a_record_says_what_the_run_has_worn(tmp_path):
     record = pipeline.run(problem(), options(tmp_path, tier="direct", endurance="1GB")).record
     measured = record.measured
     written = measured.written_bytes + measured.fill_written_bytes
-    assert record.flash_written_bytes == written == record.plan["flash_written_terabytes"] * 1e12
+    assert record.flash_written_bytes == written == record.planned["flash_written_terabytes"] * 1e12
     assert format_wear(written, 10**9) in summarise(record)
     assert measured.system_written_bytes >= 0
 

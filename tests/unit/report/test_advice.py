@@ -20,7 +20,7 @@ def changed(record, plan=None, machine=None, **measured):
         record,
         measured=figures,
         parts=(msgspec.structs.replace(record.parts[-1], measured=figures),),
-        plan=record.plan | (plan or {}),
+        planned=record.planned | (plan or {}),
         machine=record.machine | (machine or {}),
     )
 
@@ -49,7 +49,7 @@ def test_the_ratio_to_plain_is_what_plain_sweeps_would_move(record):
         "resident": False,
         "read_bytes": 400,
         "written_bytes": 400,
-        "prediction": record.plan["prediction"] | {"transfer_seconds": 2.0},
+        "prediction": record.planned["prediction"] | {"transfer_seconds": 2.0},
     }
     asked = changed(record, plan=plan, seconds=3.0, ideal_bytes=800)
     assert over_plain(asked) == pytest.approx(400 * 12 / 400 / 3.0)

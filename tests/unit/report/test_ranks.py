@@ -38,7 +38,7 @@ def rank(number: int, **changes) -> RankPart:
         high_row=1,
         host="here",
         measured=measured(**changes),
-        plan={},
+        planned={},
     )
 
 
@@ -74,7 +74,7 @@ def test_the_report_of_a_run_of_ranks_has_their_bars(tmp_path, capsys):
         version="0.1.0",
         started="2026-11-21T10:00:00+00:00",
         problem=problem.to_dict(),
-        plan=og.plan(problem, memory="256MiB").to_dict(),
+        planned=og.plan(problem, memory="256MiB").to_dict(),
         machine={},
         measured=combine_ranks([each.measured for each in ranks]),
         ranks=ranks,

@@ -75,7 +75,7 @@ def record(**changes) -> Record:
             "version": "0.1.0",
             "started": "2026-11-21T10:00:00+00:00",
             "problem": {},
-            "plan": PLAN,
+            "planned": PLAN,
             "machine": {},
             "measured": measured(),
             "fields": {"u": "u.npy"},
@@ -90,7 +90,7 @@ def test_what_was_computed_is_told_alike_by_plan_record_and_result(steps, tmp_pa
         "depths": [steps],
         "layout": {"apart": [{"field": "c", "dtype": "int8"}], "staged": False},
     }
-    done = record(plan=plan, problem={"steps": steps})
+    done = record(planned=plan, problem={"steps": steps})
     work = f"heat7 on 1026 x 2050 x 2048 float64 (c in int8), {format_count(steps, 'step')}"
     assert explain(plan).startswith(f"{work}\n")
     assert summarise(done).startswith(f"{work}: skewed")

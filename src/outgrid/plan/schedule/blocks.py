@@ -1,6 +1,6 @@
 """Space blocks of the scheme ``overlapped``, and the sizes that its inventors chose.
 
-A block is read with a halo of ``reach*depth`` cells on each side on which the grid goes on. Its
+A block is read with the halo of its sweep on each side on which the grid goes on. Its
 steps shrink towards its core, the part that is written: cells of the halo are computed by every
 block that reads them. Blocks are as long as the grid in x, so that rows are contiguous, and need
 not be cubes.
@@ -23,17 +23,17 @@ LEAST_EDGE = 2
 class Blocks:
     """How the ``planes`` x ``rows`` of a grid are cut into blocks of ``core`` (planes, rows).
 
-    ``reach`` (planes, rows) is what one step reads around a cell, ``layer`` the width of the fixed
-    cells around the interior. Extents of blocks count interior cells; blocks at the border of the
-    grid have its layer as well. Of one rank of several they make up what it has ``owned``,
+    ``halos`` of planes and rows are what steps need around a part of the grid, ``layers`` the fixed
+    cells below and above the interior. Extents of blocks count interior cells; blocks at the border
+    of the grid have its layer as well. Of one rank of several they make up what it has ``owned``,
     [low, high) of both axes.
     """
 
     planes: int
     rows: int
     core: tuple[int, int]
-    reach: tuple[int, int]
-    layer: tuple[int, int]
+    halos: tuple[Halo, Halo]
+    layers: tuple[tuple[int, int], tuple[int, int]]
     owned: tuple[tuple[int, int], tuple[int, int]] | None = None
 
     def interval(self, axis: int, depth: int, part: int) -> Interval:
@@ -42,8 +42,7 @@ class Blocks:
 
     def _interval(self, axis: int, depth: int, index: int) -> Interval:
         """What a block along an axis covers."""
-        halo = Halo(self.reach[axis], (), ())
-        return shrinking(self._core(axis, index), self._extent(axis), depth, halo)
+        return shrinking(self._core(axis, index), self._extent(axis), depth, self.halos[axis])
 
     def _core(self, axis: int, index: int) -> range:
         """A block of interior cells; the first and the last have the layer outside as well."""
@@ -64,17 +63,15 @@ class Blocks:
 
     def _inside(self, axis: int) -> range:
         """Those of the interior."""
-        layer = self.layer[axis]
-        return common(self._owned(axis), range(layer, self._extent(axis) - layer))
+        low, high = self.layers[axis]
+        return common(self._owned(axis), range(low, self._extent(axis) - high))
 
     def _extent(self, axis: int) -> int:
         return self.rows if axis else self.planes
 
-    def _cells(self, axis: int, depth: int, step: int) -> list[int]:
-        """Planes or rows of each block along an axis at ``step``."""
-        extent = self._extent(axis)
-        parts = (self._interval(axis, depth, index) for index in range(self._count(axis)))
-        return [len(part.span.at(step, extent)) for part in parts]
+    def _intervals(self, axis: int, depth: int) -> list[Interval]:
+        """What the blocks along an axis cover."""
+        return [self._interval(axis, depth, index) for index in range(self._count(axis))]
 
     def count(self) -> int:
         """Blocks of a sweep."""
@@ -82,12 +79,18 @@ class Blocks:
 
     def held(self, depth: int) -> tuple[int, int]:
         """(planes, rows) of the largest block with its halo, for sweeps of ``depth`` steps."""
-        return max(self._cells(STREAMED, depth, 0)), max(self._cells(ACROSS, depth, 0))
+        planes, rows = (
+            max(len(part.read) for part in self._intervals(axis, depth)) for axis in AXES
+        )
+        return planes, rows
 
     def moved_rows(self, depth: int, first: int | None = None) -> tuple[int, int]:
         """Rows of one level that a sweep, or its ``first`` blocks alone, (read, write)."""
         if first is None:
-            return self._rows(depth, 0), self._rows(depth, depth)
+            along, across = (self._intervals(axis, depth) for axis in AXES)
+            read = sum(len(part.read) for part in along) * sum(len(part.read) for part in across)
+            written = sum(len(part.cells) for part in along)
+            return read, written * sum(len(part.cells) for part in across)
         read = written = 0
         for part in range(first):
             planes, rows = (self.interval(axis, depth, part) for axis in AXES)
@@ -97,10 +100,16 @@ class Blocks:
 
     def updated_rows(self, depth: int) -> int:
         """Rows that all steps of a sweep update, those of halos included."""
-        return sum(self._rows(depth, step) for step in range(1, depth + 1))
-
-    def _rows(self, depth: int, step: int) -> int:
-        return sum(self._cells(STREAMED, depth, step)) * sum(self._cells(ACROSS, depth, step))
+        every = [self._intervals(axis, depth) for axis in AXES]
+        extents = self.planes, self.rows
+        updated = 0
+        for step in range(1, depth + 1):
+            planes, rows = (
+                sum(len(part.span.at(step, extent)) for part in parts)
+                for parts, extent in zip(every, extents, strict=True)
+            )
+            updated += planes * rows
+        return updated
 
 
 def paper_block_bytes(block: tuple[int, int, int], depth: int, item_bytes: int) -> int:

@@ -70,13 +70,26 @@ struct Lanes {
 };
 using Packed = Kept<uint16_t>;
 
+// What the bits of a cell of 16 mean, void for other cells.
+template <class Cell>
+struct MeaningOf {
+  using type = void;
+};
+template <class Meaning>
+struct MeaningOf<Short<Meaning>> {
+  using type = Meaning;
+};
+template <class Cell>
+constexpr bool kIsShort = !std::is_void_v<typename MeaningOf<Cell>::type>;
+
 template <class Cell>
 OG_INLINE V load(const Cell* p) {
   if constexpr (std::is_same_v<Cell, Real>) {
     return *reinterpret_cast<const Unaligned*>(p);
-  } else if constexpr (std::is_same_v<Cell, Half>) {
+  } else if constexpr (kIsShort<Cell>) {
+    using Meaning = typename MeaningOf<Cell>::type;
     const Packed::Cells v = *reinterpret_cast<const Packed::Loose*>(p);
-    return (V)halves::widened<V>(__builtin_convertvector(v, M), Lanes());
+    return (V)Meaning::widened(__builtin_convertvector(v, M), Lanes());
   } else {
     using Kind = Kept<Cell>;
     const typename Kind::Cells v = *reinterpret_cast<const typename Kind::Loose*>(p);
@@ -88,8 +101,8 @@ template <class Cell>
 OG_INLINE void store(Cell* p, V v) {
   if constexpr (std::is_same_v<Cell, Real>) {
     *reinterpret_cast<Unaligned*>(p) = v;
-  } else if constexpr (std::is_same_v<Cell, Half>) {
-    const M bits = halves::narrowed<V>((M)v, Lanes());
+  } else if constexpr (kIsShort<Cell>) {
+    const M bits = MeaningOf<Cell>::type::narrowed((M)v, Lanes());
     *reinterpret_cast<Packed::Loose*>(p) = __builtin_convertvector(bits, Packed::Cells);
   } else {
     using Kind = Kept<Cell>;
