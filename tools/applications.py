@@ -187,7 +187,7 @@ def measure(case: Case, folder: Path) -> Row:
             field.levels * problem.stored_bytes(field.name) for field in problem.stencil.fields
         ),
         peak_bytes=measured.peak_memory_bytes,
-        depth=max(beyond.plan["depths"]),
+        depth=max(beyond.planned["depths"]),
         glups=measured.glups,
         seconds=measured.seconds,
         load=loads[0],
@@ -200,8 +200,8 @@ def measure(case: Case, folder: Path) -> Row:
     faults = {
         "the bytes differ": not row.identical,
         f"the grid is {row.factor:.2f} times the limit": row.factor < TIMES,
-        "it did not stream from files": beyond.plan["tier"] != "direct",
-        "the other one did not stay in memory": memory.plan["tier"] != "memory",
+        "it did not stream from files": beyond.planned["tier"] != "direct",
+        "the other one did not stay in memory": memory.planned["tier"] != "memory",
         "it passed its limit": row.peak_bytes > row.limit_bytes,
     }
     return Row(

@@ -307,7 +307,7 @@ def test_a_plan_says_what_ranks_do_and_a_report_shows_the_whole_field(tmp_path):
     said = finish(launch(3, sys.executable, "-c", script, path))[0].split("\n")
     assert [json.loads(line) for line in said if line] == 3 * [planned["subgrid"]]
     finish(run_ranks(3, path, out))
-    found = read_record(out).ranks[1].plan
+    found = read_record(out).ranks[1].planned
     for name in ("subgrid", "depths", "sent_bytes", "received_bytes", "read_bytes", "updates"):
         assert planned[name] == found[name], name
     report = subprocess.run(

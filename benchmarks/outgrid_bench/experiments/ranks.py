@@ -214,7 +214,7 @@ def _row(
     if case.exchange == "halos":
         expected, busy = _expected(grid, case, _node(case, records, settings, messages))
         busy *= _processors(records) / case.ranks
-    planned = records[case][-1].plan["prediction"]["seconds"]
+    planned = records[case][-1].planned["prediction"]["seconds"]
     return RanksRow(
         case.name,
         case.ranks,
