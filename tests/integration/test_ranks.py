@@ -254,7 +254,7 @@ stencil = "rule.py:cooling"
 shape = [160, 48, 64]
 steps = 2000
 initial = {u = "exp(-((z - 80)**2 + (y - 24)**2 + (x - 32)**2) / 50)"}
-until = {reduction = "largest", every = 10, below = 0.00019}
+until = {reduction = "largest", every = 10, below = 0.0015}
 [run]
 memory = "512MiB"
 depth = 3
@@ -398,7 +398,7 @@ def test_ranks_go_on_with_the_options_they_had(tmp_path):
 
 
 def test_ranks_with_blocks_go_on_after_a_kill_and_with_other_numbers(tmp_path):
-    path, wanted, kept = job_of(400, tmp_path)
+    path, wanted, kept = job_of(160, tmp_path)
     out = tmp_path / "out"
     blocks = ("--set", "scheme=overlapped", "--set", "block=[17, 9, 60]", "--set", "row_cuts=[20]")
     process = run_ranks(4, path, out, *blocks)

@@ -37,7 +37,7 @@ from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import step
 from outgrid.storage import DirectStore
 
-KILLS, KILLED_STEPS = 4, 100
+KILLS, KILLED_STEPS = 4, 60
 STEPS = 300
 
 JOB = """
