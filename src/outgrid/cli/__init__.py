@@ -15,12 +15,15 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from outgrid.cli.parser import Parser, add_debug_argument, examples
 from outgrid.comm import leave, spoken_by
 from outgrid.errors import Error
 from outgrid.version import __version__
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["main"]
 
@@ -125,12 +128,14 @@ def _parser(given: Sequence[str]) -> Parser:
     return parser
 
 
-def _added() -> dict[str, EntryPoint]:
+def _added() -> "dict[str, EntryPoint]":
     """Verbs of other packages. One that is named like a verb of ours does not replace it."""
+    from importlib.metadata import entry_points  # slow to load, and needed for these verbs alone
+
     commands = {command.name: command for command in entry_points(group=COMMANDS)}
     return {verb: command for verb, command in commands.items() if verb not in VERBS}
 
 
-def _summary(command: EntryPoint) -> str:
+def _summary(command: "EntryPoint") -> str:
     """What the package of a command says of itself."""
     return (command.dist and command.dist.metadata["Summary"]) or command.value

@@ -71,7 +71,7 @@ def test_what_is_not_known_is_refused_with_what_is_near(arguments, words, capsys
 
 @pytest.mark.parametrize("verb", cli.SEPARATE)
 def test_a_verb_that_is_not_installed_says_where_it_is(verb, capsys, monkeypatch):
-    monkeypatch.setattr(cli, "entry_points", lambda group: ())
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
     with pytest.raises(SystemExit) as ended:
         main([verb, "core", "--quick"])
     assert ended.value.code == 2
