@@ -121,6 +121,8 @@ class Straight:
             self._descriptor = given(self.path, os.O_RDONLY)
         try:
             self._check_size()
+            with reading(self.path):  # the system reads ahead of who has begun at the first byte
+                os.pread(self._descriptor, 1, 0)
         except BaseException:
             os.close(self._descriptor)
             raise
