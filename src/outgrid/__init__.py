@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         upwind,
     )
     from outgrid.stencil.grid import Grid
+    from outgrid.stencil.history import History
     from outgrid.stencil.lagged import Lagged
     from outgrid.stencil.laplacian import laplacian
     from outgrid.stencil.points import Receiver, Source
@@ -120,6 +121,7 @@ __all__ = [
     "Fired",
     "Gradient",
     "Grid",
+    "History",
     "InfeasiblePlan",
     "InputFile",
     "Iteration",
@@ -261,6 +263,7 @@ _HOMES = {
         "upwind",
     ),
     "stencil.grid": ("Grid",),
+    "stencil.history": ("History",),
     "stencil.lagged": ("Lagged",),
     "stencil.laplacian": ("laplacian",),
     "stencil.chance": ("random",),

@@ -13,7 +13,7 @@ import numpy as np
 from outgrid.errors import UsageError
 from outgrid.fields import Field, FieldArray, JoinedField, Snapshots
 from outgrid.formats.axis import Along, Axis
-from outgrid.formats.npy import Header, load_npy, map_npy
+from outgrid.formats.npy import Header, load_npy, map_npy, read_header
 from outgrid.labelled import dataset
 from outgrid.lines import format_work
 from outgrid.markup import facts
@@ -25,6 +25,7 @@ from outgrid.stencil.components import components_of
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.meaning import described
 from outgrid.stencil.problem import PREVIOUS, Problem
+from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.storage import Piece
 from outgrid.units import suggest
@@ -110,6 +111,30 @@ class Result(Mapping[str, Any]):
         arrays = [frames[:, 0] for frames in kept] if self._is_line else kept
         fields = [snapshot["field"] for snapshot in snapshots]
         return Snapshots(map(FieldArray.of, arrays, fields), fields)
+
+    def history(self, field: str, *, reverse: bool = False) -> Series:
+        """What the only snapshot of a field kept, as a coefficient that changes with every step.
+
+        In `reverse` the last frame comes first. A problem that reads it has the shape of a frame,
+        and for the field `dtypes` with the type that was kept. Raises UsageError where there is no
+        such snapshot or more than one, where it took nothing, or is not in a .npy file.
+        """
+        taken = [
+            name
+            for name, one in self._taken.items()
+            if one["field"] == field and (self.out / name).exists()
+        ]
+        if len(taken) != 1:
+            raise UsageError(
+                f"the run in {self.out} has left {len(taken)} files of snapshots of {field!r};"
+                " a history is read from one .npy file"
+            )
+        header = read_header(self.out / taken[0])
+        if not header.shape[0]:
+            raise UsageError(f"{self.out / taken[0]} holds no frame: there were too few steps")
+        return Series(
+            self.out / taken[0], header.shape[0] - 1 if reverse else 0, -1 if reverse else 1
+        )
 
     def _frames(self) -> list[np.ndarray]:
         """The snapshots as they lie on disk: those of a line are of one row."""
@@ -238,7 +263,7 @@ class Result(Mapping[str, Any]):
         snapshot = snapshots_by_file(problem.snapshots).get(f"{field}.npy")
         if snapshot is not None:
             shape = snapshot.shape(problem.shape, self.record.steps)
-            dtype = np.dtype(problem.dtype_of(snapshot.field))
+            dtype = np.dtype(problem.dtype_kept(snapshot))
             return Header(shape, dtype, False, self.record.offsets[field])
         dtype = np.dtype(problem.dtype_of(field.removesuffix(PREVIOUS)))
         return Header(problem.shape, dtype, False, self.record.offsets[field])

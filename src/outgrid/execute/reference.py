@@ -23,7 +23,7 @@ from outgrid.observe.accumulators import CELLS, add_cells
 from outgrid.plan.schedule.lifetime import dependences, ring_count
 from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import image
-from outgrid.stencil.dtypes import is_real
+from outgrid.stencil.dtypes import KINDS, is_real
 from outgrid.stencil.expression import Access, Constant, Leaf, Parameter, Profile
 from outgrid.stencil.problem import Problem
 
@@ -309,8 +309,9 @@ class _Level:
         slab = self.slab
         put = Put(int(_int64s(slab.outlet, 1)[0]))
         count: int = slab.snapshots
-        table: list[list[int]] = _int64s(slab.kept, 14 * count).reshape(-1, 14).tolist()
-        for field, file, begin, every, offset, *axes in table:
+        table: list[list[int]] = _int64s(slab.kept, 15 * count).reshape(-1, 15).tolist()
+        dtypes = {number: name for name, number in KINDS.items()}
+        for field, file, kind, begin, every, offset, *axes in table:
             since = slab.made + self.level - begin
             name: str = self.names[field]
             if name not in self.written or since < 0 or since % every:
@@ -326,7 +327,7 @@ class _Level:
                 if own_z not in z or own_y not in y:
                     continue
                 cells = self._cells(name, self.now, range(plane, plane + 1), range(row, row + 1))
-                values = np.ascontiguousarray(cells[...][0, 0, x.start : x.stop : x.step])
+                values = cells[...][0, 0, x.start : x.stop : x.step].astype(dtypes[kind])
                 rows_before = (before + z.index(own_z)) * len(y) + y.index(own_y)
                 at = offset + rows_before * len(x) * values.itemsize
                 put(slab.outlet, file, at, values.ctypes.data, values.nbytes)

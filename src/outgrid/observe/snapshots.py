@@ -26,11 +26,12 @@ from outgrid.runs.frames import Frames, frames_of, snapshot_files, sums_within
 from outgrid.runs.group import Durable
 from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
+from outgrid.stencil.dtypes import KINDS
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
 from outgrid.storage.outlet import Outlet
 
-SNAPSHOT_NUMBERS = 14  # of one snapshot in the table
+SNAPSHOT_NUMBERS = 15  # of one snapshot in the table
 
 
 class Snapshots(Observer):
@@ -136,9 +137,10 @@ class SnapshotTable:
         rows: list[tuple[int, ...]] = []
         paths: list[Path] = []
         for name, snapshot in snapshots_by_file(whole.snapshots).items():
-            rest, dtype = snapshot.after(steps_done), whole.dtype_of(snapshot.field)
+            rest, dtype = snapshot.after(steps_done), whole.dtype_kept(snapshot)
             before = snapshot.taken(steps_done) * snapshot.frame_bytes(whole.shape, dtype)
-            head = fields.index(rest.field), len(paths), rest.begin, rest.every
+            kind = KINDS[dtype]
+            head = fields.index(rest.field), len(paths), kind, rest.begin, rest.every
             kept = (n for axis in rest.kept(whole.shape) for n in _numbers(axis))
             rows.append((*head, HEADER_BYTES + before, *kept))
             paths.append(_begun(out / name, snapshot, whole))
@@ -152,7 +154,7 @@ def reserve(out: Path, whole: Problem) -> None:
         path = partial_path(out / name)
         shape = snapshot.shape(whole.shape, whole.steps)
         try:
-            reserve_npy(path, shape, whole.dtype_of(snapshot.field))
+            reserve_npy(path, shape, whole.dtype_kept(snapshot))
         except OSError as error:
             raise StoreError(
                 "cannot reserve space for a snapshot", path=path, errno=error.errno
@@ -169,7 +171,7 @@ def place(out: Path, whole: Problem) -> None:
         if not path.exists():
             continue
         try:
-            cut_npy(path, shape, whole.dtype_of(snapshot.field), out / name)
+            cut_npy(path, shape, whole.dtype_kept(snapshot), out / name)
         except StoreError:
             raise
         except OSError as error:
@@ -181,7 +183,7 @@ def _begun(path: Path, snapshot: Snapshot, whole: Problem) -> Path:
     path = partial_path(path) if partial_path(path).exists() else path
     check_own(path)
     head = read_header(path)
-    shape, dtype = snapshot.shape(whole.shape, whole.steps), whole.dtype_of(snapshot.field)
+    shape, dtype = snapshot.shape(whole.shape, whole.steps), whole.dtype_kept(snapshot)
     if (head.shape, head.dtype, head.data_offset) != (shape, dtype, HEADER_BYTES):
         raise StoreError(
             f"it holds {head.dtype} of shape {head.shape}, the snapshots of the run are "

@@ -179,7 +179,7 @@ class Frames:
 
     @property
     def _row_bytes(self) -> int:
-        itemsize = np.dtype(self.whole.dtype_of(self.snapshot.field)).itemsize
+        itemsize = np.dtype(self.whole.dtype_kept(self.snapshot)).itemsize
         return len(self._cells[2]) * itemsize
 
     @property

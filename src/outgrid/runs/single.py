@@ -204,7 +204,7 @@ def restore(out: Path, manifest: Manifest) -> None:
     take_apart(out, file, manifest.results[0], problem)
     for name, snapshot in _apart(file, problem).items():
         shape = snapshot.shape(problem.shape, manifest.steps_done)
-        _take_out(out, _file_of(file, name), name, shape, problem.dtype_of(snapshot.field))
+        _take_out(out, _file_of(file, name), name, shape, problem.dtype_kept(snapshot))
 
 
 def take_apart(out: Path, file: str, field: str, problem: Problem) -> None:
@@ -262,7 +262,7 @@ def _files(file: str, problem: Problem, record: Record) -> dict[str, list[Array]
     for kept, snapshot in snapshots_by_file(problem.snapshots).items():
         shape = snapshot.shape(problem.shape, record.steps)
         if prod(shape):
-            stored[Path(kept).stem] = shape, problem.dtype_of(snapshot.field)
+            stored[Path(kept).stem] = shape, problem.dtype_kept(snapshot)
     apart = [name for name in _apart(file, problem) if name in stored]
     together = [name for name in stored if name not in apart]
     said = described(problem, record.fields)

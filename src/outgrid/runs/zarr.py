@@ -195,11 +195,16 @@ def _folders(out: Path, problem: Problem, fields: Iterable[str]) -> Iterator[Pat
 
 def _whole(problem: Problem, fields: Iterable[str], steps: int) -> Iterator[_Stored]:
     """Fields that are one file each, and the snapshots."""
-    shapes = {name: (problem.shape, name) for name in fields}
+    shapes = {
+        name: (problem.shape, problem.dtype_of(name.removesuffix(PREVIOUS))) for name in fields
+    }
     for file, snapshot in snapshots_by_file(problem.snapshots).items():
-        shapes[Path(file).stem] = snapshot.shape(problem.shape, steps), snapshot.field
-    for name, (shape, of) in shapes.items():
-        dtype = np.dtype(problem.dtype_of(of.removesuffix(PREVIOUS)))
+        shapes[Path(file).stem] = (
+            snapshot.shape(problem.shape, steps),
+            problem.dtype_kept(snapshot),
+        )
+    for name, (shape, kind) in shapes.items():
+        dtype = np.dtype(kind)
         chunk = chunk_of(shape, dtype.itemsize)
         count = prod(shape) // prod(chunk)
         shards = (_Shard(f"{name}.npy", (0,) * len(shape), count),) if count else ()

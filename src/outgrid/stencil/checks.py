@@ -120,6 +120,17 @@ def check_snapshots(problem: Problem) -> None:
     for snapshot in problem.snapshots:
         _check_lasting(problem, "a snapshot is of", snapshot.field)
         snapshot.cells(problem.shape)
+        field = problem.dtype_of(snapshot.field)
+        if snapshot.dtype and not is_real(field):
+            raise DefinitionError(
+                f"a snapshot of {snapshot.field!r} keeps {snapshot.dtype}, and the field holds"
+                f" whole numbers of {field}; leave dtype out"
+            )
+        if snapshot.dtype and np.result_type(snapshot.dtype, field) != np.dtype(field):
+            raise DefinitionError(
+                f"a snapshot of {snapshot.field!r} keeps {snapshot.dtype}, and the field is"
+                f" {field}; give a shorter type of numbers, or leave dtype out"
+            )
     if problem.snapshot_bytes > _LARGEST_BYTES:
         raise DefinitionError(
             f"the snapshots of {problem.steps} steps take {problem.snapshot_bytes} bytes, which"

@@ -25,6 +25,7 @@ from outgrid.units import suggest
 
 __all__ = [
     "COMPUTED",
+    "KINDS",
     "STORED",
     "casting",
     "dtype_name",
@@ -48,6 +49,9 @@ WHOLE = ("int8", "uint8", "int16", "uint16", "int32")
 
 STORED = (*COMPUTED, *HALVES, *WHOLE)
 """Types that a field may be kept in."""
+
+KINDS = {name: number for number, name in enumerate(STORED, 1)}
+"""By which number kernels know a type: `kKind` of codegen/templates/stored.hpp."""
 
 
 def dtype_name(given: object) -> str:

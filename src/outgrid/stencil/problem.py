@@ -40,6 +40,7 @@ from outgrid.stencil.expression import is_index
 from outgrid.stencil.formula import shown
 from outgrid.stencil.given import value_of
 from outgrid.stencil.grid import Grid, grid_of
+from outgrid.stencil.history import History
 from outgrid.stencil.initial import (
     RESERVED,
     InitialExpression,
@@ -201,8 +202,8 @@ class Problem:
                 for receiver in listed("receivers", receivers, 'Receiver("u", (5, 6))')
             ),
             "snapshots": tuple(
-                value_of(Snapshot, snapshot)
-                for snapshot in listed("snapshots", snapshots, 'Snapshot("u", every=10)')
+                one.snapshot if isinstance(one, History) else value_of(Snapshot, one)
+                for one in listed("snapshots", snapshots, 'Snapshot("u", every=10)')
             ),
             "until": None if until is None else value_of(Until, until),
             "grid": described,
@@ -373,12 +374,15 @@ class Problem:
         """Bytes of all snapshots of all steps."""
         return self.kept_bytes(self.steps)
 
+    def dtype_kept(self, snapshot: Snapshot) -> str:
+        """The type of the numbers that a snapshot keeps."""
+        return snapshot.dtype or self.dtype_of(snapshot.field)
+
     def kept_bytes(self, steps: int, part: tuple[range, ...] = ()) -> int:
         """Bytes of all snapshots of the first `steps` steps; of a ``part`` of the grid, if given:
         of some planes, or some rows of these."""
         return sum(
-            snapshot.taken(steps)
-            * snapshot.part_bytes(self.shape, self.dtype_of(snapshot.field), part)
+            snapshot.taken(steps) * snapshot.part_bytes(self.shape, self.dtype_kept(snapshot), part)
             for snapshot in self.snapshots
         )
 

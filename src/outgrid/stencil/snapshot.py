@@ -10,10 +10,15 @@ import numpy as np
 
 from outgrid.errors import DefinitionError
 from outgrid.formats.axis import Axis
+from outgrid.stencil.dtypes import dtype_name
 from outgrid.stencil.given import checked_count, is_whole, next_of
 from outgrid.stencil.symbol import AXES
+from outgrid.units import suggest
 
 __all__ = ["Snapshot", "snapshots_by_file"]
+
+ENCODED = ("float16", "float32")
+"""Types that values may be rounded to as they are kept."""
 
 if TYPE_CHECKING:
     Selected: TypeAlias = int | str | slice | None
@@ -30,6 +35,7 @@ class Snapshot:
 
     Along each axis it is an index, or a slice as Python has them, also as text ("10:90:2"); all of
     the axis where left out. Slices without a step of their own take every `stride`-th cell.
+    Values are kept in the type of the field, or rounded once to `dtype`, a shorter one.
     """
 
     field: str
@@ -39,6 +45,7 @@ class Snapshot:
     x: Selected = None
     stride: int = 1
     first: int | None = None
+    dtype: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "every", checked_count("snapshot", "every", self.every))
@@ -49,6 +56,11 @@ class Snapshot:
             raise DefinitionError(f"a snapshot is of the field {self.field!r}; give its name")
         for axis in AXES:
             object.__setattr__(self, axis, _checked(axis, getattr(self, axis)))
+        if self.dtype is not None:
+            name = dtype_name(self.dtype)
+            if name not in ENCODED:
+                raise DefinitionError(f"dtype = {name!r} of a snapshot{suggest(name, ENCODED)}")
+            object.__setattr__(self, "dtype", name)
 
     @property
     def begin(self) -> int:
@@ -117,7 +129,8 @@ class Snapshot:
         """JSON-able form, the keyword arguments of a Snapshot."""
         data = {"field": self.field, "every": self.every, "first": self.first}
         axes = {axis: self._at(axis) for axis in AXES if self._at(axis) is not None}
-        return data | {"stride": self.stride} | axes
+        encoded = {} if self.dtype is None else {"dtype": self.dtype}
+        return data | {"stride": self.stride} | axes | encoded
 
     def _at(self, axis: str) -> int | str | None:
         return getattr(self, axis)

@@ -19,10 +19,10 @@ struct Outlet {
   void (*put)(Outlet*, int64_t file, int64_t at, const void* from, int64_t nbytes);
 };
 
-// Cells of a field that are kept in a file, after step `begin` and every so many; the first of them
-// `offset` bytes into it.
+// Cells of a field that are kept in a file, as cells of a kind, after step `begin` and every so
+// many; the first of them `offset` bytes into it.
 struct Snapshot {
-  int64_t field, file, begin, every, offset;
+  int64_t field, file, kind, begin, every, offset;
   Part z, y, x;
 };
 

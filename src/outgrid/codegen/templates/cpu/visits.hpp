@@ -108,8 +108,23 @@ void look(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1, 
   }
 }
 
-// Values on their way to a file: neighbours there are put at once.
-template <class Cell>
+// A number in another type of cells, rounded once: a double becomes a half by way of the odd one of
+// two neighbouring floats, which the half does not mistake for a number halfway between two.
+template <class To, class From>
+OG_INLINE To rounded(From a) {
+  if constexpr (std::is_same_v<To, Half> && std::is_same_v<From, double>) {
+    const float near = float(a);
+    if (double(near) == a || a != a) return Half(near);
+    const int bits = float_bits(near),
+              away = (near < 0 ? -double(near) : double(near)) > (a < 0 ? -a : a);
+    return Half(float_of((bits - away) | 1));
+  } else {
+    return To(a);
+  }
+}
+
+// Values on their way to a file, where they are of type `Kept`: neighbours there are put at once.
+template <class Cell, class Kept>
 class Parcel {
  public:
   Parcel(Outlet* outlet, int64_t file) : outlet_(outlet), file_(file) {}
@@ -123,17 +138,25 @@ class Parcel {
       if (held_ == kMost || at != at_ + held_ * kItem) send();
       if (held_ == 0) at_ = at;
       const int64_t n = least(count, kMost - held_);
-      for (int64_t i = 0; i < n; ++i) values_[held_ + i] = from[i * step];
+      take(values_ + held_, from, n, step);
       held_ += n, count -= n, at += n * kItem, from += n * step;
     }
   }
 
  private:
-  static constexpr int64_t kMost = 4096, kItem = sizeof(Cell);
-  Cell values_[kMost];
+  static constexpr int64_t kMost = 4096, kItem = sizeof(Kept);
+  Kept values_[kMost];
   int64_t held_ = 0, at_ = 0;
   Outlet* outlet_;
   int64_t file_;
+
+  static void take(Kept* to, const Cell* from, int64_t count, int64_t step) {
+    int64_t i = 0;
+    if constexpr (std::is_same_v<Cell, Real> && sizeof(Real) == 4 && std::is_same_v<Kept, Half>) {
+      for (; step == 1 && i + kLanes <= count; i += kLanes) store(to + i, load(from + i));
+    }
+    for (; i < count; ++i) to[i] = rounded<Kept>(from[i * step]);
+  }
 
   void send() {
     if (held_ > 0) outlet_->put(outlet_, file_, at_, values_, held_ * kItem);
@@ -146,39 +169,52 @@ OG_INLINE int64_t from(const Part& p, int64_t i) {
   return i <= p.first ? p.first : p.first + (i - p.first + p.step - 1) / p.step * p.step;
 }
 
+// What a snapshot keeps of planes [z0, z1) of a tile, `frames` after its first one.
+template <class Cell, class Kept, class Stencil>
+void keep(const Call<Stencil>& s, const Snapshot& kept, int64_t frames, int64_t t, int64_t z0,
+          int64_t z1, const Tile& c) {
+  const int64_t own_y0 = most(c.y0, s.own_y0), own_y1 = least(c.y1, s.own_y1);
+  const int64_t x0 = from(kept.x, c.x0), x1 = least(kept.x.end, c.x1);
+  if (own_y0 >= own_y1 || x0 >= x1) return;
+  const int64_t count = (x1 - x0 + kept.x.step - 1) / kept.x.step;
+  const int64_t before = frames * kept.z.count();
+  Parcel<Cell, Kept> parcel(s.outlet, kept.file);
+  for (int64_t i = most(z0, s.own_z0); i < least(z1, s.own_z1); ++i) {
+    const int64_t z = unturned(s.period, i);
+    if (z < kept.z.first || z >= kept.z.end || (z - kept.z.first) % kept.z.step != 0) continue;
+    const Cell* plane = plane_of<Cell>(s, kept.field, s.base + t, i);
+    const int64_t planes = before + (z - kept.z.first) / kept.z.step;
+    for (int64_t begin = own_y0, end; begin < own_y1; begin = end) {  // of rows up to a period
+      const int64_t turn = begin - unturned(s.row_period, begin);
+      end = s.row_period > 0 ? least(own_y1, turn + s.row_period) : own_y1;
+      const int64_t stop = least(kept.y.end, end - turn);
+      for (int64_t y = from(kept.y, begin - turn); y < stop; y += kept.y.step) {
+        const int64_t rows = planes * kept.y.count() + (y - kept.y.first) / kept.y.step;
+        const int64_t cells = rows * kept.x.count() + (x0 - kept.x.first) / kept.x.step;
+        const Cell* row = plane + (y + turn) * s.row_stride + x0;
+        parcel.put(kept.offset + cells * sizeof(Kept), row, count, kept.x.step);
+      }
+    }
+  }
+}
+
 // What snapshots keep of planes [z0, z1) of a tile goes to their outlet. A plane is as the stage
 // has left it, fixed cells included: each tile gives what it has written.
 template <class Cell, class Stencil>
 void snapshots(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1,
                const Tile& c) {
-  const int64_t step = s.made + t;
   for (int64_t n = 0; n < s.snapshots; ++n) {
     const Snapshot& kept = s.kept[n];
-    const int64_t since = step - kept.begin;
+    const int64_t since = s.made + t - kept.begin, frames = since / kept.every;
     if (!updates<Cell, Stencil>(stage, kept.field) || since < 0 || since % kept.every != 0)
       continue;
-    const int64_t own_y0 = most(c.y0, s.own_y0), own_y1 = least(c.y1, s.own_y1);
-    const int64_t x0 = from(kept.x, c.x0), x1 = least(kept.x.end, c.x1);
-    if (own_y0 >= own_y1 || x0 >= x1) continue;
-    const int64_t count = (x1 - x0 + kept.x.step - 1) / kept.x.step;
-    const int64_t before = since / kept.every * kept.z.count();
-    Parcel<Cell> parcel(s.outlet, kept.file);
-    for (int64_t i = most(z0, s.own_z0); i < least(z1, s.own_z1); ++i) {
-      const int64_t z = unturned(s.period, i);
-      if (z < kept.z.first || z >= kept.z.end || (z - kept.z.first) % kept.z.step != 0) continue;
-      const Cell* plane = plane_of<Cell>(s, kept.field, s.base + t, i);
-      const int64_t planes = before + (z - kept.z.first) / kept.z.step;
-      for (int64_t begin = own_y0, end; begin < own_y1; begin = end) {  // of rows up to a period
-        const int64_t turn = begin - unturned(s.row_period, begin);
-        end = s.row_period > 0 ? least(own_y1, turn + s.row_period) : own_y1;
-        const int64_t stop = least(kept.y.end, end - turn);
-        for (int64_t y = from(kept.y, begin - turn); y < stop; y += kept.y.step) {
-          const int64_t rows = planes * kept.y.count() + (y - kept.y.first) / kept.y.step;
-          const int64_t cells = rows * kept.x.count() + (x0 - kept.x.first) / kept.x.step;
-          const Cell* row = plane + (y + turn) * s.row_stride + x0;
-          parcel.put(kept.offset + cells * sizeof(Cell), row, count, kept.x.step);
-        }
-      }
+    if (kept.kind == kKind<Cell>) {
+      keep<Cell, Cell>(s, kept, frames, t, z0, z1, c);
+    } else if constexpr (std::is_floating_point_v<Cell>) {  // in a shorter type
+      if (kept.kind == kKind<Half>)
+        keep<Cell, Half>(s, kept, frames, t, z0, z1, c);
+      else
+        keep<Cell, float>(s, kept, frames, t, z0, z1, c);
     }
   }
 }

@@ -1,0 +1,42 @@
+"""Histories: the states of a field, kept for another problem that reads them back."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil.region import Box
+from outgrid.stencil.snapshot import Snapshot
+from outgrid.stencil.symbol import AXES
+
+__all__ = ["History"]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Keeps `field` after every `every`-th step, as one of the snapshots of a problem.
+
+    Values are rounded once to `dtype`, "float16" or "float32"; "same" keeps the type of the field.
+    `region` is a Box, outside of which nothing is kept. `Result.history` is what was kept, for a
+    coefficient of another problem, also in reverse. Raises DefinitionError.
+    """
+
+    field: str
+    every: int = 1
+    dtype: str = "same"
+    region: Box | None = None
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot that keeps it."""
+        region: Any = Box() if self.region is None else self.region
+        if not isinstance(region, Box):
+            raise DefinitionError(
+                f"the region {region!r} of a history is no Box; give one history for each box"
+            )
+        ends = {axis: getattr(region, axis) for axis in AXES}
+        parts = {
+            axis: slice(*given) if isinstance(given, tuple | list) else given
+            for axis, given in ends.items()
+        }
+        dtype = None if self.dtype == "same" else self.dtype
+        return Snapshot(self.field, self.every, **parts, dtype=dtype)
