@@ -10,7 +10,9 @@ namespace outgrid {
 
 void bind_outlet(nb::module_& module) {
   nb::class_<Outlet>(module, "Outlet")
-      .def(nb::init<std::vector<int>>(), nb::arg("descriptors"))
+      .def(nb::init<std::vector<int>, std::int64_t>(), nb::arg("descriptors"),
+           nb::arg("held_bytes"))
+      .def("drain", &Outlet::drain, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("address",
                    [](const Outlet& self) {
                      return reinterpret_cast<std::intptr_t>(static_cast<const OutletDoor*>(&self));

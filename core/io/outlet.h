@@ -2,7 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace outgrid {
@@ -15,11 +22,17 @@ struct OutletDoor {
               std::int64_t nbytes);
 };
 
-// Writes to open files at once, through the page cache: that holds what is under way, and not the
-// memory of the process, and the system writes it when it likes.
+// Collects what is put in blocks of files, and writes each block that is whole, by a thread of its
+// own, through the page cache. The system begins to write that to the disk at once.
+//
+// A block belongs to one of: `open_` (bytes are still missing), `full_` (to be written), the
+// writer, `free_`. While threads copy into it, it stays in `open_`. Where no block is free, the one
+// that was opened first is written as far as it is filled, and opened again if more of it comes.
 class Outlet : public OutletDoor {
  public:
-  explicit Outlet(std::vector<int> descriptors);
+  // With at least `held_bytes` of memory for blocks.
+  Outlet(std::vector<int> descriptors, std::int64_t held_bytes);
+  ~Outlet();
   Outlet(const Outlet&) = delete;
   Outlet& operator=(const Outlet&) = delete;
 
@@ -29,11 +42,38 @@ class Outlet : public OutletDoor {
   // One of the writes that failed, if there are any.
   Failure failure() const;
 
+  // Waits until all that was put is written. Nobody may put anything meanwhile.
+  void drain();
+
  private:
-  void write(std::int64_t file, std::int64_t at, const char* from, std::int64_t nbytes);
+  using Key = std::pair<std::int64_t, std::int64_t>;  // the file, and the number of the block
+  struct Block {
+    Key key;
+    std::int64_t opened = 0;                                    // after so many others
+    int copying = 0;                                            // threads
+    std::vector<std::pair<std::int64_t, std::int64_t>> filled;  // ranges, sorted and apart
+    std::vector<char> data;
+  };
+
+  void take(const Key& key, std::int64_t begin, const char* from, std::int64_t nbytes);
+  Block* open(std::unique_lock<std::mutex>& lock, const Key& key);
+  bool evict();
+  void write_all();
+  void write(const Block& block);
 
   std::vector<int> descriptors_;
   std::atomic<std::int64_t> failure_{0};  // file << 32 | code
+
+  std::mutex mutex_;  // guards what follows, but what is in blocks
+  std::condition_variable filled_, freed_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::map<Key, Block*> open_;
+  std::vector<Block*> free_;
+  std::deque<Block*> full_;
+  std::int64_t opened_ = 0;
+  bool writing_ = false;
+  bool ends_ = false;
+  std::thread writer_;
 };
 
 }  // namespace outgrid

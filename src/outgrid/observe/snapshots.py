@@ -1,7 +1,7 @@
 """Snapshots: their files and checksums, and the table that a kernel reads.
 
-Rows of a snapshot leave by an outlet, from the tile that has just been computed: the page cache
-holds them, and not the memory of the process, and the system writes them when it likes. What a
+Rows of a snapshot leave by an outlet, from the tile that has just been computed: a thread of its own
+writes them through the page cache, beside the kernel, and the system begins to write these to disk. What a
 sweep repeats after a crash, or a halo computes twice, writes the same bytes again.
 """
 
@@ -21,6 +21,7 @@ from outgrid.errors import StoreError
 from outgrid.formats.npy import HEADER_BYTES, cut_npy, read_header, reserve_npy
 from outgrid.observe.observer import Noted, Observer, Reached
 from outgrid.plan.schedule.subgrid import Box
+from outgrid.plan.tables import OUTLET_BYTES
 from outgrid.regular import check_own
 from outgrid.runs.frames import Frames, frames_of, snapshot_files, sums_within
 from outgrid.runs.group import Durable
@@ -145,7 +146,7 @@ class SnapshotTable:
             rows.append((*head, HEADER_BYTES + before, *kept))
             paths.append(_begun(out / name, snapshot, whole))
         table = np.array(rows, np.int64).reshape(len(rows), SNAPSHOT_NUMBERS)
-        return cls(Outlet(paths), table)
+        return cls(Outlet(paths, OUTLET_BYTES), table)
 
 
 def reserve(out: Path, whole: Problem) -> None:

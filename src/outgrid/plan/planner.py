@@ -13,7 +13,7 @@ from outgrid.plan.candidate import EXCHANGE_BUFFERS, WORTH_CUTTING
 from outgrid.plan.commits import Begin
 from outgrid.plan.model import Plan
 from outgrid.plan.request import RankPart, Request
-from outgrid.plan.tables import inputs_bytes, pyramid_bytes, steps_bytes
+from outgrid.plan.tables import inputs_bytes, outlet_bytes, pyramid_bytes, steps_bytes
 from outgrid.schemes import SCHEMES, Scheme
 from outgrid.stencil.parameters import value_to_json
 from outgrid.stencil.problem import Problem
@@ -44,7 +44,7 @@ def plan(
     Without a ``calibration`` of the kernel its rate is estimated from the machine.
     Raises InfeasiblePlan with the limit that would fit, UsageError for values out of range.
     """
-    fixed_bytes += steps_bytes(problem) + inputs_bytes(problem)
+    fixed_bytes += steps_bytes(problem) + inputs_bytes(problem) + outlet_bytes(problem)
     fixed_bytes += pyramid_bytes(problem, options)
     request = Request(problem, options, machine, fixed_bytes, calibration)
     if part is not None:

@@ -12,6 +12,9 @@ from outgrid.stencil.problem import Problem
 SWEEP_BYTES = 100
 """What a process keeps of each sweep: its depth, in the plan, the record and their texts."""
 
+OUTLET_BYTES = 8 << 20
+"""Memory through which kernels leave what snapshots keep."""
+
 ITEM_BYTES = 8
 # What is seen in each step is copied and put into the bytes of a file at each commit.
 SEEN_COPIES = 5
@@ -44,6 +47,11 @@ def held_bytes(problem: Problem) -> int:
     """Bytes of the arrays in memory that a problem holds to begin with."""
     arrays = (value for value in problem.initial.values() if isinstance(value, InputArray))
     return sum({id(array.array): array.held_bytes for array in arrays}.values())
+
+
+def outlet_bytes(problem: Problem) -> int:
+    """Bytes of what kernels leave for snapshots, on its way to files."""
+    return OUTLET_BYTES if problem.snapshots else 0
 
 
 def steps_bytes(problem: Problem) -> int:

@@ -33,10 +33,11 @@ class History:
             raise DefinitionError(
                 f"the region {region!r} of a history is no Box; give one history for each box"
             )
-        ends = {axis: getattr(region, axis) for axis in AXES}
-        parts = {
-            axis: slice(*given) if isinstance(given, tuple | list) else given
-            for axis, given in ends.items()
-        }
         dtype = None if self.dtype == "same" else self.dtype
-        return Snapshot(self.field, self.every, **parts, dtype=dtype)
+        parts = [_part(getattr(region, axis)) for axis in AXES]
+        return Snapshot(self.field, self.every, *parts, dtype=dtype)
+
+
+def _part(given: Any) -> Any:
+    """A range of a box as snapshots have it."""
+    return slice(*given) if isinstance(given, tuple | list) else given

@@ -16,20 +16,21 @@ __all__ = ["Outlet"]
 class Outlet:
     """Files of a run at ``paths``, numbered in their order; a kernel has its ``address``.
 
-    What is put is written at once through the page cache: that holds it, and not the memory of the
-    process. Raises StoreError where one cannot be opened.
+    What is put is collected in blocks, in ``held_bytes`` of memory, and a thread writes those that
+    are whole through the page cache. Raises StoreError where a file cannot be opened.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], held_bytes: int) -> None:
         self.paths = tuple(paths)
         self._files: list[int] = []
+        self._native: _Outlet | None = None
         try:
             for path in paths:
                 self._files.append(_opened(path))
         except BaseException:
             self.close()
             raise
-        self._native = _Outlet(self._files)
+        self._native = _Outlet(self._files, held_bytes)
 
     @property
     def address(self) -> int:
@@ -43,7 +44,9 @@ class Outlet:
             raise StoreError("cannot write a snapshot", path=self.paths[number], errno=errno)
 
     def sync(self) -> None:
-        """Wait until all that was put is durable. Raises StoreError."""
+        """Wait until all that was put is durable; nothing is put meanwhile. Raises StoreError."""
+        self._native.drain()
+        self.check()
         for file, path in zip(self._files, self.paths, strict=True):
             try:
                 os.fdatasync(file)
@@ -51,7 +54,10 @@ class Outlet:
                 raise StoreError("cannot write", path=path, errno=error.errno) from error
 
     def close(self) -> None:
-        """Let go of the files: nothing is put any more."""
+        """Let go of the files when all that was put is in them: nothing is put any more."""
+        if self._native is not None:
+            self._native.drain()
+            self._native = None
         while self._files:
             os.close(self._files.pop())
 
