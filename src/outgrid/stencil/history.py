@@ -1,7 +1,7 @@
 """Histories: the states of a field, kept for another problem that reads them back."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil.region import Box
@@ -40,4 +40,6 @@ class History:
 
 def _part(given: Any) -> Any:
     """A range of a box as snapshots have it."""
-    return slice(*given) if isinstance(given, tuple | list) else given
+    if isinstance(given, tuple | list):
+        return slice(*cast("tuple[Any, ...]", given))
+    return given

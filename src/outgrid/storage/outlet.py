@@ -22,15 +22,15 @@ class Outlet:
 
     def __init__(self, paths: Sequence[Path], held_bytes: int) -> None:
         self.paths = tuple(paths)
-        self._files: list[int] = []
-        self._native: _Outlet | None = None
+        opened: list[int] = []
         try:
             for path in paths:
-                self._files.append(_opened(path))
+                opened.append(_opened(path))
         except BaseException:
-            self.close()
+            for file in opened:
+                os.close(file)
             raise
-        self._native = _Outlet(self._files, held_bytes)
+        self._files, self._native = opened, _Outlet(opened, held_bytes)
 
     @property
     def address(self) -> int:
@@ -55,9 +55,8 @@ class Outlet:
 
     def close(self) -> None:
         """Let go of the files when all that was put is in them: nothing is put any more."""
-        if self._native is not None:
+        if self._files:
             self._native.drain()
-            self._native = None
         while self._files:
             os.close(self._files.pop())
 
