@@ -74,14 +74,18 @@ void Outlet::drain() {
 
 void Outlet::take(const Key& key, std::int64_t begin, const char* from, std::int64_t nbytes) {
   std::unique_lock lock(mutex_);
-  Block* block = open(lock, key);
+  Block* block = open(key);
+  if (block == nullptr) {
+    lock.unlock();
+    write(key.first, key.second * kBlockBytes + begin, from, nbytes);
+    return;
+  }
   ++block->copying;
   lock.unlock();
   std::memcpy(block->data.data() + begin, from, static_cast<std::size_t>(nbytes));
   lock.lock();
   --block->copying;
   add(block->filled, begin, begin + nbytes);
-  if (free_.empty()) freed_.notify_all();  // who waits may let a block go now
   const bool whole = block->filled.front() == std::pair{std::int64_t{0}, kBlockBytes};
   if (whole && block->copying == 0) {
     open_.erase(block->key);
@@ -90,13 +94,17 @@ void Outlet::take(const Key& key, std::int64_t begin, const char* from, std::int
   }
 }
 
-// The block of that key, which may come to be opened by others while this waits for a free one.
-Outlet::Block* Outlet::open(std::unique_lock<std::mutex>& lock, const Key& key) {
-  for (;;) {
-    if (const auto there = open_.find(key); there != open_.end()) return there->second;
-    if (!free_.empty()) break;
-    if (full_.empty() && !writing_ && evict()) filled_.notify_one();
-    freed_.wait(lock);
+// The block of that key; null where none is free. Then half of those that are open are let go, so
+// that there are some for what comes next.
+Outlet::Block* Outlet::open(const Key& key) {
+  if (const auto there = open_.find(key); there != open_.end()) return there->second;
+  if (free_.empty()) {
+    if (full_.empty() && !writing_) {
+      for (std::size_t n = blocks_.size() / 2; n > 0 && evict(); --n) {
+      }
+      filled_.notify_one();
+    }
+    return nullptr;
   }
   Block* block = free_.back();
   free_.pop_back();
@@ -131,7 +139,12 @@ void Outlet::write_all() {
     some.swap(full_);
     writing_ = true;
     lock.unlock();
-    for (const Block* block : some) write(*block);
+    for (const Block* block : some) {
+      const auto [file, number] = block->key;
+      for (const auto& [begin, end] : block->filled) {
+        write(file, number * kBlockBytes + begin, block->data.data() + begin, end - begin);
+      }
+    }
     behind += static_cast<std::int64_t>(some.size()) * kBlockBytes;
     if (behind >= kBeginBytes) {
       // What fails here fails again where the file is made durable.
@@ -145,20 +158,17 @@ void Outlet::write_all() {
   }
 }
 
-void Outlet::write(const Block& block) {
-  const auto [file, number] = block.key;
+void Outlet::write(std::int64_t file, std::int64_t at, const char* from, std::int64_t nbytes) {
   const int descriptor = descriptors_[static_cast<std::size_t>(file)];
-  for (const auto& [begin, end] : block.filled) {
-    for (std::int64_t done = begin; done < end;) {
-      const ssize_t n = pwrite(descriptor, block.data.data() + done,
-                               static_cast<std::size_t>(end - done), number * kBlockBytes + done);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) {
-        failure_.store(file << 32 | (n < 0 ? errno : EIO), std::memory_order_relaxed);
-        return;
-      }
-      done += n;
+  for (std::int64_t done = 0; done < nbytes;) {
+    const ssize_t n =
+        pwrite(descriptor, from + done, static_cast<std::size_t>(nbytes - done), at + done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      failure_.store(file << 32 | (n < 0 ? errno : EIO), std::memory_order_relaxed);
+      return;
     }
+    done += n;
   }
 }
 

@@ -26,8 +26,8 @@ struct OutletDoor {
 // own, through the page cache. The system begins to write that to the disk at once.
 //
 // A block belongs to one of: `open_` (bytes are still missing), `full_` (to be written), the
-// writer, `free_`. While threads copy into it, it stays in `open_`. Where no block is free, the one
-// that was opened first is written as far as it is filled, and opened again if more of it comes.
+// writer, `free_`. While threads copy into it, it stays in `open_`. Where no block is free,
+// the caller writes what it has, and blocks that were opened first are let go as they are filled.
 class Outlet : public OutletDoor {
  public:
   // With at least `held_bytes` of memory for blocks.
@@ -56,10 +56,10 @@ class Outlet : public OutletDoor {
   };
 
   void take(const Key& key, std::int64_t begin, const char* from, std::int64_t nbytes);
-  Block* open(std::unique_lock<std::mutex>& lock, const Key& key);
+  Block* open(const Key& key);
   bool evict();
   void write_all();
-  void write(const Block& block);
+  void write(std::int64_t file, std::int64_t at, const char* from, std::int64_t nbytes);
 
   std::vector<int> descriptors_;
   std::atomic<std::int64_t> failure_{0};  // file << 32 | code

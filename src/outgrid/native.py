@@ -20,8 +20,8 @@ Everything here is a class of C++ (`core/`), passed on unchanged; nothing else i
   With `row_bytes` above 0 the completion brings the checksums (XXH3, 64 bits) of the rows that the
   segments consist of, computed beside the transfers.
 - `Outlet(descriptors, held_bytes)`: what kernels call to leave bytes in these files, which
-  stay open as long; `drain` waits until they are written; `address` is that of its C side. `failure` is the number of a file and why it could not be
-  written, or (0, 0).
+  stay open as long; `drain` waits until they are written; `address` is that of its C side.
+  `failure` is the number of a file and why it could not be written, or (0, 0).
 - `TEAM_ADDRESS`: of functions that let kernels compute in several threads. Each thread that calls a
   kernel has a team of its own; its threads wait for the next call, and end with the calling one.
 - `Completion`: `errno` is 0, or the reason of the first request that failed, at `offset`, of
