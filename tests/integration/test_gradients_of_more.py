@@ -162,3 +162,28 @@ def test_states_that_are_not_kept_are_those_before(tmp_path):
     assert 0 < np.abs(half - exact).max() < 0.2 * size
     with pytest.raises(UsageError, match="multiples of every"):
         og.gradient(problem, objective, wrt=["c"], out=tmp_path / "g", every=3, chunk=4)
+
+
+@pytest.mark.parametrize(("kept", "near"), [("float16", 0.02), ("bfloat16", 0.15)])
+def test_gradients_of_halves_are_near_those_without_rounding(kept, near, tmp_path):
+    """Rounding counts as the identity: what is left are the roundings of the levels."""
+    pytest.importorskip("ml_dtypes")
+    problem = og.Problem(
+        "heat5",
+        SHAPE,
+        "float32",
+        STEPS,
+        {"k": 0.2},
+        "neumann",
+        {"u": "sin(x / 3) * cos(y / 4)"},
+        receivers=[og.Receiver("u", (8, 9))],
+    )
+    objective = og.LeastSquares(np.full((STEPS, 1), 0.2))
+    made = [
+        og.gradient(asked, objective, wrt=["u", "k"], out=tmp_path / str(n), memory="1GiB")
+        for n, asked in enumerate((problem, problem.replace(dtypes={"u": kept})))
+    ]
+    for name in ("u", "k"):
+        exact, found = (np.asarray(one[name], np.float64) for one in made)
+        assert np.abs(found - exact).max() <= near * np.abs(exact).max()
+        assert exact.any()
