@@ -63,13 +63,13 @@ def plan(
     comm, chosen = world(), _options(memory, scratch, None, options)
     if machine is not None and not isinstance(machine, cast("Any", Machine)):
         raise UsageError(
-            f"machine = {machine!r} is not a Machine; leave it out to plan for this machine"
+            f"machine must be a Machine, not {machine!r}; leave it out to plan for this machine"
         )
     proposal = pipeline.plan(problem, chosen, machine, comm=comm)
     if machine is not None:
         return proposal
     against = pipeline.objections(problem, chosen, proposal, comm=comm)
-    notes = (f"a run would be refused: {reason}" for reason in against)
+    notes = (f"a run would fail: {reason}" for reason in against)
     return replace(proposal, notes=(*proposal.notes, *notes))
 
 
@@ -123,7 +123,7 @@ def run(
     _check_problem(problem)
     comm, chosen = world(), _options(memory, scratch, out, options)
     if overwrite and resume:
-        raise UsageError("overwrite removes the files that resume needs; give one of them")
+        raise UsageError("overwrite removes the files that resume needs; give only one of the two")
     with _stoppable(chosen.results) as stop, _shown(progress, comm, on_sweep) as listener:
         if resume:
             return pipeline.run_or_resume(problem, chosen, listener, stop, comm=comm)
@@ -219,8 +219,8 @@ def stripe(
 def _check_problem(given: object) -> None:
     if not isinstance(given, Problem):
         raise UsageError(
-            f"{given!r} is not a problem; make one from a stencil, a shape and initial values:"
-            " og.Problem(stencil, shape=..., steps=..., initial=...)"
+            f"expected a Problem, not {given!r}; make one from a stencil, a shape and initial "
+            "values: og.Problem(stencil, shape=..., steps=..., initial=...)"
         )
 
 

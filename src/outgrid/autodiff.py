@@ -28,7 +28,9 @@ class _Traces:
         self, problem: Problem, wrt: Sequence[str], out: str | Path, options: Mapping[str, Any]
     ) -> None:
         if not problem.receivers:
-            raise UsageError("traces are what receivers see, and the problem has none")
+            raise UsageError(
+                "traces need receivers, and the problem has none; give receivers=[...]"
+            )
         check_names(problem, tuple(wrt))
         self.problem, self.wrt, self.out = problem, tuple(wrt), Path(out)
         self.options, self.numbers = dict(options), itertools.count()

@@ -106,9 +106,8 @@ def _no_folder(given: object) -> str:
     for kind in BUILT_IN:
         if not (kind.name == "Zarr" or kind.laid_out) and name.endswith(kind.suffixes):
             return (
-                f"results are a folder, which Zarr opens too, or a file of HDF5, VTKHDF or NetCDF, "
-                f"and {kind.name} is neither: leave it out, or name a folder, and then export "
-                f"that: outgrid export RUN --to {given}"
+                "results go to a folder, or to a file of HDF5, VTKHDF or NetCDF, not of "
+                f"{kind.name}; name a folder, then run outgrid export RUN --to {given}"
             )
     return _unnamed(given)
 
@@ -142,7 +141,7 @@ def _bad_request(value: int) -> str:
     if value >= block and value % block == 0:
         return ""
     fix = max(block, value // block * block)
-    return f"direct I/O needs a multiple of {block}; {fix} is one"
+    return f"direct I/O needs a multiple of {block}, such as {fix}"
 
 
 def _count(group: str, sets: str, otherwise: str, *needs: Any) -> Option:
@@ -181,7 +180,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             EVERYDAY,
             'limit on the resident memory of the process: a size, for example "32GiB", '
             'or a share of what the process may use, "50%" or 0.5',
-            "half of what the process may use",
+            "half of the memory that the process may use",
             key="memory",
             written=str | int | float,
             read=parse_bytes,
@@ -333,7 +332,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             PLACEMENT,
             "block device of `scratch` whose contents may be destroyed; only on the "
             "command line or in the call, never in a file",
-            "a device that carries anything is refused",
+            "a device with any contents is an error",
             written=_PATHS,
             read=_listed,
             refuse=_unnamed,
@@ -371,7 +370,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             EVERYDAY,
             'what may be written to the flash in its life, for example "600TBW"; plan '
             "and record then give the share",
-            "asked of the device (NVMe, smartctl)",
+            "read from the device (NVMe, smartctl)",
             key="endurance",
             written=_SIZE,
             read=parse_endurance,
@@ -586,8 +585,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Option(
             EXPERT,
-            'what must be available, else the run is refused: an I/O engine, `"direct"`'
-            ' (O_DIRECT), `"mlock"` (window locked in memory); one or a list',
+            "what must be available, else the run fails before it starts: an I/O engine, "
+            '`"direct"` (O_DIRECT), `"mlock"` (window locked in memory); one or a list',
             "nothing",
             written=_REQUIRED | tuple[_REQUIRED, ...],
             read=_listed,
@@ -647,7 +646,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Option(
             EVERYDAY,
-            "leaves coarser levels of each result beside it, after OME-Zarr 0.5 "
+            "also writes coarser levels of each result, after OME-Zarr 0.5 "
             "([how](../howto/results.md#levels-for-viewers)): at most a seventh more bytes",
             "`false`",
             needs=(HOST, ALONE, FOLDER),
@@ -657,7 +656,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Option(
             EVERYDAY,
-            "file of OpenMetrics, replaced every second while the run goes on",
+            "file of OpenMetrics, replaced every second during the run",
             "none",
             written=str,
             refuse=_unnamed,
@@ -829,7 +828,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
         key, separator, value = setting.partition("=")
         if not separator or not key.strip():
             raise UsageError(
-                f"{shown(setting)!r} is not a setting; write KEY=VALUE, for example depth=8"
+                f"a setting must be KEY=VALUE, for example depth=8, not {shown(setting)!r}"
             )
         try:
             parsed[key.strip()] = parse_toml(f"value = {value}", f"--set {shown(key)}")["value"]
@@ -863,4 +862,4 @@ def _texts(key: str, path: Any) -> str | tuple[str, ...]:
             return os.fspath(cast("str | os.PathLike[str]", path))
         return tuple(os.fspath(part) for part in cast("Sequence[str]", path))
     except TypeError:
-        raise UsageError(f"{key} = {path!r} is no path; give text or a Path") from None
+        raise UsageError(f"{key} must be a string or a Path, not {path!r}") from None

@@ -56,8 +56,8 @@ class Definition(definition.Definition):
         ]
         if len(fields) > len(names):
             raise DefinitionError(
-                f"stencil {self.name!r} has {len(names)} fields ({', '.join(names)}), and"
-                f" {len(fields)} arrays are given; parameters are given by name"
+                f"stencil {self.name!r} has {len(names)} fields ({', '.join(names)}) but was "
+                f"called with {len(fields)} arrays; pass parameters by name"
             )
         given = dict(zip(names, fields, strict=False))
         given |= {name: parameters.pop(name) for name in names if name in parameters}
@@ -78,8 +78,8 @@ class Definition(definition.Definition):
             several = cast("list[Any]", values)
             if len(several) != len(parts):
                 raise DefinitionError(
-                    f"{name} has {len(parts)} components ({', '.join(parts)}), and"
-                    f" {len(several)} arrays are given"
+                    f"{name} has {len(parts)} components ({', '.join(parts)}) but "
+                    f"{len(several)} arrays are given"
                 )
             initial |= dict(zip(parts, map(_values, several), strict=True))
         problem = Problem(

@@ -126,9 +126,7 @@ class _Equations:
         parameters = sorted({symbol.name for symbol in free - {self.old}} - {"t", *AXES})
         for one in (*fields, *parameters):
             if not one.isidentifier() or iskeyword(one):
-                raise DefinitionError(
-                    f"{one!r} is no name of a field or parameter; call it another"
-                )
+                raise DefinitionError(f"{one!r} cannot name a field or parameter; use another name")
 
         def rule(*given: Symbol, **numbers: Symbol) -> dict[str, Symbol]:
             known = dict(zip(fields, given, strict=True))
@@ -212,7 +210,7 @@ class _Equations:
         function = FUNCTIONS.get(type(value).__name__)
         if function is None:
             raise DefinitionError(
-                f"{value} has no meaning in a stencil{suggest(type(value).__name__, FUNCTIONS)}"
+                f"stencils do not support {value}{suggest(type(value).__name__, FUNCTIONS)}"
             )
         first, *rest = (of(part) for part in value.args)
         if not rest:
@@ -232,7 +230,10 @@ class _Equations:
         for variable, order in written.variable_count:
             axis = str(variable)
             if axis not in self.axes:
-                raise DefinitionError(f"{written} is left in the equation: it cannot be solved")
+                raise DefinitionError(
+                    f"{written} remains in the equation, which cannot be solved for one "
+                    "derivative in time"
+                )
             width = self.widths[axis]
             value = derivative(value, axis, int(order), self.accuracy, spacing=width)
         return value
@@ -240,12 +241,15 @@ class _Equations:
     def _chosen(self, value: Any, of: Callable[[Any], Value]) -> Value:
         *parts, last = value.args
         if last.cond != self.sympy.true:
-            raise DefinitionError(f"{value} has no value where none of its conditions holds")
+            raise DefinitionError(
+                f"{value} is undefined where none of its conditions holds; add a last branch "
+                "(value, True)"
+            )
         chosen = of(last.expr)
         for part in reversed(parts):
             compared = COMPARED.get(type(part.cond).__name__)
             if compared is None:
-                raise DefinitionError(f"{part.cond} is no comparison of two values")
+                raise DefinitionError(f"a condition must compare two values, not {part.cond}")
             left = functions.as_symbol(of(part.cond.lhs))
             condition = getattr(left, compared)(of(part.cond.rhs))
             chosen = functions.where(condition, of(part.expr), chosen)

@@ -403,7 +403,7 @@ class Execution:
         if first is not None:
             return first.words(self.run.done, self.manifest.problem["steps"])
         return (
-            f"a value became NaN or infinite in sweep {fault.sweep}, but not when that was "
+            f"a value became NaN or infinite in sweep {fault.sweep}, but not when the sweep was "
             "repeated: the memory or a processor of this machine is faulty"
         )
 

@@ -82,12 +82,12 @@ def export(
     moved. A file that is not complete is never there under its name.
     """
     if dt is not None and not 0 < dt < float("inf"):
-        raise UsageError(f"dt = {dt} is not a time step in seconds")
+        raise UsageError(f"dt must be a time step in seconds, above 0, not {dt}")
     described = result.described(dt)
     wanted = [*(fields if fields is not None else result)]
     for name in wanted:
         if name not in described:
-            raise UsageError(f"the run in {result.out} left no {name!r}{suggest(name, described)}")
+            raise UsageError(f"the run in {result.out} has no {name!r}{suggest(name, described)}")
     record = {"outgrid": json.dumps(result.record.to_dict())}
     axes = {name: described[name][0] for name in wanted}
     attributes: dict[str, dict[str, Any]] = {name: record | described[name][1] for name in wanted}
@@ -201,7 +201,7 @@ def _write_file(
 ) -> Exported:
     kind = _format(path, sources)
     if memory_bytes < LEAST_MEMORY_BYTES:
-        raise UsageError(f"memory = {memory_bytes} is below {LEAST_MEMORY_BYTES} bytes")
+        raise UsageError(f"memory must be at least {LEAST_MEMORY_BYTES} bytes, not {memory_bytes}")
     begin, filing = time.perf_counter(), Filing(path, overwrite=overwrite)
     total, done = 0, 0
     opened: dict[str, Source] = {}

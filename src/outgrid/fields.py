@@ -70,7 +70,8 @@ class Drawn:
         shape = self._shown.shape
         if len(shape) not in (1, 2, 3) or 0 in shape:
             raise UsageError(
-                f"an array of shape {shape} is no picture: it has 1, 2 or 3 filled axes"
+                f"an array of shape {shape} cannot be drawn; 1, 2 or 3 axes must have more than "
+                "one cell"
             )
         return field_figure(self._shown, self.name, self._axes, self.units, index)
 
@@ -177,10 +178,10 @@ class Snapshots(Sequence[FieldArray]):
         """The only snapshot of a field. Raises UsageError where there are none or several."""
         numbers = [number for number, of in enumerate(self.fields) if of == field]
         if not numbers:
-            raise UsageError(f"no snapshot is of {field!r}{suggest(field, self.fields)}")
+            raise UsageError(f"the run has no snapshot of {field!r}{suggest(field, self.fields)}")
         if len(numbers) > 1:
             raise UsageError(
-                f"{len(numbers)} snapshots are of {field!r}; name one by its number: "
+                f"{len(numbers)} snapshots of {field!r} exist; give the number of one: "
                 f"{', '.join(map(str, numbers))}"
             )
         return numbers[0]

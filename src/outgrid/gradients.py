@@ -53,7 +53,9 @@ class Derivatives(Mapping[str, Any]):
         if name in self.numbers:
             return self.numbers[name]
         if name not in self.fields:
-            raise UsageError(f"the gradient is not by {name!r}{suggest(name, list(self))}")
+            raise UsageError(
+                f"the gradient was not computed for {name!r}{suggest(name, list(self))}"
+            )
         return map_npy(self.out / f"{name}.npy")
 
     def __iter__(self) -> Iterator[str]:
@@ -99,9 +101,7 @@ def gradient(
     progress = begun(task) if resume else None
     if progress is None:
         if task.out.exists() and not resume:
-            raise UsageError(
-                f"{task.out} exists; a gradient makes a folder of its own, or goes on with resume"
-            )
+            raise UsageError(f"{task.out} exists; give a new folder, or resume")
         chosen = plan_of(task, adjoint).chosen
         task.comm.share(None)  # all have looked
         progress = new(task, chosen.lengths, chosen.name)

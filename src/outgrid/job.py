@@ -62,17 +62,17 @@ _PROBLEM: dict[str, tuple[Any, str]] = {
     ),
     "sources": (
         tuple[Source, ...],
-        "values that are added at places ([sources](language.md#sources-and-receivers)): "
+        "values that are added to cells ([sources](language.md#sources-and-receivers)): "
         "`field`, `position`, `values`",
     ),
     "receivers": (
         tuple[Receiver, ...],
-        "places whose values are kept in each step: `field`, `position`",
+        "cells or points whose values are recorded in each step: `field`, `position`",
     ),
     "snapshots": (
         tuple[Snapshot, ...],
-        "parts of fields that are kept after certain steps ([snapshots](language.md#snapshots)): "
-        "`field`, `every`, ranges `z`, `y`, `x`, `stride`",
+        "parts of fields that are stored after certain steps "
+        "([snapshots](language.md#snapshots)): `field`, `every`, ranges `z`, `y`, `x`, `stride`",
     ),
     "until": (
         Until,
@@ -81,9 +81,9 @@ _PROBLEM: dict[str, tuple[Any, str]] = {
     ),
     "regions": (
         dict[str, Any],
-        "parts of the grid that fields exist in ([regions](language.md#parts-of-the-grid)): tables "
-        "of `width`, `axes`, `sides` for a shell, of ranges `z`, `y`, `x` for a box, or lists of "
-        "them",
+        "parts of the grid in which fields are computed "
+        "([regions](language.md#parts-of-the-grid)): tables of `width`, `axes`, `sides` for a "
+        "shell, of ranges `z`, `y`, `x` for a box, or lists of them",
     ),
     "grid": (
         dict[str, Any],
@@ -168,8 +168,8 @@ def read_job_file(
     run = tables.get("run", {})
     if "erase" in run:
         raise UsageError(
-            f"[run] of {path}: erase is not taken from a file; who runs the job says what may go "
-            f"for good: add --erase {_flags(run['erase'])} to the command, or erase to the call"
+            f"[run] of {path}: erase is not read from a file, since it destroys data: add "
+            f"--erase {_flags(run['erase'])} to the command, or erase to the call"
         )
     problem = decoded_table(
         tables["problem"], PROBLEM, "problem", source, needed=NEEDED, elsewhere={"run": OPTIONS}
@@ -187,7 +187,7 @@ def _replace(document: dict[str, Any], entry: str, value: Any) -> None:
     for depth, name in enumerate(tables):
         table = cast("dict[str, Any]", table).setdefault(name, {})
         if not isinstance(table, dict):
-            raise UsageError(f"{entry}: {'.'.join(tables[: depth + 1])} is no table of the job")
+            raise UsageError(f"{entry}: {'.'.join(tables[: depth + 1])} is not a table of the job")
     cast("dict[str, Any]", table)[key] = value
 
 

@@ -185,7 +185,7 @@ def _road(
         execution.carry(stores, kernel, progress, stop)
 
         # Record.
-        with doing(progress, "putting the results in place"):
+        with doing(progress, "moving the results into place"):
             fields, noted = execution.place(), execution.place_observed()
         every = comm.share(execution.told(fields))
         record = record_of(sharing, execution.run, machine, every, noted)
@@ -209,7 +209,7 @@ def _told(chosen: Plan, told: Sequence[str], remote: Borrowed | None) -> Plan:
 def _left(out: Path) -> Result:
     """What rank 0 left, for a rank that has lent it memory. Raises Stopped if that is no result."""
     if not (out / RECORD_NAME).exists():
-        raise Stopped(f"rank 0, which this rank lent its memory, left no result in {out}")
+        raise Stopped(f"rank 0 wrote no result in {out}; this rank only lent it memory")
     return Result(out, read_record(out))
 
 

@@ -236,8 +236,8 @@ def plan_elsewhere(problem: Problem, options: RunOptions, site: Site) -> Plan:
     needed = chosen.volume.disk_bytes
     if site.disk_bytes is not None and needed > site.disk_bytes:
         raise InfeasiblePlan(
-            f"the working files of a node take {format_bytes(needed)}, and its disks hold "
-            f"{format_bytes(site.disk_bytes)}: take more or larger disks, or more nodes"
+            f"the working files of a node need {format_bytes(needed)}, and its disks hold "
+            f"{format_bytes(site.disk_bytes)}: use more or larger disks, or more nodes"
         )
     worn = _worn(chosen, problem, options, site.endurance_bytes)
     return worn if not site.name else replace(worn, notes=(*worn.notes, _told(site)))
@@ -246,10 +246,10 @@ def plan_elsewhere(problem: Problem, options: RunOptions, site: Site) -> Plan:
 def _told(site: Site) -> str:
     machine = site.machine
     return (
-        f"for {site.name}, as its description says: nothing was measured there. A node has "
-        f"{format_bytes(machine.memory_bytes)} of memory at {machine.memory_bandwidth / 1e9:.3g} "
-        f"GB/s, disks that read {machine.read_bandwidth / 1e9:.3g} and write "
-        f"{machine.write_bandwidth / 1e9:.3g} GB/s"
+        f"for {site.name}, by its description; nothing was measured. A node has "
+        f"{format_bytes(machine.memory_bytes)} of memory at "
+        f"{machine.memory_bandwidth / 1e9:.3g} GB/s, disks that read "
+        f"{machine.read_bandwidth / 1e9:.3g} and write {machine.write_bandwidth / 1e9:.3g} GB/s"
     )
 
 

@@ -177,8 +177,8 @@ def compilers_of(names: Iterable[str]) -> tuple[str, ...]:
         return ()
     first, *others = compilers
     return (
-        f"the kernels of this run come from several compilers, which changes no byte: {first}; "
-        f"then {'; then '.join(others)}",
+        f"kernels of this run come from several compilers, with equal results: {first}; then "
+        f"{'; then '.join(others)}",
     )
 
 
@@ -391,5 +391,7 @@ def read_record(path: Path) -> Record:
         raise UsageError(f"{file} is not a record of a run: {error}") from None
     for name in (*record.fields, *record.pieces):
         if FIELD_NAME.fullmatch(name) is None:
-            raise UsageError(f"{file} is not a record of a run: {name!r} is not a name of a field")
+            raise UsageError(
+                f"{file} is not a record of a run: {name!r} cannot be the name of a field"
+            )
     return record

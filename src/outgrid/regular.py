@@ -119,7 +119,7 @@ def _read(path: Name, most_bytes: int, *, follow: bool) -> bytes:
     with open(path, "rb", opener=given if follow else own) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
-        raise StoreError(f"it has more than the {most_bytes} bytes that are read", path=path)
+        raise StoreError(f"it has more than {most_bytes} bytes", path=path)
     return content
 
 
@@ -143,7 +143,7 @@ def _check_name(path: Name, *, follow: bool, devices: bool = False) -> None:
         status = os.stat(path, follow_symlinks=follow)
     except FileNotFoundError:
         if follow and os.path.islink(path):
-            words = f"it is a link to {os.readlink(path)}, which is not there"
+            words = f"it is a link to {os.readlink(path)}, which does not exist"
             raise StoreError(words, path=path) from None
         return
     _check(status, path, devices=devices)

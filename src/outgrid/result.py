@@ -73,10 +73,10 @@ class Result(Mapping[str, Any]):
         """
         if field in self.record.pieces:
             files = ", ".join(piece.file for piece in self.record.pieces[field])
-            raise UsageError(f"{field!r} lies in pieces of several ranks: {files}")
+            raise UsageError(f"{field!r} is stored in pieces of several ranks: {files}")
         if field not in self.record.fields:
             raise UsageError(
-                f"the run in {self.out} left no field {field!r}{suggest(str(field), self)}"
+                f"the run in {self.out} has no field {field!r}{suggest(str(field), self)}"
             )
         return self.out / self.record.fields[field]
 

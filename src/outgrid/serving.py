@@ -45,23 +45,22 @@ class Served(ThreadingHTTPServer):
     def __init__(self, folder: Path, port: int = 0) -> None:
         self.folder = folder.resolve()
         if not (folder / METADATA).is_file():
-            there = f"has no {METADATA}" if folder.is_dir() else "is no folder"
+            there = f"has no {METADATA}" if folder.is_dir() else "is not a folder"
             raise UsageError(
-                f"{folder} {there}, so viewers find no Zarr group in it; write one with "
-                f"outgrid export {folder} --to FILE.zarr --levels, and serve that"
+                f"{folder} {there}, as a Zarr group must; write one with outgrid export "
+                f"{folder} --to FILE.zarr --levels, and serve that"
             )
         self.arrays = tuple(_arrays(folder))
         if not 0 <= port <= MOST_PORT:
             raise UsageError(
-                f"port {port} is not within 0 to {MOST_PORT}; 0 takes one that is free"
+                f"port must be within 0 to {MOST_PORT}, not {port}; 0 chooses a free one"
             )
         try:
             super().__init__((HOST, port), _Request)
         except OSError as error:
             raise UsageError(
-                f"port {port} of {HOST} is not available: {error.strerror}; leave --port "
-                f"out for one "
-                "that is free"
+                f"port {port} of {HOST} is not available: {error.strerror}; leave --port out to "
+                "use a free port"
             ) from error
 
     @property

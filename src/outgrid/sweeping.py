@@ -101,7 +101,7 @@ def parse_varied(texts: Sequence[str]) -> dict[str, list[Any]]:
         key = key.strip()
         if not separator or not key or not listed.strip():
             raise UsageError(
-                f"{text!r} names no values; write KEY=VALUE,VALUE, for example "
+                f"{text!r} has no values; write KEY=VALUE,VALUE, for example "
                 "problem.parameters.k=0.1,0.2"
             )
         if key in varied:
@@ -133,8 +133,8 @@ def points(
         count *= len(values)
     if not varied or count > MOST_POINTS:
         raise UsageError(
-            f"a sweep has 1 to {MOST_POINTS} runs, and this one {count if varied else 0}: vary "
-            "entries with --set problem.parameters.k=0.1,0.2"
+            f"a sweep must have 1 to {MOST_POINTS} runs, not {count if varied else 0}: give "
+            "values with --set problem.parameters.k=0.1,0.2"
         )
     combinations = itertools.product(*varied.values())
     chosen = (dict(zip(varied, values, strict=True)) for values in combinations)

@@ -61,7 +61,7 @@ TIERS = {
         Tier("mmap", "mapped files", "mapped", files=True, mapped=True),
         Tier(
             "swap",
-            "memory that may be swapped out",
+            "memory that the system may swap out",
             "swap",
             mapped=True,
             lost="the grid is in memory that the system may swap out: an interrupted run cannot be "
@@ -70,8 +70,8 @@ TIERS = {
         Tier(
             "remote",
             "memory that other ranks lend",
-            lost="remote memory is not durable: a run cut off, or a memory node lost, cannot be "
-            'resumed; keep = "disk" keeps what is put in files as well',
+            lost="remote memory is not durable: a run that was cut off, or lost a memory "
+            'node, cannot be resumed; keep = "disk" also writes the grid to files',
         ),
         Tier("memory", "the window itself", "memory", streamed=False),
     )

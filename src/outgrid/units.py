@@ -57,11 +57,13 @@ def parse_bytes(text: str | float) -> int:
         raise UsageError(f"{text} is not a size in bytes; {_BYTES_EXAMPLES}")
     if isinstance(text, float):
         raise UsageError(
-            f"{text} is not a size in bytes: it is not a whole number; {_BYTES_EXAMPLES}"
+            f"{text} is not a size in bytes: it must be a whole number; {_BYTES_EXAMPLES}"
         )
     if isinstance(text, int):
         if text < 0:
-            raise UsageError(f"{text} is not a size in bytes: it is below 0; {_BYTES_EXAMPLES}")
+            raise UsageError(
+                f"{text} is not a size in bytes: it must be at least 0; {_BYTES_EXAMPLES}"
+            )
         return text
     match = _NUMBER_AND_UNIT.fullmatch(text.lower())
     if match is None:
@@ -73,9 +75,7 @@ def parse_bytes(text: str | float) -> int:
         raise UsageError(f"{text!r} has the unknown unit {unit!r}; {hint}{_BYTES_EXAMPLES}")
     size = _BYTES_BY_UNIT[unit] * (int(number) if number.isdigit() else float(number))
     if size != int(size):
-        raise UsageError(
-            f"{text!r} is {size} bytes, which is not a whole number; {_BYTES_EXAMPLES}"
-        )
+        raise UsageError(f"{text!r} must be a whole number of bytes, not {size}; {_BYTES_EXAMPLES}")
     return int(size)
 
 

@@ -57,7 +57,7 @@ def test_leftovers_are_listed_and_stay_until_deletion_is_asked_for(unfinished, c
     assert main(["clean", str(unfinished)]) == 0
     words = capsys.readouterr().out
     assert str(flash / "u.0.npy") in words
-    assert "only the initial values are kept, none of the 8 steps; outgrid resume" in words
+    assert "the initial values are kept, and none of the 8 steps; outgrid resume" in words
     assert sorted(unfinished.parent.rglob("*")) == before
     assert main(["clean", str(unfinished), "--delete", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["deleted"] is True
@@ -68,7 +68,7 @@ def test_leftovers_are_listed_and_stay_until_deletion_is_asked_for(unfinished, c
 def test_how_far_an_unfinished_run_has_come_is_shown(unfinished, capsys):
     assert main(["show", str(unfinished)]) == 0
     first, *_ = capsys.readouterr().out.splitlines()
-    assert first == "unfinished: only the initial values are kept, none of the 8 steps"
+    assert first == "unfinished: the initial values are kept, and none of the 8 steps"
     assert main(["show", str(unfinished), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps_done"] == 0
     pipeline.resume(unfinished, options(unfinished))

@@ -95,9 +95,9 @@ def test_a_field_in_pieces_draws_itself_as_one(result, tmp_path):
 def test_snapshots_are_found_by_number_and_by_field(result):
     assert [taken.shape for taken in result.snapshots] == [(3, 10, 16), (2, 12, 10, 16)]
     assert result.snapshots[-1].shape == (2, 12, 10, 16)
-    with pytest.raises(UsageError, match="2 snapshots are of 'u'; name one by its number: 0, 1"):
+    with pytest.raises(UsageError, match="2 snapshots of 'u' exist; give the number of one: 0, 1"):
         result.snapshots["u"]
-    with pytest.raises(UsageError, match="no snapshot is of 'v'"):
+    with pytest.raises(UsageError, match="the run has no snapshot of 'v'"):
         result.snapshots["v"]
 
 

@@ -60,7 +60,7 @@ def test_coordinates_are_those_of_the_grid_or_refused(tmp_path, write):
 @pytest.mark.parametrize("write", [by_netcdf4, by_netcdf3, by_zarr])
 def test_axes_in_another_order_are_turned_only_when_told(tmp_path, write):
     file = write(tmp_path, array(("east", "depth", "north")))
-    with pytest.raises(UsageError, match=r"transpose=\(1, 2, 0\).* 64 rows of it one by one"):
+    with pytest.raises(UsageError, match=r"transpose=\(1, 2, 0\).* 64 rows one by one"):
         check(file)
     problem = check(file, transpose=(1, 2, 0)).replace(steps=0)
     found = og.run(problem, memory="256 MiB", out=tmp_path / "r")

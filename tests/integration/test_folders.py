@@ -76,7 +76,7 @@ def test_a_scratch_folder_whose_parent_is_missing_is_refused(job, tmp_path, caps
         f"{tmp_path}: make {missing.parent} or mount its disk, or name another folder"
     )
     main(["plan", str(job), f"--{which}", str(missing)])
-    assert re.search(f"a run would be refused: {words}", capsys.readouterr().err)
+    assert re.search(f"a run would fail: {words}", capsys.readouterr().err)
     assert main(["run", str(job), f"--{which}", str(missing)]) == 2
     assert re.search(words, capsys.readouterr().err)
     problem = og.Problem("heat5", (40, 64), steps=6, parameters={"k": 0.2}, initial={"u": 1.0})

@@ -35,7 +35,7 @@ def test_a_result_is_a_mapping_of_its_fields(tmp_path):
         assert values.shape == SHAPE
         assert (values == np.load(result.path(name))).all()
     assert [values.shape for values in result.values()] == [SHAPE] * 2
-    with pytest.raises(og.UsageError, match=r"left no field 'u\.prev'; did you mean 'u\.previous'"):
+    with pytest.raises(og.UsageError, match=r"has no field 'u\.prev'; did you mean 'u\.previous'"):
         result["u.prev"]
 
 

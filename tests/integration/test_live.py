@@ -102,7 +102,7 @@ def test_it_survives_the_kill_of_a_process(tmp_path):
     rest, _ = watching.communicate()
     assert watching.returncode == 75
     assert "unfinished: " in rest
-    assert "it ended without a message" in rest
+    assert "it ended without an error message" in rest
 
 
 def test_where_no_run_is_that_is_told(tmp_path, capsys):

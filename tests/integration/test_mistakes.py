@@ -48,7 +48,7 @@ def run(
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     if code:
-        assert (captured.out != "") == ("a run would be refused: " in captured.err)
+        assert (captured.out != "") == ("a run would fail: " in captured.err)
         assert captured.err.startswith("outgrid: ")
         assert not Path("job.run/record.json").exists()
     return code, captured.err
@@ -352,15 +352,13 @@ def test_a_plan_says_what_a_run_would_be_refused_for_and_writes_nothing(
     before = sorted(Path().rglob("*"))
     code, said = run(capsys, change, verb="plan", more=more)
     assert code == 3
-    assert said.startswith("outgrid: a run would be refused: ")
+    assert said.startswith("outgrid: a run would fail: ")
     assert words in said
     assert said.count("\n") == 1
     assert sorted({*Path().rglob("*")} - {Path("job.toml")}) == before
     code, refused = run(capsys, change, more=more)
     assert code != 0
-    assert refused.removeprefix("outgrid: ") == said.removeprefix(
-        "outgrid: a run would be refused: "
-    )
+    assert refused.removeprefix("outgrid: ") == said.removeprefix("outgrid: a run would fail: ")
 
 
 def test_a_plan_is_printed_without_the_input_and_writes_nothing(folder, capsys):
@@ -380,7 +378,7 @@ def test_a_compiler_that_is_missing_is_told_with_its_remedy(folder, capsys, monk
     monkeypatch.setenv("OUTGRID_CACHE", "cache")
     code, said = run(capsys, verb="plan")
     assert code == 3
-    refused = said.removeprefix("outgrid: a run would be refused: ")
+    refused = said.removeprefix("outgrid: a run would fail: ")
     assert run(capsys) == (4, f"outgrid: {refused}")
     assert "no-such-compiler" in said
     assert "apt-get install g++" in said

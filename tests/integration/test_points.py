@@ -141,7 +141,7 @@ def test_a_problem_with_points_is_read_back():
         ({"receivers": [Receiver("p", (4, 4))]}, ["(4.0, 4.0)", "3 coordinates (z, y, x)"]),
         ({"sources": [Source("p", (4, 4, 4), [1, 2])]}, ["2 values for 13 steps"]),
         ({"receivers": [Receiver("q", (4, 4, 4))]}, ["no field 'q'"]),
-        ({"receivers": [{"field": "p"}]}, ["Receiver lacks the entry 'position'"]),
+        ({"receivers": [{"field": "p"}]}, ["Receiver needs the entry 'position'"]),
         ({"sources": [3]}, ["3 is no Source"]),
     ],
 )

@@ -330,7 +330,7 @@ def test_a_plan_of_ranks_says_which_of_them_a_run_would_be_refused_by(tmp_path):
     assert json.loads(said)["subgrid"]["rank"] == 1
     lines = [line for line in error.splitlines() if "refused" in line]
     assert lines == [
-        "outgrid: a run would be refused: rank 1: cannot make the folder, "
+        "outgrid: a run would fail: rank 1: cannot make the folder, "
         f"file {tmp_path}/1, Not a directory (errno 20)"
     ]
     assert not (tmp_path / "0").exists()
@@ -387,7 +387,7 @@ def test_ranks_go_on_with_the_options_they_had(tmp_path):
     assert read_group(out) == before  # in the files that are there
     _, error = finish(launch(2, *command, "--memory", "300MiB"), code=75)
     assert "memory 512 MiB -> 300 MiB\n" in error
-    assert "cuts [60, 120] left out: there were 3 ranks and now there are 2\n" in error
+    assert "cuts [60, 120] left out: the run had 3 ranks and now has 2\n" in error
     found = sorted(str(each.relative_to(tmp_path)) for each in tmp_path.glob("disk/*/rank.*"))
     assert found == ["disk/0/rank.0.1", "disk/1/rank.1.1"]
     finish(launch(2, BIN / "outgrid", "resume", out, "--quiet"))
@@ -470,7 +470,7 @@ def test_a_mistake_in_a_script_is_told_once(tmp_path):
     out, error = process.communicate(timeout=400)
     assert process.returncode == 2
     assert out + error.replace("\n", "") == (
-        f"{script}:3: stencil 'heat5' has no field 'w' to begin with; known: u"
+        f"{script}:3: stencil 'heat5' needs no initial values for 'w'; known: u"
     )
 
 

@@ -117,7 +117,7 @@ def test_a_reading_that_cannot_be_written_is_told_and_ends_nothing(tmp_path, alw
             (out / "progress.jsonl").mkdir()
 
     result = og.run(problem(), out=out, progress=spoil, **STREAMED)
-    assert any("a reading of the run could not be written" in w for w in result.record.warnings)
+    assert any("the status of the run could not be written" in w for w in result.record.warnings)
 
 
 def test_metrics_replace_no_other_file(tmp_path):

@@ -270,7 +270,7 @@ def test_totals_stand_for_numbers_and_their_file_is_checked(tmp_path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="the reductions of step 3 did not match the checksum"):
+    with pytest.raises(StoreError, match="the reductions of step 3 do not match their checksum"):
         list(joined([(path, "one")], kinds, 5))
     with pytest.raises(StoreError, match="of step 1 did not match the checksum, or are of ano"):
         list(joined([(path, "another")], kinds, 5))

@@ -562,7 +562,7 @@ def test_a_resume_by_another_compiler_says_so_and_leaves_the_same_bytes(
     assert main(["resume", str(out), "--memory", "256MiB"]) == 0
     (warning,) = (text for text in read_record(out).warnings if "compilers" in text)
     assert warning == (
-        "the kernels of this run come from several compilers, which changes no byte: "
+        "kernels of this run come from several compilers, with equal results: "
         f"{first}; then {find_compiler()}"
     )
     assert f"{warning}\n" in capsys.readouterr().err

@@ -134,4 +134,4 @@ def test_memory_that_was_not_asked_for_is_what_the_machine_has(tmp_path, monkeyp
     found = resumption(out, {}, Serial())
     assert (found.options.memory_bytes, found.changes) == (350 << 20, ())
     changes = resumption(out, {"memory": "1GiB"}, Serial()).changes
-    assert changes == ("memory half of what the process may use -> 1.00 GiB",)
+    assert changes == ("memory half of the memory that the process may use -> 1.00 GiB",)

@@ -45,7 +45,7 @@ def test_a_terminal_shows_how_a_script_comes_along(tmp_path, monkeypatch):
     shown = terminal.getvalue()
     assert "memory 200 MiB -> 300 MiB\n" in shown
     assert "sweep 2/4" in shown
-    assert "putting the results in place" in shown
+    assert "moving the results into place" in shown
 
 
 @pytest.mark.usefixtures("eager")

@@ -343,5 +343,5 @@ def test_it_is_drawn_and_reported(tmp_path):
     np.testing.assert_array_equal(
         found.plot("u", index=3).axes[0].images[0].get_array(), found["u"][3]
     )
-    with pytest.raises(UsageError, match="left no field 'w'"):
+    with pytest.raises(UsageError, match="has no field 'w'"):
         found.plot("w")

@@ -245,7 +245,7 @@ def test_snapshots_of_axes_that_are_not_there_and_too_many_are_refused():
         flat(snapshots=[Snapshot("u")] * 65)
     with pytest.raises(DefinitionError, match="64 bits"):
         Problem("heat5", (40, 50), steps=10**18, initial={"u": 0}, snapshots=[Snapshot("u")])
-    with pytest.raises(DefinitionError, match="lacks the entry 'field'"):
+    with pytest.raises(DefinitionError, match="needs the entry 'field'"):
         flat(snapshots=[{"every": 3}])
 
 

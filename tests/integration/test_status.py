@@ -78,7 +78,7 @@ def test_a_run_that_stopped_is_shown_with_how_it_ended(tmp_path, capsys):
     out = tmp_path / "run"
     stopped(out)
     first, process, goes_on = shown(out, capsys).splitlines()
-    assert first == "unfinished: only the initial values are kept, none of the 12 steps"
+    assert first == "unfinished: the initial values are kept, and none of the 12 steps"
     assert re.fullmatch(
         rf"  process  {os.getpid()} on \S+, stopped by the time limit of 1 ns", process
     )
@@ -91,7 +91,9 @@ def test_a_run_that_was_killed_or_is_elsewhere_is_told(tmp_path, capsys):
     owner = {"pid": 1234567, "host": socket.gethostname(), "since": "2026-01-01T00:00:00+00:00"}
     (out / LOCK_NAME).write_text(json.dumps(owner))
     assert "1234567 on" in shown(out, capsys)
-    assert "since 2026-01-01T00:00:00+00:00; it ended without a message" in shown(out, capsys)
+    assert "since 2026-01-01T00:00:00+00:00; it ended without an error message" in shown(
+        out, capsys
+    )
     (out / LOCK_NAME).write_text(json.dumps(owner | {"host": "elsewhere"}))
     assert shown(out, capsys).startswith("running, or cut off: only the initial values are kept")
     assert "process  1234567 on elsewhere, since" in shown(out, capsys)
@@ -114,7 +116,7 @@ def test_there_is_nothing_to_clean_of_a_finished_run(tmp_path, capsys):
     before = sorted(out.iterdir())
     for more in ((), ("--delete",)):
         assert main(["clean", str(out), *more]) == 0
-        assert capsys.readouterr().out == f"nothing to clean: the run in {out} is finished\n"
+        assert capsys.readouterr().out == f"the run in {out} is finished: no files to remove\n"
     assert main(["clean", str(out), "--delete", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found == {"files": [], "bytes": 0, "steps_done": None, "steps": None, "deleted": False}

@@ -52,7 +52,7 @@ def test_links_lead_to_files_of_users_and_to_none_of_a_run(tmp_path):
         own(link, os.O_WRONLY | os.O_TRUNC)
     assert file.read_bytes() == b"content"
     file.unlink()
-    with pytest.raises(StoreError, match=r"is a link to .*file, which is not there"):
+    with pytest.raises(StoreError, match=r"is a link to .*file, which does not exist"):
         read_given(link)
     with pytest.raises(FileNotFoundError):
         read_own(file)

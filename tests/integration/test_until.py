@@ -204,7 +204,7 @@ def test_a_job_file_says_until_when(tmp_path):
     found = load_job(job)
     assert found.problem.until == og.Until("most", 2, below=0.2)
     plan = og.plan(found.problem, memory="256MiB")
-    assert "most is below 0.2, looked at every 2 steps" in plan.explain()
+    assert "most is below 0.2, checked every 2 steps" in plan.explain()
     assert sum(plan.schedule.depths) == 20
     assert max(plan.schedule.depths) == 2
 
@@ -217,7 +217,7 @@ def test_a_job_file_says_until_when(tmp_path):
         ({"reduction": "largest", "every": 2}, "give below or above"),
         ({"reduction": "largest", "every": 2, "below": 1, "above": 2}, "give below"),
         ({"reduction": "largest", "every": 2, "below": float("nan")}, "below = nan"),
-        ({"reduction": "largest", "below": 1}, "lacks the entry 'every'"),
+        ({"reduction": "largest", "below": 1}, "needs the entry 'every'"),
         ({"reduction": 3, "every": 2, "below": 1}, "the reduction 3"),
     ],
 )

@@ -140,8 +140,8 @@ def test_a_larger_problem_is_refused_with_the_ways_to_get_a_compiler(tmp_path, c
         == 3
     )
     told = capsys.readouterr()
-    assert "a run would be refused: no C++ compiler" in told.out
-    assert "a run would be refused: no C++ compiler" in told.err
+    assert "a run would fail: no C++ compiler" in told.out
+    assert "a run would fail: no C++ compiler" in told.err
     assert main(["run", str(job), "--out", str(tmp_path / "run")]) == 0
     assert "the reference executor computes, in NumPy: it is slow" in capsys.readouterr().err
 

@@ -158,7 +158,7 @@ def test_bad_options_say_value_and_bound(keywords, words):
         ({"watch": "no"}, ["watch = 'no': expected true or false"]),
         ({"depth": 0}, ["depth = 0: it must be at least 1"]),
         ({"memory": [1]}, ["memory = [1]: expected a whole number or a number or text"]),
-        ({"out": 3}, ["out = 3 is no path; give text or a Path"]),
+        ({"out": 3}, ["out must be a string or a Path, not 3"]),
     ],
 )
 def test_keywords_are_told_in_words_of_their_own(given, words):

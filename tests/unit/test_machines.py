@@ -117,7 +117,7 @@ def test_machines_that_are_not_there_are_refused(given, told):
         (MACHINE.replace("4", "0", 1), "cores = 0 is below 1"),
         (
             'cores = 4\nmemory = "8GiB"\ndisk = "nvm"\n',
-            "'nvm' is not a class of disks; did you mean 'nvme'",
+            "disk must be a class of disks, not 'nvm'; did you mean 'nvme'",
         ),
         (MACHINE.replace("200MB/s", "200MB"), "'200MB' is not a rate"),
         (MACHINE.replace("200MB/s", "0MB/s"), "must be finite and above 0"),

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
             }
         )
     elif manifest is None:
-        print(f"nothing to clean: the run in {arguments.run_folder} is finished")
+        print(f"the run in {arguments.run_folder} is finished: no files to remove")
     else:
         print(*left.files, sep="\n")
         print(_verdict(left, manifest, arguments.run_folder, deleted=arguments.delete))
@@ -50,9 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _verdict(left: Leftovers, manifest: Manifest, out: Path, *, deleted: bool) -> str:
     words = [f"{len(left.files)} files, {format_bytes(left.nbytes)}"]
-    words += [
-        f"{place} does not belong to this run: nothing in it is changed" for place in left.foreign
-    ]
+    words += [f"{place} belongs to another run and is left unchanged" for place in left.foreign]
     if deleted:
         words.append("deleted")
     else:

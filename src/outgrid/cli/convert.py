@@ -58,4 +58,4 @@ def _numbers(key: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(number) for number in text.split(",")) if text else ()
     except ValueError:
-        raise UsageError(f"--{key} {text} is not a list of numbers, such as 2,1,0") from None
+        raise UsageError(f"--{key} must be a list of numbers, such as 2,1,0, not {text}") from None

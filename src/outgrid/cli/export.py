@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="field, snapshot (snapshot.0) or traces to write; may be repeated (all fields)",
     )
     parser.add_argument(
-        "--dt", type=float, metavar="SECONDS", help="time of a step, where the grid has no dt"
+        "--dt", type=float, metavar="SECONDS", help="time step in seconds, if the grid has no dt"
     )
     add_export_arguments(parser)
 
@@ -50,21 +50,22 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunks",
         metavar="N[,N...]",
-        help="cells of a chunk along all axes, or along each (one piece, or planes where it must)",
+        help="cells of a chunk: one number for all axes, or one per axis (default: one chunk, "
+        "or planes where the format needs chunks)",
     )
     parser.add_argument(
         "--codec", default="none", metavar="NAME[:LEVEL]", help='"zstd:3", "gzip" (none)'
     )
     parser.add_argument(
-        "--levels", action="store_true", help="a pyramid of ever coarser levels (Zarr)"
+        "--levels", action="store_true", help="also write coarser levels: a pyramid (Zarr)"
     )
     parser.add_argument(
         "--memory",
         default=DEFAULT_MEMORY,
         metavar="SIZE",
-        help=f"memory of boxes on their way ({DEFAULT_MEMORY})",
+        help=f"memory of the copy ({DEFAULT_MEMORY})",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
     add_json_argument(parser)
 
 
@@ -76,7 +77,8 @@ def export_options(arguments: argparse.Namespace) -> dict[str, Any]:
             cells = [int(number) for number in arguments.chunks.split(",")]
         except ValueError:
             raise UsageError(
-                f"--chunks {arguments.chunks} is no number of cells; give 128, or 1,128,128"
+                "--chunks must be a number of cells, or one number per axis, not "
+                f"{arguments.chunks}; give 128, or 1,128,128"
             ) from None
         chunks = cells if len(cells) > 1 else cells[0]
     return {

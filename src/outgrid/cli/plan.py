@@ -31,8 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--ranks",
         type=int,
         metavar="N",
-        help="plan for N ranks on machines like this one (as many as mpiexec has started); shown "
-        "is one with two neighbours",
+        help="plan for N ranks on machines like this one (default: as many as mpiexec started); "
+        "prints the plan of a rank with two neighbours",
     )
     parser.add_argument(
         "--machine",
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Plan the job and print the plan; 3 where a run of it would be refused."""
     count: int | None = arguments.ranks
     if count is not None and count < 1:
-        raise UsageError(f"--ranks {count} is below 1; give 1 or more")
+        raise UsageError(f"--ranks must be at least 1, not {count}")
     comm = world()
     site = None if arguments.machine is None else read_site(arguments.machine)
     there_bytes = None if site is None else site.machine.memory_bytes
@@ -70,5 +70,5 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(explain(plan.to_dict()))
     for reason in against:
-        print(f"outgrid: a run would be refused: {reason}", file=sys.stderr)
+        print(f"outgrid: a run would fail: {reason}", file=sys.stderr)
     return code

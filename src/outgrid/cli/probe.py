@@ -35,11 +35,11 @@ BUSY_LOAD = 0.5
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     parser.epilog = examples(
-        ("outgrid probe --scratch /nvme", "once; plans on this machine then count on it"),
+        ("outgrid probe --scratch /nvme", "once; plans then use the measured rates"),
         ("outgrid probe --scratch /nvme --again", ""),
     )
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="folder on the disk of runs")
-    parser.add_argument("--again", action="store_true", help="measure even if that was done before")
+    parser.add_argument("--again", action="store_true", help="measure again")
     add_json_argument(parser)
 
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = arguments.scratch or Path()
     place = existing(wanted)
     if place != wanted.absolute():
-        print(f"{wanted} does not exist; measured instead is {place}", file=sys.stderr)
+        print(f"{wanted} does not exist; measuring {place} instead", file=sys.stderr)
     profile = None if arguments.again else known_profile(described, place)
     if profile is None:
         print(f"measuring memory and {place}: about 15 seconds", file=sys.stderr)

@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         ("outgrid run job.toml --memory 2GiB --scratch /nvme --out heat.run", ""),
         ("outgrid run job.toml --stop-after 2h", "outgrid resume continues"),
-        ("outgrid run job.toml --continue", "start it, resume it, or report that it is finished"),
+        ("outgrid run job.toml --continue", "start, resume, or report the end"),
         ("mpiexec -n 8 outgrid run job.toml", "on eight ranks of MPI"),
     )
     add_job_arguments(parser)

@@ -17,7 +17,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("folder", type=Path, metavar="RUN", help="a run, or another Zarr group")
     parser.add_argument(
-        "--port", type=int, default=0, metavar="N", help="of this machine (one that is free)"
+        "--port",
+        type=int,
+        default=0,
+        metavar="N",
+        help="port on this machine (default: a free one)",
     )
 
 
@@ -26,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     from outgrid.serving import Served, link
 
     with Served(arguments.folder, arguments.port) as served, suppress(KeyboardInterrupt):
-        print(f"{arguments.folder} at {served.address}, for this machine only; Ctrl-C ends it")
+        print(f"serving {arguments.folder} at {served.address} to this machine only; Ctrl-C stops")
         for array in served.arrays:
             print(f"{array or arguments.folder.name}: {served.source(array)}")
             print(f"  {link(served, array)}")

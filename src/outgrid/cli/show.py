@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("outgrid show kernel job.toml", "the C++ that will be compiled"),
         ("outgrid show heat.run/u.npy --plane 3 --picture u.png", ""),
     )
-    parser.add_argument("kind", nargs="?", choices=KINDS, help="default: what fits the target")
+    parser.add_argument("kind", nargs="?", choices=KINDS, help="default: by the kind of target")
     parser.add_argument(
         "target", type=run_folder, help="a job file, the folder of a run, or a .npy file"
     )
@@ -41,7 +41,7 @@ def _kind_of(target: Path) -> str:
         return {".toml": "plan", ".npy": "field"}[target.suffix]
     if target.is_dir() or target.suffix == ".json":
         return "record"
-    raise UsageError(f"{target} is not a job file, a folder of a run or a .npy file")
+    raise UsageError(f"expected a job file, the folder of a run or a .npy file, not {target}")
 
 
 def _plan(arguments: argparse.Namespace) -> None:

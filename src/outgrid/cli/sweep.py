@@ -36,7 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="varied",
         metavar="KEY=VALUE,VALUE",
-        help="values of an entry of the job, of [run] where no table is named; may be repeated",
+        help="values of one entry of the job; an entry without a table is of [run]; may be "
+        "repeated",
     )
     parser.add_argument(
         "--out",

@@ -25,7 +25,7 @@ from outgrid.units import format_rate, format_seconds
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     parser.epilog = examples(
-        ("outgrid tune job.toml", "once, on an idle machine; plans of the job then count on it"),
+        ("outgrid tune job.toml", "once, on an idle machine; plans of the job then use the result"),
         ("outgrid tune job.toml --memory 4GiB --json", ""),
     )
     add_job_arguments(parser)
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     job = job_from(arguments)
     problem, options = job.problem, msgspec.structs.replace(job.options, effort="patient")
     if options.device != "cpu":
-        raise UsageError(f"device {options.device} has one order of updates: nothing to tune")
+        raise UsageError(f"kernels of device {options.device} have no tiles: nothing to tune")
     before = pipeline.plan(problem, options)
     kernel, machine = load_kernel(problem), known_machine(options.scratch or options.out)
     print("measuring the kernel: about a minute or two", file=sys.stderr)

@@ -9,10 +9,7 @@ from outgrid.errors import VerificationError
 from outgrid.runs.verify import verify
 from outgrid.units import format_bytes
 
-WHAT = (
-    "the folder of a run; of an unfinished run the durable state is compared, and later data when "
-    "the run resumes"
-)
+WHAT = "folder of a run; of an unfinished run only the durable state is compared"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         ("outgrid watch heat.run", "until it is finished, stopped or killed"),
         ("outgrid watch heat.run --once --json", "for a script"),
-        ("outgrid watch heat.run --html heat.html", "a page that a browser reads again"),
+        ("outgrid watch heat.run --html heat.html", "a page that reloads itself"),
     )
     parser.add_argument("run_folder", type=run_folder, metavar="RUN", help="the folder of a run")
     parser.add_argument("--once", action="store_true", help="show it once, and end")
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Look at the run until nothing more is to come of it."""
     every, shown = parse_seconds(arguments.every), ""
     if not every > 0:
-        raise UsageError(f"--every {arguments.every} is not a duration above 0; 2s is one")
+        raise UsageError(f"--every must be a duration above 0, such as 2s, not {arguments.every}")
     while True:
         seen = view(arguments.run_folder)
         shown = _show(seen, arguments, every, shown)

@@ -90,5 +90,5 @@ def open_device(kind: str, source: str) -> Device:
 
 def _room(kind: str) -> Any:
     if kind not in DEVICES:
-        raise DeviceError(f"no device is called {kind!r}; there is {', '.join(DEVICES)}")
+        raise DeviceError(f"device must be one of {', '.join(DEVICES)}, not {kind!r}")
     return import_module(f"outgrid.device.{DEVICES[kind]}")  # not before it is asked for

@@ -153,7 +153,7 @@ class Files:
         try:
             return Buffer(nbytes, lock=True)
         except OSError as error:
-            self.fall_back("mlock", f"the window may be swapped out: {error.strerror}")
+            self.fall_back("mlock", f"the system may swap the window out: {error.strerror}")
             return Buffer(nbytes)
 
     def fall_back(self, wanted: str, what: str) -> None:

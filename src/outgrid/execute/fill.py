@@ -176,8 +176,8 @@ def _made(problem: Problem, name: str, source: Initial | Joined) -> _Opened:
                 return np.full(shape, source, dtype=dtype)
             case _:
                 raise DefinitionError(
-                    f"the initial values of {name!r} were {source}, of which only a digest is "
-                    "left; give it again"
+                    f"the initial values of {name!r} were {source}, of which the run keeps only "
+                    "a digest; pass them again"
                 )
 
     formula = isinstance(source, InitialExpression | InitialFunction) and problem.ndim == 3

@@ -91,8 +91,8 @@ class Inputs:
             assert isinstance(given, InputFile)
             if _stamp(given.file) != stamp:
                 raise UsageError(
-                    f"the initial values of {name!r}: {given} was changed after it was opened; run "
-                    "again when whoever writes it has ended"
+                    f"the initial values of {name!r}: {given} changed after it was opened; run "
+                    "again when no program writes it"
                 )
 
     def close(self) -> None:
@@ -196,8 +196,8 @@ def _check_grid(problem: Problem, name: str, file: InputFile, source: Source) ->
         axes = tuple(dims.index(axis) for axis in names)
         raise UsageError(
             f"{file} has the axes {', '.join(dims)}, the grid has {', '.join(names)}; "
-            f"InputFile(..., transpose={axes}) would turn it, and read "
-            f"{prod(source.shape[:-1])} rows of it one by one"
+            f"InputFile(..., transpose={axes}) would transpose it, reading "
+            f"{prod(source.shape[:-1])} rows one by one"
         )
     if problem.grid is None or not file.coordinates:
         return

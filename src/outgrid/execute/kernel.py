@@ -175,7 +175,7 @@ class Kernel:
             )
             status = self.library.handle.outgrid_advance(ctypes.byref(slab))
             if status != 0:
-                where = f"sweep {trip.sweep}, front positions {part.first}..{part.last}"
+                where = f"sweep {trip.sweep}, front at {part.first}..{part.last}"
                 raise ExecutionError(f"{_refused(status, plan.threads)}: {where}")
             if self.watch is not None:
                 self.watch.note(trip, int(broken[0]))
@@ -264,8 +264,8 @@ class Kernel:
 def _refused(status: int, threads: int) -> str:
     """Why a kernel did nothing, and the way out."""
     if status < 0:
-        return f"{threads} threads cannot be started ({os.strerror(-status)}); run with fewer"
-    return f"threads cannot be kept on processors ({os.strerror(status)}); run without pin"
+        return f"{threads} threads cannot be started ({os.strerror(-status)}); use fewer threads"
+    return f"threads cannot be pinned to processors ({os.strerror(status)}); run without pin"
 
 
 def _shifts(span: Span, stages: int) -> NDArray[np.int64]:

@@ -94,7 +94,7 @@ def compiler_told(problem: Problem, options: RunOptions) -> tuple[str, ...]:
         except BuildError as missing:
             if isinstance(missing, NoCompiler) and _updates(problem) <= REFERENCE_UPDATES:
                 return (f"{BY_REFERENCE}: {SLOW}. The time of the plan is that of a kernel",)
-            return (f"a run would be refused: {missing}",)
+            return (f"a run would fail: {missing}",)
     return ()
 
 
@@ -116,11 +116,11 @@ def _kernel(
     if interpreted_before:
         if options.device != "cpu":
             raise BuildError(
-                f"the reference executor has begun this run, and a kernel on {options.device} may "
+                f"the reference executor began this run, and a kernel on {options.device} may "
                 'differ from it in the last bits; resume with device = "cpu", or run again with '
                 "--overwrite"
             )
-        return _by_reference(problem, "the reference executor has begun this run and continues it")
+        return _by_reference(problem, "the reference executor began this run and continues it")
     if options.device != "cpu":
         source = generate_cuda(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
         return DeviceKernel.of(device.open_device(options.device, source), problem)
@@ -129,8 +129,8 @@ def _kernel(
     except NoCompiler as missing:
         if interpreted_before is not None:
             raise BuildError(
-                f"{missing}. A kernel has begun this run; the reference executor may differ from "
-                "it in the last bits and cannot continue it"
+                f"{missing}. A kernel began this run; the reference executor may differ from it "
+                "in the last bits and cannot continue it"
             ) from missing
         _check_small(problem, missing)
         return _by_reference(problem, BY_REFERENCE)

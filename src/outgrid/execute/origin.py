@@ -32,7 +32,7 @@ class _Dropping:
         """What is put is nothing at all."""
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
-        raise NotImplementedError("there is nothing to be read")
+        raise NotImplementedError("there is nothing to read")
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
         return self._transfers.call(lambda: 0)

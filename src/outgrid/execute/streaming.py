@@ -449,7 +449,7 @@ class _Run(Generic[W]):
         if not self._transferring:
             heads = [queue[0] for queue in (self.gets, self.puts, self.commits.queue) if queue]
             waits = "; ".join(f"{head} waits for {self.marks.missing(head.gate)}" for head in heads)
-            raise ExecutionError(f"the program cannot go on: {waits or 'nothing is under way'}")
+            raise ExecutionError(f"the program is stuck: {waits or 'nothing is under way'}")
         while not (done := self.transfers.wait(TURN_SECONDS)):
             self._stop_if_due()
         self._settle(done)
@@ -478,7 +478,7 @@ class _Run(Generic[W]):
         reason = self.stop.due(2 * self.slowest_seconds)
         if reason is not None and not self.stopping:
             self.stopping = True
-            with doing(self.callbacks.progress, "stopping; the steps made so far are kept"):
+            with doing(self.callbacks.progress, "stopping; the steps so far are kept"):
                 self._keep_what_is_there()
             raise Stopped(f"stopped by {reason}")
 

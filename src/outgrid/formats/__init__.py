@@ -44,7 +44,7 @@ def open_file(file: InputFile) -> Source:
     source = _unfolded(file)
     try:
         if file.interp:
-            raise UsageError(f"{file} is not interpolated here; leave interp out")
+            raise UsageError(f"{file} cannot be interpolated; leave interp out")
         return _turned(_picked(source, file), file)
     except BaseException:
         source.close()
@@ -60,9 +60,7 @@ def _unfolded(file: InputFile) -> Source:
 def _check_axes(source: Source, file: InputFile, shape: tuple[int, ...]) -> None:
     more = len(source.shape) - len(shape)
     if more < 0 or len(file.index) != more:
-        wanted = (
-            f"give index={(0,) * more}, or the numbers of others" if more > 0 else "leave index out"
-        )
+        wanted = f"give index={(0,) * more}, or other indices" if more > 0 else "leave index out"
         raise UsageError(
             f"{file} has shape {_spelled(source)}, the field has {shape}"
             + (f"; {wanted}" if more > 0 or file.index else "")
@@ -71,11 +69,11 @@ def _check_axes(source: Source, file: InputFile, shape: tuple[int, ...]) -> None
 
 def _picked(source: Source, file: InputFile) -> Source:
     if len(file.index) >= len(source.shape):
-        raise UsageError(f"index {file.index} leaves no axis of {file}, {_spelled(source)}")
+        raise UsageError(f"index {file.index} removes all axes of {file}, {_spelled(source)}")
     for number, extent in zip(file.index, source.shape, strict=False):
         if not 0 <= number < extent:
             raise UsageError(
-                f"index {file.index} of {file} is not within {_spelled(source)}; the first is 0"
+                f"index {file.index} of {file} is outside of {_spelled(source)}; indices begin at 0"
             )
     return Picked(source, file.index) if file.index else source
 
@@ -96,7 +94,9 @@ def _onto(source: Source, file: InputFile, shape: tuple[int, ...]) -> Source:
         return source
     if file.interp:
         if not all(source.shape):
-            raise UsageError(f"{file} has shape {source.shape}, and nothing lies between its cells")
+            raise UsageError(
+                f"{file} has shape {source.shape}, and its dtype cannot be interpolated"
+            )
         return Resampled(source, shape)
     if sorted(source.shape) == sorted(shape):
         axes = next(
@@ -105,9 +105,9 @@ def _onto(source: Source, file: InputFile, shape: tuple[int, ...]) -> Source:
             if tuple(source.shape[axis] for axis in axes) == shape
         )
         pieces = prod(source.shape[:-1])
-        fix = f"transpose={axes}) would turn it, and read {pieces} rows of it one by one"
+        fix = f"transpose={axes}) would transpose it, reading {pieces} rows one by one"
     else:
-        fix = 'interp="linear") would interpolate it'
+        fix = 'interp="linear") interpolates'
     raise UsageError(
         f"{file} has shape {_spelled(source)}; the field has {shape}; InputFile(..., {fix}"
     )

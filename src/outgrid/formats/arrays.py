@@ -161,8 +161,8 @@ def check_unchanged(given: InputArray, dtype: str, name: str) -> None:
     """Raise UsageError where an array in memory is not what it was when the problem was made."""
     if given.held_bytes and digest(given.array, dtype) != given.sha256:
         raise UsageError(
-            f"the initial array of {name!r} was changed after the problem was made, which holds "
-            "the array itself; make the problem anew, or give it array.copy()"
+            f"the initial array of {name!r} changed after the problem was made, which refers to "
+            "the array; make the problem again, or give array.copy()"
         )
 
 

@@ -52,7 +52,8 @@ def _source(h5py: Any, opened: Any, file: InputFile) -> Source:
     check_numbers(file, array.dtype)
     if array.external or array.is_virtual:
         raise UsageError(
-            f"{file} stores its data in other files; copy it into one, as h5repack does"
+            f"{file} stores its data in other files; copy it into one file, for example with "
+            "h5repack"
         )
     if array.chunks is not None:
         _check_filters(h5py, array, file)
@@ -61,7 +62,7 @@ def _source(h5py: Any, opened: Any, file: InputFile) -> Source:
     nbytes = prod(chunk) * array.dtype.itemsize
     if nbytes > MOST_CHUNK_BYTES:
         raise UsageError(
-            f"{file} has chunks of {nbytes} bytes, each of which is decoded whole; at most "
+            f"{file} has chunks of {nbytes} bytes, each of which is decoded at once; at most "
             f"{MOST_CHUNK_BYTES} are; store it in smaller chunks"
         )
     attributes |= _absent(array, file)
@@ -141,7 +142,7 @@ class Hdf5Output:
         written without the library.
         """
         if array.levels:
-            raise UsageError("HDF5 has no pyramids; leave levels out, or export to Zarr")
+            raise UsageError("HDF5 files cannot hold levels; leave levels out, or export to Zarr")
         with decoding(self.path):
             made = self._made(self._image(array) if self.image else self.file, array)
             if self.image:
@@ -224,17 +225,18 @@ class Hdf5Output:
         if "VTKHDF" in self.file:
             root = self.file["VTKHDF"]
             if list(root.attrs["WholeExtent"]) != whole:
-                raise UsageError(f"{array.name} has another shape than the arrays before it")
+                raise UsageError(f"{array.name} differs in shape from the arrays before it")
             if list(root.attrs["Origin"]) != origin:
                 raise UsageError(
-                    f"{array.name} lies half a cell from the arrays before it, and the points of "
-                    f"an image have one place; write it to a file of its own, --field {array.name}"
+                    f"{array.name} is half a cell away from the arrays before it, and VTK's "
+                    "image data have one position for all arrays; write it to a separate file, "
+                    f"--field {array.name}"
                 )
             there = root["Steps/Values"][...] if "Steps" in root else np.empty(0)
             if not np.array_equal(there, _times(array)):
                 raise UsageError(
-                    f"{array.name} is of other times than the arrays before it; write it to a file "
-                    f"of its own, --field {array.name}"
+                    f"{array.name} has other times than the arrays before it; write it to a "
+                    f"separate file, --field {array.name}"
                 )
             return root["PointData"]
         root = self.file.create_group("VTKHDF")

@@ -56,7 +56,7 @@ class InputFile:
         if not path:
             known = ", ".join(suffixes())
             raise DefinitionError(
-                f"the file {text} ends in {Path(text).suffix!r}; files of {known} are read"
+                f"the file {text} ends in {Path(text).suffix!r}; supported are {known}"
             )
         if name and self.name and name != self.name:
             raise DefinitionError(
@@ -72,10 +72,12 @@ class InputFile:
                     f"{key} = {getattr(self, key)!r} of {path}; it is {known[-1]!r} or left out"
                 )
         if self.name and not self.format.named:
-            raise DefinitionError(f"{path} holds one array, not one by the name of {self.name!r}")
+            raise DefinitionError(
+                f"{path} holds one array, which has no name; leave {self.name!r} out"
+            )
         bare = [key for key in ("shape", "dtype", "offset") if getattr(self, key)]
         if bare and not self.format.bare:
-            raise DefinitionError(f"{path} has its own {' and '.join(bare)}; leave that out")
+            raise DefinitionError(f"{path} has a header with {' and '.join(bare)}; leave that out")
         if self.format.bare and not (self.shape and self.dtype):
             raise DefinitionError(
                 f"{path} has no header; give shape and dtype, as in "
@@ -83,7 +85,8 @@ class InputFile:
             )
         if sorted(self.transpose) != list(range(len(self.transpose))):
             raise DefinitionError(
-                f"transpose = {self.transpose} of {path} does not order its axes, as (2, 1, 0)"
+                f"transpose = {self.transpose} of {path} must be a permutation of the axes, "
+                "such as (2, 1, 0)"
             )
 
     @staticmethod
@@ -121,7 +124,9 @@ class InputFile:
         try:
             return cls(**data)
         except (TypeError, ValueError) as error:
-            raise DefinitionError(f"{dict(data)!r} is not a file of values: {error}") from error
+            raise DefinitionError(
+                f"{dict(data)!r} does not describe a file of values: {error}"
+            ) from error
 
     def __str__(self) -> str:
         """What it is called in messages."""
@@ -148,9 +153,9 @@ def one_of(file: InputFile, names: Sequence[str], fields: Sequence[str] | None =
     if len(fields) == 1:
         return fields[0]
     if not names:
-        raise UsageError(f"{file.path} has no array in it")
+        raise UsageError(f"{file.path} contains no array")
     raise UsageError(
-        f"{file.path} has several arrays, {there}; name one, as in "
+        f"{file.path} contains several arrays, {there}; name one, as in "
         f"{file.path}:{(*fields, *names)[0]}"
     )
 

@@ -39,11 +39,11 @@ def create_output(path: Path) -> Output:
     """A NIfTI-2 file that is not compressed. Raises UsageError for one that is to be."""
     nibabel: Any = library("nibabel", path.stem, "image")
     if ".gz" in path.suffixes:
-        raise UsageError(f"{path.stem} would be compressed in one piece; write it as .nii")
+        raise UsageError(f"{path.stem} cannot be compressed in pieces; write it as .nii")
 
     def head(array: Array) -> bytes:
         if array.dtype.kind not in "iuf":
-            raise UsageError(f"NIfTI stores no {array.dtype}")
+            raise UsageError(f"NIfTI cannot store {array.dtype}")
         header = nibabel.Nifti2Header(endianness="<")
         header.set_data_dtype(array.dtype)
         header.set_data_shape(array.shape[::-1])

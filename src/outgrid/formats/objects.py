@@ -29,7 +29,7 @@ def fetch(url: str, folder: Path) -> Path:
     with _telling(url):
         objects = _there(obstore, store, name)
         if not objects:
-            raise StoreError(f"there is nothing at {url}")
+            raise StoreError(f"{url} does not exist")
         for entry in objects:
             path = folder / entry["path"]
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def _opened(url: str) -> tuple[Any, Any, str]:
     stores: Any = library("obstore.store", url, "cloud")
     place, _, name = url.rstrip("/").rpartition("/")
     if not name or place.endswith(":/"):
-        raise UsageError(f"{url} names no object; give one, as in s3://bucket/model.h5")
+        raise UsageError(f"{url} must name an object, such as s3://bucket/model.h5")
     with _telling(url):
         return obstore, stores.from_url(place), name
 

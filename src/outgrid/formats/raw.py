@@ -22,11 +22,11 @@ def open_source(file: InputFile) -> Source:
     try:
         dtype = np.dtype(file.dtype)
     except TypeError as error:
-        raise UsageError(f"{file}: there is no dtype {file.dtype!r}") from error
+        raise UsageError(f"{file}: unknown dtype {file.dtype!r}") from error
     if dtype.kind not in "biufc":
-        raise UsageError(f"{file}: dtype {file.dtype!r} is not of plain numbers")
+        raise UsageError(f"{file}: dtype {file.dtype!r} must be a type of plain numbers")
     if file.offset < 0 or any(extent < 0 for extent in file.shape):
-        raise UsageError(f"{file}: shape {file.shape} and offset {file.offset} are at least 0")
+        raise UsageError(f"{file}: shape {file.shape} and offset {file.offset} must be at least 0")
     shape = file.shape[::-1] if file.order == "F" else file.shape
     with reading(file.file):
         size = file.file.stat().st_size

@@ -54,7 +54,7 @@ class Format:
     def create_output(self, path: Path) -> "Output":
         """A new file of the format. Raises UsageError where it is only read, StoreError."""
         if not self.writes:
-            raise UsageError(f"{path.stem}: {self.name} is only read; {written()}")
+            raise UsageError(f"{path.stem}: {self.name} can be read but not written; {written()}")
         create = importlib.import_module(self.module).create_output
         return cast("Callable[[Path], Output]", create)(path)
 
@@ -114,7 +114,7 @@ def suffixes() -> tuple[str, ...]:
 def written() -> str:
     """Which files are written, in words."""
     known = (suffix for suffix, kind in formats().items() if kind.writes)
-    return f"files of {', '.join(known)} are written"
+    return f"formats for writing are {', '.join(known)}"
 
 
 def format_of(path: str) -> Format:

@@ -106,11 +106,13 @@ class _Shots:
         name = self.path.stem
         axis = array.axes[-1]
         if self.file is not None or len(array.shape) != 2 or axis.name not in ("step", "time"):
-            raise UsageError(f"{name} holds what receivers saw; choose it with --field traces")
+            raise UsageError(
+                f"{name} files hold the traces of receivers; choose them with --field traces"
+            )
         if axis.name != "time":
             raise UsageError(
-                f"{name} tells the time between two samples; give it in seconds, as in --dt 0.002, "
-                "or to the grid, og.Grid(dt=0.002)"
+                f"{name} needs the time between two samples; give it in seconds, as in --dt "
+                "0.002, or to the grid, og.Grid(dt=0.002)"
             )
         interval = axis.spacing * 1e6
         if (
@@ -149,7 +151,7 @@ class _Shots:
         largest = max([*numbers, *map(abs, source.values()), 1.0])
         scale = max(1, min(10**4, 10 ** int(np.floor(np.log10((2**31 - 1) / largest)))))
         if largest * scale > 2**31 - 1:
-            raise UsageError(f"{self.path.stem} stores no coordinate of {largest:g}")
+            raise UsageError(f"{self.path.stem} cannot store the coordinate {largest:g}")
 
         def scaled(value: float) -> int:
             return round(value * scale)

@@ -59,15 +59,19 @@ class Codec:
         """Of a text such as "zstd" or "zstd:3". Raises UsageError for a level that is no number."""
         name, _, level = text.partition(":")
         if level and not level.lstrip("-").isdigit():
-            raise UsageError(f"codec {text!r} has the level {level!r}; give a number, as in zstd:3")
+            raise UsageError(
+                f"the level of codec {text!r} must be a number, as in zstd:3, not {level!r}"
+            )
         return cls(name.lower(), int(level) if level else None)
 
     def refuse(self, known: tuple[str, ...], what: str) -> None:
         """Raise UsageError where it is none of those that a format knows."""
         if self.name not in known:
-            raise UsageError(f"{what} has no codec {self.name!r}; known: {', '.join(known)}")
+            raise UsageError(
+                f"unknown codec {self.name!r} for {what}; known are {', '.join(known)}"
+            )
         if self.level is not None and not -7 <= self.level <= 22:
-            raise UsageError(f"the level {self.level} of {self.name} is not within -7 to 22")
+            raise UsageError(f"the level of {self.name} must be within -7 to 22, not {self.level}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +242,7 @@ def check_bare(array: Array, path: Path) -> None:
         ("levels", array.levels),
     ):
         if wanted:
-            raise UsageError(f"{path.stem} is stored in one piece; leave {key} out")
+            raise UsageError(f"{path.stem} is stored without chunks; leave {key} out")
 
 
 class Filing:
@@ -256,7 +260,7 @@ class Filing:
                 f"{path} exists and is not overwritten; remove it, or give --overwrite"
             )
         if not path.parent.is_dir():
-            raise UsageError(f"{path.parent} is no folder to write {path.name} in")
+            raise UsageError(f"cannot write {path.name}: {path.parent} is not a folder")
         folder = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
         self.path, self.partial = path, partial_path(folder / path.name)
         for left in self._left():
@@ -302,8 +306,8 @@ def copy(
     if least > fitting:
         needed = 4 * least * source.dtype.itemsize + 2 * source.decoded_bytes
         raise UsageError(
-            f"chunks of {sink.chunk} take {needed} bytes of memory on the way, of {memory_bytes}; "
-            "choose smaller chunks or give more memory"
+            f"chunks of {sink.chunk} take {needed} bytes of memory, above the limit of "
+            f"{memory_bytes}; choose smaller chunks or give more memory"
         )
     threads = max(1, min(sink.at_once, fitting // least))
     share = min(fitting // threads, prod(source.shape) // (threads * BOXES_OF_A_THREAD))

@@ -136,7 +136,7 @@ class Straight:
             size = os.fstat(self._descriptor).st_size
         if size < expected:
             raise StoreError(
-                f"its data should end at byte {expected}, but the file has {size}", path=self.path
+                f"its data must end at byte {expected}, but the file has {size}", path=self.path
             )
 
     @property
@@ -178,7 +178,7 @@ class Straight:
                 self._memory.room = room = np.empty(cells, self.dtype)
             except MemoryError as error:
                 nbytes = format_bytes(cells * self.dtype.itemsize)
-                raise StoreError(f"no memory for {nbytes} of it", path=self.path) from error
+                raise StoreError(f"cannot allocate {nbytes} for it", path=self.path) from error
         return room[:cells]
 
     def close(self) -> None:

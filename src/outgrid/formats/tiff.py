@@ -32,7 +32,7 @@ def open_source(file: InputFile) -> Source:
 def _source(opened: Any, file: InputFile) -> Source:
     if len(opened.series) != 1:
         shapes = ", ".join(str(image.shape) for image in opened.series)
-        raise UsageError(f"{file} has images of several kinds, {shapes}; keep one in a file")
+        raise UsageError(f"{file} has images of different kinds, {shapes}; store one kind per file")
     series = opened.series[0]
     dtype = np.dtype(series.dtype)
     check_numbers(file, dtype)

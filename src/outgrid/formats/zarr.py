@@ -35,7 +35,9 @@ def open_source(file: InputFile) -> Source:
     """The array of that name in the store, or the only one. Raises UsageError and StoreError."""
     zarr: Any = library("zarr", file, "zarr")
     if not file.file.is_dir():
-        there = "is no folder, as Zarr stores are" if file.file.exists() else "does not exist"
+        there = (
+            ("is not a folder; Zarr stores are folders") if file.file.exists() else "does not exist"
+        )
         raise StoreError(f"the store {there}", path=file.path)
     with decoding(file.file):
         opened, beside = zarr.open(file.path, mode="r"), {}
@@ -49,7 +51,7 @@ def open_source(file: InputFile) -> Source:
             opened, inside = arrays[name], name.rpartition("/")[0]
             beside = {dim: arrays.get(f"{inside}/{dim}".lstrip("/")) for dim in _dims(opened)}
         elif file.name:
-            raise UsageError(f"{file.path} is one array, and has no {file.name!r} in it")
+            raise UsageError(f"{file.path} is one array and contains no {file.name!r}")
         attributes = dict(opened.attrs)
         chunk = tuple(map(int, opened.chunks))
         there, whole = int(opened.nchunks_initialized), int(opened.nchunks)
@@ -95,8 +97,8 @@ class _Store:
             needed = 4 * prod(_level_chunk(array)) * 4 * _finer_share(array.dtype)
             if needed > array.memory_bytes:
                 raise UsageError(
-                    f"coarser levels of {array.name} take {needed} bytes of memory on the way, of "
-                    f"{array.memory_bytes}; choose smaller chunks or give more memory"
+                    f"coarser levels of {array.name} take {needed} bytes of memory, above the "
+                    f"limit of {array.memory_bytes}; choose smaller chunks or give more memory"
                 )
             self.pyramids.append(array)
         made = self._made(name, array, array.shape, array.dtype, array.chunks)

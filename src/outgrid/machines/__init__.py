@@ -101,7 +101,7 @@ def read_site(given: str) -> Site:
         return _site(_tables(named), f"the machine {given}")
     if not given.endswith(".toml"):
         raise UsageError(
-            f"no machine is called {given!r}; known: {', '.join(known_sites())}; or give the path "
+            f"unknown machine {given!r}; known are {', '.join(known_sites())}; or give the path "
             "of a .toml file"
         )
     return _site(_tables(Path(given)), given)
@@ -111,7 +111,7 @@ def _site(written: Mapping[str, Any], source: str) -> Site:
     table = decoded_table(written, _KINDS, source=source, needed=("cores", "memory", "disk"))
     for key in ("nodes", "cores", "disks"):
         if table.get(key, 1) < 1:
-            raise UsageError(f"{source}: {key} = {table[key]} is below 1")
+            raise UsageError(f"{source}: {key} must be at least 1, not {table[key]}")
     here, cores = describe_machine(), table["cores"]
     l2_bytes = parse_bytes(table.get("l2", here.l2_bytes))
     l3_bytes = parse_bytes(table.get("l3", here.l3_bytes))
@@ -157,7 +157,7 @@ def _disk(given: str | dict[str, Any], source: str) -> _Disk:
         classes = _tables(FOLDER / f"{DISKS}.toml")
         if given not in classes:
             raise UsageError(
-                f"{source}: disk = {given!r} is not a class of disks{suggest(given, classes)}"
+                f"{source}: disk must be a class of disks, not {given!r}{suggest(given, classes)}"
             )
         source, written = f"the disk {given}", classes[given]
     else:

@@ -95,7 +95,7 @@ def open_striped(paths: Sequence[str | os.PathLike[str]], stripe_bytes: int) -> 
     """
     places = tuple(Path(path) for path in paths)
     if len(places) < 2:
-        raise UsageError(f"stripes lie over several paths; {len(places)} given")
+        raise UsageError(f"stripes need several paths; {len(places)} given")
     check_stripe(stripe_bytes)
     header = read_header(places[0], 0)
     if len(header.shape) != 2:
@@ -110,8 +110,8 @@ def open_striped(paths: Sequence[str | os.PathLike[str]], stripe_bytes: int) -> 
         if size != wanted:
             raise UsageError(
                 f"{place} has {size} bytes; of {nbytes} in stripes of {stripe_bytes} over "
-                f"{len(places)} paths it would have {wanted}: name the paths in their order, and "
-                "the stripe that they were written with"
+                f"{len(places)} paths it would have {wanted}: give the paths in the order and "
+                "with the stripe that they were written with"
             )
     return Part(
         places,
@@ -127,7 +127,7 @@ def open_striped(paths: Sequence[str | os.PathLike[str]], stripe_bytes: int) -> 
 def check_stripe(stripe_bytes: int) -> None:
     """Raises UsageError for a stripe that direct transfers cannot have."""
     if stripe_bytes < BLOCK_BYTES or stripe_bytes % BLOCK_BYTES:
-        raise UsageError(f"a stripe of {stripe_bytes} bytes is no multiple of {BLOCK_BYTES}")
+        raise UsageError(f"stripe must be a multiple of {BLOCK_BYTES} bytes, not {stripe_bytes}")
 
 
 def striped_bytes(nbytes: int, parts: int, stripe_bytes: int) -> list[int]:
@@ -143,7 +143,7 @@ def _check_fit(first: Part, part: Part) -> None:
     if part.transposed or first.transposed:
         raise UsageError(
             f"{part.path if part.transposed else first.path} is in Fortran order: a matrix in "
-            "several files is cut by rows; save them in C order"
+            "several files must be in C order; save it so"
         )
     if part.dtype != first.dtype or part.shape[1] != first.shape[1]:
         raise UsageError(

@@ -19,7 +19,9 @@ def linear_operator(matrix: StreamedMatrix) -> Any:
     try:
         from scipy.sparse import linalg  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as error:
-        raise UsageError("a matrix needs SciPy; pip install 'outgrid[matrix]' brings it") from error
+        raise UsageError(
+            "a matrix needs SciPy; install it with: pip install 'outgrid[matrix]'"
+        ) from error
     make: Any = linalg.LinearOperator  # SciPy's own types are incomplete
     return make(
         matrix.shape,

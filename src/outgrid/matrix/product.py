@@ -215,8 +215,8 @@ class StreamedMatrix:
         if room < row:
             needed = under_way * row + files * QUEUE_BYTES
             raise InfeasiblePlan(
-                f"{format_bytes(memory_bytes)} do not hold two rows of each of {files} files; "
-                f"{format_bytes(needed)} do"
+                f"{format_bytes(memory_bytes)} are too small for two rows of each of {files} "
+                f"files, which need {format_bytes(needed)}"
             )
         return room
 

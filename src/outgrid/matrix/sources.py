@@ -132,9 +132,11 @@ def open_source(method: str, part: Part) -> Source:
     cannot be opened."""
     if method not in SOURCES:
         known = ", ".join(SOURCES)
-        raise UsageError(f"no method {method!r} to read{suggest(method, SOURCES)}; known: {known}")
+        raise UsageError(
+            f"unknown method {method!r} to read{suggest(method, SOURCES)}; known: {known}"
+        )
     if part.stripe_bytes and method != "direct":
-        raise UsageError(f"a matrix in stripes is read by method 'direct', not {method!r}")
+        raise UsageError(f"a matrix in stripes needs method 'direct', not {method!r}")
     try:
         return SOURCES[method](part)
     except OSError as error:

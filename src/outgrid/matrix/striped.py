@@ -26,10 +26,10 @@ def lay_out(
     check_stripe(stripe_bytes)
     places = [Path(part) for part in parts]
     if len(set(places)) < max(2, len(places)):
-        raise UsageError(f"stripes lie over at least two different paths; given: {parts}")
+        raise UsageError(f"stripes need at least two different paths; given: {parts}")
     for place in places:
         if place.exists():
-            raise UsageError(f"{place} exists: name a part that does not")
+            raise UsageError(f"{place} exists; give a new path")
     try:
         with ExitStack() as stack:
             source = stack.enter_context(open(path, "rb"))

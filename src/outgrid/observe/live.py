@@ -166,7 +166,7 @@ class Live(Observer):
             if first and run.options.metrics is not None:
                 write_metrics(run.options.metrics, reading)
         except (OSError, StoreError) as error:
-            self._failure = f"a reading of the run could not be written: {error}"
+            self._failure = f"the status of the run could not be written: {error}"
 
     def commit(self, reached: Reached, manifest: Manifest) -> Manifest:
         """Note how far the run is durable."""

@@ -93,8 +93,8 @@ class Pyramid(Observer):
     def place(self, comm: Comm) -> Noted:
         """Read what is left, and give the files their names."""
         warnings = [
-            f"planes of {name} from {first} on were read from the result for the coarser levels, "
-            "as they did not leave the window whole and in order"
+            f"planes of {name} from {first} on were read from the result for the coarser "
+            "levels, as they leave the window in pieces or out of order"
             for name in _fields(self.run.given)
             if not self._is_placed(name)
             for first in self._finish(name)

@@ -71,7 +71,7 @@ class Totals:
             step = steps.start + number + 1
             if self._digest(row[:-DIGEST_BYTES], step) != row[-DIGEST_BYTES:]:
                 raise StoreError(
-                    f"the reductions of step {step} did not match the checksum, or are of "
+                    f"the reductions of step {step} do not match their checksum, or belong to "
                     "another run",
                     path=self.path,
                 )

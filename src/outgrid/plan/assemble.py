@@ -103,43 +103,46 @@ def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
     subgrid = sizing.domain.subgrid
     if subgrid.cut[0] > 1:
         way = "downward" if subgrid.downward else "upward"
-        other = "against" if subgrid.opposite else "like"
-        yield f"planes pass {way}, {other} those of the neighbours along z"
+        against = "opposite to" if subgrid.opposite else "as"
+        yield f"planes pass {way}, {against} the neighbours along z"
         if sizing.with_seams:
-            does = "leaves seams at its cuts" if subgrid.upright else "takes seams"
+            does = (
+                "writes seams at its cuts"
+                if subgrid.upright
+                else "reads the seams of its neighbours"
+            )
             yield f"nothing is computed twice: this rank {does}"
     if chosen.parts > 1:
         yield (
             f"planes pass in {chosen.parts} strips of {chosen.schedule.strips.height} "
-            "rows; their seams are written and read again"
-            + (", and close the circle" if sizing.across.periodic else "")
+            "rows; planes at their seams are written and read again"
+            + (", also across the periodic end" if sizing.across.periodic else "")
         )
     closing = schedule.cutting.closing(schedule.depth, STREAMED)
     if closing is not None:
         again = format_count(closing.reach, "plane")
-        seam = "" if chosen.schedule.resident else "leave a seam in each sweep, and "
+        seam = "" if chosen.schedule.resident else "leave a seam in each sweep and "
         yield (
-            f"periodic along {request.streamed}: the first {again} {seam}come round again at"
+            f"periodic along {request.streamed}: the first {again} {seam}are updated again at"
             f" {'the end of each sweep' if chosen.schedule.resident else 'its end'}"
         )
     elif sizing.streamed.periodic:
-        yield f"periodic along {request.streamed}: every step is made over the whole grid"
+        yield f"periodic along {request.streamed}: every step updates the whole grid"
     for name in problem.series:
-        yield f"{name} is read anew in each step from {problem.initial[name]}"
+        yield f"{name} is read again in each step from {problem.initial[name]}"
     if problem.until is not None:
-        yield (f"ends where {problem.until.rule}; all numbers are for {problem.steps} steps")
+        yield (f"ends when {problem.until.rule}; all numbers are for {problem.steps} steps")
     for name, lagged in problem.lagged.items():
         yield (
-            f"{name} is {lagged.rule}: sweeps have at most {format_count(lagged.lag, 'step')}, and"
-            " none begins before the one before it has ended"
+            f"{name} is {lagged.rule}: sweeps have at most {format_count(lagged.lag, 'step')}, "
+            "and each begins after the one before it has ended"
         )
     yield from _notes_on_rates(request.calibration)
     levels = tile_levels(chosen.tile, problem)
     across = "rows" if problem.stencil.ndim == 3 else "columns"
     if chosen.tile.order == "diamond":
         yield (
-            f"diamond tiles of {chosen.tile.rows} {across} "
-            f"carry {levels} levels through the cache"
+            f"diamond tiles of {chosen.tile.rows} {across} make {levels} steps in cache"
             + (f", {chosen.tile.columns} columns at a time" if chosen.tile.columns else "")
             + (f", in bands of {chosen.tile.band} rows" if chosen.tile.band else "")
         )
@@ -161,12 +164,12 @@ def _notes_in_vain(request: Request, chosen: Candidate) -> Iterator[str]:
     """What was asked for, and means nothing to what was chosen."""
     options = request.options
     if options.slab_planes not in (None, chosen.schedule.slab_planes):
-        yield "slab_planes does nothing: every step is made over the whole grid"
+        yield "slab_planes has no effect: every step updates the whole grid"
     for name in ("tile_columns", "tile_band", "tile_fetch"):
         if options.given(name) is not None and chosen.tile.order != "diamond":
-            yield f"{name} does nothing: planes are updated level by level, without diamonds"
+            yield f"{name} has no effect: planes are updated step by step, without diamonds"
     if options.tile_stream and not chosen.tile.stream:
-        yield "tile_stream does nothing: steps pass through the caches together"
+        yield "tile_stream has no effect: several steps are made in cache"
     if not chosen.schedule.resident:
         yield from notes_on_commits(options, _whole_sweeps(request, chosen))
 
@@ -174,9 +177,9 @@ def _notes_in_vain(request: Request, chosen: Candidate) -> Iterator[str]:
 def _whole_sweeps(request: Request, chosen: Candidate) -> str:
     """Why a sweep becomes durable as a whole only; empty where it does so bit by bit."""
     if not request.can_roll:
-        return "reductions count each cell once"
+        return "reductions must count every cell once"
     if chosen.schedule.cutting.closes and chosen.parts > 1:
-        return "strips of a circle leave to each other what closes it"
+        return "strips of a periodic axis exchange seams"
     return ""
 
 

@@ -181,8 +181,8 @@ class Choice:
         for name in self.problem.series:
             if self.request.only_resident:
                 raise UsageError(
-                    f"{name} changes with every step and is read anew by each sweep, and tier"
-                    f" {self.options.tier} keeps the whole grid where it is; choose tier direct"
+                    f"{name} changes with every step, and each sweep reads it again; tier "
+                    f"{self.options.tier} cannot do that: choose tier direct"
                 )
             return (False,)
         if self.request.only_resident:

@@ -66,4 +66,4 @@ def notes_on_commits(options: RunOptions, why: str) -> tuple[str, ...]:
     """What tells that ``commit_every`` was asked for in vain, where there is a reason for it."""
     if options.commit_seconds is None or not why:
         return ()
-    return (f"commit_every does nothing: {why}, so sweeps become durable as a whole",)
+    return (f"commit_every has no effect: {why}, so only whole sweeps become durable",)

@@ -32,7 +32,7 @@ def check_offered(problem: Problem) -> None:
     ):
         if given:
             raise UsageError(
-                f"{what} are not offered with device gpu; leave them out, or run on device cpu"
+                f"{what} are not supported on device gpu; leave them out, or use device cpu"
             )
 
 

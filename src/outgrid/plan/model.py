@@ -325,7 +325,7 @@ class Plan:
             f"plan: {format_work(plain, sum(self.schedule.depths))}",
             explain_rows(plain),
             facts(f"memory: {free}", [], shares(named, memory.limit_bytes)),
-            facts(f"window{f', without {more} more rings' if more else ''}", [], bars(rings)),
+            facts(f"window{f', without {more} further rings' if more else ''}", [], bars(rings)),
         )
 
     @classmethod

@@ -123,8 +123,8 @@ class _Blocking:
             if not self._fits(least, depth):
                 raise self._refusal(least, depth)
             raise UsageError(
-                f"a grid with {format_extents(interior)} interior cells has no room for "
-                f"blocks of {LEAST_EDGE} cells along each axis that is cut; name a block"
+                f"a grid with {format_extents(interior)} interior cells is too small for blocks "
+                f"of {LEAST_EDGE} cells along each axis that is cut; give block"
             )
         (planes, rows, _), depth = chosen
         return (planes, 1 if flat else rows), min(options.depth or depth, steps)
@@ -210,8 +210,8 @@ class _Blocking:
             raise UsageError(f"block = {list(block)}: every extent must be at least 1 cell")
         if block[-1] != interior[-1]:
             raise UsageError(
-                f"block = {list(block)} cuts rows; a block is as long as the grid in x, "
-                f"{interior[-1]} interior cells, so that its rows are contiguous"
+                f"block = {list(block)} must not cut rows: its extent in x must be that of the "
+                f"grid, {interior[-1]} interior cells"
             )
 
     def _refusal(self, core: tuple[int, int], depth: int) -> InfeasiblePlan:
@@ -222,17 +222,17 @@ class _Blocking:
         if disk is not None and wanted > disk:
             return InfeasiblePlan(
                 f"a rank with a halo for sweeps of {depth} steps has {format_bytes(wanted)} of "
-                f"working files, and {format_bytes(disk)} are free on its disk; more ranks, a "
-                "larger disk or a lower depth fit"
+                f"working files, and {format_bytes(disk)} are free on its disk; use more ranks, "
+                "a larger disk or a lower depth"
             )
         fits = self._deepest(core)
         hint = f"depth {fits} fits, or " if fits < depth and self._fits(core, fits) else ""
         planes, rows = core
         return InfeasiblePlan(
             f"blocks of {planes} planes and {rows} rows with a halo for depth {depth} need "
-            f"{format_bytes(needed - own)} and the program itself {format_bytes(own)}, "
-            f"together above the memory limit of {format_bytes(self.options.memory_bytes)}; "
-            f"{hint}a limit of {-(-needed // (1 << 20))} MiB fits, or smaller blocks"
+            f"{format_bytes(needed - own)} and the program itself {format_bytes(own)}, which "
+            f"exceeds the memory limit of {format_bytes(self.options.memory_bytes)}; {hint}a "
+            f"limit of {-(-needed // (1 << 20))} MiB is enough; so are smaller blocks"
         )
 
     def _tile(self, depth: int) -> Tile:

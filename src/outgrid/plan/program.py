@@ -137,9 +137,8 @@ class _Lowering:
                 self.arrived += 1
             if self.arrived <= slab:
                 raise InfeasiblePlan(
-                    f"slab {slab} of {slabs} waits for planes that a window of "
-                    f"{self.window_bytes} bytes has no room for; a depth lower than "
-                    f"{self.schedule.depth} fits"
+                    f"slab {slab} of {slabs} waits for planes that do not fit a window of "
+                    f"{self.window_bytes} bytes; use a depth below {self.schedule.depth}"
                 )
             yield self._advance(slab)
             yield from self._puts(slab)
@@ -386,6 +385,6 @@ class _Lowering:
         else:  # no restart needs what it writes over, where commits are whole states
             before = self.durable.get(trip.index - 1) if self.schedule.commit_planes else 0
         if before is None:
-            raise InfeasiblePlan(f"trip {trip.index} overtakes what has to be durable before it")
+            raise InfeasiblePlan(f"trip {trip.index} passes writes that must be durable before it")
         gate = Gate(advanced=self.advanced, committed=before)
         return Put(*self._move(self.put - 1, flow, trip, state, planes), gate=gate)

@@ -157,8 +157,8 @@ def _check_thickness(problem: Problem, subgrid: Subgrid, chosen: Plan) -> None:
         least, owned = sizing.least_owned(chosen.schedule.depths), len(sizing.owned.planes)
         if least > owned:
             raise InfeasiblePlan(
-                f"rank {rank} owns {owned} planes, and to leave seams in sweeps of {chosen.depth} "
-                f"steps it needs {least}; other cuts, a lower depth or exchange = 'halos' fit"
+                f"rank {rank} owns {owned} planes, but seams in sweeps of {chosen.depth} steps "
+                f"need {least}; use other cuts, a lower depth or exchange = 'halos'"
             )
 
 
@@ -265,11 +265,11 @@ def _cuts(problem: Problem, options: RunOptions, count: int) -> list[tuple[int, 
         if any(low >= high for low, high in pairwise((0, *cuts, extent))):
             what = "planes" if name == "cuts" else "rows"
             raise UsageError(
-                f"{name} = {list(cuts)} has to name rising {what} between 0 and {extent}"
+                f"{name} = {list(cuts)} must be increasing {what} between 0 and {extent}"
             )
     if options.row_cuts and (problem.ndim == 2 or problem.edges.periodic(1)):
         raise UsageError(
-            "row_cuts cuts grids of three axes that are not periodic along y; leave it out"
+            "row_cuts needs a grid of three axes that is not periodic along y; leave it out"
         )
     along, across = len(options.cuts) + 1, len(options.row_cuts) + 1
     possible = [
@@ -289,8 +289,8 @@ def _cuts(problem: Problem, options: RunOptions, count: int) -> list[tuple[int, 
         possible = [(z, y) for z, y in possible if y == 1]
         if not possible:
             raise UsageError(
-                "exchange = 'seams' is for planes that are cut, and not their rows as well; leave "
-                "row_cuts out, or choose exchange = 'halos'"
+                "exchange = 'seams' cannot be used with row_cuts; leave row_cuts out, or "
+                "choose exchange = 'halos'"
             )
     cut_rows = problem.ndim == 3 and not problem.edges.periodic(1)
     least = 2 if ring(problem, count) else 1
@@ -365,15 +365,15 @@ def _widest(bounds: tuple[int, ...], among: range | None = None, *, least: bool 
 def _check(problem: Problem, options: RunOptions) -> None:
     if options.exchange == "seams" and problem.edges.periodic(0):
         raise UsageError(
-            "exchange = 'seams' is for grids with two ends along their first axis, and this one is "
-            "periodic there; leave exchange out"
+            "exchange = 'seams' needs a first axis that is not periodic; leave exchange out"
         )
     if options.exchange == "seams" and _in_blocks(options):
         raise UsageError(
-            f"exchange = 'seams' is for planes that are streamed, and scheme {options.scheme} has "
-            "blocks with halos; leave exchange out, or choose another scheme"
+            "exchange = 'seams' needs a scheme that streams planes, and scheme "
+            f"{options.scheme} has blocks with halos; leave exchange out, or choose another "
+            "scheme"
         )
     if len(options.places) > 1:
         raise UsageError(
-            "a rank keeps its fields in one folder; give one scratch, or start one rank"
+            "with several ranks, scratch must be one folder; give one, or start one rank"
         )

@@ -46,8 +46,7 @@ class _Refusal:
             return InfeasiblePlan(
                 f"a sweep of {depth} steps keeps {format_bytes(wanted)} on the disk of a rank, "
                 f"which has {format_bytes(disk)}; "
-                + ("a lower depth, or " if depth > 1 else "")
-                + "more ranks on other disks fit"
+                + f"use {'a lower depth, or ' if depth > 1 else ''}more ranks on other disks"
             )
         if self.request.accelerator is not None:
             return self._device_infeasible(smallest, self.request.accelerator)
@@ -58,14 +57,14 @@ class _Refusal:
         )
         message = (
             f"the window{asked}{slab} needs {format_bytes(smallest.held_bytes)} and the program "
-            f"itself {format_bytes(needed - smallest.held_bytes)}, together above the "
-            f"memory limit of {format_bytes(options.memory_bytes)}; "
+            f"itself {format_bytes(needed - smallest.held_bytes)}, which exceeds the memory "
+            f"limit of {format_bytes(options.memory_bytes)}; "
         )
         held = held_bytes(self.request.problem)
         if held:
             message += (
-                f"{format_bytes(held)} are the arrays that it begins with, which as files would "
-                "take none; "
+                f"{format_bytes(held)} of that are the initial arrays; as files they would need "
+                "no memory; "
             )
         fits = None
         if options.depth is not None and options.depth > 1:
@@ -81,8 +80,8 @@ class _Refusal:
         ways = [f"depth {fits[-1]}"] if fits else []
         ways += ["fewer ranks", "exchange = 'halos'"]
         return InfeasiblePlan(
-            f"seams need ranks of at least {least} planes in sweeps of {max(depths)} "
-            f"steps, and a rank has {owned}; {' or '.join(ways)} fits"
+            f"seams need ranks of at least {least} planes in sweeps of {max(depths)} steps, and "
+            f"a rank has {owned}; use {' or '.join(ways)}"
         )
 
     def _thick_enough(self, depth: int) -> bool:
@@ -94,20 +93,20 @@ class _Refusal:
         if missing > 0:
             needed = of.memory_bytes + missing
             return InfeasiblePlan(
-                f"the window needs {format_bytes(smallest.needed_bytes)} of the device's memory and"
-                f" tables {format_bytes(of.memory_bytes - self.request.room)}, together above the"
-                f" {format_bytes(of.memory_bytes)} that may be taken; {-(-needed // (1 << 20))} MiB"
-                " of device_memory fit"
+                f"the window needs {format_bytes(smallest.needed_bytes)} of the device's memory "
+                f"and tables {format_bytes(of.memory_bytes - self.request.room)}, which exceeds "
+                f"the limit of {format_bytes(of.memory_bytes)}; {-(-needed // (1 << 20))} MiB "
+                "of device_memory are enough"
             )
         layout, own = smallest.layout, self.request.fixed_bytes
         least = LEAST_PARTS * layout.window_rows * layout.row_bytes + beside_device(
             self.request, smallest
         )
         return InfeasiblePlan(
-            f"copies to the device pass through {format_bytes(least)} of memory at least, beside"
-            f" {format_bytes(own)} for the program itself, together above the memory"
-            f" limit of {format_bytes(self.options.memory_bytes)}; a limit of"
-            f" {-(-(least + own) // (1 << 20))} MiB fits"
+            f"copies to the device need at least {format_bytes(least)} of memory and the "
+            f"program itself {format_bytes(own)}, which exceeds the memory limit of "
+            f"{format_bytes(self.options.memory_bytes)}; a limit of "
+            f"{-(-(least + own) // (1 << 20))} MiB fits"
         )
 
     def _cannot_go_round(self) -> InfeasiblePlan:
@@ -126,9 +125,9 @@ class _Refusal:
         ways = [f"depth {fits[-1]} fits"] if fits else []
         ways += ["smaller slabs fit"] if smaller else []
         return InfeasiblePlan(
-            f"a grid that is periodic along {axis} is streamed with {depth} steps in slabs"
-            f" of {slab} planes only if it has at least {least} planes, and this one has {planes}; "
-            + ", or ".join([*ways, "leave tier out, so that it is updated in memory"])
+            f"a grid that is periodic along {axis} needs at least {least} planes to be streamed "
+            f"with {depth} steps in slabs of {slab} planes, and has {planes}; "
+            + ", or ".join([*ways, "leave tier out, and it is updated in memory"])
         )
 
     def _candidates_at_least(self) -> Iterator[Candidate]:

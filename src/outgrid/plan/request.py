@@ -67,7 +67,7 @@ class Request:
         """The scheme that is asked for, or taken where none is. Raises UsageError for no scheme."""
         name = self.options.scheme
         if name is not None and name not in SCHEMES:
-            raise UsageError(f"scheme {name!r} is not known; choose one of {', '.join(SCHEMES)}")
+            raise UsageError(f"scheme must be one of {', '.join(SCHEMES)}, not {name!r}")
         return SCHEMES[name] if name is not None else DEFAULT
 
     @property
@@ -148,38 +148,40 @@ class Request:
             check_offered(self.problem)
         options, planes = self.options, self.problem.shape[0]
         if options.depth is not None and options.depth < 1:
-            raise UsageError(f"depth {options.depth} is below 1 step per sweep")
+            raise UsageError(f"depth must be at least 1 step per sweep, not {options.depth}")
         if self.scheme.depth is not None and options.depth not in (None, self.scheme.depth):
             raise UsageError(
-                f"scheme {self.scheme.name} makes {self.scheme.words}, so depth {options.depth} "
-                f"cannot be met; leave depth out or choose scheme {DEFAULT.name}"
+                f"scheme {self.scheme.name} makes {self.scheme.words}, not depth "
+                f"{options.depth}; leave depth out or choose scheme {DEFAULT.name}"
             )
         if options.slab_planes is not None and not 1 <= options.slab_planes <= planes:
             raise UsageError(
-                f"slab_planes {options.slab_planes} is outside 1..{planes}, the planes of the grid"
+                f"slab_planes must be within 1..{planes}, the planes of the grid, not "
+                f"{options.slab_planes}"
             )
         if options.threads is not None and options.threads < 1:
-            raise UsageError(f"threads {options.threads} is below 1")
+            raise UsageError(f"threads must be at least 1, not {options.threads}")
         if options.strip_rows is not None:
             self._check_strips(options.strip_rows)
 
     def _check_strips(self, height: int) -> None:
         if self.problem.ndim == 2:
-            raise UsageError("strip_rows cuts planes of several rows; a plane in 2-D is one row")
+            raise UsageError("strip_rows needs a 3-D grid; in 2-D a plane is one row")
         if height < 1:
-            raise UsageError(f"strip_rows {height} is below 1 row per strip")
+            raise UsageError(f"strip_rows must be at least 1 row per strip, not {height}")
         if self.accelerator is not None and self.sizing.across.periodic:
             raise UsageError(
-                "strip_rows does not cut grids that are periodic along y on a device; leave it out"
+                "strip_rows does not support grids that are periodic along y on a device; "
+                "leave it out"
             )
         depth = max(1, min(self.options.depth or 1, self.problem.deepest))
         strips = self.sizing.strips(depth, height)
         if not strips.closes(depth):
             least = strips.beside(depth)
             raise UsageError(
-                f"strips of {height} rows do not go round a grid of {strips.rows} rows that is"
-                f" periodic along y in sweeps of {depth} steps: they need {least} rows at least and"
-                f" a grid of {2 * least}; leave strip_rows out"
+                f"strip_rows {height} does not fit a grid of {strips.rows} rows that is periodic "
+                f"along y: sweeps of {depth} steps need strips of at least {least} rows and a grid "
+                f"of at least {2 * least}; leave strip_rows out"
             )
 
     def split(self, depth: int) -> tuple[int, ...]:
@@ -212,9 +214,8 @@ class Request:
             sweep_bytes = SWEEP_BYTES + -(-growing * depth // steps)
             fitting = max(0, self.host_room + growing - beside) // sweep_bytes * depth
             raise InfeasiblePlan(
-                f"{steps} steps, {depth} in each sweep, are {sweeps} sweeps, and the list of them "
-                f"takes {format_bytes(listed)}, with the program itself above the "
-                f"memory limit of {format_bytes(self.options.memory_bytes)}; run at most "
-                f"{fitting} steps at a time, or a limit of "
-                f"{-(-needed // (1 << 20))} MiB fits"
+                f"{steps} steps, {depth} in each sweep, are {sweeps} sweeps, whose list takes "
+                f"{format_bytes(listed)}; with the program itself that exceeds the memory limit "
+                f"of {format_bytes(self.options.memory_bytes)}; run at most {fitting} steps at "
+                f"a time, or a limit of {-(-needed // (1 << 20))} MiB is enough"
             )

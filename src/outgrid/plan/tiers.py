@@ -8,8 +8,8 @@ from outgrid.tiers import TIERS
 __all__ = ["disk_tier", "notes_on_tier", "streaming_tier"]
 
 
-PRICED = "transfers are predicted like direct ones; the page cache decides what they take"
-BEYOND = "the limit bounds the window; only a control group bounds the page cache of the system"
+PRICED = "transfers are predicted as for direct I/O; the page cache changes their time"
+BEYOND = "the limit holds for the window; only a control group limits the page cache"
 
 
 def streaming_tier(options: RunOptions) -> str:
@@ -29,7 +29,7 @@ def notes_on_tier(options: RunOptions) -> tuple[str, ...]:
     if tier is None:
         return ()
     if options.keep == "disk":
-        return (f"data that is put into {tier.name} memory is written to disk as well",)
+        return (f"data in {tier.name} memory is written to disk as well",)
     lost = (tier.lost,) if options.passing else ()
     if not tier.mapped:
         return lost

@@ -52,18 +52,18 @@ def column_slope(stencil: Stencil, dtype: str, edges: Edges | None = None) -> Sl
 def columns_cut(problem: Problem) -> str:
     """Why diamonds of a problem may not cut rows; empty where they may."""
     if problem.ndim == 2:
-        return "in two dimensions diamonds lie across the columns: run.tile_rows is their width"
+        return "in 2-D tile_rows is the width of diamonds in columns"
     if problem.edges.periodic(2):
-        return "rows of a periodic axis are not cut"
+        return "a periodic axis is not cut into diamonds"
     if problem.stencil.reductions:
-        return "rows with reductions are not cut"
+        return "rows are not cut where there are reductions"
     return ""
 
 
 def bands_cut(problem: Problem) -> str:
     """Why diamonds of a problem have no bands of rows; empty where they may."""
     if problem.ndim == 2:
-        return "in two dimensions diamonds lie across the columns, and have no rows"
+        return "in 2-D diamonds consist of columns, not rows"
     return ""
 
 

@@ -190,7 +190,7 @@ def _require_space(folder: Path, nbytes: int) -> None:
     free = status.f_bavail * status.f_frsize
     if free < nbytes:
         raise StoreError(
-            f"measuring a scratch folder takes {format_bytes(nbytes)} for a moment, "
+            f"measuring a scratch folder needs {format_bytes(nbytes)} for some seconds, and "
             f"{format_bytes(free)} are free; name another folder with --scratch",
             path=folder,
             errno=errno.ENOSPC,

@@ -52,7 +52,8 @@ class Borrowed:
         amounts, _ = self._shares(chosen)
         notes = [
             f"{offer.name} lends {format_bytes(amount)} of {format_bytes(offer.nbytes)}, "
-            f"{self._options.placement}" + ("" if offer.watched else "; its loss is not detected")
+            f"{self._options.placement}"
+            + ("" if offer.watched else "; its loss cannot be detected")
             for offer, amount in zip(offers, amounts, strict=True)
         ]
         return dataclasses.replace(chosen, notes=(*chosen.notes, *notes))

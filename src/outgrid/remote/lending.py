@@ -144,8 +144,7 @@ class Lenders:
         """Raise ExecutionError, naming it, if a lender is gone."""
         if self._lost is not None:
             raise ExecutionError(
-                f"the memory node {self._lost.name} is lost, and its data with it; "
-                f"{self.after_loss}"
+                f"the memory node {self._lost.name} is lost, with its data; {self.after_loss}"
             )
 
     def lose(self, offer: Offer) -> None:

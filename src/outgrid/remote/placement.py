@@ -35,8 +35,8 @@ def shares(needed_bytes: int, offered: Sequence[int], block_bytes: int = BLOCK_B
         listed = ", ".join(format_bytes(nbytes) for nbytes in offered)
         raise InfeasiblePlan(
             f"the grid needs {format_bytes(blocks * block_bytes)} of remote memory and "
-            f"{len(offered)} nodes lend {format_bytes(sum(offered))} ({listed}): start more of "
-            "them, let them lend more, or choose tier direct"
+            f"{len(offered)} nodes lend {format_bytes(sum(offered))} ({listed}): start more "
+            "nodes, raise lend, or choose tier direct"
         )
     given = [0] * len(room)
     while blocks:

@@ -38,7 +38,7 @@ class RemoteSpace:
         if last > self.nbytes:
             raise StoreError(
                 f"{name!r} needs {format_bytes(nbytes)} of remote memory; "
-                f"{format_bytes(self.nbytes - first)} of {format_bytes(self.nbytes)} are left"
+                f"{format_bytes(self.nbytes - first)} of {format_bytes(self.nbytes)} are free"
             )
         self.used_bytes = last
         return self._window.backing(name, self._cut(first, last))

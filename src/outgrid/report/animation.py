@@ -28,11 +28,15 @@ def animate(taken: NDArray[Any], path: Path, seconds_per_frame: float = 0.1) -> 
     that are no pictures, a name that ends in no format, and .mp4 where there is no ffmpeg.
     """
     if taken.ndim not in (3, 4) or 0 in taken.shape:
-        raise UsageError(f"frames of shape {taken.shape} are no animation: (taken, rows, columns)")
+        raise UsageError(
+            f"frames must be an array of (frames, rows, columns), not of shape {taken.shape}"
+        )
     if path.suffix not in (".gif", ".png", ".mp4"):
-        raise UsageError(f"cannot animate into {path}: its name ends in .gif, .png or .mp4")
+        raise UsageError(
+            f"cannot write an animation to {path}: its name must end in .gif, .png or .mp4"
+        )
     if not seconds_per_frame > 0:
-        raise UsageError(f"seconds_per_frame = {seconds_per_frame}: it must be above 0, like 0.1")
+        raise UsageError(f"seconds_per_frame must be above 0, such as 0.1, not {seconds_per_frame}")
     frames = _pixels(_sampled(taken))
     if path.suffix == ".mp4":
         _write_film(frames, path, seconds_per_frame)
@@ -70,8 +74,8 @@ def _write_film(frames: Sequence[Pixels], path: Path, seconds_per_frame: float) 
     command = shutil.which("ffmpeg")
     if command is None:
         raise UsageError(
-            f"{path} needs the command ffmpeg, which is not there: install it (Debian, Ubuntu: "
-            "apt-get install ffmpeg; conda: conda install ffmpeg), or name a .gif"
+            f"{path} needs the command ffmpeg, which is not installed: install it (Debian, "
+            "Ubuntu: apt-get install ffmpeg; conda: conda install ffmpeg), or name a .gif"
         )
     rows, columns = frames[0].shape[:2]
     given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{columns}x{rows}"]

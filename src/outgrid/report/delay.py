@@ -38,7 +38,7 @@ def compared(record: Record) -> str:
     text += f", {ratio:.2g} times as long as predicted ({format_seconds(expected)})"
     if last - expected < LEAST_SECONDS:
         return text
-    return f"{text}: {'; '.join(reasons(record)) or 'nothing that was measured explains it'}"
+    return f"{text}: {'; '.join(reasons(record)) or 'no measurement explains it'}"
 
 
 def reasons(record: Record) -> list[str]:

@@ -21,7 +21,7 @@ def histogram(field: Any, name: str, units: str = "", bins: int = 100) -> Any:
     title says how many. Raises UsageError for fewer than one bin and where nothing is finite.
     """
     if bins < 1:
-        raise UsageError(f"bins = {bins}: it must be at least 1")
+        raise UsageError(f"bins must be at least 1, not {bins}")
     low, high, cells, finite = np.inf, -np.inf, 0, 0
     for values in _planes(field):
         good = values[np.isfinite(values)]

@@ -71,7 +71,7 @@ def _opened(path: Path) -> Floats:
     try:
         read_header(path)
     except StoreError as error:
-        raise UsageError(f"no picture of {path}: {error}") from error
+        raise UsageError(f"cannot draw {path}: {error}") from error
     field = map_npy(path)
     if field.ndim not in (2, 3) or 0 in field.shape:
         raise UsageError(f"{path} has shape {field.shape}; a picture needs 2 or 3 filled axes")
@@ -83,7 +83,7 @@ def _plane_at(field: Shown, shape: tuple[int, ...], index: int | None) -> int:
     middle = shape[0] // 2 if index is None else index
     if not 0 <= middle < shape[0]:
         of = f", those of {field}" if isinstance(field, Path) else ""
-        raise UsageError(f"plane {middle} is outside 0..{shape[0] - 1}{of}")
+        raise UsageError(f"plane must be within 0..{shape[0] - 1}{of}, not {middle}")
     return middle
 
 
@@ -183,7 +183,9 @@ def draw_frames(taken: Floats, picture: Path, title: str) -> None:
     UsageError for numbers of single cells.
     """
     if taken.ndim < 2 or 0 in taken.shape:
-        raise UsageError(f"a snapshot of shape {taken.shape} is no picture")
+        raise UsageError(
+            f"a snapshot of shape {taken.shape} cannot be drawn; it needs 2 or more axes"
+        )
     if taken.ndim == 2:
         draw_plane(np.asarray(taken), picture, title, taken.shape, down="taken")
         return
@@ -220,7 +222,7 @@ def draw_traces(traces: Floats, picture: Path) -> None:
     """
     steps, receivers = traces.shape
     if not steps:
-        raise UsageError("no step was made, so receivers recorded nothing")
+        raise UsageError("no step was made: receivers recorded nothing")
     figure, (axes,) = new_axes((9, 5))
     if receivers <= MOST_LINES:
         for number in range(receivers):
@@ -280,7 +282,7 @@ def save_figure(figure: Any, picture: Path) -> None:
     kind = picture.suffix.removeprefix(".")
     if kind not in figure.canvas.get_supported_filetypes():
         raise UsageError(
-            f"cannot draw into {picture}: its name does not end in a known format, such as .png"
+            f"cannot draw into {picture}: its name must end in a known format, such as .png"
         )
     with open(picture, "wb", opener=own) as file:
         figure.savefig(file, dpi=100, format=kind)
@@ -292,7 +294,8 @@ def write_animation(frames: Sequence[Pixels], path: Path, seconds_per_frame: flo
 
     if not frames or path.suffix not in (".gif", ".png"):
         raise UsageError(
-            f"cannot animate {len(frames)} frames into {path}: .gif or .png, 1 or more"
+            f"cannot animate {len(frames)} frames to {path}: it must end in .gif or .png, and "
+            "have at least 1 frame"
         )
     images = [Image.fromarray(frame) for frame in frames]
     if path.suffix == ".gif":

@@ -147,7 +147,7 @@ def check(objective: Objective, problem: Problem) -> None:
     final: Mapping[str, Any] = getattr(objective, "final", {})
     for name, values in final.items():
         if name not in names:
-            raise UsageError(f"no field {name!r} is updated{suggest(name, names)}")
+            raise UsageError(f"the stencil updates no field {name!r}{suggest(name, names)}")
         _check_shape(f"final values of {name!r} have", values, problem.shape, "the problem has")
     wanted = getattr(objective, "observed", None)
     wanted = getattr(objective, "traces", None) if wanted is None else wanted
@@ -158,8 +158,7 @@ def check(objective: Objective, problem: Problem) -> None:
     snapshots: Sequence[Any] = getattr(objective, "snapshots", ())
     if len(snapshots) > len(problem.snapshots):
         raise UsageError(
-            f"the objective is of {len(snapshots)} snapshots, the problem has"
-            f" {len(problem.snapshots)}"
+            f"the objective has {len(snapshots)} snapshots, the problem {len(problem.snapshots)}"
         )
     for number, (values, snapshot) in enumerate(zip(snapshots, problem.snapshots, strict=False)):
         if values is not None:

@@ -51,13 +51,15 @@ def begun(task: Task) -> Progress | None:
     ):  # not begun, or cut off right then
         return None
     if not path.exists():
-        raise UsageError(f"{task.out} exists and holds no gradient; give another folder as out")
+        raise UsageError(
+            f"{task.out} exists and does not hold a gradient; choose another folder for out"
+        )
     data = json.loads(path.read_text())
     progress = Progress(**data | {"lengths": tuple(data["lengths"])})
     if progress.task != identity(task):
         raise UsageError(
-            f"the gradient in {task.out} is of another problem, or by something else; give another"
-            " folder as out"
+            f"the gradient in {task.out} belongs to another problem, or to other values of wrt; "
+            "choose another folder for out"
         )
     return progress
 

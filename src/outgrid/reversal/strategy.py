@@ -73,7 +73,7 @@ class GradientPlan:
             f" predicted to take {format_seconds(self.back.predicted_seconds / self.back.sweeps)}"
         ]
         if len(self.strategies) == 1:
-            lines.append("no state of the forward run is needed: it is made once")
+            lines.append("the gradient needs no state of the forward run, which is made once")
         lines += [f"{'-> ' if one == self.chosen else '   '}{one}" for one in self.strategies]
         return "\n".join([*lines, f"{format_bytes(self.free_bytes)} are free on the disk"])
 
@@ -108,9 +108,9 @@ def plan_of(task: Task, adjoint: str) -> GradientPlan:
     if not fitting:
         least = min(strategies, key=lambda one: one.disk_bytes)
         raise InfeasiblePlan(
-            f"the disk of {task.out} has {format_bytes(free)} free; the strategy that keeps least,"
-            f" {least.name}, takes {format_bytes(least.disk_bytes)}: free some, or give another"
-            " folder as out"
+            f"the disk of {task.out} has {format_bytes(free)} free; the smallest strategy, "
+            f"{least.name}, needs {format_bytes(least.disk_bytes)}: free disk space, or choose "
+            "another folder for out"
         )
     chosen = min(fitting, key=lambda one: one.seconds)
     return GradientPlan(forward, back, cuts.chunk, strategies, chosen, free)

@@ -82,9 +82,14 @@ class Task:
             wrt = (wrt,)
         for name in wrt:
             if name not in known:
-                raise UsageError(f"a gradient by {name!r} is not made{suggest(name, known)}")
+                raise UsageError(
+                    "wrt must name parts of the problem that have a gradient, not "
+                    f"{name!r}{suggest(name, known)}"
+                )
         if not wrt:
-            raise UsageError(f"a gradient is by something: wrt = {known[:1]!r}")
+            raise UsageError(
+                f"wrt must name at least one part of the problem, such as {known[:1]!r}"
+            )
         if problem.steps < 1 or chunk < 1 or every < 1 or chunk % every:
             raise UsageError(
                 f"a gradient of {problem.steps} steps in chunks of {chunk} with every {every}-th"
@@ -92,23 +97,19 @@ class Task:
             )
         if problem.until is not None:
             raise UsageError(
-                "a gradient of a problem that ends by a condition is not made; leave until out and"
-                " give the steps that are made"
+                "gradients do not support until; leave it out and give the number of steps"
             )
         for name, lagged in problem.lagged.items():
             raise UsageError(
-                f"the parameter {name} is {lagged.rule}, which depends on all cells; a gradient"
-                " through it is not made: give the parameter as a table of the numbers that a run"
-                " has left"
+                f"the parameter {name} is {lagged.rule}, which depends on all cells; gradients "
+                "do not support that: give the parameter as a table of values, taken from a run"
             )
         if problem.series:
-            raise UsageError(
-                f"a gradient of a problem with a series, {', '.join(problem.series)}, is not made"
-            )
+            raise UsageError(f"gradients do not support a Series, here {', '.join(problem.series)}")
         if problem.line:
             raise UsageError(
-                "a gradient on a line is not made; give the problem shape"
-                f" (1, {problem.shape[-1]}) and a stencil of two axes"
+                "gradients need at least 2 axes; give the problem shape (1, "
+                f"{problem.shape[-1]}) and a stencil of two axes"
             )
         check(objective, problem)
         snapshots = getattr(objective, "snapshots", ())

@@ -54,8 +54,9 @@ class Former:
         for name, source in problem.initial.items():
             if isinstance(source, InputFile) and source.file.resolve() in mine:
                 raise UsageError(
-                    f"the initial values of {name!r} are {source}, which the run in {self.out} has "
-                    "left and which would be overwritten; choose another folder with --out"
+                    f"the initial values of {name!r} are {source}, a result of the run in "
+                    f"{self.out}, which this run would overwrite; choose another folder with "
+                    "--out"
                 )
 
     def remove(self) -> None:
@@ -81,8 +82,8 @@ def former(out: Path) -> Former:
         left = list_leftovers(unfinished)
         if left.foreign:
             raise UsageError(
-                f"the run in {out} is not replaced: what is in {left.foreign[0]} is not its own, "
-                "or not seen from here; choose another folder with --out"
+                f"the run in {out} is not replaced: {left.foreign[0]} holds other files, or "
+                "cannot be seen from here; choose another folder with --out"
             )
         files += left.files
     if (out / RECORD_NAME).exists():
@@ -108,12 +109,12 @@ def _left(out: Path, record: Record) -> Iterator[Path]:
             continue
         if ".." in Path(name).parts or not path.resolve().is_relative_to(out.resolve()):
             raise UsageError(f"{mark} names the file {name} outside of its folder: remove it")
-        changed = "is no file" if not stat.S_ISREG(status.st_mode) else ""
+        changed = "is not a file" if not stat.S_ISREG(status.st_mode) else ""
         if status.st_mtime > ended + CLOCK_SECONDS:
             changed = "was changed since"
         if changed:
             raise UsageError(
-                f"{path} is not replaced: the run in {out} wrote that file, and it "
+                f"{path} is not replaced: the run in {out} wrote that file, and since then it "
                 f"{changed}; choose another folder with --out, or remove it"
             )
         yield path

@@ -110,10 +110,10 @@ def read_group(out: Path) -> Group | None:
     except OSError as error:
         raise StoreError("cannot read", path=path, errno=error.errno) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path} does not say which ranks a run has: {error}") from None
+        raise UsageError(f"{path} does not describe the ranks of a run: {error}") from None
     names = (Path(name) for name in (*group.folders, *group.left))
     if len(group.owned) != len(group.folders) or any(p.name != str(p) for p in names):
-        raise UsageError(f"{path} names folders outside of the run's, or not one for each rank")
+        raise UsageError(f"{path} must name one folder of the run for each rank")
     return group
 
 
@@ -245,7 +245,7 @@ def what_is_left(out: Path, goes_on: str) -> str:
         run = on_disk(out)
         if (run.shares or run.group is not None) and run.manifest.steps_done >= 0:
             return f"{how_far(run.manifest)}; {goes_on}"
-    return "nothing is kept: its initial values were not complete"
+    return "it has no durable state: its initial values were not complete"
 
 
 def new_folders(out: Path, count: int) -> tuple[str, ...]:
@@ -379,9 +379,9 @@ def _check_extent(path: Path, problem: dict[str, Any]) -> None:
     try:
         extent = msgspec.convert(problem, _Extent)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{path} does not say what its run computes: {error}") from None
+        raise UsageError(f"{path} does not describe the problem of its run: {error}") from None
     if len(extent.shape) not in (2, 3) or min(*extent.shape, extent.steps + 1) < 1:
-        raise UsageError(f"{path} does not say what its run computes: it has no grid")
+        raise UsageError(f"{path} does not describe the problem of its run: it has no grid")
 
 
 def _whole(manifest: Manifest) -> Box:

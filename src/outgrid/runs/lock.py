@@ -145,10 +145,9 @@ class RunLock:
     def _judge(self, owner: Owner | None) -> None:
         if owner is not None and owner.host != socket.gethostname():
             raise UsageError(
-                f"{self.path.parent} was left locked by {owner}. From {socket.gethostname()} "
-                f"it cannot be seen whether it still runs: if it does not, remove "
-                f"{self.path} and try "
-                f"again{strangers()}"
+                f"{self.path.parent} was left locked by {owner}. {socket.gethostname()} cannot "
+                f"see whether that process still runs: if it does not, remove {self.path} and "
+                f"try again{strangers()}"
             )
         self.left_by = owner
 

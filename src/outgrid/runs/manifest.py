@@ -104,7 +104,7 @@ def read_manifest(out: Path) -> Manifest:
     except FileNotFoundError:
         finished = (out / RECORD_NAME).exists()
         what = "the run in it is finished" if finished else "no unfinished run is in that folder"
-        raise UsageError(f"{out} holds no {MANIFEST_NAME}: {what}") from None
+        raise UsageError(f"{out} has no {MANIFEST_NAME}: {what}") from None
     except StoreError:
         raise
     except OSError as error:
@@ -179,7 +179,7 @@ def how_far(manifest: Manifest, parts: int = 0) -> str:
         return f"{done} of {steps} steps{begun} are kept"
     if begun:
         return f"the initial values{begun} are kept"
-    return f"only the initial values are kept, none of the {steps} steps"
+    return f"the initial values are kept, and none of the {steps} steps"
 
 
 def _check_names(path: Path, names: tuple[str, ...]) -> None:

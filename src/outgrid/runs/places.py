@@ -80,7 +80,9 @@ class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         paths = tuple(os.fspath(place.resolve()) for place in places)
         devices = [is_device(Path(place)) for place in paths]
         if len(set(paths)) < len(paths):
-            raise UsageError(f"scratch names a place twice: {', '.join(paths)}")
+            raise UsageError(
+                f"scratch must name different places, not one twice: {', '.join(paths)}"
+            )
         if any(devices) and not all(devices):
             raise UsageError(
                 f"scratch mixes folders and block devices: {', '.join(paths)}; name one kind"
@@ -107,7 +109,7 @@ class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         stripe, region = self.stripe_bytes, self.region_bytes
         odd = stripe < 0 or stripe % MARK_BYTES or region < 0 or region % MARK_BYTES
         if odd or not self.places or not all(Path(place).is_absolute() for place in self.places):
-            raise UsageError(f"{path} does not say where the fields of its run are spread")
+            raise UsageError(f"{path} does not list the places of the fields of its run")
 
     def parts(self, name: str) -> Parts:
         """Where the parts of a field are."""
@@ -174,7 +176,7 @@ def read_mark(place: Path) -> OwnerMark | None:
     except OSError as error:
         raise StoreError("cannot read", path=path, errno=error.errno) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path} does not say which run owns this place: {error}") from None
+        raise UsageError(f"{path} does not name the run that owns this place: {error}") from None
 
 
 def write_mark(place: Path, mark: OwnerMark) -> None:
@@ -227,8 +229,8 @@ def claimed(devices: Iterable[Path]) -> Generator[None]:
                         "cannot open the device", path=device, errno=error.errno
                     ) from error
                 raise UsageError(
-                    f"{device} is in use: it is mounted, or holds something that is, or another "
-                    "run works on it"
+                    f"{device} is in use: it, or a partition of it, is mounted, or another run "
+                    "uses it"
                 ) from None
             stack.callback(os.close, descriptor)
         yield
@@ -250,8 +252,8 @@ def check_devices(devices: Iterable[Path], erase: Iterable[Path]) -> tuple[Path,
     for device, signatures in carried.items():
         if signatures and device not in named:
             raise UsageError(
-                f"{device} carries {', '.join(signatures)} and is not overwritten; to "
-                f"destroy its contents, give --erase {device}, or erase in the call"
+                f"{device} contains {', '.join(signatures)} and is not overwritten; to destroy "
+                f"its contents, give --erase {device}, or erase in the call"
             )
     return tuple(device for device, signatures in carried.items() if signatures)
 

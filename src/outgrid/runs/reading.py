@@ -136,10 +136,12 @@ def read_readings(folder: Path) -> list[Reading]:
 def check_metrics(path: Path) -> None:
     """Raise UsageError where ``path`` is no place for metrics, or a file of something else."""
     if not path.parent.is_dir():
-        raise UsageError(f"metrics = {path}: there is no folder {path.parent}; make it first")
+        raise UsageError(
+            f"metrics = {path}: the folder {path.parent} does not exist; make it first"
+        )
     if os.path.lexists(path) and not (path.is_file() and _begins(path, METRICS_BEGIN)):
         raise UsageError(
-            f"metrics = {path}: what is there is no file of metrics of outgrid and is not "
+            f"metrics = {path}: the file exists, was not written by outgrid, and is not "
             "overwritten; name another file"
         )
 
@@ -156,7 +158,7 @@ def write_metrics(path: Path, reading: Reading) -> None:
 
 METRICS_BEGIN = "# TYPE outgrid_"
 _METRICS = (
-    ("share_done", "share of what is under way that is done"),
+    ("share_done", "completed share of the current phase"),
     ("step", "steps that are complete"),
     ("steps", "steps of the run"),
     ("committed_step", "steps that are durable"),
@@ -169,9 +171,9 @@ _METRICS = (
     ("processors", "seconds of processors that the process takes per second"),
     ("memory_bytes", "largest resident memory so far"),
     ("memory_limit_bytes", "limit on the resident memory"),
-    ("wear", "share of the life of the disk that was written"),
-    ("left_seconds", "seconds left by the rates"),
-    ("planned_left_seconds", "seconds left by the model"),
+    ("wear", "share of the rated endurance of the disk that was written"),
+    ("left_seconds", "seconds left by the measured rates"),
+    ("planned_left_seconds", "seconds left by the plan"),
 )
 
 

@@ -64,14 +64,14 @@ def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
     if "scratch" in kept:
         kept["scratch"] = [str(out / place) for place in kept["scratch"]]
     if kept.get("tier") == "remote" and comm.size == 1:
-        leave("tier", "no other rank lends memory")
+        leave("tier", "no rank lends memory")
     ranks = len(run.group.folders) if run.group is not None else 1
     shared = is_shared((kept | asked).get("tier"), comm, run.group)
     if shared and share is not None and share.folder.spread is not None:
         kept.pop("scratch", None)  # ranks have a folder each
     for key in _OF_RANKS:
         if key in kept and comm.size != ranks:
-            leave(key, f"there were {ranks} ranks and now there are {comm.size}")
+            leave(key, f"the run had {ranks} ranks and now has {comm.size}")
         elif key in kept and not asked.keys().isdisjoint(_OF_RANKS):
             leave(key, "the grid is cut anew")
     while True:
@@ -107,7 +107,7 @@ def _words(key: str, value: Any) -> str:
     if value is None:
         value = left_out(key)
         if key == "memory":
-            return "half of what the process may use"
+            return "half of the memory that the process may use"
         if value is None or value == ():
             return "left to the plan"
     return format_bytes(value) if key in _SIZES else spelled(value).strip("'")

@@ -55,7 +55,7 @@ def read_samples(out: Path, manifest: Manifest) -> NDArray[np.float64] | None:
         if manifest.samples == 0:
             return None
         raise StoreError(
-            "the values of receivers and reductions so far are missing", path=path
+            "the stored values of receivers and reductions are missing", path=path
         ) from None
     except StoreError:
         raise

@@ -116,9 +116,8 @@ def check_single(
     }
     if _is_image(file) and len(origins) > 1:
         raise UsageError(
-            f"the fields of this run lie half a cell from each other, and the points of the image "
-            f"in {file} have one place; name a folder with --out, and export each field to a file "
-            "of its own"
+            f"the fields of this run are half a cell apart, and {file} has one position for all "
+            "of them; name a folder with --out, and export each field to a separate file"
         )
 
 
@@ -248,7 +247,9 @@ def _described(skeleton: Path, file: str, arrays: list[Array]) -> dict[str, int]
         for array in arrays:
             offset = output.array(array).offset
             if offset is None:
-                raise StoreError(f"the format tells no place of {array.name}", path=skeleton)
+                raise StoreError(
+                    f"the format does not give the position of {array.name}", path=skeleton
+                )
             offsets[array.name] = offset
         output.commit()
     finally:

@@ -132,8 +132,8 @@ def _check_apart(folder: Path) -> None:
     place = existing(folder).resolve()
     if DEVICES in (place, *place.parents) and place.stat().st_dev == DEVICES.stat().st_dev:
         raise UsageError(
-            f"{folder} is no block device, and a folder there would be in memory; name a device "
-            "that is there, or a folder on a disk"
+            f"{folder} is not a block device, and a folder there would be in memory; name an "
+            "existing device, or a folder on a disk"
         )
 
 
@@ -146,8 +146,8 @@ def check_usable(folder: Path) -> None:
         os.fspath(folder.resolve()).encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"the path {os.fsencode(folder.resolve())!r} is no UTF-8, which manifests and records "
-            "are written in; name a folder whose path is"
+            f"the path {os.fsencode(folder.resolve())!r} is not UTF-8, as manifests and records "
+            "need; name a folder with a path in UTF-8"
         ) from None
     place = existing(folder)
     parts = folder.absolute().relative_to(place).parts
@@ -158,7 +158,7 @@ def check_usable(folder: Path) -> None:
         read_only = os.statvfs(place).f_flag & os.ST_RDONLY
         reason = errno.EROFS if read_only else errno.EACCES
     if reason:
-        what = "cannot make the folder" if parts else "no file can be created in the folder"
+        what = "cannot make the folder" if parts else "cannot create a file in the folder"
         raise StoreError(what, path=folder, errno=reason)
 
 
@@ -179,10 +179,10 @@ def _check_swap(chosen: Plan) -> None:
     memory, swap = anonymous_bytes()
     if needed > memory + swap:
         raise InfeasiblePlan(
-            f"tier {chosen.tier} keeps {format_bytes(needed)} in memory and swap; "
+            f"tier {chosen.tier} needs {format_bytes(needed)} of memory and swap; "
             f"{format_bytes(memory)} of memory and {format_bytes(swap)} of swap are free, "
-            f"{format_bytes(memory + swap)} together: add {format_bytes(needed - memory - swap)} "
-            "of swap, or choose tier mmap or direct"
+            f"together {format_bytes(memory + swap)}: add "
+            f"{format_bytes(needed - memory - swap)} of swap, or choose tier mmap or direct"
         )
 
 

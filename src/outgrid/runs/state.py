@@ -99,13 +99,13 @@ class RunFolder:
             mark = read_mark(place)
             if mark is None:
                 raise UsageError(
-                    f"{place} on {socket.gethostname()} does not hold the working files of the "
-                    f"run in {self.out}; resume where that folder can be seen"
+                    f"{place} on {socket.gethostname()} has no working files of the run in "
+                    f"{self.out}; resume on a machine that sees that folder"
                 )
             if mark.run != manifest.run:
                 raise UsageError(
-                    f"the files in {place} belong to another run, the one in {mark.out}; what "
-                    f"the run in {self.out} had there is lost"
+                    f"the files in {place} belong to another run, the one in {mark.out}; the "
+                    f"working files of the run in {self.out} are lost"
                 )
 
     def is_mine(self, manifest: Manifest) -> bool:
@@ -259,5 +259,5 @@ def move(source: Path, target: Path) -> None:
         raise
     except OSError as error:
         raise StoreError(
-            "cannot put the result in place", path=target, errno=error.errno
+            "cannot move the result into place", path=target, errno=error.errno
         ) from error

@@ -75,7 +75,7 @@ class Status:
         if not begun and self.running:
             far = "its initial values are being written"
         elif running and not self.manifest.durable:
-            far = f"nothing is kept before its end on tier {self.manifest.tier}"
+            far = f"tier {self.manifest.tier} keeps no state before the end of a run"
         rows = [(f"{self.state}: {far}", ""), *self._rows()]
         if self.running is False and begun:
             rows.append(("next", f"outgrid resume {self.out} continues"))
@@ -88,7 +88,7 @@ class Status:
             steps = " to ".join(map(str, kept[:1] + kept[1:][-1:]))
             yield "ranks", f"{len(self.rank_steps)}, which have kept {steps} steps"
         if self.owner is not None:
-            ended = "" if self.running is not False else "; it ended without a message"
+            ended = "" if self.running is not False else "; it ended without an error message"
             yield "process", f"{str(self.owner).removeprefix('process ')}{ended}"
         elif parts:
             yield "process", f"{parts[-1].pid} on {parts[-1].host}, {parts[-1].ended}"
@@ -105,7 +105,7 @@ def reading_rows(reading: Reading) -> Iterator[tuple[str, str]]:
     moved = reading.read_bytes_per_second + reading.written_bytes_per_second
     read = f"read {reading.read_bytes_per_second / 1e9:.2f} GB/s, " * (reading.state != FILLING)
     planned = reading.planned_bytes_per_second
-    against = f" ({format_share(moved / planned)} of the plan's)" if planned and moved else ""
+    against = f" ({format_share(moved / planned)} of the planned rate)" if planned and moved else ""
     if reading.state != FILLING:
         steps = f"{reading.step} of {reading.steps} steps"
         yield "done", f"{steps}, sweep {reading.sweep + 1} of {reading.sweeps}"
@@ -117,7 +117,7 @@ def reading_rows(reading: Reading) -> Iterator[tuple[str, str]]:
     limit = format_bytes(reading.memory_limit_bytes)
     yield "memory", f"{format_bytes(reading.memory_bytes)} of {limit}"
     if reading.wear:
-        yield "wear", f"{100 * reading.wear:.2g} % of the life of the disk"
+        yield "wear", f"{100 * reading.wear:.2g} % of the rated endurance of the disk"
     if reading.reductions:
         values = (f"{name} {value:.6g}" for name, value in reading.reductions.items())
         yield "values", ", ".join(values)

@@ -101,7 +101,7 @@ def read_back(path: Path, seal: Seal, owned: Box) -> list[Error]:
 def _results(out: Path, record: Record) -> Iterator[_Field]:
     """The fields of a finished run, and whether their checksums are those of its record."""
     if not record.checksums:
-        raise UsageError(f"the record in {out} holds no checksums: an older version wrote it")
+        raise UsageError(f"the record in {out} has no checksums: an older version wrote it")
     pieces = {piece.file: piece for of in (record.pieces or {}).values() for piece in of}
     for name, file in record.fields.items():
         path, owned = out / file, None
@@ -164,7 +164,7 @@ def _compare_digest(
     if digest == expected:
         return None
     return StoreError(
-        f"these are not the checksums of this run: expected {expected or 'none'}, found {digest}",
+        f"the checksums belong to another run: expected {expected or 'none'}, found {digest}",
         path=sums_path(path),
     )
 
@@ -225,7 +225,7 @@ def _read(field: _Field, errors: list[Error], seen: Callable[[Path, int, int], N
         owned = field.owned or there
         if not owned.within(there):
             store.close()
-            raise UsageError(f"{path} holds {there}, and the run says that {owned} are its own")
+            raise UsageError(f"{path} holds {there}, but the run owns {owned}")
         plane_bytes = len(owned.rows) * store.row_bytes
         per_chunk = max(1, min(len(owned.planes), CHUNK_BYTES // max(1, plane_bytes)))
         buffer = Buffer(max(1, per_chunk * plane_bytes))

@@ -90,13 +90,13 @@ class Alone:
         options, spread = self.options, durable.shares[0].folder.spread
         if options.passing:
             raise UsageError(
-                f"a run is resumed from its files, and tier {options.tier} keeps none: choose "
-                "direct, mmap, memory, or remote with keep = 'disk'"
+                f"tier {options.tier} keeps no files to resume from: choose direct, mmap, "
+                "memory, or remote with keep = 'disk'"
             )
         if spread is not None and options.tier in COPIED_TIERS and not options.in_place:
             raise UsageError(
-                f"the fields of the run in {self.out} are spread over several places, which tier "
-                f"{options.tier} cannot do: choose direct or memory"
+                f"the fields of the run in {self.out} are spread over several places, which "
+                f"tier {options.tier} does not support: choose direct or memory"
             )
         kept = spread.paths if spread is not None else (durable.shares[0].folder.scratch,)
         stripe_bytes = spread.stripe_bytes if spread is not None else 0
@@ -106,8 +106,7 @@ class Alone:
         ):
             striped = f", in stripes of {stripe_bytes}" if stripe_bytes else ""
             raise UsageError(
-                f"the run continues where its files are, "
-                f"{', '.join(map(str, kept))}{striped}: leave "
+                f"the files of the run are in {', '.join(map(str, kept))}{striped}: leave "
                 "scratch and stripe out, or give these"
             )
 
@@ -142,7 +141,7 @@ class Alone:
             return folder
         if options.tier in COPIED_TIERS:
             raise UsageError(
-                f"tier {options.tier} keeps no fields on block devices, and scratch names "
+                f"tier {options.tier} cannot use block devices, and scratch names "
                 f"{options.places[0]}: name a folder, or choose tier direct"
             )
         names = dict.fromkeys(

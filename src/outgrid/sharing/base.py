@@ -102,8 +102,8 @@ def held(out: Path, comm: Comm) -> Generator[None]:
         for rank, (host, there) in enumerate(seen):
             if not there:
                 raise UsageError(
-                    f"rank {rank} on {host} does not see {out.absolute()} as rank 0 on "
-                    f"{seen[0][0]} does; give --out a folder of a file system that all ranks share"
+                    f"rank {rank} on {host} does not see the {out.absolute()} of rank 0 on "
+                    f"{seen[0][0]}; give --out a folder on a file system that all ranks share"
                 )
         yield
 
@@ -124,9 +124,7 @@ def check_none_there(
     folders = {Path(*name.parts[:1]) for name in map(Path, names) if len(name.parts) > 1}
     for folder in sorted(folders):
         if os.path.lexists(out / folder) and not (out / folder).is_dir():
-            raise UsageError(
-                f"{out / folder} must be a folder of the run, and is not a folder; {way_out(out)}"
-            )
+            raise UsageError(f"{out / folder} must be a folder; {way_out(out)}")
     left = (RECORD_NAME, TRACES_NAME, REDUCTIONS_NAME, *names, *begun)
     for name in (GROUP_NAME, MANIFEST_NAME, *left):
         if os.path.lexists(out / name) and not _goes(out / name, replaced):

@@ -98,10 +98,9 @@ def stored(sharing: Sharing) -> Generator[Durable | None]:
         for share in on_disk(out).shares:
             if not share.manifest.durable:
                 raise UsageError(
-                    f"the run in {out} kept its fields in memory, on tier swap or remote, which "
-                    "ended with its processes: nothing can be resumed; remove it with "
-                    "outgrid clean "
-                    f"{out} --delete and run it again"
+                    f"the run in {out} kept its fields in memory (tier swap or remote), which "
+                    f"is lost: it cannot be resumed; remove it with outgrid clean {out} "
+                    "--delete and run it again"
                 )
         state = durable(out)
         sharing.check_goes_on(state)

@@ -56,9 +56,11 @@ def matched_layer(
     """
     for name, value in {"courant": courant, "frequency": frequency}.items():
         if not 0 < value < math.inf:
-            raise DefinitionError(f"{name} = {value!r} of a matched layer is not above 0")
+            raise DefinitionError(f"{name} of a matched layer must be above 0, not {value!r}")
     if not 0 < reflection < 1:
-        raise DefinitionError(f"reflection = {reflection!r} of a matched layer is not in (0, 1)")
+        raise DefinitionError(
+            f"reflection of a matched layer must be above 0 and below 1, not {reflection!r}"
+        )
     depth = _depth(extent, width, sides, 0.5 if half else 0.0)
     # Quadratic damping; its integral over the layer, twice, is -log(reflection).
     damping = -1.5 * courant * math.log(reflection) / width * depth**2
@@ -97,7 +99,7 @@ def _depth(extent: int, width: int, sides: str, place: float) -> NDArray[np.floa
             f"layers of {width} cells at {len(sides)} sides do not fit an axis of {extent} cells"
         )
     if not set(sides) <= set(SIDES):
-        raise DefinitionError(f'the sides {sides!r} are not "-", "+", "-+" or ""')
+        raise DefinitionError(f'sides must be "-", "+", "-+" or "", not {sides!r}')
     cells = np.arange(extent) + place
     into = np.zeros(extent)
     if "-" in sides:

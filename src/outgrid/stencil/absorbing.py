@@ -128,8 +128,8 @@ class _Sponges:
         rests = sorted({face.number or 0.0 for face in faces if face is not None})
         if len(rests) > 1:
             raise DefinitionError(
-                f"the sponges of {name!r} damp it towards {' and '.join(map(str, rests))}; all"
-                " have to have one value"
+                f"the sponges of {name!r} must damp it towards one value, not "
+                f"{' and '.join(map(str, rests))}"
             )
         return rests[0]
 
@@ -203,8 +203,8 @@ def _common(stencil: Stencil, boundary: Boundary, axis: str, side: str) -> Bound
     if matched and len(set(faces.values())) > 1:
         named = ", ".join(f"{name}: {face.kind}" for name, face in faces.items())
         raise DefinitionError(
-            f"the face {axis + side} is matched in part ({named}); it has to be so, with the same"
-            " numbers, for all fields that are updated"
+            f"the face {axis + side} must be matched with the same numbers for all fields that "
+            f"are updated, not in part ({named})"
         )
     return next(iter(faces.values()))
 
@@ -215,6 +215,6 @@ def _check_room(axis: str, pair: Pair, room: int, width: int) -> None:
     widths = [width if face.width is None else face.width for face in faces]
     if sum(widths) > room:
         raise DefinitionError(
-            f"absorbing layers of {' and '.join(map(str, widths))} cells do not fit the {room}"
-            f" cells along {axis} that they may take"
+            f"absorbing layers of {' and '.join(map(str, widths))} cells do not fit the {room} "
+            f"cells along {axis} that are free for them"
         )

@@ -110,12 +110,12 @@ class Boundary:
         given = cast("object", self.kind)
         if given is not None and not isinstance(given, str):
             raise DefinitionError(
-                f"the kind of a boundary is a name, and {given!r} is none; give one of"
-                f" {', '.join(KINDS)}" + f', or {{"value": {given!r}}}' * is_number(given)
+                f"the kind of a boundary must be one of {', '.join(KINDS)}, not {given!r}"
+                + f', or {{"value": {given!r}}}' * is_number(given)
             )
         if self.kind is not None and self.kind not in KINDS:
             meant = _ELSEWHERE.get(self.kind.lower())
-            fix = f"; here it is called {meant!r}" if meant else suggest(self.kind, KINDS)
+            fix = f"; its name here is {meant!r}" if meant else suggest(self.kind, KINDS)
             raise DefinitionError(f"unknown boundary {self.kind!r}{fix}")
         for name in NUMBERS:
             number = getattr(self, name)
@@ -131,7 +131,7 @@ class Boundary:
                 else f"{name} is for " + " or ".join(k for k, names in OWN.items() if name in names)
             )
             subject = f"a {self.kind} boundary" if self.kind else "a boundary without a kind"
-            raise DefinitionError(f"{subject} takes no {name} {number!r}; {fix}")
+            raise DefinitionError(f"{subject} does not use {name} = {number!r}; {fix}")
         if (
             name == "value"
             and self.kind in DRIVEN
@@ -140,14 +140,14 @@ class Boundary:
             return
         if name == "value" and self.kind == "dirichlet" and isinstance(number, str):
             raise DefinitionError(
-                f"the value {number!r} of a fixed layer is no number; the layer never changes: use"
-                ' kind "given", of which the cells beyond the face have that value'
+                f"the value of a fixed layer must be a number, not {number!r}; for a value that "
+                'changes use kind "given"'
             )
         if not is_number(number) or not math.isfinite(number):
-            raise DefinitionError(f"the boundary {name} {number!r} is not a finite number")
+            raise DefinitionError(f"the boundary {name} must be a finite number, not {number!r}")
         value = float(number)
         if name == "width" and not value.is_integer():
-            raise DefinitionError(f"the boundary width {number!r} is not a number of cells")
+            raise DefinitionError(f"the boundary width must be a number of cells, not {number!r}")
         object.__setattr__(self, name, int(value) if name == "width" else value)
 
     @property
@@ -210,8 +210,8 @@ def boundary_of(given: object, default: str | None = "dirichlet") -> Boundary:
     apart = entries.get("fields", {})
     if not isinstance(apart, Mapping):
         raise DefinitionError(
-            f"the fields of a boundary are {apart!r}; give a mapping by name, such as"
-            ' {"u": "neumann"}'
+            'the fields of a boundary must be a mapping by name, such as {"u": "neumann"}, '
+            f"not {apart!r}"
         )
     apart = cast("Mapping[str, Any]", apart)
     value: object = entries.get("value")
@@ -347,16 +347,16 @@ def _check_names(stencil: Stencil, boundary: Boundary) -> None:
         parts = components_of(name, [field.name for field in stencil.fields])
         if not all(stencil.field(part).evolving for part in parts or (name,)):
             raise DefinitionError(
-                f"{name!r} is never updated: a boundary is for fields that are, and coefficients"
-                " follow them"
+                f"{name!r} is never updated, and boundaries are set for fields that are "
+                "updated; coefficients follow them"
             )
     temporaries = {field.name for field in stencil.fields if field.temporary}
     for name, own in boundary.fields:
         kinds = {own.kind, *(face.kind for _, face in own.faces)}
         if name in temporaries and not kinds <= {None, *IMAGES, "periodic"}:
             raise DefinitionError(
-                f"{name!r} is a temporary, which has no layer of its own; give it one of"
-                f" {', '.join(IMAGES)}"
+                f"{name!r} is a temporary without a boundary layer; give it one of "
+                f"{', '.join(IMAGES)}"
             )
 
 
@@ -365,8 +365,8 @@ def _check_periodic(stencil: Stencil, axis: str, kinds: dict[str, tuple[str, ...
     if len(periodic) > 1:
         named = ", ".join(f"{name}: {low} and {high}" for name, (low, high) in kinds.items())
         raise DefinitionError(
-            f"stencil {stencil.name!r} is periodic along {axis} in part ({named}); both faces and"
-            " all evolving fields have to be"
+            f"stencil {stencil.name!r} must be periodic along {axis} at both faces and for all "
+            f"evolving fields, not in part ({named})"
         )
 
 

@@ -136,7 +136,7 @@ def lookup(name: str) -> Definition:
     """The catalogue's definition called `name`. Raises DefinitionError with the nearest name."""
     if name in CATALOG:
         return CATALOG[name]
-    raise DefinitionError(f"no stencil is called {name!r}{suggest(name, CATALOG)}")
+    raise DefinitionError(f"unknown stencil {name!r}{suggest(name, CATALOG)}")
 
 
 def load(reference: str) -> Definition:
@@ -147,9 +147,9 @@ def load(reference: str) -> Definition:
     """
     path, _, function = reference.rpartition(":")
     if not path.endswith(".py") or not function.isidentifier():
-        raise DefinitionError(f'{reference!r} is not of the form "path.py:function"')
+        raise DefinitionError(f'{reference!r} must have the form "path.py:function"')
     if not Path(path).is_file():
-        raise DefinitionError(f"{reference!r}: there is no file {path}")
+        raise DefinitionError(f"{reference!r}: the file {path} does not exist")
     try:
         names = runpy.run_path(path)
     except Exception as error:

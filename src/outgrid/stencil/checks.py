@@ -54,7 +54,9 @@ def check_points(problem: Problem) -> None:
     for point in (*problem.sources, *problem.receivers):
         kind = type(point).__name__.lower()
         if not problem.stencil.field(point.field).evolving:
-            raise DefinitionError(f"a {kind} is at {point.field!r}, which is never updated")
+            raise DefinitionError(
+                f"a {kind} needs a field that is updated, and {point.field!r} never is"
+            )
         inside = problem.interior if isinstance(point, Source) else tuple(map(range, problem.shape))
         if len(point.position) != problem.ndim:
             raise DefinitionError(
@@ -66,9 +68,7 @@ def check_points(problem: Problem) -> None:
             for part, place in zip(inside, point.position, strict=True)
         ):
             allowed = ", ".join(f"{part.start}..{part.stop - 1}" for part in inside)
-            raise DefinitionError(
-                f"the {kind} at {point.position} is outside the cells it may be at, {allowed}"
-            )
+            raise DefinitionError(f"the {kind} at {point.position} must be within {allowed}")
         if isinstance(point, Source) and not is_real(problem.dtype_of(point.field)):
             point.amounts(problem.steps, problem.dtype_of(point.field))
         if isinstance(point, Source) and point.field in problem.regions:
@@ -94,8 +94,8 @@ def _check_inside(problem: Problem, source: Source) -> None:
         )
         if not any(inside):
             raise DefinitionError(
-                f"the source at {source.position} adds to {source.field!r} in the cell {cell},"
-                " which is outside of its region"
+                f"the source at {source.position} adds to {source.field!r} in the cell {cell}, "
+                "outside of the region of that field"
             )
 
 
@@ -106,7 +106,7 @@ def _check_lasting(problem: Problem, subject: str, name: str) -> None:
         raise DefinitionError(f"{subject} {name!r}, which is never updated")
     if field.temporary:
         raise DefinitionError(
-            f"{subject} {name!r}, a temporary, which does not outlive its step; make it a field"
+            f"{subject} {name!r}, a temporary, which exists within a step only; make it a field"
         )
 
 
@@ -133,8 +133,8 @@ def check_snapshots(problem: Problem) -> None:
             )
     if problem.snapshot_bytes > _LARGEST_BYTES:
         raise DefinitionError(
-            f"the snapshots of {problem.steps} steps take {problem.snapshot_bytes} bytes, which"
-            f" pass {_LARGEST_BYTES} (64 bits)"
+            f"the snapshots of {problem.steps} steps take {problem.snapshot_bytes} bytes, more "
+            f"than {_LARGEST_BYTES} (64 bits)"
         )
 
 
@@ -164,8 +164,8 @@ def checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
     for extent in extents:
         if isinstance(extent, bool) or not isinstance(extent, Integral) or int(extent) < 1:
             raise DefinitionError(
-                f"the extent {extent!r} in shape {extents} is not a whole number above 0"
-                f"{_as_whole(extent)}"
+                f"the extents in shape {extents} must be whole numbers above 0, not "
+                f"{extent!r}{_as_whole(extent)}"
             )
     whole = tuple(int(extent) for extent in extents)
     if math.prod(whole) * 8 > _LARGEST_BYTES:
@@ -186,7 +186,7 @@ def _as_whole(value: object) -> str:
 def listed(name: str, given: Any, example: str) -> tuple[Any, ...]:
     """The entries of an argument that takes several."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise DefinitionError(f"{name} = {given!r} is not a list; write [{example}]")
+        raise DefinitionError(f"{name} must be a list, such as [{example}], not {given!r}")
     return tuple(cast("Iterable[Any]", given))
 
 
@@ -210,10 +210,10 @@ def checked_stencil(stencil: object, ndim: int) -> Stencil:
         fix = (
             "outgrid.stencil(lambda u: ...)" if name == "<lambda>" else "@outgrid.stencil above it"
         )
-        raise DefinitionError(f"the function {name} is not a stencil yet; write {fix}")
+        raise DefinitionError(f"the function {name} is not a stencil; write {fix}")
     if not isinstance(stencil, Stencil):
         raise DefinitionError(
-            f"{stencil!r} is not a stencil; give a function decorated with @stencil, or a name"
+            f"a stencil must be a function decorated with @stencil, or a name, not {stencil!r}"
         )
     if ndim == 1 and stencil.ndim == 2 and not stencil.radius[0]:
         return stencil
@@ -247,15 +247,16 @@ def check_counts(shape: tuple[int, ...], stencil: Stencil, dtype: str, steps: in
     for profile in stencil.profiles:
         if ex.is_index(profile) and shape[profile.axis] > most:
             raise DefinitionError(
-                f"stencil {stencil.name!r} uses indices up to {shape[profile.axis] - 1}, of which"
-                f" float32 holds those up to {most}; give the problem dtype float64"
+                f"stencil {stencil.name!r} uses indices up to {shape[profile.axis] - 1}, above "
+                f"the largest that float32 represents exactly, {most}; give the problem dtype "
+                "float64"
             )
     known = (node for value in stencil.expressions for node in ex.nodes(value))
     random = any(isinstance(node, ex.Operation) and node.name == "random" for node in known)
     if random and steps > most:
         raise DefinitionError(
-            f"random numbers of {steps} steps, of which float32 holds the numbers up to {most};"
-            " give the problem dtype float64"
+            f"random numbers of {steps} steps, above the largest number that float32 represents "
+            f"exactly, {most}; give the problem dtype float64"
         )
 
 
@@ -279,7 +280,7 @@ def checked_dtype(dtype: object, stencil: Stencil) -> str:
 def checked_steps(name: str, steps: object) -> int:
     if isinstance(steps, bool) or not isinstance(steps, Integral) or int(steps) < 0:
         raise DefinitionError(
-            f"{name} = {steps!r} is not a whole number of at least 0{_as_whole(steps)}"
+            f"{name} must be a whole number of at least 0, not {steps!r}{_as_whole(steps)}"
         )
     return int(steps)
 
@@ -329,11 +330,13 @@ def checked_initial(
     wanted += [f"{field.name}{PREVIOUS}" for field in stencil.fields if field.levels == 2]
     for name in given:
         if name in names and name not in wanted:
-            raise DefinitionError(f"the temporary {name!r} has no initial values; leave them out")
+            raise DefinitionError(
+                f"a temporary such as {name!r} takes no initial values; leave them out"
+            )
         if name not in wanted:
             raise DefinitionError(
-                f"stencil {stencil.name!r} has no field {name!r} to begin with"
-                f"{suggest(name, wanted)}"
+                f"stencil {stencil.name!r} needs no initial values for "
+                f"{name!r}{suggest(name, wanted)}"
             )
     for field in lasting:
         if field.name not in given:
@@ -348,8 +351,8 @@ def checked_initial(
     for name, value in values.items():
         if isinstance(value, Series) and (name not in names or stencil.field(name).evolving):
             raise DefinitionError(
-                f"{name!r} is updated and begins with one array; a Series is for fields that are"
-                " only read"
+                f"{name!r} is updated and needs one initial array; a Series is for fields that "
+                "are only read"
             )
     return {
         name: values[name] if name in values else values[name.removesuffix(PREVIOUS)]

@@ -133,9 +133,9 @@ def channels(*labels: str) -> type[Vector]:
     `picture: RGB` is declared, read and returned like a vector, `picture.r` or `picture["r"]`.
     """
     if not labels or not all(label.isidentifier() for label in labels):
-        raise DefinitionError(f"channels are called by names, not {', '.join(map(repr, labels))}")
+        raise DefinitionError(f"channels must have names, not {', '.join(map(repr, labels))}")
     if len({*labels}) < len(labels):
-        raise DefinitionError(f"two channels of {', '.join(labels)} have the same name")
+        raise DefinitionError(f"the names of channels must differ, not {', '.join(labels)}")
     _LABELS.update(labels)
 
     class Channels(Vector):

@@ -140,7 +140,7 @@ def stencil(
 
     def define(function: Callable[..., Any]) -> Definition:
         if not inspect.isfunction(function):
-            raise DefinitionError(f"{function!r} is not a function and defines no stencil")
+            raise DefinitionError(f"a stencil must be a function, not {function!r}")
         if ndim is not None and ndim not in _TRACED:
             raise DefinitionError(f"a stencil has 1, 2 or 3 dimensions, not {ndim}")
         own = function.__name__ if function.__name__.isidentifier() else UNNAMED
@@ -161,7 +161,7 @@ def _arguments(
         default: Any = argument.default
         if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
             _raise_at_definition(
-                definition, f"*{argument.name} is neither a field nor a parameter; name each one"
+                definition, f"a stencil cannot have *{argument.name}; name each field and parameter"
             )
         if argument.kind is not argument.KEYWORD_ONLY:
             if default is not argument.empty:
@@ -178,7 +178,7 @@ def _arguments(
         if not is_number(default) or not math.isfinite(float(default)):
             _raise_at_definition(
                 definition,
-                f"the default {argument.name} = {default!r} is not a finite number",
+                f"the default of {argument.name} must be a finite number, not {default!r}",
             )
         defaults.append((argument.name, float(default)))
     if not fields:
@@ -289,8 +289,8 @@ def _stage(
         else:
             known = dict.fromkeys((*names, *declared))
             raise DefinitionError(
-                f"{subject} returns a value for {name!r}, which is no field"
-                f"{suggest(str(name), known)}"
+                f"{subject} returns a value for {name!r}, which is not one of its "
+                f"fields{suggest(str(name), known)}"
             )
     assignments = (Assignment(name, as_expression(new[name])) for name in names if name in new)
     return Stage(tuple(assignments), tuple(reductions))
@@ -321,7 +321,8 @@ def _assemble(
     for parameter in parameters:
         if parameter.startswith(ex.INDEX):
             raise DefinitionError(
-                f"a parameter is called {parameter!r}, as outgrid.index calls one; use another name"
+                f"the name {parameter!r} of a parameter is reserved for outgrid.index; use "
+                "another name"
             )
         if parameter not in profiles and Parameter(parameter) not in nodes:
             raise DefinitionError(f"parameter {parameter!r} is not used; remove it")

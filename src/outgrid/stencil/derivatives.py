@@ -118,6 +118,6 @@ def _partial(node: Operation) -> tuple[Expression | None, ...]:
             return by_base, None if known else operation("mul", node, operation("log", a))
         case _:
             raise DefinitionError(
-                f"{node.name!r} of a value that the gradient depends on has no derivative; floor,"
-                " ceil, trunc, round, // and %, and fields of whole numbers, are made of it"
+                f"{node.name!r} of a value that the gradient depends on has no derivative; "
+                "floor, ceil, trunc, round, //, % and fields of whole numbers use it"
             )

@@ -93,7 +93,7 @@ def derivative(
             total = total / spacing
         return total
     if not 0 < float(spacing) < math.inf:
-        raise DefinitionError(f"the spacing {spacing!r} along {axis} is not a number above 0")
+        raise DefinitionError(f"the spacing along {axis} must be a number above 0, not {spacing!r}")
     scale = Fraction(float(spacing)) ** order
     return total if scale == 1 else total * float(1 / scale)
 
@@ -125,7 +125,9 @@ def cross(
     ``spacing`` is one for both axes or one for each, in their order; see `derivative`.
     """
     if first == second:
-        raise DefinitionError(f"cross is along two axes; along {first} alone it is second(...)")
+        raise DefinitionError(
+            f"cross needs two different axes; along {first} alone use second(...)"
+        )
     both = [*spacing] if isinstance(spacing, Sequence) else [spacing, spacing]
     if len(both) != 2:
         raise DefinitionError(f"cross got {len(both)} spacings for the axes {first} and {second}")
@@ -174,19 +176,23 @@ def _check_derivative(order: int, accuracy: int, side: str, at: float) -> None:
     for name, value, least, most in (("order", order, 0, 6), ("accuracy", accuracy, 1, 12)):
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:  # type: ignore[redundant-expr]
             raise DefinitionError(
-                f"the {name} {value!r} of a derivative is not a whole number of {least} to {most}"
+                f"the {name} of a derivative must be a whole number of {least} to {most}, not "
+                f"{value!r}"
             )
     if side not in _SIDES:
-        raise DefinitionError(f"no side {side!r} of a derivative{suggest(side, _SIDES)}")
+        raise DefinitionError(
+            f"the side of a derivative must be one of {', '.join(map(repr, _SIDES))}, not "
+            f"{side!r}{suggest(side, _SIDES)}"
+        )
     if at not in (-0.5, 0, 0.5):
         raise DefinitionError(
-            f"a derivative at {at}: it is taken at a cell (0), or half a cell on (0.5) or back"
-            " (-0.5)"
+            "at of a derivative must be 0 (at the cell), 0.5 or -0.5 (half a cell on or back), "
+            f"not {at!r}"
         )
     if side == "centered" and accuracy % 2:
         raise DefinitionError(
-            f"a centered derivative has an even accuracy, not {accuracy}; the nearest is"
-            f" {accuracy + 1}"
+            f"the accuracy of a centered derivative must be even, not {accuracy}; the nearest "
+            f"is {accuracy + 1}"
         )
 
 
@@ -228,7 +234,7 @@ def _sum(terms: Iterable[Symbol]) -> Symbol:
 def _weights(table: dict[int, tuple[Fraction, ...]], order: int) -> tuple[Fraction, ...]:
     if order not in table:
         raise DefinitionError(
-            f"a difference has no order {order}; orders are {', '.join(map(str, table))}"
+            f"the order of a difference must be one of {', '.join(map(str, table))}, not {order}"
         )
     return table[order]
 
@@ -240,5 +246,7 @@ def _at(field: Symbol, axis: str, distance: int) -> Symbol:
         )
     axes = AXES[-field.ndim :]
     if axis not in axes:
-        raise DefinitionError(f"no axis {axis!r}{suggest(axis, axes)}; axes are {', '.join(axes)}")
+        raise DefinitionError(
+            f"an axis must be one of {', '.join(axes)}, not {axis!r}{suggest(axis, axes)}"
+        )
     return field[tuple(distance * (axis == other) for other in axes)]

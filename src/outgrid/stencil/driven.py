@@ -166,7 +166,7 @@ class _Driven:
                 for name in wanted:
                     if name not in variables:
                         raise DefinitionError(
-                            f"a function of {name}; known are {', '.join(variables)}"
+                            f"a function must depend on {', '.join(variables)}, not on {name}"
                         )
                 return as_expression(value(**{name: variables[name] for name in wanted}))
         return Constant(value or 0.0)
@@ -230,8 +230,8 @@ def _weights(face: Boundary, k: int) -> tuple[float, float]:
     a, b = face.a or 0.0, (face.b or 0.0) / (2 * k + 1)
     if b + a / 2 == 0:
         raise DefinitionError(
-            f"a robin boundary of a = {a:g} and b = {face.b or 0.0:g} says nothing of a cell beyond"
-            " it; give a or b, and of a outward flow both with one sign"
+            f"a robin boundary of a = {a:g} and b = {face.b or 0.0:g} does not define the cell "
+            "beyond it; a and b must not both be 0, nor cancel"
         )
     return (b - a / 2) / (b + a / 2), 1 / (b + a / 2)
 

@@ -81,8 +81,8 @@ def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
     """
     if not isinstance(given, Mapping):
         raise DefinitionError(
-            f"dtypes = {given!r} does not say which field has it; give a mapping of fields to"
-            f' types, such as {{"{stencil.fields[-1].name}": "float32"}}'
+            "dtypes must be a mapping of fields to types, such as "
+            f'{{"{stencil.fields[-1].name}": "float32"}}, not {given!r}'
         )
     names = [field.name for field in stencil.fields]
     dtypes: dict[str, str] = {}
@@ -91,31 +91,31 @@ def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
         parts = [name] if name in names else components_of(name, names)
         if not parts:
             raise DefinitionError(
-                f"stencil {stencil.name!r} has no field {name!r} to have a dtype"
-                f"{suggest(name, names)}"
+                f"stencil {stencil.name!r} has no field {name!r}, which dtypes "
+                f"names{suggest(name, names)}"
             )
         if wanted not in STORED:
-            raise DefinitionError(f"the dtype of {name!r} is {wanted!r}{suggest(wanted, STORED)}")
+            raise DefinitionError(f"unknown dtype {wanted!r} of {name!r}{suggest(wanted, STORED)}")
         try:
             number_type(wanted)
         except UsageError as error:
             raise DefinitionError(f"the dtype of {name!r}: {error}") from error
         if (wanted, dtype) == ("float64", "float32"):
             raise DefinitionError(
-                f"the field {name!r} is kept in float64 and computed in float32, which would round"
-                f" it whenever it is read; give the problem dtype float64, or {name!r} float32"
+                f"the field {name!r} is stored in float64 and computed in float32, which would "
+                f"round it at each read; give the problem dtype float64, or {name!r} float32"
             )
         if wanted in HALVES and dtype != "float32":
             raise DefinitionError(
-                f"the field {name!r} is kept in {wanted} and computed in {dtype}; only what is"
-                " computed in float32 is kept in it: give the problem dtype float32"
+                f"the field {name!r} is stored in {wanted} and computed in {dtype}; {wanted} "
+                "needs arithmetic in float32: give the problem dtype float32"
             )
         if (wanted, dtype) == ("int32", "float32") and any(
             stencil.field(part).evolving for part in parts
         ):
             raise DefinitionError(
-                f"the field {name!r} is updated and kept in int32, of which float32 holds whole"
-                " numbers up to 16777216 exactly; give the problem dtype float64"
+                f"the field {name!r} is updated and stored in int32, and float32 is exact up to "
+                "16777216 only; give the problem dtype float64"
             )
         dtypes |= {part: wanted for part in parts if wanted != dtype}
     return {name: dtypes[name] for name in names if name in dtypes}

@@ -57,9 +57,7 @@ class Constant:
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.value):
-            raise DefinitionError(
-                f"the constant {self.value} is not finite; a stencil needs numbers"
-            )
+            raise DefinitionError(f"the constant {self.value} must be finite")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Constant):
@@ -277,7 +275,7 @@ def _folded(node: Operation) -> Constant:
         value = float(OPERATIONS[node.name].function(*(np.float64(value) for value in values)))
     if not math.isfinite(value):
         given = ", ".join(str(value) for value in values)
-        raise DefinitionError(f"{node.name}({given}) is {value}; constants must stay finite")
+        raise DefinitionError(f"{node.name}({given}) is {value}; constants must be finite")
     return Constant(value)
 
 
@@ -368,8 +366,8 @@ def shifted(expression: Expression, offset: tuple[int, ...]) -> Expression:
     for node in nodes(expression):
         if isinstance(node, Operation) and node.name == "random" and any(offset):
             raise DefinitionError(
-                "random numbers are read at an offset: they are made of the updated cell; make a"
-                " temporary of them"
+                "random numbers cannot be read at an offset, since they belong to the updated "
+                "cell; store them in a temporary"
             )
         if isinstance(node, Access):
             place = tuple(a + b for a, b in zip(node.offset, offset, strict=True))
@@ -378,8 +376,9 @@ def shifted(expression: Expression, offset: tuple[int, ...]) -> Expression:
             moved[node] = operation("add", node, Constant(float(offset[node.axis])))
         elif isinstance(node, Profile) and offset[node.axis]:
             raise DefinitionError(
-                f"an expression with {node.name}.along(...) is moved along the same axis: profiles"
-                " are read at the updated cell; make it a field, or multiply after the difference"
+                f"an expression with {node.name}.along(...) is read at an offset along the same "
+                "axis, and profiles are read at the updated cell; make it a field, or multiply "
+                "after the difference"
             )
     return substitute(expression, moved)
 
@@ -422,7 +421,7 @@ def to_rows(expression: Expression) -> list[list[Any]]:
 
 def _earlier(built: list[Expression], number: int) -> Expression:
     if not 0 <= number < len(built):
-        raise DefinitionError(f"operand {number} is not the number of an earlier row")
+        raise DefinitionError(f"operand {number} must be the number of an earlier row")
     return built[number]
 
 
@@ -451,5 +450,5 @@ def from_rows(rows: Sequence[Sequence[Any]]) -> Expression:
         except (DefinitionError, IndexError, TypeError, ValueError) as error:
             raise DefinitionError(f"expression row {number}, {row!r}: {error}") from error
     if not built:
-        raise DefinitionError("an expression needs at least 1 row, got 0")
+        raise DefinitionError("an expression needs at least 1 row")
     return built[-1]

@@ -30,7 +30,8 @@ def value_of(kind: type[V], given: object) -> V:
     if not isinstance(given, Mapping):
         needed = [name for name, member in kind.__dataclass_fields__.items() if _is_needed(member)]
         raise DefinitionError(
-            f"{given!r} is no {name}; give {name}({', '.join(needed)}), or a mapping of these"
+            f"expected {name}({', '.join(needed)}) or a mapping of these, not {given!r}; give "
+            f"{name}({', '.join(needed)}), or a mapping of these"
         )
     entries, known = cast("Mapping[str, Any]", given), kind.__dataclass_fields__
     for entry in entries:
@@ -38,7 +39,7 @@ def value_of(kind: type[V], given: object) -> V:
             raise DefinitionError(f"a {name} has no entry {entry!r}{suggest(str(entry), known)}")
     for entry, field in known.items():
         if entry not in entries and _is_needed(field):
-            raise DefinitionError(f"a {name} lacks the entry {entry!r}")
+            raise DefinitionError(f"a {name} needs the entry {entry!r}")
     return kind(**entries)
 
 
@@ -49,7 +50,7 @@ def _is_needed(member: Field[Any]) -> bool:
 def checked_count(what: str, name: str, given: object) -> int:
     """A whole number above 0. Raises DefinitionError with ``name``, an entry of ``what``."""
     if not is_whole(given) or int(given) < 1:
-        raise DefinitionError(f"{name} = {given!r} of a {what} is not a whole number above 0")
+        raise DefinitionError(f"{name} of a {what} must be a whole number above 0, not {given!r}")
     return int(given)
 
 

@@ -113,20 +113,21 @@ def grid_of(given: object, count: int, fields: Iterable[str], taken: Iterable[st
             raise DefinitionError(f"the {name} {numbers} of the grid is not finite{above}")
     dt = float(grid.dt) if is_number(grid.dt) else math.nan
     if not (math.isfinite(dt) and dt >= 0):
-        raise DefinitionError(f"dt = {grid.dt!r} of the grid is not a time step in seconds")
+        raise DefinitionError(
+            f"dt of the grid must be a time step in seconds, above 0, not {grid.dt!r}"
+        )
     units = _per_axis("units", _or(grid.units, ""), count, _is_text)
     names = _per_axis("names", _or(grid.names, AXES[-count:]), count, _is_text)
     for name in names:
         if not name.isidentifier() or name in taken or names.count(name) > 1:
             raise DefinitionError(
-                f"the name {name!r} of an axis is not a new word of letters, such as "
-                f"'depth'; names of "
-                f"this grid are {', '.join(names)}"
+                "the name of an axis must be a word, such as 'depth', and differ from the "
+                f"others, not {name!r}; names of this grid are {', '.join(names)}"
             )
         if name in AXES and AXES[-count:].index(name) != names.index(name):
             raise DefinitionError(
-                f"axes of the grid are called {', '.join(names)}, but {name!r} is that of another "
-                f"axis in formulas; the axes are {', '.join(AXES[-count:])}"
+                f"axes of the grid are called {', '.join(names)}, but formulas use {name!r} for "
+                f"another axis; the axes are {', '.join(AXES[-count:])}"
             )
     return Grid(spacing, origin, units, names, _checked_fields(grid.fields, [*fields], count), dt)
 
@@ -145,7 +146,7 @@ def _per_axis(
         values = tuple(cast("Iterable[Any]", given))
     if len(values) != count or not all(map(fits, values)):
         raise DefinitionError(
-            f"{name} = {given!r} of the grid is neither one value nor one per axis, {count}"
+            f"{name} of the grid must be one value or one per axis, {count} in all, not {given!r}"
         )
     return values
 
@@ -169,8 +170,8 @@ def _checked_fields(given: Any, names: list[str], count: int) -> dict[str, dict[
         for key, value in entries.items():
             if key != OFFSET and (key not in ATTRIBUTES or not isinstance(value, str)):
                 raise DefinitionError(
-                    f"the grid says {said!r} of {name!r}; give texts for {', '.join(ATTRIBUTES)}, "
-                    f"and numbers for {OFFSET}"
+                    f"grid entries of {name!r} must be texts for {', '.join(ATTRIBUTES)} and "
+                    f"numbers for {OFFSET}, not {said!r}"
                 )
         attributes[name] = entries
     return attributes
@@ -182,10 +183,10 @@ def _checked_offset(name: str, given: Any, count: int) -> tuple[float, ...]:
         values = tuple(cast("Iterable[Any]", given))
     if len(values) != count or not all(is_number(value) for value in values):
         raise DefinitionError(
-            f"the offset {given!r} of {name!r} is not one number for each of {count} axes"
+            f"the offset of {name!r} must be one number for each of {count} axes, not {given!r}"
         )
     if not all(float(value) in (-0.5, 0.0, 0.5) for value in values):
         raise DefinitionError(
-            f"the offset {given!r} of {name!r} is of 0, 0.5 and -0.5 cells along the axes"
+            f"the offset of {name!r} must be 0, 0.5 or -0.5 cells along each axis, not {given!r}"
         )
     return tuple(map(float, values))

@@ -113,7 +113,7 @@ class InitialExpression:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             reason = error.msg if isinstance(error, SyntaxError) else error
             raise DefinitionError(
-                f"the formula {self.text!r} cannot be read: {reason}; files of {_files()} are read"
+                f"the formula {self.text!r} is not valid: {reason}; files may be {_files()}"
             ) from error
         object.__setattr__(self, "text", canonical)
 
@@ -221,8 +221,8 @@ def _along(
     others = expression.names & ({*AXES, "step"} - {names[axis]})
     if others:
         raise DefinitionError(
-            f"{expression.text!r} uses {', '.join(sorted(others))}, but is a profile along"
-            f" {names[axis]}"
+            f"{expression.text!r} uses {', '.join(sorted(others))}, but must depend on one "
+            f"axis, as a profile along {names[axis]}"
         )
     variables: dict[str, Any] = {"pi": np.float64(math.pi)}
     for name, extent in zip(names, shape, strict=True):
@@ -235,7 +235,7 @@ def evaluate_steps(expression: InitialExpression, steps: int) -> tuple[float, ..
     others = expression.names - {"step", "pi"}
     if others:
         raise DefinitionError(
-            f"{expression.text!r} uses {', '.join(sorted(others))}, but is a formula of step"
+            f"{expression.text!r} uses {', '.join(sorted(others))}, but must depend on step only"
         )
     blocks = _blocks(expression, "step", {"pi": np.float64(math.pi)}, steps, "float64")
     return tuple(value for block in blocks for value in block.tolist())
@@ -326,7 +326,7 @@ def _check(node: ast.expr, text: str, depth: int, names: tuple[str, ...] = _NAME
             except OverflowError:
                 finite = False
             if not finite:
-                _refuse(text, f"the number {ast.unparse(node)} is not finite in double precision")
+                _refuse(text, f"the number {ast.unparse(node)} must be finite in double precision")
             operands: list[ast.expr] = []
         case ast.Name(name):
             if name not in names:
@@ -350,8 +350,9 @@ def _check(node: ast.expr, text: str, depth: int, names: tuple[str, ...] = _NAME
         case _:
             _refuse(
                 text,
-                f"{ast.unparse(node)!r} is not understood; numbers, {' '.join(names)}, + - * / // %"
-                f" **, single comparisons and {' '.join(_FUNCTIONS)} are",
+                f"{ast.unparse(node)!r} is not allowed; formulas consist of numbers, "
+                f"{' '.join(names)}, + - * / // % **, single comparisons and "
+                f"{' '.join(_FUNCTIONS)}",
             )
             return
     for operand in operands:
@@ -372,7 +373,7 @@ def _files() -> str:
 
 def _refuse(text: str, reason: str) -> None:
     if re.fullmatch(r"[^\s()*+]*\.[A-Za-z]\w*", text.strip()):
-        reason = f"if this is a file, files of {_files()} are read"
+        reason = f"for a file, the formats are {_files()}"
     elif re.search(r"\b(np|numpy|math|og)\.", text):
-        reason += "; functions are written without np, as in exp(x)"
+        reason += "; write functions without np, as in exp(x)"
     raise DefinitionError(f"the formula {text!r}: {reason}")

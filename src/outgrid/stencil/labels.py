@@ -95,8 +95,8 @@ def _check_dims(name: str, given: Any, dims: tuple[str, ...], names: list[str]) 
         rows = math.prod(map(int, given.shape[:-1]))
         row = format_bytes(int(given.shape[-1]) * np.dtype(given.dtype).itemsize)
         message += (
-            f"; .transpose({', '.join(map(repr, names))}) turns it, for which {rows} rows of {row} "
-            "are read in pieces"
+            f"; .transpose({', '.join(map(repr, names))}) transposes it, reading {rows} rows of "
+            f"{row} in pieces"
         )
     raise DefinitionError(message)
 
@@ -114,15 +114,16 @@ def _axis(name: str, given: Any, dim: str) -> Axis | None:
     leave = f"leave them out with .drop_vars({dim!r})"
     if coordinates.dtype.kind not in "iuf" or not np.isfinite(coordinates).all():
         raise DefinitionError(
-            f"the coordinates {dim} of {name!r} are {coordinates.dtype}, no finite numbers; {leave}"
+            f"the coordinates {dim} of {name!r} must be finite numbers, not "
+            f"{coordinates.dtype}; {leave}"
         )
     values = coordinates.astype(np.float64)
     first = float(values[0])
     spacing = float(values[-1] - first) / max(1, len(values) - 1) if len(values) > 1 else 1.0
     if spacing < 0:
         raise DefinitionError(
-            f"the coordinates {dim} of {name!r} fall from {first:g} to {values[-1]:g}; turn it "
-            f"with .isel({dim}=slice(None, None, -1)), or {leave}"
+            f"the coordinates {dim} of {name!r} fall from {first:g} to {values[-1]:g}; reverse "
+            f"it with .isel({dim}=slice(None, None, -1)), or {leave}"
         )
     axis = Axis(dim, first, spacing, str(given.coords[dim].attrs.get("units", "")))
     apart = abs(values - axis.values(len(values)))
@@ -130,8 +131,8 @@ def _axis(name: str, given: Any, dim: str) -> Axis | None:
         at = int(apart.argmax())
         raise DefinitionError(
             f"the coordinates {dim} of {name!r} are not evenly spaced: {values[at]:g} at index "
-            f"{at}, where steps of {spacing:g} lead to {axis.values(at + 1)[-1]:g}; bring it onto "
-            f"an even grid with .interp, or {leave}"
+            f"{at}, where a spacing of {spacing:g} gives {axis.values(at + 1)[-1]:g}; "
+            f"interpolate it to an even grid with .interp, or {leave}"
         )
     return axis
 
@@ -150,7 +151,7 @@ def check_place(of: str, dim: str, coordinates: NDArray[Any], axis: Axis, leave_
     """
     if coordinates.dtype.kind not in "iuf":
         raise DefinitionError(
-            f"the coordinates {dim} {of} are {coordinates.dtype}, where the grid has numbers; "
+            f"the coordinates {dim} {of} are {coordinates.dtype}, where the grid needs numbers; "
             f"leave them out with {leave_out}"
         )
     wanted = axis.values(len(coordinates))
@@ -160,8 +161,8 @@ def check_place(of: str, dim: str, coordinates: NDArray[Any], axis: Axis, leave_
         raise DefinitionError(
             f"the coordinate {dim} {of} is {coordinates[at]:g} at index {at}, that of the grid "
             f"{wanted[at]:g} {axis.units}".rstrip()
-            + f" ({axis.name} = {axis.origin:g} + {axis.spacing:g} k); interpolate it, give the "
-            f"grid where it lies, or leave coordinates out with {leave_out}"
+            + f" ({axis.name} = {axis.origin:g} + {axis.spacing:g} k); interpolate it, give "
+            f"the grid the same coordinates, or leave them out with {leave_out}"
         )
 
 

@@ -26,12 +26,14 @@ class Lagged:
     def __post_init__(self) -> None:
         if not isinstance(cast("object", self.reduction), str):
             raise DefinitionError(
-                f"a parameter follows the reduction {self.reduction!r}; give its name"
+                f"reduction of a lagged parameter must be a name, not {self.reduction!r}"
             )
         object.__setattr__(self, "lag", checked_count("lagged parameter", "lag", self.lag))
         given = cast("object", self.first)
         if not is_number(given) or not math.isfinite(float(given)):
-            raise DefinitionError(f"first = {given!r} of a lagged parameter is not a finite number")
+            raise DefinitionError(
+                f"first of a lagged parameter must be a finite number, not {given!r}"
+            )
         object.__setattr__(self, "first", float(given))
 
     @property

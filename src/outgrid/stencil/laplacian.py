@@ -43,7 +43,7 @@ def laplacian(field: Symbol, order: int = 2, spacing: Operand | Sequence[Operand
         known = ", ".join(map(str, SECOND_DERIVATIVE_WEIGHTS))
         closest = min(SECOND_DERIVATIVE_WEIGHTS, key=lambda known: abs(known - order))
         raise DefinitionError(
-            f"laplacian has no order {order}; orders are {known}, the nearest is {closest}"
+            f"order of laplacian must be one of {known}, not {order}; the nearest is {closest}"
         )
     groups = _axes_by_spacing(field, spacing)
     if all(isinstance(width, float) for width, _ in groups):
@@ -112,7 +112,8 @@ def _axes_by_spacing(field: Symbol, spacing: Any) -> list[tuple[Any, list[int]]]
             continue
         if not is_number(width) or not 0 < float(width) < math.inf:
             raise DefinitionError(
-                f"the spacing {width!r} along {AXES[axis - field.ndim]} is not a number above 0"
+                f"the spacing along {AXES[axis - field.ndim]} must be a number above 0, not "
+                f"{width!r}"
             )
         groups.setdefault(float(width), (float(width), []))[1].append(axis)
     return [*groups.values()]

@@ -72,4 +72,6 @@ def check_line(initial: Mapping[str, Any]) -> None:
     """Raise DefinitionError where a formula uses what a line has not."""
     for name, value in initial.items():
         if isinstance(value, InitialExpression) and value.names & {"z", "y", "nz", "ny"}:
-            raise DefinitionError(f"{value} of {name!r} uses another axis than x, and a line has x")
+            raise DefinitionError(
+                f"{value} of {name!r} uses another axis than x; a grid of one axis has x only"
+            )

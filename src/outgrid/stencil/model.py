@@ -272,7 +272,7 @@ class Stencil:
 def _check_names(stencil: Stencil) -> None:
     if stencil.ndim not in (2, 3):
         raise DefinitionError(
-            f"stencil {stencil.name!r} has {stencil.ndim} dimensions; 2 or 3 work"
+            f"stencil {stencil.name!r} has {stencil.ndim} dimensions; 2 or 3 are supported"
         )
     if not stencil.fields:
         raise DefinitionError(f"stencil {stencil.name!r} has 0 fields; it needs at least 1")
@@ -283,12 +283,14 @@ def _check_names(stencil: Stencil) -> None:
     for profile in stencil.profiles:
         if profiles.count(profile.name) > 1 or not 0 <= profile.axis < stencil.ndim:
             raise DefinitionError(
-                f"{profile.name!r} is a profile along {profiles.count(profile.name)} axes of the"
-                f" {stencil.ndim}-D stencil {stencil.name!r}; it has one number per index along one"
+                f"{profile.name!r} is a profile along {profiles.count(profile.name)} axes of "
+                f"the {stencil.ndim}-D stencil {stencil.name!r}; a profile lies along one axis"
             )
     for name in names:
         if not name.isidentifier():
-            raise DefinitionError(f"{name!r} in stencil {stencil.name!r} is not an identifier")
+            raise DefinitionError(
+                f"names in stencil {stencil.name!r} must be identifiers, not {name!r}"
+            )
     for name in dict.fromkeys(names[1:]):
         if names[1:].count(name) > 1:
             raise DefinitionError(
@@ -297,8 +299,8 @@ def _check_names(stencil: Stencil) -> None:
             )
     if ex.STEP.name in names[1:]:
         raise DefinitionError(
-            f"stencil {stencil.name!r} calls a field or parameter {ex.STEP.name!r}, which is the"
-            " number of the step; use another name, or outgrid.step"
+            f"stencil {stencil.name!r} cannot call a field or parameter {ex.STEP.name!r}, the "
+            "number of the step; use another name, or outgrid.step"
         )
     for name, value in stencil.defaults:
         if name not in names:
@@ -308,7 +310,7 @@ def _check_names(stencil: Stencil) -> None:
                 f"{suggest(name, stencil.parameters)}"
             )
         if not math.isfinite(value):
-            raise DefinitionError(f"the default {name} = {value} is not finite")
+            raise DefinitionError(f"the default of {name} must be finite, not {value}")
 
 
 def _check_stages(stencil: Stencil) -> None:
@@ -322,8 +324,8 @@ def _check_stages(stencil: Stencil) -> None:
         for assignment in stage.assignments:
             if ex.is_condition(assignment.expression):
                 raise DefinitionError(
-                    f"the new value of {assignment.field!r} in stencil {stencil.name!r} is a"
-                    " condition; where(condition, 1, 0) is a number"
+                    f"the new value of {assignment.field!r} in stencil {stencil.name!r} must be "
+                    "a number, not a condition; use where(condition, 1, 0)"
                 )
         for reduction in stage.reductions:
             if reduction.kind not in KINDS:
@@ -332,8 +334,8 @@ def _check_stages(stencil: Stencil) -> None:
                 )
             if ex.is_condition(reduction.expression):
                 raise DefinitionError(
-                    f"the {reduction.kind} {reduction.name!r} in stencil {stencil.name!r} is of a"
-                    " condition; where(condition, 1, 0) is a number"
+                    f"the {reduction.kind} {reduction.name!r} in stencil {stencil.name!r} needs "
+                    "a number, not a condition; use where(condition, 1, 0)"
                 )
         for expression in stage.expressions:
             for access in ex.accesses(expression):
@@ -345,8 +347,8 @@ def _check_stages(stencil: Stencil) -> None:
                     )
                 if access.level == -1 and stencil.field(access.field).temporary:
                     raise DefinitionError(
-                        f"{access.field}.previous: a temporary is gone after each step; make it a"
-                        " field to read what it was"
+                        f"{access.field}.previous: a temporary exists within a step only; make "
+                        "it a field to read its previous value"
                     )
                 if access.level == -1:
                     previous_read.add(access.field)
@@ -365,8 +367,8 @@ def _check_stages(stencil: Stencil) -> None:
             stencil.field(assignment.field)
             if assignment.field in updated:
                 raise DefinitionError(
-                    f"stencil {stencil.name!r} updates {assignment.field!r} twice in one step;"
-                    " once is allowed"
+                    f"stencil {stencil.name!r} must update {assignment.field!r} once in a step, "
+                    "not twice"
                 )
             updated.append(assignment.field)
     if all(stencil.field(name).temporary for name in updated):
@@ -398,8 +400,8 @@ def _check_field(stencil: Stencil, field: Field, updated: bool, previous_read: b
         )
     if previous_read and not updated:
         raise DefinitionError(
-            f"stencil {stencil.name!r} reads {field.name}.previous, but {field.name!r} is never"
-            " updated and so has no previous level; use its current value"
+            f"stencil {stencil.name!r} reads {field.name}.previous, but {field.name!r} is never "
+            "updated and has no previous level; use its current value"
         )
     levels = 2 if previous_read else 1
     if field.levels != levels:

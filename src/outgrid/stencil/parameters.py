@@ -51,8 +51,8 @@ def checked_parameters(
         if name in fields:
             others = ", ".join(field for field in fields if field not in given)
             raise DefinitionError(
-                f"{name!r} is a field of stencil {stencil.name!r}, of which every cell has a value;"
-                f" to make it a parameter, write it after a bare *: ({others}, *, {name})"
+                f"{name!r} is a field of stencil {stencil.name!r}, with a value in every cell; "
+                f"to make it a parameter, write it after a bare *: ({others}, *, {name})"
             )
         if name not in known:
             raise DefinitionError(
@@ -92,8 +92,8 @@ def _checked_profile(
         return formula
     if isinstance(value, Lagged | Mapping):
         raise DefinitionError(
-            f"the parameter {name} is a profile, and what follows a reduction is one number for all"
-            " cells; use a parameter without along"
+            f"the parameter {name} is a profile and cannot follow a reduction, which is one "
+            "number for all cells; use a parameter without along"
         )
     if not isinstance(value, Iterable):
         return _checked_number(name, value, dtype)
@@ -101,8 +101,8 @@ def _checked_profile(
     if len(numbers) != extent:
         axis = AXES[profile.axis - len(shape)]
         raise DefinitionError(
-            f"the parameter {name} has {len(numbers)} values along {axis}, where the shape"
-            f" {shape} has {extent} indices; give a number, a formula of {axis}, or {extent} values"
+            f"the parameter {name} has {len(numbers)} values along {axis}, but the shape "
+            f"{shape} needs {extent}; give a number, a formula of {axis}, or {extent} values"
         )
     return tuple(_checked_number(f"{name}[{n}]", number, dtype) for n, number in enumerate(numbers))
 
@@ -125,8 +125,8 @@ def _checked_parameter(
         known = [reduction.name for reduction in stencil.reductions]
         if lagged.reduction not in known:
             raise DefinitionError(
-                f"the parameter {name} follows {lagged.reduction!r}, which is no reduction of"
-                f" stencil {stencil.name!r}{suggest(lagged.reduction, known)}"
+                f"the parameter {name} follows {lagged.reduction!r}, which is not a reduction "
+                f"of stencil {stencil.name!r}{suggest(lagged.reduction, known)}"
             )
         check_range(f"the first value of the parameter {name} =", lagged.first, dtype)
         return lagged
@@ -137,9 +137,9 @@ def _checked_parameter(
         given = np.asarray(cast("Any", value), None if isinstance(value, np.ndarray) else object)
         if given.ndim > 1:
             raise DefinitionError(
-                f"the parameter {name} is an array of shape {given.shape}; a parameter is one"
-                " number, or one per step; what differs from cell to cell is a field, before the"
-                " bare *"
+                f"the parameter {name} is an array of shape {given.shape}; a parameter must be "
+                "one number, or one per step; make it a field (before the bare *) if it "
+                "differs from cell to cell"
             )
         value = given.tolist()
     if isinstance(value, Iterable) and not isinstance(value, str):
@@ -157,7 +157,7 @@ def _checked_parameter(
 
 def _checked_number(name: str, value: object, dtype: str) -> float:
     if not is_number(value) or not math.isfinite(float(value)):
-        raise DefinitionError(f"the parameter {name} = {value!r} is not a finite number")
+        raise DefinitionError(f"the parameter {name} must be a finite number, not {value!r}")
     check_range(f"the parameter {name} =", float(value), dtype)
     return float(value)
 

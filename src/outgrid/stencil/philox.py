@@ -65,9 +65,9 @@ def halves_of(seed: int) -> tuple[float, float]:
 def checked_seed(seed: object) -> int:
     """The seed, a whole number. Raises DefinitionError."""
     if isinstance(seed, bool) or not isinstance(seed, Integral):
-        raise DefinitionError(f"the seed {seed!r} of random numbers is not a whole number")
+        raise DefinitionError(f"the seed of random numbers must be a whole number, not {seed!r}")
     if not 0 <= int(seed) < 2**SEED_BITS:
         raise DefinitionError(
-            f"the seed {seed} of random numbers is not within 0 to {2**SEED_BITS - 1}"
+            f"the seed of random numbers must be within 0 to {2**SEED_BITS - 1}, not {seed}"
         )
     return int(seed)

@@ -90,8 +90,8 @@ class Source:
         odd = amounts[(amounts != np.rint(amounts)) | (np.abs(amounts) > LARGEST_ADDED)]
         if odd.size:
             raise DefinitionError(
-                f"the source at {self.position} adds {odd[0]} to a cell of {self.field!r}, which is"
-                f" kept in {dtype}; whole numbers up to {LARGEST_ADDED} can be added"
+                f"the source at {self.position} adds {odd[0]} to a cell of {self.field!r}, "
+                f"which is stored in {dtype}; values must be whole numbers up to {LARGEST_ADDED}"
             )
         return [cell for cell, _ in around], amounts
 
@@ -129,7 +129,7 @@ def _checked_position(what: str, given: object) -> tuple[float, ...]:
     parts = tuple(several)
     if not parts or not all(is_number(part) and math.isfinite(float(part)) for part in parts):
         raise DefinitionError(
-            f"the position {given!r} of a {what} is not a sequence of numbers, one per axis"
+            f"the position of a {what} must be a sequence of numbers, one per axis, not {given!r}"
         )
     return tuple(float(part) for part in parts)
 
@@ -142,5 +142,5 @@ def in_row(point: P, line: bool) -> P:
 
 def _checked_value(value: object) -> float:
     if not is_number(value) or not math.isfinite(float(value)):
-        raise DefinitionError(f"a source adds {value!r}, which is not a finite number")
+        raise DefinitionError(f"the values of a source must be finite numbers, not {value!r}")
     return float(value)

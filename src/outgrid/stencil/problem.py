@@ -226,8 +226,8 @@ class Problem:
             check_line(self.initial)
         for name in self.series.keys() & cells.keys():
             raise DefinitionError(
-                f"{name!r} is a Series, whose files hold the whole grid, and has a region; leave it"
-                " out, or give one array"
+                f"{name!r} is a Series, whose files hold the whole grid, and cannot have a "
+                "region; leave the region out, or give one array"
             )
         check_points(self)
         check_snapshots(self)
@@ -460,7 +460,7 @@ class Problem:
                 raise DefinitionError(f"a problem has no entry {key!r}{suggest(key, known)}")
         for key in known:
             if key not in data:
-                raise DefinitionError(f"the problem lacks the entry {key!r}")
+                raise DefinitionError(f"the problem needs the entry {key!r}")
         try:
             return cls(
                 Stencil.from_dict(data["stencil"]),

@@ -20,8 +20,8 @@ class Reduced(AfterStep):
     def words(self) -> str:
         """Why nothing can be calculated with it."""
         return (
-            f"a {self.kind} over all cells is known when the step is over, and no number to"
-            " calculate with within it; return it by a name of its own, as in"
+            f"a {self.kind} over all cells is known only after the step and cannot be used"
+            " within it; return it by a separate name, as in"
             f' {{"largest": outgrid.{self.kind}(u)}}'
         )
 
@@ -47,5 +47,5 @@ def min_over(value: Operand) -> Reduced:
 
 def _reduced(kind: str, value: Operand) -> Reduced:
     if isinstance(value, Reduced):
-        raise DefinitionError(f"the {kind} of a {value.kind} is that {value.kind}; drop one")
+        raise DefinitionError(f"the {kind} of a {value.kind} is not supported; use one reduction")
     return Reduced(kind, as_expression(value))

@@ -71,7 +71,7 @@ class Box:
             for axis, extent in zip(axes, shape, strict=True)
         )
         if not all(ranges):
-            raise DefinitionError(f"{self} holds no cell of a grid of {shape}")
+            raise DefinitionError(f"{self} contains no cell of a grid of {shape}")
         return (ranges,)
 
 
@@ -91,11 +91,14 @@ class Shell:
         object.__setattr__(self, "width", checked_count("shell", "width", self.width))
         if self.sides not in _SIDES:
             raise DefinitionError(
-                f"the sides {self.sides!r} of a shell{suggest(self.sides, _SIDES)}"
+                "the sides of a shell must be known, not "
+                f"{self.sides!r}{suggest(self.sides, _SIDES)}"
             )
         for axis in self.axes or ():
             if axis not in AXES:
-                raise DefinitionError(f"the axis {axis!r} of a shell{suggest(axis, AXES)}")
+                raise DefinitionError(
+                    f"the axis of a shell must be known, not {axis!r}{suggest(axis, AXES)}"
+                )
 
     def cells(self, axes: str, shape: tuple[int, ...]) -> Region:
         """The boxes of the shell in a grid of `shape`. Raises DefinitionError."""
@@ -123,12 +126,12 @@ def _range(axis: str, given: object, extent: int) -> range:
     if isinstance(given, tuple | list) and len(cast("list[Any]", given)) == 2:
         part = slice(*cast("tuple[Any, Any]", given))
     if not isinstance(part, slice):
-        raise DefinitionError(f"{axis} = {given!r} of a box is no range; give {axis}=(10, 20)")
+        raise DefinitionError(f"{axis} of a box must be a range, such as (10, 20), not {given!r}")
     ends = cast("Any", part).start, cast("Any", part).stop
     whole = all(end is None or is_whole(end) for end in ends)
     if not whole or cast("Any", part).step not in (None, 1):
         raise DefinitionError(
-            f"{axis} = {given!r} of a box is no range of whole numbers without a step"
+            f"{axis} of a box must be a range of whole numbers without a step, not {given!r}"
         )
     return range(*slice(*ends).indices(extent))
 
@@ -142,7 +145,8 @@ def blocks(mask: Any, beside: int = 0, most: int = 16) -> list[Box]:
     cells = np.asarray(mask) != 0
     if cells.ndim not in (1, 2, 3) or not cells.any():
         raise DefinitionError(
-            f"a mask of shape {cells.shape} with {int(np.count_nonzero(cells))} cells has no blocks"
+            f"a mask of shape {cells.shape} with {int(np.count_nonzero(cells))} cells must have "
+            "at least one cell set"
         )
     found = [_bounds(cells, tuple(map(range, cells.shape)))]
     for _ in range(most - 1):
@@ -197,8 +201,8 @@ def regions_of(given: object, stencil: Stencil, shape: tuple[int, ...]) -> dict[
     """
     if not isinstance(given, Mapping):
         raise DefinitionError(
-            f"regions = {given!r} does not say of which field; give a mapping such as"
-            f' {{"{stencil.fields[-1].name}": outgrid.Shell(10)}}'
+            "regions must be a mapping of fields to regions, such as "
+            f'{{"{stencil.fields[-1].name}": outgrid.Shell(10)}}, not {given!r}'
         )
     names = [field.name for field in stencil.fields]
     axes = "".join(AXES[-len(shape) :])
@@ -207,13 +211,13 @@ def regions_of(given: object, stencil: Stencil, shape: tuple[int, ...]) -> dict[
         parts = components_of(name, names)
         if not parts:
             raise DefinitionError(
-                f"stencil {stencil.name!r} has no field {name!r} to have a region"
-                f"{suggest(name, names)}"
+                f"stencil {stencil.name!r} has no field {name!r}, which regions "
+                f"names{suggest(name, names)}"
             )
         cells = tuple(dict.fromkeys(_cells(name, region, axes, shape)))
         if len(cells) > MOST_BOXES:
             raise DefinitionError(
-                f"the region of {name!r} has {len(cells)} boxes; at most {MOST_BOXES} are kept"
+                f"the region of {name!r} must have at most {MOST_BOXES} boxes, not {len(cells)}"
             )
         if tuple(map(range, shape)) not in cells:
             regions |= dict.fromkeys(parts, cells)
@@ -230,8 +234,8 @@ def _cells(name: str, given: object, axes: str, shape: tuple[int, ...]) -> Itera
     parts = list(cast("Iterable[Any]", given)) if isinstance(given, list | tuple) else []
     if not parts:
         raise DefinitionError(
-            f"the region of {name!r} is {given!r}; give outgrid.Shell(10), outgrid.Box(x=(10, 20)),"
-            " or several of these"
+            f"the region of {name!r} must not be {given!r}; give outgrid.Shell(10), "
+            "outgrid.Box(x=(10, 20)), or several of these"
         )
     for part in parts:
         yield from _cells(name, part, axes, shape)

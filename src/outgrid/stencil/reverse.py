@@ -140,8 +140,8 @@ class _Reversal:
         for reduction in rule.reductions:
             if reduction.name in self.reduced and reduction.kind != "sum":
                 raise DefinitionError(
-                    f"the {reduction.kind} {reduction.name!r} has no derivative; an objective is"
-                    " made of sums"
+                    f"the {reduction.kind} {reduction.name!r} has no derivative; objectives "
+                    "need sums"
                 )
         now: _Sums = {f.name: [] for f in rule.evolving}
         now |= {f.name: [self._at(cotangent(f.name))] for f in rule.lasting}

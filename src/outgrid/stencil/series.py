@@ -36,12 +36,12 @@ class Series:
         every = (paths,) if isinstance(paths, str | os.PathLike) else tuple(paths)
         for name, number in (("first", first), ("step", step)):
             if not is_whole(number):
-                raise DefinitionError(f"{name} = {number!r} of a Series is not a whole number")
+                raise DefinitionError(f"{name} of a Series must be a whole number, not {number!r}")
         if not every:
-            raise DefinitionError("a Series is read from at least one .npy file")
+            raise DefinitionError("a Series needs at least one .npy file")
         for path in every:
             if not os.fspath(path).endswith(".npy"):
-                raise DefinitionError(f"a Series is read from .npy files, and {path} is none")
+                raise DefinitionError(f"a Series needs .npy files, and {path} is not one")
         object.__setattr__(self, "paths", tuple(os.path.abspath(path) for path in every))
         object.__setattr__(self, "first", int(first))
         object.__setattr__(self, "step", int(step))

@@ -53,7 +53,7 @@ class Snapshot:
         first = self.every if self.first is None else self.first
         object.__setattr__(self, "first", checked_count("snapshot", "first", first))
         if not isinstance(cast("object", self.field), str):
-            raise DefinitionError(f"a snapshot is of the field {self.field!r}; give its name")
+            raise DefinitionError(f"field of a snapshot must be a name, not {self.field!r}")
         for axis in AXES:
             object.__setattr__(self, axis, _checked(axis, getattr(self, axis)))
         if self.dtype is not None:
@@ -140,14 +140,15 @@ class Snapshot:
         if isinstance(at, int):
             if not -extent <= at < extent:
                 raise DefinitionError(
-                    f"a snapshot at {axis} = {at} is outside of the grid, 0..{extent - 1}"
+                    f"{axis} of a snapshot must be within the grid, 0..{extent - 1}, not {at}"
                 )
             return range(extent)[at : at + 1 or None]
         low, high, step = _ends(at or ":")
         cells = range(extent)[slice(low, high, step or self.stride)]
         if not cells:
             raise DefinitionError(
-                f"a snapshot of {axis} = {at!r} keeps nothing of the indices 0..{extent - 1}"
+                f"{axis} of a snapshot must select some of the indices 0..{extent - 1}; "
+                f"{at!r} selects none"
             )
         return cells
 
@@ -170,11 +171,11 @@ def _checked(axis: str, given: object) -> int | str | None:
         text = ":".join("" if part is None else str(part) for part in parts)
     if not isinstance(text, str) or _SLICE.fullmatch(text.strip()) is None:
         raise DefinitionError(
-            f"{axis} = {given!r} of a snapshot is neither an index nor a slice like '10:90:2'"
+            f"{axis} of a snapshot must be an index, or a slice such as '10:90:2', not {given!r}"
         )
     low, high, step = ("" if part is None else str(part) for part in _ends(text.strip()))
     if step and int(step) < 1:
-        raise DefinitionError(f"{axis} = {given!r} of a snapshot has a step that is not above 0")
+        raise DefinitionError(f"{axis} of a snapshot must have a step above 0, not {given!r}")
     return f"{low}:{high}:{step}" if step else f"{low}:{high}"
 
 

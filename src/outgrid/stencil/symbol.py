@@ -203,8 +203,8 @@ class Symbol:
         name = _UFUNCS.get(ufunc.__name__)
         if name is None or method != "__call__" or options:
             raise DefinitionError(
-                f"numpy.{ufunc.__name__} has no meaning in a stencil; numpy functions that have"
-                f" one: power, {', '.join(_UFUNCS)}"
+                f"numpy.{ufunc.__name__} cannot be used in a stencil; supported functions of "
+                f"NumPy: power, {', '.join(_UFUNCS)}"
             )
         return _apply(name, *inputs)
 
@@ -247,8 +247,8 @@ class Symbol:
 
     def _no_operator(self, other: object) -> NoReturn:
         raise DefinitionError(
-            f"{self} with {other!r}: of the operators + - * / // % ** and comparisons have a"
-            " meaning in a stencil, and & | ~ for conditions"
+            f"{self} with {other!r}: a stencil supports the operators + - * / // % ** and "
+            "comparisons, and & | ~ for conditions"
         )
 
     __matmul__ = __rmatmul__ = _no_operator
@@ -320,8 +320,8 @@ class Condition:
     def _with(self, name: str, other: object) -> "Condition":
         if not isinstance(other, Condition):
             raise DefinitionError(
-                f"a condition is combined with {other!r} ({type(other).__name__}), which is none;"
-                " put comparisons in parentheses, as in (u < 1) & (v > 0)"
+                f"a condition is combined with {other!r} ({type(other).__name__}), which is not "
+                "a condition; put comparisons in parentheses, as in (u < 1) & (v > 0)"
             )
         return Condition(operation(name, self.expression, other.expression))
 
@@ -363,8 +363,8 @@ class ParameterSymbol(Symbol):
 
     def __getitem__(self, offset: object) -> Symbol:
         raise DefinitionError(
-            f"{self.name}[...]: the parameter {self.name} is one number for all cells; what differs"
-            f" from cell to cell is a field: put {self.name} before the bare *"
+            f"{self.name}[...]: the parameter {self.name} is one number for all cells; make it "
+            "a field, before the bare *, if it differs from cell to cell"
         )
 
     def along(self, axis: str) -> Symbol:
@@ -404,8 +404,8 @@ class FieldSymbol(Symbol):
             raise AttributeError(name)
         if name in ("next", "future", "new", "following"):
             why = (
-                f"the next value of {self.name!r} is what the function returns; a"
-                " later stage of a list of stages reads what an earlier one has made"
+                f"the function returns the next value of {self.name!r}; a later stage of a list of "
+                "stages can read it"
             )
         elif nearest(name, ("previous",)):
             why = f"a field has no {name!r}; did you mean 'previous'?"
@@ -434,8 +434,8 @@ def _offsets(symbol: Symbol, offset: object) -> tuple[int, ...]:
             )
         if isinstance(part, bool) or not isinstance(part, Integral):
             raise DefinitionError(
-                f"{shown}: the offset {part!r} is not a whole number; offsets count cells from"
-                f" the updated one, as in {symbol.neighbour}"
+                f"{shown}: the offset must be a whole number, not {part!r}; offsets count cells "
+                f"from the updated one, as in {symbol.neighbour}"
             )
     if len(offsets) != ndim:
         raise OffsetCountError(
@@ -469,10 +469,10 @@ def _no_array(name: str, otherwise: str) -> str:
             ' outgrid.sum, max or min, as in {"u": ..., "total": outgrid.sum(u)}'
         )
     if name in _MOVING:
-        return "there are no arrays to move in a stencil; a neighbour is an offset, as in u[0, -1]"
+        return "a stencil has no arrays to shift; read a neighbour by an offset, as in u[0, -1]"
     if name == "clip":
         return "write outgrid.clip(u, low, high)"
-    return f"{name!r} is not known there; {otherwise}"
+    return f"{name!r} is unknown; {otherwise}"
 
 
 def _of_arrays(name: str, given: tuple[Any, ...], named: dict[str, Any]) -> Symbol:
@@ -483,9 +483,7 @@ def _of_arrays(name: str, given: tuple[Any, ...], named: dict[str, Any]) -> Symb
         raise DefinitionError(f"numpy.{name} takes {_ARGUMENTS[name]} in a stencil, by position")
     if name == "round" and len(given) == 1 and not named:
         return _apply("round", *given)
-    known = (
-        f"functions of NumPy that have a meaning in a stencil: where, power, {', '.join(_UFUNCS)}"
-    )
+    known = f"functions of NumPy that a stencil supports: where, power, {', '.join(_UFUNCS)}"
     raise DefinitionError(f"numpy.{name}: {_no_array(name, known)}")
 
 
@@ -524,12 +522,11 @@ def as_expression(value: object) -> Expression:
         raise DefinitionError("a condition is not a number; use where(condition, 1, 0)")
     if isinstance(value, np.ndarray):
         raise DefinitionError(
-            "an array in a stencil: what differs from cell to cell is a field, with the array as"
-            " its initial values"
+            "a stencil cannot use an array: make it a field, with the array as initial values"
         )
     raise DefinitionError(
-        f"{value!r} ({type(value).__name__}) in a stencil is neither a number nor made of fields"
-        " and parameters"
+        f"{value!r} ({type(value).__name__}) in a stencil must be a number, or an expression of "
+        "fields and parameters"
     )
 
 

@@ -46,7 +46,7 @@ class Temporaries:
                 wanted -= {*ready}
             every.append(stage)
         for name in due:
-            raise DefinitionError(f"the temporary {name!r} is not read; remove it")
+            raise DefinitionError(f"the temporary {name!r} is never read; remove it")
         return tuple(every)
 
     def _without_needless(self, stages: Sequence[Stage]) -> Sequence[Stage]:
@@ -105,7 +105,7 @@ def traced_ndim(name: str) -> int:
 def _now(name: str) -> Temporaries:
     traced = _traced.get()
     if traced is None:
-        raise DefinitionError(f"{name} is for the function of a stencil, while it is traced")
+        raise DefinitionError(f"{name} can be called only in the function of a stencil")
     return traced
 
 
@@ -122,7 +122,7 @@ def temporary(value: Operand, name: str | None = None) -> FieldSymbol:
     traced = _now("temporary")
     chosen = f"temporary{len(traced.made) + 1}" if name is None else name
     if chosen in (*traced.taken, *traced.made):
-        raise DefinitionError(f"something else is called {chosen!r}; give the temporary a name")
+        raise DefinitionError(f"the name {chosen!r} is taken; give the temporary another name")
     traced.made[chosen] = as_expression(value)
     if name is not None:
         traced.named.add(name)

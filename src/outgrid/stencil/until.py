@@ -29,7 +29,7 @@ class Until:
 
     def __post_init__(self) -> None:
         if not isinstance(cast("object", self.reduction), str):
-            raise DefinitionError(f"until looks at the reduction {self.reduction!r}; give its name")
+            raise DefinitionError(f"reduction of until must be a name, not {self.reduction!r}")
         object.__setattr__(self, "every", checked_count("condition to end", "every", self.every))
         first = self.every if self.first is None else self.first
         object.__setattr__(self, "first", checked_count("condition to end", "first", first))
@@ -39,7 +39,7 @@ class Until:
             given = cast("object", getattr(self, name))
             if given is not None:
                 if not is_number(given) or not math.isfinite(float(given)):
-                    raise DefinitionError(f"{name} = {given!r} is not a finite number")
+                    raise DefinitionError(f"{name} must be a finite number, not {given!r}")
                 object.__setattr__(self, name, float(given))
 
     @property
@@ -69,7 +69,7 @@ class Until:
     @property
     def rule(self) -> str:
         """The condition in words."""
-        return f"{self.reduction} is {self._side}, looked at every {self.every} steps"
+        return f"{self.reduction} is {self._side}, checked every {self.every} steps"
 
     def words(self, step: int, value: float) -> str:
         """What was seen of it after a step."""

@@ -110,7 +110,7 @@ def classify(
         case _ if is_number(value):
             number = float(value)
             if not math.isfinite(number):
-                raise DefinitionError(f"the initial value {name} = {number} is not finite")
+                raise DefinitionError(f"the initial value of {name} must be finite, not {number}")
             check_range(f"the initial value {name} =", number, dtype)
             return number
         case _ if is_array(value):
@@ -169,12 +169,12 @@ def _checked_array(
         kind = None
     if kind is None or not (kind.kind in "iub" or has_fractions(kind)):
         raise DefinitionError(
-            f"the initial array of {name!r} has dtype {array.dtype}; real numbers are needed"
+            f"the initial array of {name!r} has dtype {array.dtype}; it must be real numbers"
         )
     if not np.can_cast(kind, dtype, casting(dtype)):
         raise DefinitionError(
-            f"the initial array of {name!r} has dtype {array.dtype}, which does not turn into"
-            f" {dtype}; give it as array.astype({dtype!r})"
+            f"the initial array of {name!r} has dtype {array.dtype}, which cannot be converted "
+            f"to {dtype}; give array.astype({dtype!r})"
         )
     if not isinstance(array, np.ndarray) or is_mapped(cast("Any", array)):
         return InputArray(array, description(array))
@@ -229,6 +229,4 @@ def initial_from_dict(name: str, data: Mapping[str, Any]) -> Initial | str:
         case {"value": int() | float() as number}:
             return float(number)
         case _:
-            raise DefinitionError(
-                f"the initial entry of {name!r}, {dict(data)!r}, is not understood"
-            )
+            raise DefinitionError(f"the initial entry of {name!r} is invalid: {dict(data)!r}")

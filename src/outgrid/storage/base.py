@@ -177,7 +177,7 @@ class Layout:
             ("rows", rows, self.rows_per_plane),
         ):
             if part.step != 1 or part.start < 0 or part.stop > extent or part.stop < part.start:
-                raise ValueError(f"{axis} {part} asked for of a field with {extent}")
+                raise ValueError(f"{axis} {part} requested of a field with {extent}")
         if memory.addresses.shape != (len(planes),) or memory.addresses.dtype != np.int64:
             raise ValueError(
                 f"{len(planes)} planes need as many int64 addresses, not "

@@ -67,7 +67,7 @@ class BesideStore(Wrapping):
         way: Callable[[Store], Callable[[range, range, Planes], int]],
     ) -> int:
         if rows.start < 0 or rows.stop > self.rows_per_plane or rows.stop < rows.start:
-            raise ValueError(f"rows {rows} asked for of a field with {self.rows_per_plane}")
+            raise ValueError(f"rows {rows} requested of a field with {self.rows_per_plane}")
         tickets: list[int] = []
         for part, first in zip(self._parts, self._firsts, strict=False):
             low, high = max(rows.start, first), min(rows.stop, first + part.rows_per_plane)

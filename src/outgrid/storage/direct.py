@@ -59,7 +59,7 @@ class DirectStore(LaidOut):
         header = header or read_header(path)
         if header.fortran_order and len(header.shape) > 1:
             raise UsageError(
-                f"{path} is in Fortran order; save it once more with np.ascontiguousarray(...)"
+                f"{path} is in Fortran order; save it again with np.ascontiguousarray(...)"
             )
         if len(header.shape) not in (2, 3):
             raise UsageError(f"{path} has shape {header.shape}; a field has 2 or 3 axes")

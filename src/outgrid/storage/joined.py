@@ -65,8 +65,8 @@ class Joined:
         there = sum(len(piece.planes) * len(piece.rows) for piece in self._pieces)
         if there != planes * rows:
             raise StoreError(
-                f"the pieces have {there} rows of {planes} planes of {rows} rows: some of them are "
-                "missing, or there twice",
+                f"the pieces have {there} rows of {planes} planes of {rows} rows: some pieces "
+                "are missing or given twice",
                 path=self._pieces[0].path,
             )
         self.shape: tuple[int, ...] = (planes, *[rows][: len(first.shape) - 2], first.shape[-1])
@@ -132,7 +132,7 @@ def _check_holds(piece: Piece, header: Header) -> None:
     ):
         if wanted.start < first or wanted.stop > first + extent:
             raise StoreError(
-                f"{what} {wanted.start}..{wanted.stop} are wanted of a file that holds "
+                f"{what} {wanted.start}..{wanted.stop} were requested of a file that contains "
                 f"{first}..{first + extent}",
                 path=piece.path,
             )

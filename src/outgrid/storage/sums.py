@@ -196,7 +196,7 @@ class Sums:
             what = (
                 f"{place} of {self._layout.planes} are intact, but belong to another state: "
                 f"{seal.sealed_as(int(others[0]) ^ seal.key)}; files of different times or runs "
-                "were put together"
+                "were mixed"
             )
         else:
             what = (

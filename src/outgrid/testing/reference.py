@@ -304,8 +304,8 @@ def _initial_array(problem: Problem, name: str, value: Initial) -> NDArray[Any]:
             return evaluate(value, range(problem.shape[0]), problem.shape, dtype)
         case ArrayDigest() | FunctionDigest():
             raise UsageError(
-                f"the initial values of {name!r} were {value}, of which only a digest is left; give"
-                " it again"
+                f"the initial values of {name!r} were {value}, of which only a digest is "
+                "stored; pass them again"
             )
         case InputArray():
             return np.array(value).astype(dtype, order="C")

@@ -105,7 +105,7 @@ def test_a_plan_needs_no_input_and_says_which_the_run_would_refuse(job, capsys):
     assert main(["plan", str(job), "--json"]) == 3
     captured = capsys.readouterr()
     assert json.loads(captured.out)["depth"] == 3
-    assert "a run would be refused: the initial values of 'u'" in captured.err
+    assert "a run would fail: the initial values of 'u'" in captured.err
     np.save(job.parent / "start.npy", np.zeros((4, 6)))
     assert main(["plan", str(job)]) == 3
     assert "has shape (4, 6); the field has (40, 64)" in capsys.readouterr().err
@@ -212,13 +212,15 @@ def test_an_interrupt_of_a_run_says_what_is_left_and_how_to_go_on(job, capsys, m
         patch.setattr("outgrid.execution.fill", interrupt)
         assert main(["run", str(job), "--quiet"]) == 130
     said = capsys.readouterr().err
-    assert said == ("outgrid: interrupted; nothing is kept: its initial values were not complete\n")
+    assert said == (
+        "outgrid: interrupted; it has no durable state: its initial values were not complete\n"
+    )
     assert not out.exists()
     with monkeypatch.context() as patch:
         patch.setattr("outgrid.execution.stream", interrupt)
         assert main(["run", str(job), "--quiet"]) == 130
     assert capsys.readouterr().err == (
-        "outgrid: interrupted; only the initial values are kept, none of the 6 steps; "
+        "outgrid: interrupted; the initial values are kept, and none of the 6 steps; "
         f"outgrid resume {out} continues\n"
     )
     assert main(["resume", str(out), "--quiet"]) == 0

@@ -47,7 +47,7 @@ def test_a_machine_is_measured_once_until_asked_again(measured, tmp_path, capsys
     assert main(arguments) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out) == first
-    assert captured.err == f"{tmp_path / 'later'} does not exist; measured instead is {tmp_path}\n"
+    assert captured.err == f"{tmp_path / 'later'} does not exist; measuring {tmp_path} instead\n"
     assert measured == [tmp_path]
     assert main([*arguments, "--again"]) == 0
     assert measured == [tmp_path, tmp_path]

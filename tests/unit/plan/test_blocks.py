@@ -111,7 +111,7 @@ def test_the_plan_tells_the_second_level(inner, steps, words):
     ("options", "error", "words"),
     [
         ({"block": [8, 8]}, UsageError, "give 3, of z, y, x"),
-        ({"block": [8, 8, 32]}, UsageError, "64 interior cells, so that its rows are contiguous"),
+        ({"block": [8, 8, 32]}, UsageError, "must be that of the grid, 64 interior cells"),
         ({"block": [0, 8, 64]}, UsageError, "at least 1 cell"),
         ({"inner": [8]}, UsageError, "give 3 extents"),
         ({"block": [128, 128, 64], "depth": 8, "memory": "96MiB"}, InfeasiblePlan, "depth 8 need"),

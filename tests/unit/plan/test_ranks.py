@@ -83,8 +83,8 @@ def test_blocks_on_ranks_that_cannot_be_are_refused(error, options, words):
     ("options", "words"),
     [
         ({"cuts": [5]}, r"2 x 1 parts, and 3 ranks are not a multiple of that; start 2 ranks"),
-        ({"cuts": [9, 4]}, r"cuts = \[9, 4\] has to name rising planes between 0 and 20"),
-        ({"row_cuts": [3, 30]}, r"row_cuts = \[3, 30\] has to name rising rows between 0 and 10"),
+        ({"cuts": [9, 4]}, r"cuts = \[9, 4\] must be increasing planes between 0 and 20"),
+        ({"row_cuts": [3, 30]}, r"row_cuts = \[3, 30\] must be increasing rows between 0 and 10"),
     ],
 )
 def test_cuts_that_cannot_be_are_refused(options, words):

@@ -90,7 +90,7 @@ def test_a_prediction_that_holds_needs_no_reason(seconds, words):
             {"compute_processor_seconds": 41.0},
             "the processors made 0.17 GLUP/s where 1.00 GLUP/s were expected",
         ),
-        ({"compute_processor_seconds": 9.0}, "nothing that was measured explains it"),
+        ({"compute_processor_seconds": 9.0}, "no measurement explains it"),
     ],
 )
 def test_what_was_measured_of_a_delay_is_told(measured, words):

@@ -154,10 +154,10 @@ def test_a_record_cannot_make_a_report_write_elsewhere(finished, capsys):
     found = json.loads(path.read_text())
     for name in ("../../evil", "/tmp/evil", "a/b/c", "..", "", "u\0", "<b>"):
         path.write_text(json.dumps(found | {"fields": {name: "u.npy"}}))
-        with pytest.raises(UsageError, match="is not a name of a field"):
+        with pytest.raises(UsageError, match="cannot be the name of a field"):
             read_record(finished)
     assert main(["report", str(finished)]) == 2
-    assert "is not a name of a field" in capsys.readouterr().err
+    assert "cannot be the name of a field" in capsys.readouterr().err
     assert not (finished / "report").exists()
 
 

@@ -275,7 +275,7 @@ def test_a_file_is_copied_where_it_cannot_be_renamed(tmp_path, monkeypatch):
 
 
 def test_a_result_that_cannot_be_moved_is_named(tmp_path):
-    with pytest.raises(StoreError, match="cannot put the result in place") as caught:
+    with pytest.raises(StoreError, match="cannot move the result into place") as caught:
         move(tmp_path / "none.npy", tmp_path / "u.npy")
     assert caught.value.errno == errno.ENOENT
     assert caught.value.path == tmp_path / "u.npy"

@@ -118,7 +118,7 @@ def test_a_number_is_a_fixed_layer_of_it() -> None:
     ("given", "words"),
     [
         ({"x": {"kind": []}}, r"is a name, and \[\] is none"),
-        ({"fields": "u"}, "the fields of a boundary are 'u'; give a mapping"),
+        ({"fields": "u"}, "the fields of a boundary must be a mapping"),
         ({"fields": {"u": [1]}}, r"\[1\] is not a boundary"),
         (True, "True is not a boundary"),
         ([], r"\[\] is not a boundary"),

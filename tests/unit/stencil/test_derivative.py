@@ -90,7 +90,7 @@ def test_short_names_mean_the_same():
     ("arguments", "told"),
     [
         ({"axis": "w"}, "no axis 'w'"),
-        ({"order": 7}, "the order 7 of a derivative is not a whole number of 0 to 6"),
+        ({"order": 7}, "the order of a derivative must be a whole number of 0 to 6, not 7"),
         ({"accuracy": 3}, "even accuracy, not 3; the nearest is 4"),
         ({"accuracy": 0, "side": "forward"}, "the accuracy 0"),
         ({"side": "left"}, "no side 'left'"),

@@ -266,7 +266,7 @@ def test_from_dict_refuses_unknown_and_missing_entries() -> None:
     data = heat().to_dict()
     with pytest.raises(DefinitionError, match=r"no entry 'shap'; did you mean 'shape'"):
         Problem.from_dict({**data, "shap": 1})
-    with pytest.raises(DefinitionError, match="lacks the entry 'steps'"):
+    with pytest.raises(DefinitionError, match="needs the entry 'steps'"):
         Problem.from_dict({name: value for name, value in data.items() if name != "steps"})
     with pytest.raises(DefinitionError, match="initial entry of 'u'"):
         Problem.from_dict({**data, "initial": {"u": {"file": "x"}}})
@@ -322,7 +322,7 @@ def test_a_profile_is_a_number_a_formula_or_one_value_per_index() -> None:
     ("given", "told"),
     [
         ([1.0, 2.0], "the parameter taper has 2 values along x"),
-        ("y / 2", "'y / 2' uses y, but is a profile along x"),
+        ("y / 2", "'y / 2' uses y, but must depend on one axis, as a profile along x"),
         ("1 / x", "is inf in float64 at cell (0)"),
         ([1.0, float("nan"), 2.0], "taper[1] = nan is not a finite number"),
     ],

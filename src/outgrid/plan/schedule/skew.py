@@ -100,7 +100,7 @@ def solve(stages: int, readings: tuple[Reading, ...], writings: tuple[Writing, .
             return Skew(per_step, shifts)
     raise DefinitionError(
         f"no skew up to {MAX_SKEW} planes per step orders the {stages} stages of this stencil; "
-        "its stages read each other's results within the same step in a circle"
+        "its stages depend on each other in a circle within one step"
     )
 
 
@@ -143,7 +143,9 @@ def solve_halo(
                 tuple(low - shift for shift in below),
                 tuple(high - shift for shift in above),
             )
-    raise DefinitionError(f"no halo up to {MAX_SKEW} planes per step serves the {stages} stages")
+    raise DefinitionError(
+        f"no halo up to {MAX_SKEW} planes per step is enough for the {stages} stages"
+    )
 
 
 def _edges(
