@@ -243,7 +243,7 @@ def _check_needs(
     for condition in needs:
         if not condition.holds(options, start):
             raise VoidOption(
-                f"{name} = {spelled(value)} applies to {condition.words}, not to "
+                f"{name} = {spelled(value)} is for {condition.words}, not for "
                 f"{condition.actual(options)}: leave it out, or {condition.fix}",
                 name,
                 condition.words,

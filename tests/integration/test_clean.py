@@ -97,7 +97,7 @@ def test_a_run_that_goes_on_is_not_cleaned(unfinished, capsys):
 def test_without_a_manifest_nothing_is_deleted(tmp_path, capsys):
     (tmp_path / "u.npy").write_text("7")
     assert main(["clean", str(tmp_path), "--delete"]) == 2
-    assert "holds no manifest.json" in capsys.readouterr().err
+    assert "has no manifest.json" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["u.npy"]
 
 

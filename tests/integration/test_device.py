@@ -209,7 +209,7 @@ def test_what_a_device_does_not_do_is_refused(devices, odd):
 
 def test_snapshots_and_reductions_are_refused(devices):
     snapshots = [{"field": "u", "every": 2, "z": 3}]
-    with pytest.raises(UsageError, match="snapshots are not offered with device gpu"):
+    with pytest.raises(UsageError, match="snapshots are not supported on device gpu"):
         og.plan(heat(snapshots=snapshots), memory="1GiB", device="gpu")
 
 

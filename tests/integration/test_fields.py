@@ -117,8 +117,8 @@ def test_a_snapshot_becomes_an_animation(number, kind, result, tmp_path):
 def test_what_is_no_animation_is_refused(result, tmp_path, monkeypatch):
     taken = result.snapshots[0]
     bad = (
-        (lambda: taken[:, 0].animate(tmp_path / "a.gif"), "are no animation"),
-        (lambda: taken.animate(tmp_path / "a.avi"), "ends in .gif, .png or .mp4"),
+        (lambda: taken[:, 0].animate(tmp_path / "a.gif"), "must be an array of"),
+        (lambda: taken.animate(tmp_path / "a.avi"), "must end in .gif, .png or .mp4"),
         (lambda: taken.animate(tmp_path / "a.gif", 0), "must be above 0"),
     )
     for call, words in bad:

@@ -81,7 +81,7 @@ def test_a_scratch_folder_whose_parent_is_missing_is_refused(job, tmp_path, caps
     assert re.search(words, capsys.readouterr().err)
     problem = og.Problem("heat5", (40, 64), steps=6, parameters={"k": 0.2}, initial={"u": 1.0})
     folders = {"out": tmp_path / "heat.run", which: missing}
-    noted = [note for note in og.plan(problem, **folders).notes if "refused" in note]
+    noted = [note for note in og.plan(problem, **folders).notes if "would fail" in note]
     assert len(noted) == 1
     assert re.search(words, noted[0])
     with pytest.raises(UsageError, match=words):

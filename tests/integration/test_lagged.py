@@ -172,9 +172,9 @@ def test_a_stage_may_have_reductions_alone(tmp_path):
     ("value", "words"),
     [
         (og.Lagged("mst", 2, 1.0), "follows 'mst', .*did you mean 'most'"),
-        ({"reduction": "most", "lag": 0, "first": 1.0}, "lag = 0 .* above 0"),
+        ({"reduction": "most", "lag": 0, "first": 1.0}, "above 0, not 0"),
         ({"reduction": "most", "lag": 2}, "needs the entry 'first'"),
-        ({"reduction": "most", "lag": 2, "first": float("nan")}, "first = nan"),
+        ({"reduction": "most", "lag": 2, "first": float("nan")}, "not nan"),
     ],
 )
 def test_mistakes_are_told(value, words):

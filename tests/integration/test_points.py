@@ -142,7 +142,7 @@ def test_a_problem_with_points_is_read_back():
         ({"sources": [Source("p", (4, 4, 4), [1, 2])]}, ["2 values for 13 steps"]),
         ({"receivers": [Receiver("q", (4, 4, 4))]}, ["no field 'q'"]),
         ({"receivers": [{"field": "p"}]}, ["Receiver needs the entry 'position'"]),
-        ({"sources": [3]}, ["3 is no Source"]),
+        ({"sources": [3]}, ["not 3"]),
     ],
 )
 def test_points_that_do_not_fit_are_refused(given, parts):
@@ -154,5 +154,5 @@ def test_points_that_do_not_fit_are_refused(given, parts):
 
 @pytest.mark.parametrize("values", [float("nan"), [1, "x"], None])
 def test_a_source_adds_numbers(values):
-    with pytest.raises(DefinitionError, match="not a finite number"):
+    with pytest.raises(DefinitionError, match="must be finite numbers"):
         Source("p", (1, 2, 3), values)

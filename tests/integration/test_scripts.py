@@ -100,7 +100,7 @@ def test_ctrl_c_keeps_what_is_made_and_says_how_much(tmp_path, monkeypatch):
 def test_a_second_ctrl_c_ends_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "PROGRESS_SECONDS", 0.0)
     out = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt, match="stopped; only the initial values are kept"):
+    with pytest.raises(KeyboardInterrupt, match="stopped; the initial values are kept"):
         og.run(problem(), out=out, progress=interrupted_at(15, times=2), **STREAMED)
     assert (out / "manifest.json").exists()
     og.resume(out)
@@ -112,7 +112,7 @@ def test_ctrl_c_before_the_first_step_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr("outgrid.execution.fill", press)
     out = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt, match="stopped; nothing is kept"):
+    with pytest.raises(KeyboardInterrupt, match="stopped; it has no durable state"):
         og.run(problem(), out=out, **STREAMED)
     assert not out.exists()
 

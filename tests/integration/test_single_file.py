@@ -310,7 +310,7 @@ def test_what_no_file_can_hold_is_refused_before_a_run(tmp_path, monkeypatch):
         return {"u": u + v[0, 0, 1], "v": v + u[0, 0, -1]}
 
     apart = og.Problem(both, SHAPE, steps=1, initial={"u": 1.0, "v": 0.0}, grid=grid)
-    with pytest.raises(UsageError, match="half a cell from each other"):
+    with pytest.raises(UsageError, match="half a cell apart"):
         og.run(apart, out=tmp_path / "r.vtkhdf", **GIVEN)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"pip install 'outgrid\[hdf5\]'"):

@@ -95,7 +95,7 @@ def test_a_run_that_was_killed_or_is_elsewhere_is_told(tmp_path, capsys):
         out, capsys
     )
     (out / LOCK_NAME).write_text(json.dumps(owner | {"host": "elsewhere"}))
-    assert shown(out, capsys).startswith("running, or cut off: only the initial values are kept")
+    assert shown(out, capsys).startswith("running, or cut off: the initial values are kept")
     assert "process  1234567 on elsewhere, since" in shown(out, capsys)
     (out / LOCK_NAME).unlink()
     os.mkfifo(out / LOCK_NAME)
@@ -122,4 +122,4 @@ def test_there_is_nothing_to_clean_of_a_finished_run(tmp_path, capsys):
     assert found == {"files": [], "bytes": 0, "steps_done": None, "steps": None, "deleted": False}
     assert sorted(out.iterdir()) == before
     assert main(["clean", str(tmp_path)]) == 2
-    assert f"holds no {MANIFEST_NAME}" in capsys.readouterr().err
+    assert f"has no {MANIFEST_NAME}" in capsys.readouterr().err

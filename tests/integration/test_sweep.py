@@ -96,11 +96,11 @@ def test_a_run_that_fails_is_a_row_and_the_others_go_on(job, capsys):
     ("given", "words"),
     [
         ((), "a sweep must have 1 to"),
-        (("--set", "k"), "names no values"),
+        (("--set", "k"), "has no values"),
         (("--set", "problem.steps=1,1"), "lists 1 twice"),
         (("--set", "depth=1", "--set", "depth=2"), "names depth twice"),
         (("--set", "problem.stepps=1,2"), "did you mean"),
-        (("--set", "problem.steps.more=1,2"), "problem.steps is no table"),
+        (("--set", "problem.steps.more=1,2"), "problem.steps is not a table"),
         (("--set", "problem.parameters.q=1,2"), "q"),
     ],
 )

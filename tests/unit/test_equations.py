@@ -75,12 +75,12 @@ def test_two_equations_are_one_stage_of_the_same_state():
         (sympy.Eq(u, 1), "first or second time derivative"),
         (sympy.Eq(u.diff(t, 3), u), "first or second time derivative"),
         (sympy.Eq(u.diff(t) ** 2, u), "not linear in the time derivative"),
-        (sympy.Eq(u.diff(t), sympy.gamma(u)), "gamma.* no meaning"),
+        (sympy.Eq(u.diff(t), sympy.gamma(u)), "not support gamma"),
         (sympy.Eq(u.diff(t), sympy.Function("w")(t, x)), r"w\(t, x\) depends on t"),
         (sympy.Eq(u.diff(t), sympy.Function("q")(sympy.Symbol("r"))), "not on r"),
         (sympy.Eq(c, 1), "first or second time derivative"),
-        (sympy.Eq(u.diff(t), u.diff(t, x)), "left in the equation"),
-        (sympy.Eq(u.diff(t), sympy.Symbol("lambda") * u), "'lambda' is no name"),
+        (sympy.Eq(u.diff(t), u.diff(t, x)), "remains in the equation"),
+        (sympy.Eq(u.diff(t), sympy.Symbol("lambda") * u), "'lambda' cannot name"),
     ],
 )
 def test_what_is_no_stencil_is_refused(equation, words):
@@ -112,7 +112,7 @@ def test_a_mixed_derivative_and_a_divergence():
         wanted = wanted + 0.1 * (flux - moved(flux, -step[0], -step[1]))
     np.testing.assert_allclose(rule(U, C, boundary="periodic"), wanted, rtol=1e-12)
     for wrong, words in (
-        (lambda u: og.cross(u, "x", "x"), "along two axes"),
+        (lambda u: og.cross(u, "x", "x"), "two different axes"),
         (lambda u: og.cross(u, "x", "y", spacing=(1, 2, 3)), "3 spacings"),
         (lambda u: og.divergence(u), "flux by axis"),
     ):

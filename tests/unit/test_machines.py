@@ -100,7 +100,7 @@ def test_files_that_its_disks_cannot_hold_are_refused(tmp_path, job, capsys):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("flash2015", "known: bus2013"),
+        ("flash2015", "known are bus2013"),
         ("nowhere.toml", "cannot read the description of a machine nowhere.toml"),
     ],
 )
@@ -114,7 +114,7 @@ def test_machines_that_are_not_there_are_refused(given, told):
     [
         ("cores = 4\n", "lacks the key 'memory'"),
         (MACHINE + "core = 4\n", "unknown key 'core'; did you mean 'cores'"),
-        (MACHINE.replace("4", "0", 1), "cores = 0 is below 1"),
+        (MACHINE.replace("4", "0", 1), "cores must be at least 1, not 0"),
         (
             'cores = 4\nmemory = "8GiB"\ndisk = "nvm"\n',
             "disk must be a class of disks, not 'nvm'; did you mean 'nvme'",

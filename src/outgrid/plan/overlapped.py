@@ -232,7 +232,7 @@ class _Blocking:
             f"blocks of {planes} planes and {rows} rows with a halo for depth {depth} need "
             f"{format_bytes(needed - own)} and the program itself {format_bytes(own)}, which "
             f"exceeds the memory limit of {format_bytes(self.options.memory_bytes)}; {hint}a "
-            f"limit of {-(-needed // (1 << 20))} MiB is enough; so are smaller blocks"
+            f"limit of {-(-needed // (1 << 20))} MiB fits; so do smaller blocks"
         )
 
     def _tile(self, depth: int) -> Tile:

@@ -115,7 +115,7 @@ class Boundary:
             )
         if self.kind is not None and self.kind not in KINDS:
             meant = _ELSEWHERE.get(self.kind.lower())
-            fix = f"; its name here is {meant!r}" if meant else suggest(self.kind, KINDS)
+            fix = f"; here it is called {meant!r}" if meant else suggest(self.kind, KINDS)
             raise DefinitionError(f"unknown boundary {self.kind!r}{fix}")
         for name in NUMBERS:
             number = getattr(self, name)

@@ -335,7 +335,7 @@ def checked_initial(
             )
         if name not in wanted:
             raise DefinitionError(
-                f"stencil {stencil.name!r} needs no initial values for "
+                f"stencil {stencil.name!r} has no field for initial values "
                 f"{name!r}{suggest(name, wanted)}"
             )
     for field in lasting:

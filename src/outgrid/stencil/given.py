@@ -30,8 +30,7 @@ def value_of(kind: type[V], given: object) -> V:
     if not isinstance(given, Mapping):
         needed = [name for name, member in kind.__dataclass_fields__.items() if _is_needed(member)]
         raise DefinitionError(
-            f"expected {name}({', '.join(needed)}) or a mapping of these, not {given!r}; give "
-            f"{name}({', '.join(needed)}), or a mapping of these"
+            f"expected {name}({', '.join(needed)}), or a mapping of these, not {given!r}"
         )
     entries, known = cast("Mapping[str, Any]", given), kind.__dataclass_fields__
     for entry in entries:

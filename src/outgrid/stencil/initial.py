@@ -113,7 +113,7 @@ class InitialExpression:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             reason = error.msg if isinstance(error, SyntaxError) else error
             raise DefinitionError(
-                f"the formula {self.text!r} is not valid: {reason}; files may be {_files()}"
+                f"the formula {self.text!r} is not valid: {reason}; known are files of {_files()}"
             ) from error
         object.__setattr__(self, "text", canonical)
 
@@ -373,7 +373,7 @@ def _files() -> str:
 
 def _refuse(text: str, reason: str) -> None:
     if re.fullmatch(r"[^\s()*+]*\.[A-Za-z]\w*", text.strip()):
-        reason = f"for a file, the formats are {_files()}"
+        reason = f"if this is a file, known are files of {_files()}"
     elif re.search(r"\b(np|numpy|math|og)\.", text):
         reason += "; write functions without np, as in exp(x)"
     raise DefinitionError(f"the formula {text!r}: {reason}")

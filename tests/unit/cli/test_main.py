@@ -113,7 +113,7 @@ def test_a_plan_needs_no_input_and_says_which_the_run_would_refuse(job, capsys):
 
 def test_a_plan_is_for_one_rank_at_least(job, capsys):
     assert main(["plan", str(job), "--ranks", "0"]) == 2
-    assert "--ranks 0" in capsys.readouterr().err
+    assert "--ranks must be at least 1, not 0" in capsys.readouterr().err
 
 
 def test_plan_prints_text_or_json(job, capsys):

@@ -69,8 +69,8 @@ def test_fewer_than_seven_nodes_have_no_room_for_a_tebibyte(given):
 @pytest.mark.parametrize(
     ("error", "options", "words"),
     [
-        (UsageError, {"exchange": "seams"}, "'seams' is for planes that are streamed"),
-        (UsageError, {"block": [4, 4, 9]}, "cuts rows; a block is as long as the grid in x"),
+        (UsageError, {"exchange": "seams"}, "'seams' needs a scheme that streams planes"),
+        (UsageError, {"block": [4, 4, 9]}, "must not cut rows: its extent in x"),
         (InfeasiblePlan, {"block": [40, 20, 14], "memory": "65600KiB"}, "a limit of 97 MiB fits"),
     ],
 )
@@ -195,8 +195,8 @@ def test_ranks_that_leave_seams_own_more_and_compute_as_much_as_those_that_take_
     ("error", "options", "words"),
     [
         (UsageError, {"row_cuts": [20]}, "leave row_cuts out, or choose exchange = 'halos'"),
-        (InfeasiblePlan, {"depth": 30}, r"depth \d+ or fewer ranks or exchange = 'halos' fits"),
-        (InfeasiblePlan, {"cuts": [3, 20, 60], "depth": 4}, "rank 0 owns 3 planes, and to leave"),
+        (InfeasiblePlan, {"depth": 30}, r"use depth \d+ or fewer ranks or exchange = 'halos'"),
+        (InfeasiblePlan, {"cuts": [3, 20, 60], "depth": 4}, "rank 0 owns 3 planes, but seams"),
     ],
 )
 def test_seams_that_cannot_be_are_refused(error, options, words):

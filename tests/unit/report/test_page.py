@@ -177,7 +177,7 @@ def test_frames_of_a_snapshot_are_drawn(tmp_path, shape):
 
 def test_what_is_no_picture_is_refused(tmp_path):
     for shape in ((5,), (0, 4, 4)):
-        with pytest.raises(UsageError, match="no picture"):
+        with pytest.raises(UsageError, match="cannot be drawn"):
             draw_frames(np.zeros(shape), tmp_path / "a.png", "u")
     with pytest.raises(UsageError, match="no step"):
         draw_traces(np.zeros((0, 3)), tmp_path / "a.png")

@@ -96,7 +96,7 @@ def test_load_says_what_is_wrong_with_the_file(tmp_path: Path) -> None:
     path.write_text("1 / 0\n")
     with pytest.raises(DefinitionError, match=r"broken\.py fails with ZeroDivisionError"):
         catalog.load(f"{path}:f")
-    with pytest.raises(DefinitionError, match=r"there is no file .*absent\.py"):
+    with pytest.raises(DefinitionError, match=r"the file .*absent\.py does not exist"):
         catalog.load(f"{tmp_path}/absent.py:f")
     with pytest.raises(DefinitionError, match=r'form "path\.py:function"'):
         catalog.load("broken.py")

@@ -129,7 +129,7 @@ def huge(u):
 
 REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"stencil": "heet5"}, ["'heet5'", "'heat5'"]),
-    ({"stencil": 5}, ["5 is not a stencil", "@stencil"]),
+    ({"stencil": 5}, ["not 5", "@stencil"]),
     ({"stencil": "heat7"}, ["'heat7'", "3-D", "2-D"]),
     ({"stencil": lookup("heat7").trace()}, ["'heat7'", "3-D", "2 extents"]),
     ({"shape": (6,)}, ["'heat5'", "2-D, not 1-D"]),
@@ -142,7 +142,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"shape": (2**31, 2**30)}, [str(2**61), str(2**63 - 1), str((2**63 - 1) // 8)]),
     ({"dtype": "float46"}, ["'float46'", "'float64'"]),
     ({"dtype": "int8"}, ["'int8'", "float32 or float64"]),
-    ({"dtypes": "float32"}, ["dtypes = 'float32'", '{"u": "float32"}']),
+    ({"dtypes": "float32"}, ["not 'float32'", '{"u": "float32"}']),
     ({"dtypes": {"v": "float32"}}, ["'heat5'", "'v'", "known: u"]),
     ({"dtypes": {"u": "float16"}}, ["'u'", "float16", "float64", "give the problem dtype float32"]),
     ({"dtype": "float16"}, ["'float16'", 'dtypes={"u": "float16"}']),
@@ -159,8 +159,8 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"steps": 1.5}, ["1.5"]),
     ({"steps": True}, ["True"]),
     ({"parameters": {"kk": 1}}, ["'kk'", "'heat5'", "did you mean 'k'"]),
-    ({"parameters": {"k": "1"}}, ["k = '1'"]),
-    ({"parameters": {"k": float("nan")}}, ["k = nan"]),
+    ({"parameters": {"k": "1"}}, ["parameter k must", "not '1'"]),
+    ({"parameters": {"k": float("nan")}}, ["parameter k must", "not nan"]),
     ({"parameters": {"k": 1e39}, "dtype": "float32"}, ["k = 1e+39", "float32", "3.40282"]),
     ({"stencil": huge, "dtype": "float32"}, ["constant 1e+300", "float32"]),
     ({"stencil": "shallow_water", "initial": {}}, ["dt, dx"]),
@@ -176,7 +176,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"initial": {"u": "z"}}, ["'z'", "(6, 8)", "y, x"]),
     ({"initial": {"u": "nz * x"}}, ["nz * x", "(6, 8)"]),
     ({"initial": {"u": Path("u.csv")}}, ["u.csv", "'.csv'", ".npy"]),
-    ({"initial": {"u": float("nan")}}, ["u = nan"]),
+    ({"initial": {"u": float("nan")}}, ["value of u must", "not nan"]),
     ({"initial": {"u": 1e39}, "dtype": "float32"}, ["u = 1e+39", "float32"]),
     ({"initial": {"u": None}}, ["'u'", "None"]),
     ({"initial": {"u": np.zeros((8, 6))}}, ["'u'", "(8, 6)", "(6, 8)"]),
@@ -258,7 +258,7 @@ def test_formulas_of_whole_numbers_name_the_cell(formula: str, parts: list[str])
 
 
 def test_previous_level_of_a_misspelt_field_is_suggested() -> None:
-    with pytest.raises(DefinitionError, match=r"'u\.prevous' .*; did you mean 'u\.previous'"):
+    with pytest.raises(DefinitionError, match=r"'u\.prevous'; did you mean 'u\.previous'"):
         wave(initial={"u": 0, "c": 0, "u.prevous": 0})
 
 
@@ -324,7 +324,7 @@ def test_a_profile_is_a_number_a_formula_or_one_value_per_index() -> None:
         ([1.0, 2.0], "the parameter taper has 2 values along x"),
         ("y / 2", "'y / 2' uses y, but must depend on one axis, as a profile along x"),
         ("1 / x", "is inf in float64 at cell (0)"),
-        ([1.0, float("nan"), 2.0], "taper[1] = nan is not a finite number"),
+        ([1.0, float("nan"), 2.0], "taper[1] must be a finite number, not nan"),
     ],
 )
 def test_a_profile_that_does_not_fit_is_refused(given: object, told: str) -> None:
@@ -344,7 +344,9 @@ def test_formulas_of_step_are_numbers_of_the_steps():
     problem = Problem(rule, (8, 8), steps=3, initial={"u": 0.0}, **given)
     assert problem.parameters["k"] == pytest.approx((0.0, 0.1, 0.2))
     assert [source.values for source in problem.sources] == [(1.0, 2.0, 3.0), 1.0]
-    with pytest.raises(DefinitionError, match="source 1: 'x' uses x, but is a formula"):
+    with pytest.raises(DefinitionError, match="source 1: 'x' uses x, but must depend on step only"):
         problem.replace(sources=[Source("u", (3, 3), "x")])
-    with pytest.raises(DefinitionError, match=r"the parameter k: the formula '0.1 \*' cannot"):
+    with pytest.raises(
+        DefinitionError, match=r"the parameter k: the formula '0.1 \*' is not valid"
+    ):
         problem.replace(parameters={"k": "0.1 *"})
