@@ -65,7 +65,7 @@ def test_a_run_that_was_killed_is_told_with_how_to_go_on(tmp_path, capsys):
     out = tmp_path / "run"
     stopped(out)
     text = watched(out, capsys, code=75)
-    assert text.startswith("unfinished: only the initial values are kept")
+    assert text.startswith("unfinished: the initial values are kept")
     assert f"outgrid resume {out} continues" in text
     assert watched(out, capsys, "--once")
 
@@ -106,9 +106,9 @@ def test_it_survives_the_kill_of_a_process(tmp_path):
 
 
 def test_where_no_run_is_that_is_told(tmp_path, capsys):
-    with pytest.raises(UsageError, match=r"holds no manifest\.json"):
+    with pytest.raises(UsageError, match=r"has no manifest\.json"):
         view(tmp_path)
     assert main(["watch", str(tmp_path)]) == 2
     stopped(tmp_path / "run")
     assert main(["watch", str(tmp_path / "run"), "--every", "0s"]) == 2
-    assert "not a duration above 0" in capsys.readouterr().err
+    assert "must be a duration above 0" in capsys.readouterr().err

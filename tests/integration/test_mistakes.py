@@ -70,7 +70,7 @@ def test_a_job_file_alone_erases_nothing(written, folder, capsys):
     [
         (("depth = 3", "dept = 3"), ["unknown key 'dept'", "did you mean 'depth'"]),
         (("steps = 6", "steps = 6\nmemory = 3"), ["memory", "belongs in [run]"]),
-        (("steps = 6", "not -6"), ["-6", "at least 0"]),
+        (("steps = 6", "steps = -6"), ["not -6", "at least 0"]),
         (("steps = 6\n", ""), ["lacks the key 'steps'"]),
         (("[40, 64]", "[4, 4, 4, 4]"), ["(4, 4, 4, 4)", "4 dimensions", "1 (x), 2 (y, x) or 3"]),
         (("[40, 64]", "[2, 64]"), ["extent 2", "at least 3"]),

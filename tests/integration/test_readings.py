@@ -123,7 +123,10 @@ def test_a_reading_that_cannot_be_written_is_told_and_ends_nothing(tmp_path, alw
 def test_metrics_replace_no_other_file(tmp_path):
     notes = tmp_path / "notes.txt"
     notes.write_text("precious")
-    for path, words in ((notes, "not overwritten"), (tmp_path / "no" / "m.prom", "no folder")):
+    for path, words in (
+        (notes, "not overwritten"),
+        (tmp_path / "no" / "m.prom", "does not exist; make it"),
+    ):
         with pytest.raises(UsageError, match=words):
             og.run(problem(), out=tmp_path / "run", metrics=path, progress=False, **STREAMED)
     assert notes.read_text() == "precious"

@@ -350,7 +350,7 @@ def test_a_working_file_that_was_damaged_is_named(damage, words, tmp_path, monke
 
 
 def test_a_folder_without_a_run_is_not_resumed(tmp_path):
-    with pytest.raises(UsageError, match=r"holds no manifest\.json"):
+    with pytest.raises(UsageError, match=r"has no manifest\.json"):
         pipeline.resume(tmp_path, options(tmp_path))
     (tmp_path / MANIFEST_NAME).write_text('{"format": 1, "steps": 3}')
     with pytest.raises(UsageError, match="not a manifest of this version"):

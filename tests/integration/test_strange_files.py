@@ -64,5 +64,5 @@ def test_what_is_read_blocks_as_other_files_do_and_is_bounded(tmp_path):
     with open(file, "rb", opener=own) as opened:
         assert os.get_blocking(opened.fileno())
     assert len(read_own(file, 100)) == 100
-    with pytest.raises(StoreError, match="more than the 99 bytes"):
+    with pytest.raises(StoreError, match="more than 99 bytes"):
         read_own(file, 99)

@@ -77,7 +77,7 @@ def test_everything_that_changed_is_listed(finished, tmp_path, capsys):
             lambda run: (run / "u.npy").write_bytes((run / "u.npy").read_bytes()[:-1]),
             "the file has",
         ),
-        (lambda run: flip(run / "u.npy.xxh3", 0), "not the checksums of this run"),
+        (lambda run: flip(run / "u.npy.xxh3", 0), "the checksums belong to another run"),
     ],
 )
 def test_files_that_are_missing_or_cut_are_named(damage, words, finished, tmp_path, capsys):
@@ -93,7 +93,7 @@ def test_a_result_of_another_run_is_told_from_this_ones(finished, tmp_path, caps
     for name in ("u.npy", "u.npy.xxh3"):
         shutil.copyfile(other / name, run / name)
     assert main(["verify", str(run)]) == 1
-    assert "not the checksums of this run" in capsys.readouterr().out
+    assert "the checksums belong to another run" in capsys.readouterr().out
 
 
 def interrupted_run(out: Path, at_slab: int) -> None:
@@ -140,4 +140,4 @@ def test_a_coefficient_that_changed_stops_the_run(tmp_path):
 
 def test_a_folder_without_a_run_has_nothing_to_verify(tmp_path, capsys):
     assert main(["verify", str(tmp_path)]) == 2
-    assert "holds no manifest.json" in capsys.readouterr().err
+    assert "has no manifest.json" in capsys.readouterr().err

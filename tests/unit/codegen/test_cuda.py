@@ -137,7 +137,7 @@ def test_a_device_that_is_too_small_says_so(monkeypatch):
 def test_what_is_missing_is_named(monkeypatch):
     with pytest.raises(DeviceError, match="pip install cupy-cuda12x"):
         open_device("gpu", "")
-    with pytest.raises(DeviceError, match="there is gpu"):
+    with pytest.raises(DeviceError, match="must be one of gpu"):
         open_device("tpu", "")
 
 

@@ -38,5 +38,5 @@ def test_a_file_with_more_than_is_known_is_refused(tmp_path):
     write_group(tmp_path, GROUP)
     path = tmp_path / GROUP_NAME
     path.write_text(json.dumps(json.loads(path.read_text()) | {"ghosts": True}))
-    with pytest.raises(UsageError, match="does not say which ranks a run has"):
+    with pytest.raises(UsageError, match="does not describe the ranks of a run"):
         read_group(tmp_path)

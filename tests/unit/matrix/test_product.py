@@ -148,7 +148,7 @@ def test_mistakes_are_named(tmp_path):
         og.matrix(path, method="read")
     with pytest.raises(UsageError, match="first axis must be 10"):
         StreamedMatrix([path], ROOM).matmat(np.ones(9))
-    with pytest.raises(InfeasiblePlan, match="do not hold two rows"):
+    with pytest.raises(InfeasiblePlan, match="too small for two rows"):
         og.matrix(path, memory="1MiB")
 
 
@@ -235,7 +235,7 @@ def test_stripes_hold_what_the_file_held(tmp_path_factory, data):
 def test_mistakes_with_stripes_are_named(tmp_path):
     (path,) = saved(tmp_path, np.ones((100, 1000)))
     parts = [tmp_path / "a", tmp_path / "b"]
-    with pytest.raises(UsageError, match="no multiple of 4096"):
+    with pytest.raises(UsageError, match="must be a multiple of 4096"):
         og.stripe(path, parts, stripe=1000)
     with pytest.raises(UsageError, match="two different paths"):
         og.stripe(path, [parts[0], parts[0]])
@@ -244,8 +244,8 @@ def test_mistakes_with_stripes_are_named(tmp_path):
         og.stripe(path, parts, stripe="64KiB")
     for paths, stripe, words in (
         (parts[::-1], "64KiB", ".npy"),
-        (parts, "256KiB", "name the paths in their order"),
-        (parts[:1], "64KiB", "over several paths"),
+        (parts, "256KiB", "give the paths in the order"),
+        (parts[:1], "64KiB", "need several paths"),
     ):
         with pytest.raises(UsageError, match=words):
             og.matrix(paths, stripe=stripe)

@@ -69,7 +69,7 @@ def test_a_cache_that_is_none_knows_no_profile(scratch, tmp_path, monkeypatch):
 
 
 def test_a_scratch_folder_that_is_too_small_is_refused(scratch):
-    with pytest.raises(StoreError, match="4096 PiB for a moment"):
+    with pytest.raises(StoreError, match="4096 PiB for some seconds"):
         measure_scratch(scratch, replace(TINY, file_bytes=4 << 60))
     assert list(scratch.iterdir()) == []
 
