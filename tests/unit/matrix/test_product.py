@@ -249,7 +249,7 @@ def test_mistakes_with_stripes_are_named(tmp_path):
     ):
         with pytest.raises(UsageError, match=words):
             og.matrix(paths, stripe=stripe)
-    with pytest.raises(UsageError, match="by method 'direct'"):
+    with pytest.raises(UsageError, match="needs method 'direct'"):
         og.matrix(parts, stripe="64KiB", method="mmap")
     parts[1].unlink()
     with pytest.raises(StoreError, match="cannot read"):
