@@ -227,7 +227,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     problem = _problem("wave:4", (12, 13))
     with pytest.raises(UsageError, match=r"shape \(3, 2\); 4 steps and 2 receivers"):
         og.gradient(problem, og.LeastSquares(np.zeros((3, 2))), wrt=["c"], out=tmp_path / "g")
-    with pytest.raises(UsageError, match="'cc' is not made"):
+    with pytest.raises(UsageError, match="not 'cc'"):
         og.gradient(problem, og.LeastSquares(), wrt=["cc"], out=tmp_path / "g")
     with pytest.raises(UsageError, match="exists"):
         og.gradient(problem, og.LeastSquares(), wrt=["c"], out=tmp_path)

@@ -73,7 +73,7 @@ def test_an_index_is_that_of_the_cell_that_is_read():
     ("function", "words"),
     [
         (lambda u: u + og.index("z"), r"the axes are y, x"),
-        (lambda u, *, index_x: u + index_x, "as outgrid.index calls one"),
+        (lambda u, *, index_x: u + index_x, "reserved for outgrid.index"),
     ],
 )
 def test_mistakes_are_told(function, words):
@@ -82,5 +82,5 @@ def test_mistakes_are_told(function, words):
 
 
 def test_there_is_none_outside_of_a_stencil():
-    with pytest.raises(DefinitionError, match="while it is traced"):
+    with pytest.raises(DefinitionError, match="only in the function of a stencil"):
         og.index("x")

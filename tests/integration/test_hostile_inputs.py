@@ -277,7 +277,7 @@ def test_a_file_that_changes_until_it_is_read_is_noticed(make, when, tmp_path, m
         return found
 
     monkeypatch.setattr(where[when], changing)
-    with pytest.raises(UsageError, match="was changed after it was opened"):
+    with pytest.raises(UsageError, match="changed after it was opened"):
         run(source, tmp_path)
     assert not (tmp_path / "r" / "u.npy").exists()
 

@@ -102,8 +102,8 @@ def test_a_step_on_an_array_has_its_shape():
         (lambda: line(initial={"u": np.zeros(7)}), r"shape \(7,\)"),
         (lambda: og.Problem("heat5", (9,), initial={"u": 0}), "is 2-D, not 1-D"),
         (lambda: heat.trace(2), "1 offset, in 2-D 2 are needed"),
-        (lambda: og.channels(), "by names"),
-        (lambda: og.channels("r", "r"), "same name"),
+        (lambda: og.channels(), "must have names"),
+        (lambda: og.channels("r", "r"), "must differ"),
     ],
 )
 def test_what_is_no_line_is_told(make, words):

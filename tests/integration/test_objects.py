@@ -42,7 +42,7 @@ def test_what_is_exported_to_a_store_is_imported_from_it(result, bucket, tmp_pat
 
 def test_a_name_that_begins_like_another_is_another(result, bucket, tmp_path):
     og.export(result, f"{bucket.as_uri()}/u.zarr")
-    with pytest.raises(StoreError, match=r"nothing at .*u\.zar\.npy"):
+    with pytest.raises(StoreError, match=r"u\.zar\.npy does not exist"):
         og.convert(og.InputFile(f"{bucket.as_uri()}/u.zar.npy"), tmp_path / "again.npy")
     assert not (tmp_path / "again.npy").exists()
 
@@ -74,5 +74,5 @@ def test_a_missing_library_says_how_to_get_it(result, monkeypatch):
 
 
 def test_a_bucket_alone_is_no_object(result):
-    with pytest.raises(UsageError, match="names no object"):
+    with pytest.raises(UsageError, match="must name an object"):
         og.export(result, "s3://u.npy")

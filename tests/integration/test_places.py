@@ -115,7 +115,7 @@ def test_striped_fields_are_verified_resumed_and_cleaned(tmp_path, answer, monke
     assert results(out) == answer
     assert not any(folder.exists() for folder in folders)
     # Its folders are gone: what is left of the copy is what lies beside its manifest.
-    with pytest.raises(UsageError, match="does not hold the working files"):
+    with pytest.raises(UsageError, match="has no working files"):
         pipeline.resume(again, options(None, None))
 
 
@@ -159,7 +159,7 @@ def test_raw_devices_give_the_same_bytes_and_are_left_free(
         pipeline.run(problem(), options(tmp_path / "other", devices[0]))
     assert not verify(out).errors
     for other in ({"scratch": devices[:1]}, {"scratch": devices, "stripe": "64KiB"}):
-        with pytest.raises(UsageError, match=f"continues where its files are, {devices[0]}, "):
+        with pytest.raises(UsageError, match=f"the files of the run are in {devices[0]}, "):
             pipeline.resume(out, options(**({"out": None} | other)))
     result = pipeline.resume(out, options(None, devices, stripe=stripe, depth=3))
     assert results(out) == answer
@@ -174,7 +174,7 @@ def test_a_device_that_carries_something_is_refused_unless_named_twice(devices, 
     device = devices[0]
     subprocess.run(["mkfs.ext4", "-q", device], check=True)
     before = (tmp_path / "image0").read_bytes()
-    with pytest.raises(UsageError, match=f"{device} carries ext4 .* --erase {device}"):
+    with pytest.raises(UsageError, match=f"{device} contains ext4 .* --erase {device}"):
         pipeline.run(problem(), options(tmp_path / "run", device))
     assert (tmp_path / "image0").read_bytes() == before
     assert not (tmp_path / "run").exists()
@@ -191,7 +191,7 @@ def test_a_device_that_carries_something_is_refused_unless_named_twice(devices, 
     entry = struct.pack("<8B2L", 0, 0, 2, 0, 0x83, 0, 2, 0, 2048, 1000)
     with open(device, "r+b", buffering=0) as file:
         file.write(bytes(446) + entry + bytes(48) + b"\x55\xaa")
-    with pytest.raises(UsageError, match=f"{device} carries dos"):
+    with pytest.raises(UsageError, match=f"{device} contains dos"):
         pipeline.run(problem(), options(tmp_path / "other", device))
 
 
@@ -229,10 +229,10 @@ def test_a_device_that_is_too_small_is_refused_with_figures(devices, tmp_path):
         ({"scratch": ["a", "b"], "stripe": 1000}, "multiple of 4096"),
         ({"scratch": ["a", "b"], "tier": "mmap"}, "mmap does not spread fields"),
         ({"scratch": ["a", "b"], "tier": "remote"}, "scratch names 2 places: name one"),
-        ({"scratch": ["a", "a"]}, "names a place twice"),
-        ({"scratch": "/dev/no-such-disk"}, "no block device"),
-        ({"scratch": ["a", "/dev/no-such-disk"]}, "no block device"),
-        ({"scratch": "/dev/zero"}, "no block device"),
+        ({"scratch": ["a", "a"]}, "must name different places"),
+        ({"scratch": "/dev/no-such-disk"}, "not a block device"),
+        ({"scratch": ["a", "/dev/no-such-disk"]}, "not a block device"),
+        ({"scratch": "/dev/zero"}, "not a block device"),
         ({"erase": "a"}, "erase names .*/a, which is not a block device of scratch"),
         (
             {"erase": "/dev/no-such-disk"},
@@ -261,7 +261,7 @@ def test_a_plan_says_that_a_device_is_too_small_or_carries_something(devices, tm
         file.write(b"\x55\xaa")
     before = (tmp_path / "image0").read_bytes()
     (found,) = pipeline.objections(small, run, pipeline.plan(small, run))
-    assert f"{devices[0]} carries dos and is not overwritten" in found
+    assert f"{devices[0]} contains dos and is not overwritten" in found
     assert (tmp_path / "image0").read_bytes() == before
     assert not (tmp_path / "run").exists()
 
@@ -274,7 +274,7 @@ def test_a_device_is_erased_only_where_scratch_names_it(devices, tmp_path):
 
 
 def test_fields_in_memory_go_to_no_device(devices, tmp_path):
-    with pytest.raises(UsageError, match="keeps no fields on block devices"):
+    with pytest.raises(UsageError, match="cannot use block devices"):
         pipeline.run(problem(), options(tmp_path / "run", devices[0], tier="mmap"))
 
 
@@ -292,6 +292,6 @@ def test_a_full_folder_is_named_before_anything_is_made(tmp_path, monkeypatch):
 def test_a_folder_whose_path_cannot_be_written_down_is_refused(given, tmp_path):
     odd = tmp_path / os.fsdecode(b"odd \xff")
     places = {"out": tmp_path / "run", "scratch": tmp_path / "scratch"} | {given: odd}
-    with pytest.raises(UsageError, match=r"odd \\xff' is no UTF-8"):
+    with pytest.raises(UsageError, match=r"odd \\xff' is not UTF-8"):
         pipeline.run(problem(), options(**places))
     assert not list(tmp_path.iterdir())

@@ -136,12 +136,12 @@ def test_a_gradient_goes_through_them(tmp_path):
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        (lambda u: u + og.random(-1), "seed -1 .* within 0 to 281474976710655"),
-        (lambda u: u + og.random(0.5), "seed 0.5 .* not a whole number"),
+        (lambda u: u + og.random(-1), "within 0 to 281474976710655, not -1"),
+        (lambda u: u + og.random(0.5), "must be a whole number, not 0.5"),
         (lambda u: u + og.index("z"), r"index\('z'\): the axes are y, x"),
         (
             lambda u: u + (u * og.random(1))[0, 1],
-            "read at an offset.*make a temporary",
+            "read at an offset.*store them in a temporary",
         ),
         (lambda index_x: index_x + og.index("x"), "'index_x'"),
     ],

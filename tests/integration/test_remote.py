@@ -107,7 +107,7 @@ def test_a_lost_memory_node_is_named(keep, tmp_path):
     options = RunOptions.of(memory="200MiB", threads=1, tier="direct")
     if keep == "none":
         assert "remote memory is not durable" in said
-        with pytest.raises(UsageError, match="nothing can be resumed"):
+        with pytest.raises(UsageError, match="cannot be resumed"):
             pipeline.resume(tmp_path / "run", options)
     else:
         assert "outgrid resume continues" in said
@@ -122,7 +122,7 @@ def test_a_stopped_run_is_resumed_in_remote_memory(tmp_path):
     said = (tmp_path / "stopped0").read_text()
     assert "enough" in said
     assert "continues in one process on tier direct, under mpiexec in lent memory" in said
-    assert "left no result" in (tmp_path / "stopped1").read_text()
+    assert "wrote no result" in (tmp_path / "stopped1").read_text()
     assert (tmp_path / "run" / "u.npy").read_bytes() == answer(tmp_path / "whole", 400)
 
 

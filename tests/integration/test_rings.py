@@ -108,7 +108,7 @@ def test_the_cell_that_is_not_finite_first_is_found(tmp_path):
 
 
 def test_what_does_not_fit_says_so(tmp_path):
-    with pytest.raises(UsageError, match="two ends along their first axis"):
+    with pytest.raises(UsageError, match="a first axis that is not periodic"):
         on_ranks(2, problem(), options(tmp_path / "run", exchange="seams"))
     with pytest.raises(InfeasiblePlan, match=r"more than the 48 .* depth 3 fits, or more ranks"):
         on_ranks(2, problem(), options(tmp_path / "run", depth=6))

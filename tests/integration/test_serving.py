@@ -161,7 +161,7 @@ def test_the_verb_serves_until_ctrl_c(folder):
 
 
 def test_what_cannot_be_served_is_refused(tmp_path, served):
-    with pytest.raises(UsageError, match=r"is no folder.*outgrid export"):
+    with pytest.raises(UsageError, match=r"is not a folder.*outgrid export"):
         Served(tmp_path / "none")
     with pytest.raises(UsageError, match=r"has no zarr\.json"):
         Served(tmp_path)

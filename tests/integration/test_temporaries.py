@@ -94,10 +94,10 @@ def test_one_that_is_read_in_one_place_alone_is_a_part_of_what_reads_it():
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (lambda u: (og.temporary(u, name="a"), u)[1], "'a' is not read"),
-        (lambda u: og.temporary(u, name="a").previous + u, "gone after each step"),
-        (lambda u: og.temporary(u, name="u") + u, "called 'u'"),
-        (lambda u: og.temporary(u, name="a") + og.temporary(u, name="a"), "called 'a'"),
+        (lambda u: (og.temporary(u, name="a"), u)[1], "'a' is never read"),
+        (lambda u: og.temporary(u, name="a").previous + u, "within a step only"),
+        (lambda u: og.temporary(u, name="u") + u, "'u' is taken"),
+        (lambda u: og.temporary(u, name="a") + og.temporary(u, name="a"), "'a' is taken"),
     ],
 )
 def test_mistakes_are_told(function, words):
@@ -106,16 +106,16 @@ def test_mistakes_are_told(function, words):
 
 
 def test_there_is_none_outside_of_a_stencil():
-    with pytest.raises(DefinitionError, match="while it is traced"):
+    with pytest.raises(DefinitionError, match="only in the function of a stencil"):
         og.temporary(1.0)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"initial": {"u": 0, "k1": 0}}, "'k1' has no initial values"),
+        ({"initial": {"u": 0, "k1": 0}}, "'k1' takes no initial values"),
         ({"snapshots": [og.Snapshot("k1", every=2)]}, "'k1', a temporary"),
-        ({"boundary": {"fields": {"k1": 1.0}}}, "no layer of its own"),
+        ({"boundary": {"fields": {"k1": 1.0}}}, "without a boundary layer"),
     ],
 )
 def test_nothing_is_asked_of_them(given, words):

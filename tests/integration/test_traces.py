@@ -139,7 +139,7 @@ def test_the_time_of_a_step_may_be_told_in_the_end(tmp_path):
         ({"fields": ["snapshot.0"]}, ["--field traces"]),
         ({"dt": 1.5e-6}, ["1.5", "whole microseconds"]),
         ({"dt": 0.5}, ["500000", "1 to 32767"]),
-        ({"dt": -1.0}, ["dt = -1.0"]),
+        ({"dt": -1.0}, ["dt must be", "not -1.0"]),
         ({"chunks": 4}, ["chunks"]),
     ],
 )

@@ -104,7 +104,7 @@ def test_a_run_keeps_to_the_executor_that_began_it(tmp_path, monkeypatch, cut_of
         patch.setenv("PATH", str(tmp_path / "empty"))
         patch.setenv("OUTGRID_CACHE", str(tmp_path / "cache"))
         patch.setattr("outgrid.build.compiler._by_pip", list)
-        with pytest.raises(BuildError, match=r"apt-get install.*A kernel has begun this run"):
+        with pytest.raises(BuildError, match=r"apt-get install.*A kernel began this run"):
             og.resume(by_kernel)
         wanted = left(run(tmp_path / "whole", **WAYS["streamed"]))
         cut_off(20, lambda: run(cut, **WAYS["streamed"]))
