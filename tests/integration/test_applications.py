@@ -82,7 +82,7 @@ def test_a_new_stencil_takes_few_lines_and_loses_no_sound(tmp_path):
     ("written", "instead", "words"),
     [
         ("(p[0, 1] - p)", "(p[0, 0, 1] - p)", "p[0, 0, 1] has 3 offsets"),
-        ("(p[0, 1] - p)", "(p.next - p)", "the next value of 'p' is what the function returns"),
+        ("(p[0, 1] - p)", "(p.next - p)", "the function returns the next value of 'p'"),
         ("s * (u - u[0, -1]", "s * ((u if u else 0.0) - u[0, -1]", "cannot branch"),
     ],
 )

@@ -196,7 +196,7 @@ def test_options_that_differ_are_told_and_the_others_stay(tmp_path):
     assert asked(depth=None)["depth"] == "auto"
     assert asked(stop_after="2h")["stop_after"] == 7200
     assert asked(scratch=tmp_path / "flash")["scratch"] == [str(tmp_path / "flash")]
-    with pytest.raises(UsageError, match="the run continues where its files are"):
+    with pytest.raises(UsageError, match="the files of the run are in"):
         og.run(heat(), out=out, resume=True, **STREAMED, scratch=tmp_path / "flash")
 
 
@@ -209,7 +209,7 @@ def test_a_result_that_is_gone_is_named(tmp_path):
 
 
 def test_to_continue_and_to_overwrite_exclude_each_other(tmp_path, capsys):
-    with pytest.raises(UsageError, match="give one of them"):
+    with pytest.raises(UsageError, match="give only one of the two"):
         og.run(heat(), out=tmp_path / "run", resume=True, overwrite=True)
     with pytest.raises(SystemExit):
         main(["run", "job.toml", "--continue", "--overwrite"])

@@ -129,9 +129,9 @@ def test_lines_and_vectors_have_regions():
         ({"q": og.Shell(3)}, "no field 'q'"),
         ({"m": 3}, "give outgrid.Shell"),
         ({"m": og.Shell(3), "j": []}, "give outgrid.Shell"),
-        ({"m": {"x": 3}}, "no range"),
+        ({"m": {"x": 3}}, "must be a range"),
         ({"m": {"x": (30, 10)}}, "no cell"),
-        ({"m": {"x": (0, 10, 2)}}, "no range"),
+        ({"m": {"x": (0, 10, 2)}}, "must be a range of whole numbers"),
         ({"m": {"wide": 3}}, "no entry 'wide'"),
         ([3], "such as"),
     ],
@@ -143,7 +143,7 @@ def test_mistakes_are_told(regions, words):
 
 
 def test_a_source_outside_of_a_region_is_refused():
-    with pytest.raises(DefinitionError, match="outside of its region"):
+    with pytest.raises(DefinitionError, match="outside of the region"):
         problem(sources=[og.Source("m", (15, 5, 5), 1.0)])
     problem(sources=[og.Source("m", (2, 5, 5), 1.0)])
 
@@ -158,7 +158,7 @@ def test_blocks_hold_a_mask():
     assert len(found) == 3
     assert inside[mask > 0].all()
     assert inside.sum() < 80
-    with pytest.raises(DefinitionError, match="no blocks"):
+    with pytest.raises(DefinitionError, match="at least one cell set"):
         og.blocks(np.zeros((3, 4)))
 
 

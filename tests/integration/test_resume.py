@@ -310,9 +310,7 @@ def test_one_process_has_the_disk_of_the_first_rank(tmp_path, monkeypatch, answe
     fail_midway(monkeypatch, options(out, scratch=scratch))
     assert list((tmp_path / "disk.0").glob("u.*.npy"))
     assert not scratch.exists()
-    with pytest.raises(
-        UsageError, match=r"continues where its files are, .*/disk\.0: leave scratch"
-    ):
+    with pytest.raises(UsageError, match=r"the files of the run are in .*/disk\.0: leave scratch"):
         pipeline.resume(out, options(out, scratch=tmp_path / "other"))
     pipeline.resume(out, options(out, scratch=scratch))
     assert fields(out) == answer

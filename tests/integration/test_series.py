@@ -97,5 +97,5 @@ def test_what_does_not_fit_is_refused(posed, tmp_path):
         run(posed, tmp_path / "r", tier="memory")
     with pytest.raises(DefinitionError, match="none"):
         Series("wind.txt")
-    with pytest.raises(DefinitionError, match="not a whole number"):
+    with pytest.raises(DefinitionError, match="must be a whole number"):
         Series("wind.npy", 0.5)

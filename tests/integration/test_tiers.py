@@ -146,7 +146,7 @@ def test_a_run_on_swap_that_was_killed_says_that_nothing_is_left(tmp_path):
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    with pytest.raises(UsageError, match=r"on tier swap.* nothing can be resumed"):
+    with pytest.raises(UsageError, match=r"tier swap.* cannot be resumed"):
         pipeline.resume(out, RunOptions.of(memory="200MiB"))
 
 

@@ -112,7 +112,7 @@ def test_a_run_keeps_to_the_executor_that_began_it(tmp_path, monkeypatch, cut_of
         assert 0 < json.loads((out / "manifest.json").read_text())["steps_done"] < 7
     result = og.resume(cut)
     assert left(result) == wanted
-    assert any("has begun this run" in note for note in result.record.measured.fallbacks)
+    assert any("began this run" in note for note in result.record.measured.fallbacks)
     og.resume(by_kernel)
 
 

@@ -116,7 +116,7 @@ def refusals(draw):
     except InfeasiblePlan as refusal:
         return problem, options, machine, str(refusal)
     except UsageError as error:  # no room for the blocks of the rule, whatever the limit
-        if "no room for blocks" not in str(error):
+        if "too small for blocks" not in str(error):
             raise
     return reject()
 

@@ -625,6 +625,6 @@ def test_seams_on_both_sides_of_a_strip_in_one_place_are_noticed(monkeypatch):
 def test_a_window_without_room_is_refused_with_its_size():
     _, found = streamed()
     with pytest.raises(
-        InfeasiblePlan, match=f"window of {found.memory.window_bytes} bytes has no room"
+        InfeasiblePlan, match=f"do not fit a window of {found.memory.window_bytes} bytes"
     ):
         list(program(with_ring(found, 0, 6)))
