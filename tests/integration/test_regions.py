@@ -131,7 +131,7 @@ def test_lines_and_vectors_have_regions():
         ({"m": og.Shell(3), "j": []}, "give outgrid.Shell"),
         ({"m": {"x": 3}}, "must be a range"),
         ({"m": {"x": (30, 10)}}, "no cell"),
-        ({"m": {"x": (0, 10, 2)}}, "must be a range of whole numbers"),
+        ({"m": {"x": (0, 10, 2)}}, "must be a range"),
         ({"m": {"wide": 3}}, "no entry 'wide'"),
         ([3], "such as"),
     ],

@@ -165,7 +165,7 @@ def test_what_cannot_be_served_is_refused(tmp_path, served):
         Served(tmp_path / "none")
     with pytest.raises(UsageError, match=r"has no zarr\.json"):
         Served(tmp_path)
-    with pytest.raises(UsageError, match="port 99999"):
+    with pytest.raises(UsageError, match="not 99999"):
         Served(served.folder, 99999)
     with pytest.raises(UsageError, match="is not available"):
         Served(served.folder, served.server_address[1])
