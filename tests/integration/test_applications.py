@@ -426,7 +426,7 @@ def test_a_diffusivity_is_recovered_from_receivers(tmp_path):
     """In a few iterations more than half of the cells of the part are those that are found."""
     flow, given, shape = example("diffusivity"), {"memory": "512MiB", "threads": 1}, (16, 18)
     observed = flow.record(flow.truth(shape), tmp_path, 40, **given)
-    found, values = flow.recover(observed, tmp_path, shape, 4, **given)
+    found, values = flow.recover(observed, tmp_path, shape, 8, **given)
     assert min(values) < values[0] / 5
     assert flow.overlap(found, flow.truth(shape)) > 0.5
 

@@ -196,10 +196,13 @@ def test_gradients_go_through(where, tmp_path):
     [
         ({"x-": {"kind": "dirichlet", "value": "step"}}, 'use kind "given"'),
         ({"x-": {"kind": "given", "value": "q + 1"}}, "unknown name 'q'"),
-        ({"x-": {"kind": "given", "value": lambda q: q}}, "a function of q"),
-        ({"x-": {"kind": "robin", "value": 1.0}}, "a = 0 and b = 0 says nothing"),
+        ({"x-": {"kind": "given", "value": lambda q: q}}, "depend on z, y, x, step, not on q"),
+        (
+            {"x-": {"kind": "robin", "value": 1.0}},
+            "a = 0 and b = 0 does not define",
+        ),
         ({"x-": {"kind": "robin", "a": 2.0, "b": -1.0}}, "a = 2 and b = -1"),
-        ({"x-": {"kind": "neumann", "value": "step"}}, "takes no value"),
+        ({"x-": {"kind": "neumann", "value": "step"}}, "does not use value = 'step'"),
     ],
 )
 def test_mistakes_are_told(boundary, words):

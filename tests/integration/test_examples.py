@@ -48,9 +48,15 @@ def test_an_example_plans_and_runs(path, tmp_path):
 
 
 def blocks(language: str) -> list:
+    """Programs: a block of Python that does not import outgrid goes on with the one before it."""
     found = []
     for document in DOCUMENTS:
-        texts = re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.M | re.S)
+        texts = list[str]()
+        for block in re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.M | re.S):
+            if language == "python" and texts and "import outgrid" not in block:
+                texts[-1] += block
+            else:
+                texts.append(block)
         found += [
             pytest.param(text, id=f"{document.stem}-{number}") for number, text in enumerate(texts)
         ]

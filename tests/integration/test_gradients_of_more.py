@@ -127,7 +127,7 @@ def test_a_gradient_that_was_cut_off_goes_on(tmp_path, cut_off):
     out = tmp_path / "g"
     for advances in (3, 5, 2, 4, 1, 3, 2):
         cut_off(advances, lambda: og.gradient(problem, objective, out=out, resume=True, **given))
-    with pytest.raises(UsageError, match="of another problem"):
+    with pytest.raises(UsageError, match="belongs to another problem"):
         og.gradient(problem, objective, out=out, resume=True, **{**given, "wrt": ["c"]})
     for _ in range(2):  # the second time it is done
         g = og.gradient(problem, objective, out=out, resume=True, **given)

@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_refused(posed, tmp_path):
         posed.replace(initial={**posed.initial, "u": wind})
     with pytest.raises(UsageError, match="choose tier direct"):
         run(posed, tmp_path / "r", tier="memory")
-    with pytest.raises(DefinitionError, match="none"):
+    with pytest.raises(DefinitionError, match=r"needs \.npy files, and wind"):
         Series("wind.txt")
     with pytest.raises(DefinitionError, match="must be a whole number"):
         Series("wind.npy", 0.5)

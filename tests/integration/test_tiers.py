@@ -98,7 +98,7 @@ def test_a_window_that_has_to_be_locked_is_on_every_tier(given, tmp_path, monkey
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(files, "Buffer", refused)
-    with pytest.raises(StoreError, match=r"may be swapped out.*but the run requires mlock"):
+    with pytest.raises(StoreError, match=r"may swap the window out.*but the run requires mlock"):
         run(tmp_path / "run", require="mlock", **given)
 
 
@@ -117,7 +117,7 @@ def test_mapped_files_are_resumed_on_another_tier_and_back(tmp_path, answer, mon
         pipeline.run(problem(), RunOptions.of(out=out, tier="mmap", **given))
     with pytest.raises(StoreError, match="errno 5"):
         pipeline.resume(out, RunOptions.of(tier="direct", **given))
-    with pytest.raises(UsageError, match="tier swap keeps none"):
+    with pytest.raises(UsageError, match="tier swap keeps no files to resume from"):
         pipeline.resume(out, RunOptions.of(tier="swap", memory="200MiB"))
     result = pipeline.resume(out, RunOptions.of(tier="mmap", **given))
     assert result.path("u").read_bytes() == answer

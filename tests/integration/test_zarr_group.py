@@ -117,7 +117,7 @@ def test_nothing_of_others_is_overwritten(tmp_path):
         og.run(heat(), out=tmp_path / "run", **GIVEN)
     shutil.rmtree(tmp_path / "run/u")
     (tmp_path / "run/z").write_text("precious")
-    with pytest.raises(UsageError, match="z must be a folder of the run, and is not a folder"):
+    with pytest.raises(UsageError, match="z must be a folder; choose another folder"):
         og.run(heat(), out=tmp_path / "run", **GIVEN)
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["z"]
 

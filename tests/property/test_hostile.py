@@ -255,7 +255,7 @@ def test_a_job_of_many_bytes_is_not_read(tmp_path):
     path = tmp_path / "job.toml"
     path.touch()
     os.truncate(path, 1 << 40)
-    with pytest.raises(UsageError, match="more than the 4194304 bytes"):
+    with pytest.raises(UsageError, match="more than 4194304 bytes"):
         load_job(path)
 
 
