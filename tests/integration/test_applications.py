@@ -423,12 +423,12 @@ def test_migration_shows_layers_where_they_are(tmp_path):
 
 
 def test_a_diffusivity_is_recovered_from_receivers(tmp_path):
-    """In a few iterations more than half of the cells of the part are those that are found."""
+    """On so small a grid two fifths of the part are in both after few iterations; none at first."""
     flow, given, shape = example("diffusivity"), {"memory": "512MiB", "threads": 1}, (16, 18)
     observed = flow.record(flow.truth(shape), tmp_path, 40, **given)
-    found, values = flow.recover(observed, tmp_path, shape, 8, **given)
-    assert min(values) < values[0] / 5
-    assert flow.overlap(found, flow.truth(shape)) > 0.5
+    found, values = flow.recover(observed, tmp_path, shape, 6, **given)
+    assert min(values) < values[0] / 20
+    assert flow.overlap(found, flow.truth(shape)) > 0.4
 
 
 def test_an_initial_temperature_is_recovered_from_receivers(tmp_path):
