@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,20 @@ def apart(act: Callable[..., Any], *given: Any) -> Any:
     """Call something in a process of its own: what it holds in memory is not the run's."""
     with futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(act, *given).result()
+
+
+def beside(
+    pictures: Mapping[str, Any], path: Path, label: str, size: tuple[float, float], **how: Any
+) -> None:
+    """Draw arrays of two axes beside each other, by title, with one scale; `how` is of imshow."""
+    from matplotlib import pyplot
+
+    figure, every = pyplot.subplots(1, len(pictures), figsize=size, layout="constrained")
+    for axes, (title, values) in zip(every, pictures.items(), strict=True):
+        shown = axes.imshow(values, **how)
+        axes.set(title=title, xticks=[], yticks=[])
+    figure.colorbar(shown, label=label)
+    figure.savefig(path, dpi=90)
 
 
 def run(problem: og.Problem, given: argparse.Namespace) -> og.Result:

@@ -92,20 +92,8 @@ def overlap(found, model):
     return (inside & there).sum() / (inside | there).sum()
 
 
-def draw(models, path):
-    """Diffusivities beside each other."""
-    from matplotlib import pyplot
-
-    figure, every = pyplot.subplots(1, len(models), figsize=(7, 3), layout="constrained")
-    for axes, (title, model) in zip(every, models.items(), strict=True):
-        shown = axes.imshow(model, vmin=POOR, vmax=GOOD)
-        axes.set(title=title, xticks=[], yticks=[])
-    figure.colorbar(shown, label="diffusivity")
-    figure.savefig(path, dpi=90)
-
-
 if __name__ == "__main__":
-    from command import arguments
+    from command import arguments, beside
 
     given = arguments(__doc__, iterations={"type": int, "default": 30, "help": "of L-BFGS"})
     out = given.out or Path("diffusivity")
@@ -117,4 +105,5 @@ if __name__ == "__main__":
         " both"
     )
     if given.picture:
-        draw({"from receivers": found, "truth": truth()}, given.picture)
+        models = {"from receivers": found, "truth": truth()}
+        beside(models, given.picture, "diffusivity", (7, 3), vmin=POOR, vmax=GOOD)

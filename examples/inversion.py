@@ -36,24 +36,32 @@ def start(shape=SHAPE):
 
 def shots(model, count=SHOTS):
     """A problem for each source."""
-    shape, steps = model.shape, int(2.6 * sum(model.shape))
-    t = np.arange(steps) - 24.0
-    pulse = (1 - (t / 6) ** 2) * np.exp(-((t / 6) ** 2) / 2)
-    edge = LAYER + 2
-    columns = np.linspace(edge, shape[1] - edge, count)
+    pulse = ricker(np.arange(int(2.6 * sum(model.shape))) - 24.0, 6.0)
+    return survey(model, count, pulse, LAYER, LAYER + 2)
+
+
+def ricker(t, period):
+    """Ricker's wavelet, whose middle is at t = 0."""
+    return (1 - (t / period) ** 2) * np.exp(-((t / period) ** 2) / 2)
+
+
+def survey(model, count, pulse, layer, edge):
+    """A problem for each source, of as many steps as the pulse has values: a free surface, a sponge
+    of `layer` cells, and `edge` columns without sources and receivers on either side."""
+    shape = model.shape
     receivers = [og.Receiver("u", (TOP, x)) for x in range(edge, shape[1] - edge, 2)]
     return [
         og.Problem(
             "wave:4",
             shape,
             "float64",
-            steps,
+            len(pulse),
             initial={"u": 0.0, "c": model},
-            boundary={"kind": "sponge", "width": LAYER, "y-": "odd"},
+            boundary={"kind": "sponge", "width": layer, "y-": "odd"},
             sources=[og.Source("u", (TOP, x), pulse)],
             receivers=receivers,
         )
-        for x in columns
+        for x in np.linspace(edge, shape[1] - edge, count)
     ]
 
 
@@ -84,20 +92,8 @@ def invert(observed, model, out, iterations=12, **options):
     return found.x.reshape(model.shape), misfit.values
 
 
-def draw(models, path):
-    """Models beside each other."""
-    from matplotlib import pyplot
-
-    figure, every = pyplot.subplots(1, len(models), figsize=(9, 2.7), layout="constrained")
-    for axes, (title, model) in zip(every, models.items(), strict=True):
-        shown = axes.imshow(np.sqrt(model), vmin=np.sqrt(SLOW), vmax=np.sqrt(FAST))
-        axes.set(title=title, xticks=[], yticks=[])
-    figure.colorbar(shown, label="speed in cells per step")
-    figure.savefig(path, dpi=90)
-
-
 if __name__ == "__main__":
-    from command import arguments
+    from command import arguments, beside
 
     given = arguments(__doc__, iterations={"type": int, "default": 25, "help": "of L-BFGS"})
     out = given.out or Path("inversion")
@@ -109,4 +105,7 @@ if __name__ == "__main__":
         f" the error of the model by {before / after:.3g}"
     )
     if given.picture:
-        draw({"start": start(), "found": found, "truth": truth()}, given.picture)
+        models = {"start": start(), "found": found, "truth": truth()}
+        speeds = {title: np.sqrt(model) for title, model in models.items()}
+        scale = {"vmin": np.sqrt(SLOW), "vmax": np.sqrt(FAST)}
+        beside(speeds, given.picture, "speed in cells per step", (9, 2.7), **scale)

@@ -10,11 +10,12 @@ Checked: data are computed with a model of flat layers, whose depths are known.
 from pathlib import Path
 
 import numpy as np
+from inversion import TOP, ricker, survey
 
 import outgrid as og
 
 SHAPE, SHOTS = (120, 160), 6
-TOP, LAYER = 4, 16
+LAYER = 16
 DEPTHS = (0.36, 0.55, 0.75)  # of the layers' tops, in heights of the model
 SPEEDS = (0.16, 0.19, 0.16, 0.22)  # squares of (speed * time step / cell)
 PERIOD = 5.0  # steps, of the pulse
@@ -42,24 +43,8 @@ def smooth(model, width=9.0):
 
 def shots(model, count=SHOTS):
     """A problem for each source."""
-    shape, steps = model.shape, int(6.4 * model.shape[0])
-    t = np.arange(steps) - 6 * PERIOD
-    pulse = (1 - (t / PERIOD) ** 2) * np.exp(-((t / PERIOD) ** 2) / 2)
-    edge = LAYER + 4
-    receivers = [og.Receiver("u", (TOP, x)) for x in range(edge, shape[1] - edge, 2)]
-    return [
-        og.Problem(
-            "wave:4",
-            shape,
-            "float64",
-            steps,
-            initial={"u": 0.0, "c": model},
-            boundary={"kind": "sponge", "width": LAYER, "y-": "odd"},
-            sources=[og.Source("u", (TOP, x), pulse)],
-            receivers=receivers,
-        )
-        for x in np.linspace(edge, shape[1] - edge, count)
-    ]
+    pulse = ricker(np.arange(int(6.4 * model.shape[0])) - 6 * PERIOD, PERIOD)
+    return survey(model, count, pulse, LAYER, LAYER + 4)
 
 
 def record(model, out, count=SHOTS, **options):

@@ -53,20 +53,8 @@ def recover(observed, out, shape=SHAPE, iterations=40, **options):
     return left.x.reshape(shape), misfit.values
 
 
-def draw(fields, path):
-    """Temperatures beside each other."""
-    from matplotlib import pyplot
-
-    figure, every = pyplot.subplots(1, len(fields), figsize=(9, 2.6), layout="constrained")
-    for axes, (title, field) in zip(every, fields.items(), strict=True):
-        shown = axes.imshow(field, cmap="inferno", vmin=0, vmax=1)
-        axes.set(title=title, xticks=[], yticks=[])
-    figure.colorbar(shown, label="temperature")
-    figure.savefig(path, dpi=90)
-
-
 if __name__ == "__main__":
-    from command import arguments
+    from command import arguments, beside
 
     given = arguments(__doc__, iterations={"type": int, "default": 40, "help": "of L-BFGS"})
     out, initial = given.out or Path("temperature"), truth()
@@ -78,4 +66,6 @@ if __name__ == "__main__":
     )
     if given.picture:
         later = np.asarray(og.open(out / "data")["u"])
-        draw({"start": initial, "measured later": later, "found": found}, given.picture)
+        fields = {"start": initial, "measured later": later, "found": found}
+        scale = {"cmap": "inferno", "vmin": 0, "vmax": 1}
+        beside(fields, given.picture, "temperature", (9, 2.6), **scale)

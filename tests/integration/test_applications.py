@@ -22,6 +22,11 @@ from outgrid.runs.state import RunFolder
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.fixture(autouse=True)
+def beside_each_other(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(EXAMPLES)])
+
+
 def example(name):
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
