@@ -12,9 +12,9 @@ author = "the outgrid developers"
 version = release = __version__
 extensions = [
     "generated",
+    "mathml",
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
@@ -45,6 +45,7 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 python_maximum_signature_line_length = 88
 
+html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_title = "outgrid"
 html_static_path = ["_static"]

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 __all__ = ["COLOURS", "bars", "facts", "safe", "shares"]
 
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#72b7b2", "#9d755d")
-NAME_STYLE = "text-align:left;vertical-align:top;padding:.1em 1em .1em 0;opacity:.7"
 TEXT_STYLE = "text-align:left;vertical-align:top;padding:.1em 0"
+NAME_STYLE = f"{TEXT_STYLE};padding-right:1em;white-space:nowrap;opacity:.7"
 BAR_STYLE = "height:1.2em;max-width:40em;border:1px solid rgba(128,128,128,.6)"
 
 

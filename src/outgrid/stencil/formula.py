@@ -63,7 +63,8 @@ def _equation(stencil: Stencil, stage: int, made: Assignment, axes: tuple[str, .
     else:
         right = _drawn(stencil, stage, made.expression, axes)[0]
     body = f"<mrow>{left}<mo>=</mo>{right}</mrow>"
-    return f"<math xmlns='http://www.w3.org/1998/Math/MathML' display='block'>{body}</math>"
+    drawn = f"<math xmlns='http://www.w3.org/1998/Math/MathML' displaystyle='true'>{body}</math>"
+    return f"<div style='margin:.5em 0'>{drawn}</div>"
 
 
 def _symbols(expression: Expression) -> int:
