@@ -142,7 +142,7 @@ def test_options_belong_behind_the_name(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["bench", "--quick", "all"])
     assert ended.value.code == 2
-    assert "--quick belongs behind 'outgrid bench all'" in capsys.readouterr().err
+    assert "--quick must follow 'outgrid bench all'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--debug", "core"], ["core", "--debug"]])

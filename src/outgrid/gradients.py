@@ -101,7 +101,9 @@ def gradient(
     progress = begun(task) if resume else None
     if progress is None:
         if task.out.exists() and not resume:
-            raise UsageError(f"{task.out} exists; give a new folder, or resume")
+            raise UsageError(
+                f"{task.out} exists; give another folder for out, or resume=True to continue"
+            )
         chosen = plan_of(task, adjoint).chosen
         task.comm.share(None)  # all have looked
         progress = new(task, chosen.lengths, chosen.name)

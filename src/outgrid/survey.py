@@ -83,7 +83,7 @@ def shots(
     _check(problems, objectives, wrt, ranks)
     comm, out = world(), Path(out)
     if out.exists() and not resume:
-        raise UsageError(f"{out} exists; the sum of shots makes a folder, or goes on with resume")
+        raise UsageError(f"{out} exists; give another folder for out, or resume=True to continue")
     comm.share(None)  # all have looked
     asked = _identity(problems, objectives, [wrt, options.get("chunk"), options.get("every", 1)])
     finished: dict[str, Any] = _finished(out, asked)
@@ -226,12 +226,13 @@ def _finished(out: Path, asked: str) -> dict[str, Any]:
     path = out / NAME
     if not path.exists():
         if out.exists() and any(out.iterdir()):
-            raise UsageError(f"{out} exists and holds no shots; give another folder as out")
+            raise UsageError(f"{out} exists and holds no shots; give another folder for out")
         return {}
     found: dict[str, Any] = json.loads(path.read_text())
     if found["task"] != asked:
         raise UsageError(
-            f"the shots in {out} are of other problems, objectives or wrt; give another folder"
+            f"the shots in {out} belong to other problems, objectives or wrt; give another folder"
+            " for out"
         )
     return found if "value" in found else {}
 

@@ -127,7 +127,7 @@ def test_plans_count_the_bytes_that_are_kept():
     [
         ({"dtype": "float64"}, "dtype = 'float64' of a snapshot"),
         ({"dtype": "half"}, None),
-        ({"region": og.Shell(3)}, "is no Box"),
+        ({"region": og.Shell(3)}, "must be one Box"),
         ({"every": 0}, "every of a snapshot must be a whole number above 0, not 0"),
         ({"region": og.Box(y=(3, 3))}, "must select some of the indices"),
     ],

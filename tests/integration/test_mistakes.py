@@ -565,7 +565,7 @@ def test_where_of_numpy_is_that_of_a_stencil():
         (lambda: og.plan(problem(), mem="1GiB"), ["unknown option 'mem'", "'memory'"]),
         (lambda: og.run(problem(), out=3), ["out must be a string"]),
         (lambda: og.open("nowhere"), ["no folder nowhere"]),
-        (lambda: og.resume("nowhere"), ["nowhere", "no unfinished run"]),
+        (lambda: og.resume("nowhere"), ["there is no folder nowhere"]),
     ],
 )
 def test_what_a_beginner_writes_is_told_what_is_meant(make, words, folder):

@@ -71,9 +71,9 @@ def test_shots_that_were_cut_off_go_on_with_what_is_finished(tmp_path, cut_off):
         assert np.asarray(g["c"]).tobytes() == np.asarray(plain["c"]).tobytes()
         assert g.value == plain.value
         assert len(fired) == 3 * left
-    with pytest.raises(UsageError, match="of other problems, objectives or wrt"):
+    with pytest.raises(UsageError, match="belong to other problems, objectives or wrt"):
         og.shots(posed(model=0.2), objectives(), **given)
-    with pytest.raises(UsageError, match="of other problems, objectives or wrt"):
+    with pytest.raises(UsageError, match="belong to other problems, objectives or wrt"):
         og.shots(posed(), [og.LeastSquares(np.zeros((STEPS, 1)))] * 3, **given)
 
 
@@ -150,5 +150,5 @@ def test_what_does_not_fit_is_refused(tmp_path):
         misfit(misfit.start)
     with pytest.raises(UsageError, match=r"the shape \(3,\), not \(210,\)"):
         misfit(np.zeros(3))
-    with pytest.raises(UsageError, match="'v' is no field"):
+    with pytest.raises(UsageError, match="no field or parameter 'v'"):
         og.Misfit(posed(1), objectives(1), wrt=["v"], **given)

@@ -32,10 +32,10 @@ class Parser(argparse.ArgumentParser):
         """End with a message about arguments that were left over."""
         word = next((argument for argument in unknown if argument.startswith("-")), unknown[0])
         if not word.startswith("-"):
-            self.error(f"{word!r} is one argument too many")
+            self.error(f"unexpected argument {word!r}")
         option = word.partition("=")[0]
         if option in self._option_string_actions:
-            self.error(f"{option} belongs behind {self.prog!r}")
+            self.error(f"{option} must follow {self.prog!r}")
         if option in self.elsewhere:
             self.error(f"{option} is not for {self.prog!r}; --help lists what is")
         shown = [

@@ -60,8 +60,8 @@ class CudaDevice:
         except self._runtime.CUDARuntimeError as error:
             free, total = self._runtime.memGetInfo()
             raise DeviceError(
-                f"{self.name} gives no {format_bytes(nbytes)} ({error}); of its "
-                f"{format_bytes(total)} {format_bytes(free)} are free: lower device_memory"
+                f"cannot allocate {format_bytes(nbytes)} on {self.name} ({error}); "
+                f"{format_bytes(free)} of its {format_bytes(total)} are free: lower device_memory"
             ) from error
 
     def release(self, address: int) -> None:
@@ -192,13 +192,13 @@ def _cupy() -> Any:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise DeviceError(
-            f"device 'gpu': CuPy {cupy.__version__} is here, but CUDA finds no GPU ({error}); is "
-            "the driver installed (nvidia-smi lists GPUs), is CUDA_VISIBLE_DEVICES set to one that "
-            "is there? Leave device out to use the processor"
+            f"device 'gpu': CuPy {cupy.__version__} is installed, but CUDA finds no GPU ({error}); "
+            "install the driver (nvidia-smi lists GPUs) and name existing GPUs in "
+            "CUDA_VISIBLE_DEVICES, or leave device out to use the processor"
         ) from error
     if count == 0:
         raise DeviceError(
-            f"device 'gpu': CuPy {cupy.__version__} is here, but CUDA counts 0 GPUs; leave device "
-            "out to use the processor"
+            f"device 'gpu': CuPy {cupy.__version__} is installed, but CUDA counts 0 GPUs; leave "
+            "device out to use the processor"
         )
     return cupy

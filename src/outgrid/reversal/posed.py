@@ -9,15 +9,19 @@ import numpy as np
 
 from outgrid.errors import UsageError
 from outgrid.stencil.problem import Problem
+from outgrid.units import suggest
 
 __all__ = ["check_names", "posed"]
 
 
 def check_names(problem: Problem, names: tuple[str, ...]) -> None:
-    """Raise UsageError for a name of no field and no parameter."""
+    """Raise UsageError for a name that is neither a field nor a parameter."""
     for name in names:
         if name not in problem.initial and name not in problem.parameters:
-            raise UsageError(f"{name!r} is no field and no parameter of the problem")
+            known = [*problem.initial, *problem.parameters]
+            raise UsageError(
+                f"the problem has no field or parameter {name!r}{suggest(name, known)}"
+            )
 
 
 def posed(problem: Problem, values: Mapping[str, Any]) -> Problem:

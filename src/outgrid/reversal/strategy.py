@@ -90,7 +90,7 @@ def plan_of(task: Task, adjoint: str) -> GradientPlan:
     """
     names = ("auto", *ADJOINTS)
     if adjoint not in names:
-        raise UsageError(f"adjoint = {adjoint!r}{suggest(adjoint, names)}")
+        raise UsageError(f"unknown adjoint {adjoint!r}{suggest(adjoint, names)}")
     problem, cuts = task.problem, task.cuts
     forward = api.planned(problem.replace(snapshots=()), **task.options)
     piece = max(cuts.pieces(0, problem.steps), key=lambda piece: len(piece.firsts))

@@ -102,6 +102,8 @@ def read_manifest(out: Path) -> Manifest:
     try:
         text = read_own(path)
     except FileNotFoundError:
+        if not out.is_dir():
+            raise UsageError(f"there is no folder {out}") from None
         finished = (out / RECORD_NAME).exists()
         what = "the run in it is finished" if finished else "no unfinished run is in that folder"
         raise UsageError(f"{out} has no {MANIFEST_NAME}: {what}") from None

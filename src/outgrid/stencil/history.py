@@ -31,7 +31,8 @@ class History:
         region: Any = Box() if self.region is None else self.region
         if not isinstance(region, Box):
             raise DefinitionError(
-                f"the region {region!r} of a history is no Box; give one history for each box"
+                f"the region of a history must be one Box, not {region!r}; "
+                "give one history for each box"
             )
         dtype = None if self.dtype == "same" else self.dtype
         parts = [_part(getattr(region, axis)) for axis in AXES]

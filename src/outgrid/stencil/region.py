@@ -145,8 +145,8 @@ def blocks(mask: Any, beside: int = 0, most: int = 16) -> list[Box]:
     cells = np.asarray(mask) != 0
     if cells.ndim not in (1, 2, 3) or not cells.any():
         raise DefinitionError(
-            f"a mask of shape {cells.shape} with {int(np.count_nonzero(cells))} cells must have "
-            "at least one cell set"
+            f"a mask must have 1 to 3 axes and at least one cell that is not 0; this one has shape "
+            f"{cells.shape} and {int(np.count_nonzero(cells))} such cells"
         )
     found = [_bounds(cells, tuple(map(range, cells.shape)))]
     for _ in range(most - 1):

@@ -184,7 +184,7 @@ class Symbol:
 
     def __round__(self, digits: None = None) -> "Symbol":
         if digits is not None:
-            raise DefinitionError(f"round(..., {digits}): to whole numbers only, in a stencil")
+            raise DefinitionError(f"round(..., {digits}): a stencil rounds to whole numbers only")
         return _apply("round", self)
 
     def __floor__(self) -> "Symbol":
@@ -287,7 +287,7 @@ class Symbol:
 
     def _as_sequence(self) -> NoReturn:
         raise DefinitionError(
-            "a field is not a sequence of values: a stencil says what one cell becomes; "
+            "a field is not a sequence of values: a stencil gives the new value of one cell; "
             "for a number"
             " over all cells return a reduction, outgrid.sum, max or min"
         )
@@ -429,7 +429,7 @@ def _offsets(symbol: Symbol, offset: object) -> tuple[int, ...]:
     for part in offsets:
         if isinstance(part, slice) or part is Ellipsis:
             raise DefinitionError(
-                f"{shown}: a stencil says what one cell becomes and has no slices; offsets"
+                f"{shown}: a stencil gives the new value of one cell and has no slices; offsets"
                 f" count cells from the updated one, as in {symbol.neighbour}"
             )
         if isinstance(part, bool) or not isinstance(part, Integral):
@@ -465,8 +465,8 @@ def _no_array(name: str, otherwise: str) -> str:
     """Why there is no attribute or function of that name, which arrays have."""
     if name in _REDUCING:
         return (
-            "a stencil says what one cell becomes; for a number over all cells return a reduction,"
-            ' outgrid.sum, max or min, as in {"u": ..., "total": outgrid.sum(u)}'
+            "a stencil gives the new value of one cell; for a number over all cells return a "
+            'reduction, outgrid.sum, max or min, as in {"u": ..., "total": outgrid.sum(u)}'
         )
     if name in _MOVING:
         return "a stencil has no arrays to shift; read a neighbour by an offset, as in u[0, -1]"

@@ -59,7 +59,7 @@ def test_wrong_usage_ends_with_2(arguments, capsys):
             "unknown option --memroy; did you mean '--memory'",
         ),
         (["plan", "a.toml", "--memroy=1GiB"], "unknown option --memroy; did you mean '--memory'"),
-        (["plan", "a.toml", "b.toml"], "'b.toml' is one argument too many"),
+        (["plan", "a.toml", "b.toml"], "unexpected argument 'b.toml'"),
     ],
 )
 def test_what_is_not_known_is_refused_with_what_is_near(arguments, words, capsys):

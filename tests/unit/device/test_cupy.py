@@ -176,7 +176,7 @@ def test_memory_that_is_not_there_is_named(cupy):
     from outgrid.device.cuda import CudaDevice
 
     device = CudaDevice("struct Slab {};")
-    with pytest.raises(DeviceError, match=r"A pretended GPU gives no 1.00 GiB .* lower device_mem"):
+    with pytest.raises(DeviceError, match=r"cannot allocate 1.00 GiB on A pretended GPU .*lower"):
         device.allocate(1 << 30)
 
 
@@ -195,5 +195,5 @@ def test_a_machine_without_a_gpu_is_told_apart(cupy, count, monkeypatch):
         return count
 
     monkeypatch.setattr(Runtime, "getDeviceCount", counted)
-    with pytest.raises(DeviceError, match=r"CuPy 14.0.0 is here, but CUDA (counts 0|finds no)"):
+    with pytest.raises(DeviceError, match=r"14.0.0 is installed, but CUDA (counts 0|finds no)"):
         og.plan(problem(), memory="1GiB", device="gpu")

@@ -102,5 +102,5 @@ def test_the_operators_and_functions_of_python_mean_the_same():
 
 
 def test_digits_are_refused():
-    with pytest.raises(og.DefinitionError, match="to whole numbers only"):
+    with pytest.raises(og.DefinitionError, match="rounds to whole numbers only"):
         round(U, 2)
