@@ -3,15 +3,15 @@ Electromagnetics: scattering by a cylinder
 ==========================================
 
 Maxwell's equations in two dimensions on the staggered grid of Yee: the electric field E lies on
-the cells, the magnetic field H on the faces between them, and both are updated in turn. The step is
-half a cell, c dt = h / 2.
+the cells, the magnetic field H on the faces between them, and both are updated in turn. The time
+step is half of the time in which light crosses a cell: c dt = h / 2.
 """
 
 # %%
 # The stencil
 # -----------
 # A list of dictionaries gives stages. The second stage reads what the first one wrote.
-# ``og.forward`` and ``og.backward`` are the differences half a cell on and back.
+# ``og.forward`` and ``og.backward`` are derivatives half a cell further and half a cell back.
 import matplotlib.pyplot as plt
 import numpy as np
 

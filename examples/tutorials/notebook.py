@@ -1,9 +1,9 @@
 """
-A notebook: what values show of themselves
-==========================================
+A notebook: how values are displayed
+====================================
 
-The last value of a cell shows itself. This page was executed when the site was built; the link at
-its end has it as a notebook. The problem is heat on a plate with a cold edge.
+A notebook displays the last value of a cell. This page was executed when the site was built; the
+link at its end downloads it as a notebook. The problem is heat on a plate with a cold edge.
 """
 
 # %%
