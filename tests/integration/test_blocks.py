@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 import outgrid as og
-from outgrid.errors import UsageError
+from outgrid.errors import InfeasiblePlan
 
 SHAPE = (13, 11, 17)
 FACES: list[Any] = [
     {"z": "neumann", "y-": "mirror", "y+": "dirichlet", "x": "periodic"},
+    {"z": "periodic", "y": "neumann"},
+    {"z": "mirror", "y": "periodic"},
+    "periodic",
     {
         "z-": "zero",
         "z+": "odd",
@@ -32,7 +35,7 @@ def problem(faces: Any) -> og.Problem:
     return og.Problem(flowing, SHAPE, "float64", 7, {"k": 0.1}, faces, initial)
 
 
-@pytest.mark.parametrize("faces", FACES, ids=["images", "driven"])
+@pytest.mark.parametrize("faces", FACES, ids=["images", "planes", "rows", "all", "driven"])
 def test_blocks_of_several_stages_make_the_same_bytes_under_any_faces(faces, tmp_path):
     asked = problem(faces)
     out = tmp_path / "plain"
@@ -57,6 +60,11 @@ def test_blocks_of_several_stages_make_the_same_bytes_under_any_faces(faces, tmp
         )
 
 
-def test_planes_that_come_round_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="periodic faces are possible along x only"):
-        og.plan(problem({"y": "periodic"}), memory="1GiB", scheme="overlapped", tier="direct")
+def test_halos_reach_round_the_grid_once():
+    asked: Any = {"memory": "1GiB", "scheme": "overlapped", "tier": "direct", "block": (13, 11, 17)}
+    assert og.plan(problem("periodic"), **asked, depth=5).depth == 5
+    with pytest.raises(
+        InfeasiblePlan,
+        match=r"6 steps need a halo of 13 cells along y, .* comes round after 11; depth 5 fits",
+    ):
+        og.plan(problem("periodic"), **asked, depth=6)

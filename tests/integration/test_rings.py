@@ -69,6 +69,8 @@ def plain(tmp_path_factory):
         (3, {"depth": 3, "tier": "mmap"}),
         (3, {"scheme": "plain"}),
         (5, {"depth": 4, "threads": 2}),
+        (2, {"scheme": "overlapped", "block": [7, 5, 18], "depth": 2, "slab_planes": None}),
+        (3, {"scheme": "overlapped", "block": [20, 11, 18], "depth": 3, "slab_planes": None}),
     ],
 )
 def test_a_ring_of_ranks_leaves_the_bytes_of_one(count, given, plain, tmp_path):

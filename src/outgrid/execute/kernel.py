@@ -113,8 +113,8 @@ class Kernel:
             trip, done = part.trip, part.trip.done
             passage = plan.schedule.passage(trip)
             (planes, rows), counted = passage.extents, passage.counted
-            # Amid a ring of ranks planes have numbers below 0: the kernel counts a turn more.
-            around = plan.schedule.domain.around
+            # What comes again below 0 has numbers below 0: the kernel counts a turn more.
+            around, above = passage.around
             apart = trip.depth if self.changing else 1
             steps = range(1, apart + 1)
             pointers = window.plane_tables(trip, part.first, steps) - 8 * around
@@ -132,10 +132,10 @@ class Kernel:
                 broken=broken.ctypes.data,
                 watch=self.watch.level(trip) if self.watch is not None else 0,
                 period=passage.periods[0] or around,
-                row_period=passage.periods[1],
+                row_period=passage.periods[1] or above,
                 downward=plan.schedule.domain.downward,
                 planes=planes + around,
-                rows=rows,
+                rows=rows + above,
                 columns=plan.schedule.shape[-1],
                 row_stride=stride,
                 first=part.first + around,
@@ -149,11 +149,11 @@ class Kernel:
                 plane_high=trip.planes.high + around,
                 plane_rise=trip.planes.rise,
                 plane_fall=trip.planes.fall,
-                row_low=trip.rows.low,
-                row_high=trip.rows.high,
+                row_low=trip.rows.low + above,
+                row_high=trip.rows.high + above,
                 row_rise=trip.rows.rise,
                 row_fall=trip.rows.fall,
-                row_offset=-stride * passage.row_origin,
+                row_offset=-stride * (passage.row_origin + above),
                 order=ORDERS[plan.tile.order],
                 tile_rows=plan.tile.rows,
                 tile_planes=plan.tile.planes,
@@ -169,8 +169,8 @@ class Kernel:
                 **self._kept(done),
                 own_z0=counted.planes.start + around,
                 own_z1=counted.planes.stop + around,
-                own_y0=counted.rows.start,
-                own_y1=counted.rows.stop,
+                own_y0=counted.rows.start + above,
+                own_y1=counted.rows.stop + above,
                 **self._totals(trip, done),
             )
             status = self.library.handle.outgrid_advance(ctypes.byref(slab))

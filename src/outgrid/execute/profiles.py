@@ -28,11 +28,8 @@ class Profiles:
 
         Where the first planes or rows come round again, so does a profile along them.
         """
-        turns = [
-            1 + (axis + 1 < problem.ndim and problem.edges.periodic(axis))
-            for axis in range(problem.ndim)
-        ]
-        turns[0] += turns[0] > 1  # before the first one too, amid a ring of ranks
+        # Before the first one too, amid a ring of ranks or of blocks; x is never cut.
+        turns = [3 if problem.edges.periodic(axis) else 1 for axis in range(problem.ndim - 1)] + [1]
         values = tuple(
             np.pad(
                 np.tile(problem.profile_values(profile.name), turns[profile.axis]),

@@ -128,7 +128,8 @@ class Watch:
         place, field = divmod(place, len(self._fields))
         place, x = divmod(place, plan.schedule.shape[-1])
         place, y = divmod(place, plan.layout.rows)
-        planes = plan.schedule.passage(trip).extents[0] + plan.schedule.domain.around
+        passage = plan.schedule.passage(trip)
+        planes = passage.extents[0] + passage.around[0]
         place, z = divmod(place, planes)
         level, stage = divmod(place, len(plan.schedule.skew.shifts))
         return Place(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from outgrid.plan.instruction import (
     Advance,
@@ -34,8 +35,8 @@ from outgrid.plan.instruction import (
 )
 from outgrid.plan.schedule.interval import ACROSS, STREAMED
 from outgrid.plan.schedule.model import Passage, Schedule
-from outgrid.plan.schedule.subgrid import Box
-from outgrid.plan.schedule.trip import Trip
+from outgrid.plan.schedule.subgrid import Box, Exchanged
+from outgrid.plan.schedule.trip import Trip, pieces
 
 
 def lower(schedule: Schedule) -> Iterator[Instruction]:
@@ -117,16 +118,16 @@ class _Lowering:
         written = max(puts.values())
         first = (core.start + core.stop) // 2
         free = written, sent
-        come = max(0, middle - max(arrival.lead for arrival in schedule.arrivals))
-        yield self._advance(trip, 1, 1, 0, come, got[0], free)
+        come = max(held.start, middle - max(arrival.lead for arrival in schedule.arrivals))
+        yield self._advance(trip, 1, 1, held.start, come, got[0], free)
         yield self._advance(trip, 1, 1, come, end, got[-1], free)
         if trip.depth == 1:
             yield from self._leave(trip, core)
             return
         if trip.depth > 2:
-            yield self._advance(trip, 2, trip.depth - 1, 0, end, got[-1], free)
+            yield self._advance(trip, 2, trip.depth - 1, held.start, end, got[-1], free)
         cut = first + max(lags)
-        yield self._advance(trip, trip.depth, trip.depth, 0, cut, got[-1], free)
+        yield self._advance(trip, trip.depth, trip.depth, held.start, cut, got[-1], free)
         yield from self._leave(trip, range(core.start, first))
         yield self._advance(trip, trip.depth, trip.depth, cut, end, got[-1], free)
         yield from self._leave(trip, range(first, core.stop))
@@ -140,10 +141,11 @@ class _Lowering:
         sent: int,
     ) -> Iterator[Get]:
         """Reads of a block may begin when the block before no longer needs the ring."""
-        rows = self.schedule.passage(trip).intervals[ACROSS].read
+        domain, rows = self.schedule.domain, self.schedule.passage(trip).intervals[ACROSS].read
         read = Box(planes, rows)
         received = max((last for box, last in self.landed if box.common(read).count), default=0)
-        for arrival in self.schedule.arrivals:
+        parts = [*product(domain.pieces(planes), pieces(rows, domain.rows))]
+        for arrival, (planes, rows) in product(self.schedule.arrivals, parts):
             ring = arrival.level % self.counts[arrival.field]
             put = puts[arrival.field, ring]
             if not arrival.constant:
@@ -160,7 +162,7 @@ class _Lowering:
                 planes.stop,
                 rows,
                 seam=None,
-                there=read,
+                there=domain.filed(planes, rows),
                 gate=Gate(
                     advanced=advanced,
                     put=put,
@@ -228,6 +230,7 @@ class _Lowering:
                         gate=Gate(advanced=self.advanced),
                         peer=exchange.peer,
                         piece=box.planes,
+                        turn=exchange.turn,
                     )
 
     def _receives(self, trip: Trip) -> Iterator[Receive]:
@@ -238,15 +241,16 @@ class _Lowering:
         schedule, state = self.schedule, trip.sweep + 1
         self.landed, self.landing = self.landing, []
         for exchange in schedule.exchanged(state):
-            other = _of_rank(schedule, exchange.peer)
+            other, turn = _of_rank(schedule, exchange.peer), exchange.turn * schedule.planes
+            given = exchange.received.counted_from(turn, 0)  # as the other one counts
             for passage in other.sweep(trip.depth):
                 rows = passage.intervals[ACROSS].cells
                 for half in _halves(passage):
-                    for box in _messages(schedule, half, rows, exchange.received):
-                        yield from self._message(trip, exchange.peer, box)
+                    for box in _messages(schedule, half, rows, given):
+                        yield from self._message(trip, exchange, box.counted_from(-turn, 0))
             self.landing.append((exchange.received, self.received))
 
-    def _message(self, trip: Trip, peer: int, box: Box) -> Iterator[Receive]:
+    def _message(self, trip: Trip, exchange: Exchanged, box: Box) -> Iterator[Receive]:
         for departure in self.schedule.departures:
             self.received += 1
             yield Receive(
@@ -262,7 +266,8 @@ class _Lowering:
                 seam=None,
                 there=box,
                 gate=Gate(committed=self.commit_of_sweeps),
-                peer=peer,
+                peer=exchange.peer,
+                turn=exchange.turn,
             )
 
 

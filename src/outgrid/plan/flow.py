@@ -188,12 +188,10 @@ class Flows:
 
         What comes round again is there once.
         """
-        plane, row = origin
         if seam is None:
-            row = rows.start - rows.start % self.schedule.rows
-        if seam is None and self.schedule.domain.downward:
-            planes = self.schedule.domain.streamed(planes)[::-1]
-        elif plane == 0 and planes.start >= self.schedule.domain.end:
+            return self.schedule.domain.filed(planes, rows)
+        plane, row = origin
+        if plane == 0 and planes.start >= self.schedule.planes:
             plane = self.schedule.planes
         return Box(planes, rows).counted_from(plane, row)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,9 +19,11 @@ from outgrid.plan.layout import layout, window_bytes
 from outgrid.plan.model import Layout, Plan, Prediction, Tile
 from outgrid.plan.request import Request
 from outgrid.plan.schedule.blocks import LEAST_EDGE, Blocks, paper_block
+from outgrid.plan.schedule.interval import ACROSS, STREAMED
 from outgrid.plan.schedule.lifetime import ring_count
 from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.rings import Ring
+from outgrid.plan.schedule.skew import Halo
 from outgrid.plan.schedule.subgrid import common
 from outgrid.plan.sweeps import sweep_steps
 from outgrid.plan.tables import sweeps_bytes
@@ -28,6 +31,7 @@ from outgrid.plan.tiling import FRONT_PLANES, columns_cut, tile_levels, tile_slo
 from outgrid.plan.traffic import Traffic
 from outgrid.schemes import DEFAULT
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.symbol import AXES
 from outgrid.units import format_bytes
 
 # The part of a cache that a block of the second level may fill, as edges in cells.
@@ -79,18 +83,45 @@ class _Blocking:
         return begin.part < self._blocks((planes, rows)).count()
 
     def _check(self) -> None:
-        cut = range(self.problem.ndim - 1)
-        if any(self.problem.edges.periodic(axis) for axis in cut):
-            raise UsageError(
-                f"scheme {NAME} cuts blocks out of the grid, whose first cells do not come again"
-                " along the axes that are cut: periodic faces are possible along x only; choose"
-                f" scheme {DEFAULT.name}"
-            )
+        """Raise InfeasiblePlan where a halo reaches round the grid and farther."""
+        depth = min(self.options.depth or 1, self.problem.deepest)
+        if self.request.part is not None and self.request.part.depths is not None:
+            depth = max(self.request.part.depths, default=0)
+        for axis, halo, room in self._rooms():
+            if depth and halo.cells(depth) > room:
+                most = self._most_steps
+                raise InfeasiblePlan(
+                    f"sweeps of {depth} steps need a halo of {halo.cells(depth)} cells along "
+                    f"{AXES[axis - self.problem.ndim]}, and the grid comes round after {room}; "
+                    + (f"depth {most} fits" if most > 0 else f"choose scheme {DEFAULT.name}")
+                )
+
+    def _rooms(self) -> Iterator[tuple[int, Halo, int]]:
+        """Axes that close: each with its halo, and the most cells that it may have at an end.
+
+        What comes again is there once more below the first cell and once above the last one; a rank
+        of a ring has no cell twice, for what it owns is not sent to it.
+        """
+        sizing = self.request.sizing
+        for axis, closes in enumerate(self._closes):
+            extent, halo = sizing.axes[axis].extent, sizing.halos[axis]
+            if closes and halo.per_step:
+                ring = axis == STREAMED and sizing.domain.subgrid.ring
+                yield axis, halo, (extent - len(sizing.owned.planes)) // 2 if ring else extent
+
+    @property
+    def _closes(self) -> tuple[bool, bool]:
+        """Whether the first planes, and rows, come again at the other end."""
+        edges = self.problem.edges
+        return edges.periodic(STREAMED), self.problem.ndim == 3 and edges.periodic(ACROSS)
 
     @property
     def _most_steps(self) -> int:
         """The most steps of a sweep; one pair of buffers has room for one step of a series."""
-        return 1 if self.problem.series else self.problem.deepest
+        if self.problem.series:
+            return 1
+        rooms = ((room - halo.margin) // halo.per_step for _, halo, room in self._rooms())
+        return min((self.problem.deepest, *rooms))
 
     @property
     def _interior(self) -> tuple[int, ...]:
@@ -191,13 +222,15 @@ class _Blocking:
         shape, layers = self.problem.shape, self.problem.edges.layers
         rows, around = (shape[1], layers[1]) if self.problem.ndim == 3 else (1, (0, 0))
         owned = self.request.part.subgrid.ends if self.request.part is not None else None
-        return Blocks(shape[0], rows, core, self.request.sizing.halos, (layers[0], around), owned)
+        halos, layer = self.request.sizing.halos, (layers[0], around)
+        return Blocks(shape[0], rows, core, halos, layer, owned, self._closes)
 
     def _held(self, core: tuple[int, int], depth: int) -> tuple[int, Layout]:
         """Planes of a ring, and their layout."""
         planes, rows = self._blocks(core).held(depth)
         # Rows of a block begin anywhere in a plane unless it has all of them.
-        return planes, layout(self.problem.shape, self.problem.dtype, rows, self.problem.dtypes)
+        problem, circle = self.problem, self._closes[1]
+        return planes, layout(problem.shape, problem.dtype, rows, problem.dtypes, circle)
 
     def _check_block(self, block: tuple[int, ...]) -> None:
         interior = self._interior
@@ -362,8 +395,7 @@ def plan_from(request: Request, begin: Begin) -> Plan | None:
     asked = options.scheme not in (None, NAME) or options.block not in (None, block)
     streamed = options.tier != "memory" and not options.in_place
     shaped = options.slab_planes is not None or options.strip_rows is not None
-    cut = not any(problem.edges.periodic(axis) for axis in range(problem.ndim - 1))
-    if asked or shaped or not (streamed and cut) or min(block) < 1:
+    if asked or shaped or not streamed or min(block) < 1:
         return None
     if problem.stencil.reductions:
         return None

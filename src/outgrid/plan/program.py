@@ -62,7 +62,7 @@ from outgrid.plan.model import Plan
 from outgrid.plan.receiving import Receiving
 from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.rings import Ring
-from outgrid.plan.schedule.trip import Trip, pieces
+from outgrid.plan.schedule.trip import Trip
 
 __all__ = [
     "Advance",
@@ -168,7 +168,7 @@ class _Lowering:
     def _moved(self, slab: int, trip: Trip, flow: Flow) -> Iterator[range]:
         """The planes of a flow in ``slab``, cut where the first planes come round again."""
         planes = self._planes(slab, trip, flow.lag, flow.planes, flow.until)
-        return pieces(planes, self.schedule.domain.end)
+        return self.schedule.domain.pieces(planes)
 
     def _slots(self, trip: Trip, first: int, last: int) -> range:
         origin = self.flows.passage(trip.index).slot_origin

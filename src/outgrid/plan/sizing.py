@@ -126,7 +126,7 @@ class Sizing:
     def layout(self, strips: Strips, depth: int) -> Layout:
         """Planes and rows in the window."""
         held, cut = self.domain.subgrid.held(depth), strips.count(depth) > 1
-        window = strips.window_rows(depth) if cut else len(held.rows)
+        window = min(strips.window_rows(depth), strips.rows) if cut else len(held.rows)
         return layout(self.problem.shape, self.problem.dtype, window, self.problem.dtypes)
 
     def schedule(

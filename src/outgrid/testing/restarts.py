@@ -21,7 +21,7 @@ from outgrid.plan.schedule.rings import Departure
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.plan.schedule.share import Share, Shares
 from outgrid.plan.schedule.subgrid import common
-from outgrid.plan.schedule.trip import Trip, pieces
+from outgrid.plan.schedule.trip import Trip
 from outgrid.testing.tagged import VOID, Tagged, Tags
 
 
@@ -50,9 +50,8 @@ class Restarts:
         for trip in (trip for trip in schedule.trips if trip.sweep == 0):
             for arrival, seen in zip(schedule.arrivals, read, strict=True):
                 box = schedule.passage(trip).arriving(arrival)
-                for part in pieces(box.rows, self.memory.rows):
-                    first = part.start % self.memory.rows
-                    seen[box.planes.start : box.planes.stop, first : first + len(part)] = True
+                for plane in box.planes:
+                    seen[plane % self.memory.planes, self.memory.rows_of_grid(box.rows)] = True
         for arrival, seen in zip(schedule.arrivals, read, strict=True):
             if not arrival.constant:
                 self.memory.files[arrival.field, arrival.level, 0][~seen] = VOID

@@ -407,9 +407,8 @@ def run_options(
         given["tile_band"] = draw(st.none() | st.integers(1, 12))
     if several:
         given["tile_fetch"] = draw(st.none() | st.booleans())
-    ends = not any(problem.edges.periodic(axis) for axis in range(problem.ndim - 1))
     streams = tier != "memory" and not in_place
-    if ends and streams and draw(st.integers(0, 4)) == 0:
+    if streams and _has_halos(problem, depth) and draw(st.integers(0, 4)) == 0:
         given |= draw(_overlapped(problem))
         return RunOptions.of(**(given | fixed))
     can_cut = Sizing(problem).can_cut and (streamed or not problem.edges.periodic(0))
@@ -420,6 +419,16 @@ def run_options(
         if not strips.circle or problem.shape[1] >= 2 * least:
             given["strip_rows"] = draw(st.integers(max(1, least), problem.shape[1] + 8))
     return RunOptions.of(**(given | fixed))
+
+
+def _has_halos(problem: Problem, depth: int | None) -> bool:
+    """Whether blocks may have halos for so many steps, where axes close."""
+    sizing = Sizing(problem)
+    deepest = min(depth or 1, max(1, problem.deepest))
+    return not any(
+        problem.edges.periodic(axis) and halo.per_step and halo.cells(deepest) > problem.shape[axis]
+        for axis, halo in zip(range(problem.ndim - 1), sizing.halos, strict=False)
+    )
 
 
 @st.composite

@@ -293,7 +293,7 @@ REFUSED = {
         block=[64, 64, 510],
     ),
     "blocks of planes that come round": lambda: one(
-        problem("heat7", (64, 64, 64), 4, boundary={"z": "periodic"}), scheme="overlapped"
+        problem("heat7", (8, 64, 64), 40, boundary={"z": "periodic"}), scheme="overlapped", depth=9
     ),
     "too many ranks": lambda: rank(0, 9, problem("heat7", (8, 20, 16), 9), row_cuts=[10]),
     "ranks on small disks": lambda: plan_rank(

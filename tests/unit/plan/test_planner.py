@@ -401,11 +401,14 @@ def test_planes_of_a_periodic_axis_pass_in_strips_that_close_the_circle():
     assert planned(small, tier="direct", depth=19, strip_rows=20).schedule.strips.count(19) == 2
 
 
-def test_blocks_are_cut_out_of_grids_whose_planes_do_not_come_round():
+def test_the_depth_of_blocks_is_bounded_by_the_way_round():
     for boundary in ({"y": "periodic"}, {"z": "periodic"}):
-        around = {"boundary": boundary, "initial": {"u": 0.0}}
-        with pytest.raises(UsageError, match="periodic faces are possible along x only"):
-            planned(Problem("heat7", (66, 66, 66), "float64", 8, **around), scheme="overlapped")
+        problem = Problem("heat7", (12, 12, 66), "float64", 99, {}, boundary, {"u": 0.0})
+        columns = len(problem.interior[-1])
+        given = {"scheme": "overlapped", "block": [40, 40, columns]}
+        assert planned(problem, **given, depth=12).depth == 12
+        with pytest.raises(InfeasiblePlan, match="comes round after 12; depth 12 fits"):
+            planned(problem, **given, depth=13)
 
 
 def test_a_scheme_is_a_module_and_a_line(monkeypatch):

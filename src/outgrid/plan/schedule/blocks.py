@@ -3,7 +3,8 @@
 A block is read with the halo of its sweep on each side on which the grid goes on. Its
 steps shrink towards its core, the part that is written: cells of the halo are computed by every
 block that reads them. Blocks are as long as the grid in x, so that rows are contiguous, and need
-not be cubes.
+not be cubes. Along an axis that closes the grid goes on everywhere: cells before the first one are
+the last ones again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Blocks:
     ``halos`` of planes and rows are what steps need around a part of the grid, ``layers`` the fixed
     cells below and above the interior. Extents of blocks count interior cells; blocks at the border
     of the grid have its layer as well. Of one rank of several they make up what it has ``owned``,
-    [low, high) of both axes.
+    [low, high) of both axes. ``closes`` says of both axes whether the first cells come again.
     """
 
     planes: int
@@ -35,6 +36,7 @@ class Blocks:
     halos: tuple[Halo, Halo]
     layers: tuple[tuple[int, int], tuple[int, int]]
     owned: tuple[tuple[int, int], tuple[int, int]] | None = None
+    closes: tuple[bool, bool] = (False, False)
 
     def interval(self, axis: int, depth: int, part: int) -> Interval:
         """What block ``part`` of a sweep covers of an axis."""
@@ -42,7 +44,8 @@ class Blocks:
 
     def _interval(self, axis: int, depth: int, index: int) -> Interval:
         """What a block along an axis covers."""
-        return shrinking(self._core(axis, index), self._extent(axis), depth, self.halos[axis])
+        core, extent, ring = self._core(axis, index), self._extent(axis), self.closes[axis]
+        return shrinking(core, extent, depth, self.halos[axis], ring=ring)
 
     def _core(self, axis: int, index: int) -> range:
         """A block of interior cells; the first and the last have the layer outside as well."""
@@ -101,13 +104,9 @@ class Blocks:
     def updated_rows(self, depth: int) -> int:
         """Rows that all steps of a sweep update, those of halos included."""
         every = [self._intervals(axis, depth) for axis in AXES]
-        extents = self.planes, self.rows
         updated = 0
         for step in range(1, depth + 1):
-            planes, rows = (
-                sum(len(part.span.at(step, extent)) for part in parts)
-                for parts, extent in zip(every, extents, strict=True)
-            )
+            planes, rows = (sum(len(part.covered(step)) for part in parts) for parts in every)
             updated += planes * rows
         return updated
 

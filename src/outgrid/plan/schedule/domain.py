@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from outgrid.plan.schedule.interval import STREAMED, Interval
 from outgrid.plan.schedule.subgrid import Box, Subgrid
-from outgrid.plan.schedule.trip import mirrored
+from outgrid.plan.schedule.trip import mirrored, pieces
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,23 @@ class Domain:
         """Whether the stream begins with the last plane of the grid."""
         return self.subgrid.downward
 
-    @property
-    def around(self) -> int:
-        """Planes that come again below the first and above the last one; 0 but round a ring."""
-        return self.planes if self.subgrid.ring else 0
+    def pieces(self, planes: range) -> Iterator[range]:
+        """Planes cut where files hold them apart: round a ring they hold what comes again."""
+        if not self.subgrid.ring:
+            yield from pieces(planes, self.planes)
+        elif planes:
+            yield planes
 
-    @property
-    def end(self) -> int:
-        """The plane behind the last one, those that come again included."""
-        return self.planes + self.around
+    def filed(self, planes: range, rows: range) -> Box:
+        """Where planes and rows of the stream, each in one piece, lie in files.
+
+        In the same order: planes fall where the stream goes downwards.
+        """
+        row = rows.start - rows.start % self.rows
+        if self.downward:
+            return Box(self.streamed(planes)[::-1], rows).counted_from(0, row)
+        plane = 0 if self.subgrid.ring else planes.start - planes.start % self.planes
+        return Box(planes, rows).counted_from(plane, row)
 
     def streamed(self, planes: range) -> range:
         """Planes of the grid as the stream counts them; or the other way round."""

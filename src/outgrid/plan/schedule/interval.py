@@ -115,7 +115,8 @@ class Interval:
     """The ``cells`` of an axis that a trip is about, and what its two ends are.
 
     The axis has ``extent`` cells: those of the grid, and the first ones again where they come
-    round. Amid a ring of ranks, the last ones are there again before the first, from ``first`` on.
+    round. Amid a ring of ranks, and of blocks of an axis that closes, the last ones are there again
+    before the first, from ``first`` on.
     """
 
     cells: range
@@ -171,6 +172,10 @@ class Interval:
         low, high = self.cells.start - below, self.cells.stop + above
         shifts = rise.shifts or still, fall.shifts or still
         return Span(low, high, rise.per_step, fall.per_step, *shifts)
+
+    def covered(self, step: int) -> range:
+        """What the first stage of a step covers."""
+        return self.span.at(step, self.extent, first=self.first)
 
     def mirrored(self) -> Interval:
         """The same, counted from the other end of the axis."""

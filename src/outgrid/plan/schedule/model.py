@@ -265,6 +265,12 @@ class Passage:
         return planes, rows
 
     @cached_property
+    def around(self) -> tuple[int, int]:
+        """The planes, and rows, that come again before the first one: so many numbers below 0."""
+        planes, rows = (-interval.first for interval in self.intervals)
+        return planes, rows
+
+    @cached_property
     def extents(self) -> tuple[int, int]:
         """Planes and rows: those of the grid, and the first ones again where they come round."""
         planes, rows = self.intervals
@@ -272,9 +278,9 @@ class Passage:
 
     def covered(self, step: int, stage: int = 0) -> Box:
         """The planes and rows that a stage of a step may update."""
-        (planes, rows), first = self.extents, self.intervals[STREAMED].first
-        along = self.trip.planes.at(step, planes, stage, first)
-        return Box(along, self.trip.rows.at(step, rows, stage))
+        (planes, rows), (before, below) = self.extents, (one.first for one in self.intervals)
+        along = self.trip.planes.at(step, planes, stage, before)
+        return Box(along, self.trip.rows.at(step, rows, stage, below))
 
     @cached_property
     def front_end(self) -> int:

@@ -121,10 +121,8 @@ def clip(low: int, high: int, extent: int, first: int = 0) -> range:
 
 def pieces(cells: range, extent: int) -> Iterator[range]:
     """``cells`` cut where the first ones of an axis of ``extent`` cells come again."""
-    for part in (
-        range(cells.start, min(cells.stop, extent)),
-        range(max(cells.start, extent), cells.stop),
-    ):
+    for turn in range(cells.start // extent * extent, cells.stop, extent):
+        part = range(max(cells.start, turn), min(cells.stop, turn + extent))
         if part:
             yield part
 

@@ -7,9 +7,9 @@
 
 namespace {
 
-// The last index below `end` at which plane or row i comes, whole periods later; i if it is not.
-OG_INLINE int64_t turned(int64_t period, int64_t i, int64_t end) {
-  return period > 0 && i < end ? i + (end - 1 - i) / period * period : i;
+// The first index from `low` on at which plane or row i comes, whole periods later.
+OG_INLINE int64_t turned(int64_t period, int64_t i, int64_t low) {
+  return period > 0 && i < low ? i + (low - i + period - 1) / period * period : i;
 }
 
 // Where the plane or the row i comes for the first time.
@@ -26,32 +26,34 @@ OG_INLINE Cell* plane_of(const Call<Stencil>& s, int64_t field, int64_t level, i
   return static_cast<Cell*>(Stencil::plane_of(s, field, level, z));
 }
 
-// Whether a place is of a field that the stage updates, on planes [z0, z1) of a tile.
-template <class Cell, class Stencil>
-OG_INLINE bool holds(const Call<Stencil>& s, const int64_t* at, int stage, int64_t z0, int64_t z1,
-                     const Tile& c) {
-  const int64_t z = turned(s.period, at[1], z1), y = turned(s.row_period, at[2], c.y1);
-  return updates<Cell, Stencil>(stage, at[0]) && z >= z0 && z < z1 && y >= c.y0 && y < c.y1 &&
-         at[3] >= c.x0 && at[3] < c.x1;
+// Visits the cell of a place wherever it comes on planes [z0, z1) of a tile, if it is of a field that
+// the stage of level t updates: a block may have planes or rows twice that come again.
+template <class Cell, class Stencil, class Visit>
+OG_INLINE void visit(const Call<Stencil>& s, const int64_t* at, int64_t t, int stage, int64_t z0,
+                     int64_t z1, const Tile& c, const Visit& each) {
+  if (!updates<Cell, Stencil>(stage, at[0]) || at[3] < c.x0 || at[3] >= c.x1) return;
+  const int64_t planes = s.period > 0 ? s.period : s.planes;
+  const int64_t rows = s.row_period > 0 ? s.row_period : s.rows;
+  const int64_t first = turned(s.row_period, at[2], c.y0);
+  for (int64_t z = turned(s.period, at[1], z0); z >= z0 && z < z1; z += planes) {
+    for (int64_t y = first; y >= c.y0 && y < c.y1; y += rows) {
+      each(plane_of<Cell>(s, at[0], s.base + t, z)[y * s.row_stride + at[3]]);
+    }
+  }
 }
 
-// Sources add to what was just made, then receivers look at it: each place is in one tile.
+// Sources add to what was just made, then receivers look at it.
 template <class Cell, class Stencil>
 void points(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1, const Tile& c) {
   for (int64_t n = 0; n < s.injections; ++n) {
     const int64_t* at = s.injected + 4 * n;
-    if (!holds<Cell>(s, at, stage, z0, z1, c)) continue;
     const double amount = s.amounts[(t - 1) * s.injections + n];
-    Cell* plane = plane_of<Cell>(s, at[0], s.base + t, turned(s.period, at[1], z1));
-    Cell& cell = plane[turned(s.row_period, at[2], c.y1) * s.row_stride + at[3]];
-    cell = added(cell, amount);
+    visit<Cell>(s, at, t, stage, z0, z1, c, [&](Cell& cell) { cell = added(cell, amount); });
   }
   for (int64_t n = 0; n < s.receptions; ++n) {
     const int64_t* at = s.sampled + 4 * n;
-    if (!holds<Cell>(s, at, stage, z0, z1, c)) continue;
-    const Cell* plane = plane_of<Cell>(s, at[0], s.base + t, turned(s.period, at[1], z1));
-    const Cell* row = plane + turned(s.row_period, at[2], c.y1) * s.row_stride;
-    s.samples[(t - 1) * s.receptions + n] = row[at[3]];
+    double& sample = s.samples[(t - 1) * s.receptions + n];
+    visit<Cell>(s, at, t, stage, z0, z1, c, [&](const Cell& cell) { sample = cell; });
   }
 }
 
