@@ -25,8 +25,8 @@ from outgrid.gradients import Derivatives, gradient
 from outgrid.report.progress import Shown, follow, is_watched
 from outgrid.reversal.objective import Objective, array_of
 from outgrid.reversal.posed import check_names, posed
-from outgrid.reversal.task import SOURCES
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.reverse import SOURCES
 from outgrid.units import format_seconds
 
 __all__ = ["Fired", "Iteration", "Misfit", "shots"]

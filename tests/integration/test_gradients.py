@@ -134,6 +134,17 @@ def test_a_gradient_is_what_differences_of_the_reference_say(
     _check(_problem(stencil, shape, boundary, parameters), tmp_path, chunk=2)
 
 
+@pytest.mark.parametrize("boundary", ["dirichlet", "neumann", {"kind": "sponge", "width": 4}])
+@pytest.mark.parametrize("chunk", [1, 2])
+def test_a_gradient_by_a_coefficient_alone_is_made_by_the_second_order_in_time(
+    boundary, chunk, tmp_path
+):
+    problem = _problem("wave:4", (16, 17), boundary)
+    rule = og.adjoint(problem, wrt=["c"], steps=chunk).stencil
+    assert next(field.levels for field in rule.lasting) == (2 if chunk == 1 else 1)
+    _check(problem, tmp_path, ["c"], chunk=chunk)
+
+
 @og.stencil
 def advection(u, *, c):
     """Runge and Kutta's method, whose stages no run keeps."""
@@ -170,7 +181,8 @@ def test_temporaries_that_derivatives_read_are_made_again(boundary, tmp_path):
 def test_a_chunk_stores_what_one_step_stores():
     problem = _problem("wave:4", (12, 13))
     one, four = (og.adjoint(problem, wrt=["c"], steps=steps).stencil for steps in (1, 4))
-    assert [len(rule.lasting) for rule in (one, four)] == [3, 3]
+    stored = [sum(field.levels for field in rule.lasting) for rule in (one, four)]
+    assert stored == [3, 3]
     assert [len(rule.coefficients) for rule in (one, four)] == [2, 5]  # c and states
 
 

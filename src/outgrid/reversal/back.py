@@ -16,8 +16,8 @@ from outgrid.result import Result
 from outgrid.reversal.cuts import Piece
 from outgrid.reversal.objective import Cotangents, array_of
 from outgrid.reversal.progress import Progress
-from outgrid.reversal.task import SOURCES, History, Task
-from outgrid.stencil.reverse import Reverse, cotangent
+from outgrid.reversal.task import History, Task
+from outgrid.stencil.reverse import SOURCES, Reverse, cotangent
 
 __all__ = ["Back"]
 
@@ -114,6 +114,11 @@ class Back:
         if step == problem.steps:
             for field, values in self.bars.final.items():
                 added.setdefault(field, []).append((whole, array_of(values)))
+            for receiver, value in zip(problem.receivers, self.residual[step - 1], strict=False):
+                for cell, weight in self.task.corners(receiver):
+                    place = tuple(range(index, index + 1) for index in cell)
+                    alone = np.full([1] * problem.ndim, weight * value)
+                    added.setdefault(receiver.field, []).append((place, alone))
         for snapshot, values in zip(problem.snapshots, self.bars.snapshots, strict=False):
             if values is not None and step >= snapshot.begin:
                 number, rest = divmod(step - snapshot.begin, snapshot.every)
@@ -127,8 +132,11 @@ class Back:
             if self.task.comm.rank == 0:
                 before = array_of(begun[name]) if name in begun else None
                 into = np.lib.format.open_memmap(path, "w+", problem.dtype, problem.shape)
-                for plane in problem.interior[0]:
-                    into[plane] = 0.0 if before is None else before[plane]
+                for plane in problem.interior[
+                    0
+                ]:  # of zeroes, which take no space, where nothing is
+                    if before is not None:
+                        into[plane] = before[plane]
                     for cells, values in parts:
                         self._add(into[plane], plane, cells, values)
                 into.flush()

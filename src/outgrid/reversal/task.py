@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,15 +23,12 @@ from outgrid.stencil.model import Stencil
 from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.region import plain
-from outgrid.stencil.reverse import Reverse, cotangent, reverse
+from outgrid.stencil.reverse import SOURCES, Reverse, cotangent, reverse
 from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import Snapshot
 from outgrid.units import suggest
 
 __all__ = ["SOURCES", "History", "Task"]
-
-SOURCES = "sources"
-"""The name of all values of all sources in `wrt`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +133,8 @@ class Task:
 
     def back(self, chunk: int, phase: int) -> Reverse:
         """So many steps back in time; the first is `phase` steps after a state that is kept."""
-        return reverse(self.problem, chunk, self.wrt, self.reduced, self.every, phase)
+        alike, asked = self.cuts.chunk == 1, (self.wrt, self.reduced, self.every, phase)
+        return reverse(self.problem, chunk, *asked, alike=alike)
 
     def run(self, problem: Problem, name: str) -> Result:
         """Make a run, or go on with it; in a folder of that name."""
@@ -234,6 +232,7 @@ class Task:
         one = self.back(piece.chunk, (piece.low - first) % self.every)
         rule, firsts = one.stencil, piece.firsts
         initial: dict[str, Any] = {made.name: 0.0 for made in rule.fields if not made.temporary}
+        initial |= {made.name + PREVIOUS: 0.0 for made in rule.lasting if made.levels == 2}
         dtypes: dict[str, str] = {}
         for coefficient in problem.stencil.coefficients:
             if coefficient.name in initial:
@@ -245,13 +244,16 @@ class Task:
         initial |= begun
         sources: list[Source] = []
         for number, receiver in enumerate(problem.receivers):
-            for step in range(piece.chunk if residual.size else 0):
-                values = [float(residual[low + step, number]) for low in firsts]
+            # What the step before the first of each turn left has its residual at the end of that.
+            for step in range(-1, piece.chunk - 1 if residual.size else -1):
+                values = [
+                    float(residual[low + step, number]) if low + step >= 0 else 0.0
+                    for low in firsts
+                ]
                 written = one.written(receiver.field, step)
                 sources += [
                     Source(written, cell, tuple(weight * value for value in values))
-                    for cell, weight in receiver.corners
-                    if all(i in along for i, along in zip(cell, problem.interior, strict=True))
+                    for cell, weight in self.corners(receiver)
                 ]
         receivers = [
             Receiver(one.written(source.field, step), source.position)
@@ -272,6 +274,13 @@ class Task:
             dtypes=dtypes,
             regions=self._regions(rule),
         )
+
+    def corners(self, receiver: Receiver) -> Iterator[tuple[tuple[int, ...], float]]:
+        """The cells that a receiver reads, as far as they are updated, with their weights."""
+        for cell, weight in receiver.corners:
+            inside = zip(cell, self.problem.interior, strict=True)
+            if all(index in along for index, along in inside):
+                yield cell, weight
 
     def begun(self, before: Result | None) -> dict[str, Any]:
         """What cotangents and gradients begin with: as later steps left them."""

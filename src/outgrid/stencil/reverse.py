@@ -23,6 +23,7 @@ from outgrid.stencil.expression import (
     Access,
     Constant,
     Expression,
+    Operation,
     Parameter,
     Profile,
     operation,
@@ -32,7 +33,10 @@ from outgrid.stencil.parameters import parameter_value
 from outgrid.stencil.problem import PREVIOUS, Boundary, Problem
 from outgrid.stencil.symbol import AXES
 
-__all__ = ["Reverse", "cotangent", "reverse"]
+__all__ = ["SOURCES", "Reverse", "cotangent", "reverse"]
+
+SOURCES = "sources"
+"""The name of all values of all sources among what is differentiated by."""
 
 _Sums = dict[str, list[Expression]]
 
@@ -49,6 +53,9 @@ def cotangent(name: str) -> str:
 class Reverse:
     """Some steps of a problem back in time, the last one first, as one step of `stencil`.
 
+    It begins and ends with the cotangents of what the forward steps left, with what an objective
+    adds to them right there.
+
     `states` are the fields of it that a state of the forward run goes into: by name, the field and
     how many steps after the beginning of the first of these steps it is, -1 for the one before.
     `summed` are the reductions that belong to a parameter, by name: it, and how many steps after
@@ -63,8 +70,11 @@ class Reverse:
     steps: int
 
     def written(self, field: str, step: int) -> str:
-        """The cotangent of what `step`, counted from the first of these, wrote to `field`."""
-        return f"{cotangent(field)}{self.steps - 1 - step}"
+        """The cotangent of what `step`, counted from the first of these, wrote to `field`.
+
+        Of step -1, the last one of those before: what a step of `stencil` leaves.
+        """
+        return cotangent(field) if step < 0 else f"{cotangent(field)}{self.steps - 1 - step}"
 
     def parameters(
         self,
@@ -98,14 +108,18 @@ def reverse(
     reduced: Iterable[str] = (),
     every: int = 1,
     phase: int = 0,
+    *,
+    alike: bool = True,
 ) -> Reverse:
     """`steps` steps of the problem back in time, with gradients by the coefficients, profiles and
     parameters that are among `wrt`, of an objective that depends on the reductions `reduced`, too.
 
     Of the forward run every `every`-th state is there, in place of those after it; the first of the
-    steps begins `phase` steps after one of them. Raises DefinitionError for what has no derivative.
+    steps begins `phase` steps after one of them. The steps before go back in the same way where
+    they are `alike`, else more or fewer at once. Raises DefinitionError for what has no derivative.
     """
-    return _Reversal(problem, steps, tuple(wrt), tuple(reduced), every, phase).made()
+    alike = alike and steps == 1
+    return _Reversal(problem, steps, tuple(wrt), tuple(reduced), every, phase, alike).made()
 
 
 class _Reversal:
@@ -117,9 +131,10 @@ class _Reversal:
         reduced: tuple[str, ...],
         every: int,
         phase: int,
+        alike: bool,
     ) -> None:
         self.problem, self.steps, self.wrt = problem, steps, wrt
-        self.reduced, self.every, self.phase = reduced, every, phase
+        self.reduced, self.every, self.phase, self.alike = reduced, every, phase, alike
         self.rule = problem.stencil
         self.stages: list[Stage] = []
         self.made_fields: list[str] = []
@@ -127,6 +142,7 @@ class _Reversal:
         self.weights: dict[tuple[int, tuple[str, str], int, int, bool], str] = {}
         self.profiles: dict[str, NDArray[np.float64]] = {}
         self.centre = (0,) * problem.ndim
+        self.fixed = {field.name for field in self.rule.coefficients}
         by_cell = [field.name for field in self.rule.coefficients]
         by_cell += [profile.name for profile in self.rule.profiles]
         self.grads: dict[str, list[Expression]] = {name: [] for name in by_cell if name in wrt}
@@ -145,20 +161,24 @@ class _Reversal:
                 )
         now: _Sums = {f.name: [] for f in rule.evolving}
         now |= {f.name: [self._at(cotangent(f.name))] for f in rule.lasting}
-        past: _Sums = {
-            f.name: [self._at(cotangent(f.name + PREVIOUS))] if f.levels == 2 else []
-            for f in rule.evolving
-        }
+        past: _Sums = {f.name: [self._past(f.name)] if f.levels == 2 else [] for f in rule.evolving}
         for back in range(self.steps):
             older: _Sums = {f.name: [] for f in rule.evolving}
             for number in reversed(range(len(rule.stages))):
                 self._stage(number, back, {0: now, -1: past, -2: older})
             now, past = past, older
+        second = [f.name for f in rule.evolving if f.levels == 2]
+        waits = {name for name in second if self._can_wait(name, summed(past[name]))}
+        for name in waits:
+            # What the next step begins with, made there of what this one began with.
+            begun = {self._at(cotangent(name)): Access(cotangent(name), -1, self.centre)}
+            before = ex.substitute(summed(past[name]), begun)
+            now[name] = [before if each == self._past(name) else each for each in now[name]]
         last = [Assignment(cotangent(f.name), summed(now[f.name])) for f in rule.lasting]
         last += [
-            Assignment(cotangent(f.name + PREVIOUS), summed(past[f.name]))
-            for f in rule.evolving
-            if f.levels == 2
+            Assignment(cotangent(name + PREVIOUS), summed(past[name]))
+            for name in second
+            if name not in waits
         ]
         sought = [
             Assignment(f"{name}_grad", summed([self._at(f"{name}_grad"), *terms]))
@@ -176,11 +196,15 @@ class _Reversal:
         read = {access.field for value in expressions for access in ex.accesses(value)}
         others = [name for name in sorted(read) if name not in evolving]
         used = dict.fromkeys(name for value in expressions for name in ex.parameters(value))
+        levels = {cotangent(name) for name in waits}
         stencil = Stencil(
             f"{rule.name}_adjoint",
             rule.ndim,
             (
-                *(Field(n, True, temporary=n in self.made_fields) for n in evolving),
+                *(
+                    Field(n, True, 1 + (n in levels), temporary=n in self.made_fields)
+                    for n in evolving
+                ),
                 *(Field(n, False) for n in others),
             ),
             tuple(used),
@@ -193,16 +217,22 @@ class _Reversal:
     def _stage(self, number: int, back: int, bars: dict[int, _Sums]) -> None:
         """One stage of one step: cotangents of what it wrote become those of what it read."""
         stage = self.rule.stages[number]
+        bar_of: dict[str, Expression] = {}
+        for written in stage.assignments:
+            name, bar = written.field, summed(bars[0][written.field])
+            bar_of[name] = bar
+            if back or bar != self._at(cotangent(name)) or SOURCES in self.wrt:
+                bar_of[name] = self._at(f"{cotangent(name)}{back}")
         self._add(
             [
-                Assignment(f"{cotangent(written.field)}{back}", summed(bars[0][written.field]))
-                for written in stage.assignments
+                Assignment(bar.field, summed(bars[0][name]))
+                for name, bar in bar_of.items()
+                if isinstance(bar, Access) and bar != self._at(cotangent(name))
             ]
         )
         read: list[tuple[Access, Expression, Expression]] = []
         made: list[tuple[Expression, Expression]] = [
-            (written.expression, self._at(f"{cotangent(written.field)}{back}"))
-            for written in stage.assignments
+            (written.expression, bar_of[written.field]) for written in stage.assignments
         ]
         made += [
             (reduction.expression, Parameter(f"{reduction.name}{_WEIGHT}_{back}"))
@@ -224,7 +254,7 @@ class _Reversal:
                     assert isinstance(leaf, Access)
                     read.append((leaf, scale, here))
         beside = (here for leaf, _, here in read if leaf.offset != self.centre)
-        wanted = dict.fromkeys(here for here in beside if not isinstance(here, Access))
+        wanted = dict.fromkeys(here for here in beside if not self._is_short(here))
         products: dict[Expression, str] = {
             here: f"product{back}_{number}_{n}" for n, here in enumerate(wanted)
         }
@@ -247,6 +277,29 @@ class _Reversal:
         if assignments:
             self.stages.append(Stage(tuple(assignments)))
             self.made_fields += [assignment.field for assignment in assignments]
+
+    def _is_short(self, product: Expression) -> bool:
+        """Whether what is gathered of a product is best made where it is read: a cotangent, or one
+        times a coefficient. Temporaries would hold back the next step behind all that read them."""
+        match product:
+            case Access():
+                return True
+            case Operation("mul", (Access(name, _, offset), Access())):
+                fixed = name in self.fixed
+                return fixed and offset == self.centre
+            case _:
+                return False
+
+    def _can_wait(self, name: str, past: Expression) -> bool:
+        """Whether the cotangent of the previous level of a field follows from the one that a step
+        began with, by what no step changes, so that the step after it can make it."""
+        if not self.alike or name in self.wrt or name + PREVIOUS in self.wrt:
+            return False
+        there = {Access(each, 0, self.centre) for each in (cotangent(name), *self.fixed)}
+        return not any(ex.parameters(past)) and there.issuperset(ex.accesses(past))
+
+    def _past(self, field: str) -> Access:
+        return self._at(cotangent(field + PREVIOUS))
 
     def _is_active(self, node: Expression) -> bool:
         """Whether the derivative by a leaf is wanted."""
@@ -388,7 +441,7 @@ class _Reversal:
     def _reaching(self, last: Sequence[Assignment]) -> Assignment:
         """The first of the last assignments, reading as far as the forward stencil where no other
         expression does: fixed layers are as wide then."""
-        made = self.made_fields[0]
+        made = (*self.made_fields, cotangent(self.rule.lasting[0].name))[0]
         assignment, value = last[0], last[0].expression
         expressions = [expression for stage in self.stages for expression in stage.expressions]
         expressions += [one.expression for one in last]
