@@ -638,8 +638,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             written=bool | int,
             read=_edge,
             refuse=lambda value: "" if value >= 0 else "pixels of the longest edge, or 0",
-            needs=(NEW, HOST, ALONE),
-            passing=True,
+            needs=(HOST, ALONE),
         ),
     ] = 0
     pyramid: Annotated[

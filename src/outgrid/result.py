@@ -58,7 +58,7 @@ class Result(Mapping[str, Any]):
     def _repr_html_(self) -> str:
         """What a notebook shows: the folder, what was measured, and the fields."""
         rows = [("folder", str(self.out)), *summary_rows(self.record)]
-        return facts(f"result: {heading(self.record.planned)}", rows)
+        return facts(f"result: {heading(self.record)}", rows)
 
     @property
     def plan(self) -> Plan:

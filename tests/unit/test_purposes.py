@@ -115,8 +115,11 @@ def test_an_option_that_would_do_nothing_is_refused(given, others, words):
         ({"tier": "remote"}, SHARED, "leave --ranks out"),
         ({"in_place": True, "tier": "swap"}, SHARED, "start one rank"),
         ({"strip_rows": 8}, SHARED, "start one rank"),
-        ({"preview": True}, RESUMED, "for new runs, not for one that is resumed"),
-        ({"erase": "/dev/a"}, RESUMED, r"erase = \['/dev/a'\] is for new runs"),
+        (
+            {"erase": "/dev/a"},
+            RESUMED,
+            r"erase = \['/dev/a'\] is for new runs, not for one that is",
+        ),
     ],
 )
 def test_so_is_one_that_does_nothing_on_so_many_ranks_or_to_a_run_that_goes_on(given, start, words):

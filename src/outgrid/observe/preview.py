@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
 from outgrid.durable import partial_path
-from outgrid.errors import StoreError
-from outgrid.formats.npy import header_bytes
+from outgrid.errors import StoreError, UsageError
+from outgrid.formats.npy import HEADER_BYTES, cut_npy, header_bytes, read_header
 from outgrid.observe.observer import Noted, Observer, Window
+from outgrid.plan.instruction import Point
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Put
 from outgrid.plan.schedule.rings import Arrival
@@ -30,8 +31,9 @@ MOST_FRAMES = 240
 
 class Preview(Observer):
     """Frames of shape (height, width), float32: every n-th cell of a 2-D field, or of the middle
-    plane of a 3-D one. One frame for each state, each written to the file when it is complete; of
-    very many states only every k-th is kept. A run that is resumed has none.
+    plane of a 3-D one. One frame for each state, written to the file when it is complete; of very
+    many states some are left out. The header counts the frames of what is durable, so a run that is
+    resumed goes on behind them. A sweep that was cut in two by a stop has no frame.
     """
 
     def __init__(self, run: Run) -> None:
@@ -40,10 +42,11 @@ class Preview(Observer):
         height, width = plan.schedule.shape[-2:]
         self.stride = max(1, -(-max(height, width) // max(1, run.options.preview)))
         self._shape = (-(-height // self.stride), -(-width // self.stride))
-        self._keep_every = max(1, -(-plan.schedule.states.count // MOST_FRAMES))
+        self._spacing = max(1, -(-run.whole.steps // MOST_FRAMES))  # steps from frame to frame
         self._frames: dict[int, NDArray[np.float32]] = {}
         self._left: dict[int, int] = {}
-        self.steps: list[int] = []
+        self._written: list[int] = []  # states whose frames no header counts yet
+        self._count = 0
 
     @classmethod
     def watches(cls, problem: Problem, options: RunOptions) -> bool:
@@ -58,17 +61,39 @@ class Preview(Observer):
     def begin(self, manifest: Manifest, durable: Durable | None) -> Manifest:
         """Make the file, and look on from now."""
         if self._plan.schedule.departures:
-            try:
-                with self._path.open("xb") as file:
-                    file.write(header_bytes((0, *self._shape), np.float32))
-            except OSError as error:
-                raise self._failure(error) from error
-            self.initial, self.leaving = self._initial, self._leaving
+            self._make("xb")
+            self.initial = self._initial
         return manifest
+
+    def go_on(self) -> None:
+        """Add to the frames of an earlier process; to none where they had another size."""
+        if not self._plan.schedule.departures or self._final.exists():
+            return
+        try:
+            header = read_header(self._path, 0)
+        except (StoreError, UsageError):
+            header = None
+        if header is None or header.shape[1:] != self._shape or header.dtype != np.float32:
+            self._make("wb")
+        else:
+            self._count = header.shape[0]
+            self.leaving = self._leaving
+
+    def _make(self, mode: str) -> None:
+        try:
+            with open(self._path, mode, opener=own) as file:
+                file.write(header_bytes((0, *self._shape), np.float32))
+        except OSError as error:
+            raise self._failure(error) from error
+        self.leaving = self._leaving
 
     @property
     def _plan(self) -> Plan:
         return self.run.plan
+
+    @property
+    def _final(self) -> Path:
+        return self.run.out / PREVIEW_NAME
 
     @property
     def _field(self) -> str:
@@ -84,7 +109,7 @@ class Preview(Observer):
     def _leaving(self, put: Put, window: Window) -> None:
         """Look at planes on their way out of the window."""
         wanted = put.field == self._field and put.level == 0 and not put.seam
-        if wanted and put.state % self._keep_every == 0:
+        if wanted and self._kept(put.state):
             planes = put.there.planes
 
             def plane_of(plane: int) -> NDArray[np.generic]:
@@ -93,6 +118,15 @@ class Preview(Observer):
                 return view
 
             self._take(put.state, planes, put.there.rows, plane_of)
+
+    def _kept(self, state: int) -> bool:
+        """Whether a state is the first one after a whole number of spacings."""
+        schedule, done = self._plan.schedule, self.run.done
+        before, after = (
+            done + sum(schedule.depths[: schedule.states.sweeps_until(each)])
+            for each in (state - 1, state)
+        )
+        return before // self._spacing < after // self._spacing
 
     def _take(
         self,
@@ -117,30 +151,43 @@ class Preview(Observer):
             self._write(state, self._frames.pop(state))
 
     def _write(self, state: int, frame: NDArray[np.float32]) -> None:
-        """Append a frame, then count it in the header."""
+        """Write a frame behind the others."""
+        place = HEADER_BYTES + (self._count + len(self._written)) * frame.nbytes
         try:
             with open(self._path, "r+b", opener=own) as file:
-                file.seek(0, os.SEEK_END)
+                file.seek(place)
                 file.write(frame.tobytes())
-                self.steps.append(
-                    sum(
-                        self._plan.schedule.depths[: self._plan.schedule.states.sweeps_until(state)]
-                    )
-                )
-                file.seek(0)
-                file.write(header_bytes((len(self.steps), *self._shape), np.float32))
+        except OSError as error:
+            raise self._failure(error) from error
+        self._written.append(state)
+        if not self._plan.outlives:
+            self._counted(state)
+
+    def committed(self, point: Point) -> None:
+        """Count the frames of states that are durable."""
+        if self.leaving is not None:
+            self._counted(point.state)
+
+    def _counted(self, state: int) -> None:
+        """Count the frames of states up to one in the header."""
+        self._count += sum(each <= state for each in self._written)
+        self._written = [each for each in self._written if each > state]
+        try:
+            with open(self._path, "r+b", opener=own) as file:
+                file.write(header_bytes((self._count, *self._shape), np.float32))
         except OSError as error:
             raise self._failure(error) from error
 
     def place(self, comm: Comm) -> Noted:
         """Leave the frames of a finished run under their name."""
-        if self.leaving is None:
-            return Noted()
-        try:
-            os.replace(self._path, self.run.out / PREVIEW_NAME)
-        except OSError as error:
-            raise self._failure(error) from error
-        return Noted(preview=PREVIEW_NAME)
+        if self.leaving is not None:
+            shape = (self._count, *self._shape)
+            try:
+                cut_npy(self._path, shape, np.float32, self._final)
+            except OSError as error:
+                raise self._failure(error) from error
+            self.leaving = None
+        return Noted(preview=PREVIEW_NAME if self._final.exists() else None)
 
     def _failure(self, error: OSError) -> StoreError:
         if isinstance(error, StoreError):

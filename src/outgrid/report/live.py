@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from outgrid.durable import partial_path
 from outgrid.errors import Error, UsageError
-from outgrid.formats.npy import load_npy
+from outgrid.formats.npy import map_npy, read_header
 from outgrid.observe.preview import PREVIEW_NAME
 from outgrid.record import RECORD_NAME, Record, read_record
 from outgrid.report.page import document, picture, safe
@@ -69,7 +69,7 @@ class View:
         """A page that a browser reads again every so often while the run goes on."""
         title = f"{self.out}"
         if self.record is not None:
-            title = heading(self.record.planned)
+            title = heading(self.record)
         parts = [f"<pre>{safe(self)}</pre>"]
         frame = latest_frame(self.out)
         if frame is not None:
@@ -103,7 +103,7 @@ def latest_frame(out: Path) -> NDArray[np.floating[Any]] | None:
     """The last frame of the preview of a run; None where it has none yet."""
     for path in (out / PREVIEW_NAME, partial_path(out / PREVIEW_NAME)):
         try:
-            frames = load_npy(path)
+            frames = map_npy(path, read_header(path, 0))
         except (Error, OSError):
             continue
         if len(frames):

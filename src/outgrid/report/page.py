@@ -135,7 +135,7 @@ def run_page(
         "<h2>Plan</h2>",
         _facts(explain_rows(record.planned)),
     ]
-    return document(heading(record.planned), parts, RUN_STYLE)
+    return document(heading(record), parts, RUN_STYLE)
 
 
 def _figures(record: Record) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from outgrid.errors import Error, UsageError
 from outgrid.lines import (
@@ -41,7 +40,7 @@ def telling(run: Path) -> Generator[None]:
 
 def summarise(record: Record) -> str:
     """Text for `record`, one figure per line."""
-    return align([(heading(record.planned), ""), *summary_rows(record)])
+    return align([(heading(record), ""), *summary_rows(record)])
 
 
 def summary_rows(record: Record) -> Iterator[tuple[str, str]]:
@@ -86,10 +85,15 @@ def summary_rows(record: Record) -> Iterator[tuple[str, str]]:
         yield "snapshots", f"{snapshot['field']} in {record.frames_file(Path(file).stem)}"
 
 
-def heading(plan: dict[str, Any]) -> str:
-    """What was computed, and by which scheme."""
-    work, sweeps = format_work(plan, sum(plan["depths"])), format_count(plan["sweeps"], "sweep")
-    return f"{work}: {plan['scheme']}, depth {plan['depth']}, {sweeps}"
+def heading(record: Record) -> str:
+    """What was computed, and by which scheme; the plan of a resumed run is for its last steps."""
+    plan, parts, last = record.planned, record.parts, ""
+    steps = sum(plan["depths"])
+    if len(parts) > 1:
+        steps = record.steps
+        last = f" for the last {format_count(steps - parts[-1].first_step, 'step')}"
+    work, sweeps = format_work(plan, steps), format_count(plan["sweeps"], "sweep")
+    return f"{work}: {plan['scheme']}, depth {plan['depth']}, {sweeps}{last}"
 
 
 def _rate(record: Record) -> str:

@@ -3,6 +3,8 @@ import pytest
 
 from outgrid import pipeline
 from outgrid.config import RunOptions
+from outgrid.execute import streaming
+from outgrid.formats.npy import read_header
 from outgrid.observe import preview
 from outgrid.observe.preview import PREVIEW_NAME
 from outgrid.stencil.problem import Problem
@@ -65,3 +67,30 @@ def test_no_preview_leaves_no_file(tmp_path):
     result = pipeline.run(problem, RunOptions.of(memory="256MiB", out=out))
     assert result.record.preview is None
     assert not (out / PREVIEW_NAME).exists()
+
+
+@pytest.mark.parametrize("shape", [(41, 30), (23, 20, 9)])
+def test_a_run_that_is_resumed_adds_to_its_frames(shape, tmp_path, monkeypatch):
+    monkeypatch.setattr(streaming, "PROGRESS_SECONDS", 0.0)
+    stencil = f"heat{2 * len(shape) + 1}"
+    problem, _, whole = run(tmp_path / "whole", shape, steps=12, name=stencil)
+    out = tmp_path / "run"
+
+    def stop(progress):
+        if progress.sweep == 3:
+            raise KeyboardInterrupt
+
+    given = {"tier": "direct", "depth": 2, "slab_planes": 3, "preview": 8, "commit_every": 0}
+    options = RunOptions.of(memory="256MiB", out=out, **given)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run(problem, options, stop)
+    kept = read_header(out / f"{PREVIEW_NAME}.new", 0).shape[0]
+    result = pipeline.resume(out, options)
+    frames = np.load(out / PREVIEW_NAME)
+    assert kept > 0
+    assert result.record.preview == PREVIEW_NAME
+    assert (frames[-1] == whole[-1]).all()
+    wanted = {frame.tobytes(): number for number, frame in enumerate(whole)}
+    numbers = [wanted[frame.tobytes()] for frame in frames]
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) >= len(whole) - 1  # the sweep that was cut in two has none
