@@ -272,7 +272,7 @@ def _stoppable(out: Path) -> Generator[Stop]:
 
     Programs that do something else on Ctrl-C go on doing so.
     """
-    stop, goes_on = Stop(), f"og.resume({str(out)!r}) goes on"
+    stop, way = Stop(), f"og.resume({str(out)!r}) continues it"
     own = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     try:
         with stop.on_signals(() if own else (signal.SIGINT,)):
@@ -280,9 +280,9 @@ def _stoppable(out: Path) -> Generator[Stop]:
     except Stopped as stopped:
         if stop.heard is None:
             raise
-        raise Interrupted(stop.heard, f"stopped; {stopped.kept}; {goes_on}") from None
+        raise Interrupted(stop.heard, f"stopped; {stopped.kept}; {way}") from None
     except KeyboardInterrupt:
-        left = what_is_left(out, goes_on)
+        left = what_is_left(out, way)
         raise Interrupted(signal.SIGINT, f"stopped; {left}") from None
 
 

@@ -87,7 +87,7 @@ def test_ctrl_c_keeps_what_is_made_and_says_how_much(tmp_path, monkeypatch):
     with pytest.raises(
         KeyboardInterrupt,
         match=rf"^stopped; the initial values and \d.* % of the first sweep are kept; "
-        rf"og.resume\('{out}'\) goes on$",
+        rf"og.resume\('{out}'\) continues it$",
     ):
         og.run(problem(), out=out, progress=interrupted_at(15), **STREAMED)
     with pytest.raises(KeyboardInterrupt, match=r"^stopped; [36] of 12 steps.* are kept; og"):

@@ -127,7 +127,7 @@ class _Refusal:
         return InfeasiblePlan(
             f"a grid that is periodic along {axis} needs at least {least} planes to be streamed "
             f"with {depth} steps in slabs of {slab} planes, and has {planes}; "
-            + ", or ".join([*ways, "leave tier out, and it is updated in memory"])
+            + ", or ".join([*ways, "leave tier out, and the grid is updated in memory"])
         )
 
     def _candidates_at_least(self) -> Iterator[Candidate]:

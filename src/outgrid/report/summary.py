@@ -116,7 +116,7 @@ def _flash(record: Record) -> str:
     nbytes = record.flash_written_bytes
     swapped = record.planned.get("tier") in SWAPPED_TIERS
     in_place = swapped and record.planned.get("resident")
-    most = " beside what was swapped out" if in_place else " at most" if swapped else ""
+    most = ", without what was swapped out" if in_place else " at most" if swapped else ""
     endurance = record.planned.get("endurance_bytes", 0)
     return f"{format_bytes(nbytes)} written{most}{format_wear(nbytes, endurance)}"
 

@@ -73,7 +73,7 @@ def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
         if key in kept and comm.size != ranks:
             leave(key, f"the run had {ranks} ranks and now has {comm.size}")
         elif key in kept and not asked.keys().isdisjoint(_OF_RANKS):
-            leave(key, "the grid is cut anew")
+            leave(key, "the grid is cut differently now")
     while True:
         try:
             options = options_of(kept | asked)
