@@ -86,8 +86,8 @@ def gradient(
     it looks at. Runs lie in the folder `out` while they are needed, and the arrays of the gradient
     at the end; it must not exist, or with `resume` hold the same gradient, which then goes on.
 
-    `adjoint` "history" keeps the states of all steps on disk, "recompute" those of about
-    sqrt(steps) of them, "multistage" those of still fewer; what is not kept is made again. All give
+    `adjoint` "history" keeps the states of all steps on disk, "recompute" those of as many at a
+    time as fit there, "multistage" those of still fewer; what is not kept is made again. All give
     the same bytes. "auto" takes the fastest that fits the disk. `chunk` steps go back in time in
     one step of the runs back, which make as many of these in a sweep as the plan says. Of every
     `every`-th step alone a state is kept; those between are taken to be the last one kept, which

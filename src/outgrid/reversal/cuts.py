@@ -65,6 +65,14 @@ class Cuts:
         every = [math.ceil(base ** (levels - level)) for level in range(levels)]
         return tuple(-(-one // self.chunk) * self.chunk for one in every)
 
+    def longer(self, length: int) -> Iterator[int]:
+        """Numbers of steps above `length` that cut all of them in a half, a third and so on."""
+        for parts in range(2, self.steps):
+            one = math.ceil(self.steps / (parts * self.chunk)) * self.chunk
+            if one <= length:
+                return
+            yield one
+
 
 def most_kept(cuts: Cuts, lengths: Sequence[int]) -> tuple[int, int]:
     """The most states that are kept at once beside a history, and the longest history."""

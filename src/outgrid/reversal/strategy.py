@@ -98,10 +98,19 @@ def plan_of(task: Task, adjoint: str) -> GradientPlan:
     _, posed = task.problem_back(piece, {}, np.zeros((problem.steps, 0)), weights, 0)
     back = api.planned(posed, **task.options)
     levels = ADJOINTS if task.kept else {"history": 0}
-    strategies = tuple(
-        _strategy(task, name, cuts.lengths(count), forward, back) for name, count in levels.items()
-    )
     free = shutil.disk_usage(existing(task.out)).free
+
+    def fastest(name: str, count: int) -> Strategy:
+        """That of the longest history that fits: the less is made again."""
+        least = cuts.lengths(count)
+        longer = ((one,) for one in cuts.longer(*least)) if count == 1 else ()
+        for lengths in longer:
+            made = _strategy(task, name, lengths, forward, back)
+            if made.disk_bytes <= free:
+                return made
+        return _strategy(task, name, least, forward, back)
+
+    strategies = tuple(fastest(name, count) for name, count in levels.items())
     fitting = [one for one in strategies if one.disk_bytes <= free]
     if adjoint != "auto":
         fitting = [one for one in strategies if one.name == adjoint or not task.kept]
