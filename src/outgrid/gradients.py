@@ -74,6 +74,7 @@ def gradient(
     adjoint: str = "auto",
     chunk: int | None = None,
     every: int = 1,
+    history: str = "same",
     resume: bool = False,
     **options: Any,
 ) -> Derivatives:
@@ -92,12 +93,14 @@ def gradient(
     one step of the runs back, which make as many of these in a sweep as the plan says. Of every
     `every`-th step alone a state is kept; those between are taken to be the last one kept, which
     makes a gradient that is not exact. `chunk` is a multiple of `every`, which it is if left out.
+    Nor is it exact where states are rounded to a shorter type as they are kept, `history`
+    "float16", "bfloat16" or "float32".
 
     `options` are those of `og.run`. Raises DefinitionError for a stencil without derivatives,
     UsageError for what does not fit, InfeasiblePlan where the disk has no room, and what `og.run`
     raises.
     """
-    task = Task.checked(problem, objective, wrt, Path(out), chunk or every, every, options)
+    task = Task.checked(problem, objective, wrt, Path(out), chunk or every, every, history, options)
     progress = begun(task) if resume else None
     if progress is None:
         if task.out.exists() and not resume:
@@ -110,9 +113,9 @@ def gradient(
     if progress.done:
         return _made(task, progress.value, progress.numbers, progress.strategy)
     starts = task.cuts.starts(0, problem.steps, (*progress.lengths, problem.steps)[0])
-    states, history, seen = _forward(task, starts, len(progress.lengths))
+    states, kept, seen = _forward(task, starts, len(progress.lengths))
     progress.value, bars = objective(seen)
-    back = Back(task, progress, bars, history)
+    back = Back(task, progress, bars, kept)
     back.through_all(starts, (*starts[1:], problem.steps), progress.lengths[1:], states)
     progress.numbers = {name: np.asarray(one).tolist() for name, one in back.finish().items()}
     progress.done = True
@@ -178,6 +181,7 @@ def plan_gradient(
     adjoint: str = "auto",
     chunk: int | None = None,
     every: int = 1,
+    history: str = "same",
     **options: Any,
 ) -> GradientPlan:
     """Which strategy a gradient takes and what each needs; `print` tells it. Writes nothing.
@@ -186,7 +190,8 @@ def plan_gradient(
     """
     given = objective or Cotangents()
     return plan_of(
-        Task.checked(problem, given, wrt, Path(out), chunk or every, every, options), adjoint
+        Task.checked(problem, given, wrt, Path(out), chunk or every, every, history, options),
+        adjoint,
     )
 
 

@@ -278,3 +278,43 @@ def test_a_plan_tells_what_strategies_keep():
     assert f"-> {plan.chosen}" in str(plan)
     assert "150 steps forward" in str(plan)
     assert "no state of the forward run" in str(og.plan_gradient(problem, wrt=["u"]))
+
+
+@pytest.mark.parametrize("kept_as", ["float16", "bfloat16"])
+def test_a_history_of_halves_is_asked_for_and_leaves_the_same_bytes_in_all_strategies(
+    kept_as, tmp_path
+):
+    problem = _problem(bent, (20, 18), parameters={"k": 0.2, "amount": 0.3}, steps=6)
+    rng = np.random.default_rng(7)
+    near = {name: rng.normal(size=(20, 18)).astype("float32") / 10 for name in problem.initial}
+    problem = problem.replace(dtype="float32", initial=near)
+    objective = _objective(problem)
+    given = {"history": kept_as, "wrt": ["c", "u"]}
+    ways = [
+        {"adjoint": "history", "tier": "direct", "depth": 2},
+        {"adjoint": "recompute"},
+        {"adjoint": "multistage", "threads": 1},
+    ]
+    made = [
+        og.gradient(problem, objective, out=tmp_path / str(number), **given, **way)
+        for number, way in enumerate(ways)
+    ]
+    for other in made[1:]:
+        for name in given["wrt"]:
+            assert np.asarray(other[name]).tobytes() == np.asarray(made[0][name]).tobytes()
+    exact = og.gradient(problem, objective, wrt=["c", "u"], out=tmp_path / "exact")
+    assert exact.value == made[0].value
+    unit = 2.0 ** (-11 if kept_as == "float16" else -8)
+    apart = np.abs(np.asarray(exact["c"]) - np.asarray(made[0]["c"])).max()
+    assert 0 < apart <= 100 * unit * np.abs(exact["c"]).max()
+    plans = [
+        og.plan_gradient(problem, wrt=["c"], memory="1GiB", history=kind, adjoint="history")
+        for kind in ("same", kept_as)
+    ]
+    assert plans[1].chosen.disk_bytes < plans[0].chosen.disk_bytes
+
+
+def test_a_history_of_a_type_that_does_not_fit_is_refused(tmp_path):
+    problem = _problem("wave:4", (12, 13))
+    with pytest.raises(DefinitionError, match="dtype = 'float8' of a snapshot"):
+        og.gradient(problem, og.LeastSquares(), wrt=["c"], out=tmp_path / "g", history="float8")

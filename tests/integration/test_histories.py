@@ -45,12 +45,14 @@ def test_a_history_is_the_states_rounded_once(dtype, options, states, tmp_path):
         og.History("u", every=4, dtype="float16"),
         og.History("u", every=2, dtype="float32", region=box),
         og.Snapshot("u", first=3, every=5, dtype="float16", x="1::3"),
+        og.History("u", every=3, dtype="bfloat16"),
     ]
     result = og.run(wave(dtype, snapshots=kept), out=tmp_path / "out", **options)
     wanted = [
         right[3::4].astype("float16"),
         right[1::2, 3:20, :, 2:17].astype("float32"),
         right[2::5, ..., 1::3].astype("float16"),
+        right[2::3].astype("bfloat16"),
     ]
     for found, values in zip(result.snapshots, wanted, strict=True):
         assert found.dtype == values.dtype
@@ -88,9 +90,27 @@ def test_doubles_between_two_halves_are_rounded_once(tmp_path):
     assert np.array(result.snapshots["u"])[0].tobytes() == right.tobytes()
 
 
+def test_doubles_between_two_numbers_of_bfloat16_are_rounded_once(tmp_path):
+    """Of two numbers side by side the nearer one, in whole-number arithmetic on the doubles."""
+    middle = 1 + 2.0**-8
+    values = [middle, middle + 2.0**-40, middle - 2.0**-40, -middle - 2.0**-40, 3 * middle, 1 / 3]
+    wanted = [1.0, 1 + 2.0**-7, 1.0, -1 - 2.0**-7, 3.015625, 0.333984375]
+    given = np.broadcast_to(np.array(values), (4, len(values))).copy()
+
+    @og.stencil
+    def same(u):
+        return u + 0.0
+
+    kept = [og.History("u", dtype="bfloat16")]
+    problem = og.Problem(same, given.shape, steps=1, initial={"u": given}, snapshots=kept)
+    found = np.array(og.run(problem, out=tmp_path / "out").snapshots["u"])[0]
+    assert found.astype("float64").tolist() == [wanted] * 4
+
+
 @pytest.mark.parametrize("depth", [1, 3])
-def test_another_problem_reads_a_history_in_reverse(depth, states, tmp_path):
-    kept = [og.History("u", every=2, dtype="float16", region=og.Box(y=(2, 12)))]
+@pytest.mark.parametrize("kept_as", ["float16", "bfloat16"])
+def test_another_problem_reads_a_history_in_reverse(kept_as, depth, states, tmp_path):
+    kept = [og.History("u", every=2, dtype=kept_as, region=og.Box(y=(2, 12)))]
     run = og.run(wave(snapshots=kept), out=tmp_path / "forward", depth=4, tier="direct")
 
     @og.stencil
@@ -105,12 +125,12 @@ def test_another_problem_reads_a_history_in_reverse(depth, states, tmp_path):
         steps=4,
         parameters={"weight": [1.0, 0.5, 0.25, 3.0]},
         initial={"total": 0.0, "state": series},
-        dtypes={"state": "float16"},
+        dtypes={"state": kept_as},
     )
     found = np.array(og.run(problem, out=tmp_path / "back", depth=depth, tier="direct")["total"])
     right = np.array(og.run(problem, out=tmp_path / "plain", scheme="plain")["total"])
     assert found.tobytes() == right.tobytes()
-    frames = states["float32"][1::2, :, 2:12].astype("float16").astype("float64")
+    frames = states["float32"][1::2, :, 2:12].astype(kept_as).astype("float64")
     sums = sum(w * f for w, f in zip([1.0, 0.5, 0.25, 3.0], frames[::-1], strict=True))
     assert np.abs(found - sums).max() <= 8 * 2.0**-24 * np.abs(sums).max()
 

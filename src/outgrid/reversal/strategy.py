@@ -12,6 +12,7 @@ from outgrid import api
 from outgrid.durable import existing
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.lines import format_count
+from outgrid.numbers import item_bytes
 from outgrid.plan.model import Plan
 from outgrid.probe.profile import known_machine
 from outgrid.reversal.cuts import most_kept, steps_forward
@@ -134,7 +135,10 @@ def _strategy(
     state_bytes = sum(
         problem.stored_bytes(lasting.name) * lasting.levels for lasting in problem.stencil.lasting
     )
-    frame_bytes = sum(problem.stored_bytes(name) for name in task.kept)
+    frame_bytes = sum(
+        problem.stored_bytes(name) // item_bytes(problem.dtype_of(name)) * item_bytes(kept)
+        for name, kept in ((name, task.dtype_kept(name)) for name in task.kept)
+    )
     kept_bytes = frame_bytes * (history // task.every)
     recorded_bytes = frame_bytes * (steps // task.every)
     turns = steps / (sum(back.schedule.depths) * task.cuts.chunk)

@@ -13,12 +13,15 @@ import numpy as np
 
 from outgrid import api
 from outgrid.comm import Comm, world
+from outgrid.durable import partial_path
 from outgrid.errors import UsageError
 from outgrid.formats.input import InputFile
-from outgrid.formats.npy import read_header
+from outgrid.formats.npy import HEADER_BYTES, map_npy, read_header, reserve_npy
+from outgrid.numbers import number_type
 from outgrid.result import Result
 from outgrid.reversal.cuts import Cuts, Piece
 from outgrid.reversal.objective import Objective, check
+from outgrid.stencil.history import History as OneHistory
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.problem import PREVIOUS, Problem
@@ -47,15 +50,16 @@ class History:
 
 @dataclass(frozen=True)
 class Task:
-    """The gradient of a `problem` by what `wrt` names, of an objective of the reductions `reduced`,
-    too, made in the folder `out`, of every `every`-th state."""
+    """The gradient of a `problem` by what `wrt` names, of an `objective`, made in the folder `out`,
+    of every `every`-th state, rounded to the type `history`."""
 
     problem: Problem
+    objective: Objective
     wrt: tuple[str, ...]
     out: Path
     cuts: Cuts
     every: int
-    reduced: tuple[str, ...]
+    history: str
     options: Mapping[str, Any]
 
     @classmethod
@@ -67,6 +71,7 @@ class Task:
         out: Path,
         chunk: int,
         every: int,
+        history: str,
         options: Mapping[str, Any],
     ) -> Task:
         """Raises UsageError for what a gradient is not made of."""
@@ -118,7 +123,14 @@ class Task:
         }
         cuts = Cuts(problem.steps, min(chunk, problem.steps), tuple(sorted(added)))
         given = {"progress": False, **options}
-        return cls(problem, tuple(wrt), out, cuts, every, objective.reduced, given)
+        task = cls(problem, objective, tuple(wrt), out, cuts, every, history, given)
+        problem.replace(snapshots=task.watched)  # which says what types it keeps
+        return task
+
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        """The reductions that the objective depends on."""
+        return tuple(self.objective.reduced)
 
     @property
     def comm(self) -> Comm:
@@ -212,7 +224,32 @@ class Task:
     @property
     def watched(self) -> tuple[Snapshot, ...]:
         """What keeps the history of a run."""
-        return tuple(Snapshot(name, every=self.every) for name in self.kept)
+        kept = (OneHistory(name, self.every, self.history) for name in self.kept)
+        return tuple(one.snapshot for one in kept)
+
+    def dtype_kept(self, name: str) -> str:
+        """The type that the states of a field are kept in."""
+        return self.problem.dtype_of(name) if self.history == "same" else self.history
+
+    def _rounded(self, path: Path, name: str) -> Path:
+        """The file of a state, in the type that a history has; it is made where there is none."""
+        dtype = number_type(self.dtype_kept(name))
+        if dtype == self.problem.dtype_of(name):
+            return path
+        rounded = path.with_name(f"{path.stem}.{dtype.name}.npy")
+        if self.comm.rank == 0 and not rounded.exists():
+            partial = partial_path(rounded)
+            partial.unlink(missing_ok=True)
+            reserve_npy(partial, self.problem.shape, dtype)
+            state = map_npy(path)
+            into = np.memmap(partial, dtype, "r+", HEADER_BYTES, self.problem.shape)
+            with np.errstate(over="ignore"):
+                for plane in range(self.problem.shape[0]):
+                    into[plane] = state[plane].astype(dtype)
+            into.flush()
+            partial.rename(rounded)
+        self.comm.share(None)
+        return rounded
 
     def problem_back(
         self,
@@ -240,7 +277,7 @@ class Task:
                 dtypes[coefficient.name] = problem.dtype_of(coefficient.name)
         for name, (of, after) in one.states.items():
             initial[name] = self._states(of, firsts, after, history)
-            dtypes[name] = problem.dtype_of(of)
+            dtypes[name] = self.dtype_kept(of)
         initial |= begun
         sources: list[Source] = []
         for number, receiver in enumerate(problem.receivers):
@@ -317,6 +354,6 @@ class Task:
             return Series("history.npy", number, step)
         two = self.problem.stencil.field(of).levels == 2
         begin = [of + PREVIOUS, of] if two else [of]
-        paths = [self.file(history.begin, name) for name in begin]
+        paths = [self._rounded(self.file(history.begin, name), of) for name in begin]
         kept = history.whole.out / f"snapshot.{history.offset + self.kept.index(of)}.npy"
         return Series((*paths, kept), number + len(begin) - 1, step)

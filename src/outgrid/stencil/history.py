@@ -15,7 +15,8 @@ __all__ = ["History"]
 class History:
     """Keeps `field` after every `every`-th step, as one of the snapshots of a problem.
 
-    Values are rounded once to `dtype`, "float16" or "float32"; "same" keeps the type of the field.
+    Values are rounded once to `dtype`, "float16", "bfloat16" or "float32"; "same" keeps the type of
+    the field.
     `region` is a Box, outside of which nothing is kept. `Result.history` is what was kept, for a
     coefficient of another problem, also in reverse. Raises DefinitionError.
     """

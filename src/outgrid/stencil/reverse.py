@@ -171,6 +171,7 @@ class _Reversal:
         waits = {name for name in second if self._can_wait(name, summed(past[name]))}
         for name in waits:
             # What the next step begins with, made there of what this one began with.
+            begun: dict[Expression, Expression]
             begun = {self._at(cotangent(name)): Access(cotangent(name), -1, self.centre)}
             before = ex.substitute(summed(past[name]), begun)
             now[name] = [before if each == self._past(name) else each for each in now[name]]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from outgrid.errors import DefinitionError
+from outgrid.errors import DefinitionError, UsageError
 from outgrid.formats.axis import Axis
+from outgrid.numbers import BFLOAT16, number_type
 from outgrid.stencil.dtypes import dtype_name
 from outgrid.stencil.given import checked_count, is_whole, next_of
 from outgrid.stencil.symbol import AXES
@@ -17,7 +18,7 @@ from outgrid.units import suggest
 
 __all__ = ["Snapshot", "snapshots_by_file"]
 
-ENCODED = ("float16", "float32")
+ENCODED = ("float16", BFLOAT16, "float32")
 """Types that values may be rounded to as they are kept."""
 
 if TYPE_CHECKING:
@@ -60,6 +61,10 @@ class Snapshot:
             name = dtype_name(self.dtype)
             if name not in ENCODED:
                 raise DefinitionError(f"dtype = {name!r} of a snapshot{suggest(name, ENCODED)}")
+            try:
+                number_type(name)
+            except UsageError as error:
+                raise DefinitionError(f"the dtype of a snapshot: {error}") from error
             object.__setattr__(self, "dtype", name)
 
     @property

@@ -114,12 +114,12 @@ void look(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1, 
 // two neighbouring floats, which the half does not mistake for a number halfway between two.
 template <class To, class From>
 OG_INLINE To rounded(From a) {
-  if constexpr (std::is_same_v<To, Half> && std::is_same_v<From, double>) {
+  if constexpr (sizeof(To) == 2 && std::is_same_v<From, double>) {
     const float near = float(a);
-    if (double(near) == a || a != a) return Half(near);
+    if (double(near) == a || a != a) return To(near);
     const int bits = float_bits(near),
               away = (near < 0 ? -double(near) : double(near)) > (a < 0 ? -a : a);
-    return Half(float_of((bits - away) | 1));
+    return To(float_of((bits - away) | 1));
   } else {
     return To(a);
   }
@@ -154,7 +154,7 @@ class Parcel {
 
   static void take(Kept* to, const Cell* from, int64_t count, int64_t step) {
     int64_t i = 0;
-    if constexpr (std::is_same_v<Cell, Real> && sizeof(Real) == 4 && std::is_same_v<Kept, Half>) {
+    if constexpr (std::is_same_v<Cell, Real> && sizeof(Real) == 4 && sizeof(Kept) == 2) {
       for (; step == 1 && i + kLanes <= count; i += kLanes) store(to + i, load(from + i));
     }
     for (; i < count; ++i) to[i] = rounded<Kept>(from[i * step]);
@@ -215,6 +215,8 @@ void snapshots(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t
     } else if constexpr (std::is_floating_point_v<Cell>) {  // in a shorter type
       if (kept.kind == kKind<Half>)
         keep<Cell, Half>(s, kept, frames, t, z0, z1, c);
+      else if (kept.kind == kKind<UpperHalf>)
+        keep<Cell, UpperHalf>(s, kept, frames, t, z0, z1, c);
       else
         keep<Cell, float>(s, kept, frames, t, z0, z1, c);
     }
