@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -23,8 +22,9 @@ from outgrid.durable import replace_file
 from outgrid.errors import Error, UsageError
 from outgrid.gradients import Derivatives, gradient
 from outgrid.report.progress import Shown, follow, is_watched
-from outgrid.reversal.objective import Objective, array_of
+from outgrid.reversal.objective import Objective
 from outgrid.reversal.posed import check_names, posed
+from outgrid.reversal.progress import identity
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.reverse import SOURCES
 from outgrid.units import format_seconds
@@ -85,7 +85,8 @@ def shots(
     if out.exists() and not resume:
         raise UsageError(f"{out} exists; give another folder for out, or resume=True to continue")
     comm.share(None)  # all have looked
-    asked = _identity(problems, objectives, [wrt, options.get("chunk"), options.get("every", 1)])
+    others = [options.get("chunk"), options.get("every", 1), options.get("history", "same")]
+    asked = _identity(problems, objectives, [wrt, *others])
     finished: dict[str, Any] = _finished(out, asked)
     if not finished:
         if comm.rank == 0:
@@ -240,36 +241,8 @@ def _finished(out: Path, asked: str) -> dict[str, Any]:
 def _identity(
     problems: Sequence[Problem], objectives: Sequence[Objective], others: list[Any]
 ) -> str:
-    text = json.dumps([[problem.digest for problem in problems], others])
-    sha256 = hashlib.sha256(text.encode())
-    for objective in objectives:
-        _note(objective, sha256.update)
-    return sha256.hexdigest()
-
-
-def _note(value: Any, note: Callable[[bytes], object]) -> None:
-    """Note what an objective is of: names, numbers, bytes of arrays; of another one its class."""
-    note(type(value).__qualname__.encode())
-    if dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            _note(getattr(value, field.name), note)
-    elif isinstance(value, Mapping):
-        for name in value:  # pyright: ignore[reportUnknownVariableType]
-            _note(name, note)
-            _note(value[name], note)
-    elif isinstance(value, np.ndarray | list | tuple | Path) or (
-        isinstance(value, str) and value.endswith(".npy")
-    ):
-        array = np.asarray(array_of(value))  # pyright: ignore[reportUnknownArgumentType]
-        if array.dtype == object:
-            for part in array.tolist():
-                _note(part, note)
-        else:
-            note(f"{array.shape} {array.dtype}".encode())
-            for plane in array if array.ndim > 1 else [array]:
-                note(np.ascontiguousarray(plane).tobytes())
-    elif isinstance(value, str | int | float | None):
-        note(repr(value).encode())
+    each = [identity(*one, others) for one in zip(problems, objectives, strict=True)]
+    return hashlib.sha256(json.dumps(each).encode()).hexdigest()
 
 
 @contextmanager

@@ -129,6 +129,9 @@ def test_a_gradient_that_was_cut_off_goes_on(tmp_path, cut_off):
         cut_off(advances, lambda: og.gradient(problem, objective, out=out, resume=True, **given))
     with pytest.raises(UsageError, match="belongs to another problem"):
         og.gradient(problem, objective, out=out, resume=True, **{**given, "wrt": ["c"]})
+    other = og.LeastSquares(np.full((STEPS, 1), 1e-3), snapshots=objective.snapshots)
+    with pytest.raises(UsageError, match="to another objective"):
+        og.gradient(problem, other, out=out, resume=True, **given)
     for _ in range(2):  # the second time it is done
         g = og.gradient(problem, objective, out=out, resume=True, **given)
         for name in WRT:

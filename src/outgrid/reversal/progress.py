@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from outgrid.durable import replace_file
 from outgrid.errors import UsageError
+from outgrid.reversal.objective import Objective, array_of
 from outgrid.reversal.task import Task
+from outgrid.stencil.problem import Problem
 
-__all__ = ["NAME", "Progress", "begun", "new"]
+__all__ = ["NAME", "Progress", "begun", "identity", "new"]
 
 NAME = "gradient.json"
 
@@ -56,10 +63,10 @@ def begun(task: Task) -> Progress | None:
         )
     data = json.loads(path.read_text())
     progress = Progress(**data | {"lengths": tuple(data["lengths"])})
-    if progress.task != identity(task):
+    if progress.task != _identity(task):
         raise UsageError(
-            f"the gradient in {task.out} belongs to another problem, or to other values of wrt; "
-            "choose another folder for out"
+            f"the gradient in {task.out} belongs to another problem, to another objective, or to "
+            "other values of wrt; choose another folder for out"
         )
     return progress
 
@@ -74,13 +81,46 @@ def new(task: Task, lengths: tuple[int, ...], strategy: str) -> Progress:
             numbers[name] = [0.0] * task.problem.steps
         elif name == "sources":
             numbers[name] = [[0.0] * len(task.problem.sources)] * task.problem.steps
-    progress = Progress(identity(task), lengths, strategy, task.problem.steps, numbers=numbers)
+    progress = Progress(_identity(task), lengths, strategy, task.problem.steps, numbers=numbers)
     progress.write(task)
     return progress
 
 
-def identity(task: Task) -> str:
-    """Of what the files in its folder are: a digest of the problem and of what is asked."""
-    asked = [task.problem.digest, task.wrt, task.cuts.chunk, task.cuts.added]
-    text = json.dumps([*asked, task.every, task.reduced])
-    return hashlib.sha256(text.encode()).hexdigest()
+def identity(problem: Problem, objective: Objective, asked: Sequence[Any]) -> str:
+    """Of what files of gradients are: a digest of a problem, of its objective and of what is asked.
+
+    Of an objective that is a function of the user's this is its name.
+    """
+    text = json.dumps([problem.digest, *asked])
+    sha256 = hashlib.sha256(text.encode())
+    _note(objective, sha256.update)
+    return sha256.hexdigest()
+
+
+def _identity(task: Task) -> str:
+    asked = [task.wrt, task.cuts.chunk, task.cuts.added, task.every, task.history, task.reduced]
+    return identity(task.problem, task.objective, asked)
+
+
+def _note(value: Any, note: Callable[[bytes], object]) -> None:
+    """Note what an objective is of: names, numbers, bytes of arrays; of another one its class."""
+    note(type(value).__qualname__.encode())
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            _note(getattr(value, field.name), note)
+    elif isinstance(value, Mapping):
+        for name in value:  # pyright: ignore[reportUnknownVariableType]
+            _note(name, note)
+            _note(value[name], note)
+    elif isinstance(value, list | tuple):
+        for part in value:  # pyright: ignore[reportUnknownVariableType]
+            _note(part, note)
+    elif isinstance(value, np.ndarray | Path) or (
+        isinstance(value, str) and value.endswith(".npy")
+    ):
+        array = np.asarray(array_of(value))  # pyright: ignore[reportUnknownArgumentType]
+        note(f"{array.shape} {array.dtype}".encode())
+        for plane in array if array.ndim > 1 else [array]:
+            note(np.ascontiguousarray(plane).tobytes())
+    elif isinstance(value, str | int | float | np.generic | None):
+        note(repr(value).encode())  # pyright: ignore[reportUnknownArgumentType]
