@@ -267,7 +267,8 @@ class Files:
         """What one step of each sweep reads of a coefficient that changes with every step."""
         name, series = arrival.field, self.series[arrival.field]
         schedule, dtype = self.plan.schedule, self.plan.dtype_of(name)
-        frames = frames_of(series.paths, name, schedule.shape, dtype)
+        lacks = series.lacks(len(schedule.shape))
+        frames = frames_of(series.paths, name, schedule.shape, dtype, lacks)
         store = SeriesStore(
             name,
             {
@@ -278,6 +279,8 @@ class Files:
             self.shape,
             (schedule.stored.planes.start, schedule.stored.rows.start),
             self.transfers,
+            np.dtype(dtype),
+            lacks,
         )
         self._opened.append(store)
         return store

@@ -137,7 +137,8 @@ def check_inputs(problem: Problem) -> None:
 
 def check_series(problem: Problem, name: str, series: Series) -> None:
     """Raise UsageError where files do not hold what the steps of a problem read."""
-    count = len(frames_of(series.paths, name, problem.shape, problem.dtype_of(name)))
+    given = series.paths, name, problem.shape, problem.dtype_of(name)
+    count = len(frames_of(*given, series.lacks(problem.ndim)))
     for step in (0, problem.steps - 1) if problem.steps else ():
         if not 0 <= series.number(step) < count:
             raise UsageError(

@@ -45,7 +45,7 @@ def tables_bytes(problem: Problem) -> int:
         len(list(corners(site.position))) for site in (*problem.sources, *problem.receivers)
     )
     rows = max(1, problem.steps)
-    profiles = sum(problem.shape) * len(problem.stencil.profiles) * 2
+    profiles = sum(problem.shape) * len(problem.stencil.profiles) * 3  # where axes close
     return 8 * (rows * (len(problem.parameters) + cells) + 4 * cells + profiles) + (1 << 16)
 
 

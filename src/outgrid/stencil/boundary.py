@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 from outgrid.errors import DefinitionError
 from outgrid.stencil.components import components_of
 from outgrid.stencil.model import Field, Stencil
+from outgrid.stencil.series import Series
 from outgrid.stencil.symbol import AXES, is_number
 from outgrid.units import suggest
 
@@ -45,8 +46,9 @@ DRIVEN = {"given": ("value",), "robin": ("value", "a", "b")}
 KINDS = (*FIXED, *IMAGES, "periodic", *ABSORBING, *DRIVEN)
 OWN = {"dirichlet": ("value",), **ABSORBING, **DRIVEN}
 NUMBERS = ("value", "width", "strength", "courant", "frequency", "a", "b")
-Given: TypeAlias = float | str | Callable[..., Any]
-"""The value of a face: a number, or for driven faces a formula or a function of place and step."""
+Given: TypeAlias = float | str | Series | Callable[..., Any]
+"""The value of a face: a number, or for driven faces a formula or a function of place and step, or
+files of what it is in each step."""
 STORED = "stored"
 """The rule of a face whose cells are there to be read."""
 SIDES = ("-", "+")
@@ -89,7 +91,7 @@ class Boundary:
     With "given" all cells beyond have the `value`; with "robin" a u + b du/dn = `value` on the
     face, per cell and outwards. The value is a number, a formula of z, y, x and step, or a function
     of some of these, called with symbols as a stencil is. They are the indices of the cell beyond
-    and the number of steps made.
+    and the number of steps made. Of a Series it is a frame of the shape of the face.
 
     `faces` are pairs of a name, an axis ("x") or one side of it ("x-", "x+"), and a Boundary;
     `fields` pairs of the name of a field and what holds for it alone. The narrower one counts.
@@ -135,7 +137,7 @@ class Boundary:
         if (
             name == "value"
             and self.kind in DRIVEN
-            and (isinstance(number, str) or callable(number))
+            and (isinstance(number, str | Series) or callable(number))
         ):
             return
         if name == "value" and self.kind == "dirichlet" and isinstance(number, str):
@@ -172,7 +174,11 @@ class Boundary:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, which `boundary_of` reads."""
-        value = str(self.value) if callable(self.value) else self.value
+        value: Any = self.value
+        if isinstance(value, Series):
+            value = value.to_dict()
+        elif callable(value):
+            value = str(value)
         data: dict[str, Any] = {"kind": self.kind, "value": value}
         apart = {name: getattr(self, name) for name in NUMBERS[1:]}
         data |= {name: number for name, number in apart.items() if number is not None}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from outgrid.errors import DefinitionError, meaning
 from outgrid.stencil import expression as ex
 from outgrid.stencil import symbol
-from outgrid.stencil.boundary import DRIVEN, SIDES, Boundary, Given, edges_of
+from outgrid.stencil.boundary import DRIVEN, SIDES, Boundary, edges_of
 from outgrid.stencil.expression import (
     INDEX,
     STEP,
@@ -31,7 +31,8 @@ from outgrid.stencil.expression import (
     operation,
 )
 from outgrid.stencil.initial import InitialExpression
-from outgrid.stencil.model import Assignment, Reduction, Stencil
+from outgrid.stencil.model import Assignment, Field, Reduction, Stencil
+from outgrid.stencil.series import Series
 from outgrid.stencil.symbol import AXES, Condition, Symbol, as_expression
 from outgrid.syntax import expression_tree
 
@@ -40,15 +41,15 @@ __all__ = ["driven"]
 
 def driven(
     stencil: Stencil, boundary: Boundary, shape: tuple[int, ...], parameters: Mapping[str, Any]
-) -> tuple[Stencil, Boundary, Mapping[str, Any]]:
-    """The same problem without such faces: (stencil, boundary, parameters).
+) -> tuple[Stencil, Boundary, Mapping[str, Any], Mapping[str, Series]]:
+    """The same problem without such faces: (stencil, boundary, parameters, coefficients).
 
-    Raises DefinitionError.
+    The coefficients are those that hold what a face reads from files. Raises DefinitionError.
     """
     faces = [boundary, *(rules for _, rules in boundary.fields)]
     faces += [face for rules in faces for _, face in rules.faces]
     if not any(face.kind in DRIVEN for face in faces):
-        return stencil, boundary, parameters
+        return stencil, boundary, parameters, {}
     behind = _behind(boundary)
     layers = edges_of(stencil, behind).layers
     inside = [range(low, extent - high) for (low, high), extent in zip(layers, shape, strict=True)]
@@ -56,7 +57,7 @@ def driven(
     applied = made.applied()
     needed = {profile.name for profile in applied.profiles}
     profiles = {name: made.profiles[name] for name in made.profiles if name in needed}
-    return applied, behind, {**parameters, **profiles}
+    return applied, behind, {**parameters, **profiles}, made.series
 
 
 def _behind(boundary: Boundary) -> Boundary:
@@ -80,6 +81,7 @@ class _Driven:
     shape: tuple[int, ...]
     profiles: dict[str, NDArray[np.float64]] = field(default_factory=dict[str, NDArray[np.float64]])
     names: dict[tuple[int, bytes], str] = field(default_factory=dict[tuple[int, bytes], str])
+    series: dict[str, Series] = field(default_factory=dict[str, Series])
 
     def applied(self) -> Stencil:
         """The stencil with all that is read across driven faces as it is there."""
@@ -97,7 +99,8 @@ class _Driven:
             )
             for number, stage in enumerate(self.stencil.stages)
         )
-        return replace(self.stencil, stages=stages)
+        coefficients = (Field(name, evolving=False) for name in self.series)
+        return replace(self.stencil, stages=stages, fields=(*self.stencil.fields, *coefficients))
 
     def _read(self, stage: int, expression: Expression) -> Expression:
         """An expression of a stage."""
@@ -130,9 +133,12 @@ class _Driven:
         own = self.stencil.field(access.field)
         if own.temporary and access.field not in dict(self.boundary.fields):
             return value  # as the change of a field has it, whose value at the face is given
+        later = 0 if own.temporary else self.stencil.version(stage, access) + 1
+        if isinstance(face.value, Series):
+            read = self._read_from(face.value.after(later), access.offset, axis)
+            return operation("add", value, self._beyond_only(self._profile(axis, share), read))
         given = self._given(face.value)
         # Version -1 is what the step before has left: the number of steps made by then is `step`.
-        later = 0 if own.temporary else self.stencil.version(stage, access) + 1
         if later:
             given = ex.substitute(given, {STEP: operation("add", STEP, Constant(float(later)))})
         given = self._folded(ex.shifted(given, access.offset), axis, access.offset)
@@ -140,14 +146,34 @@ class _Driven:
             share = share * given.value
             return operation("add", value, self._profile(axis, share)) if share.any() else value
         weight = self._profile(axis, share)
-        added = operation("mul", weight, given)
         if any(isinstance(node, Profile) and ex.is_index(node) for node in ex.nodes(given)):
-            # Inside, where it counts for nothing, it may not be a number.
-            beyond = operation("ne", weight, Constant(0.0))
-            added = operation("where", beyond, added, Constant(0.0))
-        return operation("add", value, added)
+            return operation("add", value, self._beyond_only(weight, given))
+        return operation("add", value, operation("mul", weight, given))
 
-    def _given(self, value: Given | None) -> Expression:
+    @staticmethod
+    def _beyond_only(weight: Profile, given: Expression) -> Expression:
+        """What is added beyond a face. Inside, where it counts for nothing, it may be no number."""
+        beyond = operation("ne", weight, Constant(0.0))
+        return operation("where", beyond, operation("mul", weight, given), Constant(0.0))
+
+    def _read_from(self, series: Series, offset: tuple[int, ...], across: int) -> Access:
+        """What the frame of a step holds for the cell beyond; it is a coefficient's value."""
+        along = AXES[across - self.stencil.ndim]
+        if series.along not in (None, along):
+            raise DefinitionError(
+                f"{series} is the value of a face across {along} and lacks the axis "
+                f"{series.along}; leave along out"
+            )
+        frames = replace(series, along=along)
+        name = next((name for name, one in self.series.items() if one == frames), None)
+        if name is None:
+            name = f"face_{along}_{len(self.series) + 1}"
+            while any(name == one.name for one in self.stencil.fields):
+                name += "_"
+            self.series[name] = frames
+        return Access(name, 0, tuple(0 if n == across else o for n, o in enumerate(offset)))
+
+    def _given(self, value: float | str | Callable[..., Any] | None) -> Expression:
         """The value of a face as an expression of the indices of the cell beyond, and the step."""
         axes = AXES[-self.stencil.ndim :]
         variables: dict[str, Any] = {

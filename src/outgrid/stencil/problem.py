@@ -169,7 +169,8 @@ class Problem:
         rule, around, numbers = absorbing(
             traced, bounded_row(asked) if line else asked, extents, parameters
         )
-        rule, around, numbers = driven(rule, around, extents, numbers)
+        rule, around, numbers, frames = driven(rule, around, extents, numbers)
+        initial = {**initial, **frames}
         cells = regions_of(regions or {}, rule, extents)
         rule, numbers = bounded(rule, cells, extents, numbers)
         dtype = checked_dtype(dtype, rule)
@@ -220,6 +221,7 @@ class Problem:
             },
             "dtypes": dict(dtypes or {}),
             "regions": dict(regions or {}),
+            "frames": frozenset(frames),
         }
         object.__setattr__(self, "_given", given)
         if line:
@@ -250,8 +252,10 @@ class Problem:
         stays["initial"] = {
             name: value
             for name, value in self.initial.items()
-            if not (name.endswith(PREVIOUS) and value is self.initial[name.removesuffix(PREVIOUS)])
+            if name not in self._given["frames"]
+            and not (name.endswith(PREVIOUS) and value is self.initial[name.removesuffix(PREVIOUS)])
         }
+        del stays["frames"]
         return Problem(**(stays | changes))
 
     def profile_values(self, name: str) -> NDArray[Any]:

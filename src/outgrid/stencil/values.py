@@ -216,8 +216,8 @@ def initial_from_dict(name: str, data: Mapping[str, Any]) -> Initial | str:
 
     A formula comes back as its text, which `classify` reads."""
     match dict(data):
-        case {"series": [*paths], "first": int(first), "step": int(step)}:
-            return Series(tuple(paths), first, step)
+        case {"series": [*paths], "first": int(first), "step": int(step), **rest}:
+            return Series(tuple(paths), first, step, rest.get("along"))
         case {"path": str()}:
             return InputFile.from_dict(data)
         case {"expression": str(text)}:

@@ -12,7 +12,7 @@ from outgrid.storage.joined import Joined, Piece
 from outgrid.storage.mapped import MappedStore
 from outgrid.storage.memory import MemoryStore
 from outgrid.storage.paging import Pager, paged
-from outgrid.storage.series import Frame, SeriesStore, frames_of
+from outgrid.storage.series import Frame, SeriesStore, frames_of, read_frame
 from outgrid.storage.spread import Parts, SpreadStore, is_device, require_device
 from outgrid.storage.swap import SwapStore
 from outgrid.storage.transfers import Completion, Transfers
@@ -46,6 +46,7 @@ __all__ = [
     "open_store",
     "other_planes",
     "paged",
+    "read_frame",
     "require_device",
 ]
 

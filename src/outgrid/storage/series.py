@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.npy import Header, read_header
@@ -18,7 +21,7 @@ from outgrid.storage.base import LaidOut, Layout, Planes
 from outgrid.storage.direct import DirectStore
 from outgrid.storage.transfers import Transfers
 
-__all__ = ["Frame", "SeriesStore", "frames_of"]
+__all__ = ["Frame", "SeriesStore", "frames_of", "read_frame"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +33,24 @@ class Frame:
 
 
 def frames_of(
-    paths: Sequence[str], name: str, shape: tuple[int, ...], dtype: str
+    paths: Sequence[str],
+    name: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    lacks: int | None = None,
 ) -> tuple[Frame, ...]:
-    """All frames of a series ``name`` of arrays of ``shape``. Raises UsageError, StoreError."""
-    return tuple(frame for path in paths for frame in _frames(path, name, shape, dtype))
+    """All frames of a series ``name`` of arrays of ``shape``, of which they may lack an axis.
+
+    Raises UsageError, StoreError.
+    """
+    whole = lacks is None
+    shape = tuple(extent for axis, extent in enumerate(shape) if axis != lacks)
+    return tuple(frame for path in paths for frame in _frames(path, name, shape, dtype, whole))
 
 
-def _frames(path: str, name: str, shape: tuple[int, ...], dtype: str) -> Iterator[Frame]:
+def _frames(
+    path: str, name: str, shape: tuple[int, ...], dtype: str, whole: bool
+) -> Iterator[Frame]:
     subject = f"the series of {name!r}: {path}"
     if not Path(path).exists():
         raise UsageError(f"{subject} does not exist")
@@ -45,10 +59,13 @@ def _frames(path: str, name: str, shape: tuple[int, ...], dtype: str) -> Iterato
     if header.shape[len(frames) :] != shape or len(frames) > 1 or header.fortran_order:
         order = ", in Fortran order" if header.fortran_order else ""
         raise UsageError(
-            f"{subject} holds an array of shape {header.shape}{order}; the grid has {shape}, and a"
+            f"{subject} holds an array of shape {header.shape}{order}; "
+            f"the {'grid' if whole else 'face'} has {shape}, and a"
             " file of several frames one axis more in front"
         )
-    if header.dtype != dtype:
+    if not whole and not np.can_cast(header.dtype, dtype, "same_kind"):
+        raise UsageError(f"{subject} holds {header.dtype}, which is no {dtype}; save it as {dtype}")
+    if whole and header.dtype != dtype:
         raise UsageError(
             f"{subject} holds {header.dtype} and is read as {dtype}; give the problem"
             f' dtypes={{"{name}": "{header.dtype}"}}, or save it as {dtype}'
@@ -58,11 +75,28 @@ def _frames(path: str, name: str, shape: tuple[int, ...], dtype: str) -> Iterato
         yield Frame(Path(path), replace(one, data_offset=header.data_offset + number * one.nbytes))
 
 
+def read_frame(frame: Frame, planes: range | None = None) -> NDArray[Any]:
+    """All values of a frame, or some planes of it. Raises StoreError."""
+    header = frame.header
+    shape = header.shape if planes is None else (len(planes), *header.shape[1:])
+    first = planes.start * prod(shape[1:]) if planes is not None else 0
+    check_given(frame.path)
+    try:
+        offset = header.data_offset + first * header.dtype.itemsize
+        values = np.fromfile(frame.path, header.dtype, prod(shape), offset=offset)
+    except OSError as error:
+        raise StoreError("cannot read", path=frame.path, errno=error.errno) from error
+    if len(values) != prod(shape):
+        raise StoreError("is shorter than its header says", path=frame.path)
+    return values.reshape(shape)
+
+
 class SeriesStore(LaidOut):
     """Planes of the frame that is ``held``: the seal of what is moved says for which sweep it is.
 
-    ``frames`` are those that are read, by the step that the sweep begins with; ``shape`` is that of
-    the part of the grid that begins at plane and row ``origin``.
+    ``frames`` are those that are read, by the step that the sweep begins with; ``shape`` and
+    ``dtype`` are those of the part of the grid that begins at plane and row ``origin``. What frames
+    lack, the axis ``lacks``, is filled in where planes are read.
     """
 
     def __init__(
@@ -72,18 +106,23 @@ class SeriesStore(LaidOut):
         shape: tuple[int, ...],
         origin: tuple[int, int],
         transfers: Transfers,
+        dtype: np.dtype[Any],
+        lacks: int | None = None,
     ) -> None:
         self.name, self.shape, self._frames = name, shape, frames
-        self.dtype: np.dtype[Any] = next(iter(frames.values())).header.dtype
+        self.dtype = dtype
         self._layout = Layout.of(shape, self.dtype, 0)
-        self._origin, self._transfers = origin, transfers
+        self._origin, self._transfers, self._lacks = origin, transfers, lacks
         self._files: dict[Path, File] = {}
         self._held: DirectStore | None = None
+        self._frame: Frame | None = None
 
     def hold(self, seal: Seal) -> None:
         """Take the frame of the sweep that a seal is of."""
-        frame = self._frames[seal.step]
+        self._frame = frame = self._frames[seal.step]
         path = frame.path
+        if self._lacks is not None:
+            return
         if path not in self._files:
             check_given(path)
             try:
@@ -95,13 +134,39 @@ class SeriesStore(LaidOut):
         )
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
-        assert self._held is not None
         plane, row = self._origin
-        return self._held.get(
-            range(planes.start + plane, planes.stop + plane),
-            range(rows.start + row, rows.stop + row),
-            into,
-        )
+        planes = range(planes.start + plane, planes.stop + plane)
+        rows = range(rows.start + row, rows.stop + row)
+        if self._held is not None:
+            return self._held.get(planes, rows, into)
+        try:
+            cells = self._filled(planes, rows)
+        except StoreError as error:
+            return self._transfers.fail(error)
+        stride, nbytes = into.row_stride_bytes, self.row_bytes
+        shape, strides = cells.shape[1:], (stride, self.dtype.itemsize)
+
+        def fill(_: object = into.owner) -> int:  # which lives until then
+            for address, part in zip(into.addresses.tolist(), cells, strict=True):
+                memory: Any = (ctypes.c_char * ((len(rows) - 1) * stride + nbytes)).from_address(
+                    address
+                )
+                np.ndarray(shape, self.dtype, memory, 0, strides)[...] = part
+            return len(planes) * len(rows) * nbytes
+
+        return self._transfers.call(fill)
+
+    def _filled(self, planes: range, rows: range) -> NDArray[Any]:
+        """Rows of planes of the frame that is held, along an axis that it lacks all alike."""
+        assert self._frame is not None
+        lacks = self._lacks if self._lacks is not None else -1
+        held = read_frame(self._frame, None if lacks == 0 else planes)
+        held = np.expand_dims(held, lacks)
+        if len(self.shape) == 2:
+            held = held[:, None]
+        elif lacks != 1:
+            held = held[:, rows.start : rows.stop]
+        return np.broadcast_to(held, (len(planes), len(rows), self.shape[-1]))
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
         raise NotImplementedError("a series is only read")

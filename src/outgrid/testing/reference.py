@@ -29,7 +29,7 @@ from outgrid.stencil.region import clear_outside
 from outgrid.stencil.series import Series
 from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import ArrayDigest, FunctionDigest, Initial
-from outgrid.storage import frames_of
+from outgrid.storage import frames_of, read_frame
 from outgrid.testing.rounding import bounded, stored
 from outgrid.units import suggest
 
@@ -321,8 +321,9 @@ def _frames(problem: Problem, step: int) -> Arrays:
 
 
 def _frame(problem: Problem, name: str, series: Series, step: int) -> NDArray[Any]:
-    frames = frames_of(series.paths, name, problem.shape, problem.dtype_of(name))
-    frame = frames[series.number(step)]
-    header = frame.header
-    whole = np.memmap(frame.path, header.dtype, "r", header.data_offset, header.shape)
-    return np.array(whole)
+    lacks, dtype = series.lacks(problem.ndim), problem.dtype_of(name)
+    frames = frames_of(series.paths, name, problem.shape, dtype, lacks)
+    held = read_frame(frames[series.number(step)]).astype(dtype)
+    if lacks is not None:
+        held = np.expand_dims(held, lacks)
+    return np.array(np.broadcast_to(held, problem.shape))
