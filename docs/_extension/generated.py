@@ -11,7 +11,7 @@ from sphinx.util.docutils import SphinxDirective
 from outgrid.cli import MODULES, VERBS
 from outgrid.cli.parser import Parser
 from outgrid.config import OPTIONS
-from outgrid.job import PROBLEM_TEXTS
+from outgrid.job import GRADIENT_TEXTS, PROBLEM_TEXTS
 from outgrid.purposes import GROUPS
 
 
@@ -56,6 +56,15 @@ class ProblemKeys(Generated):
     def text(self, *arguments: str) -> str:
         """A table of the keys."""
         rows = [(f"`{key}`", words) for key, words in PROBLEM_TEXTS.items()]
+        return table(("key", "what it sets"), rows)
+
+
+class GradientKeys(Generated):
+    """The keys of `[gradient]`, as a table."""
+
+    def text(self, *arguments: str) -> str:
+        """A table of the keys."""
+        rows = [(f"`{key}`", words) for key, words in GRADIENT_TEXTS.items()]
         return table(("key", "what it sets"), rows)
 
 
@@ -110,6 +119,7 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directives."""
     app.add_directive("run-options", RunOptions)
+    app.add_directive("gradient-keys", GradientKeys)
     app.add_directive("problem-keys", ProblemKeys)
     app.add_directive("outgrid-commands", Commands)
     return {"parallel_read_safe": True}

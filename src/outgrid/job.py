@@ -25,7 +25,7 @@ from outgrid.stencil.until import Until
 from outgrid.toml import MOST_BYTES, parse_toml
 from outgrid.units import format_bytes
 
-__all__ = ["PROBLEM_TEXTS", "Job", "load_job", "read_job_file"]
+__all__ = ["GRADIENT_TEXTS", "PROBLEM_TEXTS", "Job", "load_job", "read_job_file"]
 
 STEP_NAME = re.compile(r"\bstep\b")
 
@@ -98,15 +98,51 @@ PROBLEM_TEXTS = {key: words for key, (_, words) in _PROBLEM.items()}
 """What each key of `[problem]` sets, in Markdown."""
 
 NEEDED = ("stencil", "shape", "steps")
-IN_PROBLEM = "problem."
+
+_GRADIENT: dict[str, tuple[Any, str]] = {
+    "wrt": (
+        tuple[str, ...],
+        "what to differentiate by: coefficients, fields, parameters, profiles, `sources`",
+    ),
+    "observed": (str, "least squares of traces: a `.npy` file of (steps, receivers)"),
+    "final": (dict[str, str], "least squares of fields after the last step: a file for each"),
+    "snapshots": (
+        tuple[str, ...],
+        'least squares of what the snapshots keep: a file for each, or `""`',
+    ),
+    "total": (str, "instead of least squares: a sum of the stencil, added up over the steps"),
+    "weights": (tuple[float, ...], "of `total`: one number per step, instead of 1"),
+    "adjoint": (
+        choice("auto", "history", "recompute", "multistage"),
+        "where states come from on the way back ([strategies](../howto/gradients.md"
+        "#disk-space-and-time)); changes no byte",
+    ),
+    "chunk": (int, "steps back that are one step of the runs back"),
+    "every": (int, "keeps every n-th state only; the gradient is not exact then"),
+    "history": (
+        choice("same", "float16", "bfloat16", "float32"),
+        "type that states are kept in; the gradient is not exact in a shorter one",
+    ),
+}
+"""Each key of `[gradient]`: the kind of its value, and what it sets."""
+
+GRADIENT_TEXTS = {key: words for key, (_, words) in _GRADIENT.items()}
+
+TABLES: Mapping[str, Any] = dict.fromkeys(("problem", "run", "gradient"), dict[str, Any])
+REPLACED = "problem.", "gradient."
+"""How entries of tables are named that settings replace, but for those of `[run]`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a job file says: what is computed, and how."""
+    """What a job file says: what is computed, and how.
+
+    `gradient` are the entries of `[gradient]`, with whole paths; None where there is no such table.
+    """
 
     problem: Problem
     options: RunOptions
+    gradient: Mapping[str, Any] | None = None
 
 
 def load_job(
@@ -115,8 +151,8 @@ def load_job(
     processes: int = 1,
     there_bytes: int | None = None,
 ) -> Job:
-    """The job at `path`; `settings` replace entries of its `[run]` table, and of `[problem]` where
-    they are named so ("problem.parameters.k").
+    """The job at `path`; `settings` replace entries of its `[run]` table, and of others where they
+    are named so ("problem.parameters.k", "gradient.adjoint").
 
     Paths in the file are relative to its folder. Left out, `memory` is half of what this process
     may use, or its share of that where `processes` of a run are on this host, or half of
@@ -125,7 +161,7 @@ def load_job(
     Raises UsageError for what is wrong with the file, DefinitionError for what is wrong with the
     problem, InfeasiblePlan where formulas of step have more values than memory. Opens no input.
     """
-    written, run = read_job_file(path, settings)
+    written, run, gradient = _tables(path, settings)
     options = _options(run, path, processes, there_bytes)
     _check_listed(written, options.memory_bytes)
     base = path.parent
@@ -133,7 +169,7 @@ def load_job(
         written["stencil"] = str(base / written["stencil"])
     initial = written.get("initial", {})
     written["initial"] = {name: _placed(initial[name], base) for name in initial}
-    return Job(Problem(**written), options)
+    return Job(Problem(**written), options, _at_whole_paths(gradient, base))
 
 
 def read_job_file(
@@ -146,6 +182,14 @@ def read_job_file(
     unreadable file, bad TOML, unknown keys (with the nearest valid one), missing keys and wrong
     kinds of values.
     """
+    problem, run, _ = _tables(path, settings)
+    return problem, run
+
+
+def _tables(
+    path: Path, settings: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]:
+    """What `read_job_file` returns, and `[gradient]`."""
     source = str(path)
     try:
         document = parse_toml(read_given(path, MOST_BYTES).decode(), f"the job file {path}")
@@ -156,11 +200,11 @@ def read_job_file(
     except ValueError as error:
         raise UsageError(f"the job file {path} is not TOML: {error}") from error
     settings = dict(settings or {})
-    for entry in [key for key in settings if key.startswith(IN_PROBLEM)]:
+    for entry in [key for key in settings if key.startswith(REPLACED)]:
         _replace(document, entry, settings.pop(entry))
     tables = decoded_table(
         document,
-        {"problem": dict[str, Any], "run": dict[str, Any]},
+        TABLES,
         "",
         source,
         needed=("problem",),
@@ -177,7 +221,11 @@ def read_job_file(
     if "boundary" in problem:
         with meaning(f"{source}: problem.boundary"):
             problem["boundary"] = boundary_of(problem["boundary"])
-    return problem, chosen({**run, **settings})
+    gradient = None
+    if "gradient" in tables:
+        kinds = {key: kind for key, (kind, _) in _GRADIENT.items()}
+        gradient = decoded_table(tables["gradient"], kinds, "gradient", source, needed=("wrt",))
+    return problem, chosen({**run, **settings}), gradient
 
 
 def _replace(document: dict[str, Any], entry: str, value: Any) -> None:
@@ -213,6 +261,20 @@ def _placed(value: str | float | InputFile, base: Path) -> float | str | InputFi
     if isinstance(value, str) and InputFile.named_by(value):
         value = InputFile(value)
     return value.within(base) if isinstance(value, InputFile) else value
+
+
+def _at_whole_paths(gradient: dict[str, Any] | None, base: Path) -> dict[str, Any] | None:
+    """Entries of `[gradient]` with paths of their own."""
+    if gradient is None:
+        return None
+    named = dict(gradient)
+    if "observed" in named:
+        named["observed"] = base / named["observed"]
+    if "final" in named:
+        named["final"] = {field: base / path for field, path in named["final"].items()}
+    if "snapshots" in named:
+        named["snapshots"] = [base / path if path else None for path in named["snapshots"]]
+    return named
 
 
 def _flags(places: Any) -> str:

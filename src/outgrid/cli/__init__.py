@@ -32,6 +32,7 @@ VERBS = {
     "run": "run a job",
     "resume": "continue an unfinished run",
     "sweep": "run a job with several values of its entries, in one table",
+    "gradient": "differentiate the misfit of a job by its inputs",
     "watch": "show the progress of a run until it ends",
     "verify": "compare the files of a run with their checksums",
     "clean": "list or delete the files of an unfinished run",

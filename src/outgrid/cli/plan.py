@@ -11,9 +11,11 @@ from outgrid.cli.parser import examples
 from outgrid.comm import end_alike, world
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.execute.inputs import check_inputs
+from outgrid.gradients import plan_gradient
 from outgrid.machines import known_sites, read_site
 from outgrid.plan.explain import explain
 from outgrid.planning import like_here, plan_elsewhere
+from outgrid.reversal.asked import asked
 from outgrid.runs.inputs import refused
 
 
@@ -69,6 +71,10 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(plan.to_dict())
     else:
         print(explain(plan.to_dict()))
+        if job.gradient is not None and site is None:
+            objective, given = asked(job)
+            print("gradient")
+            print(plan_gradient(problem, objective=objective, out=options.results, **given))
     for reason in against:
         print(f"outgrid: a run would fail: {reason}", file=sys.stderr)
     return code

@@ -1,0 +1,89 @@
+"""`outgrid gradient JOB.toml`: the gradient that the table [gradient] of a job asks for."""
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from, print_json
+from outgrid.cli.outcome import add_quiet_argument, progress_to_stderr
+from outgrid.cli.parser import examples
+from outgrid.comm import world
+from outgrid.errors import Stopped
+from outgrid.gradients import Derivatives, gradient, plan_gradient
+from outgrid.lines import align
+from outgrid.reversal.asked import asked
+from outgrid.units import format_seconds
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb."""
+    parser.epilog = examples(
+        ("outgrid gradient job.toml --plan", "seconds and disk space of each strategy"),
+        ("outgrid gradient job.toml --out slope", "leaves slope/c.npy"),
+        ("outgrid gradient job.toml --set gradient.adjoint=recompute", ""),
+        ("outgrid gradient job.toml --continue", "after Ctrl-C or a crash"),
+    )
+    add_job_arguments(parser)
+    parser.add_argument(
+        "--plan", action="store_true", help="print what each strategy takes, and compute nothing"
+    )
+    parser.add_argument(
+        "--continue",
+        action="store_true",
+        dest="resume",
+        help="start the gradient, resume it, or end at once if it is finished",
+    )
+    add_json_argument(parser)
+    add_quiet_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the gradient, or plan it, and print what came of it."""
+    comm = world()
+    job = job_from(arguments, comm.local)
+    out: Path = arguments.out or arguments.job.with_suffix(".gradient")
+    objective, keywords = asked(job)
+    if arguments.plan:
+        plan = plan_gradient(job.problem, objective=objective, out=out, **keywords)
+        if comm.rank == 0:
+            strategies = [msgspec.to_builtins(one) for one in plan.strategies]
+            told = {"chosen": plan.chosen.name, "free_bytes": plan.free_bytes}
+            if arguments.json:
+                print_json({**told, "chunk": plan.chunk, "strategies": strategies})
+            else:
+                print(plan)
+        return 0
+    begin = time.monotonic()
+    with progress_to_stderr(arguments, comm) as progress:
+        keywords["progress"] = progress or False
+        try:
+            found = gradient(job.problem, objective, out=out, resume=arguments.resume, **keywords)
+        except KeyboardInterrupt:
+            kept = "what is finished of the gradient is kept"
+            goes_on = f"outgrid gradient {arguments.job} --continue continues"
+            raise Stopped(f"stopped; {kept}; {goes_on}", kept) from None
+    if comm.rank == 0:
+        _print(found, time.monotonic() - begin, as_json=arguments.json)
+    return 0
+
+
+def _print(found: Derivatives, seconds: float, *, as_json: bool) -> None:
+    files = {name: str(found.out / f"{name}.npy") for name in found.fields}
+    numbers: dict[str, Any] = {
+        name: one if isinstance(one, float) else one.tolist() for name, one in found.numbers.items()
+    }
+    if as_json:
+        told = {"value": found.value, "adjoint": found.adjoint, "seconds": seconds}
+        print_json({**told, "fields": files, "numbers": numbers})
+        return
+    rows = [("value", f"{found.value:.9g}"), ("strategy", found.adjoint)]
+    rows += [("time", format_seconds(seconds)), *files.items()]
+    rows += [(name, _short(one)) for name, one in numbers.items()]
+    print(align(rows))
+
+
+def _short(value: Any) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else f"{len(value)} values"
