@@ -18,6 +18,7 @@ __all__ = [
     "Syncing",
     "existing",
     "make_folder",
+    "mount_of",
     "partial_path",
     "partials",
     "remove_empty",
@@ -237,6 +238,21 @@ def remove_empty(folder: Path, out: Path) -> None:
     for parent in (folder.absolute(), *folder.absolute().parents):
         if parent == out or not parent.is_relative_to(out) or not remove_folder(parent):
             return
+
+
+def mount_of(folder: Path) -> tuple[int, str]:
+    """The device of a folder, or of its nearest parent, and the mount that it is seen through.
+
+    A file is renamed within one mount only. A container may see two folders of one disk through
+    two mounts.
+    """
+    descriptor = os.open(existing(folder), os.O_PATH)
+    try:
+        told = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
+        number = re.search(r"^mnt_id:\s*(\d+)$", told, re.M)
+        return os.fstat(descriptor).st_dev, number[1] if number else ""
+    finally:
+        os.close(descriptor)
 
 
 def existing(folder: Path) -> Path:

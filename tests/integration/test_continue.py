@@ -200,6 +200,19 @@ def test_options_that_differ_are_told_and_the_others_stay(tmp_path):
         og.run(heat(), out=out, resume=True, **STREAMED, scratch=tmp_path / "flash")
 
 
+def test_working_files_stay_where_they_are_if_nothing_is_said_of_them(tmp_path):
+    job, out, flash = tmp_path / "job.toml", tmp_path / "run", tmp_path / "flash"
+    job.write_text(
+        '[problem]\nstencil = "heat7"\nshape = [20, 20, 20]\nsteps = 12\ninitial = {u = "x"}\n'
+        '[problem.parameters]\nk = 0.1\n[run]\ntier = "direct"\ndepth = 2\nmemory = "200MiB"\n'
+    )
+    command = ["run", str(job), "--out", str(out), "--continue", "--quiet"]
+    assert main([*command, "--scratch", str(flash), "--stop-after", "0.000001"]) == 75
+    assert list(flash.iterdir())
+    assert main(command) == 0
+    assert not (out / "scratch").exists()
+
+
 def test_a_result_that_is_gone_is_named(tmp_path):
     out = tmp_path / "run"
     og.run(heat(), out=out, **STREAMED)

@@ -306,3 +306,33 @@ def test_files_that_may_not_grow_end_in_words_and_nothing_is_left(tmp_path):
     assert f"file {out}/" in done.stderr
     assert "Traceback" not in done.stderr
     assert not out.exists()
+
+
+@pytest.fixture
+def mounts(tmp_path) -> Iterator[tuple[Path, Path]]:
+    """Two folders of one disk, seen through two mounts, as a container sees them."""
+    made = []
+    for name in ("scratch", "results"):
+        (tmp_path / "disk" / name).mkdir(parents=True)
+        place = tmp_path / name
+        place.mkdir()
+        command = ["mount", "--bind", str(tmp_path / "disk" / name), str(place)]
+        if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("no folder can be mounted here")
+        made.append(place)
+    try:
+        yield made[0], made[1]
+    finally:
+        for place in made:
+            subprocess.run(["umount", "-l", str(place)], check=False, capture_output=True)
+
+
+def test_results_are_copied_between_two_mounts_of_one_disk(mounts, tmp_path, answer):
+    scratch, results = mounts
+    assert scratch.stat().st_dev == results.stat().st_dev
+    job, out = tmp_path / "job.toml", results / "run"
+    job.write_text(JOB.format(out=out, memory="256MiB") + f'scratch = "{scratch}/run"\n')
+    done = subprocess.run(command_of("run", str(job)), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert fields(out) == answer
+    assert not list(scratch.iterdir())

@@ -23,6 +23,9 @@ from outgrid.runs.status import Status, status
 
 __all__ = ["View", "latest_frame", "view"]
 
+STYLE = """pre { font-size: .95rem; }
+figure img { min-width: 0; width: auto; max-width: 100%; }"""
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -78,7 +81,7 @@ class View:
                 draw_plane(frame, path, "latest preview", frame.shape)
                 parts.append(picture(path, "latest preview"))
         refresh = 0.0 if self.over else refresh_seconds
-        return document(title, parts, "pre { font-size: .95rem; }", refresh_seconds=refresh)
+        return document(title, parts, STYLE, refresh_seconds=refresh)
 
 
 def view(out: Path) -> View:

@@ -63,6 +63,7 @@ figure img { min-width: 0; width: auto; max-width: 100%; }
 .figures div { border: 1px solid var(--line); border-radius: .4rem; padding: .7rem .8rem; }
 .figures strong { display: block; font-size: 1.5rem; line-height: 1.2; color: var(--accent); }
 .figures span { display: block; color: var(--dim); font-size: .85rem; }
+.moving { max-width: 52rem; }
 .charts { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: .8rem 1.2rem; }
 .chart { width: 100%; font-size: 13px; fill: var(--ink); }
 .chart path { stroke: var(--line); } .chart polyline { fill: none; stroke-width: 1.5; }

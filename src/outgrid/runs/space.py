@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from outgrid.config import RunOptions
-from outgrid.durable import existing, partial_path
+from outgrid.durable import existing, mount_of, partial_path
 from outgrid.errors import InfeasiblePlan, StoreError, UsageError
 from outgrid.formats.npy import HEADER_BYTES
 from outgrid.machine import anonymous_bytes
@@ -50,7 +50,7 @@ def check_space(
         folder.spread.check_size(_largest_bytes(chosen))
         if not folder.spread.on_devices:
             wanted += folder.spread.needed_bytes(_largest_bytes(chosen)).items()
-    if _device(folder.out) != _device(folder.scratch):
+    if mount_of(folder.out) != mount_of(folder.scratch):
         wanted.append((folder.out, _bytes_at_end(chosen)))
     if single:
         others = [_result_bytes(chosen, level.field) for level in chosen.schedule.departures]
@@ -191,7 +191,7 @@ def reserve_results(chosen: Plan, folder: RunFolder) -> None:
 
     Where they are renamed they need none. Raises StoreError where the disk has it no more.
     """
-    if _device(folder.out) == _device(folder.scratch):
+    if mount_of(folder.out) == mount_of(folder.scratch):
         return
     for level in (arrival for arrival in chosen.schedule.kept if not arrival.constant):
         result = folder.result(level)

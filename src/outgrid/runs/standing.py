@@ -83,6 +83,8 @@ def what_is_asked(out: Path, options: RunOptions) -> dict[str, Any]:
     shares = on_disk(out).shares
     had = shares[0].manifest.options if shares else {}
     has = msgspec.json.decode(msgspec.json.encode(options.kept(out)))
+    if not options.places:  # the folder of working files is the one that is left out
+        has.pop("scratch", None)
     asked = {key: has.get(key, AUTO) for key in (*has, *had) if not _alike(key, has, had)}
     if isinstance(asked.get("scratch"), list):
         asked["scratch"] = [str(out / place) for place in asked["scratch"]]

@@ -20,6 +20,7 @@ import msgspec
 
 from outgrid.durable import (
     make_folder,
+    mount_of,
     partial_path,
     partials,
     remove_empty,
@@ -240,9 +241,9 @@ def _made(path: str, flags: int) -> int:
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename, or copy, sync and remove where the two are on different file systems."""
+    """Rename, or copy, sync and remove where the two are seen through different mounts."""
     try:
-        if source.stat().st_dev == target.parent.stat().st_dev:
+        if mount_of(source.parent) == mount_of(target.parent):
             os.replace(source, target)
             return
         partial = partial_path(target)
