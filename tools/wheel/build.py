@@ -6,15 +6,15 @@ which compiles for other processors as well. The wheels are audited by auditwhee
 Those for this processor are installed in fresh environments, where the tests of
 `tests/integration/test_smoke.py` run. The source archive lies beside them.
 
-With `--emulated FOLDER` and qemu-aarch64-static, a wheel for aarch64 is imported and streams a
-small problem, with the reference executor, since there is no compiler. The folder holds Debian for
-arm64 with Python 3.11 (debootstrap as root):
+With `--emulated FOLDER` and qemu-aarch64-static, the wheel for aarch64 that suits the Python in a
+folder is imported and streams a small problem, with the reference executor, since there is no
+compiler. The folder holds Debian for arm64: bookworm has Python 3.11, trixie 3.13 (debootstrap as
+root):
 
-    debootstrap --foreign --arch=arm64 --variant=minbase --include=python3 bookworm FOLDER
+    debootstrap --foreign --arch=arm64 --variant=minbase --include=python3 trixie FOLDER
     for package in FOLDER/var/cache/apt/archives/*.deb; do dpkg-deb -x "$package" FOLDER; done
 
-Wheels for other versions of Python are not run there. Kernels, io_uring and kernel AIO are not
-tested: the emulator does not have these system calls.
+Kernels, io_uring and kernel AIO are not tested: the emulator does not have these system calls.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ PYTHONS = ("3.12", "3.11")
 PROCESSORS = ("x86_64", "aarch64")
 BUILDERS = ("scikit-build-core>=0.10", "nanobind>=2.4", "cmake", "ninja", "build", "ziglang>=0.14")
 AUDITORS = ("auditwheel>=6", "abi3audit", "wheel")
-EMULATED = "3.11"
 EMULATED_TAGS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
 TESTERS = ("pytest>=8", "hypothesis>=6.100")
 
@@ -187,18 +186,32 @@ def tested(wheel: Path, python: Path, work: Path) -> None:
         print(run(fresh, "-m", "pytest", "-q", *tests, OUTGRID_WHEEL=str(wheel)))
 
 
+def python_in(root: Path) -> str:
+    """The version of the Python of a system in a folder."""
+    found = sorted(root.glob("usr/bin/python3.*[0-9]"))
+    if not found:
+        sys.exit(f"no usr/bin/python3.* in {root}: --emulated needs Debian for arm64 with Python 3")
+    return found[0].name.removeprefix("python")
+
+
+def suits(version: str, python: str) -> bool:
+    """Whether the wheel that a version builds is the one for a Python."""
+    return version == python if python == "3.11" else version == "3.12"
+
+
 def emulated(wheel: Path, root: Path, work: Path) -> None:
     """Import a wheel for aarch64 in an emulator, and make a streamed run with it."""
+    version = python_in(root)
     with tempfile.TemporaryDirectory(dir=work) as folder:
         packages = f"{folder}/site-packages"
         wanted = [word for tag in EMULATED_TAGS for word in ("--platform", tag)]
-        wanted += ["--only-binary=:all:", "--python-version", EMULATED, "--implementation", "cp"]
+        wanted += ["--only-binary=:all:", "--python-version", version, "--implementation", "cp"]
         asked = (sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check")
         run(*asked, "--target", packages, *wanted, wheel, *TESTERS)
         emulator = shutil.which("qemu-aarch64-static")
         if emulator is None:
             sys.exit("--emulated needs qemu-aarch64-static; apt-get install qemu-user-static")
-        python = emulator, "-L", root, root / f"usr/bin/python{EMULATED}"
+        python = emulator, "-L", root, root / f"usr/bin/python{version}"
         tests = "-o", f"cache_dir={folder}/cache", "-k", "streamed_run or all_engines"
         print(
             run(
@@ -225,6 +238,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     out, work = arguments.out.absolute(), arguments.work.absolute()
+    root = None if arguments.emulated is None else arguments.emulated.absolute()
     out.mkdir(parents=True, exist_ok=True)
     work.mkdir(parents=True, exist_ok=True)
     pythons = {version: interpreter(version) for version in arguments.python or PYTHONS}
@@ -243,8 +257,8 @@ def main() -> None:
                 wheel = audited(raw, wanted, first, out)
             if wanted.native:
                 tested(wheel, pythons[version], work)
-            elif version == EMULATED and arguments.emulated is not None:
-                emulated(wheel, arguments.emulated.absolute(), work)
+            elif root is not None and suits(version, python_in(root)):
+                emulated(wheel, root, work)
             print(f"{wheel.name}: {wheel.stat().st_size} bytes", flush=True)
 
 
