@@ -143,6 +143,7 @@ class _Reversal:
         self.profiles: dict[str, NDArray[np.float64]] = {}
         self.centre = (0,) * problem.ndim
         self.fixed = {field.name for field in self.rule.coefficients}
+        self.taken = {profile.name for profile in self.rule.profiles}
         by_cell = [field.name for field in self.rule.coefficients]
         by_cell += [profile.name for profile in self.rule.profiles]
         self.grads: dict[str, list[Expression]] = {name: [] for name in by_cell if name in wrt}
@@ -434,7 +435,10 @@ class _Reversal:
         for apart, values in sorted(weights.items()):
             key = (axis, rules, offset, apart, transposed)
             if key not in self.weights:
-                self.weights[key] = f"image_{AXES[axis - self.rule.ndim]}{len(self.weights)}"
+                name = f"image_{AXES[axis - self.rule.ndim]}{len(self.weights)}"
+                while name in self.taken:  # of an adjoint that is transposed once more
+                    name += "_bar"
+                self.weights[key] = name
                 self.profiles[self.weights[key]] = values
             read.append((Profile(self.weights[key], axis), apart))
         return read
