@@ -625,7 +625,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             EVERYDAY,
             "ends a run that begins with finite values when a value becomes NaN or "
-            "infinite ([how](../design/reliability.md#numbers-that-stop-being-numbers))",
+            "infinite ([how](../design/reliability.md#values-that-become-nan-or-infinite))",
             "`true`",
         ),
     ] = True

@@ -111,7 +111,8 @@ def _to_make(options: RunOptions) -> Iterator[tuple[str, Path]]:
 def _where(folder: Path) -> str:
     """The disk that a folder is on, or is going to be, in words."""
     place = existing(folder).resolve()
-    mount = next(parent for parent in (place, *place.parents) if os.path.ismount(parent))
+    above = (place, *place.parents)
+    mount = next((parent for parent in above if os.path.ismount(parent)), above[-1])
     what = _mounts().get(os.fspath(mount), "")
     return f"{mount}{what}, which has {format_bytes(free_bytes(place))} of free space"
 

@@ -145,7 +145,10 @@ class RunFolder:
             if path.parent.resolve() / path.name in going:
                 continue
             if path.exists() or path.is_symlink():
-                raise UsageError(f"{path} exists and is not overwritten; {way_out(self.out)}")
+                way = way_out(self.out)
+                if not path.is_relative_to(self.out):
+                    way = "choose another folder with --scratch, or remove it"
+                raise UsageError(f"{path} exists and is not overwritten; {way}")
         self._check_places_free({path.resolve() for path in erased}, bool(going))
 
     def _check_places_free(self, erased: Collection[Path], replaces: bool) -> None:
