@@ -1,4 +1,4 @@
-"""Stencil computations on grids that outgrow memory.
+"""Stencil computations on grids that are larger than memory.
 
 >>> import outgrid as og
 >>> @og.stencil

@@ -368,8 +368,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Option(
             EVERYDAY,
-            'what may be written to the flash in its life, for example "600TBW"; plan '
-            "and record then give the share",
+            'bytes that may be written to the drive in its life, for example "600TBW"; '
+            "plan and record then give the share",
             "read from the device (NVMe, smartctl)",
             key="endurance",
             written=_SIZE,
@@ -540,7 +540,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         bool | None,
         Option(
             EXPERT,
-            "fetches what the edges of a tile read one step of the front ahead",
+            "prefetches what the edges of a tile read, one step of the front ahead",
             "measured, or `false` for bands and `true` for other tiles",
             needs=(SLABS, HOST, STEPS),
         ),

@@ -58,15 +58,15 @@ EPILOG = f"""\
 {
     examples(
         ("outgrid plan job.toml", "bytes, seconds, disk space, before anything runs"),
-        ("outgrid run job.toml --out heat.run", "leaves heat.run/u.npy, heat.run/record.json"),
+        ("outgrid run job.toml --out heat.run", "writes heat.run/u.npy, heat.run/record.json"),
         ("outgrid resume heat.run", "after Ctrl-C, a time limit or a crash"),
-        ("outgrid VERB --help", "what a verb takes"),
+        ("outgrid VERB --help", "the arguments of a verb"),
     )
 }
 
-exit codes: 0 done, 1 wrong result, 2 a mistake in the job or the command, 3 no plan fits, or a run
-would fail, 4 failed I/O or compilation, 75 stopped and ready to be
-resumed, 130 interrupted"""
+exit codes: 0 done, 1 wrong result, 2 a mistake in the job or the command,
+3 no plan fits, or a run would fail, 4 failed I/O or compilation,
+75 stopped and ready to be resumed, 130 interrupted"""
 IO_EXIT_CODE = 4
 INTERRUPTED_EXIT_CODE = 130
 
@@ -107,7 +107,7 @@ def _code(parsed: argparse.Namespace) -> int:
 def _parser(given: Sequence[str]) -> Parser:
     parser = Parser(
         prog="outgrid",
-        description="Stencil computations on grids that outgrow memory.",
+        description="Stencil computations on grids that are larger than memory.",
         epilog=EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"outgrid {__version__}")
