@@ -2,6 +2,7 @@
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -31,6 +32,20 @@ std::vector<Segment> segments_of(const SegmentArray& array) {
     segments.push_back({row[0], row[1], row[2]});
   }
   return segments;
+}
+
+using PlaneArray = nb::ndarray<const std::int64_t, nb::shape<-1, 8>, nb::c_contig, nb::device::cpu>;
+
+std::vector<Unpacking> planes_of(const PlaneArray& array) {
+  std::vector<Unpacking> planes;
+  planes.reserve(array.shape(0));
+  const std::int64_t* row = array.data();
+  for (std::size_t i = 0; i < array.shape(0); ++i, row += 8) {
+    planes.push_back({reinterpret_cast<const std::byte*>(row[0]),
+                      {row[1], static_cast<std::uint64_t>(row[2])},
+                      {reinterpret_cast<std::byte*>(row[3]), row[4], row[5], row[6], row[7]}});
+  }
+  return planes;
 }
 
 File::Mode mode_of(const std::string& mode) {
@@ -156,6 +171,32 @@ void bind_queue(nb::module_& module) {
   bind_file(module);
   module.attr("BLOCK_BYTES") = kBlock;
   module.def("engines", &engine_names);
+  module.def(
+      "pack",
+      [](std::int64_t address, std::int64_t rows, std::int64_t row_bytes, std::int64_t item_bytes,
+         std::int64_t into, std::int64_t room, std::int64_t margin) {
+        const Plane plane{reinterpret_cast<std::byte*>(address), rows, row_bytes, row_bytes,
+                          item_bytes};
+        Packed packed;
+        {
+          nb::gil_scoped_release release;
+          packed = pack(plane, reinterpret_cast<std::byte*>(into), room, margin);
+        }
+        return std::pair(packed.nbytes, packed.sum);
+      },
+      nb::arg("address"), nb::arg("rows"), nb::arg("row_bytes"), nb::arg("item_bytes"),
+      nb::arg("into"), nb::arg("room"), nb::arg("margin"));
+  module.def(
+      "unpack",
+      [](std::int64_t from, std::int64_t nbytes, std::uint64_t sum, std::int64_t address,
+         std::int64_t rows, std::int64_t row_bytes, std::int64_t stride, std::int64_t item_bytes) {
+        const Plane plane{reinterpret_cast<std::byte*>(address), rows, row_bytes, stride,
+                          item_bytes};
+        nb::gil_scoped_release release;
+        return unpack(reinterpret_cast<const std::byte*>(from), {nbytes, sum}, plane);
+      },
+      nb::arg("from_"), nb::arg("nbytes"), nb::arg("sum"), nb::arg("address"), nb::arg("rows"),
+      nb::arg("row_bytes"), nb::arg("stride"), nb::arg("item_bytes"));
 
   nb::class_<Completion>(module, "Completion")
       .def_ro("ticket", &Completion::ticket)
@@ -182,7 +223,9 @@ void bind_queue(nb::module_& module) {
       .def_ro("flushes", &Statistics::flushes)
       .def_ro("busy_seconds", &Statistics::busy_seconds)
       .def_ro("summed_bytes", &Statistics::summed_bytes)
-      .def_ro("sum_seconds", &Statistics::sum_seconds);
+      .def_ro("sum_seconds", &Statistics::sum_seconds)
+      .def_ro("unpacked_bytes", &Statistics::unpacked_bytes)
+      .def_ro("unpack_seconds", &Statistics::unpack_seconds);
 
   const QueueOptions defaults;
   nb::class_<Queue>(module, "Queue")
@@ -206,6 +249,13 @@ void bind_queue(nb::module_& module) {
             return self.read(file.striped(), segments_of(segments), row_bytes);
           },
           nb::arg("file"), nb::arg("segments"), nb::arg("row_bytes") = 0)
+      .def(
+          "submit_read_packed",
+          [](Queue& self, const OpenFile& file, const SegmentArray& segments,
+             const PlaneArray& planes) {
+            return self.read_packed(file.striped(), segments_of(segments), planes_of(planes));
+          },
+          nb::arg("file"), nb::arg("segments"), nb::arg("planes"))
       .def(
           "submit_write",
           [](Queue& self, const OpenFile& file, const SegmentArray& segments,

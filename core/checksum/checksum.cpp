@@ -14,7 +14,7 @@ std::uint64_t checksum_everywhere(const void* data, std::size_t nbytes) {
 
 // By the widest vectors of this processor: rows in a cache it shares come at twice the rate.
 Sum widest() {
-#ifdef OUTGRID_WIDE_CHECKSUMS
+#ifdef OUTGRID_WIDE_VECTORS
   if (__builtin_cpu_supports("avx512f")) return checksum_avx512;
   if (__builtin_cpu_supports("avx2")) return checksum_avx2;
 #endif

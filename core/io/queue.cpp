@@ -124,6 +124,7 @@ struct Queue::Ticket {
   Clock::time_point started;
   std::int64_t row_bytes = 0;                            // 0: no checksums are wanted
   std::unordered_map<std::int64_t, std::int64_t> parts;  // bytes moved of rows of several requests
+  std::vector<Unpacking> planes;                         // that it brings packed
   Completion completion;
 
   void sum(std::int64_t row, const std::byte* data) {
@@ -266,6 +267,11 @@ std::int64_t Queue::read(const Striped& file, std::vector<Segment> segments,
   return submit(Operation::Kind::read, file, std::move(segments), row_bytes);
 }
 
+std::int64_t Queue::read_packed(const Striped& file, std::vector<Segment> segments,
+                                std::vector<Unpacking> planes) {
+  return submit(Operation::Kind::read, file, std::move(segments), 0, std::move(planes));
+}
+
 std::int64_t Queue::write(const Striped& file, std::vector<Segment> segments,
                           std::int64_t row_bytes) {
   for (const auto& part : file.parts) {
@@ -293,7 +299,7 @@ Queue::Strand Queue::strand(Operation::Kind kind, std::shared_ptr<File> part,
 }
 
 std::int64_t Queue::submit(Operation::Kind kind, const Striped& file, std::vector<Segment> segments,
-                           std::int64_t row_bytes) {
+                           std::int64_t row_bytes, std::vector<Unpacking> planes) {
   const std::int64_t nbytes = place(segments, row_bytes);
   auto ticket = std::make_unique<Ticket>();
   ticket->kind = kind;
@@ -309,6 +315,7 @@ std::int64_t Queue::submit(Operation::Kind kind, const Striped& file, std::vecto
     std::erase_if(ticket->strands, [](const Strand& each) { return each.extents.empty(); });
   }
   ticket->row_bytes = row_bytes;
+  ticket->planes = std::move(planes);
   if (row_bytes > 0) ticket->completion.sums.resize(static_cast<std::size_t>(nbytes / row_bytes));
   std::int64_t number;
   {
@@ -358,7 +365,10 @@ std::int64_t Queue::outstanding() {
 
 Statistics Queue::statistics() {
   std::lock_guard lock(mutex_);
-  return statistics_;
+  Statistics all = statistics_;
+  all.unpacked_bytes = unpacked_bytes_;
+  all.unpack_seconds = unpack_seconds_;
+  return all;
 }
 
 bool Queue::close(double patience_seconds) {
@@ -575,7 +585,14 @@ void Queue::leave(Request& request) {
                                     [&](const auto& other) { return other.get() == &ticket; });
     std::unique_ptr<Ticket> done = std::move(*place);
     active_.erase(place);
-    finish(std::move(done));
+    const bool packed = !done->planes.empty() && done->completion.error == 0;
+    {
+      std::lock_guard lock(mutex_);
+      statistics_ = moved_;
+      if (packed) to_unpack_.push_back(std::move(done));
+      if (packed) to_copy_ready_.notify_one();
+    }
+    if (!packed) finish(std::move(done));
   }
 }
 
@@ -597,20 +614,31 @@ void Queue::finish(std::unique_ptr<Ticket> ticket) {
   // Files may be closed by this: that must not happen after the completion was seen.
   ticket->strands.clear();
   std::lock_guard lock(mutex_);
-  statistics_ = moved_;
   completions_.push_back(std::move(completion));
   completed_.notify_all();
 }
 
 void Queue::copy() {
   while (true) {
-    Request* request;
+    Request* request = nullptr;
+    std::unique_ptr<Ticket> ticket;
     {
       std::unique_lock lock(mutex_);
-      to_copy_ready_.wait(lock, [this] { return copying_ends_ || !to_copy_.empty(); });
-      if (to_copy_.empty()) return;
-      request = to_copy_.front();
-      to_copy_.pop_front();
+      to_copy_ready_.wait(
+          lock, [this] { return copying_ends_ || !to_copy_.empty() || !to_unpack_.empty(); });
+      if (!to_copy_.empty()) {  // first, as others wait for its memory
+        request = to_copy_.front();
+        to_copy_.pop_front();
+      } else if (!to_unpack_.empty()) {
+        ticket = std::move(to_unpack_.front());
+        to_unpack_.pop_front();
+      } else {
+        return;
+      }
+    }
+    if (ticket) {
+      unpack_planes(std::move(ticket));
+      continue;
     }
     copy_and_sum(*request);
     {
@@ -638,6 +666,26 @@ void Queue::copy_and_sum(Request& request) const {
     if (sums) ticket.sum_ends(piece);
   }
   request.sum_seconds = sums ? processor_seconds() - begin : 0.0;
+}
+
+// The last that is done for a ticket of packed planes.
+void Queue::unpack_planes(std::unique_ptr<Ticket> ticket) {
+  const double begin = processor_seconds();
+  std::int64_t nbytes = 0;
+  for (const Unpacking& each : ticket->planes) {
+    if (!unpack(each.from, each.packed, each.plane)) {
+      ticket->completion.error = EBADMSG;
+      ticket->completion.path = ticket->strands.front().file->path();
+      break;
+    }
+    nbytes += each.plane.rows * each.plane.row_bytes;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    unpacked_bytes_ += nbytes;
+    unpack_seconds_ += processor_seconds() - begin;
+  }
+  finish(std::move(ticket));
 }
 
 }  // namespace outgrid

@@ -17,9 +17,11 @@
 //     row that belongs to several requests is summed with the last of them.
 //  6. A ticket on a striped file has one strand for each part; requests are cut from them in turn,
 //     so that all parts are busy at once.
-//  7. Closing the queue drops tickets that have not begun and waits for requests under way, as long
+//  7. A ticket may read packed planes (packing.h) to the end of the memory of each. When its last
+//     request has come back, the thread that copies unpacks them there, and it is complete.
+//  8. Closing the queue drops tickets that have not begun and waits for requests under way, as long
 //     as it has patience.
-//  8. A thread that throws ends; whoever waits for a completion then is told so.
+//  9. A thread that throws ends; whoever waits for a completion then is told so.
 #pragma once
 
 #include <condition_variable>
@@ -36,6 +38,7 @@
 #include "io/engine.h"
 #include "io/file.h"
 #include "memory/buffer.h"
+#include "packing/packing.h"
 
 namespace outgrid {
 
@@ -64,6 +67,15 @@ struct Statistics {
   double busy_seconds = 0;  // with at least one request under way
   std::int64_t summed_bytes = 0;
   double sum_seconds = 0;  // of a processor, for checksums and for copies made with them
+  std::int64_t unpacked_bytes = 0;
+  double unpack_seconds = 0;  // of a processor
+};
+
+// A packed plane that a transfer brings to `from`, and where it is unpacked to.
+struct Unpacking {
+  const std::byte* from;
+  Packed packed;
+  Plane plane;
 };
 
 struct QueueOptions {
@@ -83,6 +95,9 @@ class Queue {
   // Segments are sorted by offset and do not overlap in the file. With `row_bytes` above 0, of
   // which their lengths are multiples, the completion carries the checksums of their rows.
   std::int64_t read(const Striped& file, std::vector<Segment> segments, std::int64_t row_bytes = 0);
+  // The same of packed planes, which are unpacked when all of them have come.
+  std::int64_t read_packed(const Striped& file, std::vector<Segment> segments,
+                           std::vector<Unpacking> planes);
   std::int64_t write(const Striped& file, std::vector<Segment> segments,
                      std::int64_t row_bytes = 0);
   std::int64_t flush(const Striped& file);
@@ -113,7 +128,7 @@ class Queue {
   struct Request;
 
   std::int64_t submit(Operation::Kind kind, const Striped& file, std::vector<Segment> segments,
-                      std::int64_t row_bytes);
+                      std::int64_t row_bytes, std::vector<Unpacking> planes = {});
   Strand strand(Operation::Kind kind, std::shared_ptr<File> part,
                 std::span<const Segment> segments);
   void take_engine(const std::string& wanted, int depth);
@@ -127,6 +142,7 @@ class Queue {
   void finish(std::unique_ptr<Ticket> ticket);
   void copy();
   void copy_and_sum(Request& request) const;
+  void unpack_planes(std::unique_ptr<Ticket> ticket);
 
   std::string engine_name_;
   std::vector<std::string> refusals_;
@@ -149,6 +165,9 @@ class Queue {
   std::condition_variable to_copy_ready_;
   std::deque<Request*> to_copy_;
   std::vector<Request*> copied_;
+  std::deque<std::unique_ptr<Ticket>> to_unpack_;
+  std::int64_t unpacked_bytes_ = 0;
+  double unpack_seconds_ = 0.0;
   bool copying_ends_ = false;
   std::condition_variable ended_;
   bool driver_ended_ = false;

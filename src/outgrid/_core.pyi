@@ -9,6 +9,25 @@ BLOCK_BYTES: int
 TEAM_ADDRESS: int
 
 def engines() -> list[str]: ...
+def pack(
+    address: int,
+    rows: int,
+    row_bytes: int,
+    item_bytes: int,
+    into: int,
+    room: int,
+    margin: int,
+) -> tuple[int, int]: ...
+def unpack(
+    from_: int,
+    nbytes: int,
+    sum: int,
+    address: int,
+    rows: int,
+    row_bytes: int,
+    stride: int,
+    item_bytes: int,
+) -> bool: ...
 
 class Buffer:
     def __init__(self, nbytes: int, huge_pages: bool = True, lock: bool = False) -> None: ...
@@ -99,6 +118,10 @@ class Statistics:
     def summed_bytes(self) -> int: ...
     @property
     def sum_seconds(self) -> float: ...
+    @property
+    def unpacked_bytes(self) -> int: ...
+    @property
+    def unpack_seconds(self) -> float: ...
 
 class Queue:
     def __init__(
@@ -117,6 +140,9 @@ class Queue:
     @property
     def outstanding(self) -> int: ...
     def submit_read(self, file: File, segments: NDArray[np.int64], row_bytes: int = 0) -> int: ...
+    def submit_read_packed(
+        self, file: File, segments: NDArray[np.int64], planes: NDArray[np.int64]
+    ) -> int: ...
     def submit_write(self, file: File, segments: NDArray[np.int64], row_bytes: int = 0) -> int: ...
     def submit_flush(self, file: File) -> int: ...
     def submit_complete(self, nbytes: int, seconds: float = 0.0) -> int: ...
