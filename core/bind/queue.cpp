@@ -195,7 +195,7 @@ void bind_queue(nb::module_& module) {
         nb::gil_scoped_release release;
         return unpack(reinterpret_cast<const std::byte*>(from), {nbytes, sum}, plane);
       },
-      nb::arg("from_"), nb::arg("nbytes"), nb::arg("sum"), nb::arg("address"), nb::arg("rows"),
+      nb::arg("from_"), nb::arg("nbytes"), nb::arg("total"), nb::arg("address"), nb::arg("rows"),
       nb::arg("row_bytes"), nb::arg("stride"), nb::arg("item_bytes"));
 
   nb::class_<Completion>(module, "Completion")

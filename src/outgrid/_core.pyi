@@ -21,7 +21,7 @@ def pack(
 def unpack(
     from_: int,
     nbytes: int,
-    sum: int,
+    total: int,
     address: int,
     rows: int,
     row_bytes: int,

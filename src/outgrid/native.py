@@ -19,6 +19,13 @@ Everything here is a class of C++ (`core/`), passed on unchanged; nothing else i
   for nothing and keeps what they may touch.
   With `row_bytes` above 0 the completion brings the checksums (XXH3, 64 bits) of the rows that the
   segments consist of, computed beside the transfers.
+  `submit_read_packed` reads packed planes, int64 rows (address of the packed bytes, how many, their
+  checksum, address of the plane, rows, bytes of a row, from row to row, of an item), which are
+  unpacked before the Completion; EBADMSG says that they are not what was packed.
+- `pack(address, rows, row_bytes, item_bytes, into, room, margin)`: packs a plane of numbers of 4 or
+  8 bytes exactly, into fewer than `room` bytes that can be unpacked where they end at most `margin`
+  before the plane does; returns how many, 0 where that cannot be, and their checksum. `unpack` is
+  its inverse; False where the bytes are not what was packed.
 - `Outlet(descriptors, held_bytes)`: what kernels call to leave bytes in these files, which
   stay open as long; `drain` waits until they are written; `address` is that of its C side.
   `failure` is the number of a file and why it could not be written, or (0, 0).
@@ -59,6 +66,8 @@ from outgrid._core import (
     Queue,
     Statistics,
     engines,
+    pack,
+    unpack,
 )
 
 __all__ = [
@@ -77,6 +86,8 @@ __all__ = [
     "Statistics",
     "as_array",
     "engines",
+    "pack",
+    "unpack",
 ]
 
 

@@ -102,16 +102,16 @@ def fill(
         for arrival in arrivals:
             name, level = initial_name(arrival), arrival.level
             earlier = level < 0 and values.source(name) is not values.source(arrival.field)
-            own = _opened(values, inputs, name, memory_bytes).round(values.problem.shape[0])
+            own = opened(values, inputs, name, memory_bytes).round(values.problem.shape[0])
             # The layer of an earlier level is that of the current one, since it never changes.
-            layer = _opened(values, inputs, arrival.field, 0) if earlier else None
+            layer = opened(values, inputs, arrival.field, 0) if earlier else None
             filling.level(arrival, own, layer, stores(arrival))
         inputs.check_unchanged()
     return filling.filled
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class Opened:
     """Values that are there to be read: those of a box, of shape (planes, rows, x).
 
     ``chunk`` says which planes and rows are best read together, ``stored_bytes`` what a cell takes
@@ -122,7 +122,7 @@ class _Opened:
     chunk: tuple[int, int] = (1, 1)
     stored_bytes: int = 0
 
-    def round(self, extent: int) -> _Opened:
+    def round(self, extent: int) -> Opened:
         """Also of planes beyond the ``extent`` of a ring of ranks, which come again there."""
 
         def read(box: Box) -> NDArray[np.generic]:
@@ -136,7 +136,7 @@ class _Opened:
         return replace(self, read=read)
 
 
-def _opened(wanted: InitialValues, inputs: Inputs, name: str, memory_bytes: int) -> _Opened:
+def opened(wanted: InitialValues, inputs: Inputs, name: str, memory_bytes: int) -> Opened:
     """The values that ``name`` begins with. ``memory_bytes`` are free to decode them, if any."""
     problem, source = wanted.problem, wanted.source(name)
     if not isinstance(source, InputFile | InputArray):
@@ -156,10 +156,10 @@ def _opened(wanted: InitialValues, inputs: Inputs, name: str, memory_bytes: int)
 
     chunk = file.chunk[0], file.chunk[1] if problem.ndim == 3 else 1
     held = isinstance(source, InputArray) and source.held_bytes
-    return _Opened(read, chunk, 0 if held else file.dtype.itemsize)
+    return Opened(read, chunk, 0 if held else file.dtype.itemsize)
 
 
-def _made(problem: Problem, name: str, source: Initial | Joined) -> _Opened:
+def _made(problem: Problem, name: str, source: Initial | Joined) -> Opened:
     """Values that are no file of the user's."""
     dtype = problem.dtype_of(name.removesuffix(PREVIOUS))
 
@@ -181,7 +181,7 @@ def _made(problem: Problem, name: str, source: Initial | Joined) -> _Opened:
                 )
 
     formula = isinstance(source, InitialExpression | InitialFunction) and problem.ndim == 3
-    return _Opened(read, (1, rows_together(problem.shape) if formula else 1))
+    return Opened(read, (1, rows_together(problem.shape) if formula else 1))
 
 
 class _Filling:
@@ -214,7 +214,7 @@ class _Filling:
         for planes, rows in boxes((box.planes, box.rows), chunk, fitting):
             yield Box(planes, rows)
 
-    def level(self, arrival: Arrival, own: _Opened, layer: _Opened | None, store: Store) -> None:
+    def level(self, arrival: Arrival, own: Opened, layer: Opened | None, store: Store) -> None:
         """Write a level; its fixed layers without a value are those of ``layer``, if any."""
         problem, filled, transfers = self.values.problem, self.filled, self.transfers
         dtype, columns = problem.dtype_of(arrival.field), problem.shape[-1]
@@ -231,7 +231,7 @@ class _Filling:
         odd = 0
         for turn, block in zip(cycle(range(BUFFERS)), blocks, strict=False):
             shape = (len(block.planes), len(block.rows), columns)
-            _wait_for(tickets[turn], transfers, ended)
+            wait_for(tickets[turn], transfers, ended)
             cells = as_array(buffers[turn], dtype, count=math.prod(shape)).reshape(shape)
             cells[...] = own.read(block)
             _fix_layers(cells, block, problem, arrival, layer.read(block) if layer else None)
@@ -263,7 +263,7 @@ class _Filling:
             )
 
 
-def _wait_for(ticket: int, transfers: Transfers, ended: set[int]) -> None:
+def wait_for(ticket: int, transfers: Transfers, ended: set[int]) -> None:
     """Wait until the buffer of ``ticket`` is free; 0 stands for a buffer that was never used."""
     while ticket and ticket not in ended:
         ended |= {completion.check().ticket for completion in transfers.wait()}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from errno import ENODATA
+from errno import EBADMSG, ENODATA
 from types import TracebackType
 from typing import Any, Self
 
@@ -158,6 +158,22 @@ class Transfers:
         """
         ticket = self._queue.submit_read(file, segments, row_bytes)
         return self._note(ticket, "reading", file, segments, owner, moved)
+
+    def read_packed(
+        self,
+        file: native.File,
+        segments: NDArray[Any],
+        planes: NDArray[np.int64],
+        owner: object,
+    ) -> int:
+        """Start reading packed planes, and unpack them when all have come.
+
+        ``planes``, int64 of shape (n, 8): the address to which the packed bytes of a plane are
+        read, which may be in the memory of the plane itself; how many they are; their checksum;
+        the address of the plane; rows, bytes of a row and from row to row, bytes of an item.
+        """
+        ticket = self._queue.submit_read_packed(file, segments, planes)
+        return self._note(ticket, "reading", file, segments, owner, None)
 
     def write(
         self,
@@ -323,6 +339,12 @@ def _failure(ended: native.Completion) -> StoreError:
             path=ended.path,
             offset=ended.offset,
             length=ended.length,
+        )
+    if ended.errno == EBADMSG:
+        return StoreError(
+            "packed planes are not what was written: the disk or the memory is faulty; resume the "
+            "run, which packs them again",
+            path=ended.path,
         )
     return StoreError(
         "the transfer failed",

@@ -55,6 +55,16 @@ class Shuffled(Transfers):
         given = segments, owner, row_bytes, moved
         return self._defer(lambda: super(Shuffled, self).read(file, *given))
 
+    def read_packed(
+        self, file: File, segments: NDArray[Any], planes: NDArray[np.int64], owner: object
+    ) -> int:
+        for plane in planes.tolist():
+            _, _, _, address, rows, row_bytes, stride, _ = plane
+            for row in range(rows):
+                ctypes.memset(address + row * stride, _GARBAGE, row_bytes)
+        given = segments, planes, owner
+        return self._defer(lambda: super(Shuffled, self).read_packed(file, *given))
+
     def write(
         self,
         file: File,

@@ -1,0 +1,170 @@
+"""Packing coefficients, which every sweep reads and none writes, before the first sweep."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from outgrid.errors import StoreError
+from outgrid.execute.fill import InitialValues, opened, wait_for
+from outgrid.execute.inputs import Inputs
+from outgrid.native import BLOCK_BYTES, Buffer, File, pack
+from outgrid.plan.schedule.subgrid import Box
+from outgrid.stencil.region import clear_outside
+from outgrid.storage import Planes, Store, Transfers
+from outgrid.storage.packed import (
+    MARGIN_BYTES,
+    PACKED_ITEMS,
+    PackedStore,
+    index_of,
+    packed_room,
+)
+
+__all__ = ["packed", "shares"]
+
+BATCH_BYTES = 8 << 20
+TURNS = 2  # batches: one moves while the next is packed
+SAMPLES = 3  # planes that a share is estimated from
+SAMPLED_BYTES = 16 << 20  # of each, at most
+
+
+def shares(values: InitialValues, inputs: Inputs) -> dict[str, float]:
+    """The share of their bytes that coefficients would take packed, from some of their planes.
+
+    Of those that are kept as they begin. Raises what reading the initial values raises.
+    """
+    problem = values.problem
+    return {
+        field.name: _share(values, inputs, field.name)
+        for field in problem.stencil.fields
+        if not field.evolving
+        and field.name not in problem.series
+        and np.dtype(problem.dtype_of(field.name)).itemsize in PACKED_ITEMS
+    }
+
+
+def _share(values: InitialValues, inputs: Inputs, name: str) -> float:
+    problem, dtype = values.problem, np.dtype(values.problem.dtype_of(name))
+    box, columns = values.box, problem.shape[-1]
+    own = opened(values, inputs, name, 0)
+    rows = min(len(box.rows), max(1, SAMPLED_BYTES // (columns * dtype.itemsize)))
+    first = box.rows.start + (len(box.rows) - rows) // 2
+    taken = packed_bytes = 0
+    for plane in _spread(box.planes):
+        block = Box(range(plane, plane + 1), range(first, first + rows))
+        cells = np.ascontiguousarray(own.read(block).astype(dtype, copy=False))
+        if name in problem.regions:
+            cells = cells.copy()
+            inside = cells[:, 0] if problem.ndim == 2 else cells
+            begin = (plane, 0) if problem.ndim == 2 else (plane, first, 0)
+            clear_outside(inside, problem.regions[name], begin)
+        there = Buffer(cells.nbytes)
+        address = cells.ctypes.data
+        room = packed_room(cells.nbytes)
+        size = (rows, columns * dtype.itemsize, dtype.itemsize)
+        nbytes, _ = pack(address, *size, there.address, room, MARGIN_BYTES)
+        there.release()
+        taken += cells.nbytes
+        packed_bytes += -(-nbytes // BLOCK_BYTES) * BLOCK_BYTES if nbytes else cells.nbytes
+    return packed_bytes / taken
+
+
+def _spread(planes: range) -> Iterator[int]:
+    """Some planes, spread over all of them."""
+    count = min(SAMPLES, len(planes))
+    for number in range(count):
+        yield planes[(2 * number + 1) * len(planes) // (2 * count)]
+
+
+def packed(
+    store: Store, path: Path, transfers: Transfers, memory_bytes: int, threads: int
+) -> PackedStore:
+    """The ``store`` of a coefficient, with a packed copy of its planes in a file that is made here.
+
+    The file has no name any more when this returns: it is gone with the process. ``path`` is what
+    it is called meanwhile. ``memory_bytes`` are free by now, for all batches together. Raises
+    StoreError where the disk is full, or a plane cannot be read.
+    """
+    path.unlink(missing_ok=True)  # of a process that was killed meanwhile
+    try:
+        file = File(path, "create")
+    except OSError as error:
+        raise StoreError("cannot create", path=path, errno=error.errno) from error
+    try:
+        os.unlink(path)
+        return _Packing(store, file, transfers, memory_bytes, threads).made()
+    except BaseException:
+        file.close()
+        raise
+
+
+class _Packing:
+    """Batches of planes on their way: read, packed by several threads, and written."""
+
+    def __init__(
+        self, store: Store, file: File, transfers: Transfers, memory_bytes: int, threads: int
+    ) -> None:
+        self.store, self.file, self.transfers = store, file, transfers
+        self.threads = threads
+        self.slot_bytes = -(-store.plane_bytes // BLOCK_BYTES) * BLOCK_BYTES
+        fitting = memory_bytes // (2 * TURNS * self.slot_bytes)
+        self.count = max(1, min(BATCH_BYTES // self.slot_bytes, fitting))
+        self.room = packed_room(store.plane_bytes)
+        self.counts: list[tuple[int, int]] = []
+        self.ended: set[int] = set()
+
+    def made(self) -> PackedStore:
+        store = self.store
+        batches = [
+            range(first, min(first + self.count, store.planes))
+            for first in range(0, store.planes, self.count)
+        ]
+        sources = [Buffer(self.count * self.slot_bytes) for _ in range(TURNS)]
+        targets = [Buffer(self.count * self.slot_bytes) for _ in range(TURNS)]
+        reads, writes, offset = [0] * TURNS, [0] * TURNS, 0
+        with ThreadPoolExecutor(self.threads) as pool:
+            reads[0] = self._read(batches[0], sources[0])
+            for number, planes in enumerate(batches):
+                turn, after = number % TURNS, (number + 1) % TURNS
+                if number + 1 < len(batches):
+                    reads[after] = self._read(batches[number + 1], sources[after])
+                wait_for(reads[turn], self.transfers, self.ended)
+                wait_for(writes[turn], self.transfers, self.ended)
+                places = self._places(planes, sources[turn]), self._places(planes, targets[turn])
+                counts = [*pool.map(self._pack, *places)]
+                writes[turn] = self._write(counts, places[1], offset, targets[turn])
+                offset += int(index_of(counts).file_bytes.sum())
+                self.counts += counts
+        self.transfers.drain()
+        for buffer in (*sources, *targets):
+            buffer.release()
+        return PackedStore(store, self.file, index_of(self.counts), self.transfers)
+
+    def _places(self, planes: range, buffer: Buffer) -> list[int]:
+        return [buffer.address + number * self.slot_bytes for number in range(len(planes))]
+
+    def _read(self, planes: range, into: Buffer) -> int:
+        addresses = np.array(self._places(planes, into), np.int64)
+        rows = range(self.store.rows_per_plane)
+        return self.store.get(planes, rows, Planes(addresses, self.store.row_bytes, into))
+
+    def _pack(self, source: int, target: int) -> tuple[int, int]:
+        store = self.store
+        size = (store.rows_per_plane, store.row_bytes, store.dtype.itemsize)
+        return pack(source, *size, target, self.room, MARGIN_BYTES)
+
+    def _write(
+        self, counts: list[tuple[int, int]], places: list[int], offset: int, owner: Buffer
+    ) -> int:
+        """Start to write packed planes; 0 where there are none."""
+        index = index_of(counts)
+        segments = np.stack(
+            [index.offsets + offset, np.array(places, np.int64), index.file_bytes], axis=1
+        )[index.nbytes > 0]
+        if not len(segments):
+            return 0
+        return self.transfers.write(self.file, np.ascontiguousarray(segments), owner)
