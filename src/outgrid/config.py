@@ -567,6 +567,17 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             needs=(HOST,),
         ),
     ] = None
+    pack: Annotated[
+        Literal["auto", "always", "never"],
+        Option(
+            TUNING,
+            'coefficients, which are read in every sweep: `"always"` keeps a packed copy of their '
+            "planes in scratch (exact; float32, float64 and integers of these sizes), "
+            '`"never"` does not',
+            '`"auto"`: where it makes the run faster',
+            needs=(SLABS, HOST, ALONE, FILES, STREAMED),
+        ),
+    ] = AUTO
     pin: Annotated[
         bool, Option(TUNING, "keeps each thread on one processor", "`false`", needs=(HOST,))
     ] = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ from outgrid.execute.streaming import (
     Listener,
     Progress,
     SweepListener,
+    doing,
     stream,
 )
 from outgrid.formats.npy import bare_npy
@@ -260,6 +262,7 @@ class Execution:
         if self.before.steps_done >= 0:
             self.observers.go_on()
         watched = self.observers.attach(kernel)
+        stores = self._packed(stores, progress)
         begin = time.perf_counter()
         self.site = site = watched.site(run.plan, self.files.ring, self.transfers)
         self.account.window_seconds = time.perf_counter() - begin
@@ -300,6 +303,30 @@ class Execution:
         finally:
             self.close()
             stop.listening = False
+
+    def _packed(
+        self, stores: dict[StoreKey, Store], progress: Listener | None
+    ) -> dict[StoreKey, Store]:
+        """The stores, of which the coefficients that the plan says are read packed."""
+        plan = self.run.plan
+        if not plan.packed or not plan.sweeps:
+            return stores
+        begin, found = time.perf_counter(), dict(stores)
+        with doing(progress, f"packing {', '.join(plan.packed)}"):
+            for level in plan.schedule.kept:
+                if level.field not in plan.packed:
+                    continue
+                key = level.field, level.level, 0
+                stores[key].hold(self.seals.level(level, 0))
+                path = self.run.folder.working.path(level, 0).with_suffix(".packed")
+                try:
+                    found[key] = self.files.pack(stores[key], path)
+                except StoreError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    self.files.fall_back("pack", f"{level.field} is not packed: {error}")
+        self.account.packed(time.perf_counter() - begin)
+        return found
 
     def _swept(self, progress: Listener | None) -> Listener | None:
         """Who hears of each sweep, with a reading; None where nobody wants to."""

@@ -16,6 +16,7 @@ from outgrid.config import RunOptions
 from outgrid.errors import Stopped
 from outgrid.execute.inputs import Inputs, check_inputs, decoding_told
 from outgrid.execute.kernels import another_compiler, check_kernel, compiled, compiler_told
+from outgrid.execute.packing import sampled
 from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execute.streaming import Listener, doing, say
 from outgrid.execution import Execution, open_transfers
@@ -56,12 +57,16 @@ def plan(
     ``machine``, which stands in for this one, is for one process.
     """
     sharing = sharing_of(options, ONE if machine is not None else comm)
+    inputs = Inputs(problem)
+    shares = sampled(problem, inputs)
     if machine is not None:
-        return Planning.of(sharing, machine, begin).first(problem)
+        with inputs:
+            return Planning.of(sharing, machine, begin, shares).first(problem)
 
     def mine(remote: Borrowed | None) -> Plan:
         known = known_machine(sharing.scratch())
-        chosen = Planning.of(sharing, known, begin).first(problem)
+        with inputs:
+            chosen = Planning.of(sharing, known, begin, shares).first(problem)
         folders = folders_to_make(sharing.options)
         told = *folders, *decoding_told(problem), *compiler_told(problem, options)
         return _told(chosen, told, remote)
@@ -159,7 +164,8 @@ def _road(
 
     # Plan.
     machine = known_machine(sharing.scratch(durable))
-    planning = Planning.of(sharing, machine).going_on(problem, durable)
+    shares = sampled(problem, inputs, durable)
+    planning = Planning.of(sharing, machine, shares=shares).going_on(problem, durable)
     chosen = planning.first(problem)
     told = beginning.told
     if durable is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from outgrid.plan.model import Plan, Tile
 from outgrid.plan.planner import RankPart
 from outgrid.plan.planner import plan as choose
 from outgrid.plan.ranks import Ranks, plan_rank, ring
+from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.subgrid import Subgrid
 from outgrid.plan.sizing import Sizing
 from outgrid.probe.profile import known_machine
@@ -53,13 +55,25 @@ CALIBRATION_BYTES = 768 << 20
 SUM_BYTES = 8  # of each row
 
 
+# Coefficients are packed where that takes less than this share of the time without, of runs that
+# take so many seconds.
+WORTH_PACKING, WORTH_PACKING_SECONDS = 0.97, 1.0
+
+Shares = Callable[[tuple[Arrival, ...]], Mapping[str, float]]
+
+
+def _unknown(_kept: tuple[Arrival, ...]) -> Mapping[str, float]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Planning:
     """What the plans of a run are chosen from, by all ranks of ``comm`` alike.
 
     ``shared`` where they share the grid, else one of them has it all. ``machine`` is what each can
     count on, ``scratch`` the folder in which a rank keeps its working files. A run that goes on
-    does so within a sweep, from its ``begin``, or with the ``part`` that this rank has.
+    does so within a sweep, from its ``begin``, or with the ``part`` that this rank has. ``shares``
+    says into which share of their bytes coefficients can be packed.
     """
 
     options: RunOptions
@@ -69,12 +83,20 @@ class Planning:
     scratch: Path
     begin: Begin | None = None
     part: RankPart | None = None
+    shares: Shares = _unknown
 
     @classmethod
-    def of(cls, sharing: Sharing, machine: Machine, begin: Begin | None = None) -> Planning:
+    def of(
+        cls,
+        sharing: Sharing,
+        machine: Machine,
+        begin: Begin | None = None,
+        shares: Shares = _unknown,
+    ) -> Planning:
         """That of one rank, all of which call this, on a ``machine`` of its own."""
         least, scratch = least_of(machine, sharing.comm), sharing.scratch()
-        return cls(sharing.options, least, sharing.comm, not sharing.alone, scratch, begin)
+        options, alone = sharing.options, sharing.alone
+        return cls(options, least, sharing.comm, not alone, scratch, begin, shares=shares)
 
     @property
     def stays(self) -> bool:
@@ -190,6 +212,12 @@ class Planning:
             fixed_bytes += DEVICE_FIXED_BYTES
         inputs = problem, options, machine, fixed_bytes, calibration, self.begin
         chosen = choose(*inputs, accelerator=accelerator)
+        if options.pack != "never" and _can_pack(chosen, options):
+            packed = self.shares(chosen.schedule.kept)
+            other = choose(*inputs, packed=packed) if packed else chosen
+            worth = other.predicted_seconds < WORTH_PACKING * chosen.predicted_seconds
+            if other.packed and (worth or options.pack == "always"):
+                chosen = other
         return _worn(chosen, problem, options)
 
     @property
@@ -306,6 +334,18 @@ def calibration(
         if rates is not None:
             keep(rates, path)
     return rates
+
+
+def _can_pack(chosen: Plan, options: RunOptions) -> bool:
+    """Whether a plan reads coefficients from files again and again."""
+    streamed = chosen.tier == "direct" and not chosen.schedule.resident
+    return (
+        streamed
+        and chosen.schedule.blocks is None
+        and chosen.device is None
+        and (chosen.predicted_seconds > WORTH_PACKING_SECONDS or options.pack == "always")
+        and not is_spread(options)
+    )
 
 
 def _worn(

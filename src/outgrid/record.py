@@ -51,8 +51,10 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     window's memory from the system. All threads together took `processor_seconds` of processors in
     the sweeps, `compute_processor_seconds` of them for updates. A thread beside the others spent
     `checksum_seconds` of a processor on summing up what was read and written, and on copying it
-    where its planes are staged. Of a grid in memory `exported_bytes` were copied into result files
-    in the end, in `export_seconds`; snapshots hold `snapshot_bytes`.
+    where its planes are staged, and `unpack_seconds` on unpacking coefficients. These were packed
+    before the sweeps, into `packed_bytes`, in `packing_seconds`. Of a grid in memory
+    `exported_bytes` were copied into result files in the end, in `export_seconds`; snapshots hold
+    `snapshot_bytes`.
     In the sweeps all threads together were ready for `queued_seconds` while other programs had the
     processors, of which the host of a virtual machine took `stolen_seconds` for others; for
     `major_faults` a page was read from a disk or from swap.
@@ -76,6 +78,9 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     processor_seconds: float = 0.0
     compute_processor_seconds: float = 0.0
     checksum_seconds: float = 0.0
+    packing_seconds: float = 0.0
+    packed_bytes: int = 0
+    unpack_seconds: float = 0.0
     queued_seconds: float = 0.0
     stolen_seconds: float = 0.0
     major_faults: int = 0
@@ -312,7 +317,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         bytes itself, by the system where pages of mapped files change in place."""
         measured = self.measured
         counted = measured.written_bytes + measured.fill_written_bytes
-        counted += measured.exported_bytes + measured.snapshot_bytes
+        counted += measured.packed_bytes + measured.exported_bytes + measured.snapshot_bytes
         return max(counted, measured.system_written_bytes) if self._in_place else counted
 
     @property

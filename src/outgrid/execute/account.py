@@ -35,6 +35,7 @@ class Account:
         self.before, self.done = before, done
         self.tally, self.filled = Tally(), Filled()
         self.fill_seconds = self.window_seconds = self.export_seconds = 0.0
+        self.packing_seconds, self.packed_bytes = 0.0, 0
         self.exported_bytes = 0
         self.device = ""  # that makes the updates, if it is not the processor
         self.compiler = ""  # that made the kernel
@@ -49,6 +50,13 @@ class Account:
         """What was moved up to here brought in the initial values, and is counted apart."""
         self.filled, self.fill_seconds = filled, seconds
         self._counted = self.transfers.statistics()
+
+    def packed(self, seconds: float) -> None:
+        """What was moved since the initial values were there packed coefficients."""
+        statistics = self.transfers.statistics()
+        self.packing_seconds = seconds
+        self.packed_bytes = statistics.written_bytes - self._counted.written_bytes
+        self._counted = statistics
 
     def end(self, problem: Problem, plan: Plan) -> None:
         """The run ends early: with so many steps, by the plan of these."""
@@ -86,6 +94,9 @@ class Account:
             stolen_seconds=self.tally.strain.stolen_seconds,
             major_faults=self.tally.strain.major_faults,
             checksum_seconds=statistics.sum_seconds - before.sum_seconds,
+            packing_seconds=self.packing_seconds,
+            packed_bytes=self.packed_bytes,
+            unpack_seconds=statistics.unpack_seconds - before.unpack_seconds,
             read_bytes=statistics.read_bytes - before.read_bytes - self.exported_bytes,
             written_bytes=statistics.written_bytes - before.written_bytes - self.exported_bytes,
             system_read_bytes=system_read - self._device_before[0],

@@ -10,6 +10,7 @@ import numpy as np
 from outgrid.config import RunOptions
 from outgrid.errors import StoreError
 from outgrid.execute.moves import StoreKey
+from outgrid.execute.packing import packed
 from outgrid.native import Buffer, as_array
 from outgrid.plan.model import Plan
 from outgrid.plan.schedule.rings import Arrival, Ring
@@ -102,6 +103,16 @@ class Files:
         """Let go of all of them."""
         for store in self._opened:
             store.close()
+
+    def pack(self, store: Store, path: Path) -> Store:
+        """The store of a coefficient, read from a packed copy of its planes from now on.
+
+        Made before the window is. Raises StoreError.
+        """
+        memory_bytes, threads = self.plan.memory.window_bytes, self.plan.threads
+        made = packed(store, path, self.transfers, memory_bytes, threads)
+        self._opened[self._opened.index(store)] = made
+        return made
 
     def remove_seams(self, names: Iterable[str]) -> None:
         """Remove those of the files ``names`` that hold seams of no use: most sweeps begin anew."""

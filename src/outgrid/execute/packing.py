@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
-from outgrid.errors import StoreError
+from outgrid.errors import Error, StoreError
 from outgrid.execute.fill import InitialValues, opened, wait_for
 from outgrid.execute.inputs import Inputs
 from outgrid.native import BLOCK_BYTES, Buffer, File, pack
+from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.subgrid import Box
+from outgrid.stencil.problem import Problem
 from outgrid.stencil.region import clear_outside
-from outgrid.storage import Planes, Store, Transfers
+from outgrid.storage import Joined, Planes, Store, Transfers
 from outgrid.storage.packed import (
     MARGIN_BYTES,
     PACKED_ITEMS,
+    WORTH_PACKING,
     PackedStore,
     index_of,
     packed_room,
 )
 
-__all__ = ["packed", "shares"]
+__all__ = ["packed", "sampled"]
 
 BATCH_BYTES = 8 << 20
 TURNS = 2  # batches: one moves while the next is packed
@@ -32,19 +36,41 @@ SAMPLES = 3  # planes that a share is estimated from
 SAMPLED_BYTES = 16 << 20  # of each, at most
 
 
-def shares(values: InitialValues, inputs: Inputs) -> dict[str, float]:
-    """The share of their bytes that coefficients would take packed, from some of their planes.
+class Stored(Protocol):
+    """Fields that an earlier process has left in files."""
 
-    Of those that are kept as they begin. Raises what reading the initial values raises.
+    def fields(self, arrivals: tuple[Arrival, ...]) -> dict[str, Joined]: ...
+
+
+def sampled(
+    problem: Problem, inputs: Inputs, stored: Stored | None = None
+) -> Callable[[tuple[Arrival, ...]], Mapping[str, float]]:
+    """Who says of some levels which share of its bytes each coefficient takes packed.
+
+    Of those for which that is worth it, from some of their planes, which are read when this is
+    asked for the first time: from what is ``stored``, else the initial values. Nothing where they
+    cannot be read: what is against them is said by `check_inputs`.
     """
-    problem = values.problem
-    return {
-        field.name: _share(values, inputs, field.name)
-        for field in problem.stencil.fields
-        if not field.evolving
-        and field.name not in problem.series
-        and np.dtype(problem.dtype_of(field.name)).itemsize in PACKED_ITEMS
-    }
+    known: dict[str, float] = {}
+
+    def shares(levels: tuple[Arrival, ...]) -> Mapping[str, float]:
+        coefficients = tuple(
+            level
+            for level in levels
+            if level.constant and np.dtype(problem.dtype_of(level.field)).itemsize in PACKED_ITEMS
+        )
+        if known.keys() != {level.field for level in coefficients}:
+            given = stored.fields(coefficients) if stored is not None else {}
+            values = InitialValues(problem, given=given)
+            try:
+                known.update(
+                    (name.field, _share(values, inputs, name.field)) for name in coefficients
+                )
+            except Error:
+                return {}
+        return {name: share for name, share in known.items() if share < WORTH_PACKING}
+
+    return shares
 
 
 def _share(values: InitialValues, inputs: Inputs, name: str) -> float:

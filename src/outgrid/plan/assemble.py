@@ -30,7 +30,7 @@ def assemble(request: Request, chosen: Candidate) -> Plan:
     if chosen.schedule.resident and not request.options.in_place:
         tier = "memory"
     mapped = schedule.resident and TIERS[tier].mapped and TIERS[tier].files
-    disk_bytes = request.sizing.traffic(schedule).disk_bytes(
+    disk_bytes = request.sizing.traffic(schedule, traffic.packed).disk_bytes(
         "direct" if schedule.resident else disk_tier(request.options),
         chosen.window_bytes if mapped else 0,
     )
@@ -65,6 +65,7 @@ def assemble(request: Request, chosen: Candidate) -> Plan:
             read_bytes=read,
             written_bytes=written * (schedule.states.count if schedule.commit_sweeps else 1),
             fill_bytes=traffic.fill_bytes,
+            packed_bytes=traffic.packed_bytes,
             snapshot_bytes=problem.kept_bytes(problem.steps, schedule.domain.carried)
             if ranked
             else 0,
@@ -76,6 +77,7 @@ def assemble(request: Request, chosen: Candidate) -> Plan:
         pin=request.options.pin,
         tier=tier,
         keep=request.options.keep,
+        packed=tuple(sorted(traffic.packed)),
         device=level_of(request, chosen),
     )
 
@@ -128,6 +130,8 @@ def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
         )
     elif sizing.streamed.periodic:
         yield f"periodic along {request.streamed}: every step updates the whole grid"
+    for name, share in sorted(chosen.traffic.packed.items()):
+        yield f"{name} is packed before the first sweep, into about {format_share(share)}"
     for name in problem.series:
         yield f"{name} is read again in each step from {problem.initial[name]}"
     if problem.until is not None:

@@ -12,7 +12,9 @@ from outgrid.plan.cost import (
     Computing,
     Movement,
     border_seconds,
+    packing_seconds,
     predict,
+    unpacking_bytes,
     updates_per_second,
 )
 from outgrid.plan.device import device_level, device_rate
@@ -96,7 +98,8 @@ def sized(
     together = resident and sizing.streamed.periodic and not sizing.seams(depths, resident)
     slab = whole_planes(sizing.streamed, deepest) if together else slab
     schedule = sizing.schedule(depths, slab, resident, strips)
-    traffic = sizing.traffic(schedule)
+    whole = not resident and strips.count(deepest) == 1
+    traffic = sizing.traffic(schedule, request.packed if whole else None)
     tile = choose_tile(
         request.problem,
         request.machine,
@@ -142,6 +145,7 @@ def _prediction(
     lead = min(1.0, sizing.streamed.skew.per_step * depth / planes)
     share = min(1.0, slab / (planes * strips.count(deepest)))
     summed = sum(moved) if disk_tier(request.options) == "direct" else 0
+    summed += trips * unpacking_bytes(traffic.unpacked_bytes)
     updated = schedule.row_updates * request.problem.shape[-1]
     threads = request.threads if request.accelerator is None else 0
     copying = 0.0
@@ -166,7 +170,8 @@ def _prediction(
         trips,
         len(depths) * within,
     )
-    return prediction.after(committing)
+    packing = packing_seconds(request.machine, traffic.unpacked_bytes, traffic.packed_bytes)
+    return prediction.after(committing + packing)
 
 
 def exchange_seconds(request: Request, traffic: Traffic) -> float:

@@ -29,6 +29,8 @@ REDUCED_FLOPS, SUMMED_LINE_FLOPS = 8, 48
 SLAB_SECONDS = 2e-4
 # Bytes per second of which one core makes checksums within a run: it waits for memory.
 CHECKSUM_BANDWIDTH = 10e9
+# Bytes per second that one core unpacks, of smooth fields.
+UNPACKING_BANDWIDTH = 4.5e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,16 @@ def with_checksums(machine: Machine, threads: int, compute_seconds: float, nbyte
     """
     work = compute_seconds * threads + nbytes / CHECKSUM_BANDWIDTH
     return max(compute_seconds, work / machine.cores)
+
+
+def unpacking_bytes(nbytes: float) -> int:
+    """Bytes of which checksums take as long as it takes to unpack ``nbytes``."""
+    return round(nbytes * CHECKSUM_BANDWIDTH / UNPACKING_BANDWIDTH)
+
+
+def packing_seconds(machine: Machine, nbytes: float, packed_bytes: float) -> float:
+    """Time to read ``nbytes`` of coefficients and to write them packed, before the first sweep."""
+    return transfer_seconds(machine, nbytes, packed_bytes)
 
 
 @dataclass(frozen=True, slots=True)

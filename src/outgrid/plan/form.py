@@ -57,5 +57,6 @@ def read(plain: Mapping[str, Any], kind: type[Shape]) -> Shape:
     given[LIMIT[0]] = plain[LIMIT[1]]
     parts = get_type_hints(kind)
     for name in FLAT:
-        given[name] = {field.name: given[field.name] for field in fields(parts[name])}
-    return msgspec.convert({name: given[name] for name in parts}, kind)
+        members = fields(parts[name])
+        given[name] = {field.name: given[field.name] for field in members if field.name in given}
+    return msgspec.convert({name: given[name] for name in parts if name in given}, kind)

@@ -168,9 +168,9 @@ class Memory:
 class Volume:
     """What is kept on disk, and what moves.
 
-    That is what files begin with, what sweeps read and write, what is left of it: results
-    that are exported, snapshots; and what goes between ranks. The disk is rated to be written
-    ``endurance_bytes``, if that is known.
+    That is what files begin with, packed copies of coefficients, what sweeps read and write, what
+    is left of it: results that are exported, snapshots; and what goes between ranks. The disk is
+    rated to be written ``endurance_bytes``, if that is known.
     """
 
     disk_bytes: int
@@ -178,6 +178,7 @@ class Volume:
     written_bytes: int
     fill_bytes: int
     exported_bytes: int = 0
+    packed_bytes: int = 0
     snapshot_bytes: int = 0
     endurance_bytes: int = 0
     sent_bytes: int = 0
@@ -191,8 +192,8 @@ class Plan:
     ``tier`` is where the fields live: "direct", "mmap", "swap" or "remote" (of which ``keep``
     "disk" keeps a copy), or "memory" for resident ones; a resident plan of tier "mmap" or "swap"
     works in place, in rings that may be larger than memory. ``pin`` keeps each thread on one
-    processor. With a ``device`` the window lies in its memory, and nothing of it in that of the
-    process.
+    processor. Of ``packed`` coefficients sweeps read packed copies. With a ``device`` the window
+    lies in its memory, and nothing of it in that of the process.
     """
 
     work: Work
@@ -209,6 +210,7 @@ class Plan:
     tier: str = "direct"
     keep: str = "none"
     device: DeviceLevel | None = None
+    packed: tuple[str, ...] = ()
 
     @property
     def depth(self) -> int:
@@ -239,7 +241,8 @@ class Plan:
                 rings = schedule.ring_count(field)
                 levels = sum(min(depth, rings) for depth in schedule.depths)
                 changed += levels * schedule.planes * self.plane_bytes(field)
-        beside = volume.fill_bytes + volume.exported_bytes + volume.snapshot_bytes
+        beside = volume.fill_bytes + volume.packed_bytes + volume.exported_bytes
+        beside += volume.snapshot_bytes
         return volume.written_bytes + beside + changed
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from typing import Protocol, cast
@@ -31,6 +32,7 @@ def plan(
     begin: Begin | None = None,
     part: RankPart | None = None,
     accelerator: Accelerator | None = None,
+    packed: Mapping[str, float] | None = None,
 ) -> Plan:
     """The cheapest plan that fits ``options.memory_bytes``, of the whole grid or a ``part`` of it.
 
@@ -41,6 +43,7 @@ def plan(
 
     ``fixed_bytes`` is what the process needs beside the window: interpreter, libraries, kernel. To
     these comes what grows with the steps.
+    What is ``packed`` says into which share of their bytes coefficients can be packed.
     Without a ``calibration`` of the kernel its rate is estimated from the machine.
     Raises InfeasiblePlan with the limit that would fit, UsageError for values out of range.
     """
@@ -49,7 +52,7 @@ def plan(
     request = Request(problem, options, machine, fixed_bytes, calibration)
     if part is not None:
         return _rules(request.scheme).plan(replace(request, part=part))
-    request = replace(request, accelerator=accelerator)
+    request = replace(request, accelerator=accelerator, packed=packed or {})
     rules = _rules(request.scheme)
     if begin is not None:
         for module in dict.fromkeys(map(_rules, SCHEMES.values())):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from outgrid.config import RunOptions
@@ -45,7 +46,11 @@ class RankPart:
 
 @dataclass(frozen=True)
 class Request:
-    """The inputs of one decision; see `outgrid.plan.planner.plan`."""
+    """The inputs of one decision; see `outgrid.plan.planner.plan`.
+
+    Grids that are streamed in whole planes read ``packed`` coefficients packed, into such a share
+    of their bytes.
+    """
 
     problem: Problem
     options: RunOptions
@@ -55,6 +60,7 @@ class Request:
     begin: Begin | None = None
     part: RankPart | None = None
     accelerator: Accelerator | None = None
+    packed: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @cached_property
     def sizing(self) -> Sizing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -178,9 +178,9 @@ class Sizing:
                 bands[name] = tuple((int(first), int(end)) for first, end in ends)
         return bands
 
-    def traffic(self, schedule: Schedule) -> Traffic:
-        """What moves by a schedule."""
-        return Traffic(schedule, self.row_bytes)
+    def traffic(self, schedule: Schedule, packed: Mapping[str, float] | None = None) -> Traffic:
+        """What moves by a schedule, of ``packed`` coefficients only a share."""
+        return Traffic(schedule, self.row_bytes, packed or {})
 
     @cached_property
     def row_bytes(self) -> dict[str, int]:

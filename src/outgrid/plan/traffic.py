@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+from math import ceil
 
 from outgrid.plan.schedule.model import Passage, Schedule
 from outgrid.plan.schedule.rings import parts_within
@@ -18,10 +19,14 @@ from outgrid.tiers import PASSING_TIERS
 
 @dataclass(frozen=True)
 class Traffic:
-    """What moves by a schedule whose fields have rows of so many bytes in files."""
+    """What moves by a schedule whose fields have rows of so many bytes in files.
+
+    Of ``packed`` coefficients only a share of the bytes is read: that of their packed copies.
+    """
 
     schedule: Schedule
     row_bytes: Mapping[str, int]
+    packed: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def arriving_bytes(self) -> int:
@@ -45,6 +50,16 @@ class Traffic:
         if self.schedule.bands(field) is not None:
             planes = self.schedule.planes_of(field)
         return planes * len(stored.rows) * self.row_bytes[field]
+
+    @cached_property
+    def unpacked_bytes(self) -> int:
+        """Bytes of all packed coefficients, as they are in the window."""
+        return sum(self._kept_bytes(name) for name in self.packed)
+
+    @cached_property
+    def packed_bytes(self) -> int:
+        """Bytes of their packed copies."""
+        return sum(ceil(self._kept_bytes(name) * share) for name, share in self.packed.items())
 
     @cached_property
     def moved_bytes(self) -> tuple[int, int]:
@@ -83,7 +98,8 @@ class Traffic:
             box = passage.arriving(arrival)
             again = passage.rereads(arrival) if low is None else 0
             planes = below(box.planes, low, arrival.field) + again
-            read += planes * len(box.rows) * self.row_bytes[arrival.field]
+            share = self.packed.get(arrival.field, 1.0)
+            read += ceil(planes * len(box.rows) * self.row_bytes[arrival.field] * share)
         for departure in self.schedule.departures:
             box = passage.leaving(departure)
             planes = below(box.planes, end, departure.field)
@@ -188,4 +204,4 @@ class Traffic:
             planes * rows * self.row_bytes[key.field]
             for key, (planes, rows, *_) in schedule.places.items()
         )
-        return files + mapped_bytes + sum(seams)
+        return files + mapped_bytes + sum(seams) + self.packed_bytes

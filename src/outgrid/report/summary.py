@@ -62,6 +62,15 @@ def summary_rows(record: Record) -> Iterator[tuple[str, str]]:
             "checksums",
             f"{format_share(share)} of the time of {format_count(cores, 'processor')}{copies}",
         )
+    if measured.packed_bytes:
+        cores = max(1, record.planned["threads"])
+        share = _share(measured.unpack_seconds, measured.seconds * cores)
+        yield (
+            "packed",
+            f"{', '.join(record.planned['packed'])} in {format_bytes(measured.packed_bytes)}, in "
+            f"{format_seconds(measured.packing_seconds)}; {format_share(share)} of the time of "
+            f"{format_count(cores, 'processor')} for unpacking",
+        )
     yield "read", format_bytes(measured.read_bytes)
     yield "written", format_bytes(measured.written_bytes)
     yield "moved", f"{measured.io_over_ideal:.3f} of the ideal {format_bytes(measured.ideal_bytes)}"
