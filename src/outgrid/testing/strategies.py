@@ -411,6 +411,8 @@ def run_options(
     if streams and _has_halos(problem, depth) and draw(st.integers(0, 4)) == 0:
         given |= draw(_overlapped(problem))
         return RunOptions.of(**(given | fixed))
+    if tier == "direct" and "scheme" not in fixed:
+        given["pack"] = draw(st.sampled_from(["auto", "always", "never"]))
     can_cut = Sizing(problem).can_cut and (streamed or not problem.edges.periodic(0))
     if can_cut and streams and draw(st.integers(0, 2)) == 0:
         deepest = max(1, min(depth or 1, problem.deepest))
