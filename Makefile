@@ -45,7 +45,7 @@ check: setup
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
-	for source in $(wildcard core/io/*.cpp core/memory/*.cpp core/pager/*.cpp core/remote/*.cpp core/team/*.cpp); do \
+	for source in $(wildcard core/io/*.cpp core/memory/*.cpp core/packing/*.cpp core/pager/*.cpp core/remote/*.cpp core/team/*.cpp); do \
 	    case $$source in */engine_uring.cpp) [ -e /usr/include/liburing.h ] || continue;; esac; \
 	    $(CXX) $(CXX_STRICT) -Icore $$source || exit 1; \
 	done

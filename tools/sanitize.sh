@@ -48,11 +48,11 @@ export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:report_signal_unsafe
 # Both passes at once: each keeps one processor busy.
 pass address address,undefined "$(library libasan.so) $(library libstdc++.so.6)" \
     tests/property/test_queue.py tests/unit/test_native.py tests/unit/remote/test_remote.py \
-    tests/unit/storage/test_sums.py tests/unit/storage/test_outlet.py \
+    tests/unit/storage/test_sums.py tests/unit/storage/test_outlet.py tests/unit/storage/test_packed.py \
     tests/conformance/test_stores.py tools/sanitize/test_streams.py >"$folder/address.log" 2>&1 &
 status=0
 pass thread thread "$(library libtsan.so) $(library libstdc++.so.6)" \
-    tests/unit/test_native.py tests/unit/remote/test_remote.py tests/unit/storage/test_outlet.py \
+    tests/unit/test_native.py tests/unit/remote/test_remote.py tests/unit/storage/test_outlet.py tests/unit/storage/test_packed.py \
     tools/sanitize/test_streams.py || status=$?
 wait $! || status=$?
 cat "$folder/address.log"

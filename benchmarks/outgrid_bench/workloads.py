@@ -100,7 +100,9 @@ def noise(ndim: int, first: int = 0) -> str:
 
 def velocity(ndim: int, first: int = 0) -> str:
     """A squared velocity that varies over the grid, below the stability limit of order 8."""
-    return f"0.1 + 0.02*sin(0.013*x)*cos(0.021*({AXES[-ndim]} + {first}))"
+    if ndim == 2:
+        return f"0.1 + 0.02*sin(0.013*x)*cos(0.021*(y + {first}))"
+    return f"0.1 + 0.02*sin(0.013*x + 0.017*y)*cos(0.021*(z + {first}))"
 
 
 NOISE = "NOISE"
