@@ -67,7 +67,7 @@ struct Rows {
     Word any = 0;
     const std::int64_t first = block * kBlock, last = std::min(count, first + kBlock);
     for (std::int64_t i = first; i < last; ++i) any |= kept[i];
-    return std::bit_width(any);
+    return static_cast<int>(std::bit_width(any));
   }
 
   static void pack_block(const Word* kept, std::int64_t vectors, int bits, Word* into) {
