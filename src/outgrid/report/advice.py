@@ -65,7 +65,8 @@ def _advice(record: Record) -> Iterator[str]:
             "The plan assumed the speed of the disk and of memory. Run outgrid probe with "
             "--scratch once, and plans use measured values."
         )
-    if 0 < plan["threads"] < machine.get("cores", 0):
+    # Several ranks may share the cores of a host.
+    if not record.ranks and 0 < plan["threads"] < machine.get("cores", 0):
         yield (
             f"{format_count(plan['threads'], 'thread')} computed on "
             f"{format_count(machine['cores'], 'core')}; threads sets their number."

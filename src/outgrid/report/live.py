@@ -23,7 +23,7 @@ from outgrid.runs.status import Status, status
 
 __all__ = ["View", "latest_frame", "view"]
 
-STYLE = """pre { font-size: .95rem; }
+STYLE = """pre { font-size: .95rem; white-space: pre-wrap; }
 figure img { min-width: 0; width: auto; max-width: 100%; }"""
 
 
