@@ -158,7 +158,7 @@ def test_blocks_hold_a_mask():
     assert len(found) == 3
     assert inside[mask > 0].all()
     assert inside.sum() < 80
-    with pytest.raises(DefinitionError, match="at least one cell set"):
+    with pytest.raises(DefinitionError, match="at least one cell that is not 0"):
         og.blocks(np.zeros((3, 4)))
 
 

@@ -9,6 +9,7 @@ computed by the same instructions in the same order.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from functools import partial
 from itertools import groupby
 
@@ -16,6 +17,7 @@ from outgrid.codegen.block import block, block_vectors, spelled
 from outgrid.codegen.faces import Faces
 from outgrid.codegen.masks import folded, masks
 from outgrid.codegen.names import Names
+from outgrid.codegen.outside import Outside
 from outgrid.codegen.rolling import Family, families
 from outgrid.codegen.statements import Inputs, Statements, Work, roots
 from outgrid.plan.schedule.lifetime import ring_count
@@ -27,6 +29,7 @@ USUAL_GROUPS = GROUPS[1:]  # of most stencils
 # Planes that a row update reads, at the most: beyond, addresses and values leave the registers, and
 # a processor follows no more streams. One plane is always updated alone.
 MOST_STREAMS = 32
+OUTSIDE = "outside"  # how updates of cells outside of regions are called
 
 
 class Rows:
@@ -34,6 +37,7 @@ class Rows:
 
     def __init__(self, names: Names, statements: Statements, faces: Faces) -> None:
         self.names, self.statements, self.faces = names, statements, faces
+        self.outside = Outside(names)
         self.vectors = tuple(
             block_vectors([a.expression for _, a in statements.expressions(stage, USUAL_GROUPS[0])])
             for stage in range(len(names.stages))
@@ -45,7 +49,7 @@ class Rows:
 
         A mask with images along y is not: it would be other rows that have to be looked at.
         """
-        if self.names.stencil.ndim < 3 or self.vectors[stage] > 1:
+        if self.names.stencil.ndim < 3 or self.vectors[stage] > 1 or self.outside.made(stage):
             return frozenset()
         constant = (f.name for f in self.names.stencil.fields if not f.evolving)
         plain = [f for f in constant if not (self.names.image(f, "y") or self.names.sign(f, "z"))]
@@ -60,10 +64,15 @@ class Rows:
 
     def _works(self, stage: int, planes: int) -> Iterator[tuple[str, Work]]:
         """The updates of rows that there are, by what begins their names."""
-        masked = bool(self.masks[stage])
-        yield "whole" if masked else "update", self.statements.expressions(stage, planes)
-        if masked:
+        whole = self.statements.expressions(stage, planes)
+        if self.outside.made(stage):
+            yield "inside", whole
+            yield OUTSIDE, self.outside.expressions(stage, planes)
+        elif self.masks[stage]:
+            yield "whole", whole
             yield "folded", self._folded(stage, planes)
+        else:
+            yield "update", whole
 
     def groups(self, stage: int) -> tuple[int, ...]:
         """How many planes rows may be updated in at once, most first.
@@ -116,11 +125,48 @@ class Rows:
         """Rows [y0, y1) of ``planes`` planes from z on, whole rows of vectors."""
         works = [*self._works(stage, planes)]
         functions = [
-            self._update(f"{name}_{stage}_{planes}", stage, planes, w) for name, w in works
+            self._apart().update_of(name, stage, planes, w)
+            if name == OUTSIDE
+            else self.update_of(name, stage, planes, w)
+            for name, w in works
         ]
-        if len(works) > 1:
+        if self.outside.made(stage):
+            functions.append(self._by_region(stage, planes))
+        elif len(works) > 1:
             functions.append(self._choosing(stage, planes, works[0][1]))
         return "\n".join(functions)
+
+    def _apart(self) -> Rows:
+        """The updates of rows outside of regions: vector by vector, whatever they are inside."""
+        apart = copy(self)
+        apart.statements, apart.vectors = self.outside, (1,) * len(self.vectors)
+        return apart
+
+    def _by_region(self, stage: int, planes: int) -> str:
+        """Rows in and outside of regions, each by its own update."""
+        given = "(s, u, t, z, part, way)"
+        bits = {name: 2 << number for number, name in enumerate(self.outside.absent)}
+        names = [field.name for field in self.names.written(stage) if field.name in bits]
+        clearing = [
+            f"    if (flags & {bits[name]}) "
+            f"clear({self.names.fields[name]}_plane(s, s.base + t, z + {plane}), s.row_stride, "
+            "part);"
+            for name in names
+            for plane in range(planes)
+        ]
+        return "\n".join(
+            [
+                f"static void update_{stage}_{planes}(const Slab& s, const Uniform& u, int64_t t,",
+                "                       int64_t z, const Tile& c, const Way& way) {",
+                f"  by_region(s, z, {planes}, c, [&](const Tile& part, int64_t flags) {{",
+                f"    if (flags == 0) return inside_{stage}_{planes}{given};",
+                f"    {OUTSIDE}_{stage}_{planes}{given};",
+                *clearing,
+                "  });",
+                "}",
+                "",
+            ]
+        )
 
     def _choosing(self, stage: int, planes: int, work: Work) -> str:
         """Runs of rows around which masks are all +0, and of others, each by its own update."""
@@ -159,7 +205,9 @@ class Rows:
             ]
         )
 
-    def _update(self, name: str, stage: int, planes: int, work: Work) -> str:
+    def update_of(self, named: str, stage: int, planes: int, work: Work) -> str:
+        """The function that does some work, named so."""
+        name = f"{named}_{stage}_{planes}"
         inputs = self.statements.inputs(work, stage, planes)
         wide = self.vectors[stage] > 1
         ends = self.faces.ends_of_row(stage, planes)
@@ -168,8 +216,10 @@ class Rows:
             f"static void {name}(const Slab& s, const Uniform& u, int64_t t,",
             "                       int64_t z, const Tile& c, const Way& way) {",
             "  (void)u, (void)way;",
-            "  const int64_t now = s.base + t, stride = s.row_stride;",
         ]
+        if not work:
+            return "\n".join([*lines, "  (void)s, (void)t, (void)z, (void)c;", "}", ""])
+        lines.append("  const int64_t now = s.base + t, stride = s.row_stride;")
         lines += self.statements.planes(inputs)
         for plane in range(planes):
             for field in self.names.written(stage):
@@ -329,10 +379,8 @@ class Rows:
             yield "  auto fetch = [](int64_t) {};"
             return
         reads: dict[tuple[str, int], set[tuple[int, int]]] = {}
-        for node in nodes(*roots((plane, made) for plane, made in work if plane == 0)):
-            if isinstance(node, Access) and node.level < 0:
-                place = self.names.offset(node)[:2]
-                reads.setdefault((node.field, node.level), set()).add(place)
+        for node in self.statements.fetched(work):
+            reads.setdefault((node.field, node.level), set()).add(self.names.offset(node)[:2])
         written = dict.fromkeys(made.field for _, made in work)
         always: list[str] = []
         yield "  const bool fetches = way.ahead != 0;"

@@ -73,6 +73,12 @@ class Statements:
             inputs.setdefault((field, version, plane), name)
         return inputs
 
+    def fetched(self, work: Work) -> Iterator[Access]:
+        """What the first plane reads of steps before."""
+        for node in nodes(*roots((plane, made) for plane, made in work if plane == 0)):
+            if isinstance(node, Access) and node.level < 0:
+                yield node
+
     def _used_uniforms(self, work: Work) -> list[Expression]:
         """Uniform values that a cell needs, not those that only lead to them."""
         used: dict[Expression, None] = {}

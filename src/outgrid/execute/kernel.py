@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from outgrid.build.compiler import Library
 from outgrid.codegen.slab import structure
 from outgrid.errors import ExecutionError
+from outgrid.execute.absence import NOWHERE_ABSENT, Absence
 from outgrid.execute.profiles import NO_PROFILES, Profiles
 from outgrid.execute.reference import is_reference
 from outgrid.execute.site import HostSite
@@ -51,6 +52,7 @@ class Kernel:
     watch: Watch | None = None
     snapshots: SnapshotTable | None = None
     changing: bool = False
+    absence: Absence = NOWHERE_ABSENT
 
     @classmethod
     def of(
@@ -68,6 +70,7 @@ class Kernel:
             Profiles.of(problem),
             Accumulators.of(problem),
             changing=bool(problem.series),
+            absence=Absence.of(problem),
         )
 
     @property
@@ -172,6 +175,7 @@ class Kernel:
                 own_y0=counted.rows.start + above,
                 own_y1=counted.rows.stop + above,
                 **self._totals(trip, done),
+                **self.absence.members(plan),
             )
             status = self.library.handle.outgrid_advance(ctypes.byref(slab))
             if status != 0:

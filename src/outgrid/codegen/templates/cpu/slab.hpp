@@ -62,6 +62,11 @@ struct Slab {
   // else.
   int64_t own_z0, own_z1, own_y0, own_y1;
   int64_t row_offset;  // elements from a plane's address to its row 0
+  // Where planes, rows and columns are cut by regions, in so many parts; then, for each part of the
+  // grid, 0 if it is near a region, else 1 and the bits of the fields to be cleared. 0 planes: all
+  // is near one.
+  const int64_t* region_parts;
+  int64_t region_planes, region_rows, region_columns;
   int64_t order, tile_rows, tile_planes, tile_columns, tile_band, threads;
   int64_t tile_group;  // planes that a row is updated in at once, at most
   // Whether edges of diamonds are fetched ahead, and sweeps of one step stored past the caches.

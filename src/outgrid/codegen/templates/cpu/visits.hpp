@@ -26,8 +26,8 @@ OG_INLINE Cell* plane_of(const Call<Stencil>& s, int64_t field, int64_t level, i
   return static_cast<Cell*>(Stencil::plane_of(s, field, level, z));
 }
 
-// Visits the cell of a place wherever it comes on planes [z0, z1) of a tile, if it is of a field that
-// the stage of level t updates: a block may have planes or rows twice that come again.
+// Visits the cell of a place wherever it comes on planes [z0, z1) of a tile, if it is of a field
+// that the stage of level t updates: a block may have planes or rows twice that come again.
 template <class Cell, class Stencil, class Visit>
 OG_INLINE void visit(const Call<Stencil>& s, const int64_t* at, int64_t t, int stage, int64_t z0,
                      int64_t z1, const Tile& c, const Visit& each) {

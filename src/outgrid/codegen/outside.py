@@ -1,0 +1,59 @@
+"""Statements of cells around which no field exists that exists in a region only.
+
+There such fields are +0, and their new values too: nothing of them is read, made or stored. All
+else is computed by the same operations as in regions, so the bytes are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outgrid.codegen.names import Names
+from outgrid.codegen.statements import Inputs, Statements, Work
+from outgrid.stencil.expression import Access, Profile
+from outgrid.stencil.model import Assignment
+from outgrid.stencil.region import PREFIX, regional
+
+__all__ = ["Outside"]
+
+
+class Outside(Statements):
+    """What is left of the statements of a stencil outside of the regions of ``absent`` fields."""
+
+    def __init__(self, names: Names) -> None:
+        super().__init__(names)
+        self.absent = tuple(regional(names.stencil))
+
+    def made(self, stage: int) -> bool:
+        """Whether a stage makes any field that exists in a region only."""
+        return any(field.name in self.absent for field in self.names.written(stage))
+
+    def moved(self, assignments: tuple[Assignment, ...], stage: int, planes: int) -> Work:
+        """Those of fields that exist everywhere."""
+        left = tuple(made for made in assignments if made.field not in self.absent)
+        return super().moved(left, stage, planes)
+
+    def inputs(self, work: Work, stage: int, planes: int) -> Inputs:
+        """The planes of fields that exist everywhere."""
+        inputs = super().inputs(work, stage, planes)
+        return {place: name for place, name in inputs.items() if place[0] not in self.absent}
+
+    def load(self, inputs: Inputs, access: Access, index: str = "i") -> str:
+        """+0 of a field that is absent."""
+        return "V{}" if access.field in self.absent else super().load(inputs, access, index)
+
+    def profile(self, profile: Profile, vector: str = "") -> str:
+        """0 of a profile that says where a region is."""
+        return "V{}" if _of_region(profile) else super().profile(profile, vector)
+
+    def _used_profiles(self, work: Work) -> tuple[Profile, ...]:
+        used = super()._used_profiles(work)
+        return tuple(profile for profile in used if not _of_region(profile))
+
+    def fetched(self, work: Work) -> Iterator[Access]:
+        """What is read of fields that exist everywhere."""
+        return (access for access in super().fetched(work) if access.field not in self.absent)
+
+
+def _of_region(profile: Profile) -> bool:
+    return profile.name.startswith(PREFIX)

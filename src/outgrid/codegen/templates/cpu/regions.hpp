@@ -1,0 +1,49 @@
+// Cells around which no field exists that exists in a region only, and all others.
+#pragma once
+
+#include "cpu/slab.hpp"
+#include "cpu/tile.hpp"
+
+namespace {
+
+// The part of an axis, of those that begin at `begins`, that an index lies in.
+OG_INLINE int64_t part_of(const int64_t* begins, int64_t parts, int64_t i) {
+  int64_t n = parts - 1;
+  while (n > 0 && begins[n] > i) --n;
+  return n;
+}
+
+// Visits planes [z, z + n) of a tile in parts, each with what the table says of it.
+template <class Visit>
+OG_INLINE void by_region(const Slab& s, int64_t z, int64_t n, const Tile& c, const Visit& visit) {
+  if (s.region_planes == 0) return visit(c, 0);
+  const int64_t *planes = s.region_parts, *rows = planes + s.region_planes;
+  const int64_t *columns = rows + s.region_rows, *outside = columns + s.region_columns;
+  auto flags_of = [&](int64_t j, int64_t i) {
+    int64_t all = 0;
+    for (int64_t at = z; at < z + n; ++at) {
+      const int64_t turned = s.period > 0 ? at % s.period : at;
+      const int64_t k = part_of(planes, s.region_planes, turned);
+      const int64_t flags = outside[(k * s.region_rows + j) * s.region_columns + i];
+      if (flags == 0) return flags;
+      all |= flags;
+    }
+    return all;
+  };
+  for (int64_t y = c.y0, y1 = c.y1; y < c.y1; y = y1) {
+    const int64_t turn = s.row_period > 0 ? y / s.row_period * s.row_period : 0;
+    const int64_t j = part_of(rows, s.region_rows, y - turn);
+    y1 = j + 1 < s.region_rows ? least(c.y1, turn + rows[j + 1])
+         : s.row_period > 0    ? least(c.y1, turn + s.row_period)
+                               : c.y1;
+    for (int64_t x = c.x0, x1 = c.x1; x < c.x1; x = x1) {
+      int64_t i = part_of(columns, s.region_columns, x);
+      const int64_t flags = flags_of(j, i);
+      while (i + 1 < s.region_columns && columns[i + 1] < c.x1 && flags_of(j, i + 1) == flags) ++i;
+      x1 = i + 1 < s.region_columns ? least(c.x1, columns[i + 1]) : c.x1;
+      visit(Tile{y, y1, x, x1}, flags);
+    }
+  }
+}
+
+}  // namespace

@@ -1,0 +1,137 @@
+"""Where no field exists that exists in a region only, as the table that a kernel reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
+from outgrid.plan.model import Plan
+from outgrid.stencil.problem import Problem
+from outgrid.stencil.region import regional
+
+__all__ = ["NOWHERE_ABSENT", "Absence"]
+
+MOST_PARTS = 32  # of an axis, and MOST_CELLS of the grid: beyond them all cells count as inside
+MOST_CELLS = 1 << 12
+MOST_FIELDS = 60  # one bit for each
+
+
+class Remains(IntEnum):
+    """Where a window may hold what it held of other cells when new ones come to their place."""
+
+    NOWHERE = 0  # each cell has its own
+    PLANES = 1  # other planes have come and gone, with the same rows and columns
+    ROWS = 2  # other rows too
+
+    @classmethod
+    def of(cls, plan: Plan) -> Remains:
+        """That of the window of a plan."""
+        schedule = plan.schedule
+        if schedule.resident:
+            return cls.NOWHERE
+        whole = schedule.blocks is None and schedule.strips.count(schedule.depth) == 1
+        return cls.PLANES if whole else cls.ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """The grid cut at the ends of regions, and which parts lie outside of all of them.
+
+    A part is outside where the stencil reads no field there that exists in a region only. Columns
+    are cut at whole lines. ``parts`` are how many there are of planes, rows and columns. The
+    ``tables`` are for each kind of remains: cuts, then for each part 0 inside, else an odd number,
+    whose further bits say which fields have to be cleared there, in the order of `regional`.
+    """
+
+    tables: tuple[NDArray[np.int64], ...] = ()
+    parts: tuple[int, int, int] = (0, 0, 0)
+
+    @classmethod
+    def of(cls, problem: Problem) -> Absence:
+        """That of a problem, in the order z, y, x; a grid of two axes has one row."""
+        names = [*regional(problem.stencil)]
+        if not names or len(names) > MOST_FIELDS or not problem.regions.keys() >= {*names}:
+            return cls()
+        near = {name: [_Box.near(problem, box) for box in problem.regions[name]] for name in names}
+        every = [box for boxes in near.values() for box in boxes]
+        cuts = [_cuts(problem, axis, every) for axis in range(problem.ndim)]
+        lengths = [len(cut) for cut in cuts]
+        if max(lengths) > MOST_PARTS or np.prod(lengths) > MOST_CELLS:
+            return cls()
+        inside = {name: np.any([box.parts(cuts) for box in near[name]], axis=0) for name in names}
+        outside = ~np.any([*inside.values()], axis=0)
+        tables: list[NDArray[np.int64]] = []
+        for remains in Remains:
+            flags = outside.astype(np.int64)
+            for number, name in enumerate(names, 1):
+                axes = tuple(range(problem.ndim - 1))[:remains]
+                dirty = inside[name].any(axis=axes, keepdims=True) if axes else np.False_
+                flags |= (outside & dirty).astype(np.int64) << number
+            table = [*map(np.asarray, cuts), flags.ravel()]
+            if problem.ndim == 2:
+                table.insert(1, np.zeros(1))
+            tables.append(np.concatenate(table).astype(np.int64))
+        planes, *rows, columns = lengths
+        return cls(tuple(tables), (planes, rows[0] if rows else 1, columns))
+
+    def members(self, plan: Plan) -> dict[str, int]:
+        """What a call of a kernel has of it."""
+        if not self.tables:
+            return {}
+        names = ("region_planes", "region_rows", "region_columns")
+        sizes = zip(names, self.parts, strict=True)
+        return {"region_parts": self.tables[Remains.of(plan)].ctypes.data, **dict(sizes)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """Cells from which a stencil may read those of a box of a region, by axis."""
+
+    extents: tuple[int, ...]
+    along: tuple[tuple[range, ...], ...]
+
+    @classmethod
+    def near(cls, problem: Problem, box: tuple[range, ...]) -> _Box:
+        """Those of a problem."""
+        along = (_near(problem, part, axis) for axis, part in enumerate(box))
+        return cls(problem.shape, tuple(tuple(ranges) for ranges in along))
+
+    def parts(self, cuts: list[list[int]]) -> NDArray[np.bool_]:
+        """Which parts of the grid have some of them."""
+        touched = [
+            np.any([_touched(part, cut, extent) for part in ranges], axis=0)
+            for ranges, cut, extent in zip(self.along, cuts, self.extents, strict=True)
+        ]
+        return reduce(np.logical_and.outer, touched)
+
+
+def _cuts(problem: Problem, axis: int, boxes: list[_Box]) -> list[int]:
+    """Where an axis is cut, 0 included."""
+    ends = {end for box in boxes for part in box.along[axis] for end in (part.start, part.stop)}
+    if axis + 1 == problem.ndim:
+        line = LINE_BYTES // ITEM_BYTES[problem.dtype]
+        ends = {cut for end in ends for cut in (end // line * line, -(-end // line) * line)}
+    return sorted({0, *(end for end in ends if 0 < end < problem.shape[axis])})
+
+
+def _near(problem: Problem, part: range, axis: int) -> list[range]:
+    """The indices at which a stencil may read those of a region; round a circle in two parts."""
+    extent, radius = problem.shape[axis], problem.stencil.radius[axis]
+    low, high = part.start - radius, part.stop + radius
+    turns = (-extent, 0, extent) if problem.edges.periodic(axis) else (0,)
+    both = (range(max(0, low + turn), min(extent, high + turn)) for turn in turns)
+    return [one for one in both if one]
+
+
+def _touched(part: range, cuts: list[int], extent: int) -> list[bool]:
+    """Which parts of an axis have some of a range."""
+    ends = [*cuts[1:], extent]
+    return [first < part.stop and part.start < end for first, end in zip(cuts, ends, strict=True)]
+
+
+NOWHERE_ABSENT = Absence()

@@ -1,0 +1,85 @@
+"""Where fields of regions are not: the parts that kernels pass over, and what they clear there."""
+
+import numpy as np
+import pytest
+
+import outgrid as og
+from outgrid.config import RunOptions
+from outgrid.execute.absence import MOST_PARTS, Absence, Remains
+from outgrid.plan.planner import plan
+from outgrid.testing.machine import MACHINE
+
+SHAPE = (30, 40, 96)
+
+
+@og.stencil
+def damped(u, m, q):
+    """Two fields of regions, of which one is read beside the updated cell."""
+    return {
+        "u": u + 0.1 * og.laplacian(u) + m[1, 0, 0],
+        "m": 0.9 * m + 0.1 * u[0, 0, 1],
+        "q": 0.5 * q + u,
+    }
+
+
+def posed(regions, boundary="neumann"):
+    initial = {"u": 1.0, "m": 0.0, "q": 0.0}
+    return og.Problem(damped, SHAPE, "float64", 4, {}, boundary, initial, regions=regions)
+
+
+def table(absence, remains=Remains.NOWHERE):
+    """(cuts along each axis, flags of the parts)."""
+    given, ends = absence.tables[remains].tolist(), np.cumsum(absence.parts)
+    cuts = [given[: ends[0]], given[ends[0] : ends[1]], given[ends[1] : ends[2]]]
+    return cuts, np.array(given[ends[2] :]).reshape(absence.parts)
+
+
+def test_parts_lie_farther_from_regions_than_the_stencil_reaches():
+    absence = Absence.of(posed({"m": og.Box(z=(10, 20)), "q": og.Box(y=(0, 5), x=(30, 50))}))
+    cuts, flags = table(absence)
+    assert cuts == [[0, 9, 21], [0, 6], [0, 24, 32, 48, 56]]  # columns at lines of 8 cells
+    assert (flags[1] == 0).all()
+    assert (flags[[0, 2], 0] == [1, 0, 0, 0, 1]).all()
+    assert (flags[[0, 2], 1] == 1).all()
+
+
+def test_what_a_window_held_before_is_cleared_where_it_may_be():
+    absence = Absence.of(posed({"m": og.Box(z=(10, 20)), "q": og.Box(y=(0, 5), x=(30, 50))}))
+    m, q = 2, 4  # bits, after that of the part itself
+    _, planes = table(absence, Remains.PLANES)
+    assert (planes[0, 1] == 1 + m).all()  # the rows of m were elsewhere, q was never there
+    _, rows = table(absence, Remains.ROWS)
+    assert rows[0, 1].tolist() == [1 + m, 1 + m + q, 1 + m + q, 1 + m + q, 1 + m]
+
+
+def test_regions_reach_round_an_axis_that_closes():
+    regions = {name: og.Box(z=(0, 2)) for name in ("m", "q")}
+    _, flags = table(Absence.of(posed(regions)))
+    assert flags[:, 0, 0].tolist() == [0, 1]
+    _, flags = table(Absence.of(posed(regions, {"z": "periodic", "y": "neumann"})))
+    assert flags[:, 0, 0].tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "remains"),
+    [
+        ({"tier": "memory"}, Remains.NOWHERE),
+        ({"tier": "direct"}, Remains.PLANES),
+        ({"tier": "direct", "strip_rows": 20}, Remains.ROWS),
+        ({"tier": "direct", "scheme": "overlapped"}, Remains.ROWS),
+    ],
+    ids=str,
+)
+def test_what_remains_follows_from_the_plan(options, remains):
+    problem = posed({"m": og.Shell(3), "q": og.Shell(3)})
+    chosen = plan(problem, RunOptions.of(memory="1GiB", **options), MACHINE, 1 << 20)
+    assert Remains.of(chosen) is remains
+
+
+def test_many_boxes_are_all_inside():
+    boxes = [og.Box(z=(n, n + 1), y=(n, n + 1)) for n in range(0, 30, 2)]
+    assert Absence.of(posed({"m": boxes, "q": og.Box(z=(0, 1))})).parts[0] <= MOST_PARTS
+    cells = [og.Box(x=(n, n + 1), y=(n % 40, n % 40 + 1)) for n in range(0, 96, 2)]
+    assert Absence.of(posed({"m": cells, "q": og.Box(z=(0, 1))})) == Absence()
+    assert Absence.of(posed({})) == Absence()
+    assert Absence.of(posed({"m": og.Box(z=(0, 9))})).tables  # q is everywhere
