@@ -107,10 +107,13 @@ class Result(Mapping[str, Any]):
         Axes with an index are left out. ``snapshots["u"]`` is the one of the field u, and
         ``snapshots["u"].animate("wave.gif")`` writes it as an animation.
         """
-        kept, snapshots = self._frames(), self.record.problem.get("snapshots", ())
-        arrays = [frames[:, 0] for frames in kept] if self._is_line else kept
-        fields = [snapshot["field"] for snapshot in snapshots]
-        return Snapshots(map(FieldArray.of, arrays, fields), fields)
+        kept, taken = self._frames(), self._taken
+        fields = [snapshot["field"] for snapshot in taken.values()]
+        if self._is_line:
+            rows = [frames[:, 0] for frames in kept]
+            return Snapshots(map(FieldArray.of, rows, fields), fields)
+        meanings = [partial(self._meaning, Path(name).stem) for name in taken]
+        return Snapshots(map(FieldArray.of, kept, fields, meanings), fields)
 
     def history(self, field: str, *, reverse: bool = False) -> Series:
         """What the only snapshot of a field kept, as a coefficient that changes with every step.
