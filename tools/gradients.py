@@ -4,8 +4,10 @@ python tools/gradients.py --record benchmarks/records/gradients.json --python DE
 
 First Devito and we make the gradient of the same misfit by the same scheme, on a grid that fits
 memory, in turns; without Devito the record says so. Then the gradient of one shot is made on a grid
-of 8 times a memory limit, in a control group of that size, and again with memory for all of it: the
-bytes are compared. Takes 4 GiB of memory, 12 GiB of disk and some minutes; --only names a part.
+of 8 times a memory limit, in a control group of that size, by each strategy, and again with memory
+for all of it: the bytes are compared. Then steps forward and back are timed by the processor, and
+runs that keep a history beside runs that keep none, with what the disk takes for as many bytes.
+Takes 4 GiB of memory, 12 GiB of disk and some minutes; --only names a part.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import argparse
 import datetime
 import hashlib
 import json
+import math
+import mmap
 import os
 import shutil
 import statistics
@@ -28,6 +32,7 @@ import numpy as np
 from origin import origin, write_record
 
 import outgrid as og
+from outgrid.storage import Planes, SeriesStore
 from outgrid.units import parse_bytes
 from outgrid_bench.limit import limited
 
@@ -35,6 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DEVITO = ROOT / "benchmarks" / "outgrid_bench" / "peers" / "by_devito_gradient.py"
 FIND = "import importlib.util as u, sys; sys.exit(u.find_spec('devito') is None)"
 ROUNDS = 3
+PARTS = "beside", "beyond", "back", "histories"
 
 
 def pulse(steps: int) -> list[float]:
@@ -123,32 +129,74 @@ def shot(size: int, steps: int, *, layer: bool) -> og.Problem:
     )
 
 
+class Reads:
+    """While it is entered, what is read of histories is noted: pieces of a file, in their order."""
+
+    def __enter__(self) -> Reads:
+        self.spans: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
+        self.get, noted = SeriesStore.get, self.spans
+
+        def get(store: SeriesStore, planes: range, rows: range, into: Planes) -> int:
+            frame = store._held
+            assert frame is not None
+            whole = len(rows) == frame.rows_per_plane
+            key = str(frame.path), frame._layout.data_offset, id(store)
+            span = (planes.start, planes.stop if whole else -1)
+            noted.setdefault(key, []).append(span)
+            self.plane_bytes = frame.plane_bytes
+            return self.get(store, planes, rows, into)
+
+        SeriesStore.get = get  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        SeriesStore.get = self.get  # type: ignore[method-assign]
+
+    def told(self) -> dict[str, Any]:
+        """How many frames were read, each from its first plane to its last, in what pieces."""
+        ordered = 0
+        sizes: list[int] = []
+        for spans in self.spans.values():
+            ends = [stop for _, stop in spans]
+            ordered += spans[0][0] == 0 and [start for start, _ in spans[1:]] == ends[:-1]
+            sizes += [(stop - start) * self.plane_bytes for start, stop in spans if stop > 0]
+        return {
+            "frames": len(self.spans),
+            "frames_in_order": ordered,
+            "pieces": len(sizes),
+            "median_piece_bytes": statistics.median(sizes),
+            "least_piece_bytes": min(sizes),
+        }
+
+
 def inside(size: int, steps: int, limit: str, out: Path) -> None:
-    """The data, a run forward and the gradient; print what they took."""
+    """The data, a run forward and gradients; print what they took."""
     given = {"memory": limit, "progress": False}
     observed = og.run(shot(size, steps, layer=True), out=out / "data", **given).traces
+    shutil.rmtree(out / "data")
     begin = time.perf_counter()
     og.run(shot(size, steps, layer=False), out=out / "forward", **given)
-    forward = time.perf_counter() - begin
-    for name in ("data", "forward"):
-        shutil.rmtree(out / name)
+    told: dict[str, Any] = {"forward_seconds": time.perf_counter() - begin}
+    shutil.rmtree(out / "forward")
     objective, problem = og.LeastSquares(observed), shot(size, steps, layer=False)
-    plan = og.plan_gradient(problem, wrt=["c"], objective=objective, out=out / "g", memory=limit)
-    begin = time.perf_counter()
-    g = og.gradient(problem, objective, wrt=["c"], out=out / "g", **given)
-    seconds = time.perf_counter() - begin
-    with (out / "g" / "c.npy").open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    told = {
-        "value": g.value,
-        "digest": digest,
-        "strategy": g.adjoint,
-        "forward_seconds": forward,
-        "seconds": seconds,
-        "planned": [str(one) for one in plan.strategies],
-        "largest": float(max(np.abs(plane).max() for plane in g["c"])),
-    }
-    shutil.rmtree(out)
+    asked = {"wrt": ["c"], "memory": limit}
+    plan = og.plan_gradient(problem, objective=objective, out=out / "g", **asked)
+    told["planned"] = [str(one) for one in plan.strategies]
+    for name in ("history", "recompute"):
+        begin = time.perf_counter()
+        with Reads() as reads:
+            g = og.gradient(problem, objective, wrt=["c"], out=out / name, adjoint=name, **given)
+        seconds = time.perf_counter() - begin
+        with (out / name / "c.npy").open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        told[name] = {
+            "value": g.value,
+            "digest": digest,
+            "seconds": seconds,
+            "over_forward": seconds / told["forward_seconds"],
+            "history_reads": reads.told(),
+        }
+        shutil.rmtree(out / name)
     print(json.dumps(told))
 
 
@@ -174,10 +222,88 @@ def beyond(place: Path, size: int, steps: int, limit: str, enough: str) -> dict[
     if done.returncode:
         raise SystemExit(f"the gradient ended with {done.returncode}")
     row |= json.loads(done.stdout.splitlines()[-1])
-    row["over_forward"] = row["seconds"] / row["forward_seconds"]
-    same = other["digest"] == row["digest"] and other["value"] == row["value"]
-    in_memory = {name: other[name] for name in ("seconds", "forward_seconds", "strategy")}
-    return row | {"identical": same, "in_memory": in_memory, "load": os.getloadavg()[0]}
+    made = [told[name] for told in (row, other) for name in ("history", "recompute")]
+    same = {(one["digest"], one["value"]) for one in made}
+    return row | {"identical": len(same) == 1, "in_memory": other, "load": os.getloadavg()[0]}
+
+
+def back(place: Path, size: int, steps: int) -> dict[str, Any]:
+    """Processor seconds of updates forward and back, by one thread, with the disk beside it."""
+    row: dict[str, Any] = {"shape": [size] * 3, "dtype": "float32", "steps": steps}
+    forward = shot(size, steps, layer=False)
+    turned = og.adjoint(forward, wrt=["c"])
+    state = np.random.default_rng(0).random((size,) * 3, dtype=np.float32)
+    np.save(place / "state.npy", state)
+    begun = {name: og.Series(place / "state.npy", 0, 0) for name in turned.states}
+    begun |= {field.name: 0.1 for field in turned.stencil.lasting} | {"c": 0.12}
+    posed = og.Problem(
+        turned.stencil, [size] * 3, "float32", steps, None, turned.boundary, initial=begun
+    )
+    for name, problem in (("forward", forward), ("back", posed)):
+        for depth in (4, steps):
+            best = math.inf
+            for turn in range(ROUNDS + 2):
+                out = place / f"{name}.{depth}.{turn}"
+                given = {"threads": 1, "memory": "2GiB", "tier": "direct", "depth": depth}
+                measured = og.run(problem, out=out, progress=False, **given).record.measured
+                shutil.rmtree(out)
+                best = min(best, measured.compute_processor_seconds)
+                row[f"{name}_operations"] = measured.flops // measured.updates
+            row[f"{name}_seconds_{depth}"] = best
+    for depth in (4, steps):
+        times = row[f"back_seconds_{depth}"] / row[f"forward_seconds_{depth}"]
+        more = row["back_operations"] / row["forward_operations"]
+        row |= {f"times_{depth}": times, f"times_by_operation_{depth}": times / more}
+    return row | {"load": os.getloadavg()[0]}
+
+
+def bandwidth(path: Path, nbytes: int) -> float:
+    """Bytes per second of direct writes of 4 MiB each, up to what is durable."""
+    piece = mmap.mmap(-1, 4 << 20)
+    piece.write(os.urandom(4 << 20))
+    file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600)
+    begin = time.perf_counter()
+    for at in range(0, nbytes, 4 << 20):
+        os.pwrite(file, piece, at)
+    os.fsync(file)
+    seconds = time.perf_counter() - begin
+    os.close(file)
+    path.unlink()
+    return nbytes / seconds
+
+
+def histories(place: Path, size: int, steps: int, memory: str) -> dict[str, Any]:
+    """Runs that keep a history beside one that keeps none, in turns; medians."""
+    row: dict[str, Any] = {"shape": [size] * 3, "steps": steps, "memory": memory}
+    kinds = {
+        "none": [],
+        "every_4_float16": [og.History("u", every=4, dtype="float16")],
+        "every_1_float32": [og.History("u")],
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in kinds}
+    rates: list[float] = []
+    for turn in range(ROUNDS + 3):
+        rates.append(bandwidth(place / "bandwidth", 1 << 30))
+        for name, kept in kinds.items():
+            problem, out = shot(size, steps, layer=False).replace(snapshots=kept), place / name
+            begin = time.perf_counter()
+            measured = og.run(problem, out=out, memory=memory, progress=False).record.measured
+            if turn:  # the first one compiles
+                seconds[name].append(time.perf_counter() - begin)
+            row[f"{name}_bytes"] = measured.snapshot_bytes
+            shutil.rmtree(out)
+    rate = statistics.median(rates)
+    alone = statistics.median(seconds["none"])
+    row |= {"write_bandwidth": rate, "seconds": alone}
+    for name in [name for name in kinds if name != "none"]:
+        taken = statistics.median(seconds[name])
+        row[name] = {
+            "seconds": taken,
+            "over_none": taken / alone,
+            "bytes_over_bandwidth": row[f"{name}_bytes"] / rate,
+            "times_of_that": (taken - alone) / (row[f"{name}_bytes"] / rate),
+        }
+    return row | {"load": os.getloadavg()[0]}
 
 
 def main() -> int:
@@ -187,7 +313,7 @@ def main() -> int:
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="with Devito")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "gradients")
     parser.add_argument("--record", type=Path, help="JSON file for the rows")
-    parser.add_argument("--only", choices=("beside", "beyond"), help="one of the two parts")
+    parser.add_argument("--only", choices=PARTS, help="one of the parts")
     parser.add_argument("--size", type=int, default=448, help="cells of the cube along an axis")
     parser.add_argument("--steps", type=int, default=12, help="of the shot in the cube")
     parser.add_argument("--limit", default="128MiB", help="of memory for the cube")
@@ -202,14 +328,19 @@ def main() -> int:
     if given.record and given.record.exists():
         rows = json.loads(given.record.read_text())
     with tempfile.TemporaryDirectory(dir=given.folder) as place:
-        for name in ("beside", "beyond"):
+        for name in PARTS:
             if given.only not in (None, name):
                 continue
-            (Path(place) / name).mkdir()
+            part = Path(place) / name
+            part.mkdir()
             if name == "beside":
-                row = beside(Path(place) / name, given.python, 400, 300)
+                row = beside(part, given.python, 400, 300)
+            elif name == "beyond":
+                row = beyond(part, given.size, given.steps, given.limit, "6GiB")
+            elif name == "back":
+                row = back(part, 192, 16)
             else:
-                row = beyond(Path(place) / name, given.size, given.steps, given.limit, "6GiB")
+                row = histories(part, 384, 24, "256MiB")
             rows[name] = row | {"origin": origin(started)}
             print(json.dumps({name: row}, indent=2), flush=True)
             if given.record:

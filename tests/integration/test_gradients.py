@@ -7,9 +7,10 @@ import pytest
 
 import outgrid as og
 from outgrid.errors import DefinitionError, UsageError
-from outgrid.stencil.catalog import resolve
+from outgrid.stencil.catalog import CATALOG, resolve
 from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
+from outgrid.storage import SeriesStore
 from outgrid.testing.reference import run_reference
 
 STEPS = 4
@@ -362,3 +363,79 @@ def test_an_adjoint_is_transposed_once_more(stencil, boundary, tmp_path):
     right = sum(float((np.asarray(g[name]) * begun[name]).sum()) for name in names)
     size = sum(float(np.abs(np.asarray(g[name]) * begun[name]).sum()) for name in names)
     assert abs(left - right) <= 1e-13 * size
+
+
+@pytest.mark.parametrize("adjoint", ["history", "recompute"])
+def test_each_frame_of_a_history_is_read_once_from_its_first_plane_to_its_last(
+    adjoint, monkeypatch, tmp_path
+):
+    problem = _problem("wave:4", (40, 12, 13), steps=9, dtype="float32")
+    spans, get = {}, SeriesStore.get
+
+    def noted(store, planes, rows, into):
+        assert rows == range(12)
+        frame = store._held
+        assert frame is not None
+        key = str(frame.path), frame._layout.data_offset
+        spans.setdefault(key, []).append(planes)
+        return get(store, planes, rows, into)
+
+    monkeypatch.setattr(SeriesStore, "get", noted)
+    given = {"tier": "direct", "depth": 3, "slab_planes": 4, "adjoint": adjoint}
+    og.gradient(problem, _objective(problem), wrt=["c"], out=tmp_path / "g", **given)
+    assert len(spans) == 9
+    for read in spans.values():
+        assert len(read) > 5
+        assert [plane for planes in read for plane in planes] == [*range(read[-1].stop)]
+        assert read[-1].stop >= 38  # what lies in the last layer need not be read
+
+
+MATCHED = {"kind": "matched", "width": 5, "courant": 0.4, "frequency": 0.05}
+
+
+@pytest.mark.parametrize("name", [name for name in CATALOG if name not in ("wave", "acoustic_pml")])
+def test_dot_products_agree_to_rounding_for_every_stencil_of_the_catalogue(name, tmp_path):
+    """<A x, y> and <x, A' y> of random x and y: these stencils are linear in their fields."""
+    rng = np.random.default_rng(6)
+    shape = (12, 13, 14) if name in ("heat7", "box27") else (24, 25)
+    boundary = MATCHED if name.startswith("acoustic") else "dirichlet"
+    rule = resolve(name).trace(len(shape))
+    parameters = {each: 0.1 for each in rule.parameters if each not in dict(rule.defaults)}
+    problem = _problem(name, shape, boundary, None if boundary == MATCHED else parameters)
+    problem = problem.replace(sources=(), receivers=())
+    inside = np.zeros(shape)
+    inside[tuple(slice(each.start, each.stop) for each in problem.interior)] = 1
+    begun = {
+        name: values if name not in _begun(problem) else rng.normal(size=shape) * inside
+        for name, values in problem.initial.items()
+    }
+    problem = problem.replace(initial=begun)
+    ends = {field.name: rng.normal(size=shape) * inside for field in problem.stencil.lasting}
+    made = og.run(problem, out=tmp_path / "run")
+    wrt = _begun(problem)
+    g = og.gradient(problem, og.Cotangents(final=ends), wrt=wrt, out=tmp_path / "g")
+    left = sum(float((np.asarray(made[field]) * end).sum()) for field, end in ends.items())
+    products = [np.asarray(g[field]) * np.asarray(begun[field]) for field in wrt]
+    right, size = (sum(float(act(each).sum()) for each in products) for act in (np.array, np.abs))
+    assert size > 0
+    assert abs(left - right) <= 1e-13 * size
+
+
+def _begun(problem):
+    """The names of what a problem begins with, but for coefficients."""
+    names = [field.name for field in problem.stencil.lasting]
+    return names + [f"{f.name}.previous" for f in problem.stencil.lasting if f.levels == 2]
+
+
+def test_what_a_gradient_leaves_of_a_misfit_falls_with_the_square_of_the_step(tmp_path):
+    problem = _problem("wave:4", (14, 15), "neumann")
+    objective = _objective(problem)
+    g = og.gradient(problem, objective, wrt=["c"], out=tmp_path / "g")
+    direction = np.random.default_rng(4).normal(size=problem.shape) / 50
+    along = float((np.asarray(g["c"]) * direction).sum())
+    left = [
+        abs(_value(_moved(problem, "c", direction, far), objective) - g.value - far * along)
+        for far in (0.08, 0.04, 0.02, 0.01)
+    ]
+    slopes = np.log2(np.array(left[:-1]) / left[1:])
+    assert np.all(np.abs(slopes - 2) < 0.2), slopes
