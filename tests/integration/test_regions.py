@@ -306,18 +306,24 @@ def test_memories_of_matched_layers_may_be_kept_to_them(tmp_path):
     initial = {"p": start, "c": 0.1, "slope": 0.0, "bend": 0.0}
     names = [f"{name}_{axis}" for axis in "zyx" for name in ("slope", "bend")]
     made = []
-    for regions in ({}, {name: og.Shell(12, name[-1]) for name in names}):
+    start_of = {"slope": "0 * x", "bend": "0 * x"}  # which are not looked at
+    for begin, regions in (
+        (start_of, {}),
+        (start_of, {name: og.Shell(12, name[-1]) for name in names}),
+        ({}, {}),
+    ):
         posed = Problem(
             "acoustic_pml:2",
             (45, 30, 32),
             "float32",
             20,
             boundary=layers,
-            initial=initial,
+            initial=initial | begin,
             regions=regions,
         )
         out = tmp_path / str(len(made))
         made.append(pipeline.run(posed, RunOptions.of(out=out, **settings)))
-    for name in ("p", *names):
-        assert np.array_equal(np.asarray(made[0][name]), np.asarray(made[1][name]))
-    assert made[1].record.measured.read_bytes < 0.95 * made[0].record.measured.read_bytes
+    for other in made[1:]:
+        for name in ("p", *names):
+            assert np.asarray(made[0][name]).tobytes() == np.asarray(other[name]).tobytes()
+        assert other.record.measured.read_bytes < 0.95 * made[0].record.measured.read_bytes

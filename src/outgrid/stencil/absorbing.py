@@ -6,7 +6,7 @@ face is known to the stencil already, by parameters that are profiles; they get 
 Nothing beyond this module knows of either, so they hold in every scheme like any other expression.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -20,9 +20,10 @@ from outgrid.stencil.absorb import MATCHED_CELLS, SPONGE_CELLS, matched_layer, s
 from outgrid.stencil.boundary import ABSORBING, SIDES, Boundary
 from outgrid.stencil.expression import Constant, Expression, Profile, operation
 from outgrid.stencil.model import Assignment, Stencil
+from outgrid.stencil.region import Box
 from outgrid.stencil.symbol import AXES
 
-__all__ = ["absorbing"]
+__all__ = ["absorbing", "memories"]
 
 Pair = tuple[Boundary | None, Boundary | None]
 """The sponges at the low and the high face of an axis."""
@@ -50,6 +51,50 @@ def absorbing(
         stencil = sponges.applied()
         given |= sponges.factors
     return stencil, _behind(boundary), given
+
+
+def memories(
+    stencil: Stencil, boundary: Boundary, shape: tuple[int, ...], parameters: Mapping[str, Any]
+) -> dict[str, list[Box]]:
+    """Where the fields exist that matched faces need: in the cells of their layers alone.
+
+    Each term of what such a field becomes has a factor that is 0 outside of the layers. The
+    ``parameters`` are those that `absorbing` gave.
+    """
+    layers: dict[str, NDArray[np.bool_]] = {}
+    for axis in AXES[-stencil.ndim :]:
+        if any(_common(stencil, boundary, axis, side).kind == "matched" for side in SIDES):
+            names = [f"{kind}{half}_{axis}" for half in ("", "_half") for kind in ("decay", "gain")]
+            arrays = {name: parameters.get(name) for name in names}
+            layers |= {n: a != 0 for n, a in arrays.items() if isinstance(a, np.ndarray)}
+    found: dict[str, list[Box]] = {}
+    for made in stencil.assignments:
+        if stencil.field(made.field).levels > 1:
+            continue
+        profiles = _factors(made.expression, layers)
+        if profiles and len({profile.axis for profile in profiles}) == 1:
+            axis = profiles[0].axis
+            inside = np.any([layers[profile.name] for profile in profiles], axis=0)
+            ends = np.flatnonzero(np.diff(inside, prepend=False, append=False)).reshape(-1, 2)
+            letter = AXES[axis - stencil.ndim]
+            found[made.field] = [Box(**{letter: (int(a), int(b))}) for a, b in ends]
+    return found
+
+
+def _factors(value: Expression, known: Container[str]) -> list[Profile]:
+    """A profile of those that are ``known`` for each term of a sum; none where a term has none."""
+    match value:
+        case Profile(name) if name in known:
+            return [value]
+        case ex.Operation("add" | "sub", (first, second)):
+            both = _factors(first, known), _factors(second, known)
+            return [*both[0], *both[1]] if all(both) else []
+        case ex.Operation("mul", (first, second)):
+            return _factors(first, known) or _factors(second, known)
+        case ex.Operation("neg", (operand,)):
+            return _factors(operand, known)
+        case _:
+            return []
 
 
 def _behind(boundary: Boundary) -> Boundary:

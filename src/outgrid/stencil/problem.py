@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from outgrid.errors import DefinitionError
 from outgrid.lines import format_extents
 from outgrid.markup import facts
-from outgrid.stencil.absorbing import absorbing
+from outgrid.stencil.absorbing import absorbing, memories
 from outgrid.stencil.boundary import Boundary, Edges, boundary_of, edges_of
 from outgrid.stencil.checks import (
     PREVIOUS,
@@ -33,6 +33,7 @@ from outgrid.stencil.checks import (
     listed,
     mapped,
 )
+from outgrid.stencil.components import components_of
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.driven import driven
 from outgrid.stencil.dtypes import fields_apart, saturated
@@ -62,6 +63,7 @@ from outgrid.stencil.points import Receiver, Source, in_row
 from outgrid.stencil.region import Region, bounded, plain, regions_of
 from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import Snapshot
+from outgrid.stencil.symbol import is_number
 from outgrid.stencil.until import Until
 from outgrid.stencil.values import (
     Initial,
@@ -171,7 +173,14 @@ class Problem:
         )
         rule, around, numbers, frames = driven(rule, around, extents, numbers)
         initial = {**initial, **frames}
-        cells = regions_of(regions or {}, rule, extents)
+        wanted: Any = regions or {}
+        if isinstance(wanted, Mapping):
+            layers = memories(traced, bounded_row(asked) if line else asked, extents, numbers)
+            named = (*cast("Mapping[str, Any]", wanted), *_not_zero(initial))
+            kept = {part for name in named for part in components_of(name, layers)}
+            own = {name: boxes for name, boxes in layers.items() if name not in kept}
+            wanted = {**own, **wanted}
+        cells = regions_of(wanted, rule, extents)
         rule, numbers = bounded(rule, cells, extents, numbers)
         dtype = checked_dtype(dtype, rule)
         apart = fields_apart(dtypes or {}, rule, dtype)
@@ -493,6 +502,11 @@ def _of_steps(problem: "Problem", data: dict[str, Any], steps: slice) -> "Proble
         name: value[steps] for name, value in problem.parameters.items() if isinstance(value, tuple)
     }
     return Problem.from_dict(data)
+
+
+def _not_zero(initial: Mapping[str, Any]) -> list[str]:
+    """The names of what does not begin as the number 0."""
+    return [name for name, given in initial.items() if not (is_number(given) and given == 0)]
 
 
 def _short(value: Any) -> str:

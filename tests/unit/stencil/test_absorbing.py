@@ -97,6 +97,27 @@ def test_a_previous_level_that_is_read_beside_its_cell_is_damped_as_it_was_there
     assert found.profiles["sponge_x_3"] == tuple(factor)
 
 
+def test_memories_of_matched_faces_exist_in_their_layers() -> None:
+    matched = {"kind": "matched", "width": 7, "courant": 0.4, "frequency": 0.02}
+    initial = {"p": 0.0, "slope": 0.0, "bend": 0.0, "c": 0.1}
+    found = problem({**matched, "y-": "mirror"}, "acoustic_pml:4", initial)
+    high, width = (extent - 7 for extent in SHAPE), [range(n) for n in SHAPE]
+    y, x = high
+    assert found.regions["bend_y"] == ((range(y, SHAPE[0]), width[1]),)
+    assert found.regions["bend_x"] == ((width[0], range(7)), (width[0], range(x, SHAPE[1])))
+    assert found.regions["slope_y"] == ((range(y - 1, SHAPE[0]), width[1]),)  # half a cell on
+    assert found.regions.keys() == {"slope_y", "slope_x", "bend_y", "bend_x"}
+    assert Problem.from_dict(found.to_dict()).digest == found.digest
+    assert found.replace(steps=9).regions == found.regions
+    # What a user says of a field counts, and so do initial values and values of profiles.
+    own = found.replace(regions={"bend": og.Shell(5, "y")})
+    assert own.regions["bend_y"] == own.regions["bend_x"] != found.regions["bend_y"]
+    begun = found.replace(initial={**found.initial, "bend_x": "x"})
+    assert begun.regions.keys() == {"slope_y", "slope_x", "bend_y"}
+    given = found.replace(parameters={"gain_x": 0.5})
+    assert given.regions.keys() == {"slope_y", "slope_x", "bend_y"}
+
+
 def test_matched_faces_fill_in_the_parameters() -> None:
     initial = {"p": 0.0, "slope": 0.0, "bend": 0.0, "c": 0.1}
     numbers = {"courant": 0.4, "frequency": 0.02}
@@ -105,7 +126,7 @@ def test_matched_faces_fill_in_the_parameters() -> None:
     wanted = problem(rest, "acoustic_pml:4", initial, parameters=layers)
     matched = {"kind": "matched", "width": 7, **numbers}
     found = problem({**matched, "y-": "mirror"}, "acoustic_pml:4", initial)
-    assert found.profiles == wanted.profiles
+    assert {name: found.profiles[name] for name in wanted.profiles} == wanted.profiles
     assert found.edges == wanted.edges
     # One that is given stays as it is, and the widths of two sides may differ.
     both = {"kind": "mirror", "x-": matched, "x+": matched | {"width": 5}}
