@@ -156,9 +156,9 @@ FINISHED = "finished"
 
 
 def combine(parts: Sequence[Part]) -> Measured:
-    """The figures of a whole run: sums, the largest memory, the limit and engine of the last part.
+    """The figures of a whole run: sums, and the engine of the last part.
 
-    Work that a part had done beyond its last durable state was done again by the next and is not
+    Memory and its limit are those of the part that took the largest share of its limit. Work that a part had done beyond its last durable state was done again by the next and is not
     known here. Needs at least one part.
     """
     every = [part.measured for part in parts]
@@ -167,10 +167,12 @@ def combine(parts: Sequence[Part]) -> Measured:
         for name, kind in Measured.__annotations__.items()
         if kind in (int, float) and name not in ("peak_memory_bytes", "memory_limit_bytes")
     }
+    fullest = max(every, key=lambda measured: measured.peak_memory_over_limit)
     return msgspec.structs.replace(
         every[-1],
         **summed,
-        peak_memory_bytes=max(measured.peak_memory_bytes for measured in every),
+        peak_memory_bytes=fullest.peak_memory_bytes,
+        memory_limit_bytes=fullest.memory_limit_bytes,
         fallbacks=tuple(dict.fromkeys(text for measured in every for text in measured.fallbacks)),
     )
 

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from outgrid.errors import UsageError
-from outgrid.record import Measured, Record, read_record, write_record
+from outgrid.record import Measured, Part, Record, combine, read_record, write_record
 
 MEASURED = Measured(
     seconds=2.0,
@@ -44,6 +44,15 @@ def test_derived_figures_follow_from_the_measured_ones():
     assert MEASURED.io_over_ideal == 1.02
     assert MEASURED.peak_memory_over_limit == 0.9
     assert RECORD.prediction_error == 0.25
+
+
+def test_memory_of_a_run_in_parts_is_that_of_the_part_that_filled_its_limit_most():
+    part = {"started": "", "host": "", "pid": 1, "first_step": 0, "last_step": 1, "ended": ""}
+    larger = msgspec.structs.replace(MEASURED, peak_memory_bytes=150, memory_limit_bytes=300)
+    whole = combine([Part(measured=measured, **part) for measured in (MEASURED, larger, MEASURED)])
+    assert (whole.peak_memory_bytes, whole.memory_limit_bytes) == (90, 100)
+    assert combine([Part(measured=larger, **part)]).peak_memory_bytes == 150
+    assert whole.read_bytes == 3 * MEASURED.read_bytes
 
 
 def test_a_run_of_no_steps_has_no_rate():
