@@ -158,8 +158,9 @@ FINISHED = "finished"
 def combine(parts: Sequence[Part]) -> Measured:
     """The figures of a whole run: sums, and the engine of the last part.
 
-    Memory and its limit are those of the part that took the largest share of its limit. Work that a part had done beyond its last durable state was done again by the next and is not
-    known here. Needs at least one part.
+    Memory and its limit are those of the part that took the largest share of its limit. Work that a
+    part had done beyond its last durable state was done again by the next and is not known here.
+    Needs at least one part.
     """
     every = [part.measured for part in parts]
     summed = {
