@@ -262,9 +262,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     Where the problem has a condition to end by, `ended` tells what was seen of it last. What
     watched the run has ``left`` files of these names beside the fields, those that are there.
 
-    A run of several `ranks` leaves each field in `pieces`, whose files are in `fields`; `plan` and
-    `parts` are those of rank 0, and where it has gone on from other ranks the first parts tell what
-    these did together.
+    A run of several `ranks` leaves each field in `pieces`; `files`, the entry "fields" of the file,
+    names each piece. `plan` and `parts` are those of rank 0, and where it has gone on from other
+    ranks the first parts tell what these did together.
     """
 
     version: str
@@ -273,7 +273,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     planned: dict[str, Any] = msgspec.field(name="plan")
     machine: dict[str, Any]
     measured: Measured
-    fields: dict[str, str] = {}
+    files: dict[str, str] = msgspec.field(name="fields", default={})
     preview: str | None = None
     warnings: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
@@ -290,11 +290,18 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def rows_file(self, name: str) -> str:
         """The file that the checksums of a field's rows are called after."""
-        return f"{name}.npy" if name in self.offsets else self.fields[name]
+        return f"{name}.npy" if name in self.offsets else self.files[name]
 
     def frames_file(self, name: str) -> str:
         """The file that a snapshot is in, such as "snapshot.0"."""
         return self.frames.get(name, f"{name}.npy")
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The file of each result; of one in pieces, a pattern of the names of their files."""
+        if not self.pieces:
+            return dict(self.files)
+        return {name: f"rank.*/{name}.npy" for name in self.pieces}
 
     @property
     def steps(self) -> int:
@@ -397,7 +404,7 @@ def read_record(path: Path) -> Record:
         ) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{file} is not a record of a run: {error}") from None
-    for name in (*record.fields, *record.pieces):
+    for name in (*record.files, *record.pieces):
         if FIELD_NAME.fullmatch(name) is None:
             raise UsageError(
                 f"{file} is not a record of a run: {name!r} cannot be the name of a field"

@@ -74,11 +74,11 @@ class Result(Mapping[str, Any]):
         if field in self.record.pieces:
             files = ", ".join(piece.file for piece in self.record.pieces[field])
             raise UsageError(f"{field!r} is stored in pieces of several ranks: {files}")
-        if field not in self.record.fields:
+        if field not in self.record.files:
             raise UsageError(
                 f"the run in {self.out} has no field {field!r}{suggest(str(field), self)}"
             )
-        return self.out / self.record.fields[field]
+        return self.out / self.record.files[field]
 
     @property
     def traces(self) -> np.ndarray:
@@ -273,14 +273,14 @@ class Result(Mapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         """The names of the fields that the run left."""
-        return iter(self.record.pieces or self.record.fields)
+        return iter(self.record.pieces or self.record.files)
 
     def __len__(self) -> int:
         """How many fields the run left."""
-        return len(self.record.pieces or self.record.fields)
+        return len(self.record.pieces or self.record.files)
 
     def __contains__(self, field: object) -> bool:
-        return field in (self.record.pieces or self.record.fields)
+        return field in (self.record.pieces or self.record.files)
 
     def get(self, field: str, default: Any = None) -> Any:
         """The field, or ``default`` where the run left none of that name."""

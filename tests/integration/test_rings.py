@@ -76,6 +76,8 @@ def plain(tmp_path_factory):
 def test_a_ring_of_ranks_leaves_the_bytes_of_one(count, given, plain, tmp_path):
     found = on_ranks(count, problem(), options(tmp_path / "run", **given))
     assert bytes_of(found) == plain
+    assert found.record.fields == {"u": "rank.*/u.npy"}
+    assert len(list(tmp_path.glob(f"run/{found.record.fields['u']}"))) == count
     for rank in found.record.ranks:
         for name in ("read_bytes", "written_bytes", "sent_bytes", "received_bytes"):
             assert getattr(rank.measured, name) == rank.planned[name], name

@@ -32,7 +32,7 @@ RECORD = Record(
     planned={"predicted_seconds": 2.5, "depth": 4},
     machine={"cores": 2},
     measured=MEASURED,
-    fields={"u": "u.npy"},
+    files={"u": "u.npy"},
     preview="preview.npy",
     warnings=("u: 3 values are not numbers",),
 )

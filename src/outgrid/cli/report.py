@@ -50,7 +50,7 @@ def _pictures(result: Result, out: Path) -> list[tuple[str, Path]]:
     """What is drawn of a run, and where it lies."""
     record = result.record
     pictures: list[tuple[str, Path]] = []
-    for name in record.pieces or record.fields:
+    for name in record.pieces or record.files:
         pictures.append((name, out / f"{name}.png"))
         draw_field(result[name], pictures[-1][1])
     for number, taken in enumerate(result.snapshots):

@@ -88,7 +88,7 @@ def summary_rows(record: Record) -> Iterator[tuple[str, str]]:
         yield "buffered", f"{format_bytes(measured.buffered_bytes)} through the page cache"
     for warning in record.warnings:
         yield "warning", warning
-    for name, file in record.fields.items():
+    for name, file in record.files.items():
         yield "result", f"{name} in {file}"
     for file, snapshot in snapshots_by_file(record.problem.get("snapshots", ())).items():
         yield "snapshots", f"{snapshot['field']} in {record.frames_file(Path(file).stem)}"

@@ -119,14 +119,14 @@ def _left(out: Path, record: Record) -> Iterator[Path]:
             )
         yield path
     if record.offsets:
-        files = (*record.fields.values(), *record.frames.values())
+        files = (*record.files.values(), *record.frames.values())
         yield from second_names(out, dict.fromkeys(files))
     yield mark
 
 
 def _names(record: Record) -> Iterator[str]:
     """Names of all files that the run of a record leaves, but the record."""
-    for name, file in record.fields.items():
+    for name, file in record.files.items():
         yield file
         yield str(sums_path(Path(record.rows_file(name))))
     yield from record.frames.values()

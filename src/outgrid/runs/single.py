@@ -133,10 +133,10 @@ def leave_file(out: Path, record: Record, file: str) -> Record:
     for name, arrays in _files(file, problem, record).items():
         told = [replace(array, attributes={"outgrid": text} | array.attributes) for array in arrays]
         offsets |= _leave(out, name, told)
-        frames |= {array.name: name for array in arrays if array.name not in record.fields}
+        frames |= {array.name: name for array in arrays if array.name not in record.files}
     sync_folder(out)
-    fields = dict.fromkeys(record.fields, file)
-    named = msgspec.structs.replace(record, fields=fields, frames=frames, offsets=offsets)
+    fields = dict.fromkeys(record.files, file)
+    named = msgspec.structs.replace(record, files=fields, frames=frames, offsets=offsets)
     for name in dict.fromkeys((file, *frames.values())):
         named = _linked(out, name, named)
     return named
@@ -259,14 +259,14 @@ def _described(skeleton: Path, file: str, arrays: list[Array]) -> dict[str, int]
 
 def _files(file: str, problem: Problem, record: Record) -> dict[str, list[Array]]:
     """What is to be in each file: the fields, and the snapshots that were taken."""
-    stored = {name: (problem.shape, _dtype(problem, name)) for name in record.fields}
+    stored = {name: (problem.shape, _dtype(problem, name)) for name in record.files}
     for kept, snapshot in snapshots_by_file(problem.snapshots).items():
         shape = snapshot.shape(problem.shape, record.steps)
         if prod(shape):
             stored[Path(kept).stem] = shape, problem.dtype_kept(snapshot)
     apart = [name for name in _apart(file, problem) if name in stored]
     together = [name for name in stored if name not in apart]
-    said = described(problem, record.fields)
+    said = described(problem, record.files)
     files: dict[str, list[Array]] = {}
     for whole, names in ((file, together), *((_file_of(file, name), [name]) for name in apart)):
         axes = told_apart({name: (said[name][0], stored[name][0]) for name in names})

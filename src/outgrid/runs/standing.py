@@ -49,8 +49,8 @@ def standing(out: Path, problem: Problem) -> Standing:
         return Standing.NEW
     record = read_record(out)
     _check_same(out, record.problem, problem)
-    for name in record.fields:
-        files = [piece.file for piece in record.pieces.get(name, ())] or [record.fields[name]]
+    for name in record.files:
+        files = [piece.file for piece in record.pieces.get(name, ())] or [record.files[name]]
         for file in files:
             if not (out / file).exists():
                 raise UsageError(

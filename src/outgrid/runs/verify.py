@@ -103,7 +103,7 @@ def _results(out: Path, record: Record) -> Iterator[_Field]:
     if not record.checksums:
         raise UsageError(f"the record in {out} has no checksums: an older version wrote it")
     pieces = {piece.file: piece for of in (record.pieces or {}).values() for piece in of}
-    for name, file in record.fields.items():
+    for name, file in record.files.items():
         path, owned = out / file, None
         if file in pieces:  # beside what a rank owns are halos, of other steps
             piece = pieces[file]

@@ -144,7 +144,7 @@ def leave_group(out: Path, record: Record) -> Record:
     """
     problem = Problem.from_dict(record.problem)
     steps = record.parts[-1].last_step if record.parts else problem.steps
-    alone = () if record.pieces else tuple(record.fields)
+    alone = () if record.pieces else tuple(record.files)
     arrays = [*_in_pieces(problem, record), *_whole(problem, alone, steps)]
     every = _described(problem, arrays)
     coarser = [name for name in alone if pyramid_names(problem, name)[-1] in record.left]

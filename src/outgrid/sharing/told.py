@@ -63,7 +63,7 @@ def record_of(
         planned=mine.planned,
         machine=machine.to_dict(),
         measured=combine((*before, msgspec.structs.replace(parts[-1], measured=together))),
-        fields={name: file for name, file, *_ in files},
+        files={name: file for name, file, *_ in files},
         preview=noted.preview,
         warnings=(
             *dict.fromkeys(text for told in every for text in told.warnings),

@@ -179,7 +179,7 @@ class Problem:
             named = (*cast("Mapping[str, Any]", wanted), *_not_zero(initial))
             kept = {part for name in named for part in components_of(name, layers)}
             own = {name: boxes for name, boxes in layers.items() if name not in kept}
-            wanted = {**own, **wanted}
+            wanted = {**own, **cast("Mapping[str, Any]", wanted)}
         cells = regions_of(wanted, rule, extents)
         rule, numbers = bounded(rule, cells, extents, numbers)
         dtype = checked_dtype(dtype, rule)

@@ -78,7 +78,7 @@ def record(**changes) -> Record:
             "planned": PLAN,
             "machine": {},
             "measured": measured(),
-            "fields": {"u": "u.npy"},
+            "files": {"u": "u.npy"},
             **changes,
         }
     )
