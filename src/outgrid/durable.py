@@ -10,12 +10,10 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from threading import BoundedSemaphore
 
 from outgrid.errors import StoreError
 
 __all__ = [
-    "Syncing",
     "existing",
     "make_folder",
     "mount_of",
@@ -39,7 +37,6 @@ STAYS = (
     errno.EPERM,
 )
 
-MOST_UNSYNCED = 64
 SYNCED_AT_ONCE = 8  # file systems write for many what they write for one
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # as linux/fcntl.h and linux/fs.h have them
 
@@ -109,42 +106,6 @@ def sync_all(files: Iterable[Path], folders: Iterable[Path]) -> None:
         for act, paths in ((_sync_file, files), (sync_folder, folders)):
             for _ in threads.map(act, dict.fromkeys(paths)):
                 pass
-
-
-class Syncing:
-    """Makes files durable that were written, in threads of its own, while others are written.
-
-    They do not stay in the page cache. At most `MOST_UNSYNCED` wait; who writes more waits for one
-    of them.
-    """
-
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(SYNCED_AT_ONCE, "outgrid-sync")
-        self._room = BoundedSemaphore(MOST_UNSYNCED)
-        self._failures: list[OSError] = []
-
-    def take(self, descriptor: int) -> None:
-        """Make an open file durable some time, and close it."""
-        self._room.acquire()
-        self._threads.submit(self._sync, descriptor)
-
-    def _sync(self, descriptor: int) -> None:
-        try:
-            try:
-                os.fsync(descriptor)
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            self._failures.append(error)
-        finally:
-            self._room.release()
-
-    def wait(self) -> None:
-        """Wait until all files that were taken are durable; no more are. Raises OSError."""
-        self._threads.shutdown()
-        if self._failures:
-            raise self._failures[0]
 
 
 def _sync_file(path: Path) -> None:

@@ -27,7 +27,7 @@ from outgrid.numbers import BFLOAT16
 from outgrid.result import TRACES, Result
 from outgrid.runs.samples import TRACES_NAME
 from outgrid.stencil.symbol import AXES
-from outgrid.storage import Joined
+from outgrid.storage import Joined, Queued
 from outgrid.units import format_bytes, suggest
 
 __all__ = ["Exported", "convert", "export"]
@@ -61,6 +61,7 @@ def export(
     fields: Sequence[str] | None = None,
     chunks: int | Sequence[int] | None = None,
     codec: str = "none",
+    shards: bool = True,
     levels: bool = False,
     memory_bytes: int = 256 << 20,
     overwrite: bool = False,
@@ -72,9 +73,9 @@ def export(
     `fields` are names of fields, of snapshots ("snapshot.0"), and "traces", which receivers left;
     or all fields. `dt` is the time of a step in seconds, in place of that of the grid. `chunks`
     are cells along each axis, or one number for all; `codec` is "zstd", "zstd:3", "gzip", ... as
-    the format knows them; `levels` makes a pyramid after OME-Zarr. The record stands beside the
-    arrays, as JSON, where the format has attributes. `told(done, total)` hears how many bytes are
-    written.
+    the format knows them. A Zarr array lies in shards of many chunks, or without `shards` in a file
+    for each chunk. `levels` makes a pyramid after OME-Zarr. The record stands beside the arrays, as
+    JSON, where the format has attributes. `told(done, total)` hears how many bytes are written.
 
     `to` may be a URL of an object store: the file is made in a temporary folder and copied there.
 
@@ -95,7 +96,7 @@ def export(
     if TRACES in wanted and TRACES not in result:
         along[TRACES] = result.places
         attributes[TRACES] |= result.source_places
-    how = _How(chunks, Codec.of(codec), levels, attributes, axes, along, memory_bytes)
+    how = _How(chunks, Codec.of(codec), shards, levels, attributes, axes, along, memory_bytes)
     sources = {name: partial(_field, result, name) for name in wanted}
     return _write(sources, to, how, memory_bytes, overwrite, told)
 
@@ -106,6 +107,7 @@ def convert(
     *,
     chunks: int | Sequence[int] | None = None,
     codec: str = "none",
+    shards: bool = True,
     levels: bool = False,
     memory_bytes: int = 256 << 20,
     overwrite: bool = False,
@@ -120,13 +122,14 @@ def convert(
                 to,
                 chunks=chunks,
                 codec=codec,
+                shards=shards,
                 levels=levels,
                 memory_bytes=memory_bytes,
                 overwrite=overwrite,
                 told=told,
             )
     name = (file.name or file.file.name.partition(".")[0]).rpartition("/")[2]
-    how = _How(chunks, Codec.of(codec), levels, {}, {}, {}, memory_bytes)
+    how = _How(chunks, Codec.of(codec), shards, levels, {}, {}, {}, memory_bytes)
     return _write({name: lambda: open_file(file)}, to, how, memory_bytes, overwrite, told)
 
 
@@ -136,6 +139,7 @@ class _How:
 
     chunks: int | Sequence[int] | None
     codec: Codec
+    shards: bool
     levels: bool
     attributes: dict[str, dict[str, Any]]
     axes: Mapping[str, tuple[Axis, ...]]
@@ -164,6 +168,7 @@ class _How:
             self.axes[name],
             tuple(map(min, cells, extents)),
             self.codec,
+            self.shards,
             self.levels,
             self.memory_bytes,
             self.attributes.get(name, {}),
@@ -202,6 +207,8 @@ def _write_file(
     kind = _format(path, sources)
     if memory_bytes < LEAST_MEMORY_BYTES:
         raise UsageError(f"memory must be at least {LEAST_MEMORY_BYTES} bytes, not {memory_bytes}")
+    if not how.shards and ".zarr" not in kind.suffixes:
+        raise UsageError(f"{path} has no shards; leave unsharded out")
     begin, filing = time.perf_counter(), Filing(path, overwrite=overwrite)
     total, done = 0, 0
     opened: dict[str, Source] = {}
@@ -214,7 +221,8 @@ def _write_file(
 
     try:
         for name, source in sources.items():
-            opened[name] = _widened(source()) if ".npy" not in kind.suffixes else source()
+            values = _queued(source())
+            opened[name] = _widened(values) if ".npy" not in kind.suffixes else values
         total = sum(prod(values.shape) * values.dtype.itemsize for values in opened.values())
         axes = {
             name: (how.axes.get(name) or _axes(values), values.shape)
@@ -234,6 +242,11 @@ def _write_file(
             source.close()
         filing.remove()
     return Exported(path, (*sources,), done, _size(path), time.perf_counter() - begin)
+
+
+def _queued(source: Source) -> Source:
+    """A file that is read by queues where its numbers lie in one piece."""
+    return Queued(source) if type(source) is Straight else source
 
 
 def _widened(source: Source) -> Source:

@@ -85,6 +85,8 @@ FILES = [
     ("u.zarr", {}, by_zarr),
     ("u.zarr", {"chunks": 16, "codec": "zstd:1"}, by_zarr),
     ("u.zarr", {"chunks": (1, 24, 70), "codec": "blosc"}, by_zarr),
+    ("u.zarr", {"chunks": 9, "codec": "gzip", "shards": False}, by_zarr),
+    ("u.zarr", {"shards": False}, by_zarr),
     ("u.tif", {}, by_tifffile),
     ("u.nii", {}, by_nibabel),
 ]
@@ -339,15 +341,48 @@ def test_levels_and_codecs_keep_to_the_memory_limit(tmp_path, codec):
     assert not (tmp_path / "v.zarr").exists()
 
 
-def test_what_cannot_be_encoded_ends_an_export(result, tmp_path, monkeypatch):
-    def broken(*_):
-        raise StoreError("cannot write", path=tmp_path, errno=28)
+@pytest.mark.parametrize("shards", [True, False])
+def test_what_cannot_be_written_ends_an_export(result, tmp_path, monkeypatch, shards):
+    def full(*_):
+        raise OSError(28, os.strerror(28))
 
     pytest.importorskip("zarr")
-    monkeypatch.setattr("outgrid.formats.zarr._Chunks._put", broken)
-    with pytest.raises(StoreError, match="cannot write"):
-        export(result, tmp_path / "u.zarr", chunks=8, codec="zstd")
+    monkeypatch.setattr("outgrid.formats.chunks.os.pwrite", full)
+    with pytest.raises(StoreError, match="No space left"):
+        export(result, tmp_path / "u.zarr", chunks=8, codec="zstd", shards=shards)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("shape", [(23, 40, 70), (150, 190), (9, 13, 33)])
+def test_shards_hold_whole_chunks_and_the_last_ones_less(tmp_path, monkeypatch, shape, direct):
+    zarr = pytest.importorskip("zarr")
+    if not direct:  # as a file system that has no direct transfers
+        opened = os.open
+
+        def refused(path, flags, *mode):
+            if flags & os.O_DIRECT:
+                raise OSError(22, os.strerror(22))
+            return opened(path, flags, *mode)
+
+        monkeypatch.setattr("outgrid.formats.chunks.os.open", refused)
+    monkeypatch.setattr("outgrid.formats.chunks.SHARD_BYTES", 16 << 10)
+    values = np.random.default_rng(5).random(shape, "f4")
+    np.save(tmp_path / "u.npy", values)
+    file = InputFile(str(tmp_path / "u.npy"))
+    convert(file, tmp_path / "u.zarr", chunks=8, codec="zstd:1", memory_bytes=1 << 20)
+    array = zarr.open(tmp_path / "u.zarr", mode="r")["u"]
+    assert array.chunks == (8,) * len(shape)
+    assert 8 ** len(shape) * 4 < np.prod(array.shards) * 4 <= 16 << 10
+    files = [path for path in (tmp_path / "u.zarr/u/c").rglob("*") if path.is_file()]
+    grid = zip(shape, array.shards, strict=True)
+    assert len(files) == np.prod([-(-extent // cells) for extent, cells in grid]) > 1
+    np.testing.assert_array_equal(array[...], values)
+
+
+def test_only_zarr_has_shards(result, tmp_path):
+    with pytest.raises(UsageError, match="has no shards"):
+        export(result, tmp_path / "u.h5", shards=False)
 
 
 def by_vtk(path, name, step=0):

@@ -57,6 +57,11 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "--codec", default="none", metavar="NAME[:LEVEL]", help='"zstd:3", "gzip" (none)'
     )
     parser.add_argument(
+        "--unsharded",
+        action="store_true",
+        help="a file for each chunk, for readers that do not know the shards of Zarr",
+    )
+    parser.add_argument(
         "--levels", action="store_true", help="also write coarser levels: a pyramid (Zarr)"
     )
     parser.add_argument(
@@ -84,6 +89,7 @@ def export_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "chunks": chunks,
         "codec": arguments.codec,
+        "shards": not arguments.unsharded,
         "levels": arguments.levels,
         "memory_bytes": parse_bytes(arguments.memory),
         "overwrite": arguments.overwrite,

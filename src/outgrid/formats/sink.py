@@ -78,8 +78,9 @@ class Codec:
 class Array:
     """An array that is going to be written: what it is, and how it is to be stored.
 
-    `chunks` are cells along each axis, or nothing where the format stores it in one piece. What is
-    `along` an axis is stored where a format has names.
+    `chunks` are cells along each axis, or nothing where the format stores it in one piece; where a
+    format has shards, many chunks are in a file unless no `shards` are wanted. What is `along` an
+    axis is stored where a format has names.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Array:
     axes: tuple[Axis, ...]
     chunks: tuple[int, ...] = ()
     codec: Codec = Codec()
+    shards: bool = True
     levels: bool = False
     memory_bytes: int = 256 << 20
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -110,6 +112,11 @@ class Sink(Protocol):
     @property
     def at_once(self) -> int:
         """Boxes that may be written at once, by several threads; 1 where order matters."""
+        ...
+
+    @property
+    def encoded_bytes(self) -> int | None:
+        """Memory of a thread that writes, beside the values; None where it grows with the box."""
         ...
 
     @property
@@ -145,6 +152,7 @@ class Written:
     chunk: tuple[int, ...]
     put: Callable[[Box, NDArray[Any]], object]
     at_once: int = 1
+    encoded_bytes: int | None = None
     offset: int | None = None
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
@@ -160,6 +168,7 @@ class Into:
     array: Any
     chunk: tuple[int, ...]
     at_once: int = 1
+    encoded_bytes: int | None = None
     offset: int | None = None
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
@@ -180,6 +189,7 @@ class Spans:
     dtype: np.dtype[Any]
     offset: int
     at_once: int = WRITERS
+    encoded_bytes: int | None = None
 
     @property
     def chunk(self) -> tuple[int, ...]:
@@ -299,18 +309,28 @@ def copy(
     copied, as it is valid until the next is. `told(nbytes)` hears of each box. Raises UsageError
     where chunks do not fit, StoreError.
     """
+    available = memory_bytes - 2 * source.decoded_bytes
+    beside = sink.encoded_bytes
     # A box as it was read, as it is written, and what a codec makes of it.
-    fitting = max(0, memory_bytes - 2 * source.decoded_bytes) // 4 // source.dtype.itemsize
+    times = 4 if beside is None else 1 + (source.at_once == 1)
+    cell_bytes = times * source.dtype.itemsize
     chunk = tuple(map(min, sink.chunk, source.shape))
+
+    def needed(cells: int) -> int:
+        return cells * cell_bytes + (beside or 0)
+
     least = max(1, prod(chunk))
-    if least > fitting:
-        needed = 4 * least * source.dtype.itemsize + 2 * source.decoded_bytes
+    if needed(least) > available:
         raise UsageError(
-            f"chunks of {sink.chunk} take {needed} bytes of memory, above the limit of "
-            f"{memory_bytes}; choose smaller chunks or give more memory"
+            f"chunks of {sink.chunk} take {needed(least) + 2 * source.decoded_bytes} bytes of "
+            f"memory, above the limit of {memory_bytes}; choose smaller chunks or give more memory"
         )
-    threads = max(1, min(sink.at_once, fitting // least))
-    share = min(fitting // threads, prod(source.shape) // (threads * BOXES_OF_A_THREAD))
+    rows = prod((*chunk[:-1], source.shape[-1]))  # which lie one behind the other in most files
+    if needed(rows) <= available:
+        least = max(1, rows)
+    threads = max(1, min(sink.at_once, available // needed(least)))
+    fitting = (available // threads - (beside or 0)) // cell_bytes
+    share = min(fitting, prod(source.shape) // (threads * BOXES_OF_A_THREAD))
     every = boxes([*map(range, source.shape)], chunk, max(least, share))
     in_turn, telling, stopped = Lock(), Lock(), Event()
 

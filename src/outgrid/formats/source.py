@@ -158,12 +158,17 @@ class Straight:
         """The values of a box, by one read for each piece of the file that it is made of."""
         extents = tuple(map(len, box))
         values = self._room(prod(extents)).reshape(extents)
+        for offset, index in self.pieces(box):
+            self._fill(values[index], offset)
+        return values
+
+    def pieces(self, box: Box) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """The first byte of each piece of the file that a box is made of, and its index there."""
         itemsize = self.dtype.itemsize
         apart = self.pitch_bytes - prod(self.shape[1:]) * itemsize if self.pitch_bytes else 0
         for position, index in spans(self.shape, box, 1 if apart else 0):
             plane = box[0].start + (index[0] if index else 0)
-            self._fill(values[index], self.offset + position * itemsize + plane * apart)
-        return values
+            yield self.offset + position * itemsize + plane * apart, index
 
     def _fill(self, piece: NDArray[Any], offset: int) -> None:
         with reading(self.path):

@@ -1,10 +1,6 @@
 """Arrays of Zarr stores, of version 2 or 3, by zarr-python."""
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -12,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.durable import Syncing
 from outgrid.errors import StoreError, UsageError
+from outgrid.formats.chunks import Chunks, encoded_bytes, shard_of
 from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.levels import (
     LEVEL_CELLS,
@@ -25,8 +21,8 @@ from outgrid.formats.levels import (
 )
 from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
-from outgrid.formats.sink import Array, Codec, Into, Output, Sink, copy
-from outgrid.formats.source import Box, Sliced, Source, View, decoding, whole_axes, writing
+from outgrid.formats.sink import Array, Output, Sink, copy
+from outgrid.formats.source import Box, Sliced, Source, View, decoding, whole_axes
 
 __all__ = ["create_output", "open_source"]
 
@@ -88,13 +84,14 @@ class _Store:
         with decoding(path):
             self.group = zarr.open_group(path, mode="w-", zarr_format=3)
         self.pyramids: list[Array] = []
-        self.syncing = Syncing()
+        self.sinks: list[Chunks] = []
 
     def array(self, array: Array) -> Sink:
         """An array of the group; the finest of a pyramid where `levels` are asked for."""
         name = f"{array.name}/0" if array.levels else array.name
         if array.levels:
-            needed = 4 * prod(_level_chunk(array)) * 4 * _finer_share(array.dtype)
+            chunk = prod(_level_chunk(array)) * level_dtype(array.dtype).itemsize
+            needed = encoded_bytes(chunk, array.memory_bytes) + 2 * chunk * _finer_share(array)
             if needed > array.memory_bytes:
                 raise UsageError(
                     f"coarser levels of {array.name} take {needed} bytes of memory, above the "
@@ -102,23 +99,33 @@ class _Store:
                 )
             self.pyramids.append(array)
         made = self._made(name, array, array.shape, array.dtype, array.chunks)
-        return self._sink(made, array.codec)
+        return self._sink(made, array, array.memory_bytes)
 
-    def _sink(self, made: Any, codec: Codec) -> Sink:
-        chunk = tuple(map(int, made.chunks))
-        if codec.name == "blosc":
-            return Into(self.path, made, chunk, len(os.sched_getaffinity(0)) + 1)
+    def _sink(self, made: Any, array: Array, memory_bytes: int) -> Chunks:
         numcodecs: Any = library("numcodecs", self.path.stem, "zarr")
+        codec = array.codec
         level = {} if codec.level is None else {"level": codec.level}
         encoders: dict[str, Callable[[], Any]] = {
             "none": lambda: np.ravel,
             "zstd": lambda: numcodecs.Zstd(**level or {"level": 0}).encode,
             "gzip": lambda: numcodecs.GZip(**level or {"level": 5}).encode,
+            "blosc": lambda: (
+                numcodecs.Blosc(
+                    "zstd", 5 if codec.level is None else codec.level, numcodecs.Blosc.SHUFFLE
+                ).encode
+            ),
         }
-        dtype = np.dtype(made.dtype).newbyteorder("<")
-        cores = len(os.sched_getaffinity(0))
-        place, encode = self.path / made.path, encoders[codec.name]()
-        return _Chunks(place, dtype, chunk, encode, self.syncing, cores + 1)
+        sink = Chunks(
+            self.path / made.path,
+            tuple(map(int, made.shape)),
+            np.dtype(made.dtype).newbyteorder("<"),
+            tuple(map(int, made.chunks)),
+            tuple(map(int, made.shards)) if made.shards else None,
+            encoders[codec.name](),
+            memory_bytes,
+        )
+        self.sinks.append(sink)
+        return sink
 
     def _made(
         self,
@@ -136,16 +143,20 @@ class _Store:
             "zstd": lambda: codecs.ZstdCodec(**level),
             "gzip": lambda: codecs.GzipCodec(**level),
             "blosc": lambda: codecs.BloscCodec(
-                **{f"c{key}": value for key, value in level.items()}
+                cname="zstd",
+                shuffle="shuffle",
+                typesize=dtype.itemsize,
+                **{f"c{key}": value for key, value in level.items()},
             ),
         }[array.codec.name]()
-        chunks = cells or whole_axes(shape, 2)
+        chunk = tuple(map(min, cells or whole_axes(shape, 2), shape))
         with decoding(self.path):
             return self.group.create_array(
                 name,
                 shape=shape,
                 dtype=dtype,
-                chunks=tuple(map(min, chunks, shape)),
+                chunks=chunk,
+                shards=shard_of(shape, chunk, dtype.itemsize) if array.shards else None,
                 compressors=compressors,
                 dimension_names=array.dims,
                 attributes=array.attributes,
@@ -153,11 +164,15 @@ class _Store:
             )
 
     def commit(self) -> None:
-        """Make the coarser levels of each pyramid, and wait until all chunks are durable."""
+        """Write what is left of all arrays, and the coarser levels of each pyramid."""
+        self._finish()
         for array in self.pyramids:
             self._coarsen(array)
-        with writing(self.path):
-            self.syncing.wait()
+            self._finish()
+
+    def _finish(self) -> None:
+        for sink in self.sinks:
+            sink.finish()
 
     def _coarsen(self, array: Array) -> None:
         """Levels of half the cells along each axis, of means, down to `COARSEST_CELLS`."""
@@ -171,64 +186,17 @@ class _Store:
             source = _Halved(Sliced(self.path, finer, chunk, lambda: None), shape, dtype)
             # What is halved takes memory beside what is written, as many times its own.
             memory = array.memory_bytes - 2 * source.decoded_bytes
-            copy(
-                source,
-                self._sink(made, array.codec),
-                memory // _finer_share(finer.dtype) + 2 * source.decoded_bytes,
-            )
+            sink = self._sink(made, array, memory)
+            share = sink.encoded_bytes + (memory - sink.encoded_bytes) // _finer_share(array)
+            copy(source, sink, share + 2 * source.decoded_bytes)
+            self._finish()
         with decoding(self.path):
             self.group[array.name].attrs.update(multiscales(array.name, array.axes, len(shapes)))
 
     def close(self) -> None:
-        """Let go of chunks, complete or not."""
-        with suppress(OSError):  # told by `commit`, where it came to that
-            self.syncing.wait()
-
-
-@dataclass(slots=True)
-class _Chunks:
-    """An array whose chunks are files: each is encoded here, and on its way to the disk at once.
-
-    zarr-python makes the array; to write it as well takes it several times as long.
-    """
-
-    folder: Path
-    dtype: np.dtype[Any]
-    chunk: tuple[int, ...]
-    encode: Callable[[NDArray[Any]], Any]
-    syncing: Syncing
-    at_once: int
-    offset: int | None = None
-
-    def write(self, box: Box, values: NDArray[Any]) -> None:
-        """Write the values of a box of whole chunks, those at the end of an axis padded with 0."""
-        whole = np.empty(self.chunk, self.dtype)  # memory for all chunks of the box
-        numbers = (
-            range(cells.start // extent, -(-cells.stop // extent))
-            for cells, extent in zip(box, self.chunk, strict=True)
-        )
-        for index in product(*numbers):
-            first = [
-                k * n - cells.start for k, n, cells in zip(index, self.chunk, box, strict=True)
-            ]
-            part = values[tuple(slice(at, at + n) for at, n in zip(first, self.chunk, strict=True))]
-            if part.shape != self.chunk:
-                whole[...] = 0
-            whole[tuple(map(slice, part.shape))] = part
-            self._put(self.folder / "c" / "/".join(map(str, index)), self.encode(whole))
-
-    def _put(self, path: Path, content: Any) -> None:
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-            try:
-                left = memoryview(content).cast("B")
-                while left:
-                    left = left[os.write(file, left) :]
-            except BaseException:
-                os.close(file)
-                raise
-            self.syncing.take(file)
+        """Let go of files, complete or not."""
+        for sink in self.sinks:
+            sink.close()
 
 
 def _level_chunk(array: Array) -> tuple[int, ...]:
@@ -237,9 +205,13 @@ def _level_chunk(array: Array) -> tuple[int, ...]:
     return tuple(min(LEVEL_CELLS, *sizes) for sizes in zip(cells, array.shape, strict=True))
 
 
-def _finer_share(finer: np.dtype[Any]) -> int:
-    """How many times the memory of a copy it takes to halve values on the way: 8 cells for one."""
-    return 1 + -(-8 * 2 * finer.itemsize // 16)
+def _finer_share(array: Array) -> int:
+    """How many times what `copy` counts for a cell are in memory where it is halved on the way.
+
+    That is 8 cells of the finer level for one: in their chunks, decoded, and put together.
+    """
+    coarse = 2 * level_dtype(array.dtype).itemsize
+    return 1 + -(-8 * 3 * array.dtype.itemsize // coarse)
 
 
 class _Halved(View):

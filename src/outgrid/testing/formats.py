@@ -64,7 +64,8 @@ class FormatSuite:
 
     def array(self, values: NDArray[Any]) -> Array:
         """How the values are stored."""
-        return Array("u", values.shape, values.dtype, tuple(map(Axis, self.dims)))
+        axes = tuple(map(Axis, self.dims))
+        return Array("u", values.shape, values.dtype, axes, memory_bytes=LEAST_MEMORY_BYTES)
 
     def input(self, path: Path, values: NDArray[Any]) -> InputFile:
         """The file of these values, as it is given for initial values."""

@@ -1,0 +1,251 @@
+"""Chunks of a Zarr array that is written: encoded by many threads, and stored past the page cache.
+
+    ARRAY/c/0/0/0    a shard: chunks in the order in which they were encoded | their index | crc32c
+    ARRAY/c/0/0/1    ...
+
+zarr-python makes the array; to write it as well takes it several times as long. Each thread
+collects the chunks that it encodes in memory of its own, claims room for them in the file, and
+writes them there. The processor copies a chunk once for that; the page cache would cost several
+times as much. Where no shards are wanted each chunk is a file, written in the same way.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from pathlib import Path
+from threading import Lock, local
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.durable import make_folder
+from outgrid.formats.shard import ABSENT, index_of
+from outgrid.formats.source import Box, boxes, writing
+
+__all__ = ["Chunks", "encoded_bytes", "shard_of"]
+
+SHARD_BYTES = 256 << 20
+PIECE_BYTES = 8 << 20  # that are written at once, or less, so that
+PIECES_OF_MEMORY = 32  # fit into the memory
+BLOCK_BYTES = 4096
+
+_Index = tuple[int, ...]
+
+
+def shard_of(shape: tuple[int, ...], chunk: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Cells of a shard: whole chunks of at most `SHARD_BYTES`, or one, the last axes first."""
+    whole = [range(-(-extent // cells) * cells) for extent, cells in zip(shape, chunk, strict=True)]
+    most = max(prod(chunk), SHARD_BYTES // itemsize)
+    return tuple(map(len, next(boxes(whole, chunk, most))))
+
+
+def encoded_bytes(chunk_bytes: int, memory_bytes: int) -> int:
+    """Memory of a thread: a chunk, what a codec makes of it, and what is written together."""
+    return chunk_bytes + _most_bytes(chunk_bytes) + _piece_bytes(chunk_bytes, memory_bytes)
+
+
+def _most_bytes(chunk_bytes: int) -> int:
+    """Of a chunk that a codec cannot make smaller."""
+    return chunk_bytes + chunk_bytes // 64
+
+
+def _piece_bytes(chunk_bytes: int, memory_bytes: int) -> int:
+    return max(_most_bytes(chunk_bytes), min(PIECE_BYTES, memory_bytes // PIECES_OF_MEMORY))
+
+
+@dataclass(slots=True)
+class _File:
+    """A file being written: where its chunks are, how many are not there yet, where it ends.
+
+    `claimed` are its bytes in whole blocks, of which the last one may be used in part.
+    """
+
+    at: _Index
+    path: Path
+    descriptor: int
+    chunks: NDArray[np.uint64]
+    missing: int
+    claimed: int = 0
+    end: int = 0
+
+
+@dataclass(slots=True)
+class _Worker:
+    """The memory of a thread: one chunk, and those that it has encoded for a file.
+
+    `begun` are their numbers in the file, and the bytes of the memory that are theirs.
+    """
+
+    whole: NDArray[Any]
+    memory: NDArray[np.uint8]
+    file: _File | None = None
+    used: int = 0
+    begun: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+
+
+class Chunks:
+    """The sink of an array in chunks of some cells each, in shards or in a file for each."""
+
+    def __init__(
+        self,
+        folder: Path,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        chunk: tuple[int, ...],
+        shard: tuple[int, ...] | None,
+        encode: Callable[[NDArray[Any]], Any],
+        memory_bytes: int,
+    ) -> None:
+        self.folder, self.dtype, self.chunk, self.encode = folder, dtype, chunk, encode
+        self.offset: int | None = None
+        self.at_once = len(os.sched_getaffinity(0)) + 2  # two may wait for a disk
+        self._count = tuple(-(-n // cells) for n, cells in zip(shape, chunk, strict=True))
+        self._together = tuple(n // cells for n, cells in zip(shard or chunk, chunk, strict=True))
+        self._indexed = shard is not None
+        chunk_bytes = prod(chunk) * dtype.itemsize
+        self._piece_bytes = _piece_bytes(chunk_bytes, memory_bytes)
+        self.encoded_bytes = encoded_bytes(chunk_bytes, memory_bytes)
+        self._lock, self._local = Lock(), local()
+        self._workers: list[_Worker] = []
+        self._files: dict[_Index, _File] = {}
+
+    def write(self, box: Box, values: NDArray[Any]) -> None:
+        """Encode the values of a box of whole chunks, those at the end of an axis padded with 0.
+
+        They are in the file when others of this thread follow, or with `finish`.
+        """
+        worker = self._worker()
+        numbers = (
+            range(cells.start // extent, -(-cells.stop // extent))
+            for cells, extent in zip(box, self.chunk, strict=True)
+        )
+        for index in product(*numbers):
+            first = [
+                k * n - cells.start for k, n, cells in zip(index, self.chunk, box, strict=True)
+            ]
+            part = values[tuple(slice(at, at + n) for at, n in zip(first, self.chunk, strict=True))]
+            if part.shape != self.chunk:
+                worker.whole[...] = 0
+            worker.whole[tuple(map(slice, part.shape))] = part
+            self._take(worker, index, np.frombuffer(self.encode(worker.whole), np.uint8))
+
+    def finish(self) -> None:
+        """Write what is left, and the index of each shard. Raises StoreError."""
+        for worker in self._workers:
+            self._flush(worker)
+        self._workers.clear()
+        self._local = local()
+        for file in [*self._files.values()]:
+            self._complete(file)
+
+    def close(self) -> None:
+        """Let go of files that are not complete."""
+        while self._files:
+            os.close(self._files.popitem()[1].descriptor)
+
+    def _worker(self) -> _Worker:
+        worker: _Worker | None = getattr(self._local, "worker", None)
+        if worker is None:
+            worker = _Worker(np.empty(self.chunk, self.dtype), _memory(self._piece_bytes))
+            self._local.worker = worker
+            with self._lock:
+                self._workers.append(worker)
+        return worker
+
+    def _take(self, worker: _Worker, index: _Index, content: NDArray[np.uint8]) -> None:
+        """Keep an encoded chunk for its file; those before it are written if there is no room."""
+        at = tuple(k // n for k, n in zip(index, self._together, strict=True))
+        file = self._file(at)
+        if worker.file is not file or worker.used + content.size > worker.memory.size:
+            self._flush(worker)
+            worker.file = file
+        if content.size > worker.memory.size:
+            worker.memory = _memory(content.size)
+        number = 0
+        for k, n in zip(index, self._together, strict=True):
+            number = number * n + k % n
+        begin, worker.used = worker.used, worker.used + content.size
+        worker.memory[begin : worker.used] = content
+        worker.begun.append((number, begin, content.size))
+
+    def _file(self, at: _Index) -> _File:
+        """The file at a place of the grid of shards; it is made where it is new."""
+        with self._lock:
+            file = self._files.get(at)
+            if file is None:
+                path = self.folder / "c" / "/".join(map(str, at))
+                make_folder(path.parent)
+                chunks = np.full((prod(self._together), 2), ABSENT, np.uint64)
+                missing = prod(
+                    min(n, count - k * n)
+                    for k, n, count in zip(at, self._together, self._count, strict=True)
+                )
+                file = self._files[at] = _File(at, path, _create(path), chunks, missing)
+            return file
+
+    def _flush(self, worker: _Worker) -> None:
+        """Write what a thread has of a file, and complete the file if nothing else is missing."""
+        file = worker.file
+        if file is None or not worker.used:
+            return
+        blocks = _whole_blocks(worker.used)
+        with self._lock:
+            at, file.claimed = file.claimed, file.claimed + blocks
+        with writing(file.path):
+            left, end = memoryview(worker.memory)[:blocks], at
+            while left:
+                count = os.pwrite(file.descriptor, left, end)
+                left, end = left[count:], end + count
+        with self._lock:
+            file.end = max(file.end, at + worker.used)
+            for number, begin, nbytes in worker.begun:
+                file.chunks[number] = at + begin, nbytes
+            file.missing -= len(worker.begun)
+            complete = file.missing == 0
+        worker.file, worker.used = None, 0
+        worker.begun.clear()
+        if complete:
+            self._complete(file)
+
+    def _complete(self, file: _File) -> None:
+        """Cut a file off where it ends, and write its index there."""
+        with self._lock:
+            del self._files[file.at]
+        with writing(file.path):
+            try:
+                flags = fcntl.fcntl(file.descriptor, fcntl.F_GETFL)
+                fcntl.fcntl(file.descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+                os.ftruncate(file.descriptor, file.end)
+                if self._indexed:
+                    os.pwrite(file.descriptor, index_of(file.chunks), file.end)
+            finally:
+                os.close(file.descriptor)
+
+
+def _create(path: Path) -> int:
+    """A new file that is written past the page cache, where its file system can do that."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with writing(path):
+        try:
+            return os.open(path, flags | os.O_DIRECT, 0o666)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        return os.open(path, flags, 0o666)
+
+
+def _memory(nbytes: int) -> NDArray[np.uint8]:
+    """Memory of whole blocks that begins at a page."""
+    made = mmap.mmap(-1, _whole_blocks(nbytes))
+    made.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(made, np.uint8)
+
+
+def _whole_blocks(nbytes: int) -> int:
+    return -(-nbytes // BLOCK_BYTES) * BLOCK_BYTES
