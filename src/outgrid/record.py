@@ -293,8 +293,12 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return f"{name}.npy" if name in self.offsets else self.files[name]
 
     def frames_file(self, name: str) -> str:
-        """The file that a snapshot is in, such as "snapshot.0"."""
-        return self.frames.get(name, f"{name}.npy")
+        """The file that a snapshot is in, such as "snapshot.0".
+
+        Records of the first runs that left one file do not name it again for its snapshots.
+        """
+        whole = [*self.fields.values()][:1] if name in self.offsets else []
+        return self.frames.get(name, (*whole, f"{name}.npy")[0])
 
     @property
     def fields(self) -> dict[str, str]:

@@ -149,6 +149,29 @@ def test_snapshots_are_arrays_of_the_file(tmp_path, name):
     assert "plane 2" in str(verify(found.out).errors[0])
 
 
+@pytest.mark.parametrize("name", ["r.h5", "r.nc"])
+def test_snapshots_are_found_where_a_record_names_their_file_for_fields_alone(tmp_path, name):
+    wanted, found = kept(tmp_path / "folder"), kept(tmp_path / name)
+    record = found.record.to_dict()
+    assert record.pop("frames")
+    (found.out / "record.json").write_text(json.dumps(record))
+    again = og.open(found.out)
+    for number, frames in enumerate(wanted.snapshots):
+        assert again.snapshots[number].tobytes() == frames.tobytes()
+    assert not verify(found.out).errors
+
+
+def test_space_is_asked_for_once_where_nothing_is_copied(tmp_path, monkeypatch):
+    monkeypatch.setattr("outgrid.runs.space.free_bytes", lambda _: 0)
+
+    def needed(name):
+        with pytest.raises(og.InfeasiblePlan) as refused:
+            kept(tmp_path / name)
+        return str(refused.value).partition("the run needs ")[2].partition(";")[0]
+
+    assert needed("r.vtkhdf") == needed("folder") != needed("r.h5")
+
+
 def test_snapshots_of_an_image_are_images_with_times(tmp_path, monkeypatch):
     reader = pytest.importorskip("vtkmodules.vtkIOHDF").vtkHDFReader
     to_numpy = pytest.importorskip("vtkmodules.util.numpy_support").vtk_to_numpy

@@ -47,6 +47,7 @@ from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
 __all__ = [
     "check_single",
     "file_of",
+    "is_image",
     "leave_file",
     "names_of",
     "remove_copied",
@@ -85,7 +86,7 @@ def names_of(file: str, problem: Problem) -> tuple[str, ...]:
 
 def _apart(file: str, problem: Problem) -> dict[str, Snapshot]:
     """The snapshots that have a file of their own, by the name of the array."""
-    if not _is_image(file):
+    if not is_image(file):
         return {}
     return {Path(name).stem: kept for name, kept in snapshots_by_file(problem.snapshots).items()}
 
@@ -114,7 +115,7 @@ def check_single(
         for name, (axes, _) in described(problem, fields).items()
         if not name.startswith("snapshot.")
     }
-    if _is_image(file) and len(origins) > 1:
+    if is_image(file) and len(origins) > 1:
         raise UsageError(
             f"the fields of this run are half a cell apart, and {file} has one position for all "
             "of them; name a folder with --out, and export each field to a separate file"
@@ -277,7 +278,8 @@ def _files(file: str, problem: Problem, record: Record) -> dict[str, list[Array]
     return files
 
 
-def _is_image(file: str) -> bool:
+def is_image(file: str) -> bool:
+    """Whether a file is one of VTK, beside which each snapshot has a file of its own."""
     return file.lower().endswith(".vtkhdf")
 
 

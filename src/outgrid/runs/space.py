@@ -28,13 +28,15 @@ def check_space(
     freed_bytes: Mapping[int, int] | None = None,
     *,
     single: bool = False,
+    apart: bool = False,
     beside_bytes: int = 0,
 ) -> None:
     """Raise InfeasiblePlan if the disks have not the space for the working files and results.
 
     ``freed_bytes`` are those that become free before the run begins, by device. Where results
-    become a ``single`` file all but the first, and snapshots, are copied into it.
-    ``beside_bytes`` are those of what the run leaves beside its fields and snapshots.
+    become a ``single`` file all but the first are copied into it, and snapshots, unless these are
+    in files ``apart``. ``beside_bytes`` are those of what the run leaves beside its fields and
+    snapshots.
 
     Raises UsageError for a folder that would be among the devices, as a misspelled one would, and
     StoreError where nothing can be made, or a device is too small. Makes nothing.
@@ -54,7 +56,8 @@ def check_space(
         wanted.append((folder.out, _bytes_at_end(chosen)))
     if single:
         others = [_result_bytes(chosen, level.field) for level in chosen.schedule.departures]
-        wanted.append((folder.out, sum(others[1:]) + chosen.volume.snapshot_bytes))
+        frames = 0 if apart else chosen.volume.snapshot_bytes
+        wanted.append((folder.out, sum(others[1:]) + frames))
     wanted.append((folder.out, chosen.volume.snapshot_bytes + beside_bytes))
     on_device: dict[int, list[tuple[Path, int]]] = {}
     for path, nbytes in wanted:

@@ -28,7 +28,7 @@ from outgrid.runs.places import (
 )
 from outgrid.runs.run import Run
 from outgrid.runs.seals import level_name
-from outgrid.runs.single import check_single, names_of
+from outgrid.runs.single import check_single, is_image, names_of
 from outgrid.runs.space import check_parents, check_space
 from outgrid.runs.state import RunFolder
 from outgrid.sharing.base import check_none_there, gone_on, held, named
@@ -131,8 +131,8 @@ class Alone:
 
     def _more(self, problem: Problem) -> dict[str, Any]:
         """What else takes space on the disk of the results."""
-        levels = beside_bytes(problem, self.options)
-        return {"single": bool(self.options.file), "beside_bytes": levels}
+        levels, file = beside_bytes(problem, self.options), self.options.file
+        return {"single": bool(file), "apart": is_image(file), "beside_bytes": levels}
 
     def _spread(self, problem: Problem, chosen: Plan) -> RunFolder:
         """The folder of the run; its fields are spread if its options ask for several places."""
