@@ -13,6 +13,8 @@ from outgrid.version import __version__
 from outgrid_bench.cli.measurement import UNSEEN, Measurement, say
 from outgrid_bench.formats import CODEC_BAR, COST_BAR, PARTS, READ_BAR, measure_formats
 
+ENCODED = {"hand": "by hand", "moved": "by hand, without the codec", "export": "export"}
+
 
 def run_formats(arguments: argparse.Namespace) -> int:
     """Measure in the folder `scratch`, print, and write the file `json`."""
@@ -51,8 +53,14 @@ def _rates(figures: dict[str, Any]) -> list[tuple[str, str]]:
     def rate(value: float) -> str:
         return f"{value / 1e9:.2f} GB/s"
 
-    over = figures["export_over_codec"]
-    below = f", below {CODEC_BAR:g}" if over < CODEC_BAR else ""
+    def encoded(name: str) -> str:
+        over, work = (figures[f"{name}_over_codec{end}"] for end in ("", "_of_processors"))
+        below = f", below {CODEC_BAR:g}" if over < CODEC_BAR else ""
+        return (
+            f"{rate(figures[f'{name}_bytes_per_second'])}, {over:.2f} of it{below}; "
+            f"{work:.2f} by seconds of processors"
+        )
+
     return [
         ("result", f"{format_bytes(figures['bytes'])}, checked in every format"),
         ("load", f"{figures['load']:.2g}"),
@@ -77,18 +85,11 @@ def _rates(figures: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         (
             "zarr-python reads",
-            f"{rate(figures['zarr_bytes_per_second'])}, {figures['zarr_over_own']:.2f} of its own",
+            f"{rate(figures['zarr_bytes_per_second'])}, {figures['zarr_over_own']:.2f} of its own; "
+            f"another of its own {figures['zarr_control']:.2f}",
         ),
         ("zstd-1, bare", rate(figures["codec_bytes_per_second"])),
-        (
-            "zstd-1 to files by hand",
-            f"{rate(figures['hand_bytes_per_second'])}, {figures['hand_over_codec']:.2f} of it",
-        ),
-        (
-            "export, zstd-1",
-            f"{rate(figures['export_bytes_per_second'])}, {over:.2f} of it{below}, "
-            f"{figures['export_over_hand']:.2f} of that by hand",
-        ),
+        *((f"zstd-1, {words}", encoded(name)) for name, words in ENCODED.items()),
     ]
 
 

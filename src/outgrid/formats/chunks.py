@@ -14,6 +14,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -46,8 +47,8 @@ def shard_of(shape: tuple[int, ...], chunk: tuple[int, ...], itemsize: int) -> t
 
 
 def encoded_bytes(chunk_bytes: int, memory_bytes: int) -> int:
-    """Memory of a thread: a chunk, what a codec makes of it, and what is written together."""
-    return chunk_bytes + _most_bytes(chunk_bytes) + _piece_bytes(chunk_bytes, memory_bytes)
+    """Memory of a thread: a chunk, what a codec makes of it, what is written and will be."""
+    return chunk_bytes + _most_bytes(chunk_bytes) + 2 * _piece_bytes(chunk_bytes, memory_bytes)
 
 
 def _most_bytes(chunk_bytes: int) -> int:
@@ -79,7 +80,8 @@ class _File:
 class _Worker:
     """The memory of a thread: one chunk, and those that it has encoded for a file.
 
-    `begun` are their numbers in the file, and the bytes of the memory that are theirs.
+    `begun` are their numbers in the file, and the bytes of the memory that are theirs. The `other`
+    memory is what is being written meanwhile.
     """
 
     whole: NDArray[Any]
@@ -87,6 +89,8 @@ class _Worker:
     file: _File | None = None
     used: int = 0
     begun: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    other: NDArray[np.uint8] | None = None
+    writing: Future[None] | None = None
 
 
 class Chunks:
@@ -104,7 +108,7 @@ class Chunks:
     ) -> None:
         self.folder, self.dtype, self.chunk, self.encode = folder, dtype, chunk, encode
         self.offset: int | None = None
-        self.at_once = len(os.sched_getaffinity(0)) + 2  # two may wait for a disk
+        self.at_once = len(os.sched_getaffinity(0)) + 1  # one may wait for a disk
         self._count = tuple(-(-n // cells) for n, cells in zip(shape, chunk, strict=True))
         self._together = tuple(n // cells for n, cells in zip(shard or chunk, chunk, strict=True))
         self._indexed = shard is not None
@@ -114,6 +118,7 @@ class Chunks:
         self._lock, self._local = Lock(), local()
         self._workers: list[_Worker] = []
         self._files: dict[_Index, _File] = {}
+        self._writers = ThreadPoolExecutor(self.at_once, "outgrid-write")
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
         """Encode the values of a box of whole chunks, those at the end of an axis padded with 0.
@@ -139,6 +144,8 @@ class Chunks:
         """Write what is left, and the index of each shard. Raises StoreError."""
         for worker in self._workers:
             self._flush(worker)
+        for worker in self._workers:
+            _ended(worker)
         self._workers.clear()
         self._local = local()
         for file in [*self._files.values()]:
@@ -146,6 +153,7 @@ class Chunks:
 
     def close(self) -> None:
         """Let go of files that are not complete."""
+        self._writers.shutdown()
         while self._files:
             os.close(self._files.popitem()[1].descriptor)
 
@@ -190,26 +198,35 @@ class Chunks:
             return file
 
     def _flush(self, worker: _Worker) -> None:
-        """Write what a thread has of a file, and complete the file if nothing else is missing."""
-        file = worker.file
-        if file is None or not worker.used:
+        """Begin to write what a thread has of a file, when what it wrote before is there."""
+        _ended(worker)
+        if worker.file is None or not worker.used:
             return
-        blocks = _whole_blocks(worker.used)
+        memory, used, begun = worker.memory, worker.used, [*worker.begun]
+        worker.writing = self._writers.submit(self._store, worker.file, memory, used, begun)
+        other = worker.other if worker.other is not None else _memory(self._piece_bytes)
+        worker.memory, worker.other = other, memory
+        worker.file, worker.used = None, 0
+        worker.begun.clear()
+
+    def _store(
+        self, file: _File, memory: NDArray[np.uint8], used: int, begun: list[tuple[int, int, int]]
+    ) -> None:
+        """Write encoded chunks to a file, and complete it if nothing else is missing."""
+        blocks = _whole_blocks(used)
         with self._lock:
             at, file.claimed = file.claimed, file.claimed + blocks
         with writing(file.path):
-            left, end = memoryview(worker.memory)[:blocks], at
+            left, end = memoryview(memory)[:blocks], at
             while left:
                 count = os.pwrite(file.descriptor, left, end)
                 left, end = left[count:], end + count
         with self._lock:
-            file.end = max(file.end, at + worker.used)
-            for number, begin, nbytes in worker.begun:
+            file.end = max(file.end, at + used)
+            for number, begin, nbytes in begun:
                 file.chunks[number] = at + begin, nbytes
-            file.missing -= len(worker.begun)
+            file.missing -= len(begun)
             complete = file.missing == 0
-        worker.file, worker.used = None, 0
-        worker.begun.clear()
         if complete:
             self._complete(file)
 
@@ -226,6 +243,13 @@ class Chunks:
                     os.pwrite(file.descriptor, index_of(file.chunks), file.end)
             finally:
                 os.close(file.descriptor)
+
+
+def _ended(worker: _Worker) -> None:
+    """Wait until what a thread has begun to write is there. Raises StoreError."""
+    if worker.writing is not None:
+        worker.writing.result()
+        worker.writing = None
 
 
 def _create(path: Path) -> int:

@@ -19,6 +19,7 @@ from outgrid.durable import make_folder, partial_path, replace_whole
 from outgrid.errors import UsageError
 from outgrid.formats.axis import Along, Axis
 from outgrid.formats.source import (
+    Ahead,
     Box,
     Source,
     boxes,
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 WRITERS = 4  # of a file whose numbers lie one behind the other
+BOX_BYTES = 8 << 20  # that are still in a cache when they are encoded
 BOXES_OF_A_THREAD = 8  # at least, so that threads end at about the same time
 
 
@@ -312,7 +314,9 @@ def copy(
     available = memory_bytes - 2 * source.decoded_bytes
     beside = sink.encoded_bytes
     # A box as it was read, as it is written, and what a codec makes of it.
+    ahead = source if isinstance(source, Ahead) else None
     times = 4 if beside is None else 1 + (source.at_once == 1)
+    times += ahead is not None
     cell_bytes = times * source.dtype.itemsize
     chunk = tuple(map(min, sink.chunk, source.shape))
 
@@ -331,6 +335,8 @@ def copy(
     threads = max(1, min(sink.at_once, available // needed(least)))
     fitting = (available // threads - (beside or 0)) // cell_bytes
     share = min(fitting, prod(source.shape) // (threads * BOXES_OF_A_THREAD))
+    if ahead is not None:  # nothing is decoded twice, however small boxes are
+        share = min(share, BOX_BYTES // source.dtype.itemsize)
     every = boxes([*map(range, source.shape)], chunk, max(least, share))
     in_turn, telling, stopped = Lock(), Lock(), Event()
 
@@ -338,9 +344,10 @@ def copy(
         # Memory that is taken anew for each box would have to be mapped anew, which takes longer
         # than the copy.
         space = np.empty(0, source.dtype)
+        following: Box | None = None
         while not stopped.is_set():
             with in_turn:
-                box = next(every, None)
+                box = following or next(every, None)
                 if box is None:
                     return
                 values = source.read(box) if source.at_once == 1 else None
@@ -352,6 +359,11 @@ def copy(
                     values = copied
             if values is None:
                 values = source.read(box)
+            if ahead is not None:
+                with in_turn:
+                    following = next(every, None)
+                if following is not None:
+                    ahead.begin(following)
             sink.write(box, values)
             if told is not None:
                 with telling:

@@ -9,7 +9,7 @@ from itertools import product
 from math import prod
 from pathlib import Path
 from threading import local
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from outgrid.regular import given, read_fully
 from outgrid.units import format_bytes
 
 __all__ = [
+    "Ahead",
     "Box",
     "Coords",
     "Gzipped",
@@ -95,6 +96,15 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of the file."""
+        ...
+
+
+@runtime_checkable
+class Ahead(Protocol):
+    """A source that reads a box while the one before it is in use."""
+
+    def begin(self, box: Box) -> None:
+        """Begin to read the box that this thread asks for next."""
         ...
 
 

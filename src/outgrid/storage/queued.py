@@ -1,5 +1,6 @@
 """Numbers in one piece of a file, read by queues past the page cache."""
 
+from math import prod
 from threading import Lock, local
 from typing import Any
 
@@ -29,14 +30,21 @@ class Queued(View):
         self._lanes: list[_Lane] = []
         self._lock, self._local = Lock(), local()
 
+    def begin(self, box: Box) -> None:
+        """Begin to read the box that this thread asks for next."""
+        self._lane().begin(self._straight, self._file, box)
+
     def read(self, box: Box) -> NDArray[Any]:
         """The values of a box, which are valid until the next call of the same thread."""
+        return self._lane().read(self._straight, self._file, box)
+
+    def _lane(self) -> "_Lane":
         lane: _Lane | None = getattr(self._local, "lane", None)
         if lane is None:
             lane = self._local.lane = _Lane()
             with self._lock:
                 self._lanes.append(lane)
-        return lane.read(self._straight, self._file, box)
+        return lane
 
     def close(self) -> None:
         """Let go of the file, and of the queues."""
@@ -47,25 +55,39 @@ class Queued(View):
 
 
 class _Lane:
-    """What a thread has of its own: a queue, and memory that it reads into."""
+    """What a thread has of its own: a queue, memory that it reads into, and that of the box before.
+
+    What it has begun to read is a box and its values.
+    """
 
     def __init__(self) -> None:
         self.transfers = Transfers(staging_bytes=STAGING_BYTES)
         self.memory: Buffer | None = None
+        self.other: Buffer | None = None
+        self.begun: tuple[Box, NDArray[Any]] | None = None
 
-    def read(self, source: Straight, file: File, box: Box) -> NDArray[Any]:
+    def begin(self, source: Straight, file: File, box: Box) -> None:
         extents = tuple(map(len, box))
-        nbytes = int(np.prod(extents)) * source.dtype.itemsize
-        if not nbytes:
-            return np.empty(extents, source.dtype)
+        cells = prod(extents)
+        self.memory, self.other = self.other, self.memory
+        nbytes = max(1, cells * source.dtype.itemsize)
         if self.memory is None or self.memory.nbytes < nbytes:
             self.memory = Buffer(nbytes)
-        cells = nbytes // source.dtype.itemsize
         values = as_array(self.memory, source.dtype, count=cells).reshape(extents)
         segments = [
             (offset, values[index].ctypes.data, values[index].nbytes)
             for offset, index in source.pieces(box)
+            if cells
         ]
-        self.transfers.read(file, np.array(segments, np.int64), self.memory)
+        places = np.array(segments, np.int64).reshape(-1, 3)
+        self.transfers.read(file, places, self.memory)
+        self.begun = box, values
+
+    def read(self, source: Straight, file: File, box: Box) -> NDArray[Any]:
+        if self.begun is None or self.begun[0] != box:
+            self.transfers.drain()
+            self.begin(source, file, box)
+        assert self.begun is not None
+        values, self.begun = self.begun[1], None
         self.transfers.drain()
         return values
