@@ -248,9 +248,12 @@ def _encoded(result: og.Result, place: Path, rounds: int) -> dict[str, float]:
     ]
     encode: Callable[[Any], bytes] = numcodecs.Zstd(level=1).encode
 
+    def size(chunk: Any) -> int:
+        return len(encode(chunk))
+
     def loop() -> int:
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-            return sum(threads.map(lambda chunk: len(encode(chunk)), chunks))
+            return sum(threads.map(size, chunks))
 
     kept = loop() / values.nbytes
 

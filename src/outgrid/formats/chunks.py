@@ -217,7 +217,7 @@ class Chunks:
         with self._lock:
             at, file.claimed = file.claimed, file.claimed + blocks
         with writing(file.path):
-            left, end = memoryview(memory)[:blocks], at
+            left, end = memory.data[:blocks], at
             while left:
                 count = os.pwrite(file.descriptor, left, end)
                 left, end = left[count:], end + count
