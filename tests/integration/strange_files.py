@@ -137,11 +137,13 @@ def said(arguments: list[str]) -> dict[str, object]:
 
 
 def import_all() -> None:
-    """Import once what every trial would import anew: all modules but those of extras."""
+    """Import once what every trial would import anew: all modules, and what draws pictures."""
     for module in pkgutil.walk_packages(outgrid.__path__, "outgrid.", onerror=lambda name: None):
         if not module.name.endswith("__main__"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module.name)
+    for drawing in ("figure", "font_manager", "backends.backend_agg", "image", "colors"):
+        importlib.import_module(f"matplotlib.{drawing}")
 
 
 def tell(folder: Path, state: str) -> None:
