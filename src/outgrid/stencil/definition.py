@@ -273,7 +273,8 @@ def _stage(
     new: dict[str, object] = {}
     reductions: list[Reduction] = []
     for key, value in values.items():
-        name = key.name if isinstance(key, FieldSymbol | Vector) else key
+        vector = isinstance(key, Vector)
+        name = key.name if vector else repr(key) if isinstance(key, FieldSymbol) else key
         whole = declared.get(str(name))
         if isinstance(value, Reduced):
             if name in (*names, *declared):
@@ -352,7 +353,9 @@ def _raise_located(definition: Definition, error: Exception) -> NoReturn:
 
 
 def _meant(definition: Definition, error: Exception) -> str:
-    """The nearest of the names that an unknown one was looked for among."""
+    """What was meant: the nearest of the names that an unknown one was looked for among."""
+    if isinstance(error, TypeError) and "unhashable" in str(error):
+        return "; keys of what a stencil returns are its fields or their names"
     if not isinstance(error, AttributeError | NameError) or not error.name:
         return ""
     if isinstance(error, AttributeError):

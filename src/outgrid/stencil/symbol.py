@@ -390,6 +390,10 @@ class FieldSymbol(Symbol):
     def __repr__(self) -> str:
         return f"{self.name}{'.previous' if self.level else ''}"
 
+    def __hash__(self) -> int:
+        """That of the object, so that what a stencil returns may name it: ``{u: ...}``."""
+        return object.__hash__(self)
+
     @property
     def previous(self) -> "FieldSymbol":
         """The same field one time level back."""

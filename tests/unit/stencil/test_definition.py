@@ -89,6 +89,16 @@ def _times_k(tree: Any) -> Operation:
     return Operation("mul", (tree, Parameter("k")))
 
 
+def test_keys_of_a_returned_dictionary_may_be_fields() -> None:
+    by_field = stencil(lambda u, v: [{u: u + v, v: v}]).trace(2)
+    by_name = stencil(lambda u, v: [{"u": u + v, "v": v}]).trace(2)
+    assert by_field.stages == by_name.stages
+    with pytest.raises(DefinitionError, match=r"a value for 'u.previous', which is not one of"):
+        stencil(lambda u: {u.previous: u}).trace(2)
+    with pytest.raises(DefinitionError, match="keys .* are its fields or their names"):
+        stencil(lambda u: {u[0, 1]: u}).trace(2)
+
+
 def test_results_may_be_a_tuple_a_dictionary_or_stages() -> None:
     def pair(u, v):
         return v, u
