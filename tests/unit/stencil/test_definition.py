@@ -95,7 +95,7 @@ def test_keys_of_a_returned_dictionary_may_be_fields() -> None:
     assert by_field.stages == by_name.stages
     with pytest.raises(DefinitionError, match=r"a value for 'u.previous', which is not one of"):
         stencil(lambda u: {u.previous: u}).trace(2)
-    with pytest.raises(DefinitionError, match="keys .* are its fields or their names"):
+    with pytest.raises(DefinitionError, match=r"keys .* are its fields or their names"):
         stencil(lambda u: {u[0, 1]: u}).trace(2)
 
 
