@@ -177,6 +177,9 @@ def _road(
     parts = durable.parts if durable is not None else ()
     kernel = compiled(problem, options, comm, progress, parts)
     say(progress, *another_compiler(parts, kernel))
+    probed = planning.with_disk(chosen, progress)
+    if probed is not planning:
+        planning, machine, chosen = probed, probed.machine, probed.first(problem)
     chosen = planning.measured(chosen, problem, kernel, progress)
     changed = beginning.other_tier(chosen)
     say(progress, *changed)

@@ -16,7 +16,7 @@ from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.streaming import Listener, doing
-from outgrid.machine import Accelerator, Machine, Network
+from outgrid.machine import Accelerator, Machine, Network, describe_machine
 from outgrid.machines import Site
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.commits import Begin
@@ -27,7 +27,9 @@ from outgrid.plan.ranks import Ranks, plan_rank, ring
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.subgrid import Subgrid
 from outgrid.plan.sizing import Sizing
-from outgrid.probe.profile import known_machine
+from outgrid.probe.effort import Effort
+from outgrid.probe.measure import measure_disk
+from outgrid.probe.profile import keep_profile, known_machine, known_profile
 from outgrid.probe.wear import device_endurance
 from outgrid.purposes import Start, check_purposes
 from outgrid.runs.frames import by_planes, sums_within
@@ -55,6 +57,8 @@ CALIBRATION_BYTES = 768 << 20
 SUM_BYTES = 8  # of each row
 
 
+# The disk is measured before a run expected to take longer, where nothing is known of it.
+WORTH_PROBING_SECONDS = 60.0
 # Coefficients are packed where that takes less than this share of the time without, of runs that
 # take so many seconds.
 WORTH_PACKING, WORTH_PACKING_SECONDS = 0.97, 1.0
@@ -119,6 +123,31 @@ class Planning:
         """The plan of this rank, from what is known of the kernel's rates by now."""
         rates = known(calibration_path(problem, self.options, self.machine))
         return self._choose(problem, self.comm.share(rates)[0])
+
+    def with_disk(self, first: Plan, progress: Listener | None = None) -> Planning:
+        """The same with the rates of the disk.
+
+        These are measured before a long run of one rank that streams, where nothing is known of
+        them; what is found is kept.
+        """
+        options, effort = self.options, Effort.short()
+        streams = first.tier == "direct" and not first.schedule.resident and first.device is None
+        long = first.predicted_seconds >= WORTH_PROBING_SECONDS
+        room = options.memory_bytes - self._fixed_bytes
+        if not (streams and long and self.comm.size == 1) or options.effort == "estimate":
+            return self
+        if is_spread(options) or effort.moving_bytes > room:
+            return self
+        free = free_bytes(self.scratch)
+        if first.volume.disk_bytes + effort.file_bytes > free:
+            return self
+        described = describe_machine()
+        if known_profile(described, self.scratch) is not None:
+            return self
+        with doing(progress, "measuring the disk"):
+            profile = measure_disk(self.scratch, effort)
+        keep_profile(profile)
+        return replace(self, machine=profile.machine(self.machine))
 
     def measured(
         self,

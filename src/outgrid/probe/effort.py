@@ -24,3 +24,13 @@ class Effort:
     queue_depth: int = DEFAULT_QUEUE_DEPTH
     pass_bytes: int = 128 << 20
     memory_bytes: int | None = None
+
+    @classmethod
+    def short(cls) -> Effort:
+        """For the disk alone, before a run: some four seconds."""
+        return cls(rounds=3, file_bytes=512 << 20, transfer_seconds=0.4)
+
+    @property
+    def moving_bytes(self) -> int:
+        """Memory that transfers take, at most."""
+        return (self.queue_depth + 8) * self.request_bytes

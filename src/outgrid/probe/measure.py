@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from outgrid.durable import existing
@@ -23,27 +24,43 @@ def measure_machine(scratch: Path | None, effort: Effort | None = None) -> Profi
     """
     effort = effort or Effort()
     described = describe_machine()
-    place = existing(scratch or Path())
-    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     load, begin = os.getloadavg()[0], time.perf_counter()
     memory = measure_memory(described, effort)
     caches = find_caches(memory.curve, described.l2_bytes, memory.bandwidth / described.cores)
+    disk = measure_disk(scratch, effort)
+    rates = {
+        "memory_bandwidth": memory.bandwidth,
+        "l2_effective_bytes": caches.l2_bytes,
+        "l3_effective_bytes": caches.l3_bytes,
+        "l2_bandwidth": caches.l2_rate,
+        "l3_bandwidth": caches.l3_rate,
+    }
+    return replace(
+        disk,
+        rates=rates | disk.rates,
+        working_sets=tuple((point.set_bytes, point.rate) for point in memory.curve),
+        samples={"memory": memory.samples, **disk.samples},
+        seconds=time.perf_counter() - begin,
+        load=load,
+    )
+
+
+def measure_disk(scratch: Path | None, effort: Effort) -> Profile:
+    """Measure the file system of `scratch` alone. Raises StoreError where it fails."""
+    place = existing(scratch or Path())
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    load, begin = os.getloadavg()[0], time.perf_counter()
     disk = measure_scratch(place, effort)
     return Profile(
-        key=Key.of(described, place),
+        key=Key.of(describe_machine(), place),
         rates={
-            "memory_bandwidth": memory.bandwidth,
-            "l2_effective_bytes": caches.l2_bytes,
-            "l3_effective_bytes": caches.l3_bytes,
-            "l2_bandwidth": caches.l2_rate,
-            "l3_bandwidth": caches.l3_rate,
             "read_bandwidth": disk.bandwidth["read"],
             "write_bandwidth": disk.bandwidth["write"],
             "mixed_bandwidth": disk.bandwidth["mixed"],
             "flush_seconds": disk.flush_seconds,
         },
-        working_sets=tuple((point.set_bytes, point.rate) for point in memory.curve),
-        samples={"memory": memory.samples, **disk.samples},
+        working_sets=(),
+        samples={**disk.samples},
         engine=disk.engine,
         direct=disk.direct,
         request_bytes=effort.request_bytes,

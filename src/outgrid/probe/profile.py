@@ -17,6 +17,7 @@ from outgrid.machine import Machine, describe_machine
 from outgrid.regular import read_own
 from outgrid.version import __version__
 
+DISK = ("read_bandwidth", "write_bandwidth", "mixed_bandwidth", "flush_seconds")
 # What a probe replaces in a description of the machine.
 MEASURED = (
     "memory_bandwidth",
@@ -24,10 +25,7 @@ MEASURED = (
     "l3_effective_bytes",
     "l2_bandwidth",
     "l3_bandwidth",
-    "read_bandwidth",
-    "write_bandwidth",
-    "mixed_bandwidth",
-    "flush_seconds",
+    *DISK,
 )
 
 
@@ -63,7 +61,8 @@ class Key:
 class Profile:
     """What a probe found.
 
-    `rates` holds the entries of `Machine` that were measured; `working_sets` pairs of bytes and
+    `rates` holds the entries of `Machine` that were measured: those of the disk, or all;
+    `working_sets` pairs of bytes and
     bytes per second of one core; `samples` every value behind the medians, in bytes per second.
     `load` is the load average when the measuring began.
     """
@@ -81,13 +80,18 @@ class Profile:
     started: str
     version: str = __version__
 
+    @property
+    def whole(self) -> bool:
+        """Whether memory and caches were measured as well, not the disk alone."""
+        return set(self.rates) == set(MEASURED)
+
     def machine(self, described: Machine) -> Machine:
         """`described` with the rates of this profile."""
         rates: dict[str, Any] = {
             name: int(value) if name.endswith("_bytes") else value
             for name, value in self.rates.items()
         }
-        return replace(described, measured=True, **rates)
+        return replace(described, measured=self.whole, **rates)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
@@ -118,7 +122,9 @@ def known_profile(described: Machine, scratch: Path | None) -> Profile | None:
     except OSError as error:
         raise StoreError("cannot read the profile", path=path, errno=error.errno) from error
     profile = decoded(text, Profile)
-    if profile is None or profile.key != key or set(profile.rates) != set(MEASURED):
+    if profile is None or profile.key != key:
+        return None
+    if not (profile.whole or set(profile.rates) == set(DISK)):
         return None
     return profile
 
