@@ -66,7 +66,8 @@ class Rows:
         """The updates of rows that there are, by what begins their names."""
         whole = self.statements.expressions(stage, planes)
         if self.outside.made(stage):
-            yield "inside", whole
+            if planes in self._groups(stage, self.statements):
+                yield "inside", whole
             yield OUTSIDE, self.outside.expressions(stage, planes)
         elif self.masks[stage]:
             yield "whole", whole
@@ -79,16 +80,22 @@ class Rows:
 
         A group reads as many planes beside its own as the stencil reaches both ways. Where these
         outnumber its own, twice as many planes are worth the registers that they do not find.
+        Most cells lie outside of regions, so what is read there counts.
         """
+        return self._groups(stage, self.outside if self.outside.made(stage) else self.statements)
+
+    def _groups(self, stage: int, statements: Statements) -> tuple[int, ...]:
+        """The groups of rows that are updated by these statements."""
         beside = 2 * self.names.radius[0] if self.names.stencil.ndim == 3 else 0
         large = beside > USUAL_GROUPS[0] and self.vectors[stage] == 1
         groups = GROUPS if large else USUAL_GROUPS
-        return tuple(n for n in groups if n == 1 or self._streams(stage, n) <= MOST_STREAMS)
 
-    def _streams(self, stage: int, planes: int) -> int:
-        """Planes of all fields that a row update in so many planes reads."""
-        work = self.statements.expressions(stage, planes)
-        return len(self.statements.inputs(work, stage, planes))
+        def streams(planes: int) -> int:
+            """Planes of all fields that an update in so many planes reads."""
+            work = statements.expressions(stage, planes)
+            return len(statements.inputs(work, stage, planes))
+
+        return tuple(n for n in groups if n == 1 or streams(n) <= MOST_STREAMS)
 
     def farthest(self) -> int:
         """The farthest cut of any rolled value, in cells."""
@@ -144,7 +151,11 @@ class Rows:
 
     def _by_region(self, stage: int, planes: int) -> str:
         """Rows in and outside of regions, each by its own update."""
-        given = "(s, u, t, z, part, way)"
+        inner = next(n for n in self._groups(stage, self.statements) if n <= planes)
+        inside = [
+            f"      inside_{stage}_{inner}(s, u, t, z + {first}, part, way);"
+            for first in range(0, planes, inner)
+        ]
         bits = {name: 2 << number for number, name in enumerate(self.outside.absent)}
         names = [field.name for field in self.names.written(stage) if field.name in bits]
         clearing = [
@@ -159,8 +170,11 @@ class Rows:
                 f"static void update_{stage}_{planes}(const Slab& s, const Uniform& u, int64_t t,",
                 "                       int64_t z, const Tile& c, const Way& way) {",
                 f"  by_region(s, z, {planes}, c, [&](const Tile& part, int64_t flags) {{",
-                f"    if (flags == 0) return inside_{stage}_{planes}{given};",
-                f"    {OUTSIDE}_{stage}_{planes}{given};",
+                "    if (flags == 0) {",
+                *inside,
+                "      return;",
+                "    }",
+                f"    {OUTSIDE}_{stage}_{planes}(s, u, t, z, part, way);",
                 *clearing,
                 "  });",
                 "}",
