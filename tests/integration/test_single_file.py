@@ -368,3 +368,15 @@ def test_it_is_drawn_and_reported(tmp_path):
     )
     with pytest.raises(UsageError, match="has no field 'w'"):
         found.plot("w")
+
+
+@pytest.mark.parametrize("file", ["x.h5", "x.nc", "x.vtkhdf"])
+def test_bits_that_others_do_not_read_are_not_left_in_one_file(file, tmp_path):
+    problem = og.Problem(
+        "heat7", (8, 8, 8), "float32", 2, initial={"u": 1.0}, dtypes={"u": "bfloat16"}
+    )
+    with pytest.raises(UsageError, match=f"u is stored in bfloat16, and {file} would hold bits"):
+        og.run(problem, memory="1GiB", out=tmp_path / file)
+    assert not (tmp_path / file).exists()
+    made = og.run(problem, memory="1GiB", out=tmp_path / "run")
+    assert made["u"].dtype.name == "bfloat16"

@@ -35,6 +35,7 @@ from outgrid.formats.npy import HEADER_BYTES, header_bytes
 from outgrid.formats.registry import check_library, format_of
 from outgrid.formats.sink import Array
 from outgrid.formats.source import writing
+from outgrid.numbers import BFLOAT16
 from outgrid.record import RECORD_NAME, Record
 from outgrid.regular import given, own
 from outgrid.runs.manifest import Manifest
@@ -102,10 +103,17 @@ def check_single(
 ) -> None:
     """Raise UsageError where the results of a run cannot be left in one file.
 
-    For want of a library, as a file of that name is there which is not to be ``replaced``, or as
-    the format has one place for all fields, and these lie half a cell from each other.
+    For want of a library, as formats lack the type of a field, as a file of that name is there
+    which is not to be ``replaced``, or as the format has one place for all fields, and these lie
+    half a cell from each other.
     """
     check_library(format_of(file), file)
+    for name in (*fields, *(snapshot.field for snapshot in problem.snapshots)):
+        if _dtype(problem, name) == BFLOAT16:
+            raise UsageError(
+                f"{name} is stored in bfloat16, and {file} would hold bits that other programs do "
+                "not read; name a folder with --out, and outgrid export writes it in float32"
+            )
     going = {path.absolute() for path in replaced}
     for place in (_beside(out, name) for name in names_of(file, problem)):
         if os.path.lexists(place) and place not in going:

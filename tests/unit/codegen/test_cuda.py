@@ -221,3 +221,15 @@ def test_all_kernels_of_the_examples_compile(architecture, dtype, monkeypatch):
 def test_kernels_with_images_compile(name):
     problem = problem_of(name, "float32", FACES[name])
     checked(nvrtc(), generate_cuda(problem.stencil, "float32", problem.edges), "sm_90")
+
+
+@pytest.mark.parametrize("stored", ["float16", "bfloat16", "uint8", "int32"])
+def test_kernels_of_shorter_types_compile(stored):
+    computed = "float64" if stored == "int32" else "float32"
+    problem = Problem(
+        "heat7", (9, 9, 9), computed, 2, initial={"u": 1.0}, dtypes={"u": stored},
+        sources=[{"field": "u", "position": (4, 4, 4), "values": 1.0}],
+    )  # fmt: skip
+    given = problem.stencil, computed, problem.edges, problem.dtypes
+    ptx = compiled_for(nvrtc(), generate_cuda(*given), "sm_80")
+    assert ".entry outgrid_update_0" in ptx
