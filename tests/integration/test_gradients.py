@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import outgrid as og
-from outgrid.errors import DefinitionError, UsageError
+from outgrid.errors import DefinitionError, InfeasiblePlan, UsageError
 from outgrid.stencil.catalog import CATALOG, resolve
 from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
@@ -250,23 +250,44 @@ def test_what_does_not_fit_is_refused(tmp_path):
         og.gradient(problem, og.LeastSquares(), wrt=["c"], out=tmp_path / "g", adjoint="all")
 
 
+def _with_free(monkeypatch, free):
+    left = shutil.disk_usage(".")._replace(free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: left)
+
+
 def test_the_history_between_two_states_is_as_long_as_the_disk_has_room_for(monkeypatch):
     problem = _problem("wave:4", (12, 13), steps=100)
-    made = {}
-    for free in (10**9, 0):
-        left = shutil.disk_usage(".")._replace(free=free)
-        monkeypatch.setattr(shutil, "disk_usage", lambda _, left=left: left)
-        plan = og.plan_gradient(problem, wrt=["c"], memory="1GiB", adjoint="recompute")
-        made[free] = plan.chosen
-    assert made[10**9].lengths == (50,)
-    assert made[0].lengths == (10,)
-    assert made[0].disk_bytes < made[10**9].disk_bytes
-    between = (made[0].disk_bytes + made[10**9].disk_bytes) // 2
-    left = shutil.disk_usage(".")._replace(free=between)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: left)
-    chosen = og.plan_gradient(problem, wrt=["c"], memory="1GiB", adjoint="recompute").chosen
-    assert 10 < chosen.lengths[0] < 50
-    assert chosen.disk_bytes <= between
+
+    def planned(free, adjoint="recompute"):
+        _with_free(monkeypatch, free)
+        return og.plan_gradient(problem, wrt=["c"], memory="1GiB", adjoint=adjoint)
+
+    most = planned(10**9).chosen
+    assert most.lengths == (50,)
+    (least,) = (one for one in planned(most.disk_bytes - 1).strategies if one.name == "recompute")
+    lengths = [most.lengths[0], least.lengths[0]]
+    while lengths[-1] > 10:
+        made = planned(least.disk_bytes - 1, "auto").strategies[1]
+        if made.lengths == least.lengths:
+            break
+        least = made
+        lengths.append(least.lengths[0])
+    assert lengths == sorted(set(lengths), reverse=True)
+    assert len(lengths) > 3
+
+
+def test_a_disk_that_is_too_small_says_which_strategy_fits(monkeypatch, tmp_path):
+    problem = _problem("wave:4", (12, 13), steps=100)
+    given = {"wrt": ["c"], "memory": "1GiB"}
+    whole = og.plan_gradient(problem, adjoint="history", **given).chosen.disk_bytes
+    _with_free(monkeypatch, whole - 1)
+    with pytest.raises(InfeasiblePlan, match=r"history needs .*: choose recompute \("):
+        og.gradient(problem, og.LeastSquares(), out=tmp_path / "g", adjoint="history", **given)
+    assert not (tmp_path / "g").exists()
+    assert og.plan_gradient(problem, **given).chosen.name != "history"
+    _with_free(monkeypatch, 1000)
+    with pytest.raises(InfeasiblePlan, match="the smallest strategy, "):
+        og.gradient(problem, og.LeastSquares(), out=tmp_path / "g", **given)
 
 
 def test_a_plan_tells_what_strategies_keep():

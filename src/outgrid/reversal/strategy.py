@@ -113,8 +113,7 @@ def plan_of(task: Task, adjoint: str) -> GradientPlan:
 
     strategies = tuple(fastest(name, count) for name, count in levels.items())
     fitting = [one for one in strategies if one.disk_bytes <= free]
-    if adjoint != "auto":
-        fitting = [one for one in strategies if one.name == adjoint or not task.kept]
+    asked = [one for one in strategies if one.name == adjoint or not task.kept]
     if not fitting:
         least = min(strategies, key=lambda one: one.disk_bytes)
         raise InfeasiblePlan(
@@ -122,6 +121,14 @@ def plan_of(task: Task, adjoint: str) -> GradientPlan:
             f"{least.name}, needs {format_bytes(least.disk_bytes)}: free disk space, or choose "
             "another folder for out"
         )
+    if adjoint != "auto" and asked[0] not in fitting:
+        others = " or ".join(f"{one.name} ({format_bytes(one.disk_bytes)})" for one in fitting)
+        raise InfeasiblePlan(
+            f"the disk of {task.out} has {format_bytes(free)} free; {adjoint} needs "
+            f"{format_bytes(asked[0].disk_bytes)}: choose {others}, or free disk space"
+        )
+    if adjoint != "auto":
+        fitting = asked
     chosen = min(fitting, key=lambda one: one.seconds)
     return GradientPlan(forward, back, cuts.chunk, strategies, chosen, free)
 
