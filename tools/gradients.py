@@ -132,6 +132,8 @@ def shot(size: int, steps: int, *, layer: bool) -> og.Problem:
 class Reads:
     """While it is entered, what is read of histories is noted: pieces of a file, in their order."""
 
+    plane_bytes = 0
+
     def __enter__(self) -> Reads:
         self.spans: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
         self.get, noted = SeriesStore.get, self.spans

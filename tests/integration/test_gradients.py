@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import outgrid as og
-from outgrid.errors import DefinitionError, InfeasiblePlan, UsageError
+from outgrid.errors import DefinitionError, InfeasiblePlan, StoreError, UsageError
+from outgrid.reversal.back import Back
 from outgrid.stencil.catalog import CATALOG, resolve
 from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
@@ -460,3 +461,37 @@ def test_what_a_gradient_leaves_of_a_misfit_falls_with_the_square_of_the_step(tm
     ]
     slopes = np.log2(np.array(left[:-1]) / left[1:])
     assert np.all(np.abs(slopes - 2) < 0.2), slopes
+
+
+def _cut_short(file):
+    file.write_bytes(file.read_bytes()[:-4096])
+
+
+def _flip(file):
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("harm", [_cut_short, _flip])
+def test_a_history_that_is_damaged_when_a_gradient_goes_on_is_named(harm, monkeypatch, tmp_path):
+    problem = _problem("wave:4", (40, 12, 13), steps=6, dtype="float32")
+    objective = _objective(problem)
+    given = {"wrt": ["c"], "tier": "direct", "adjoint": "history", "memory": "300MiB"}
+    right = og.gradient(problem, objective, out=tmp_path / "right", **given)
+
+    def stop(*_):
+        raise RuntimeError("stop")
+
+    out = tmp_path / "g"
+    with monkeypatch.context() as patch:
+        patch.setattr(Back, "through_all", stop)
+        with pytest.raises(RuntimeError, match="stop"):
+            og.gradient(problem, objective, out=out, **given)
+    (file,) = out.glob("state.6/snapshot.0.npy")
+    harm(file)
+    with pytest.raises(StoreError, match=r"remove the folder .*state\.6, and resume"):
+        og.gradient(problem, objective, out=out, resume=True, **given)
+    shutil.rmtree(file.parent)
+    made = og.gradient(problem, objective, out=out, resume=True, **given)
+    assert np.asarray(made["c"]).tobytes() == np.asarray(right["c"]).tobytes()

@@ -14,13 +14,15 @@ import numpy as np
 from outgrid import api
 from outgrid.comm import Comm, world
 from outgrid.durable import partial_path
-from outgrid.errors import UsageError
+from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile
 from outgrid.formats.npy import HEADER_BYTES, map_npy, read_header, reserve_npy
 from outgrid.numbers import number_type
+from outgrid.record import RECORD_NAME
 from outgrid.result import Result
 from outgrid.reversal.cuts import Cuts, Piece
 from outgrid.reversal.objective import Objective, check
+from outgrid.runs.verify import verify
 from outgrid.stencil.history import History as OneHistory
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.points import Receiver, Source
@@ -149,8 +151,18 @@ class Task:
         return reverse(self.problem, chunk, *asked, alike=alike)
 
     def run(self, problem: Problem, name: str) -> Result:
-        """Make a run, or go on with it; in a folder of that name."""
-        return api.run(problem, out=self.out / name, resume=True, **self.options)
+        """Make a run, or go on with it; in a folder of that name.
+
+        What an earlier process has left is compared with its checksums. Raises StoreError.
+        """
+        out = self.out / name
+        there = (out / RECORD_NAME).exists()
+        made = api.run(problem, out=out, resume=True, **self.options)
+        errors = verify(out).errors if there and self.comm.rank == 0 else ()
+        damaged = self.comm.share(str(errors[0]) if errors else "")[0]
+        if damaged:
+            raise StoreError(f"{damaged}; remove the folder {out}, and resume the gradient")
+        return made
 
     def remove(self, *names: str) -> None:
         """Remove runs that are not needed any more."""
