@@ -1,7 +1,8 @@
-"""Object stores: inputs are copied in, exports copied out, by a store of obstore on this disk."""
+"""Object stores: inputs are copied in, exports out, by a store on this disk and by one of S3."""
 
 import subprocess
 import sys
+import urllib.request
 
 import numpy as np
 import pytest
@@ -76,3 +77,46 @@ def test_a_missing_library_says_how_to_get_it(result, monkeypatch):
 def test_a_bucket_alone_is_no_object(result):
     with pytest.raises(UsageError, match="must name an object"):
         og.export(result, "s3://u.npy")
+
+
+@pytest.fixture
+def s3(monkeypatch):
+    """An empty bucket of a server of S3 on this machine."""
+    moto = pytest.importorskip("moto.server")
+    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "any",
+        "AWS_SECRET_ACCESS_KEY": "any",
+        "AWS_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    request = urllib.request.Request(f"http://{host}:{port}/bucket", method="PUT")
+    urllib.request.urlopen(request).close()
+    yield "s3://bucket"
+    server.stop()
+
+
+def test_s3_gives_inputs_and_takes_exports(result, s3, tmp_path):
+    for name, inside, how in (
+        ("u.npy", "", {}),
+        ("some/u.h5", ":u", {}),
+        ("u.zarr", "/u", {"chunks": 4, "codec": "zstd:1", "levels": False}),
+    ):
+        og.export(result, f"{s3}/{name}", **how)
+        og.convert(og.InputFile(f"{s3}/{name}{inside}"), tmp_path / "again.npy", overwrite=True)
+        np.testing.assert_array_equal(np.load(tmp_path / "again.npy"), result["u"])
+    zarr = pytest.importorskip("zarr")
+    store = zarr.storage.ObjectStore(obstore.store.from_url(f"{s3}/u.zarr"), read_only=True)
+    np.testing.assert_array_equal(zarr.open(store, mode="r")["u"][...], result["u"])
+
+    with pytest.raises(UsageError, match="exists and is not overwritten"):
+        og.export(result, f"{s3}/u.npy")
+    with pytest.raises(StoreError, match=r"missing\.npy does not exist"):
+        og.convert(og.InputFile(f"{s3}/missing.npy"), tmp_path / "v.npy")
+    with pytest.raises(StoreError, match="cannot be reached"):
+        og.convert(og.InputFile("s3://no-bucket/u.npy"), tmp_path / "v.npy")
+    assert not (tmp_path / "v.npy").exists()
