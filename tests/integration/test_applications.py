@@ -110,6 +110,23 @@ def test_a_box_rings_as_its_mode_does(tmp_path):
     np.testing.assert_allclose(result.traces, box.exact(shape, 60), atol=1e-12)
 
 
+def test_light_is_scattered_by_a_metal_sphere_as_mie_says(tmp_path):
+    light = example("drude_sphere")
+    errors = []
+    for radius in (5, 10):
+        ways = {"memory": "2GiB", "out": tmp_path / str(radius)}
+        result = og.run(light.problem(radius), **ways)
+        errors.append(light.error(light.measured(result, radius), light.exact(radius)))
+    assert errors[1] < 0.06
+    assert errors[1] < 0.6 * errors[0]
+    few = light.problem(5).replace(steps=40)
+    whole = og.run(few, memory="1GiB", out=tmp_path / "whole")
+    streamed = {"memory": "1GiB", "tier": "direct", "depth": 2, "slab_planes": 3}
+    found = og.run(few, out=tmp_path / "streamed", **streamed)
+    assert found.traces.tobytes() == whole.traces.tobytes()
+    assert np.any(found.traces)
+
+
 def test_sound_arrives_with_the_right_strength_and_does_not_come_back(tmp_path):
     sound = example("acoustic")
     shape, steps = (110, 38, 44), 190

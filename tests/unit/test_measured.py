@@ -20,7 +20,7 @@ def test_the_table_of_the_readme_is_drawn_from_the_records():
 
 
 # They begin with arrays of NumPy, which are held, or make several runs.
-IN_MEMORY = {"coherence", "diffusivity", "inversion", "life", "rtm", "temperature"}
+IN_MEMORY = {"coherence", "diffusivity", "drude_sphere", "inversion", "life", "rtm", "temperature"}
 
 
 def test_every_application_runs_beyond_memory_with_the_bytes_of_memory(monkeypatch):
