@@ -55,12 +55,16 @@ def _states(problem):
     return states
 
 
-def _back(problem, bars, wrt, states=None, chunk=1):
-    """The cotangents of what the problem begins with, and gradients by the fields in `wrt`."""
+def _back(problem, bars, wrt, states=None, chunk=1, *, alike=False):
+    """The cotangents of what the problem begins with, and gradients by the fields in `wrt`.
+
+    Of fields of second order in time without that of the previous level where steps are `alike`.
+    """
     states, now = states or _states(problem), dict(bars)
     for low in range(problem.steps - chunk, -1, -chunk):
-        one = reverse(problem, chunk, wrt)
-        initial = {made.name: 0.0 for made in one.stencil.lasting} | now
+        one = reverse(problem, chunk, wrt, alike=alike)
+        initial = {made.name: 0.0 for made in one.stencil.lasting}
+        initial |= {f"{m.name}{PREVIOUS}": 0.0 for m in one.stencil.lasting if m.levels == 2} | now
         for made in one.stencil.coefficients:
             name, after = one.states.get(made.name, (made.name, 0))
             number = low + after
@@ -70,7 +74,9 @@ def _back(problem, bars, wrt, states=None, chunk=1):
         given = one.parameters(problem, [low], {})
         posed = Problem(one.stencil, problem.shape, "float64", 1, given, one.boundary, initial)
         end = run_reference(posed)
-        now = {made.name: end[made.name] for made in one.stencil.lasting}
+        names = [made.name for made in one.stencil.lasting]
+        names += [f"{made.name}{PREVIOUS}" for made in one.stencil.lasting if made.levels == 2]
+        now = {name: end[name] for name in names}
     return now
 
 
@@ -112,6 +118,22 @@ def test_linear_stencils_are_transposed_to_rounding(name, boundary):
     assert size > 0
     apart = sum(float(term.sum()) for term in terms) - sum(float(term.sum()) for term in other)
     assert abs(apart) <= 64 * np.finfo(float).eps * size
+
+
+@pytest.mark.parametrize("boundary", ["dirichlet", "mirror", "odd", "periodic", "zero"])
+@pytest.mark.parametrize("name", ["wave:2", "wave:4", "shallow_water", "acoustic_pml:2"])
+def test_cotangents_of_second_order_are_those_of_two_levels(name, boundary):
+    parameters = {"dt": 0.1, "dx": 2.0} if name == "shallow_water" else None
+    boundary = MATCHED if name.startswith("acoustic") else boundary
+    problem = _problem(name, boundary, parameters=parameters)
+    rng = np.random.default_rng(7)
+    bars = {cotangent(f.name): _inside(problem, rng) for f in problem.stencil.lasting}
+    wanted = [f.name for f in problem.stencil.coefficients]
+    plain = _back(problem, bars, wanted)
+    second = _back(problem, bars, wanted, alike=True)
+    assert any(one.levels == 2 for one in reverse(problem, 1, wanted).stencil.lasting)
+    for each in (*bars, *(f"{one}_grad" for one in wanted)):
+        np.testing.assert_allclose(second[each], plain[each], rtol=1e-12, atol=1e-12)
 
 
 ROBIN = {"kind": "robin", "a": 1.0, "b": 0.5, "value": "0.1 * y"}
