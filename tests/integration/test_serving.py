@@ -25,7 +25,9 @@ def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("served")
     np.save(root / "u.npy", VALUES)
     (root / "secret.txt").write_text("mine")
-    og.convert(og.InputFile(str(root / "u.npy")), root / "u.zarr", chunks=32, levels=True)
+    og.convert(
+        og.InputFile(str(root / "u.npy")), root / "u.zarr", chunks=32, levels=True, shards=False
+    )
     group = zarr.open_group(root / "u.zarr", mode="r+")
     group.create_array("plane", shape=(4, 5), dtype="i2", chunks=(2, 5))[...] = 7
     group.create_array("x", shape=(5,), dtype="f8")

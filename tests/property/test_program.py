@@ -55,6 +55,16 @@ def test_any_order_that_the_gates_allow_keeps_every_rule(drawn, seed):
     assert total == count(found)
 
 
+@pytest.mark.parametrize("planes", [4, 5, 6])
+@pytest.mark.parametrize("core", [1, 2])
+def test_blocks_of_a_closed_grid_read_planes_that_come_again(planes, core):
+    periodic = {"y": "periodic", "x": "periodic"}
+    problem = Problem("heat5", (planes, 9), "float32", 4, {"k": 0.1}, periodic, {"u": 0.0})
+    ways = {"scheme": "overlapped", "depth": 1, "block": [core, 9]}
+    found = plan(problem, RunOptions.of(memory="1GiB", tier="direct", **ways), MACHINE, FIXED_BYTES)
+    assert check(found, problem.stencil, random.Random(planes), closed=True) == count(found)
+
+
 @given(plans())
 def test_the_order_of_the_program_is_itself_valid(drawn):
     """Each gate waits for instructions that stand before it."""

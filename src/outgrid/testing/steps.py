@@ -78,6 +78,7 @@ class Steps:
     def _check_reads(self, trip: Trip, step: int, stage: int, plane: int, rows: range) -> None:
         passage = self.memory.passage(trip)
         (most, last), (closes, turns) = passage.extents, passage.periods
+        around = passage.around[0]
         for read in self.readings[stage]:
             evolving = read.field in self.evolving
             changes = evolving or read.field in self.given
@@ -91,7 +92,7 @@ class Steps:
             reached = range(max(0, reached.start), min(last, reached.stop))
             for offset in read.planes:
                 at = plane + offset
-                if not 0 <= at < most:
+                if not -around <= at < most:
                     if closes:
                         raise ExecutionError(
                             f"the update of plane {plane} to {step} in sweep {trip.sweep} reads "
@@ -100,7 +101,7 @@ class Steps:
                     if not self.closed:
                         continue  # a mirror's image, which lies no farther off
                     at %= self.memory.planes
-                if not self.memory.exists(read.field, at):
+                if not self.memory.exists(read.field, at % self.memory.planes):
                     continue
                 tags = self.memory.version(read.field, trip, version, at, reached)
                 wrong = tags != self.memory.tags(trip, at, reached, version, evolving=evolving)
