@@ -84,10 +84,10 @@ def shots(
     comm, out = world(), Path(out)
     if out.exists() and not resume:
         raise UsageError(f"{out} exists; give another folder for out, or resume=True to continue")
-    comm.share(None)  # all have looked
     others = [options.get("chunk"), options.get("every", 1), options.get("history", "same")]
     asked = _identity(problems, objectives, [wrt, *others])
     finished: dict[str, Any] = _finished(out, asked)
+    comm.share(None)  # all have looked
     if not finished:
         if comm.rank == 0:
             out.mkdir(parents=True, exist_ok=True)
