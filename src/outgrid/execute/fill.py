@@ -237,7 +237,7 @@ class _Filling:
             _fix_layers(cells, block, problem, arrival, layer.read(block) if layer else None)
             if arrival.field in problem.regions:
                 begin = (block.planes.start, block.rows.start, 0)
-                _clear_outside(cells, problem, arrival.field, begin)
+                clear_block(cells, problem, arrival.field, begin)
             odd += int(cells.size - np.count_nonzero(np.isfinite(cells)))
             if self.seen is not None:
                 self.seen(arrival, block.planes, block.rows, cells)
@@ -270,7 +270,7 @@ def wait_for(ticket: int, transfers: Transfers, ended: set[int]) -> None:
     ended.discard(ticket)
 
 
-def _clear_outside(
+def clear_block(
     cells: NDArray[np.generic], problem: Problem, field: str, begin: tuple[int, ...]
 ) -> None:
     """Set the cells of a block, from ``begin`` on, to +0 where a field does not exist."""

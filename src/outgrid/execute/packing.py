@@ -11,13 +11,12 @@ from typing import Protocol
 import numpy as np
 
 from outgrid.errors import Error, StoreError
-from outgrid.execute.fill import InitialValues, opened, wait_for
+from outgrid.execute.fill import InitialValues, clear_block, opened, wait_for
 from outgrid.execute.inputs import Inputs
-from outgrid.native import BLOCK_BYTES, Buffer, File, pack
+from outgrid.native import Buffer, File, pack
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.subgrid import Box
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.region import clear_outside
 from outgrid.storage import Joined, Planes, Store, Transfers
 from outgrid.storage.packed import (
     MARGIN_BYTES,
@@ -26,6 +25,7 @@ from outgrid.storage.packed import (
     PackedStore,
     index_of,
     packed_room,
+    whole_blocks,
 )
 
 __all__ = ["packed", "sampled"]
@@ -82,12 +82,9 @@ def _share(values: InitialValues, inputs: Inputs, name: str) -> float:
     taken = packed_bytes = 0
     for plane in _spread(box.planes):
         block = Box(range(plane, plane + 1), range(first, first + rows))
-        cells = np.ascontiguousarray(own.read(block).astype(dtype, copy=False))
+        cells = own.read(block).astype(dtype, order="C")
         if name in problem.regions:
-            cells = cells.copy()
-            inside = cells[:, 0] if problem.ndim == 2 else cells
-            begin = (plane, 0) if problem.ndim == 2 else (plane, first, 0)
-            clear_outside(inside, problem.regions[name], begin)
+            clear_block(cells, problem, name, (plane, first, 0))
         there = Buffer(cells.nbytes)
         address = cells.ctypes.data
         room = packed_room(cells.nbytes)
@@ -95,7 +92,7 @@ def _share(values: InitialValues, inputs: Inputs, name: str) -> float:
         nbytes, _ = pack(address, *size, there.address, room, MARGIN_BYTES)
         there.release()
         taken += cells.nbytes
-        packed_bytes += -(-nbytes // BLOCK_BYTES) * BLOCK_BYTES if nbytes else cells.nbytes
+        packed_bytes += whole_blocks(nbytes) if nbytes else cells.nbytes
     return packed_bytes / taken
 
 
@@ -136,7 +133,7 @@ class _Packing:
     ) -> None:
         self.store, self.file, self.transfers = store, file, transfers
         self.threads = threads
-        self.slot_bytes = -(-store.plane_bytes // BLOCK_BYTES) * BLOCK_BYTES
+        self.slot_bytes = whole_blocks(store.plane_bytes)
         fitting = memory_bytes // (2 * TURNS * self.slot_bytes)
         self.count = max(1, min(BATCH_BYTES // self.slot_bytes, fitting))
         self.room = packed_room(store.plane_bytes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,20 @@ from outgrid.native import BLOCK_BYTES, File
 from outgrid.storage.base import Planes, Store, Wrapping
 from outgrid.storage.transfers import Transfers
 
-__all__ = ["MARGIN_BYTES", "PACKED_ITEMS", "Index", "PackedStore", "packed_room"]
+__all__ = ["MARGIN_BYTES", "PACKED_ITEMS", "Index", "PackedStore", "packed_room", "whole_blocks"]
 
 PACKED_ITEMS = (4, 8)  # bytes of the numbers that can be packed
 # Between the end of a plane and that of its packed bytes in the same memory: both blocks are whole.
 MARGIN_BYTES = 2 * BLOCK_BYTES
 WORTH_PACKING = 0.9  # of its bytes, that a plane must be packed into
+
+
+Count = TypeVar("Count", int, NDArray[np.int64])
+
+
+def whole_blocks(nbytes: Count) -> Count:
+    """The bytes of the blocks that so many bytes take."""
+    return -(-nbytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
 def packed_room(plane_bytes: int) -> int:
@@ -44,7 +52,7 @@ class Index:
     @property
     def file_bytes(self) -> NDArray[np.int64]:
         """What each plane takes in the file."""
-        return -(-self.nbytes // BLOCK_BYTES) * BLOCK_BYTES
+        return whole_blocks(self.nbytes)
 
 
 class PackedStore(Wrapping):
