@@ -209,9 +209,10 @@ def stripe(
 ) -> None:
     """Copy a .npy file into ``parts``, best on as many disks, in stripes of ``stripe`` bytes.
 
-    Stripe k goes to part k mod n, one behind the other, as RAID 0 lays a file; ``og.matrix`` with
-    the same parts and stripe reads all disks at once. Raises UsageError where ``path`` is no .npy
-    file, a part exists, there are fewer than two, or a stripe is no multiple of 4 KiB.
+    Stripe k goes to part k mod n, one behind the other, as RAID 0 lays a file, and a mark ends each
+    part; ``og.matrix`` with the same parts and stripe reads all disks at once and refuses others.
+    Raises UsageError where ``path`` is no .npy file, a part exists, there are fewer than two, or a
+    stripe is no multiple of 4 KiB.
     """
     lay_out(path, parts, parse_bytes("1MiB" if stripe is None else stripe))
 

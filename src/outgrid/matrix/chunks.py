@@ -21,8 +21,11 @@ __all__ = [
     "cut",
     "open_parts",
     "open_striped",
+    "stripe_mark",
     "striped_bytes",
 ]
+
+MARK, MARK_BYTES = "\noutgrid: ", 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +93,15 @@ def open_striped(paths: Sequence[str | os.PathLike[str]], stripe_bytes: int) -> 
     """The matrix of one .npy file that lies in stripes over `paths`.
 
     Bytes [k*stripe, (k + 1)*stripe) are in path k mod n, one behind the other, as `stripe` and
-    RAID 0 have them. Raises UsageError where that is no matrix or the paths are none that hold it,
-    StoreError where one cannot be read.
+    RAID 0 have them, and then a mark. Raises UsageError where that is no matrix or a mark tells of
+    another stripe, order or number of paths, StoreError where one cannot be read.
     """
     places = tuple(Path(path) for path in paths)
     if len(places) < 2:
         raise UsageError(f"stripes need several paths; {len(places)} given")
     check_stripe(stripe_bytes)
+    for number, place in enumerate(places):
+        _check_mark(place, stripe_mark(stripe_bytes, number, len(places)))
     header = read_header(places[0], 0)
     if len(header.shape) != 2:
         raise UsageError(f"{places[0]} has shape {header.shape}; a matrix has 2 axes")
@@ -107,11 +112,11 @@ def open_striped(paths: Sequence[str | os.PathLike[str]], stripe_bytes: int) -> 
             size = place.stat().st_size
         except OSError as error:
             raise StoreError("cannot read", path=place, errno=error.errno) from error
-        if size != wanted:
+        if size != wanted + MARK_BYTES:
             raise UsageError(
                 f"{place} has {size} bytes; of {nbytes} in stripes of {stripe_bytes} over "
-                f"{len(places)} paths it would have {wanted}: give the paths in the order and "
-                "with the stripe that they were written with"
+                f"{len(places)} paths it would have {wanted} and {MARK_BYTES} of its mark: lay the "
+                "matrix out again"
             )
     return Part(
         places,
@@ -121,6 +126,34 @@ def open_striped(paths: Sequence[str | os.PathLike[str]], stripe_bytes: int) -> 
         header.data_offset,
         header.fortran_order,
         stripe_bytes,
+    )
+
+
+def stripe_mark(stripe_bytes: int, number: int, parts: int) -> bytes:
+    """What ends a part of a file in stripes: lengths alone do not tell one stripe from another."""
+    text = f"{MARK}part {number + 1} of {parts} in stripes of {stripe_bytes} bytes"
+    return text.encode().ljust(MARK_BYTES - 1) + b"\n"
+
+
+def _check_mark(place: Path, wanted: bytes) -> None:
+    """Raises UsageError for a part that does not end with this mark."""
+    try:
+        with open(place, "rb") as file:
+            file.seek(max(0, place.stat().st_size - MARK_BYTES))
+            mark = file.read()
+    except OSError as error:
+        raise StoreError("cannot read", path=place, errno=error.errno) from error
+    if mark == wanted:
+        return
+    there, here = (
+        text.decode(errors="replace").strip().removeprefix(MARK.strip() + " ")
+        for text in (mark, wanted)
+    )
+    if not mark.startswith(MARK.encode()):
+        there = "no part that og.stripe wrote"
+    raise UsageError(
+        f"{place} is {there}, not {here}: give the paths in the order and with the stripe that "
+        "og.stripe wrote them with"
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.npy import read_header
-from outgrid.matrix.chunks import check_stripe
+from outgrid.matrix.chunks import check_stripe, stripe_mark
 
 __all__ = ["lay_out"]
 
@@ -19,8 +19,9 @@ def lay_out(
 ) -> None:
     """Copy the file so that its bytes [k*stripe, (k + 1)*stripe) are in part k mod n.
 
-    The parts are made anew, and durable on return. Raises UsageError where `path` is no .npy file,
-    a part exists, or a stripe is no multiple of a block, StoreError where the system refuses.
+    Behind them each part has a mark of what it is part of. The parts are made anew, and durable on
+    return. Raises UsageError where `path` is no .npy file, a part exists, or a stripe is no
+    multiple of a block, StoreError where the system refuses.
     """
     read_header(path)
     check_stripe(stripe_bytes)
@@ -38,7 +39,8 @@ def lay_out(
             while stripe := source.read(stripe_bytes):
                 files[turn % len(files)].write(stripe)
                 turn += 1
-            for file in files:
+            for number, file in enumerate(files):
+                file.write(stripe_mark(stripe_bytes, number, len(files)))
                 file.flush()
                 os.fsync(file.fileno())
     except OSError as error:

@@ -232,6 +232,16 @@ def test_stripes_hold_what_the_file_held(tmp_path_factory, data):
     assert striped.matmat(right).tobytes() == whole.tobytes()
 
 
+def test_a_wrong_stripe_is_named_where_lengths_do_not_tell(tmp_path):
+    (path,) = saved(tmp_path, np.ones((16, 1023)))  # 32 blocks with its header
+    assert path.stat().st_size == 32 * 4096
+    parts = [tmp_path / "a", tmp_path / "b"]
+    og.stripe(path, parts, stripe="8KiB")
+    for stripe in ("4KiB", "16KiB", "32KiB", "64KiB"):
+        with pytest.raises(UsageError, match="in stripes of 8192 bytes, not"):
+            og.matrix(parts, stripe=stripe)
+
+
 def test_mistakes_with_stripes_are_named(tmp_path):
     (path,) = saved(tmp_path, np.ones((100, 1000)))
     parts = [tmp_path / "a", tmp_path / "b"]
@@ -243,14 +253,23 @@ def test_mistakes_with_stripes_are_named(tmp_path):
     with pytest.raises(UsageError, match="exists"):
         og.stripe(path, parts, stripe="64KiB")
     for paths, stripe, words in (
-        (parts[::-1], "64KiB", ".npy"),
-        (parts, "256KiB", "give the paths in the order"),
+        (parts[::-1], "64KiB", "b is part 2 of 2 in stripes of 65536 bytes, not part 1 of 2"),
+        (parts, "256KiB", "a is part 1 of 2 in stripes of 65536 bytes, not .* of 262144 bytes"),
         (parts[:1], "64KiB", "need several paths"),
+        ([*parts, path], "64KiB", "a is part 1 of 2 .*, not part 1 of 3 .*give the paths in"),
+        ([path, parts[1]], "64KiB", "is no part that og.stripe wrote"),
     ):
         with pytest.raises(UsageError, match=words):
             og.matrix(paths, stripe=stripe)
     with pytest.raises(UsageError, match="needs method 'direct'"):
         og.matrix(parts, stripe="64KiB", method="mmap")
+    with open(parts[1], "r+b") as file:  # cut short, with its mark
+        mark = file.read()[-128:]
+        file.truncate(4096)
+        file.seek(0, 2)
+        file.write(mark)
+    with pytest.raises(UsageError, match="b has 4224 bytes; of 800128 in stripes of 65536 over"):
+        og.matrix(parts, stripe="64KiB")
     parts[1].unlink()
     with pytest.raises(StoreError, match="cannot read"):
         og.matrix(parts, stripe="64KiB")
