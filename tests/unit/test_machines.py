@@ -1,12 +1,16 @@
 """Machines that files describe, and plans for them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from outgrid import Problem
 from outgrid.cli import main
-from outgrid.errors import UsageError
+from outgrid.config import RunOptions
+from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machines import known_sites, read_site
+from outgrid.planning import plan_elsewhere
 
 JOB = """
 [problem]
@@ -127,3 +131,44 @@ def test_machines_that_are_not_there_are_refused(given, told):
 def test_descriptions_that_make_no_sense_are_refused(tmp_path, text, told):
     with pytest.raises(UsageError, match=told):
         read_site(described(tmp_path, text))
+
+
+def paper_plan(interior, nodes, **options):
+    """A plan for the cluster of the paper: 256 steps of two states in blocks."""
+    shape = tuple(cells + 2 for cells in interior)
+    problem = Problem("heat7", shape, "float64", 256, initial={"u": 0.0})
+    chosen = RunOptions.of(memory="60GiB", scheme="overlapped", **options)
+    return plan_elsewhere(problem, chosen, replace(read_site("tsubame25"), nodes=nodes))
+
+
+CUBE, CUBOID = (4096, 4096, 4094), (16384, 2048, 2046)
+
+
+@pytest.mark.parametrize("nodes", range(1, 7))
+def test_fewer_than_seven_nodes_cannot_hold_the_papers_problem(nodes):
+    needed = "need 1.00 TiB" if nodes == 1 else "steps has [0-9]+ GiB of working files"
+    with pytest.raises(InfeasiblePlan, match=f"{needed}.*153 GiB"):
+        paper_plan(CUBE, nodes)
+
+
+def test_seven_nodes_hold_the_papers_problem():
+    plan = paper_plan(CUBE, 7)
+    assert plan.depth == 8
+    assert plan.volume.disk_bytes <= 153 << 30
+
+
+def test_depths_of_the_papers_shapes_are_bound_by_the_flash_of_a_node():
+    assert paper_plan(CUBOID, 8).depth == 128
+    # A node of the cube has a neighbour on one side along an axis of two parts: 32 in the paper,
+    # which counts halos on both.
+    assert paper_plan(CUBE, 8).depth == 64
+    for shape, depth in ((CUBE, 128), (CUBOID, 256)):
+        with pytest.raises(InfeasiblePlan, match=f"{depth} steps has .* and 153 GiB are free"):
+            paper_plan(shape, 8, depth=depth)
+
+
+def test_a_node_with_neighbours_on_all_sides_sweeps_as_deep_as_in_the_paper():
+    inner = 2 * CUBE[0], 2 * CUBE[1], CUBE[2]
+    assert paper_plan(inner, 32).depth == 32
+    with pytest.raises(InfeasiblePlan, match=r"64 steps has .* and 153 GiB are free"):
+        paper_plan(inner, 32, depth=64)
