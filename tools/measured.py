@@ -365,7 +365,7 @@ def recorded_table() -> str:
         )
         for record in outcome_records()
     ]
-    return markdown(("experiment", "size", "day", "machine", "load before", "answers"), lines)
+    return markdown(("experiment", "size", "day", "machine", "others", "answers"), lines)
 
 
 def made_by(name: str) -> str:

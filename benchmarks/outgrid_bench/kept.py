@@ -1,4 +1,4 @@
-"""Rows that are kept as they are made: an interrupted measurement goes on after its last row."""
+"""What is kept as it is made: an interrupted measurement goes on behind its last row or part."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from outgrid.errors import UsageError
 
-__all__ = ["Kept"]
+__all__ = ["Kept", "Pieces"]
 
 
 class Kept:
@@ -52,8 +52,44 @@ class Kept:
     def add(self, row: dict[str, Any]) -> None:
         """Append a row; the file holds it when this returns."""
         self.rows.append(row)
-        if self.path is None:
-            return
-        partial = self.path.with_name(self.path.name + ".partial")
-        partial.write_text(json.dumps(self.rows, indent=2) + "\n")
-        os.replace(partial, self.path)
+        if self.path is not None:
+            _replace(self.path, self.rows)
+
+
+class Pieces(dict[str, dict[str, Any]]):
+    """Parts of a measurement by their names, and the file that holds each when `add` returns.
+
+    ``of`` says in JSON what is measured: parts of something else are refused. Without a ``path``
+    they are only collected; with ``resume`` those that the file holds are there from the beginning.
+    """
+
+    def __init__(self, path: Path | None, of: Mapping[str, Any], resume: bool) -> None:
+        """Raises UsageError where the file holds something else."""
+        super().__init__()
+        self.path, self.of = path, dict(of)
+        if resume and path is not None and path.exists():
+            self.update(self._read(path))
+
+    def _read(self, path: Path) -> dict[str, dict[str, Any]]:
+        advice = "name another with --json, or leave --resume out"
+        try:
+            told = json.loads(path.read_text())
+            of, pieces = told["of"], told["pieces"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path} holds no parts to go on with ({error}); {advice}") from error
+        for name, value in self.of.items():
+            if of.get(name) != value:
+                raise UsageError(f"{path} is of {name} {of.get(name)}, not {value}; {advice}")
+        return pieces
+
+    def add(self, name: str, piece: dict[str, Any]) -> None:
+        """Keep a part."""
+        self[name] = piece
+        if self.path is not None:
+            _replace(self.path, {"of": self.of, "pieces": self})
+
+
+def _replace(path: Path, value: Any) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(value, indent=2) + "\n")
+    os.replace(partial, path)

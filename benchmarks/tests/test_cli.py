@@ -8,7 +8,7 @@ from outgrid import cli
 from outgrid.cli import main
 from outgrid_bench.experiments import EXPERIMENTS
 
-PAPER = "scratch also json figure resume endurance quick full"
+PAPER = "scratch also json figure resume stop-after endurance quick full"
 DISKS = f"{PAPER} emulate"
 LIMITED = f"{DISKS} memory"
 BEYOND = f"{LIMITED} factor with-swap"
@@ -34,8 +34,8 @@ TAKEN = {
     "getput": f"{PAPER} memory",
     "ranks": LIMITED,
     "all": (
-        "memory factor only steps resume quick with-swap full results device endurance price "
-        "watts also scratch emulate"
+        "memory factor only steps resume stop-after quick with-swap full results device endurance "
+        "price watts also scratch emulate"
     ),
 }
 """Every measurement and the options that it takes, beside --help and --debug."""

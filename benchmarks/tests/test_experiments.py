@@ -150,8 +150,9 @@ def test_rows_are_kept_as_they_are_made_and_not_made_again(tmp_path, monkeypatch
 
     monkeypatch.setattr(beyond, "watch_run", watch)
     assert main(options) == 130
-    rows = json.loads((tmp_path / "methods.rows").read_text())
-    assert [row["method"] for row in rows] == made[:2]
+    pieces = json.loads((tmp_path / "methods.rows").read_text())["pieces"]
+    runs = [piece["value"]["row"] for name, piece in pieces.items() if "in memory" not in name]
+    assert [row["method"] for row in runs] == made[:2]
     assert main([*options, "--resume"]) == 0
     assert len(set(made)) == len(made) - 1  # the one that was cut off was made twice
     outcome = Outcome.from_dict(json.loads(record.read_text()))
@@ -161,6 +162,31 @@ def test_rows_are_kept_as_they_are_made_and_not_made_again(tmp_path, monkeypatch
     before = len(made)
     assert main([*options, "--resume"]) == 0
     assert len(made) == before
+
+
+def test_a_measurement_is_made_in_pieces_that_are_kept(tmp_path, capsys):
+    record, rows = tmp_path / "stream.json", tmp_path / "stream.rows"
+    options = ["bench", "stream", "--tiny", "--scratch", str(tmp_path), "--json", str(record)]
+    short = [*options, "--stop-after", "1ms", "--resume"]
+    assert main(short) == 75
+    assert "--resume goes on" in capsys.readouterr().err
+    assert len(json.loads(rows.read_text())["pieces"]) == 1
+    first = json.loads(rows.read_text())["pieces"].popitem()[1]
+    assert main([*short, "--memory", "1GiB"]) == 2
+    assert "is of memory None, not 1073741824" in capsys.readouterr().err
+    assert main([*options, "--resume"]) == 0
+    outcome = Outcome.from_dict(json.loads(record.read_text()))
+    assert [row["operation"] for row in outcome.rows[:4]] == ["copy", "scale", "add", "triad"]
+    assert list(outcome.rows[:4]) == first["value"]
+    assert outcome.started == first["started"]
+    assert outcome.seconds > first["seconds"]
+    assert set(first["notes"]) <= set(outcome.notes)
+    assert not rows.exists()
+    rows.write_text("[]")
+    record.unlink()
+    assert main([*options, "--resume"]) == 2
+    assert "holds no parts to go on with" in capsys.readouterr().err
+    assert main([*options[:5], "--stop-after", "1min"]) == 2
 
 
 def test_a_wrong_answer_of_a_run_beyond_memory_is_seen(tmp_path, monkeypatch, capsys):
@@ -299,9 +325,9 @@ def test_blocks_that_are_no_candidates_are_left_out(tmp_path, monkeypatch):
 
 def test_blocks_that_do_not_fit_are_not_chosen(tmp_path):
     tiny = Settings("tiny", (tmp_path,), say=lambda text: None)
-    assert blocking._Bench(tiny).usual((8, 16)) == (16, 2)
+    assert blocking._Bench(tiny, Timed("", tiny)).usual((8, 16)) == (16, 2)
     full = Settings("full", (tmp_path,), memory=256 << 20, say=lambda text: None)
-    bench = blocking._Bench(full)
+    bench = blocking._Bench(full, Timed("", full))
     assert 2 * bench.problem.field_bytes > 256 << 20
     assert bench.usual((32, 64, 128, 256, 512)) == (128, 16)
     bench.memory = 81 << 20

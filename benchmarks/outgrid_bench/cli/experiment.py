@@ -2,16 +2,18 @@
 
 import argparse
 import json
+import math
 import re
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from outgrid.errors import Error, UsageError
+from outgrid.errors import Error, Stopped, UsageError
 from outgrid.machine import describe_machine
-from outgrid.units import format_seconds, parse_bytes, parse_endurance, suggest
+from outgrid.units import format_seconds, parse_bytes, parse_endurance, parse_seconds, suggest
 from outgrid_bench.cli.measurement import say
 from outgrid_bench.emulation import parse_disks
 from outgrid_bench.experiments import (
@@ -55,8 +57,8 @@ def run_experiment(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _end)
     experiment = EXPERIMENTS[arguments.name]
     settings = settings_from(arguments)
-    if arguments.resume and arguments.json is None:
-        raise UsageError("--resume goes on with the record that --json names")
+    if arguments.json is None and (arguments.resume or arguments.stop_after):
+        raise UsageError("--resume and --stop-after go with the record that --json names")
     outcome = _measured(experiment, settings, arguments.json, arguments.resume)
     if arguments.figure:
         draw_outcome(experiment, outcome, arguments.figure)
@@ -68,8 +70,8 @@ def run_all(arguments: argparse.Namespace) -> int:
     """All experiments, one folder of records and figures, and the page; 1 if an answer differed.
 
     One that cannot be made here does not keep the others from it; its error is told at the end, and
-    its exit code is that of all. With --resume what the folder holds already is kept, single rows
-    too.
+    its exit code is that of all. With --resume what the folder holds already is kept, single parts
+    too; where --stop-after ends all, the page has what there is.
     """
     signal.signal(signal.SIGTERM, _end)
     settings = settings_from(arguments)
@@ -90,6 +92,9 @@ def run_all(arguments: argparse.Namespace) -> int:
         record = folder / f"{name}.json"
         try:
             outcome = _measured(EXPERIMENTS[name], settings, record, arguments.resume)
+        except Stopped as stopped:
+            failed = [stopped]
+            break
         except Error as error:
             settings.say(f"{name} cannot be made: {error}")
             failed.append(error)
@@ -116,7 +121,7 @@ def _measured(
 ) -> Outcome:
     """The outcome, as it stands in ``record`` if there is one to go on with.
 
-    Until it is there, rows that take long stand beside it.
+    Until it is there, the parts of it stand beside it.
     """
     if record is None:
         with on_disks(settings, settings.emulate) as placed:
@@ -157,7 +162,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     steps = given.get("steps")
     if steps is not None and steps < 1:
         raise UsageError(f"--steps {steps} is not above 0")
-    memory = given.get("memory")
+    memory, stop_after = given.get("memory"), given.get("stop_after")
     size: Size = "tiny" if arguments.tiny else "full" if full else "quick"
     taken = {
         name: given[name] for name in ("with_swap", "device", "price", "watts") if name in given
@@ -169,6 +174,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         factor,
         steps,
         endurance_bytes=parse_endurance(arguments.endurance) if arguments.endurance else 0,
+        deadline=math.inf if stop_after is None else time.monotonic() + parse_seconds(stop_after),
         emulate=tuple(parse_disks(text) for text in given.get("emulate", ())),
         say=say,
         **taken,

@@ -29,6 +29,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--figure": {"type": Path, "metavar": "FILE"},
     "--results": {"type": Path, "metavar": "DIR"},
     "--resume": {"action": "store_true"},
+    "--stop-after": {"metavar": "TIME"},
     "--endurance": {"metavar": "TBW"},
     "--price": {"type": float, "metavar": "SUM"},
     "--watts": {"type": float, "metavar": "W"},

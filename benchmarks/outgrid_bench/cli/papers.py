@@ -16,7 +16,9 @@ COMMON = {
     "--also": "a folder on one more disk, to tell what that moved meanwhile, may be repeated",
     "--json": "write rows, claims, machine and disks to FILE",
     "--figure": "draw the rows into FILE (.png or .svg)",
-    "--resume": "take what FILE of --json holds instead of measuring again",
+    "--resume": "go on behind the last part that was measured for FILE of --json; take what FILE "
+    "holds instead of measuring again",
+    "--stop-after": "begin no further part after so long, for example 4min; --resume goes on",
     "--endurance": 'what the disk may be written in its life, for example "600TBW", to tell the '
     "share that this took",
 }
@@ -26,7 +28,6 @@ BEYOND = {
     "--with-swap": "tier swap as well, on a swap file that is made in the scratch folder and "
     "removed",
     "--full": "larger grids under a larger limit, for minutes to hours",
-    "--resume": "go on behind the last row that was measured for FILE of --json",
 }
 EMULATED = {
     "--emulate": "emulate disks in the scratch folder and measure these, as root: "
@@ -231,7 +232,7 @@ ALL = Measurement(
         "--full": "fill memory several times, for minutes to hours each",
         "--also": MEASURED_ON["--also"],
         "--results": "folder of records, figures and page (benchmarks/results/MACHINE)",
-        "--resume": "keep the records and rows that the folder of results holds",
+        "--resume": "keep the records and parts that the folder of results holds",
         "--price": "of the disks of all folders, in any currency, to tell the price of a GB/s",
         "--watts": "what these disks draw, in W, to tell the watts of a GB/s",
     },

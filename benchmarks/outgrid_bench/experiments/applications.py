@@ -62,17 +62,15 @@ def _grid(settings: Settings, kind: Kind, factor: float) -> Grid:
 
 def _measure(
     settings: Settings, bench: str, kinds: Sequence[Kind], factor: float, steps: int
-) -> tuple[Timed, list[BeyondRow], list[str], str, dict[str, Any]]:
+) -> tuple[Timed, list[BeyondRow], str, dict[str, Any]]:
     timed = Timed(bench, settings)
-    notes: list[str] = []
-    runs = Runs(settings, timed, notes)
+    runs = Runs(settings, timed)
     cores = describe_machine().cores
     tasks: list[Task] = []
     rates: dict[str, float] = {}
     for kind in kinds:
         grid = _grid(settings, kind, settings.factor or factor)
         for threads in dict.fromkeys((1, cores)):
-            settings.say(f"{kind.name} in memory, threads: {threads}")
             plain = runs.in_memory(grid, steps, threads=threads)
             rates[f"{kind.name} {threads}"] = plain
             methods = [replace(one, threads=threads) for one in (*PLAIN, *OURS)]
@@ -80,7 +78,7 @@ def _measure(
                 methods = methods[1::2]
             tasks += [Task(grid, method, steps, {}, plain) for method in methods]
     reference = f"plain sweeps in memory with as many threads, {runs.reference}"
-    return timed, runs.measure(tasks), notes, reference, {"in_memory": rates}
+    return timed, runs.measure(tasks), reference, {"in_memory": rates}
 
 
 def _slower(rows: Sequence[BeyondRow], method: str, stencil: str) -> dict[int, float]:
@@ -98,7 +96,7 @@ def _ratio(over: float | None, under: float | None) -> float | None:
 
 def measure_mask(settings: Settings) -> Outcome:
     """Masks of 3 x 3 and 15 x 15, two steps, memory for half of the image."""
-    timed, rows, notes, reference, details = _measure(
+    timed, rows, reference, details = _measure(
         settings,
         "mask",
         MASKS[: settings.by_size(1, 2, 2)],  # the large one takes long to compile
@@ -134,14 +132,13 @@ def measure_mask(settings: Settings) -> Outcome:
         ],
         reference=reference,
         agrees=agree(rows),
-        notes=notes,
         details=details,
     )
 
 
 def measure_himeno(settings: Settings) -> Outcome:
     """14 arrays of which memory holds 29 %."""
-    timed, rows, notes, reference, details = _measure(
+    timed, rows, reference, details = _measure(
         settings, "himeno", (PRESSURE,), HIMENO_FACTOR, settings.by_size(4, 2, 4)
     )
     cores = describe_machine().cores
@@ -155,7 +152,7 @@ def measure_himeno(settings: Settings) -> Outcome:
         ],
         reference=reference,
         agrees=agree(rows),
-        notes=[*notes, f"MFLOPS are updates per second times {himeno.FLOPS}"],
+        notes=[f"MFLOPS are updates per second times {himeno.FLOPS}"],
         details=details,
     )
 

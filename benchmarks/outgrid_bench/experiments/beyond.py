@@ -15,11 +15,10 @@ import tempfile
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from outgrid import Plan, Problem, pipeline
@@ -30,7 +29,6 @@ from outgrid.probe.profile import known_machine
 from outgrid.units import format_bytes, format_seconds
 from outgrid_bench.experiments.outcome import QUICK_SECONDS, Settings, Timed
 from outgrid_bench.experiments.watched import Killed, Watched, watch_run
-from outgrid_bench.kept import Kept
 from outgrid_bench.limit import Limited, limited
 from outgrid_bench.measure import in_memory, same_planes, update_rate
 from outgrid_bench.workloads import CORE_PLANES, noise
@@ -54,7 +52,6 @@ BUFFER_SHARE = 0.7  # of the limit, for block buffers; the papers used 0.63
 LEAST_PLANES = 32
 SWAP_SPARE_BYTES = 64 << 20
 CENTRES = (0.4, 1.0)  # of the grid, where answers are compared
-KEY = ("stencil", "method", "threads", "factor", "grid_bytes", "limit_bytes", "steps")
 # Of the disk's bandwidth: what the system makes of it by faults. Only expected times go by it.
 FAULT_SHARE = 0.4
 START_SECONDS = 3.0  # of a process that runs, and of looking at its answer
@@ -279,19 +276,26 @@ class Task:
         return self.method.settings(self.grid.limit_bytes, self.blocks)
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What is kept of a run: its row, and its series of bandwidth and processors."""
+
+    row: BeyondRow
+    series: list[dict[str, float]]
+
+
 class Runs:
     """Runs of grids in one folder, each removed when it has been looked at.
 
-    Rows go to the file of ``settings`` as they are made; those that it has are not made again.
-    Grids that rates in memory are measured on have at most ``reference_bytes`` in all fields.
+    Each is a part of ``timed``. Grids that rates in memory are measured on have at most
+    ``reference_bytes`` in all fields.
     """
 
-    def __init__(self, settings: Settings, timed: Timed, notes: list[str]) -> None:
-        self.settings, self.timed, self.notes = settings, timed, notes
+    def __init__(self, settings: Settings, timed: Timed) -> None:
+        self.settings, self.timed = settings, timed
         self.folder = settings.folders[0].absolute()
         self.series: dict[str, list[dict[str, float]]] = {}
         self.reference_bytes = settings.by_size(1 << 28, 1 << 28, 1 << 30)
-        self._kept = Kept(settings.kept, KEY, settings.resume)
         self._answers: dict[tuple[Any, ...], list[tuple[int, np.ndarray]]] = {}
 
     @property
@@ -304,8 +308,14 @@ class Runs:
     ) -> float:
         """1e9 updates per second in memory of plain sweeps, or of "tiled" (blocked in time)."""
         small = replace(grid, factor=min(grid.factor, self.reference_bytes / grid.limit_bytes))
-        with self._place() as place:
-            return update_rate(in_memory(small.problem(steps), kind, place, threads=threads)[0])
+        told = f"{grid.kind.name} in memory, {kind}, threads: {threads or 'all'}"
+
+        def measured() -> float:
+            self.settings.say(told)
+            with self._place() as place:
+                return update_rate(in_memory(small.problem(steps), kind, place, threads=threads)[0])
+
+        return self.timed.piece(told, float, measured)
 
     def measure(self, tasks: Sequence[Task]) -> list[BeyondRow]:
         """A row for each task that can be done here, in their order; why one cannot is noted.
@@ -317,8 +327,8 @@ class Runs:
         else:
             wanted = [task for task in tasks if task.method.tier != "swap"]
             if len(wanted) < len(tasks):
-                self._note("tier swap was left out: --with-swap allows a swap file to be made")
-        missing = [task for task in wanted if self._kept_of(task) is None]
+                self.timed.note("tier swap was left out: --with-swap allows a swap file to be made")
+        missing = [task for task in wanted if task.name not in self.timed]
         left = {task.name: START_SECONDS + self._expected(task) for task in missing}
         expected, taken = 0.0, 0.0
         paces: dict[str, float] = {}  # of the last run of each method
@@ -334,75 +344,63 @@ class Runs:
             total = format_seconds(pace * sum(left.values()))
             self.settings.say(f"{task.name}: about {about}, all that is left {total}")
             begin = time.perf_counter()
-            if self._measure(task):
+            if self._part(task) is not None:
                 expected += left[task.name]
                 taken += time.perf_counter() - begin
                 paces[task.method.name] = (time.perf_counter() - begin) / left[task.name]
             del left[task.name]
         if late:
-            self._note(
+            self.timed.note(
                 f"left out, since {QUICK_SECONDS} seconds are not enough for them here (--full has "
                 f"no limit of time): {'; '.join(dict.fromkeys(late))}"
             )
-        outcomes = ((task, self._kept_of(task)) for task in wanted)
-        return [self._row(task, kept) for task, kept in outcomes if kept is not None]
+        done = [(task, self._part(task)) for task in wanted if task.name in self.timed]
+        for task, made in done:
+            if made is not None:
+                self.series[f"{task.method.name}, {task.grid.factor:g}"] = made.series
+        return [made.row for _, made in done if made is not None]
 
-    def _kept_of(self, task: Task) -> dict[str, Any] | None:
-        """What was kept of a task."""
-        grid, method = task.grid, task.method
-        wanted = (grid.kind.name, method.name, grid.factor, grid.nbytes, grid.limit_bytes)
-        for row in self._kept.rows:
-            name, way, threads, factor, nbytes, limit, steps = self._kept.key(row)
-            same = (name, way, factor, nbytes, limit) == wanted and steps == task.steps
-            if same and method.threads in (None, threads):
-                return row
-        return None
+    def _part(self, task: Task) -> _Made | None:
+        """One run, as a part; None where it could not be made, which a note tells."""
+        return self.timed.piece(task.name, _Made | None, lambda: self._measure(task))
 
-    def _row(self, task: Task, kept: dict[str, Any]) -> BeyondRow:
-        """The row, over the rate in memory of this process."""
-        fields = dict(kept)
-        self.series[f"{task.method.name}, {task.grid.factor:g}"] = fields.pop("series")
-        row = msgspec.convert(fields, BeyondRow)
-        return replace(row, over_memory=row.glups / task.plain_glups)
-
-    def _measure(self, task: Task) -> bool:
-        """Make one run and keep its row; whether it could be made."""
+    def _measure(self, task: Task) -> _Made | None:
+        """Make one run."""
         grid, method = task.grid, task.method
         with self._place() as place:
             needed = self._plan(task).volume.disk_bytes
             needed += grid.swap_bytes if method.tier == "swap" else 0
             free = shutil.disk_usage(place).free
             if needed > free:
-                self._note(
+                self.timed.note(
                     f"{task.name}: left out, it takes {format_bytes(needed)} of disk of which "
                     f"{format_bytes(free)} are free"
                 )
-                return False
+                return None
             with self._limit(grid, method, place) as limit:
                 if method.tier != "direct" and not limit.enforced:
-                    self._note(f"{method.tier} was left out: {limit.reason}")
-                    return False
-                self._note(limit.reason)
+                    self.timed.note(f"{method.tier} was left out: {limit.reason}")
+                    return None
+                self.timed.note(limit.reason)
                 if method.tier == "swap" and not limit.swap_bytes:
-                    return False
+                    return None
                 try:
                     watched = watch_run(grid.table(task.steps), task.given, place, limit)
                 except Killed as killed:
                     # The system gives up where it cannot swap fast enough: an answer of its own.
-                    self._note(f"{task.name}: {killed}")
-                    return False
+                    self.timed.note(f"{task.name}: {killed}")
+                    return None
             result = place / "run" / f"{grid.kind.stencil.fields[0].name}.npy"
             identical = all(
                 same_planes(result, start, values) for start, values in self._answer(task)
             )
         row = _measured(task, watched, identical)
-        self._kept.add(asdict(row) | {"series": watched.series()})
         self.settings.say(
             f"    {row.seconds:.4g} s, {row.over_memory:.3g} of the rate in memory, "
             f"{row.disk_read_bytes / 1e9:.3g} GB read, {row.disk_written_bytes / 1e9:.3g} written"
             f"{'' if identical else ', WRONG'}"
         )
-        return True
+        return _Made(row, watched.series())
 
     def _answer(self, task: Task) -> list[tuple[int, np.ndarray]]:
         """First planes and values of some parts of the grid, by plain sweeps in memory."""
@@ -453,10 +451,6 @@ class Runs:
             yield place
         finally:
             shutil.rmtree(place)
-
-    def _note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
 
 
 def _measured(task: Task, watched: Watched, identical: bool) -> BeyondRow:

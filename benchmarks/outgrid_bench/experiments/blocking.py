@@ -43,7 +43,8 @@ class BlockingRow:
     """One combination. ``block`` is the edge of a block in z and y (in memory in x as well),
     ``inner`` that of the second level (0: none; with more steps than one in z alone),
     ``inner_depth`` its steps at once; ``series`` names the map, ``repeated`` is what is computed
-    over what is needed, where that is counted. A combination that does not fit the limit, or is
+    over what is needed, where that is counted; ``agrees`` whether a cube has the answer of plain
+    sweeps. A combination that does not fit the limit, or is
     planned to take ``expected_seconds``, far more than the fastest of its map, has no rate."""
 
     series: str
@@ -60,18 +61,19 @@ class BlockingRow:
     checksum: str
     expected_seconds: float | None = None
     repeated: float | None = None
+    agrees: bool = True
 
 
 def measure(settings: Settings) -> Outcome:
     """Maps of block and depth in memory and out of core; levels against threads."""
     timed = Timed("blocking", settings)
-    bench = _Bench(settings)
+    bench = _Bench(settings, timed)
     cores = describe_machine().cores
     blocks = {"tiny": (8, 16), "quick": (32, 64, 128), "full": (32, 64, 128, 256)}[settings.size]
     depths = {"tiny": (2, 4), "quick": (8, 16, 32), "full": (4, 8, 16, 32, 64)}[settings.size]
     inner = {"tiny": (8,), "quick": (16, 32), "full": (16, 32, 64, 128)}[settings.size]
     at_once = {"tiny": (1, 2), "quick": (1, 4), "full": (1, 2, 4, 8, 16)}[settings.size]
-    cubes = _Cubes(settings)
+    cubes = _Cubes(settings, timed)
     rows = list(cubes.rows(cores))
     usual = bench.usual(blocks)
     for block in reversed(blocks):  # the fastest come early
@@ -86,8 +88,7 @@ def measure(settings: Settings) -> Outcome:
         rows,
         _findings(rows),
         reference=f"plain in memory {bench.plain:.2f} GLUP/s",
-        agrees=len(checksums) <= 1 and cubes.agree,
-        notes=[*cubes.notes, *bench.notes.values()],
+        agrees=len(checksums) <= 1 and all(row.agrees for row in rows),
         details={
             "plain": bench.plain,
             "shape": list(bench.problem.shape),
@@ -99,14 +100,12 @@ def measure(settings: Settings) -> Outcome:
 class _Cubes:
     """Cubes between memory and caches, and two levels of blocks in memory: no run of outgrid."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, timed: Timed) -> None:
+        self.settings, self.timed = settings, timed
         edge = settings.by_size(34, 258, 514)
         self.steps = settings.by_size(4, 16, 32)
         self.tile = settings.by_size(8, TILE, TILE)
         self.cubes = Cubes((edge, edge, edge))
-        self.notes: list[str] = []
-        self.agree = True
         self._answers: dict[int, int] = {}
 
     def rows(self, cores: int) -> Iterator[BlockingRow]:
@@ -135,23 +134,29 @@ class _Cubes:
             repeated=over,
         )
         if over > MOST_REPEATED:
-            note = f"in memory left out: cubes that compute more than {MOST_REPEATED} times as much"
-            self.notes += [] if note in self.notes else [note]
+            self.timed.note(
+                f"in memory left out: cubes that compute more than {MOST_REPEATED} times as much"
+            )
             return empty
-        self.settings.say(f"{series}: cubes of {edge}, depth {depth}, threads {threads}")
+        name = f"{series}: cubes of {edge}, depth {depth}, tiles of {tile}, threads {threads}"
+        return self.timed.piece(name, BlockingRow, lambda: self._measured(name, empty, blocking))
+
+    def _measured(self, name: str, empty: BlockingRow, blocking: Blocking) -> BlockingRow:
+        depth, threads = blocking.depth, empty.threads
+        self.settings.say(name)
         steps = max(depth, self.steps)
         steps += -steps % max(1, depth)
         results = [self.cubes.run(blocking, steps, threads) for _ in range(ROUNDS)]
         seconds = statistics.median(result[0] for result in results)
         cells = math.prod(extent - 2 for extent in self.cubes.shape)
         answers = {result[1] for result in results} | {self._answer(steps, threads)}
-        self.agree &= len(answers) == 1
         return replace(
             empty,
             seconds=seconds,
             glups=steps * cells / seconds / 1e9,
             over_memory=None,
             checksum=str(results[0][1]),
+            agrees=len(answers) == 1,
         )
 
     def _answer(self, steps: int, threads: int) -> int:
@@ -165,9 +170,8 @@ class _Cubes:
 class _Bench:
     """One grid, run in many ways."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.notes: dict[str, str] = {}  # the first by each reason
+    def __init__(self, settings: Settings, timed: Timed) -> None:
+        self.settings, self.timed = settings, timed
         self.folder = settings.folders[0]
         steps = settings.by_size(4, 32, 64)
         self.memory = settings.by_size(256 << 20, 208 << 20, settings.memory or FULL_BYTES)
@@ -177,14 +181,17 @@ class _Bench:
         self.problem = Problem(
             "heat7", (edge, edge, edge), "float64", steps, {"k": 0.1}, "frozen", {"u": noise(3)}
         )
-        settings.say("in memory")
         small = self.problem.shape if settings.size == "tiny" else (256, 256, 256)
         reference = Problem(
             "heat7", small, "float64", min(8, steps), {"k": 0.1}, "frozen", {"u": noise(3)}
         )
+        self.plain = timed.piece("plain in memory", float, lambda: self._plain(reference))
+
+    def _plain(self, reference: Problem) -> float:
+        self.settings.say("in memory")
         place = self._place()
         try:
-            self.plain = update_rate(in_memory(reference, "plain", place)[0])
+            return update_rate(in_memory(reference, "plain", place)[0])
         finally:
             shutil.rmtree(place)
 
@@ -246,57 +253,62 @@ class _Bench:
         threads: int,
     ) -> BlockingRow:
         second = f"inner {inner}, {inner_depth} at once" if inner else "one level"
-        self.settings.say(f"{series}: {scheme}, block {block}, depth {depth}, {second}")
+        name = f"{series}: {scheme}, block {block}, depth {depth}, {second}, threads {threads}"
+        empty = BlockingRow(
+            *(series, scheme, block, depth, inner, inner_depth, threads),
+            *(None, None, None, None, ""),
+        )
+        settings = {"threads": threads} | given
+        row, seconds = self.timed.piece(
+            name,
+            tuple[BlockingRow, float | None],
+            lambda: self._made(name, empty, settings),
+        )
+        if seconds is not None:
+            self.fastest[series] = min(seconds, self.fastest.get(series, seconds))
+        return row
+
+    def _made(
+        self, name: str, empty: BlockingRow, given: dict[str, Any]
+    ) -> tuple[BlockingRow, float | None]:
+        """A row, and how long its run took, with the disk."""
+        series = empty.series
+        self.settings.say(name)
         place = self._place()
-        options = self._options(scheme, {"threads": threads} | given, place / "run")
-
-        def row(
-            seconds: float | None = None,
-            glups: float | None = None,
-            read: int | None = None,
-            checksum: str = "",
-            expected: float | None = None,
-        ) -> BlockingRow:
-            over = None if glups is None else glups / self.plain
-            return BlockingRow(
-                series,
-                scheme,
-                block,
-                depth,
-                inner,
-                inner_depth,
-                threads,
-                seconds,
-                glups,
-                over,
-                read,
-                checksum,
-                expected,
-            )
-
         try:
+            options = self._options(empty.scheme, given, place / "run")
             expected = pipeline.plan(self.problem, options).prediction.seconds
             fastest = self.fastest.get(series)
             if fastest is not None and expected > max(LEAST_SECONDS, SLOW * fastest):
-                self.notes.setdefault(
-                    "slow",
-                    f"left out: what is planned to take {SLOW} times as long as the fastest, "
-                    f"{format_seconds(expected)} and more",
+                self._note(
+                    f"left out: what is planned to take {SLOW} times as long as the fastest",
+                    f", {format_seconds(expected)} and more",
                 )
-                return row(expected=expected)
+                return replace(empty, expected_seconds=expected), None
             record = pipeline.run(self.problem, options).record
         except InfeasiblePlan as refusal:
-            self.notes.setdefault("large", f"not everything fits: {refusal}")
-            return row()
+            self._note("not everything fits", f": {refusal}")
+            return empty, None
         finally:
             shutil.rmtree(place)
         measured = record.measured
-        self.fastest[series] = min(measured.seconds, self.fastest.get(series, measured.seconds))
-        sums = " ".join(record.checksums.values())
         seconds, glups = measured.seconds, measured.glups
         if series == "second level":  # between memory and cache: without waiting for the disk
             seconds, glups = measured.compute_seconds, glups * seconds / measured.compute_seconds
-        return row(seconds, glups, measured.read_bytes, sums)
+        made = replace(
+            empty,
+            seconds=seconds,
+            glups=glups,
+            over_memory=glups / self.plain,
+            read_bytes=measured.read_bytes,
+            checksum=" ".join(record.checksums.values()),
+        )
+        return made, measured.seconds
+
+    def _note(self, reason: str, example: str) -> None:
+        """Note a reason once, with the first example of it."""
+        if not any(note.startswith(reason) for note in self.timed.notes):
+            self.timed.note(f"{reason}{example}")
 
 
 def _findings(rows: Sequence[BlockingRow]) -> list[Finding]:

@@ -8,8 +8,9 @@ scaling that a paper measured, and everything else that it reported is predicted
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from outgrid.errors import InfeasiblePlan
@@ -153,43 +154,67 @@ def _extents(cells: int) -> tuple[int, int, int]:
     return 1 << z, 1 << y, 1 << bits - z - y
 
 
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    """What one way makes of more and more nodes: its rows, and where scaling ends, "" nowhere."""
+
+    rows: list[ClusterRow]
+    end: str
+
+
 def _scaled(
-    counts: Sequence[int], spread: float, say: Callable[[str], None]
-) -> tuple[list[ClusterRow], list[str], dict[str, str]]:
-    """Weak and strong scaling of every way on both kinds of nodes; what did not fit, where."""
+    counts: Sequence[int], spread: float, timed: Timed
+) -> tuple[list[ClusterRow], dict[str, str]]:
+    """Weak and strong scaling of every way on both kinds of nodes; where each ends."""
     rows: list[ClusterRow] = []
-    notes: list[str] = []
     ends: dict[str, str] = {}
-    for (kind, node), study, way in itertools.product(NODE_KINDS.items(), ("weak", "strong"), WAYS):
+    for kind, study, way in itertools.product(NODE_KINDS, ("weak", "strong"), WAYS):
         named = f"{study}, {way.scheme} {way.name}, {kind}"
-        say(named)
-        first: ClusterRow | None = None
-        for count in counts:
-            cells = CELLS_PER_NODE * count if study == "weak" else STRONG_CELLS
-            grid, cluster = GridSize(_extents(cells), STEPS), Cluster(count, node)
-            try:
-                cuts = (Cut(1, count),) if way.only_z else ()
-                chosen = choose(grid, cluster, way.scheme, cuts)
-            except InfeasiblePlan as reason:
-                notes.append(f"{named}, {count} nodes: {reason}")
-                ends.setdefault(named, f"at {count} nodes: {reason}")
-                continue
-            run = simulate(
-                grid,
-                cluster,
-                chosen,
-                spread=spread,
-                direction=way.direction,
-                most_sweeps=MOST_SWEEPS,
-            )
-            more = 1.0 if study == "weak" or first is None else count / first.nodes
-            relative = run.seconds / first.seconds * more if first else 1.0
-            row = _row(study, way.name, kind, grid, cluster, chosen, run, relative)
-            first = first or row
-            rows.append(row)
-            if 1 / relative < ENDS_BELOW:
-                ends.setdefault(named, f"at {count} nodes, {_reason(first, row)}")
-    return rows, notes, ends
+        make = partial(_scale, counts, spread, timed, kind, study, way, named)
+        scaled = timed.piece(named, _Scaled, make)
+        rows += scaled.rows
+        if scaled.end:
+            ends[named] = scaled.end
+    return rows, ends
+
+
+def _scale(
+    counts: Sequence[int],
+    spread: float,
+    timed: Timed,
+    kind: str,
+    study: str,
+    way: Way,
+    named: str,
+) -> _Scaled:
+    """One way on one kind of nodes."""
+    timed.settings.say(named)
+    rows: list[ClusterRow] = []
+    end = ""
+    for count in counts:
+        cells = CELLS_PER_NODE * count if study == "weak" else STRONG_CELLS
+        grid, cluster = GridSize(_extents(cells), STEPS), Cluster(count, NODE_KINDS[kind])
+        try:
+            cuts = (Cut(1, count),) if way.only_z else ()
+            chosen = choose(grid, cluster, way.scheme, cuts)
+        except InfeasiblePlan as reason:
+            timed.note(f"{named}, {count} nodes: {reason}")
+            end = end or f"at {count} nodes: {reason}"
+            continue
+        run = simulate(
+            grid,
+            cluster,
+            chosen,
+            spread=spread,
+            direction=way.direction,
+            most_sweeps=MOST_SWEEPS,
+        )
+        more = 1.0 if study == "weak" or not rows else count / rows[0].nodes
+        relative = run.seconds / rows[0].seconds * more if rows else 1.0
+        rows.append(_row(study, way.name, kind, grid, cluster, chosen, run, relative))
+        if 1 / relative < ENDS_BELOW:
+            end = end or f"at {count} nodes, {_reason(rows[0], rows[-1])}"
+    return _Scaled(rows, end)
 
 
 def _reason(first: ClusterRow, row: ClusterRow) -> str:
@@ -208,12 +233,16 @@ def measure(settings: Settings) -> Outcome:
     timed = Timed("cluster", settings)
     tiny = settings.size == "tiny"
     settings.say("fitting on strong scaling")
-    fits = fitted(RATES[2:4], SPREADS[:1], 1) if tiny else fitted()
+    fits = timed.piece(
+        "fits",
+        list[Free],
+        lambda: fitted(RATES[2:4], SPREADS[:1], 1) if tiny else fitted(),
+    )
     free = fits[0]
     every = [predict(fit)[0] for fit in fits]
     predicted, runs = predict(free)
     counts = tuple(8 << bit for bit in range(settings.by_size(2, 6, 10)))
-    rows, notes, ends = _scaled(counts, free.spread, settings.say)
+    rows, ends = _scaled(counts, free.spread, timed)
     _, right = planned(free)
     notes = [
         f"free, fitted on strong scaling alone: {free.updates_per_second / 1e9:g}e9 updates per "
@@ -224,7 +253,6 @@ def measure(settings: Settings) -> Outcome:
         "the half of a block that moves while the other one is updated is taken to be timed with "
         "the updates: transfers over updates, all of them counted, would be 4.0 times as much for "
         "the cube with blocks of any size, where the paper has 2.7",
-        *notes,
     ]
     return timed.outcome(
         [*_paper_rows(free, runs), *rows],

@@ -11,13 +11,15 @@ import shutil
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from outgrid.probe.effort import Effort
 from outgrid.probe.scratch import NoiseFile, noise_file
 from outgrid.storage import Transfers
 from outgrid_bench.claims.bus import RATIOS
-from outgrid_bench.emulation import Asked, parse_disks, refusal
+from outgrid_bench.emulation import CLASSES, Asked, parse_disks, refusal
 from outgrid_bench.experiments.emulating import on_disks
 from outgrid_bench.experiments.figure import look
 from outgrid_bench.experiments.matvec import Case, Products
@@ -36,22 +38,31 @@ from outgrid_bench.rawio import fio_rate
 __all__ = ["DEVICES"]
 
 KIB, MIB = 1 << 10, 1 << 20
-STANDARD = ("hdd/10", "sata/10", "raid/10", "iodrive2/10")
-PRODUCT_DISKS = ("msata:8/40", "iodrive2/40")
+STANDARD = tuple(f"{name}/10" for name in CLASSES)
+QUICK_STANDARD = ("hdd/10", "sata/10", "raid/10", "iodrive2/10")  # those that papers compare
+PRODUCT_DISKS = ("msata:8/20", "iodrive2/20")
 # As a run of the cluster's paper moves them; and how much it moves of each.
 READ_BYTES, WRITE_BYTES = 12 * MIB, 8 * MIB
 READ_SHARE, WRITE_SHARE = 9216, 4096
+# Request, and whether at places of chance; a quick run has some of them.
 PATTERNS = {
-    "4 KiB at random": (4 * KIB, True),
-    "128 KiB at random": (128 * KIB, True),
-    "1 MiB at random": (MIB, True),
-    "4 MiB at random": (4 * MIB, True),
+    **{f"{n} KiB at random": (n * KIB, True) for n in (4, 8, 16, 32, 64, 128, 256, 512)},
+    **{f"{n} MiB at random": (n * MIB, True) for n in (1, 2, 4)},
     "1 MiB in order": (MIB, False),
 }
+QUICK = (
+    "4 KiB at random",
+    "128 KiB at random",
+    "1 MiB at random",
+    "4 MiB at random",
+    "1 MiB in order",
+)
 BY_FIO = ("4 KiB at random", "1 MiB in order")
 MANY = "large, two under way"
 PRODUCT = "matrix times vector"
-PRODUCT_BYTES, PRODUCT_CHUNK = 70_000_000, 1_750_000
+# The smallest matrix of the slides in chunks of 70 MB over 8 disks: in stripes, a chunk that is no
+# multiple of all stripes side by side leaves disks idle, the more the smaller it is.
+PRODUCT_BYTES, PRODUCT_CHUNK = 280_000_000, 8_750_000
 HERE = "here"
 
 
@@ -85,16 +96,17 @@ def measure(settings: Settings) -> Outcome:
     elif (reason := refusal()) is not None:
         notes.append(f"{reason}; the disk that is here")
     else:
-        standard = STANDARD
+        standard = STANDARD if settings.size == "full" else QUICK_STANDARD
         notes.append(
             "4 KiB at random, bytes per second and the RAID are asked for as the papers have them; "
             "what else there is follows from these"
         )
     with on_disks(settings, [parse_disks(text) for text in standard]) as placed:
         timed = Timed("devices", placed)
-        rows = list(_all_patterns(placed))
-        products = [row for text in PRODUCT_DISKS if standard for row in _products(settings, text)]
-        rows += products
+        rows = list(_all_patterns(placed, timed))
+        for text in PRODUCT_DISKS if standard else ():
+            make = partial(_products, settings, text)
+            rows += timed.piece(f"product on {text}", list[DeviceRow], make)
         fio = shutil.which("fio") is not None
         return timed.outcome(
             rows,
@@ -105,27 +117,35 @@ def measure(settings: Settings) -> Outcome:
         )
 
 
-def _all_patterns(settings: Settings) -> Iterator[DeviceRow]:
+def _all_patterns(settings: Settings, timed: Timed) -> Iterator[DeviceRow]:
     labels = settings.labels or (HERE,)
-    effort = Effort(file_bytes=settings.by_size(8, 24, 96) * MIB)
     for label, folder in dict(zip(labels, settings.folders, strict=False)).items():
-        settings.say(f"requests on {label}")
-        asked = parse_disks(label) if settings.labels else None
-        with Transfers() as transfers, noise_file(folder, effort, transfers) as noise:
-            for pattern, (request, random) in PATTERNS.items():
-                for kind in ("read", "write"):
-                    moving = _moving(settings, noise, kind, random, request)
-                    yield _row(settings, label, asked, pattern, moving)
-            for kind, request in (("read", READ_BYTES), ("write", WRITE_BYTES)):
-                batches = Batches(transfers, [noise], min(request, noise.nbytes // 2), random=False)
-                seconds = settings.by_size(1, 200, 600) / 100
-                rate = batches.rate(kind, seconds)
-                right = batches.agree()
-                yield _told(label, asked, MANY, kind, request, [rate], agrees=right)
+        make = partial(_patterns, settings, label, folder)
+        yield from timed.piece(f"requests on {label}", list[DeviceRow], make)
 
 
-def _moving(settings: Settings, noise: NoiseFile, kind: str, random: bool, request: int) -> Moving:
-    seconds = settings.by_size(1, 100, 300) / 100
+def _patterns(settings: Settings, label: str, folder: Path) -> list[DeviceRow]:
+    """Every pattern on one disk."""
+    settings.say(f"requests on {label}")
+    effort = Effort(file_bytes=settings.by_size(8, 24, 96) * MIB)
+    asked = parse_disks(label) if settings.labels else None
+    rows: list[DeviceRow] = []
+    with Transfers() as transfers, noise_file(folder, effort, transfers) as noise:
+        for pattern in PATTERNS if settings.size == "full" else QUICK:
+            for kind in ("read", "write"):
+                moving = _moving(settings, noise, kind, pattern)
+                rows.append(_row(settings, label, asked, pattern, moving))
+        for kind, request in (("read", READ_BYTES), ("write", WRITE_BYTES)):
+            batches = Batches(transfers, [noise], min(request, noise.nbytes // 2), random=False)
+            rate = batches.rate(kind, settings.by_size(1, 200, 300) / 100)
+            right = batches.agree()
+            rows.append(_told(label, asked, MANY, kind, request, [rate], agrees=right))
+    return rows
+
+
+def _moving(settings: Settings, noise: NoiseFile, kind: str, pattern: str) -> Moving:
+    request, random = PATTERNS[pattern]
+    seconds = settings.by_size(1, 100, 200) / 100
     return Moving(
         str(noise.path), "direct", kind == "write", random, request, noise.nbytes, seconds
     )
@@ -134,7 +154,7 @@ def _moving(settings: Settings, noise: NoiseFile, kind: str, random: bool, reque
 def _row(
     settings: Settings, label: str, asked: Asked | None, pattern: str, moving: Moving
 ) -> DeviceRow:
-    rounds = [move(moving) for _ in range(settings.by_size(1, 1, 3))]
+    moved = move(moving)
     fio = shutil.which("fio") if settings.size != "tiny" and pattern in BY_FIO else None
     beside = None if fio is None else fio_rate(fio, moving, "libaio", 1, direct=True)
     return _told(
@@ -143,8 +163,8 @@ def _row(
         pattern,
         "write" if moving.writes else "read",
         moving.request_bytes,
-        [moved.bytes_per_second for moved in rounds],
-        agrees=all(moved.agrees for moved in rounds),
+        [moved.bytes_per_second],
+        agrees=moved.agrees,
         fio=beside,
     )
 
@@ -170,11 +190,12 @@ def _told(
     )
 
 
-def _products(settings: Settings, text: str) -> Iterator[DeviceRow]:
+def _products(settings: Settings, text: str) -> list[DeviceRow]:
     """A matrix on as many files as there are disks, times a vector; of several disks also one in
     stripes over all of them."""
     asked = parse_disks(text)
-    with on_disks(settings, [asked]) as placed:
+    rows: list[DeviceRow] = []
+    with on_disks(replace(settings, kept=None), [asked]) as placed:
         bench = Products(placed, Timed("", placed), 17_500, 1.0, settings.by_size(1, 2, 5))
         case = Case("devices", "direct", PRODUCT_CHUNK, True)
         for name, stripe in LAYOUTS.items():
@@ -184,7 +205,10 @@ def _products(settings: Settings, text: str) -> Iterator[DeviceRow]:
             row_case = replace(case, chunk_bytes=chunk)
             (row,) = bench.products(PRODUCT_BYTES, asked.count, [row_case], stripe)
             product = f"{PRODUCT}{', ' if stripe else ''}{name if stripe else ''}"
-            yield _told(asked.label, asked, product, "read", chunk, row.samples, agrees=row.agrees)
+            rows.append(
+                _told(asked.label, asked, product, "read", chunk, row.samples, agrees=row.agrees)
+            )
+    return rows
 
 
 def _emulation(rows: Sequence[DeviceRow]) -> list[Finding]:
@@ -256,6 +280,7 @@ def _claims(rows: Sequence[DeviceRow]) -> list[Finding]:
 def draw(outcome: Outcome, figure: Any) -> None:
     """Rates by pattern, of each disk at its full speed; beside, over the hard disk."""
     panels = figure.subplots(2, 2)
+    patterns = [name for name in PATTERNS if any(r["pattern"] == name for r in outcome.rows)]
     disks = list(dict.fromkeys(r["disk"] for r in outcome.rows if r["pattern"] in PATTERNS))
 
     def rates(disk: str, kind: str) -> list[float]:
@@ -265,9 +290,9 @@ def draw(outcome: Outcome, figure: Any) -> None:
             for r in outcome.rows
             if (r["disk"], r["kind"]) == (disk, kind)
         }
-        return [rows[pattern] for pattern in PATTERNS]
+        return [rows[pattern] for pattern in patterns]
 
-    names = [pattern.replace(" at ", "\nat ").replace(" in ", "\nin ") for pattern in PATTERNS]
+    names = [pattern.replace(" at random", "").replace(" in ", "\nin ") for pattern in patterns]
     first = disks[0]
     for line, kind in enumerate(("read", "write")):
         for number, disk in enumerate(disks):
@@ -280,7 +305,7 @@ def draw(outcome: Outcome, figure: Any) -> None:
         for axes, what in ((panels[line, 0], "MiB/s"), (panels[line, 1], f"over {first}")):
             axes.set_yscale("log")
             axes.set_ylabel(f"{kind}, {what}")
-            axes.tick_params(axis="x", labelsize="x-small")
+            axes.tick_params(axis="x", labelsize="x-small", rotation=30)
             axes.grid(alpha=0.3)
     panels[0, 0].legend(fontsize="x-small")
 

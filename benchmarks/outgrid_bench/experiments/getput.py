@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,11 @@ def measure(settings: Settings) -> Outcome:
     rows: list[GetPutRow] = []
     for task in _tasks(settings):
         settings.say(f"{task.program}: {', '.join(WAYS[task.program])}")
-        told = _begin(task)
+        told = timed.piece(
+            f"{task.program}, threads: {task.threads}", dict[str, Any], partial(_begin, task)
+        )
         if told["refused"]:
-            text = f"no paging was measured: {told['refused']}"
-            notes += [] if text in notes else [text]
+            timed.note(f"no paging was measured: {told['refused']}")
         rows += _rows(task, told["runs"])
         notes.append(
             f"{task.program}: pages of {format_bytes(task.page_bytes)}, threads: {task.threads}"
@@ -86,7 +88,8 @@ def measure(settings: Settings) -> Outcome:
     }[settings.size]
     settings.say("regions beside plain calls of MPI")
     rounds = settings.by_size(1, 7, 9)
-    moved = _begin(Task("moving", (), (), 0, rounds, 1, sizes_bytes=sizes))
+    regions = Task("moving", (), (), 0, rounds, 1, sizes_bytes=sizes)
+    moved = timed.piece("regions", dict[str, Any], lambda: _begin(regions))
     moving = _rates(moved["moves"])
     notes += _floors(rows, moving)
     return timed.outcome(

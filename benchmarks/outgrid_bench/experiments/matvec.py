@@ -95,7 +95,7 @@ def measure(settings: Settings) -> Outcome:
     chunks = [chunk // scale for chunk in CHUNKS]
     usual = USUAL_CHUNK // scale
     rounds = settings.by_size(1, 2, 5)
-    disk = _disk_rate(settings)
+    disk = timed.piece("the disk alone", float, lambda: _disk_rate(settings))
     bench = Products(settings, timed, columns, disk, rounds)
     gpu = (True, False) if bench.device is not None else ()
     rows: list[MatvecRow] = []
@@ -118,7 +118,9 @@ def measure(settings: Settings) -> Outcome:
         rows += bench.products(size, 1, cases)
     for files in FILES:
         rows += bench.products(sizes[2], files, [Case("paths", "direct", usual, True)])
-    timeline = bench.timeline(sizes[2], TIMELINE_CHUNK // scale)
+    timeline = timed.piece(
+        "timeline", dict[str, Any], lambda: bench.timeline(sizes[2], TIMELINE_CHUNK // scale)
+    )
     return timed.outcome(
         rows,
         [*_findings(rows, bench.blas, disk), *_gpu_findings(rows)],
@@ -143,7 +145,7 @@ class Products:
         random = np.random.default_rng(1)
         self.pattern = random.standard_normal((DISTINCT_ROWS, columns))
         self.vector = random.standard_normal(columns)
-        self.blas = self._blas_rate()
+        self.blas = timed.piece("BLAS alone", float, self._blas_rate)
         self.device: Device | None = None
         if settings.device == "gpu":  # before anything is written
             source = generate_cuda(lookup("heat7").trace(3), "float64")
@@ -153,6 +155,14 @@ class Products:
         self, nbytes: int, files: int, cases: Sequence[Case], stripe: int = 0
     ) -> list[MatvecRow]:
         """Each case several times, in turns; of one matrix in stripes over as many files."""
+        name = f"matrix of {nbytes} bytes, {files} files, stripe {stripe}, {cases[0].series}"
+        return self.timed.piece(
+            name, list[MatvecRow], lambda: self._products(nbytes, files, cases, stripe)
+        )
+
+    def _products(
+        self, nbytes: int, files: int, cases: Sequence[Case], stripe: int
+    ) -> list[MatvecRow]:
         self.settings.say(f"matrix of {nbytes / 1e6:g} MB, files: {files}")
         with self._matrix(nbytes, files, stripe) as (paths, expected):
             samples: dict[Case, list[float]] = {case: [] for case in cases}

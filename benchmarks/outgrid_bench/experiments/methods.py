@@ -73,13 +73,11 @@ def how(
 def measure(settings: Settings) -> Outcome:
     """Plain, overlapped and skewed sweeps on every tier: first the rows that claims are about."""
     timed = Timed("methods", settings)
-    notes: list[str] = []
-    runs = Runs(settings, timed, notes)
+    runs = Runs(settings, timed)
     factor = settings.factor or {"tiny": 4.0, "quick": 1.0, "full": FULL_FACTOR}[settings.size]
     grid = grid_of(settings, factor)
     blocks = grid.blocks(settings.by_size(4, 256, 256))
     steps = settings.steps or PASSES * int(blocks["depth"])
-    settings.say("in memory")
     memory = {kind: runs.in_memory(grid, min(steps, 16), kind) for kind in ("plain", "tiled")}
     swap, mapped, direct = BLOCKED
     order = (*OURS, direct, PLAIN[0], mapped, swap, ADVISED, *PLAIN[1:])
@@ -89,7 +87,7 @@ def measure(settings: Settings) -> Outcome:
     ]
     shown = [method.name for method in (swap, mapped, ADVISED, direct, *OURS, *PLAIN)]
     rows = sorted(runs.measure(tasks), key=lambda row: shown.index(row.method))
-    notes += how(settings, grid, blocks, FULL_FACTOR)
+    timed.notes += how(settings, grid, blocks, FULL_FACTOR)
     return timed.outcome(
         rows,
         _findings(rows, memory),
@@ -98,7 +96,6 @@ def measure(settings: Settings) -> Outcome:
             f"blocked, {runs.reference}; some planes of every answer are compared with plain sweeps"
         ),
         agrees=agree(rows),
-        notes=notes,
         details={"in_memory": memory, "series": runs.series},
     )
 

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,7 +31,7 @@ from outgrid_bench.emulation import DiskClass, parse_disks, refusal
 from outgrid_bench.experiments.emulating import on_disks
 from outgrid_bench.experiments.fitted import BLOCK, studies
 from outgrid_bench.experiments.getput import launcher
-from outgrid_bench.experiments.messages import measure_messages
+from outgrid_bench.experiments.messages import Messages, measure_messages
 from outgrid_bench.experiments.outcome import (
     Experiment,
     Finding,
@@ -149,8 +150,10 @@ def measure(settings: Settings) -> Outcome:
         done: list[tuple[_Case, Record, str]] = []
         for number, case in enumerate(cases):
             settings.say(f"{case.study}: {case.nodes} ranks, cut {case.cut}, depth {case.depth}")
-            done.append((case, *_run(case, links, out / str(number))))
-        messages = measure_messages()
+            name = f"{case.study}, {case.grid}, cut {case.cut}, depth {case.depth}"
+            run = partial(_run, case, links, out / str(number))
+            done.append((case, *timed.piece(name, tuple[Record, str], run)))
+        messages = timed.piece("messages", Messages, measure_messages)
         disk = parse_disks(placed.labels[0]).disk if placed.labels else None
         rows = _rows(done, disk, Network(messages.bandwidth, messages.latency_seconds))
         return timed.outcome(

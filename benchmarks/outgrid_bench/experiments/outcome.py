@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import datetime
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from outgrid.durable import existing
+from outgrid.errors import Stopped
 from outgrid.lines import format_wear
 from outgrid.machine import describe_machine
 from outgrid.probe.profile import known_machine
@@ -23,6 +23,7 @@ from outgrid.version import __version__
 from outgrid_bench import claims
 from outgrid_bench.emulation import Asked
 from outgrid_bench.experiments.disks import Disk, disk_bytes, disk_of
+from outgrid_bench.kept import Pieces
 from outgrid_bench.tables import columns
 
 __all__ = [
@@ -43,7 +44,9 @@ __all__ = [
 
 Size = Literal["tiny", "quick", "full"]
 QUICK_SECONDS = 90
+LOOKS, SECONDS_BETWEEN_LOOKS = 5, 0.01  # at who else wants a processor
 Row = Mapping[str, Any]
+T = TypeVar("T")
 
 # By what the places of their claims begin with.
 PAPERS = {paper.name: paper.title for paper in claims.PAPERS}
@@ -61,9 +64,9 @@ class Settings:
     wanted. ``with_swap`` allows a swap file to be made and removed. ``device`` "gpu" adds what a
     GPU makes of it, where an experiment has that. ``endurance_bytes`` may be written to a disk in
     its life (0: not known); ``price`` (any currency) and ``watts`` are those of all disks. Disks to
-    ``emulate`` take the place of the folders, with ``labels``, one for each folder, then. Rows
-    that take long are written to the file ``kept`` as they are made, and with ``resume`` those that
-    it holds are not made again.
+    ``emulate`` take the place of the folders, with ``labels``, one for each folder, then. Parts
+    are written to the file ``kept`` as they are made, and with ``resume`` those that it holds are
+    not made again; behind the ``deadline`` (of `time.monotonic`) none is begun.
     """
 
     size: Size
@@ -80,6 +83,7 @@ class Settings:
     labels: tuple[str, ...] = ()
     kept: Path | None = None
     resume: bool = False
+    deadline: float = math.inf
     say: Callable[[str], None] = print
 
     @property
@@ -160,14 +164,66 @@ class Outcome:
 
 
 class Timed:
-    """When and where an experiment began; `outcome` ends it."""
+    """When and where an experiment began, its parts and its notes; `outcome` ends it."""
 
     def __init__(self, bench: str, settings: Settings) -> None:
         self.bench, self.settings = bench, settings
-        self.load = os.getloadavg()[0]
-        self.started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self.notes: list[str] = []
+        self._first = _moment()
         self._begin = time.perf_counter()
-        self._moved = [disk_bytes(_device(folder)) for folder in settings.folders]
+        self._moved = self._counters()
+        of = {
+            "bench": bench,
+            "size": settings.size,
+            "memory": settings.memory,
+            "factor": settings.factor,
+            "steps": settings.steps,
+            "swap": settings.with_swap,
+            "device": settings.device,
+            "disks": list(settings.labels),
+        }
+        self._pieces = Pieces(settings.kept, of, settings.resume)
+        self._before = dict(self._pieces)  # what former processes made
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a part was made."""
+        return name in self._pieces
+
+    def note(self, text: str) -> None:
+        """Say something of the outcome, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def piece(self, name: str, kind: Any, make: Callable[[], T]) -> T:
+        """A part of type ``kind`` that ``make`` gives, or gave to a process before this one.
+
+        It goes through JSON, with the notes that were made meanwhile. Raises Stopped where time is
+        over, but not before the first part.
+        """
+        if name not in self._pieces:
+            made = len(self._pieces) - len(self._before)
+            if made and time.monotonic() > self.settings.deadline:
+                raise Stopped(
+                    f"{self.bench} is over its time with {len(self._pieces)} parts kept; the same "
+                    "command with --resume goes on"
+                )
+            begin, moment, moved = time.perf_counter(), _moment(), self._counters()
+            noted = len(self.notes)
+            value = msgspec.to_builtins(make())
+            piece = {
+                "seconds": time.perf_counter() - begin,
+                "moved": [_since(*pair) for pair in zip(self._counters(), moved, strict=True)],
+                "notes": self.notes[noted:],
+                "value": value,
+            }
+            self._pieces.add(name, moment | piece)
+        piece = self._pieces[name]
+        for text in piece["notes"]:
+            self.note(text)
+        return msgspec.convert(piece["value"], kind)
+
+    def _counters(self) -> list[tuple[int, int]]:
+        return [disk_bytes(_device(folder)) for folder in self.settings.folders]
 
     def rounds(self, most: int) -> Iterator[int]:
         """Rounds 0, 1 and so on, none but the first when much of a quick experiment's time is gone:
@@ -194,8 +250,11 @@ class Timed:
         notes: Sequence[str] = (),
         details: dict[str, Any] | None = None,
     ) -> Outcome:
-        """``rows`` are dataclasses, all of one kind."""
+        """``rows`` are dataclasses, all of one kind; ``notes`` follow those made so far."""
         tiny = self.settings.size == "tiny"
+        pieces = self._pieces.values()
+        first = min((self._first, *pieces), key=lambda moment: moment["started"])
+        loads = [piece["load"] for piece in pieces] or [self._first["load"]]
         place = existing(self.settings.folders[0])
         machine = describe_machine() if tiny else known_machine(place)
         return Outcome(
@@ -206,11 +265,13 @@ class Timed:
             tuple(replace(finding, holds=None) if tiny else finding for finding in findings),
             reference,
             agrees,
-            tuple(notes),
+            (*self.notes, *notes),
             details or {},
-            time.perf_counter() - self._begin,
-            self.load,
-            self.started,
+            time.perf_counter()
+            - self._begin
+            + sum(piece["seconds"] for piece in self._before.values()),
+            statistics.mean(loads),
+            first["started"],
             machine.to_dict(),
             tuple(self._disks()),
             self.settings.endurance_bytes,
@@ -221,13 +282,29 @@ class Timed:
         seen: set[int] = set()
         folders = self.settings.folders
         labels = self.settings.labels or [""] * len(folders)
-        for folder, label, (read, written) in zip(folders, labels, self._moved, strict=True):
+        now = [_since(*pair) for pair in zip(self._counters(), self._moved, strict=True)]
+        every = [now, *(piece["moved"] for piece in self._before.values())]
+        for number, (folder, label) in enumerate(zip(folders, labels, strict=True)):
             device = _device(folder)
             if device not in seen:
                 seen.add(device)
-                now_read, now_written = disk_bytes(device)
-                disk = disk_of(folder, now_read - read, now_written - written)
-                yield replace(disk, emulated=label)
+                read, written = (sum(part[number][kind] for part in every) for kind in (0, 1))
+                yield replace(disk_of(folder, read, written), emulated=label)
+
+
+def _moment() -> dict[str, Any]:
+    """Now, and how many threads of others want a processor: the mean of a few looks."""
+    looks: list[int] = []
+    for _ in range(LOOKS):
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+        running = Path("/proc/loadavg").read_text().split()[3].partition("/")[0]
+        looks.append(int(running) - 1)
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"started": started, "load": statistics.mean(looks)}
+
+
+def _since(now: tuple[int, int], before: tuple[int, int]) -> tuple[int, int]:
+    return now[0] - before[0], now[1] - before[1]
 
 
 def _device(folder: Path) -> int:

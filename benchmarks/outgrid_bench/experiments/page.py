@@ -82,7 +82,7 @@ def write_page(outcomes: Sequence[Outcome], folder: Path) -> Path:
 def _load(outcome: Outcome) -> str:
     cores = outcome.machine.get("cores") or 1
     busy = f", <b class='no'>busy with other work on {cores} cores</b>"
-    return f"load {outcome.load:.1f} at the beginning{busy if outcome.load > cores / 2 else ''}"
+    return f"{outcome.load:.1f} threads of others{busy if outcome.load > cores / 2 else ''}"
 
 
 def _link(bench: str) -> str:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -119,16 +121,16 @@ def measure(settings: Settings) -> Outcome:
     records: dict[_Case, list[Record]] = {case: [] for case in cases}
     answers: dict[str, set[str]] = {case.name: set() for case in cases}
     settings.say("messages between two ranks")
-    messages = measure_messages()
+    messages = timed.piece("messages", Messages, measure_messages)
     with TemporaryDirectory(dir=settings.folders[0], prefix="outgrid.") as folder:
         for turn in timed.rounds(settings.by_size(1, 3, 3)):
             for number, case in enumerate(cases):
                 settings.say(f"{case.name}: {case.ranks} ranks, cut {case.cut}, {case.exchange}")
-                with TemporaryDirectory(dir=folder, prefix=f"{turn}.{number}.") as within:
-                    out = Path(within) / "run"
-                    record = _run(settings, grids[case], case, out)
-                    records[case].append(record)
-                    answers[case.name].add(_digest(Result(out, record)["u"]))
+                name = f"{case.name}, cut {case.cut}, {case.exchange}, round {turn}"
+                run = partial(_made, settings, grids[case], case, Path(folder) / str(number))
+                record, answer = timed.piece(name, tuple[Record, str], run)
+                records[case].append(record)
+                answers[case.name].add(answer)
     rows = [_row(case, records, grids[case], settings, messages) for case in cases]
     return timed.outcome(
         rows,
@@ -148,6 +150,16 @@ def measure(settings: Settings) -> Outcome:
         ],
         details={"messages": asdict(messages)},
     )
+
+
+def _made(settings: Settings, grid: GridSize, case: _Case, place: Path) -> tuple[Record, str]:
+    """A run whose files go again: its record, and a digest of its answer."""
+    place.mkdir()
+    try:
+        record = _run(settings, grid, case, place / "run")
+        return record, _digest(Result(place / "run", record)["u"])
+    finally:
+        shutil.rmtree(place)
 
 
 def _run(settings: Settings, grid: GridSize, case: _Case, out: Path) -> Record:

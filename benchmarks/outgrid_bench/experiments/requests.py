@@ -12,9 +12,11 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -87,24 +89,28 @@ def measure(settings: Settings) -> Outcome:
     seconds = settings.by_size(1, 6, 100) / 100
     rounds = settings.by_size(1, 2, 3)
     effort = Effort(file_bytes=settings.by_size(8 * MIB, 512 * MIB, 4096 * MIB))
-    notes: list[str] = []
     rows: list[RequestRow] = []
+
+    def part(name: str, make: Callable[[], list[RequestRow]]) -> None:
+        rows.extend(timed.piece(name, list[RequestRow], make))
+
     with Transfers() as transfers, noise_file(settings.folders[0], effort, transfers) as noise:
         fio = None if settings.size == "tiny" else shutil.which("fio")
         if fio is None:
-            notes.append("without fio")
+            timed.note("without fio")
         plain = _Plain(settings, noise, seconds, rounds, fio)
-        rows += plain.below()
-        rows += plain.above(notes)
-        rows += _queue_rows(settings, noise, seconds, rounds, fio, notes)
-        rows.append(_application_row(noise, seconds, rounds))
-    rows += _path_rows(settings, seconds, rounds, notes)
+        part("below memory", plain.below)
+        part("above memory", lambda: plain.above(timed.notes))
+        for engine in engines():
+            queue = partial(_queue_rows, timed, engine, noise, seconds, rounds, fio)
+            part(f"queue by {engine}", queue)
+        part("application", lambda: [_application_row(noise, seconds, rounds)])
+    part("paths", lambda: _path_rows(settings, seconds, rounds, timed.notes))
     return timed.outcome(
         rows,
         _findings(rows, settings),
         reference="plain system calls and fio on the same file, in the same run",
         agrees=all(row.agrees for row in rows),
-        notes=notes,
         details={"file_bytes": effort.file_bytes},
     )
 
@@ -203,38 +209,30 @@ class _Plain:
 
 
 def _queue_rows(
-    settings: Settings,
-    noise: NoiseFile,
-    seconds: float,
-    rounds: int,
-    fio: str | None,
-    notes: list[str],
+    timed: Timed, engine: str, noise: NoiseFile, seconds: float, rounds: int, fio: str | None
 ) -> list[RequestRow]:
-    """Every engine of the queue with requests at places of chance, and as many under way."""
+    """An engine of the queue with requests at places of chance, and as many under way."""
     rows: list[RequestRow] = []
-    for engine in engines():
-        settings.say(f"the queue by {engine}")
-        for request in QUEUE_BYTES:
-            for depth in DEPTHS[: settings.by_size(1, len(DEPTHS), len(DEPTHS))]:
-                try:
-                    transfers = Transfers(engine, depth=depth, request_bytes=request)
-                except StoreError as error:
-                    notes.append(str(error))
-                    continue
-                with transfers:
-                    batches = Batches(transfers, [noise], request)
-                    for kind in KINDS:
-                        rates = [batches.rate(kind, seconds) for _ in range(rounds)]
-                        beside = None
-                        if fio and kind == "read" and engine == engines()[0]:
-                            moving = Moving(
-                                str(noise.path), "", False, True, request, noise.nbytes, seconds
-                            )
-                            beside = fio_rate(fio, moving, FIO_ENGINES["queue"], depth, True)
-                        right = batches.agree()
-                        rows.append(
-                            _row("queue", engine, kind, request, rates, right, depth, fio=beside)
-                        )
+    timed.settings.say(f"the queue by {engine}")
+    depths = DEPTHS[: timed.settings.by_size(1, len(DEPTHS), len(DEPTHS))]
+    for request, depth in product(QUEUE_BYTES, depths):
+        try:
+            transfers = Transfers(engine, depth=depth, request_bytes=request)
+        except StoreError as error:
+            timed.note(str(error))
+            continue
+        with transfers:
+            batches = Batches(transfers, [noise], request)
+            for kind in KINDS:
+                rates = [batches.rate(kind, seconds) for _ in range(rounds)]
+                beside = None
+                if fio and kind == "read" and engine == engines()[0]:
+                    moving = Moving(
+                        str(noise.path), "", False, True, request, noise.nbytes, seconds
+                    )
+                    beside = fio_rate(fio, moving, FIO_ENGINES["queue"], depth, True)
+                right = batches.agree()
+                rows.append(_row("queue", engine, kind, request, rates, right, depth, fio=beside))
     return rows
 
 

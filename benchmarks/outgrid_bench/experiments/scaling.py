@@ -26,15 +26,13 @@ SWAP_FACTOR, LARGE_FACTOR = 0.5, 8.0
 def measure(settings: Settings) -> Outcome:
     """Every method at every factor, with the same depth and blocks."""
     timed = Timed("scaling", settings)
-    notes: list[str] = []
-    runs = Runs(settings, timed, notes)
+    runs = Runs(settings, timed)
     most = settings.factor or FACTORS[settings.size][-1]
     factors = (*(factor for factor in FACTORS[settings.size] if factor < most), most)
     largest = grid_of(settings, factors[-1])
     blocks = largest.blocks(settings.by_size(4, 256, 256))
     small = largest.blocks(settings.by_size(4, 256, 256), BASE_SHARE)
     steps = settings.steps or PASSES * int(blocks["depth"])
-    settings.say("in memory")
     plain = runs.in_memory(largest, min(steps, 16))
     methods = BLOCKED if settings.size != "tiny" else BLOCKED[1:]
     order = (*OURS, *reversed(methods))  # those that take longest come last
@@ -51,13 +49,12 @@ def measure(settings: Settings) -> Outcome:
             for method in order
         ]
     )
-    notes += how(settings, largest, blocks, FACTORS["full"][-1])
+    timed.notes += how(settings, largest, blocks, FACTORS["full"][-1])
     return timed.outcome(
         rows,
         _findings(rows),
         reference=f"plain in memory {plain:.2f} GLUP/s, {runs.reference}",
         agrees=agree(rows),
-        notes=notes,
         details={"in_memory": {"plain": plain}},
     )
 

@@ -78,6 +78,7 @@ PART_ROWS = 32
 SLOTS = 3  # one is read, one is computed, one is written
 LEAST_LIMIT_BYTES = 128 << 20
 WAYS = ("swap", "mmap", "direct")
+MEMORY = "memory"  # beside them
 NO_DISKS = (
     "one disk: --emulate iodrive2/2 --emulate sata/2 sets swap on the two kinds of flash of the "
     "paper beside each other"
@@ -119,23 +120,22 @@ class StreamRow:
 def measure(settings: Settings) -> Outcome:
     """In memory, then every way at every factor, on one core and on all."""
     timed = Timed("stream", settings)
-    notes: list[str] = []
     with limited(LEAST_LIMIT_BYTES) as tried:
         enforced = tried.enforced
-    limit = settings.limit_bytes
     factors = {
         "tiny": (0.02,),
         "quick": (SWAP_FACTOR, BELOW_FACTOR, LARGE_FACTOR),
         "full": (SWAP_FACTOR, BELOW_FACTOR, 2.0, LARGE_FACTOR),
     }[settings.size]
     disks = list(zip(settings.labels or ("",), settings.folders, strict=False))
-    notes += [] if settings.labels else [NO_DISKS]
+    if not settings.labels:
+        timed.note(NO_DISKS)
     rounds = settings.by_size(1, 1, 3)
     cores = describe_machine().cores
     rows: list[StreamRow] = []
     for threads in dict.fromkeys((cores, 1)):  # what the paper prints comes first
-        settings.say(f"STREAM in memory, threads: {threads}")
-        base = _rows(_begin(disks[0][1], "swap", limit, 0.3, threads, 3, notes), "memory", 0, {})
+        within = f"STREAM in memory, threads: {threads}"
+        base = _part(timed, within, disks[0], MEMORY, 0.3, threads, 3, {})
         rows += base
         memory = {row.operation: row.bytes_per_second for row in base}
         for factor in factors:
@@ -146,44 +146,56 @@ def measure(settings: Settings) -> Outcome:
                 if label.partition("/")[0] == SATA and not printed:
                     continue
                 if way == "swap" and not settings.with_swap:
-                    text = "swap was left out: --with-swap allows a swap file to be made"
-                    notes += [] if text in notes else [text]
-                    continue
-                if timed.left < 0:
-                    text = "no time was left for all ways, factors and threads; --full has it"
-                    notes += [] if text in notes else [text]
+                    timed.note("swap was left out: --with-swap allows a swap file to be made")
                     continue
                 where = f"{way} on {label}" if label else way
-                settings.say(f"STREAM by {where}, {factor:g} times the limit, threads: {threads}")
-                begun = _begin(folder, way, limit, factor, threads, rounds, notes)
-                rows += _rows(begun, way, factor, memory, label)
+                told = f"STREAM by {where}, {factor:g} times the limit, threads: {threads}"
+                if timed.left < 0 and told not in timed:
+                    timed.note("no time was left for all ways, factors and threads; --full has it")
+                    continue
+                disk = label, folder
+                rows += _part(timed, told, disk, way, factor, threads, rounds, memory)
     return timed.outcome(
         rows,
         _findings(rows) if enforced else (),
         reference="the same loops over arrays in memory, with as many threads",
         agrees=all(row.agrees for row in rows),
-        notes=notes,
     )
 
 
-def _begin(
-    disk: Path,
+def _part(
+    timed: Timed,
+    name: str,
+    disk: tuple[str, Path],
     way: str,
-    limit: int,
     factor: float,
     threads: int,
     rounds: int,
-    notes: list[str],
+    memory: dict[str, float],
+) -> list[StreamRow]:
+    """One program, in a folder on a disk with that label."""
+    label, folder = disk
+
+    def made() -> list[StreamRow]:
+        timed.settings.say(name)
+        begun = _begin(timed, folder, way, factor, threads, rounds)
+        return _rows(begun, way, 0 if way == MEMORY else factor, memory, label)
+
+    return timed.piece(name, list[StreamRow], made)
+
+
+def _begin(
+    timed: Timed, disk: Path, way: str, factor: float, threads: int, rounds: int
 ) -> tuple[Task, dict[str, Any]]:
     """Run one task in a process under the limit; with its times."""
+    limit = timed.settings.limit_bytes
     count = max(PART_ROWS * SLOTS, round(factor * limit / (ARRAYS * ROW * 8)))
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="outgrid-bench-", dir=disk))
         task = Task(way, folder, count, threads, rounds)
         swap = ARRAYS * count * ROW * 8 + (64 << 20) if way == "swap" and factor > 0.4 else 0
         inside = stack.enter_context(limited(limit, swap, Path(folder) if swap else None))
-        if inside.reason not in notes:
-            notes.append(inside.reason)
+        timed.note(inside.reason)
         begin = f"from {__name__} import main; main()"
         done = inside.run([sys.executable, "-c", begin, json.dumps(asdict(task))])
         if done.returncode:
