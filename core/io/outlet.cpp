@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::int64_t kBlockBytes = 64 << 10;
 constexpr std::int64_t kLeastBlocks = 64;
+constexpr std::size_t kMostPieces = 4;  // of one request: larger ones take the page cache longer
 constexpr std::int64_t kBeginBytes = 4 << 20;  // after which the disk is to begin
 
 // Adds a range to sorted ones that are apart, and joins those that touch.
@@ -26,6 +27,10 @@ void add(std::vector<std::pair<std::int64_t, std::int64_t>>& ranges, std::int64_
   }
   at = ranges.erase(at, last);
   ranges.insert(at, {begin, end});
+}
+
+iovec piece(char* data, const std::pair<std::int64_t, std::int64_t>& range) {
+  return {data + range.first, static_cast<std::size_t>(range.second - range.first)};
 }
 
 }  // namespace
@@ -43,9 +48,13 @@ Outlet::Outlet(std::vector<int> descriptors, std::int64_t held_bytes)
       at += part, next += part, nbytes -= part;
     }
   };
-  for (std::int64_t n = std::max(kLeastBlocks, held_bytes / kBlockBytes); n > 0; --n) {
-    blocks_.push_back(std::make_unique<Block>());
-    free_.push_back(blocks_.back().get());
+  const std::int64_t count = std::max(kLeastBlocks, held_bytes / kBlockBytes);
+  memory_ = std::make_unique<Buffer>(static_cast<std::size_t>(count * kBlockBytes), true, false);
+  blocks_.resize(static_cast<std::size_t>(count));
+  for (std::int64_t n = count; n > 0; --n) {
+    Block& block = blocks_[static_cast<std::size_t>(n - 1)];
+    block.data = static_cast<char*>(memory_->data()) + (n - 1) * kBlockBytes;
+    free_.push_back(&block);
   }
   writer_ = std::thread([this] { write_all(); });
 }
@@ -66,67 +75,66 @@ Outlet::Failure Outlet::failure() const {
 
 void Outlet::drain() {
   std::unique_lock lock(mutex_);
-  while (evict()) {
-  }
+  evict(open_.size());
   filled_.notify_one();
   freed_.wait(lock, [this] { return full_.empty() && !writing_; });
 }
 
 void Outlet::take(const Key& key, std::int64_t begin, const char* from, std::int64_t nbytes) {
   std::unique_lock lock(mutex_);
-  Block* block = open(key);
-  if (block == nullptr) {
-    lock.unlock();
-    write(key.first, key.second * kBlockBytes + begin, from, nbytes);
-    return;
-  }
+  Block* block = open(key, lock);
   ++block->copying;
   lock.unlock();
-  std::memcpy(block->data.data() + begin, from, static_cast<std::size_t>(nbytes));
+  std::memcpy(block->data + begin, from, static_cast<std::size_t>(nbytes));
   lock.lock();
   --block->copying;
   add(block->filled, begin, begin + nbytes);
-  const bool whole = block->filled.front() == std::pair{std::int64_t{0}, kBlockBytes};
-  if (whole && block->copying == 0) {
+  if (block->copying > 0) return;
+  if (block->filled.front() == std::pair{std::int64_t{0}, kBlockBytes}) {
     open_.erase(block->key);
     full_.push_back(block);
     filled_.notify_one();
+  } else if (waiting_ > 0) {
+    freed_.notify_all();
   }
 }
 
-// The block of that key; null where none is free. Then half of those that are open are let go, so
-// that there are some for what comes next.
-Outlet::Block* Outlet::open(const Key& key) {
-  if (const auto there = open_.find(key); there != open_.end()) return there->second;
-  if (free_.empty()) {
+// The block of that key. Where none is free, and none is about to be, the older half of those that
+// are open is let go.
+Outlet::Block* Outlet::open(const Key& key, std::unique_lock<std::mutex>& lock) {
+  for (;;) {
+    if (const auto there = open_.find(key); there != open_.end()) return there->second;
+    if (!free_.empty()) break;
     if (full_.empty() && !writing_) {
-      for (std::size_t n = blocks_.size() / 2; n > 0 && evict(); --n) {
-      }
+      evict(blocks_.size() / 2);
       filled_.notify_one();
     }
-    return nullptr;
+    ++waiting_;
+    freed_.wait(lock);
+    --waiting_;
   }
   Block* block = free_.back();
   free_.pop_back();
   block->key = key;
   block->opened = opened_++;
   block->filled.clear();
-  block->data.resize(static_cast<std::size_t>(kBlockBytes));
   open_[key] = block;
   return block;
 }
 
-// Lets the oldest block that nobody copies into be written as it is; false where there is none.
-bool Outlet::evict() {
-  auto oldest = open_.end();
-  for (auto at = open_.begin(); at != open_.end(); ++at) {
-    if (at->second->copying > 0) continue;
-    if (oldest == open_.end() || at->second->opened < oldest->second->opened) oldest = at;
+// Lets so many of the oldest blocks that nobody copies into be written as they are.
+void Outlet::evict(std::size_t count) {
+  std::vector<Block*> idle;
+  for (const auto& [key, block] : open_) {
+    if (block->copying == 0) idle.push_back(block);
   }
-  if (oldest == open_.end()) return false;
-  full_.push_back(oldest->second);
-  open_.erase(oldest);
-  return true;
+  count = std::min(count, idle.size());
+  std::nth_element(idle.begin(), idle.begin() + static_cast<std::ptrdiff_t>(count), idle.end(),
+                   [](const Block* a, const Block* b) { return a->opened < b->opened; });
+  for (std::size_t n = 0; n < count; ++n) {
+    open_.erase(idle[n]->key);
+    full_.push_back(idle[n]);
+  }
 }
 
 void Outlet::write_all() {
@@ -135,14 +143,34 @@ void Outlet::write_all() {
   for (;;) {
     filled_.wait(lock, [this] { return ends_ || !full_.empty(); });
     if (full_.empty()) return;
-    std::deque<Block*> some;
+    std::vector<Block*> some;
     some.swap(full_);
     writing_ = true;
     lock.unlock();
-    for (const Block* block : some) {
-      const auto [file, number] = block->key;
-      for (const auto& [begin, end] : block->filled) {
-        write(file, number * kBlockBytes + begin, block->data.data() + begin, end - begin);
+    std::sort(some.begin(), some.end(),
+              [](const Block* a, const Block* b) { return a->key < b->key; });
+    for (std::size_t n = 0; n < some.size();) {
+      const std::size_t first = n;
+      std::vector<iovec> pieces;
+      const auto [file, number] = some[first]->key;
+      std::int64_t at = number * kBlockBytes + some[first]->filled.front().first, end = at;
+      for (; n < some.size() && pieces.size() < kMostPieces; ++n) {
+        const Block& block = *some[n];
+        const auto& filled = block.filled;
+        const std::int64_t begin = block.key.second * kBlockBytes;
+        if (block.key.first != file || begin + filled.front().first != end) break;
+        pieces.push_back(piece(block.data, filled.front()));
+        end = begin + filled.front().second;
+        if (filled.size() > 1) {
+          ++n;
+          break;
+        }
+      }
+      write(file, at, pieces);
+      const Block& last = *some[n - 1];
+      for (std::size_t k = 1; k < last.filled.size(); ++k) {
+        write(file, last.key.second * kBlockBytes + last.filled[k].first,
+              {piece(last.data, last.filled[k])});
       }
     }
     behind += static_cast<std::int64_t>(some.size()) * kBlockBytes;
@@ -158,17 +186,24 @@ void Outlet::write_all() {
   }
 }
 
-void Outlet::write(std::int64_t file, std::int64_t at, const char* from, std::int64_t nbytes) {
+// Writes the pieces one behind the other, from a place of the file on.
+void Outlet::write(std::int64_t file, std::int64_t at, std::vector<iovec> pieces) {
   const int descriptor = descriptors_[static_cast<std::size_t>(file)];
-  for (std::int64_t done = 0; done < nbytes;) {
-    const ssize_t n =
-        pwrite(descriptor, from + done, static_cast<std::size_t>(nbytes - done), at + done);
+  for (iovec* next = pieces.data(); next != pieces.data() + pieces.size();) {
+    const auto count = pieces.data() + pieces.size() - next;
+    ssize_t n = pwritev(descriptor, next, static_cast<int>(count), at);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
       failure_.store(file << 32 | (n < 0 ? errno : EIO), std::memory_order_relaxed);
       return;
     }
-    done += n;
+    at += n;
+    for (; n > 0;) {
+      const auto part = std::min(static_cast<std::size_t>(n), next->iov_len);
+      next->iov_base = static_cast<char*>(next->iov_base) + part;
+      next->iov_len -= part, n -= static_cast<ssize_t>(part);
+      if (next->iov_len == 0) ++next;
+    }
   }
 }
 

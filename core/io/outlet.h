@@ -1,16 +1,19 @@
 // Bytes that kernels leave, on their way to places in files.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "memory/buffer.h"
 
 namespace outgrid {
 
@@ -26,8 +29,9 @@ struct OutletDoor {
 // own, through the page cache. The system begins to write that to the disk at once.
 //
 // A block belongs to one of: `open_` (bytes are still missing), `full_` (to be written), the
-// writer, `free_`. While threads copy into it, it stays in `open_`. Where no block is free,
-// the caller writes what it has, and blocks that were opened first are let go as they are filled.
+// writer, `free_`. While threads copy into it, it stays in `open_`. Where no block is free, the
+// caller waits for one. If none is to be written, half of the open ones are let go as they are
+// filled, those that were opened first.
 class Outlet : public OutletDoor {
  public:
   // With at least `held_bytes` of memory for blocks.
@@ -52,24 +56,26 @@ class Outlet : public OutletDoor {
     std::int64_t opened = 0;                                    // after so many others
     int copying = 0;                                            // threads
     std::vector<std::pair<std::int64_t, std::int64_t>> filled;  // ranges, sorted and apart
-    std::vector<char> data;
+    char* data = nullptr;
   };
 
   void take(const Key& key, std::int64_t begin, const char* from, std::int64_t nbytes);
-  Block* open(const Key& key);
-  bool evict();
+  Block* open(const Key& key, std::unique_lock<std::mutex>& lock);
+  void evict(std::size_t count);
   void write_all();
-  void write(std::int64_t file, std::int64_t at, const char* from, std::int64_t nbytes);
+  void write(std::int64_t file, std::int64_t at, std::vector<iovec> pieces);
 
   std::vector<int> descriptors_;
   std::atomic<std::int64_t> failure_{0};  // file << 32 | code
 
   std::mutex mutex_;  // guards what follows, but what is in blocks
   std::condition_variable filled_, freed_;
-  std::vector<std::unique_ptr<Block>> blocks_;
+  std::unique_ptr<Buffer> memory_;
+  std::vector<Block> blocks_;
   std::map<Key, Block*> open_;
   std::vector<Block*> free_;
-  std::deque<Block*> full_;
+  std::vector<Block*> full_;
+  int waiting_ = 0;  // threads
   std::int64_t opened_ = 0;
   bool writing_ = false;
   bool ends_ = false;

@@ -252,12 +252,12 @@ def test_snapshots_of_axes_that_are_not_there_and_too_many_are_refused():
 def test_a_file_of_snapshots_that_is_another_is_refused(tmp_path):
     problem = wave(snapshots=[Snapshot("u", z=3)])
     files.reserve(tmp_path, problem)
-    files.SnapshotTable.open(tmp_path, problem, 4).outlet.close()
+    files.SnapshotTable.open(tmp_path, problem, 4, 0).outlet.close()
     with pytest.raises(StoreError, match="shape"):
-        files.SnapshotTable.open(tmp_path, wave(snapshots=[Snapshot("u", z=3, every=2)]), 4)
+        files.SnapshotTable.open(tmp_path, wave(snapshots=[Snapshot("u", z=3, every=2)]), 4, 0)
     (tmp_path / "snapshot.0.npy.new").unlink()
     with pytest.raises(StoreError, match="cannot"):
-        files.SnapshotTable.open(tmp_path, problem, 4)
+        files.SnapshotTable.open(tmp_path, problem, 4, 0)
 
 
 def test_a_job_has_snapshots(tmp_path):

@@ -81,7 +81,9 @@ class Snapshots(Observer):
         """A kernel that takes them."""
         if not self.run.problem.steps:
             return kernel
-        self._table = SnapshotTable.open(self.run.out, self.run.given, self.run.done)
+        run = self.run
+        held = OUTLET_BYTES + run.plan.memory.unfinished_bytes
+        self._table = SnapshotTable.open(run.out, run.given, run.done, held)
         return replace(kernel, snapshots=self._table)
 
     def commit(self, reached: Reached, manifest: Manifest) -> Manifest:
@@ -132,7 +134,7 @@ class SnapshotTable:
     rows: NDArray[np.int64]
 
     @classmethod
-    def open(cls, out: Path, whole: Problem, steps_done: int) -> SnapshotTable:
+    def open(cls, out: Path, whole: Problem, steps_done: int, held_bytes: int) -> SnapshotTable:
         """Into the files that `reserve` made in ``out``, to go on after ``steps_done`` steps."""
         fields = [field.name for field in whole.stencil.fields]
         rows: list[tuple[int, ...]] = []
@@ -146,7 +148,7 @@ class SnapshotTable:
             rows.append((*head, HEADER_BYTES + before, *kept))
             paths.append(_begun(out / name, snapshot, whole))
         table = np.array(rows, np.int64).reshape(len(rows), SNAPSHOT_NUMBERS)
-        return cls(Outlet(paths, OUTLET_BYTES), table)
+        return cls(Outlet(paths, held_bytes), table)
 
 
 def reserve(out: Path, whole: Problem) -> None:

@@ -59,6 +59,7 @@ def assemble(request: Request, chosen: Candidate) -> Plan:
             held_bytes=0 if request.accelerator is not None else chosen.held_bytes,
             transfer_bytes=request.staging_bytes(chosen.layout),
             exchange_bytes=chosen.exchange_bytes,
+            unfinished_bytes=chosen.unfinished_bytes,
         ),
         volume=Volume(
             disk_bytes,

@@ -22,7 +22,7 @@ from outgrid.plan.model import DeviceLevel, Layout, Prediction, Tile
 from outgrid.plan.request import Request
 from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.pitch import whole_planes
-from outgrid.plan.tables import SWEEP_BYTES
+from outgrid.plan.tables import SWEEP_BYTES, unfinished_bytes
 from outgrid.plan.tiers import disk_tier
 from outgrid.plan.tiling import choose_tile, tile_levels
 from outgrid.plan.traffic import Traffic
@@ -53,6 +53,7 @@ class Candidate:
     traffic: Traffic
     predicted: Callable[[], Prediction]
     notes: tuple[str, ...] = ()
+    unfinished_bytes: int = 0
 
     @cached_property
     def prediction(self) -> Prediction:
@@ -81,7 +82,8 @@ class Candidate:
     @property
     def needed_bytes(self) -> int:
         """Memory where the window is, beside what is needed there in any case."""
-        return self.held_bytes + self.transfer_bytes + self.exchange_bytes + self.table_bytes
+        beside = self.exchange_bytes + self.table_bytes + self.unfinished_bytes
+        return self.held_bytes + self.transfer_bytes + beside
 
 
 def sized(
@@ -128,7 +130,17 @@ def sized(
         request.table_bytes(depths, strips.count(deepest)),
         traffic,
         partial(_prediction, request, depth, slab, tile, traffic),
+        unfinished_bytes=_unfinished(request, schedule, tile) if request.accelerator is None else 0,
     )
+
+
+def _unfinished(request: Request, schedule: Schedule, tile: Tile) -> int:
+    """Memory of what diamonds leave of planes that snapshots keep, until these are complete."""
+    if tile.order != "diamond":
+        return 0
+    levels = min(schedule.depth, 2 * tile_levels(tile, request.problem))
+    share = schedule.strips.height / schedule.strips.rows
+    return unfinished_bytes(request.problem, levels, schedule.slab_planes, share)
 
 
 def _prediction(

@@ -12,7 +12,7 @@ from outgrid.errors import UsageError
 from outgrid.plan.candidate import Candidate, level_of, sized
 from outgrid.plan.request import Request
 from outgrid.plan.sweeps import deepest_of_split
-from outgrid.plan.tables import SWEEP_BYTES
+from outgrid.plan.tables import SWEEP_BYTES, unfinished_bytes
 from outgrid.tiers import PASSING_TIERS
 
 # Slabs are sized in bytes per field: below, requests get small; above, memory is better spent on
@@ -155,12 +155,16 @@ class Choice:
         )
         row_bytes = sum(ring.planes * thinnest.of(ring.field).row_stride_bytes for ring in rings)
         beside = sizing.strips(depth, 1).beside(depth)
+        rows, accelerator = sizing.strips(depth, 1).rows, self.request.accelerator
+        kept_bytes = 0 if accelerator else unfinished_bytes(self.problem, depth, slab, 1.0)
+        row_bytes += kept_bytes // rows
         height = (room - self.request.table_bytes(depths, 1)) // row_bytes - beside
         # A pitch is rounded up to whole sectors, and an odd number of them.
         while height > 0:
             strips = sizing.strips(depth, height)
             window = self.request.window_bytes(rings, sizing.layout(strips, depth))
-            if window + self.request.table_bytes(depths, strips.count(depth)) <= room:
+            tables = self.request.table_bytes(depths, strips.count(depth))
+            if window + tables + kept_bytes * height // rows <= room:
                 break
             height -= 1
         least = self.least_height(depth)

@@ -83,7 +83,7 @@ def _device(plan: Mapping[str, Any]) -> tuple[tuple[str, str]]:
 def _memory(plan: Mapping[str, Any]) -> str:
     level = plan.get("device")
     copies = level["parts"] * level["part_bytes"] if level else 0
-    transfers = plan["transfer_bytes"] + copies
+    transfers = plan["transfer_bytes"] + copies + plan.get("unfinished_bytes", 0)
     used = plan["held_bytes"] + transfers + plan["fixed_bytes"]
     used += plan.get("exchange_bytes", 0)
     return (

@@ -153,7 +153,8 @@ class Memory:
 
     That is ``fixed_bytes`` in any case. Of a window that is larger than memory ``held_bytes`` are
     in use at a time. Transfers between a disk and the window, or a device, pass through others, and
-    so does what ranks exchange.
+    so does what ranks exchange. Planes of snapshots take ``unfinished_bytes`` until all tiles have
+    left their rows of them.
     """
 
     limit_bytes: int
@@ -162,6 +163,7 @@ class Memory:
     held_bytes: int
     transfer_bytes: int
     exchange_bytes: int = 0
+    unfinished_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +312,7 @@ class Plan:
     def _repr_html_(self) -> str:
         """What a notebook shows: bytes and seconds, the memory, and the rings of the window."""
         memory, plain = self.memory, self.to_dict()
-        transfers = memory.transfer_bytes + memory.exchange_bytes
+        transfers = memory.transfer_bytes + memory.exchange_bytes + memory.unfinished_bytes
         used = memory.held_bytes + transfers + memory.fixed_bytes
         parts = {
             "window": 0 if self.device else memory.held_bytes,

@@ -6,6 +6,7 @@ from outgrid.config import RunOptions
 from outgrid.formats import InputFile
 from outgrid.formats.arrays import InputArray
 from outgrid.formats.levels import levels_bytes
+from outgrid.numbers import item_bytes
 from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
 
@@ -13,7 +14,7 @@ SWEEP_BYTES = 100
 """What a process keeps of each sweep: its depth, in the plan, the record and their texts."""
 
 OUTLET_BYTES = 8 << 20
-"""Memory through which kernels leave what snapshots keep."""
+"""Memory through which kernels leave what snapshots keep, beside planes that are not complete."""
 
 ITEM_BYTES = 8
 # What is seen in each step is copied and put into the bytes of a file at each commit.
@@ -52,6 +53,21 @@ def held_bytes(problem: Problem) -> int:
 def outlet_bytes(problem: Problem) -> int:
     """Bytes of what kernels leave for snapshots, on its way to files."""
     return OUTLET_BYTES if problem.snapshots else 0
+
+
+def unfinished_bytes(problem: Problem, levels: int, planes: int, share: float) -> int:
+    """Bytes of what snapshots keep of so many ``planes`` of a slab, in ``levels`` of a sweep.
+
+    Diamonds of rows fill them in turns, each through all planes, so none is complete before the
+    slab is. Strips have a ``share`` of each plane. Half of what is there in any case counts.
+    """
+    kept = 0
+    for snapshot in problem.snapshots:
+        cells, dtype = snapshot.kept(problem.shape), problem.dtype_kept(snapshot)
+        plane = len(cells[1]) * len(cells[2]) * item_bytes(dtype)
+        here = -(-min(planes, problem.shape[0]) // cells[0].step)
+        kept += -(-levels // snapshot.every) * min(here, len(cells[0])) * plane
+    return max(0, round(kept * min(1.0, share)) - outlet_bytes(problem) // 2)
 
 
 def steps_bytes(problem: Problem) -> int:
