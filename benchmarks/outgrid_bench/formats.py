@@ -15,6 +15,7 @@ large as a limit goes through all these ways in a control group of that limit, s
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import shutil
@@ -44,9 +45,9 @@ CODEC_BAR = 0.8  # of what a bare loop of the codec reaches
 FIELD = "u"
 CHUNK = 64
 SLAB_CELLS = 2 << 20
-PARTS = ("rates", "paths")
+PARTS = ("rates", "runs", "paths")
 TIMES = 16  # that a field is as large as the limit
-ROUNDS, RUNS, ENCODINGS = 7, 3, 7
+ROUNDS, RUNS, ENCODINGS, RUNS_IN_TURNS = 7, 3, 7, 7
 PIECE_BYTES = 8 << 20  # that the loop by hand writes together
 BLOCK_BYTES = 4096
 CONTROL = "another"  # of the same kind: what its ratio is below 1 says how much others may be
@@ -68,6 +69,8 @@ def measure_formats(
         figures: dict[str, Any] = {}
         if "rates" in only:
             figures |= _measure_rates(Path(place), say, tiny=tiny)
+        if "runs" in only:
+            figures["runs"] = _measure_runs(Path(place), say, tiny=tiny)
         if "paths" in only:
             times = 0.1 if tiny else TIMES
             figures["paths"] = measure_paths(Path(place), limit_bytes, times, say, few=tiny)
@@ -117,6 +120,60 @@ def _measure_rates(place: Path, say: Say, *, tiny: bool) -> dict[str, Any]:
     figures |= _encoded(result, place, min(rounds, ENCODINGS))
     shutil.rmtree(out)
     return figures
+
+
+def _measure_runs(place: Path, say: Say, *, tiny: bool) -> dict[str, Any]:
+    """Whole runs of several fields with snapshots, by where the results are left, in turns."""
+    shape, rounds = ((16, 64, 64), 1) if tiny else ((256, 512, 512), RUNS_IN_TURNS)
+    steps, kept = 16, [og.Snapshot(FIELD, every=4)]
+
+    @og.stencil
+    def coupled(u: Any, v: Any, w: Any, *, k: Any) -> Any:
+        change = {f: k * og.laplacian(f) for f in (u, v, w)}
+        return {u: u + change[u] + k * v, v: v + change[v] - k * u, w: w + change[w] + k * u}
+
+    initial = {FIELD: "sin(x/9)*cos(y/7)", "v": "sin(x/9)", "w": "cos(y/5) + z"}
+    given: dict[str, Any] = {"dtype": "float32", "parameters": {"k": 0.01}, "initial": initial}
+    problem = og.Problem(coupled, shape, steps=steps, snapshots=kept, **given)
+    found: dict[str, dict[str, bytes]] = {}
+
+    def run(name: str) -> None:
+        result = og.run(problem, memory="256MiB", tier="direct", out=place / name, progress=False)
+        if name not in found:  # the round that warms up
+            arrays = {**result, **{f"snapshot.{n}": a for n, a in enumerate(result.snapshots)}}
+            found[name] = {key: _digest(array) for key, array in arrays.items()}
+
+    def ready(_: str) -> None:
+        for left in place.iterdir():
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        os.sync()
+
+    say("runs of three fields with snapshots")
+    files = {suffix: f"run.{suffix}" for suffix in ("h5", "vtkhdf", "nc")}
+    names = {"folder": "folder.run", CONTROL: f"{CONTROL}.run", **files}
+    acts = {name: partial(run, file) for name, file in names.items()}
+    seconds = _in_turns(acts, rounds, ready)
+    if any(values != found[names["folder"]] for values in found.values()):
+        raise ExecutionError("the runs differ in what they have left")
+    ready("")
+    return {
+        "bytes": 3 * int(np.prod(shape)) * 4,
+        "load": os.getloadavg()[0],
+        "seconds": statistics.median(seconds["folder"]),
+        "over_folder": {
+            name: 1 / _ratio(seconds["folder"], times)
+            for name, times in seconds.items()
+            if name != "folder"
+        },
+    }
+
+
+def _digest(array: Any) -> bytes:
+    """A number that tells arrays apart, of a file that may be larger than memory."""
+    digest = hashlib.blake2b(digest_size=16)
+    for plane in array:
+        digest.update(np.asarray(plane).tobytes())
+    return digest.digest()
 
 
 def _in_turns(

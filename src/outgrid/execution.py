@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from outgrid.config import RunOptions
 from outgrid.errors import Stopped, StoreError
@@ -33,7 +34,7 @@ from outgrid.execute.streaming import (
     doing,
     stream,
 )
-from outgrid.formats.npy import bare_npy
+from outgrid.formats.npy import Header, bare_npy
 from outgrid.observe import Noted, Reached, observers_of
 from outgrid.observe.watch import NotFinite
 from outgrid.plan.instruction import Point
@@ -51,7 +52,8 @@ from outgrid.runs.space import reserve_results
 from outgrid.runs.verify import read_back
 from outgrid.seal import Seal
 from outgrid.sharing import Told
-from outgrid.storage import Joined, Store, Transfers
+from outgrid.stencil.problem import PREVIOUS
+from outgrid.storage import Joined, Store, Transfers, Within
 from outgrid.storage.export import export
 from outgrid.storage.sums import sums_digest
 from outgrid.tiers import COPIED_TIERS
@@ -195,8 +197,9 @@ class Execution:
         parity = (self.run.plan.schedule.states.count + self.parity) % 2
         fields = self.run.folder.place_results(self.run.plan.schedule.arrivals, parity)
         if self._took_over:
-            for file in fields.values():
-                bare_npy(self.run.folder.out / file)
+            for name, file in fields.items():
+                if self._within(name) is None:
+                    bare_npy(self.run.folder.out / file)
             self._read_back()
         return fields
 
@@ -211,7 +214,12 @@ class Execution:
             folder=folder.out.name,
             fields=fields,
             checksums={
-                name: sums_digest(folder.out / file, seals[name]) for name, file in fields.items()
+                name: sums_digest(
+                    folder.out / file,
+                    seals[name],
+                    within.header if (within := self._within(name)) else None,
+                )
+                for name, file in fields.items()
             },
             seals=seals,
             owned=run.owned,
@@ -235,9 +243,20 @@ class Execution:
         mine = mine.counted_from(self.manifest.first, self.manifest.first_row)
         for level in self._results:
             seal = self.seals.level(level, self.run.plan.sweeps)
-            errors = read_back(self.run.folder.result(level), seal, mine)
+            within = self._within(level_name(level))
+            errors = read_back(self.run.folder.result(level), seal, mine, within)
             if errors:
                 raise errors[0]
+
+    def _within(self, name: str) -> Within | None:
+        """Where a result lies in a file with others; None in one of its own."""
+        problem, folder = self.run.problem, self.run.folder
+        together = folder.together
+        if together is None or name not in together.offsets:
+            return None
+        dtype = np.dtype(problem.dtype_of(name.removesuffix(PREVIOUS)))
+        header = Header(problem.shape, dtype, False, together.offsets[name])
+        return Within(folder.out / f"{together.field}.npy", header)
 
     def _sealed(self) -> dict[str, Seal]:
         """What the checksums of each result are of, by name."""

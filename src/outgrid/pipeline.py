@@ -200,7 +200,8 @@ def _road(
         record = record_of(sharing, execution.run, machine, every, noted)
         if comm.rank == 0:
             file = options.file
-            leave = partial(leave_file, file=file) if file else leave_group
+            together = execution.run.folder.together
+            leave = partial(leave_file, file=file, together=together) if file else leave_group
             record = leave(sharing.out, record)
             write_record(record, sharing.out)
             remove_copied(sharing.out, record)

@@ -134,6 +134,18 @@ def test_zarr_reads_what_is_served(served):
     np.testing.assert_array_equal(found, VALUES[32:64, :32, 64:])
 
 
+def test_tensorstore_reads_what_is_served(served):
+    """As neuroglancer does: connections that stay, ranges of shards, many at once."""
+    tensorstore = pytest.importorskip("tensorstore")
+    place = {"driver": "zarr3", "kvstore": f"{served.address}/u/0/"}
+    array = tensorstore.open(place, read=True, open=True).result(timeout=60)
+    asked = [array[plane, 3:, 40:].read() for plane in range(len(VALUES))]
+    found = np.array([plane.result(timeout=60) for plane in asked])
+    np.testing.assert_array_equal(found, VALUES[:, 3:, 40:])
+    folder = tensorstore.KvStore.open(f"{served.address}/").result(timeout=60)
+    assert folder.read("u/0/c/9/9/9").result(timeout=60).state == "missing"
+
+
 def test_arrays_have_links_for_viewers(served):
     assert served.arrays == ("plane", "u")
     port = served.server_address[1]
@@ -189,6 +201,10 @@ def test_a_run_is_served_as_it_lies(tmp_path):
             first = 4096 + plane.nbytes
             asked = f"bytes={first}-{first + plane.nbytes - 1}"
             status, _, body = ask(run, "/u/c/0/0/0", Range=asked)
+            tensorstore = pytest.importorskip("tensorstore")
+            place = {"driver": "zarr3", "kvstore": f"{run.address}/u/"}
+            array = tensorstore.open(place, read=True, open=True).result(timeout=60)
+            np.testing.assert_array_equal(array[1].read().result(timeout=60), plane)
         finally:
             run.shutdown()
             thread.join()

@@ -40,7 +40,8 @@ def run_formats(arguments: argparse.Namespace) -> int:
 
 def table(figures: dict[str, Any]) -> str:
     """Costs and rates beside their references as text."""
-    return align([*(_rates(figures) if "bytes" in figures else ()), *_peaks(figures)])
+    rates = _rates(figures) if "bytes" in figures else ()
+    return align([*rates, *_runs(figures.get("runs")), *_peaks(figures)])
 
 
 def _rates(figures: dict[str, Any]) -> list[tuple[str, str]]:
@@ -93,6 +94,22 @@ def _rates(figures: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+def _runs(runs: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """What runs of several fields with snapshots take, by where they leave them."""
+    if runs is None:
+        return []
+    words = (
+        f"{format_bytes(runs['bytes'])} of three fields, with snapshots: {runs['seconds']:.2f} s"
+    )
+
+    def over(ratio: float) -> str:
+        above = f", above {1 + COST_BAR:g}" if ratio > 1 + COST_BAR else ""
+        return f"{ratio:.3f} of that{above}"
+
+    every = runs["over_folder"].items()
+    return [("runs into folders", words), *((f"runs into {name}", over(r)) for name, r in every)]
+
+
 def _peaks(figures: dict[str, Any]) -> list[tuple[str, str]]:
     """The memory of each way, of a field many times as large as the limit."""
     paths = figures.get("paths")
@@ -123,7 +140,7 @@ FORMATS = Measurement(
     ),
     run=run_formats,
     options={
-        "--only": "rates, or paths under the limit (both)",
+        "--only": "rates, whole runs, or paths under the limit (all)",
         "--memory": "limit of the control group in which fields 16 times as large pass (256MiB)",
         "--scratch": "folder on the disk that is measured (the folder of temporary files)",
         "--json": "write all figures to FILE",

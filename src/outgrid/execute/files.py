@@ -19,8 +19,10 @@ from outgrid.plan.tiers import madvise
 from outgrid.remote.borrowed import Borrowed
 from outgrid.runs.seals import Seals, level_name
 from outgrid.runs.state import RunFolder
+from outgrid.runs.together import Together
 from outgrid.runs.working import is_seam, level_of
 from outgrid.seal import Seal
+from outgrid.stencil.problem import PREVIOUS
 from outgrid.stencil.series import Series
 from outgrid.storage import (
     BesideStore,
@@ -73,17 +75,20 @@ class Files:
         self.fallbacks: list[str] = list(transfers.refusals)
         self.leaving: dict[tuple[str, int], DirectStore] = {}
         self._opened: list[Store] = []
+        self._reserved = True
 
     def make(self, parity: int, exported: bool) -> dict[StoreKey, Store]:
         """Make and reserve the files of all levels, state 0 in those of ``parity``.
 
         Fields that are not ``exported`` yet are going to be copied in the end.
         """
+        if self.folder.together is not None:
+            self._make_together(self.folder.together)
         stores = self._stores(self._create, parity)
         if not exported:
             self._make_results()
         files = [store for store in self._opened if isinstance(store, DirectStore)]
-        if not all(store.reserved for store in files):
+        if not (self._reserved and all(store.reserved for store in files)):
             self.fallbacks.append("the file system cannot reserve space: the disk may fill up")
         return stores
 
@@ -196,6 +201,16 @@ class Files:
                 self._opened.append(store)
                 self.leaving[level.field, level.level] = store
 
+    def _make_together(self, together: Together) -> None:
+        """Make the files that all fields lie in, for both parities."""
+        dtype = self.plan.dtype_of(together.field.removesuffix(PREVIOUS))
+        for parity in (0, 1):
+            path, nbytes = together.file(self.folder.scratch, parity), together.nbytes[parity]
+            given = path, self.shape, dtype, self.transfers
+            store = DirectStore.create(*given, file_bytes=nbytes)
+            self._reserved &= store.reserved
+            store.close()
+
     def _create(self, path: Path, field: str, shape: tuple[int, ...]) -> Store:
         dtype, absent = self.plan.dtype_of(field), self._absent(field)
         parts = self.folder.working.parts(path)
@@ -203,7 +218,8 @@ class Files:
             store = SpreadStore.make(path, shape, dtype, self.transfers, parts, sums=True)
             self._clear(store, absent)
             return store
-        new = NewField(path, shape, dtype, self.habits, sums=True, absent=absent)
+        within = self.folder.working.within(path, shape, dtype)
+        new = NewField(path, shape, dtype, self.habits, sums=True, absent=absent, within=within)
         if self.remote is not None:
             return self.remote.create(new, self.transfers)
         return create_store(self.plan.store_tier, new, self.transfers)
@@ -233,8 +249,9 @@ class Files:
         if self.remote is not None:
             return self.remote.open(path, self.transfers, *self._kept(path))
         parts = self.folder.working.parts(path)
+        within = self.folder.working.within(path, shape, dtype)
         store = (
-            open_store(self.plan.store_tier, path, self.transfers, self.habits)
+            open_store(self.plan.store_tier, path, self.transfers, self.habits, within)
             if parts is None
             else SpreadStore.reopen(path, self.transfers, parts, "rw", sums=True)
         )

@@ -125,6 +125,7 @@ class Hdf5Output:
     def __init__(self, path: Path, *, image: bool) -> None:
         self.h5py: Any = library("h5py", path.stem, "hdf5")
         self.path, self.image = path, image
+        self._told: list[tuple[Any, dict[str, Any]]] = []
         with decoding(path):
             self.file = self.h5py.File(
                 path,
@@ -155,8 +156,7 @@ class Hdf5Output:
     def _made(self, where: Any, array: Array) -> Any:
         stored = self._stored(array) or {"dcpl": self._set_aside()}
         made = where.create_dataset(array.name, array.shape, array.dtype, **stored)
-        for key, value in array.attributes.items():
-            made.attrs[key] = value
+        self._told.append((made, array.attributes))
         if not self.image:
             self._scales(made, array)
             self._along(made, array)
@@ -240,7 +240,7 @@ class Hdf5Output:
                 )
             return root["PointData"]
         root = self.file.create_group("VTKHDF")
-        root.attrs["Version"] = np.array([2, 0], np.int64)
+        root.attrs["Version"] = np.array([1, 0], np.int64)  # which older readers know as well
         root.attrs.create("Type", np.bytes_("ImageData"))
         root.attrs["WholeExtent"] = np.array(whole, np.int64)
         root.attrs["Origin"] = np.array(origin)
@@ -252,6 +252,7 @@ class Hdf5Output:
         """The times of an image, behind its first array, which begins at the first block."""
         times, root = _times(array), self.file["VTKHDF"]
         if len(times) and "Steps" not in root:
+            root.attrs["Version"] = np.array([2, 0], np.int64)
             moments = root.create_group("Steps")
             moments.attrs["NSteps"] = len(times)
             moments["Values"] = times
@@ -259,6 +260,10 @@ class Hdf5Output:
     def commit(self) -> None:
         """Write what the library still holds."""
         with decoding(self.path):
+            # Behind all arrays, whose places do not depend on what is told of them.
+            for made, attributes in self._told:
+                for key, value in attributes.items():
+                    made.attrs[key] = value
             if not self.image:  # behind the arrays: the first one begins at the first block
                 self.file.attrs["Conventions"] = "CF-1.8"
             self.file.flush()

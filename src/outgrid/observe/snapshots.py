@@ -7,6 +7,7 @@ disk. What a sweep repeats after a crash, or a halo computes twice, writes the s
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from outgrid.runs.frames import Frames, frames_of, snapshot_files, sums_within
 from outgrid.runs.group import Durable
 from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
+from outgrid.runs.together import Place, take_copy
 from outgrid.stencil.dtypes import KINDS
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
@@ -47,6 +49,23 @@ class Snapshots(Observer):
         run = self.run
         return frames_of(run.out, folder, run.manifest, box, run.given)
 
+    @property
+    def _within(self) -> dict[str, Place]:
+        """The snapshots that lie in a file with fields: where."""
+        return {
+            frames.out.name: frames.within for frames in self._frames if frames.within is not None
+        }
+
+    def _take_out(self) -> None:
+        """Give snapshots files of their own that lie beside another state than the last one."""
+        folder, whole = self.run.folder, self.run.whole
+        if folder.together is None or not folder.together.file(folder.scratch, 0).exists():
+            return
+        for name, snapshot in snapshots_by_file(whole.snapshots).items():
+            if name in self._within and not (self.run.out / name).exists():
+                shape, dtype = snapshot.shape(whole.shape, whole.steps), whole.dtype_kept(snapshot)
+                take_copy(*self._within[name], self.run.out / name, shape, dtype)
+
     @classmethod
     def watches(cls, problem: Problem, options: RunOptions) -> bool:
         """Where some are asked for."""
@@ -62,7 +81,7 @@ class Snapshots(Observer):
         run = self.run
         if run.comm.rank == 0:
             if durable is None:
-                reserve(run.out, run.given)
+                reserve(run.out, run.given, self._within)
             for share in durable.shares if durable is not None else ():
                 theirs = share.folder.out, share.manifest, share.owned
                 for frames in frames_of(run.out, *theirs, run.given):
@@ -83,7 +102,7 @@ class Snapshots(Observer):
             return kernel
         run = self.run
         held = OUTLET_BYTES + run.plan.memory.unfinished_bytes
-        self._table = SnapshotTable.open(run.out, run.given, run.done, held)
+        self._table = SnapshotTable.open(run.out, run.given, run.done, held, self._within)
         return replace(kernel, snapshots=self._table)
 
     def commit(self, reached: Reached, manifest: Manifest) -> Manifest:
@@ -107,6 +126,7 @@ class Snapshots(Observer):
         comm.share(None)  # all have written
         if comm.rank:
             return Noted()
+        self._take_out()
         place(run.out, run.whole)
         whole = self._frames
         if run.folder.out != run.out:
@@ -134,8 +154,18 @@ class SnapshotTable:
     rows: NDArray[np.int64]
 
     @classmethod
-    def open(cls, out: Path, whole: Problem, steps_done: int, held_bytes: int) -> SnapshotTable:
-        """Into the files that `reserve` made in ``out``, to go on after ``steps_done`` steps."""
+    def open(
+        cls,
+        out: Path,
+        whole: Problem,
+        steps_done: int,
+        held_bytes: int,
+        within: Mapping[str, Place] | None = None,
+    ) -> SnapshotTable:
+        """Into the files that `reserve` made in ``out``, to go on after ``steps_done`` steps.
+
+        Or into those that they are ``within``, from a byte on.
+        """
         fields = [field.name for field in whole.stencil.fields]
         rows: list[tuple[int, ...]] = []
         paths: list[Path] = []
@@ -145,15 +175,21 @@ class SnapshotTable:
             kind = KINDS[dtype]
             head = fields.index(rest.field), len(paths), kind, rest.begin, rest.every
             kept = (n for axis in rest.kept(whole.shape) for n in _numbers(axis))
-            rows.append((*head, HEADER_BYTES + before, *kept))
-            paths.append(_begun(out / name, snapshot, whole))
+            path, first = (within or {}).get(name, (None, HEADER_BYTES))
+            rows.append((*head, first + before, *kept))
+            paths.append(path or _begun(out / name, snapshot, whole))
         table = np.array(rows, np.int64).reshape(len(rows), SNAPSHOT_NUMBERS)
         return cls(Outlet(paths, held_bytes), table)
 
 
-def reserve(out: Path, whole: Problem) -> None:
-    """Make the files of all snapshots, and set their space aside. Raises StoreError."""
+def reserve(out: Path, whole: Problem, within: Collection[str] = ()) -> None:
+    """Make the files of all snapshots, and set their space aside. Raises StoreError.
+
+    Those ``within`` another file need none.
+    """
     for name, snapshot in snapshots_by_file(whole.snapshots).items():
+        if name in within:
+            continue
         path = partial_path(out / name)
         shape = snapshot.shape(whole.shape, whole.steps)
         try:

@@ -271,10 +271,15 @@ def frames_of(
     """
     if not manifest.sealed:
         return ()
-    return tuple(
-        Frames(out / name, sums_path(folder / name), manifest.run, snapshot, whole, box)
-        for name, snapshot in snapshots_by_file(whole.snapshots).items()
-    )
+    frames: list[Frames] = []
+    for name, snapshot in snapshots_by_file(whole.snapshots).items():
+        within = None
+        if manifest.together is not None:
+            scratch = folder / manifest.folder
+            within = manifest.together.frames(out, scratch, Path(name).stem)
+        table = sums_path(folder / name)
+        frames.append(Frames(out / name, table, manifest.run, snapshot, whole, box, within=within))
+    return tuple(frames)
 
 
 def snapshot_files(problem: Problem) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from outgrid.record import RECORD_NAME
 from outgrid.runs.group import GROUP_NAME, OnDisk, Share, abandon, is_unfinished, on_disk
 from outgrid.runs.lock import RunLock
 from outgrid.runs.manifest import MANIFEST_NAME, Manifest
-from outgrid.runs.single import file_of, restore
+from outgrid.runs.single import file_of, restore, separate
 from outgrid.runs.state import RunFolder
 from outgrid.runs.zarr import begun, remove
 from outgrid.stencil.problem import PREVIOUS, Problem
@@ -83,6 +83,7 @@ def remove_leftovers(run: OnDisk) -> None:
     run.tidy()
     if run.shares:
         restore(run.out, run.manifest)
+        separate(run.out, run.manifest)
     for share in run.shares:
         abandon(run.out, share)
     (run.out / GROUP_NAME).unlink(missing_ok=True)

@@ -17,12 +17,14 @@ from outgrid.lines import format_share
 from outgrid.record import RECORD_NAME, Part
 from outgrid.regular import read_own
 from outgrid.runs.places import Spread
+from outgrid.runs.together import Together
 
 MANIFEST_NAME = "manifest.json"
-FORMAT = 5
+FORMAT = 6
 # 2: of a sweep that is cut into strips or blocks only the beginning was known; 3: checksums were
-# not bound to the run and its steps; 4: reductions of one process were kept behind its samples.
-READABLE = (2, 3, 4, 5)
+# not bound to the run and its steps; 4: reductions of one process were kept behind its samples; 5:
+# every array had a file of its own.
+READABLE = (2, 3, 4, 5, 6)
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -35,7 +37,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     ``durable`` is False for a run whose fields are in memory until its end, ``exported`` until
     the files of its results are complete, where fields are no files that could be renamed.
-    ``spread`` says where fields lie in several places.
+    ``spread`` says where fields lie in several places, ``together`` where arrays lie in one file.
 
     Of the sweep after it, of ``depth`` steps, what its first ``part`` trips leave is durable as
     well, in the files of the other parity and of seams, and what the next one leaves in planes
@@ -72,6 +74,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     durable: bool = True
     exported: bool = True
     spread: Spread | None = None
+    together: Together | None = None
     finite: bool = False
     ended: str = ""
     options: dict[str, Any] = {}
@@ -126,7 +129,10 @@ def read_manifest(out: Path) -> Manifest:
     except RecursionError:
         raise UsageError(f"{path} is not a manifest: it is nested too deeply") from None
     spread = manifest.spread
-    _check_names(path, (*manifest.files, *manifest.results, *(spread.names if spread else ())))
+    named = (*manifest.files, *manifest.results, *(spread.names if spread else ()))
+    if manifest.together is not None:
+        named = (*named, manifest.together.field, *manifest.together.offsets)
+    _check_names(path, named)
     if spread is not None:
         spread.check(path)
     return manifest

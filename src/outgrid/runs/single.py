@@ -5,11 +5,13 @@
     OUT/u.npy.xxh3  the checksums of its rows, for each field, and those of snapshots
 
 The library of the format makes a skeleton, a sparse file in which the place of each array is set
-aside, and says where that is. The planes of the first field stay where they are: the 4096 bytes
-before them are replaced, and what the skeleton has behind them is written behind them. Other
-fields are copied to their places, within the kernel where it can. So are snapshots, arrays with
-an axis of steps. But image data of VTK have one list of times for all arrays in a file: there each
-snapshot becomes a file of its own, `heat.snapshot.0.vtkhdf`, and nothing of it is copied.
+aside, and says where that is. It does so before the run begins, and all fields and snapshots,
+arrays with an axis of steps, are written there, see `Together`. In the end the 4096 bytes before
+the first field are replaced, and what the skeleton has between and behind the arrays is written
+there. Arrays that have a file of their own are copied to their places, within the kernel where it
+can: snapshots of a run that may end early, of which nobody knows how many there will be, and fields
+that are spread or kept in memory. Image data of VTK have one list of times for all arrays in a
+file: there each snapshot becomes a file of its own, `heat.snapshot.0.vtkhdf`.
 
 All of it follows from the manifest and is written before the record. A process that goes on gives
 the first array of each file its `.npy` head back, and does it again.
@@ -20,7 +22,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -28,7 +31,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from outgrid.durable import partial_path, sync_folder
+from outgrid.durable import mount_of, partial_path, sync_folder
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.axis import told_apart
 from outgrid.formats.npy import HEADER_BYTES, header_bytes
@@ -36,28 +39,32 @@ from outgrid.formats.registry import check_library, format_of
 from outgrid.formats.sink import Array
 from outgrid.formats.source import writing
 from outgrid.numbers import BFLOAT16
+from outgrid.plan.model import Plan
 from outgrid.record import RECORD_NAME, Record
-from outgrid.regular import given, own
+from outgrid.regular import own
 from outgrid.runs.manifest import Manifest
-from outgrid.runs.state import way_out
+from outgrid.runs.state import RunFolder, way_out
+from outgrid.runs.together import Together, copy_bytes, take_copy
 from outgrid.runs.zarr import NO_LINKS
 from outgrid.stencil.meaning import described
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
+from outgrid.tiers import TIERS
 
 __all__ = [
+    "can_lie_together",
     "check_single",
     "file_of",
     "is_image",
     "leave_file",
+    "lie_together",
     "names_of",
     "remove_copied",
     "restore",
     "second_names",
+    "separate",
     "take_apart",
 ]
-
-COPY_BYTES = 4 << 20
 
 
 def _beside(out: Path, file: str) -> Path:
@@ -130,18 +137,59 @@ def check_single(
         )
 
 
-def leave_file(out: Path, record: Record, file: str) -> Record:
+def lie_together(
+    file: str, folder: RunFolder, problem: Problem, chosen: Plan, fields: Iterable[str]
+) -> Together | None:
+    """Where in the one ``file`` of a run its arrays are going to be; None where they are copied.
+
+    Those are written there from the beginning which are files, all of one disk, and whose number of
+    steps is known. Raises UsageError where the library is missing.
+    """
+    if not can_lie_together(file, folder, chosen):
+        return None
+    there: dict[str, Array] = {}
+    for array in _files(file, problem, [*fields], problem.steps)[file]:
+        if array.name in fields or problem.until is None:
+            there[array.name] = array
+    with tempfile.TemporaryDirectory() as place:
+        offsets = _described(partial_path(Path(place) / file), file, [*there.values()])
+    first = next(iter(offsets))
+    # Those that share a block with others are small, and are copied.
+    offsets = {name: at for name, at in offsets.items() if at and at % HEADER_BYTES == 0}
+    if offsets.get(first) != HEADER_BYTES or len(offsets) < 2:
+        return None
+    ends = {name: offset + _nbytes(there[name]) for name, offset in offsets.items()}
+    both = max(ends.values()), max(end for name, end in ends.items() if name in fields)
+    return Together(first, offsets, both)
+
+
+def can_lie_together(file: str, folder: RunFolder, chosen: Plan) -> bool:
+    """Whether a run may write its arrays to their places in one file."""
+    schedule = chosen.schedule
+    return (
+        bool(file)
+        and folder.spread is None
+        and chosen.outlives
+        and TIERS[chosen.store_tier].files
+        and mount_of(folder.out) == mount_of(folder.scratch)
+        and all(schedule.bands(level.field) is None for level in schedule.kept)
+    )
+
+
+def leave_file(out: Path, record: Record, file: str, together: Together | None = None) -> Record:
     """Leave the results of a finished run in one file, durably; the record that says where.
 
-    Snapshots of a file of VTK are left in files of their own. The files of arrays that were copied
-    stay for `remove_copied` once the record is written. Raises StoreError.
+    Snapshots of a file of VTK are left in files of their own. Arrays that lie ``together`` in the
+    file of the first one stay where they are. The files of arrays that were copied stay for
+    `remove_copied` once the record is written. Raises StoreError.
     """
     problem, text = Problem.from_dict(record.problem), json.dumps(record.to_dict())
     offsets: dict[str, int] = {}
     frames: dict[str, str] = {}
-    for name, arrays in _files(file, problem, record).items():
+    placed = _placed(out, together)
+    for name, arrays in _files(file, problem, record.files, record.steps).items():
         told = [replace(array, attributes={"outgrid": text} | array.attributes) for array in arrays]
-        offsets |= _leave(out, name, told)
+        offsets |= _leave(out, name, told, placed if name == file else {})
         frames |= {array.name: name for array in arrays if array.name not in record.files}
     sync_folder(out)
     fields = dict.fromkeys(record.files, file)
@@ -151,22 +199,40 @@ def leave_file(out: Path, record: Record, file: str) -> Record:
     return named
 
 
-def _leave(out: Path, file: str, arrays: list[Array]) -> dict[str, int]:
-    """Leave arrays, whose planes are in `.npy` files, in one file; the first byte of each."""
+def _placed(out: Path, together: Together | None) -> dict[str, int]:
+    """The first byte of each array that is in the file of the first one, and not in its own."""
+    if together is None:
+        return {}
+    return {
+        name: offset
+        for name, offset in together.offsets.items()
+        if name == together.field or not (out / f"{name}.npy").exists()
+    }
+
+
+def _leave(out: Path, file: str, arrays: list[Array], placed: Mapping[str, int]) -> dict[str, int]:
+    """Leave arrays, whose planes are in `.npy` files, in one file; the first byte of each.
+
+    Those that are ``placed`` are in the file of the first array.
+    """
     skeleton, whole = partial_path(out / file), out / file
     skeleton.unlink(missing_ok=True)
     offsets = _described(skeleton, file, arrays)
     first, *others = offsets
-    sizes = {array.name: prod(array.shape) * array.dtype.itemsize for array in arrays}
+    sizes = {array.name: _nbytes(array) for array in arrays}
+    # Another version of the library may have other places.
+    stay = all(offsets[name] == placed[name] for name in offsets if name in placed)
     with writing(whole):
-        if offsets[first] == HEADER_BYTES:
-            target = out / f"{first}.npy"
+        if offsets[first] == HEADER_BYTES and stay:
+            target, others = out / f"{first}.npy", [name for name in others if name not in placed]
             _become(target, skeleton, offsets, sizes, others, out)
         else:
             target = skeleton
             with open(target, "r+b", buffering=0, opener=own) as to:
                 for name in offsets:
-                    _copy_field(out, name, to.fileno(), offsets[name], sizes[name])
+                    of, begin = (first, placed[name]) if name in placed else (name, HEADER_BYTES)
+                    source = out / f"{of}.npy"
+                    _copy_field(source, begin, to.fileno(), offsets[name], sizes[name])
                 os.fsync(to.fileno())
         os.replace(target, whole)
         skeleton.unlink(missing_ok=True)
@@ -182,20 +248,20 @@ def _become(
     out: Path,
 ) -> None:
     """Make the file of the first field the whole: what is behind its planes, then its head."""
-    others, size = [*others], skeleton.stat().st_size
-    first = next(iter(offsets))
-    taken = [(offsets[name], offsets[name] + sizes[name]) for name in others]
+    size = skeleton.stat().st_size
+    taken = [(at, at + sizes[name]) for name, at in offsets.items() if at >= HEADER_BYTES]
     with (
         open(target, "r+b", buffering=0, opener=own) as to,
-        open(skeleton, "rb", buffering=0, opener=given) as of,
+        open(skeleton, "r+b", buffering=0, opener=own) as of,
     ):
         to.truncate(size)
-        for begin, end in _between(HEADER_BYTES + sizes[first], size, taken):
-            _copy(of.fileno(), begin, to.fileno(), begin, end - begin)
-        for name in others:
-            _copy_field(out, name, to.fileno(), offsets[name], sizes[name])
+        for begin, end in _between(HEADER_BYTES, size, taken):
+            copy_bytes(of.fileno(), begin, to.fileno(), begin, end - begin)
+        for name in others:  # the smallest may be in the head, which is written last
+            source, whole = out / f"{name}.npy", of if offsets[name] < HEADER_BYTES else to
+            _copy_field(source, HEADER_BYTES, whole.fileno(), offsets[name], sizes[name])
         os.fsync(to.fileno())
-        _copy(of.fileno(), 0, to.fileno(), 0, HEADER_BYTES)
+        copy_bytes(of.fileno(), 0, to.fileno(), 0, HEADER_BYTES)
         os.fsync(to.fileno())
 
 
@@ -209,20 +275,52 @@ def restore(out: Path, manifest: Manifest) -> None:
     if not file or (out / RECORD_NAME).exists():
         return
     problem = Problem.from_dict(manifest.problem)
-    take_apart(out, file, manifest.results[0], problem)
+    take_apart(out, file, manifest.results[0], problem, manifest.together)
     for name, snapshot in _apart(file, problem).items():
         shape = snapshot.shape(problem.shape, manifest.steps_done)
         _take_out(out, _file_of(file, name), name, shape, problem.dtype_kept(snapshot))
 
 
-def take_apart(out: Path, file: str, field: str, problem: Problem) -> None:
-    """Make a `.npy` file of that name of the planes of the first field. Raises StoreError."""
-    name = Path(field).stem
-    _take_out(out, file, name, problem.shape, _dtype(problem, name))
+def take_apart(
+    out: Path, file: str, field: str, problem: Problem, together: Together | None = None
+) -> None:
+    """Make a `.npy` file of that name of the planes of the first field. Raises StoreError.
+
+    What lies ``together`` with it stays there.
+    """
+    name, nbytes = Path(field).stem, together.nbytes[0] if together is not None else 0
+    _take_out(out, file, name, problem.shape, _dtype(problem, name), nbytes)
 
 
-def _take_out(out: Path, file: str, name: str, shape: tuple[int, ...], dtype: str) -> None:
-    """Make a `.npy` file of the first array of a file, where one is there."""
+def separate(out: Path, manifest: Manifest) -> None:
+    """Give all fields of an unfinished run that are in place files of their own.
+
+    Where the first one has its own, see `restore`. Raises StoreError.
+    """
+    together, first = manifest.together, out / f"{Path(manifest.results[0]).stem}.npy"
+    if together is None or not first.is_file() or (out / RECORD_NAME).exists():
+        return
+    problem = Problem.from_dict(manifest.problem)
+    kept = snapshots_by_file(problem.snapshots)
+    for name, offset in together.offsets.items():
+        path = out / f"{name}.npy"
+        if path.exists():
+            continue
+        shape, dtype, place = problem.shape, _dtype(problem, name), (first, offset)
+        if path.name in kept:
+            snapshot = kept[path.name]
+            shape, dtype = snapshot.shape(shape, problem.steps), problem.dtype_kept(snapshot)
+            place = together.frames(out, out / manifest.folder, name) or place
+        take_copy(*place, path, shape, dtype)
+        os.replace(partial_path(path), path)
+    sync_folder(out)
+    take_apart(out, file_of(manifest), first.name, problem)
+
+
+def _take_out(
+    out: Path, file: str, name: str, shape: tuple[int, ...], dtype: str, nbytes: int = 0
+) -> None:
+    """Make a `.npy` file of the first array of a file; at least so many bytes of it are kept."""
     whole, first = out / file, out / f"{name}.npy"
     with writing(whole):
         partial_path(whole).unlink(missing_ok=True)
@@ -237,7 +335,7 @@ def _take_out(out: Path, file: str, name: str, shape: tuple[int, ...], dtype: st
             return
         with open(first, "r+b", buffering=0, opener=own) as to:
             os.pwrite(to.fileno(), header_bytes(shape, dtype), 0)
-            to.truncate(HEADER_BYTES + prod(shape) * np.dtype(dtype).itemsize)
+            to.truncate(max(nbytes, HEADER_BYTES + prod(shape) * np.dtype(dtype).itemsize))
             os.fsync(to.fileno())
     sync_folder(out)
 
@@ -266,16 +364,18 @@ def _described(skeleton: Path, file: str, arrays: list[Array]) -> dict[str, int]
     return offsets
 
 
-def _files(file: str, problem: Problem, record: Record) -> dict[str, list[Array]]:
-    """What is to be in each file: the fields, and the snapshots that were taken."""
-    stored = {name: (problem.shape, _dtype(problem, name)) for name in record.files}
+def _files(
+    file: str, problem: Problem, fields: Collection[str], steps: int
+) -> dict[str, list[Array]]:
+    """What is to be in each file: the fields, and the snapshots that are taken in so many steps."""
+    stored = {name: (problem.shape, _dtype(problem, name)) for name in fields}
     for kept, snapshot in snapshots_by_file(problem.snapshots).items():
-        shape = snapshot.shape(problem.shape, record.steps)
+        shape = snapshot.shape(problem.shape, steps)
         if prod(shape):
             stored[Path(kept).stem] = shape, problem.dtype_kept(snapshot)
     apart = [name for name in _apart(file, problem) if name in stored]
     together = [name for name in stored if name not in apart]
-    said = described(problem, record.files)
+    said = described(problem, fields)
     files: dict[str, list[Array]] = {}
     for whole, names in ((file, together), *((_file_of(file, name), [name]) for name in apart)):
         axes = told_apart({name: (said[name][0], stored[name][0]) for name in names})
@@ -313,30 +413,14 @@ def _between(begin: int, end: int, taken: Iterable[tuple[int, int]]) -> Iterator
     yield begin, end
 
 
-def _copy_field(out: Path, name: str, to: int, offset: int, nbytes: int) -> None:
-    with open(out / f"{name}.npy", "rb", buffering=0, opener=own) as of:
-        _copy(of.fileno(), HEADER_BYTES, to, offset, nbytes)
+def _copy_field(source: Path, begin: int, to: int, offset: int, nbytes: int) -> None:
+    """Copy an array from where it begins in a file."""
+    with open(source, "rb", buffering=0, opener=own) as of:
+        copy_bytes(of.fileno(), begin, to, offset, nbytes)
 
 
-def _copy(of: int, begin: int, to: int, at: int, nbytes: int) -> None:
-    """Copy bytes between files, within the kernel where it can. Raises OSError."""
-    inside = True
-    while nbytes > 0:
-        count = 0
-        if inside:
-            try:
-                count = os.copy_file_range(of, to, min(nbytes, 1 << 30), begin, at)
-            except OSError as error:
-                if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
-                    raise
-                inside = False
-        else:
-            part = os.pread(of, min(nbytes, COPY_BYTES), begin)
-            count = os.pwrite(to, part, at) if part else 0
-        if not count and (not inside or begin >= os.fstat(of).st_size):
-            raise OSError(errno.EIO, "the file ends before its data")
-        inside = inside and count > 0
-        begin, at, nbytes = begin + count, at + count, nbytes - count
+def _nbytes(array: Array) -> int:
+    return prod(array.shape) * array.dtype.itemsize
 
 
 def _dtype(problem: Problem, name: str) -> str:

@@ -27,15 +27,15 @@ def check_space(
     folder: RunFolder,
     freed_bytes: Mapping[int, int] | None = None,
     *,
-    single: bool = False,
-    apart: bool = False,
+    fields_copied: bool = False,
+    frames_copied: bool = False,
     beside_bytes: int = 0,
 ) -> None:
     """Raise InfeasiblePlan if the disks have not the space for the working files and results.
 
-    ``freed_bytes`` are those that become free before the run begins, by device. Where results
-    become a ``single`` file all but the first are copied into it, and snapshots, unless these are
-    in files ``apart``. ``beside_bytes`` are those of what the run leaves beside its fields and
+    ``freed_bytes`` are those that become free before the run begins, by device. ``fields_copied``
+    and ``frames_copied`` say that all fields but the first, and snapshots, are copied into the one
+    file of the results. ``beside_bytes`` are those of what the run leaves beside its fields and
     snapshots.
 
     Raises UsageError for a folder that would be among the devices, as a misspelled one would, and
@@ -54,11 +54,11 @@ def check_space(
             wanted += folder.spread.needed_bytes(_largest_bytes(chosen)).items()
     if mount_of(folder.out) != mount_of(folder.scratch):
         wanted.append((folder.out, _bytes_at_end(chosen)))
-    if single:
+    if fields_copied:
         others = [_result_bytes(chosen, level.field) for level in chosen.schedule.departures]
-        frames = 0 if apart else chosen.volume.snapshot_bytes
-        wanted.append((folder.out, sum(others[1:]) + frames))
-    wanted.append((folder.out, chosen.volume.snapshot_bytes + beside_bytes))
+        wanted.append((folder.out, sum(others[1:])))
+    frames = (1 + frames_copied) * chosen.volume.snapshot_bytes
+    wanted.append((folder.out, frames + beside_bytes))
     on_device: dict[int, list[tuple[Path, int]]] = {}
     for path, nbytes in wanted:
         _check_apart(path)

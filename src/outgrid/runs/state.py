@@ -43,6 +43,7 @@ from outgrid.runs.places import OWNER_NAME, OwnerMark, Spread, read_mark, remove
 from outgrid.runs.reading import LIVE_NAMES
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME, samples_so_far, totals_so_far
 from outgrid.runs.seals import level_name
+from outgrid.runs.together import Together
 from outgrid.runs.working import Working
 from outgrid.storage import is_device
 from outgrid.storage.sums import sums_path
@@ -54,23 +55,26 @@ COPY_BYTES = 4 << 20
 class RunFolder:
     """Where a run keeps its results (``out``) and its working files (``scratch``).
 
-    Its fields may be ``spread`` over several places; scratch then has what belongs to them.
+    Its fields may be ``spread`` over several places; scratch then has what belongs to them. Or its
+    arrays lie ``together`` in one file.
     """
 
     out: Path
     scratch: Path
     spread: Spread | None = None
+    together: Together | None = None
 
     @classmethod
     def of_manifest(cls, out: Path) -> tuple[RunFolder, Manifest]:
         """The folders of an unfinished run. Raises UsageError where there is none."""
         manifest = read_manifest(out)
-        return cls(out, out / manifest.folder, manifest.spread), manifest
+        scratch = out / manifest.folder
+        return cls(out, scratch, manifest.spread, manifest.together), manifest
 
     @property
     def working(self) -> Working:
         """Its working files."""
-        return Working(self.scratch, self.spread)
+        return Working(self.scratch, self.spread, self.together)
 
     def create(self, manifest: Manifest) -> None:
         """Make all folders where they are missing and say whose they are.
@@ -183,12 +187,18 @@ class RunFolder:
         for level in levels:
             if not level.constant:
                 source, result = self.working.path(level, parity), self.result(level)
-                for old, new in ((source, result), (sums_path(source), sums_path(result))):
+                moved = [(source, result), (sums_path(source), sums_path(result))]
+                for old, new in moved[1:] if self.in_another(level) else moved:
                     if old.exists() or not new.exists():
                         move(old, new)
                 fields[level_name(level)] = result.name
         sync_folder(self.out)
         return fields
+
+    def in_another(self, level: Arrival) -> bool:
+        """Whether a level lies in the file of another one."""
+        name, together = level_name(level), self.together
+        return together is not None and name != together.field and name in together.offsets
 
     def abandon(self, manifest: Manifest) -> None:
         """Remove everything that the manifest owns but results, and at last the manifest."""

@@ -91,10 +91,10 @@ def verify(out: Path, seen: Callable[[Path, int, int], None] | None = None) -> V
         return replace(verified, steps=state.steps)
 
 
-def read_back(path: Path, seal: Seal, owned: Box) -> list[Error]:
+def read_back(path: Path, seal: Seal, owned: Box, within: Within | None = None) -> list[Error]:
     """What differs from its checksums in the part ``owned`` of the file of a result."""
     errors: list[Error] = []
-    _read(_Field(path, owned=owned, seal=seal), errors, None)
+    _read(_Field(path, owned=owned, seal=seal, within=within), errors, None)
     return errors
 
 
@@ -171,6 +171,7 @@ def _compare_digest(
 
 def _working_files(durable: Durable) -> Iterator[_Field]:
     """The files that hold the last durable state of an unfinished run."""
+    problem = Problem.from_dict(durable.problem)
     for share in durable.shares:
         folder, manifest = share.folder, share.manifest
         folder.check_owner(manifest)
@@ -187,7 +188,9 @@ def _working_files(durable: Durable) -> Iterator[_Field]:
                 and (folder.spread is None or folder.working.parts(path))
             ):
                 seal = durable.seal(share, level, constant=parity is None)
-                yield _Field(path, folder.working.parts(path), owned, seal=seal)
+                dtype = problem.dtype_of(level.removesuffix(PREVIOUS))
+                within = folder.working.within(path, problem.shape, dtype)
+                yield _Field(path, folder.working.parts(path), owned, seal=seal, within=within)
 
 
 def _verify(files: Iterator[_Field], seen: Callable[[Path, int, int], None] | None) -> Verified:
@@ -212,7 +215,7 @@ def _verify(files: Iterator[_Field], seen: Callable[[Path, int, int], None] | No
 def _read(field: _Field, errors: list[Error], seen: Callable[[Path, int, int], None] | None) -> int:
     path = field.path
     if field.owned is not None:  # as a run that goes on opens them
-        for file in (path, sums_path(path)):
+        for file in (field.within.path if field.within else path, sums_path(path)):
             check_own(file)
     with Transfers() as transfers:
         store = (

@@ -15,12 +15,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import DTypeLike
+
+from outgrid.formats.npy import Header
 from outgrid.plan.schedule.lifetime import MOST_RINGS
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.runs.places import SPREAD_SUFFIX, Spread, read_mark
 from outgrid.runs.seals import level_name
-from outgrid.storage import Parts
+from outgrid.runs.together import Together
+from outgrid.storage import Parts, Within
 from outgrid.storage.sums import sums_path
 
 HALO = ".halo."
@@ -28,10 +33,12 @@ HALO = ".halo."
 
 @dataclass(frozen=True, slots=True)
 class Working:
-    """The working files in ``scratch``; fields may be ``spread`` over several places."""
+    """The working files in ``scratch``; fields may be ``spread`` over several places, or lie
+    ``together`` in one file."""
 
     scratch: Path
     spread: Spread | None = None
+    together: Together | None = None
 
     @property
     def places(self) -> tuple[Path, ...]:
@@ -55,6 +62,14 @@ class Working:
         if self.spread is None or path.name not in self.spread.names:
             return None
         return self.spread.parts(path.name)
+
+    def within(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> Within | None:
+        """Where a field lies in a file with others; None for one that has the file ``path``."""
+        name, parity = level_of(path.name)
+        if self.together is None or parity is None or name not in self.together.offsets:
+            return None
+        header = Header(shape, np.dtype(dtype), False, self.together.offsets[name])
+        return Within(self.together.file(self.scratch, parity), header)
 
     def path(self, arrival: Arrival, parity: int) -> Path:
         """The working file of a level; a constant field has one for both parities."""

@@ -28,7 +28,7 @@ from outgrid.runs.places import (
 )
 from outgrid.runs.run import Run
 from outgrid.runs.seals import level_name
-from outgrid.runs.single import check_single, is_image, names_of
+from outgrid.runs.single import can_lie_together, check_single, is_image, lie_together, names_of
 from outgrid.runs.space import check_parents, check_space
 from outgrid.runs.state import RunFolder
 from outgrid.sharing.base import check_none_there, gone_on, held, named
@@ -63,7 +63,7 @@ class Alone:
         def check() -> None:
             check_parents(self.options)
             folder = self._spread(problem, chosen)
-            check_space(chosen, folder, **self._more(problem))
+            check_space(chosen, folder, **self._more(problem, folder, chosen))
             with claimed(devices_of(folder.spread)):
                 self._check_free(problem, chosen, folder)
 
@@ -76,7 +76,7 @@ class Alone:
         if before is not None:
             before.check_inputs(problem)
         freed_bytes = before.freed_bytes if before is not None else None
-        check_space(chosen, folder, freed_bytes, **self._more(problem))
+        check_space(chosen, folder, freed_bytes, **self._more(problem, folder, chosen))
         with held(self.out, self.comm), claimed(devices_of(folder.spread)):
             before = former(self.out) if overwrite else None
             devices = self._check_free(problem, chosen, folder, before)
@@ -84,6 +84,9 @@ class Alone:
                 before.remove()
             erase_devices(devices)
             beside = self._beside(problem)
+            fields = [level_name(level) for level in chosen.schedule.kept if not level.constant]
+            together = lie_together(self.options.file, folder, problem, chosen, fields)
+            folder = replace(folder, together=together)
             yield Run.new(problem, self.options, chosen, folder, self.comm, beside, self.kept)
 
     def check_goes_on(self, durable: Durable) -> None:
@@ -129,10 +132,16 @@ class Alone:
         """Names of what the run leaves beside its fields, and of the files that these become."""
         return (*files_of(problem, self.options), *names_of(self.options.file, problem))
 
-    def _more(self, problem: Problem) -> dict[str, Any]:
+    def _more(self, problem: Problem, folder: RunFolder, chosen: Plan) -> dict[str, Any]:
         """What else takes space on the disk of the results."""
         levels, file = beside_bytes(problem, self.options), self.options.file
-        return {"single": bool(file), "apart": is_image(file), "beside_bytes": levels}
+        copied = bool(file) and not can_lie_together(file, folder, chosen)
+        frames = copied or (bool(file) and problem.until is not None)
+        return {
+            "fields_copied": copied,
+            "frames_copied": frames and not is_image(file),
+            "beside_bytes": levels,
+        }
 
     def _spread(self, problem: Problem, chosen: Plan) -> RunFolder:
         """The folder of the run; its fields are spread if its options ask for several places."""

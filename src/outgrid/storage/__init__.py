@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from outgrid.errors import UsageError
-from outgrid.storage.base import Habits, Layout, NewField, Planes, Store, other_planes
+from outgrid.storage.base import Habits, Layout, NewField, Planes, Store, Within, other_planes
 from outgrid.storage.beside import BesideStore
-from outgrid.storage.direct import DirectStore, Within
+from outgrid.storage.direct import DirectStore
 from outgrid.storage.joined import Joined, Piece
 from outgrid.storage.mapped import MappedStore
 from outgrid.storage.memory import MemoryStore
@@ -65,16 +65,20 @@ def create_store(tier: str, new: NewField, transfers: Transfers) -> Store:
 
 
 def open_store(
-    tier: str, path: Path, transfers: Transfers, habits: Habits | None = None
+    tier: str,
+    path: Path,
+    transfers: Transfers,
+    habits: Habits | None = None,
+    within: Within | None = None,
 ) -> DirectStore:
-    """The field in the file `path`, to be read and written, with its checksums.
+    """The field in the file `path`, or `within` another, to be changed, with its checksums.
 
     Raises UsageError for a tier that keeps no files, StoreError where the file cannot be opened.
     """
     in_files = {name: entry for name, entry in TIERS.items() if entry.files}
     if tier not in in_files:
         raise UsageError(f"tier {tier} keeps no files: choose {' or '.join(in_files)}")
-    return _module(in_files[tier]).reopen(path, transfers, habits or Habits())
+    return _module(in_files[tier]).reopen(path, transfers, habits or Habits(), within)
 
 
 def _module(tier: Tier) -> Any:

@@ -13,9 +13,27 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from outgrid.formats.npy import Header
 from outgrid.seal import Seal
 
-__all__ = ["Habits", "LaidOut", "Layout", "Planes", "Store", "Wrapping", "other_planes"]
+__all__ = [
+    "Habits",
+    "LaidOut",
+    "Layout",
+    "Planes",
+    "Store",
+    "Within",
+    "Wrapping",
+    "other_planes",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A file that a field is in, with other things, and where its numbers lie there."""
+
+    path: Path
+    header: Header
 
 
 def other_planes(parts: Iterable[range], count: int) -> tuple[range, ...]:
@@ -71,7 +89,8 @@ class NewField:
 
     Of what is kept in files: `sums` asks for the checksum of every row, in a file beside it, and
     `overwrite` for a file that is there to be replaced. `absent` planes are never written: they
-    stay 0, and take no space where a file system keeps none for them.
+    stay 0, and take no space where a file system keeps none for them. One that is `within` another
+    file, which is there, has its checksums beside the `path` that it would have.
     """
 
     path: Path
@@ -81,6 +100,7 @@ class NewField:
     sums: bool = False
     overwrite: bool = False
     absent: tuple[range, ...] = ()
+    within: Within | None = None
 
 
 class Store(Protocol):

@@ -3,7 +3,6 @@
 import errno
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -23,20 +22,12 @@ from outgrid.formats.npy import (
 from outgrid.native import File
 from outgrid.regular import check_given, check_own, own
 from outgrid.seal import UNSEALED, Seal
-from outgrid.storage.base import Habits, LaidOut, Layout, NewField, Planes, other_planes
+from outgrid.storage.base import Habits, LaidOut, Layout, NewField, Planes, Within, other_planes
 from outgrid.storage.sums import Sums, sums_path
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
 
 __all__ = ["DirectStore", "Within"]
-
-
-@dataclass(frozen=True, slots=True)
-class Within:
-    """A file that a field is in, with other things, and where its numbers lie there."""
-
-    path: Path
-    header: Header
 
 
 class DirectStore(LaidOut):
@@ -93,8 +84,11 @@ class DirectStore(LaidOut):
         direct: bool = True,
         sums: bool = False,
         absent: tuple[range, ...] = (),
+        file_bytes: int = 0,
     ) -> Self:
         """A new file of zeroes, its space reserved, so that the disk cannot fill up later.
+
+        Where it is to hold other things behind the field, it is of `file_bytes`.
 
         With `sums` the checksum of every row that is written is kept in a file beside it. `absent`
         planes are never written, and no space is reserved for them.
@@ -105,7 +99,7 @@ class DirectStore(LaidOut):
         """
         path = Path(path)
         layout = Layout.of(shape, dtype, HEADER_BYTES)
-        nbytes = HEADER_BYTES + layout.nbytes
+        nbytes = max(HEADER_BYTES + layout.nbytes, file_bytes)
         needed = nbytes - layout.plane_bytes * sum(map(len, absent))
         try:
             if overwrite:
@@ -133,7 +127,8 @@ class DirectStore(LaidOut):
             write_header(path, shape, dtype)
             sync_folder(path.parent)
             kept = "create" if sums else None
-            store = cls(path, file, transfers, reserved=reserved, sums=kept)
+            header = read_header(path, 0)
+            store = cls(path, file, transfers, reserved=reserved, sums=kept, header=header)
             store.leave_out(absent)
             return store
         except BaseException as error:
@@ -148,7 +143,9 @@ class DirectStore(LaidOut):
 
     @classmethod
     def create_as(cls, new: NewField, transfers: Transfers, *, direct: bool = True) -> Self:
-        """The new file that is described so. Raises StoreError as `create` does."""
+        """The new field that is described so. Raises StoreError as `create` does."""
+        if new.within is not None:
+            return cls._new_within(new, transfers, new.within, direct)
         return cls.create(
             new.path,
             new.shape,
@@ -159,6 +156,23 @@ class DirectStore(LaidOut):
             overwrite=new.overwrite,
             absent=new.absent,
         )
+
+    @classmethod
+    def _new_within(cls, new: NewField, transfers: Transfers, within: Within, direct: bool) -> Self:
+        """A new field in a file that was made for several, with space for all of them."""
+        check_own(within.path)
+        try:
+            file = File(within.path, "rw", direct)
+        except OSError as error:
+            raise StoreError("cannot open", path=within.path, errno=error.errno) from error
+        try:
+            sums = "create" if new.sums else None
+            store = cls(new.path, file, transfers, reserved=True, sums=sums, header=within.header)
+        except BaseException:
+            file.close()
+            raise
+        store.path = within.path
+        return store
 
     @classmethod
     def open(
@@ -274,6 +288,8 @@ def create(new: NewField, transfers: Transfers) -> DirectStore:
     return DirectStore.create_as(new, transfers)
 
 
-def reopen(path: Path, transfers: Transfers, habits: Habits) -> DirectStore:
+def reopen(
+    path: Path, transfers: Transfers, habits: Habits, within: Within | None = None
+) -> DirectStore:
     """The field in a file, to be read and written."""
-    return DirectStore.open(path, transfers, "rw", sums=True)
+    return DirectStore.open(path, transfers, "rw", sums=True, within=within)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from outgrid.errors import StoreError
-from outgrid.storage.base import Habits, NewField
+from outgrid.storage.base import Habits, NewField, Within
 from outgrid.storage.direct import DirectStore
 from outgrid.storage.transfers import Transfers
 
@@ -36,6 +36,9 @@ def create(new: NewField, transfers: Transfers) -> MappedStore:
     return MappedStore.create_as(new, transfers, direct=False).mapped(new.habits)
 
 
-def reopen(path: Path, transfers: Transfers, habits: Habits) -> MappedStore:
+def reopen(
+    path: Path, transfers: Transfers, habits: Habits, within: Within | None = None
+) -> MappedStore:
     """The field in a file, mapped."""
-    return MappedStore.open(path, transfers, "rw", sums=True, direct=False).mapped(habits)
+    store = MappedStore.open(path, transfers, "rw", sums=True, direct=False, within=within)
+    return store.mapped(habits)
