@@ -135,10 +135,18 @@ class Chunks:
                 k * n - cells.start for k, n, cells in zip(index, self.chunk, box, strict=True)
             ]
             part = values[tuple(slice(at, at + n) for at, n in zip(first, self.chunk, strict=True))]
-            if part.shape != self.chunk:
-                worker.whole[...] = 0
-            worker.whole[tuple(map(slice, part.shape))] = part
-            self._take(worker, index, np.frombuffer(self.encode(worker.whole), np.uint8))
+            whole = part
+            if not self._is_whole(part):
+                whole = worker.whole
+                if part.shape != self.chunk:
+                    whole[...] = 0
+                whole[tuple(map(slice, part.shape))] = part
+            self._take(worker, index, np.frombuffer(self.encode(whole), np.uint8))
+
+    def _is_whole(self, part: NDArray[Any]) -> bool:
+        """Whether a codec can take a chunk from where it lies."""
+        whole = part.shape == self.chunk and part.dtype == self.dtype
+        return whole and part.flags.c_contiguous
 
     def finish(self) -> None:
         """Write what is left, and the index of each shard. Raises StoreError."""
