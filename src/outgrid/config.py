@@ -578,6 +578,17 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             needs=(SLABS, HOST, ALONE, FILES, STREAMED),
         ),
     ] = AUTO
+    temporaries: Annotated[
+        Literal["auto", "keep", "recompute"],
+        Option(
+            TUNING,
+            '[temporaries](language.md#temporaries) of a stencil: `"keep"` keeps them in the '
+            'window until they are read, `"recompute"` computes them again wherever they are read, '
+            "where that is possible; a resumed run goes on as it was begun",
+            '`"auto"`: for each what takes less time',
+            values={"recompute": (HOST,)},
+        ),
+    ] = AUTO
     pin: Annotated[
         bool, Option(TUNING, "keeps each thread on one processor", "`false`", needs=(HOST,))
     ] = False

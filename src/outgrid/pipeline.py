@@ -61,18 +61,28 @@ def plan(
     shares = sampled(problem, inputs)
     if machine is not None:
         with inputs:
-            return Planning.of(sharing, machine, begin, shares).first(problem)
+            planning = Planning.of(sharing, machine, begin, shares)
+            settled = planning.settled(problem)
+            return _told(planning.first(settled.problem), settled.told, None)
 
     def mine(remote: Borrowed | None) -> Plan:
         known = known_machine(sharing.scratch())
         with inputs:
-            chosen = Planning.of(sharing, known, begin, shares).first(problem)
+            planning = Planning.of(sharing, known, begin, shares)
+            settled = planning.settled(problem)
+            chosen = planning.first(settled.problem)
         folders = folders_to_make(sharing.options)
-        told = *folders, *decoding_told(problem), *compiler_told(problem, options)
+        told = *settled.told, *folders, *decoding_told(problem), *compiler_told(problem, options)
         return _told(chosen, told, remote)
 
     plans = asked(options, comm, mine)
     return plans[min(1, len(plans) - 1)]
+
+
+def forms(problem: Problem, options: RunOptions) -> tuple[Problem, ...]:
+    """The forms that a run may compute a problem in, whose temporaries are kept or not."""
+    sharing = sharing_of(options, ONE)
+    return Planning.of(sharing, known_machine(sharing.scratch())).forms(problem)
 
 
 def run(
@@ -165,9 +175,11 @@ def _road(
     # Plan.
     machine = known_machine(sharing.scratch(durable))
     shares = sampled(problem, inputs, durable)
-    planning = Planning.of(sharing, machine, shares=shares).going_on(problem, durable)
+    planning = Planning.of(sharing, machine, shares=shares)
+    settled = planning.settled(problem, durable)
+    problem, planning = settled.problem, planning.going_on(settled.problem, durable)
     chosen = planning.first(problem)
-    told = beginning.told
+    told = *beginning.told, *settled.told
     if durable is None:
         inputs.check()
         told = *told, *inputs.told()

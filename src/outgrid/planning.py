@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import msgspec
 from outgrid import device
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
-from outgrid.errors import DeviceError, InfeasiblePlan
+from outgrid.errors import DeviceError, InfeasiblePlan, UsageError
 from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.kernel import Kernel
@@ -20,6 +21,7 @@ from outgrid.machine import Accelerator, Machine, Network, describe_machine
 from outgrid.machines import Site
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.commits import Begin
+from outgrid.plan.cost import rates
 from outgrid.plan.model import Plan, Tile
 from outgrid.plan.planner import RankPart
 from outgrid.plan.planner import plan as choose
@@ -39,7 +41,8 @@ from outgrid.runs.space import free_bytes
 from outgrid.schemes import DEFAULT, SCHEMES
 from outgrid.sharing import Sharing
 from outgrid.stencil.problem import Problem
-from outgrid.units import format_bytes
+from outgrid.stencil.recomputed import recomputable
+from outgrid.units import format_bytes, format_seconds
 
 __all__ = ["FIXED_BYTES", "Planning", "calibration", "least_of", "like_here", "plan_elsewhere"]
 
@@ -118,6 +121,75 @@ class Planning:
             return self
         begin = Begin(manifest.depth, manifest.planes, manifest.part, manifest.cut)
         return replace(self, begin=begin)
+
+    def settled(self, problem: Problem, durable: Durable | None = None) -> Settled:
+        """The problem with temporaries kept or computed again, whichever takes less time.
+
+        A run of which something is ``durable`` goes on as it was begun.
+        """
+        named = [field.name for field in problem.stencil.fields if field.temporary]
+        asked = self.options.temporaries or "auto"
+        if not named:
+            return Settled(problem)
+        if self.options.device != "cpu":
+            return Settled(problem, ("temporaries are kept, as on all devices",))
+        if durable is not None:
+            before = [name for share in durable.shares[:1] for name in share.manifest.recomputed]
+            how = f"{', '.join(before)} computed again where read" if before else "all kept"
+            told = (f"temporaries are as the run was begun: {how}",)
+            return Settled(problem.recomputing(before) if before else problem, told)
+        why = recomputable(problem)
+        able = [name for name in named if not why[name]]
+        if asked == "keep":
+            return Settled(problem, ("temporaries are kept: temporaries = keep",))
+        if asked == "recompute":
+            told = (f"{name} is kept: {why[name]}" for name in named if why[name])
+            return Settled(problem.recomputing(able) if able else problem, tuple(told))
+        return self._cheaper(problem)
+
+    def forms(self, problem: Problem) -> tuple[Problem, ...]:
+        """The problem with temporaries kept, and the other form that it may be computed in.
+
+        That one computes temporaries again that the rates of cores and caches say so of.
+        """
+        if self.options.device != "cpu" or (self.options.temporaries or "auto") != "auto":
+            return (problem,)
+        threads = self.options.threads or self.machine.cores
+        chosen: tuple[str, ...] = ()
+        least = _seconds(problem, chosen, self.machine, threads)
+        able = [name for name, why in recomputable(problem).items() if not why]
+        for name in reversed(able):
+            more = (name, *chosen)
+            seconds = _seconds(problem, more, self.machine, threads)
+            if seconds < least:
+                chosen, least = more, seconds
+        return (problem, problem.recomputing(chosen)) if chosen else (problem,)
+
+    def _cheaper(self, problem: Problem) -> Settled:
+        """The form of a problem that takes less time.
+
+        Plans say so. They know what was measured of kernels where that is known of both.
+        """
+        _, *others = self.forms(problem)
+        if not others:
+            return Settled(problem, ("temporaries are kept: to compute them again takes longer",))
+        (again,) = others
+        paths = [calibration_path(one, self.options, self.machine) for one in (problem, again)]
+        both = self.comm.share([known(path) for path in paths])[0]
+        found = both if None not in both else [None, None]
+        kept, other = self._choose(problem, found[0]).predicted_seconds, None
+        with suppress(InfeasiblePlan, UsageError):
+            other = self._choose(again, found[1]).predicted_seconds
+        every = self.comm.share((kept, other))
+        slow = [seconds for _, seconds in every if seconds is not None]
+        if len(slow) < len(every):
+            return Settled(problem, ("temporaries are kept: there is no room for more rings",))
+        kept, other = max(seconds for seconds, _ in every), max(slow)
+        listed = ", ".join(again.stencil.recomputed)
+        times = f"{format_seconds(other)} computed again where read, {format_seconds(kept)} kept"
+        worth = other < kept
+        told = f"{listed}: {times}" if worth else f"temporaries are kept; {listed}: {times}"
+        return Settled(again if worth else problem, (told,))
 
     def first(self, problem: Problem) -> Plan:
         """The plan of this rank, from what is known of the kernel's rates by now."""
@@ -273,6 +345,20 @@ class Planning:
         mine = free_bytes(self.scratch) // self.comm.local
         row_bytes = min(problem.row_bytes(field.name) for field in problem.stencil.fields)
         return min(self.comm.share(mine)) * row_bytes // (row_bytes + SUM_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A problem that keeps temporaries or computes them again, and why."""
+
+    problem: Problem
+    told: tuple[str, ...] = ()
+
+
+def _seconds(problem: Problem, again: tuple[str, ...], machine: Machine, threads: int) -> float:
+    """What an update takes of cores and caches where temporaries are computed ``again``."""
+    bounds = rates(problem.recomputing(again), machine, threads)
+    return 1 / min(bounds.cores, bounds.cache)
 
 
 def plan_elsewhere(problem: Problem, options: RunOptions, site: Site) -> Plan:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import outgrid as og
@@ -15,9 +15,10 @@ from outgrid.config import RunOptions
 from outgrid.plan.planner import plan
 from outgrid.stencil.boundary import boundary_of
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.recomputed import recomputable
 from outgrid.testing.counting import check, count
 from outgrid.testing.reference import initial_arrays, reference_with_bound, run_reference
-from outgrid.testing.strategies import machines, problems, run_options, stencils
+from outgrid.testing.strategies import boundaries, machines, problems, run_options, stencils
 
 FIXED_BYTES = 1 << 20
 SEEDS = st.integers(0, 2**32 - 1)
@@ -41,6 +42,16 @@ def rows(u, *, k):
 
 RULES = [midpoint.trace(3), rows.trace(2)]
 AROUND = ["dirichlet", 0.5, {"x": "periodic", "y-": "neumann"}, "periodic"]
+
+
+@og.stencil
+def flowing(u, *, k):
+    """Fluxes that two cells share, a chain of two, and one that is read at the cell alone."""
+    fluxes = [og.temporary(k * u * og.forward(u, axis)) for axis in "yx"]
+    curved = og.temporary(og.backward(fluxes[0], "y") + og.backward(fluxes[1], "x"), name="curved")
+    return u + 0.25 * (curved[0, 1] + curved[0, -1] + curved[1, 0] + curved)
+
+
 KNOWN = problems(
     st.sampled_from(RULES),
     around=st.sampled_from(AROUND).map(lambda each: boundary_of(each, None)),
@@ -97,6 +108,47 @@ def test_the_reference_gives_what_fields_would_give(problem):
     assert set(alone) == set(problem.initial)
     for name, values in alone.items():
         assert np.array_equal(values, stored[name], equal_nan=True), name
+
+
+@st.composite
+def wide(draw):
+    """Problems on grids that have cells from which no temporary is read across a face."""
+    rules = st.sampled_from([*RULES, flowing.trace(2)])
+    drawn = stencils(most_fields=2, largest_radius=2, temporaries=True)
+    stencil = draw(rules if draw(st.booleans()) else drawn)
+    dtype = draw(st.sampled_from(["float32", "float64"]))
+    shape = [8 * reach + draw(st.integers(1, 9)) for reach in stencil.radius]
+    shape[-1] += draw(st.integers(48, 90))
+    generator = np.random.default_rng(draw(SEEDS))
+    numbers = dict.fromkeys(stencil.parameters, 0.3)
+    lying = {one.name: generator.random(shape[one.axis]) for one in stencil.given_profiles}
+    return Problem(
+        stencil,
+        shape,
+        dtype,
+        draw(st.integers(1, 9)),
+        numbers | lying,
+        draw(boundaries(stencil) | st.sampled_from(AROUND)),
+        {one.name: generator.random(shape) for one in stencil.fields if not one.temporary},
+    )
+
+
+@settings(max_examples=SHARE // 3, deadline=None)
+@given(wide(), st.data())
+def test_those_that_are_computed_again_change_no_byte(problem, data):
+    able = [name for name, why in recomputable(problem).items() if not why]
+    assume(able)
+    with tempfile.TemporaryDirectory() as folder:
+        plain = RunOptions.of(
+            memory="1GiB", scheme="plain", threads=1, temporaries="keep", out=Path(folder) / "kept"
+        )
+        again = Path(folder) / "again"
+        drawn = run_options(problem.recomputing(able), out=again, temporaries="recompute")
+        wanted, found = pipeline.run(problem, plain), pipeline.run(problem, data.draw(drawn))
+        assert not wanted.record.planned["recomputed"]
+        assert {*found.record.planned["recomputed"]} == {*able}
+        for name in found.record.fields:
+            assert np.array(found[name]).tobytes() == np.array(wanted[name]).tobytes(), name
 
 
 @settings(max_examples=SHARE // 4, deadline=None)

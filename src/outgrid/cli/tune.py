@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -39,15 +40,19 @@ def run(arguments: argparse.Namespace) -> int:
     if options.device != "cpu":
         raise UsageError(f"kernels of device {options.device} have no tiles: nothing to tune")
     before = pipeline.plan(problem, options)
-    kernel, machine = load_kernel(problem), known_machine(options.scratch or options.out)
+    machine = known_machine(options.scratch or options.out)
     print("measuring the kernel: about a minute or two", file=sys.stderr)
     begin = time.monotonic()
-    rates = calibration(problem, options, machine, kernel, again=True, beside=before.tile)
-    if rates is None:
-        raise InfeasiblePlan("the memory limit leaves no room to measure the kernel; raise it")
+    measured: dict[tuple[str, ...], Calibration] = {}
+    for form in pipeline.forms(problem, options):
+        kernel = load_kernel(form)
+        rates = calibration(form, options, machine, kernel, again=True, beside=before.tile)
+        if rates is None:
+            raise InfeasiblePlan("the memory limit leaves no room to measure the kernel; raise it")
+        measured[form.stencil.recomputed] = rates
     seconds = time.monotonic() - begin
     after = pipeline.plan(problem, options)
-    found = _found(problem, before, after, rates) | {"seconds": seconds}
+    found = _found(problem, before, after, measured) | {"seconds": seconds}
     if arguments.json:
         print_json(found)
     else:
@@ -55,10 +60,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _found(problem: Problem, before: Plan, after: Plan, rates: Calibration) -> dict[str, Any]:
-    """Tiles of the plans before and now, at the rates that were measured now."""
+def _found(
+    problem: Problem, before: Plan, after: Plan, measured: Mapping[tuple[str, ...], Calibration]
+) -> dict[str, Any]:
+    """Tiles of the plans before and now, at the rates that were measured now.
+
+    These are there for each form of the problem, by the temporaries that it computes again.
+    """
 
     def told(plan: Plan) -> dict[str, Any]:
+        rates = measured[plan.recomputed]
         sample = rates.of(tile_levels(plan.tile, problem), plan.tile)
         tile = msgspec.to_builtins(plan.tile)
         return {"tile": tile, "updates_per_second": _rate(rates, sample, plan)}
@@ -66,9 +77,9 @@ def _found(problem: Problem, before: Plan, after: Plan, rates: Calibration) -> d
     return {
         "before": told(before),
         "after": told(after),
-        "tiles": len(rates.samples),
-        "others_share": rates.others_share,
-        "disturbed": rates.disturbed,
+        "tiles": sum(len(rates.samples) for rates in measured.values()),
+        "others_share": max(rates.others_share for rates in measured.values()),
+        "disturbed": any(rates.disturbed for rates in measured.values()),
     }
 
 

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Iterator, Mapping
 from textwrap import indent
 
-from outgrid.codegen.faces import Faces
+from outgrid.codegen.faces import Faces, FarFaces
 from outgrid.codegen.headers import included
 from outgrid.codegen.members import by_field, layers, pointers, row_images, uniform_struct
 from outgrid.codegen.names import Names
@@ -123,6 +123,7 @@ class _Kernel:
         yield self._keep_tile()
         if self.names.edged:
             yield from (self.faces.edge(stage) for stage in stages)
+            yield from FarFaces(self.names, self.rows.outside).members()
         for stage in stages:
             yield from (self.rows.update(stage, n) for n in self.rows.groups(stage))
         yield self.rows.dispatch()

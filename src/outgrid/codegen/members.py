@@ -23,8 +23,15 @@ def layers(names: Names) -> str:
 
 
 def by_field(names: Names) -> str:
-    """What a field is, by its number: the stage that updates it, and the type of its cells."""
-    written = [names.stencil.writer(field.name) for field in names.stencil.fields]
+    """What a field is, by its number: the stage that updates it, and the type of its cells.
+
+    Nobody looks at temporaries that are computed again: most of their cells are not made.
+    """
+    again = names.stencil.recomputed_set
+    written = [
+        None if field.name in again else names.stencil.writer(field.name)
+        for field in names.stencil.fields
+    ]
     tables = {
         "writer": ["-1" if stage is None else str(stage) for stage in written],
         "cell_kind": [f"kKind<{names.stored(field.name)}>" for field in names.stencil.fields],

@@ -1,7 +1,8 @@
 """Statements of cells around which no field exists that exists in a region only.
 
-There such fields are +0, and their new values too: nothing of them is read, made or stored. All
-else is computed by the same operations as in regions, so the bytes are the same.
+There such fields are +0, and their new values too: nothing of them is read, made or stored. A
+temporary that is computed again exists near faces only: elsewhere its expression stands where it is
+read. All else is computed by the same operations as in regions, so the bytes are the same.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from outgrid.codegen.names import Names
 from outgrid.codegen.statements import Inputs, Statements, Work
 from outgrid.stencil.expression import Access, Profile
 from outgrid.stencil.model import Assignment
+from outgrid.stencil.recomputed import INSIDE, inlined, involved
 from outgrid.stencil.region import PREFIX, regional
 
 __all__ = ["Outside"]
@@ -22,14 +24,20 @@ class Outside(Statements):
 
     def __init__(self, names: Names) -> None:
         super().__init__(names)
-        self.absent = tuple(regional(names.stencil))
+        self.again = names.stencil.recomputed_set
+        self.absent = tuple(self.again or regional(names.stencil))
 
     def made(self, stage: int) -> bool:
-        """Whether a stage makes any field that exists in a region only."""
+        """Whether a stage makes any field that exists in a region only, or is to make it again."""
+        if self.again:
+            return involved(self.names.stencil, stage)
         return any(field.name in self.absent for field in self.names.written(stage))
 
     def moved(self, assignments: tuple[Assignment, ...], stage: int, planes: int) -> Work:
         """Those of fields that exist everywhere."""
+        if self.again:
+            left = inlined(assignments, self.names.stages, self.again)
+            return super().moved(left, stage, planes)
         left = tuple(made for made in assignments if made.field not in self.absent)
         return super().moved(left, stage, planes)
 
@@ -44,11 +52,13 @@ class Outside(Statements):
 
     def profile(self, profile: Profile, vector: str = "") -> str:
         """0 of a profile that says where a region is."""
+        if profile.name == INSIDE:  # which counts in vectors at an edge
+            return f"inside_row<decltype(edge)::value>(x + ({profile.offset}), first, last)"
         return "V{}" if _of_region(profile) else super().profile(profile, vector)
 
     def _used_profiles(self, work: Work) -> tuple[Profile, ...]:
         used = super()._used_profiles(work)
-        return tuple(profile for profile in used if not _of_region(profile))
+        return tuple(one for one in used if not (_of_region(one) or one.name == INSIDE))
 
     def fetched(self, work: Work) -> Iterator[Access]:
         """What is read of fields that exist everywhere."""

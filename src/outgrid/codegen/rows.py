@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby
 
 from outgrid.codegen.block import block, block_vectors, spelled
-from outgrid.codegen.faces import Faces
+from outgrid.codegen.faces import Faces, FarFaces
 from outgrid.codegen.masks import folded, masks
 from outgrid.codegen.names import Names
 from outgrid.codegen.outside import Outside
@@ -147,6 +147,8 @@ class Rows:
         """The updates of rows outside of regions: vector by vector, whatever they are inside."""
         apart = copy(self)
         apart.statements, apart.vectors = self.outside, (1,) * len(self.vectors)
+        if self.outside.again:
+            apart.faces = FarFaces(self.names, self.statements)
         return apart
 
     def _by_region(self, stage: int, planes: int) -> str:
@@ -164,12 +166,21 @@ class Rows:
             "part);"
             for name in names
             for plane in range(planes)
+            if not self.outside.again
+        ]
+        mask = 1 << stage if self.outside.again else -1
+        apart = [
+            f"  if (!in_one_part(s, z, {planes})) {{",
+            f"    for (int64_t n = 0; n < {planes}; ++n) update_{stage}_1(s, u, t, z + n, c, way);",
+            "    return;",
+            "  }",
         ]
         return "\n".join(
             [
                 f"static void update_{stage}_{planes}(const Slab& s, const Uniform& u, int64_t t,",
                 "                       int64_t z, const Tile& c, const Way& way) {",
-                f"  by_region(s, z, {planes}, c, [&](const Tile& part, int64_t flags) {{",
+                *(apart if self.outside.again and planes > 1 else ()),
+                f"  by_region(s, z, {planes}, c, {mask}, [&](const Tile& part, int64_t flags) {{",
                 "    if (flags == 0) {",
                 *inside,
                 "      return;",

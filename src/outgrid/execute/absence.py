@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
 from outgrid.plan.model import Plan
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.recomputed import far_from_faces
 from outgrid.stencil.region import regional
 
 __all__ = ["NOWHERE_ABSENT", "Absence"]
@@ -54,6 +55,8 @@ class Absence:
     @classmethod
     def of(cls, problem: Problem) -> Absence:
         """That of a problem, in the order z, y, x; a grid of two axes has one row."""
+        if problem.stencil.recomputed:
+            return cls._of_recomputed(problem)
         names = [*regional(problem.stencil)]
         if not names or len(names) > MOST_FIELDS or not problem.regions.keys() >= {*names}:
             return cls()
@@ -72,12 +75,31 @@ class Absence:
                 axes = tuple(range(problem.ndim - 1))[:remains]
                 dirty = inside[name].any(axis=axes, keepdims=True) if axes else np.False_
                 flags |= (outside & dirty).astype(np.int64) << number
-            table = [*map(np.asarray, cuts), flags.ravel()]
-            if problem.ndim == 2:
-                table.insert(1, np.zeros(1))
-            tables.append(np.concatenate(table).astype(np.int64))
+            tables.append(_table(cuts, flags))
         planes, *rows, columns = lengths
         return cls(tuple(tables), (planes, rows[0] if rows else 1, columns))
+
+    @classmethod
+    def _of_recomputed(cls, problem: Problem) -> Absence:
+        """That of a problem that computes temporaries again: a bit for each stage that does so."""
+        far = far_from_faces(problem.stencil, problem.edges, problem.shape)
+        if not any(far):
+            return cls()
+        cuts = [
+            sorted({0, *(end for box in far if box for end in _ends(box[axis], extent))})
+            for axis, extent in enumerate(problem.shape)
+        ]
+        lengths = [len(cut) for cut in cuts]
+        flags = np.zeros(lengths, np.int64)
+        for stage, box in enumerate(far):
+            if box:
+                within = [
+                    [first in part for first in cut] for part, cut in zip(box, cuts, strict=True)
+                ]
+                flags |= reduce(np.logical_and.outer, within).astype(np.int64) << stage
+        planes, *rows, columns = lengths
+        parts = planes, rows[0] if rows else 1, columns
+        return cls((_table(cuts, flags),) * len(Remains), parts)
 
     def members(self, plan: Plan) -> dict[str, int]:
         """What a call of a kernel has of it."""
@@ -126,6 +148,19 @@ def _near(problem: Problem, part: range, axis: int) -> list[range]:
     turns = (-extent, 0, extent) if problem.edges.periodic(axis) else (0,)
     both = (range(max(0, low + turn), min(extent, high + turn)) for turn in turns)
     return [one for one in both if one]
+
+
+def _ends(part: range, extent: int) -> list[int]:
+    """The ends of a range that lie within an axis."""
+    return [end for end in (part.start, part.stop) if 0 < end < extent]
+
+
+def _table(cuts: list[list[int]], flags: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What a kernel reads: where each axis is cut, then the flags of the parts."""
+    table = [*map(np.asarray, cuts), flags.ravel()]
+    if len(cuts) == 2:
+        table.insert(1, np.zeros(1))
+    return np.concatenate(table).astype(np.int64)
 
 
 def _touched(part: range, cuts: list[int], extent: int) -> list[bool]:

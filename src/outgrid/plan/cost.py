@@ -17,6 +17,7 @@ from outgrid.plan.layout import ITEM_BYTES
 from outgrid.plan.model import Prediction
 from outgrid.stencil.expression import flops
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.recomputed import far_flops, far_share
 
 # Share of a core's peak vector rate that row updates reach from cache, and the bytes per second
 # that one core loads from its own cache. Both are deliberately plain; a calibration replaces them.
@@ -44,15 +45,35 @@ class Rates:
 
 
 def rates(problem: Problem, machine: Machine, threads: int) -> Rates:
-    """Bounds for one problem: ``update_bytes`` is what one update moves if nothing is reused."""
+    """Bounds for one problem: ``update_bytes`` is what one update moves if nothing is reused.
+
+    Cells near faces, where all temporaries are kept, have a share in them.
+    """
+    far = _rates(problem, machine, threads)
+    if not problem.stencil.recomputed:
+        return far
+    near, share = _rates(problem.recomputing(()), machine, threads), far_share(problem)
+    return Rates(
+        cores=1 / (share / far.cores + (1 - share) / near.cores),
+        cache=1 / (share / far.cache + (1 - share) / near.cache),
+        memory_bytes_per_second=far.memory_bytes_per_second,
+        update_bytes=share * far.update_bytes + (1 - share) * near.update_bytes,
+    )
+
+
+def _rates(problem: Problem, machine: Machine, threads: int) -> Rates:
+    """The same of cells far from faces."""
     stencil = problem.stencil
     width = 8 / ITEM_BYTES[problem.dtype]
     item = {field.name: ITEM_BYTES[problem.dtype_of(field.name)] for field in stencil.fields}
-    streams = sum(field.levels * item[field.name] for field in stencil.fields)
+    again = stencil.recomputed_set
+    fields = [field for field in stencil.fields if field.name not in again]
+    evolving = [field for field in fields if field.evolving]
+    streams = sum(field.levels * item[field.name] for field in fields)
     # Levels read, and for each result one line fetched and one written back; the level before the
     # current one is overwritten in place, so it is fetched already.
-    fetched = sum(item[field.name] for field in stencil.evolving if field.levels == 1)
-    moved = streams + fetched + sum(item[field.name] for field in stencil.evolving)
+    fetched = sum(item[field.name] for field in evolving if field.levels == 1)
+    moved = streams + fetched + sum(item[field.name] for field in evolving)
     share = min(1.0, threads / machine.cores)
     reduced = sum(
         flops(reduction.expression)
@@ -60,7 +81,7 @@ def rates(problem: Problem, machine: Machine, threads: int) -> Rates:
         for reduction in stencil.reductions
     )
     return Rates(
-        cores=threads * VECTOR_FLOPS_PER_CORE * width / max(1, stencil.flops + reduced),
+        cores=threads * VECTOR_FLOPS_PER_CORE * width / max(1, far_flops(stencil) + reduced),
         cache=threads * CACHE_BANDWIDTH_PER_CORE / moved,
         memory_bytes_per_second=machine.memory_bandwidth * share,
         update_bytes=moved,

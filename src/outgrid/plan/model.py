@@ -194,8 +194,9 @@ class Plan:
     ``tier`` is where the fields live: "direct", "mmap", "swap" or "remote" (of which ``keep``
     "disk" keeps a copy), or "memory" for resident ones; a resident plan of tier "mmap" or "swap"
     works in place, in rings that may be larger than memory. ``pin`` keeps each thread on one
-    processor. Of ``packed`` coefficients sweeps read packed copies. With a ``device`` the window
-    lies in its memory, and nothing of it in that of the process.
+    processor. Of ``packed`` coefficients sweeps read packed copies; temporaries that are
+    ``recomputed`` are computed again where they are read, except near faces. With a ``device`` the
+    window lies in its memory, and nothing of it in that of the process.
     """
 
     work: Work
@@ -213,6 +214,7 @@ class Plan:
     keep: str = "none"
     device: DeviceLevel | None = None
     packed: tuple[str, ...] = ()
+    recomputed: tuple[str, ...] = ()
 
     @property
     def depth(self) -> int:

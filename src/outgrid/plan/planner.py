@@ -51,16 +51,23 @@ def plan(
     fixed_bytes += pyramid_bytes(problem, options)
     request = Request(problem, options, machine, fixed_bytes, calibration)
     if part is not None:
-        return _rules(request.scheme).plan(replace(request, part=part))
-    request = replace(request, accelerator=accelerator, packed=packed or {})
-    rules = _rules(request.scheme)
+        chosen = _rules(request.scheme).plan(replace(request, part=part))
+    else:
+        request = replace(request, accelerator=accelerator, packed=packed or {})
+        chosen = _whole(request, begin)
+    return replace(chosen, recomputed=problem.stencil.recomputed)
+
+
+def _whole(request: Request, begin: Begin | None) -> Plan:
+    """The plan of a whole grid."""
     if begin is not None:
         for module in dict.fromkeys(map(_rules, SCHEMES.values())):
             begun = module.plan_from(request, begin)
             if begun is not None:
                 return begun
+    rules = _rules(request.scheme)
     chosen = rules.plan(request)
-    return _with_cost_of_lags(chosen, request, rules) if problem.lagged else chosen
+    return _with_cost_of_lags(chosen, request, rules) if request.problem.lagged else chosen
 
 
 def _with_cost_of_lags(chosen: Plan, request: Request, rules: Rules) -> Plan:

@@ -52,6 +52,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``finite`` says that all values are known to be finite: a run may go on being watched. ``ended``
     says why this state is the last one, where not all steps of the problem are made.
 
+    The sweeps compute temporaries again that are ``recomputed``, and so does a resume.
+
     ``options`` are the entries of ``[run]`` that a resume goes by, as `RunOptions.kept` has them,
     and ``tier`` is what the plan chose.
     """
@@ -81,6 +83,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     tier: str = ""
     sealed: bool = False
     samples: int = 0
+    recomputed: tuple[str, ...] = ()
     format: int = FORMAT
 
     @property

@@ -80,6 +80,7 @@ class Run:
             first_row=plan.schedule.domain.owned.rows.start,
             options=kept,
             tier=plan.tier,
+            recomputed=plan.recomputed,
         )
         done, ended = (durable.steps, durable.ended) if durable is not None else (0, "")
         return cls(problem, options, plan, folder, manifest, comm, done, ended)
@@ -96,7 +97,9 @@ class Run:
         kept: dict[str, Any],
     ) -> Run:
         """A run that goes on in the files of a manifest, with the steps that are left."""
-        manifest = msgspec.structs.replace(manifest, options=kept, tier=plan.tier)
+        manifest = msgspec.structs.replace(
+            manifest, options=kept, tier=plan.tier, recomputed=plan.recomputed
+        )
         done = max(0, manifest.steps_done)
         return cls(problem, options, plan, folder, manifest, comm, done, manifest.ended)
 

@@ -79,7 +79,9 @@ class Stencil:
     `parameters` are scalar names, `defaults` the values of those that have one, and of profiles,
     which are known by their use. A field is updated
     by at most one stage. Later stages see what earlier ones wrote; level -1 of a field may not be
-    read after the stage that updates it. Raises DefinitionError when the parts do not fit together.
+    read after the stage that updates it. Temporaries that are `recomputed` are computed again where
+    they are read, except near faces: the values are the same, and so is the JSON-able form. Raises
+    DefinitionError when the parts do not fit together.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Stencil:
     parameters: tuple[str, ...]
     stages: tuple[Stage, ...]
     defaults: tuple[tuple[str, float], ...] = ()
+    recomputed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_names(self)
@@ -108,6 +111,11 @@ class Stencil:
     def lasting(self) -> tuple[Field, ...]:
         """The fields that a step leaves: those that are updated and are no temporaries."""
         return tuple(field for field in self.evolving if not field.temporary)
+
+    @property
+    def recomputed_set(self) -> frozenset[str]:
+        """The temporaries that are computed again where they are read."""
+        return frozenset(self.recomputed)
 
     @property
     def coefficients(self) -> tuple[Field, ...]:
@@ -202,8 +210,12 @@ class Stencil:
 
     @property
     def digest(self) -> str:
-        """sha256 in hex of the canonical JSON form: equal for equal stencils, on every machine."""
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        """sha256 in hex of the canonical JSON form: equal for equal stencils, on every machine.
+
+        It differs where other temporaries are recomputed, since kernels do.
+        """
+        form = self.to_dict() | ({"recomputed": self.recomputed} if self.recomputed else {})
+        text = json.dumps(form, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The question a run answers: a stencil on a grid, for so many steps, from given values."""
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -60,6 +61,7 @@ from outgrid.stencil.parameters import (
     value_to_json,
 )
 from outgrid.stencil.points import Receiver, Source, in_row
+from outgrid.stencil.recomputed import recomputing
 from outgrid.stencil.region import Region, bounded, plain, regions_of
 from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import Snapshot
@@ -266,6 +268,12 @@ class Problem:
         }
         del stays["frames"]
         return Problem(**(stays | changes))
+
+    def recomputing(self, names: Iterable[str]) -> "Problem":
+        """The same problem, equal to this one, which computes these temporaries again."""
+        changed = copy.copy(self)
+        object.__setattr__(changed, "stencil", recomputing(self.stencil, names))
+        return changed
 
     def profile_values(self, name: str) -> NDArray[Any]:
         """The values of a profile along its axis, rounded to the dtype."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from outgrid.plan.schedule.skew import Halo, Reading, Skew, Writing, solve, solve_halo
 from outgrid.stencil.boundary import Edges
-from outgrid.stencil.expression import accesses
 from outgrid.stencil.model import Field, Stencil
+from outgrid.stencil.recomputed import read_by
 
 MOST_RINGS = 3  # of one field
 
@@ -75,11 +75,11 @@ def ring_count(field: Field, stencil: Stencil) -> int:
     writer = stencil.writer(field.name)
     if writer is None:
         return 1
+    stages = [writer] if field.levels == 1 else range(len(stencil.stages))
     beside = any(
         access.field == field.name and access.level == 1 - field.levels and any(access.offset)
-        for stage in (stencil.stages[writer:][:1] if field.levels == 1 else stencil.stages)
-        for expression in stage.expressions
-        for access in accesses(expression)
+        for stage in stages
+        for access in read_by(stencil, stage)
     )
     return field.levels + beside
 
@@ -101,9 +101,7 @@ def dependences(stencil: Stencil, edges: Edges | None = None, axis: int = 0) -> 
             writings.append(Writing(number, field.name, ring_count(field, stencil)))
             if not field.temporary:
                 reach.setdefault((field.name, -1), (0, 0))
-        for access in (
-            access for expression in stage.expressions for access in accesses(expression)
-        ):
+        for access in read_by(stencil, number):
             key = (access.field, stencil.version(number, access))
             low, high = reach.get(key, (0, 0))
             along = access.offset[axis]

@@ -6,6 +6,13 @@
 
 namespace {
 
+// 1 in columns that are updated, else 0; in vectors that are at no edge all are.
+template <bool Edge>
+OG_INLINE V inside_row(int64_t x, int64_t first, int64_t last) {
+  if constexpr (!Edge) return all(Real(1));
+  return within(x, first, last) ? all(Real(1)) : V{};
+}
+
 // The part of an axis, of those that begin at `begins`, that an index lies in.
 OG_INLINE int64_t part_of(const int64_t* begins, int64_t parts, int64_t i) {
   int64_t n = parts - 1;
@@ -13,9 +20,23 @@ OG_INLINE int64_t part_of(const int64_t* begins, int64_t parts, int64_t i) {
   return n;
 }
 
-// Visits planes [z, z + n) of a tile in parts, each with what the table says of it.
+// Whether planes [z, z + n) lie in one part, or there are no parts.
+OG_INLINE bool in_one_part(const Slab& s, int64_t z, int64_t n) {
+  if (s.region_planes == 0) return true;
+  auto part = [&](int64_t at) {
+    return part_of(s.region_parts, s.region_planes, s.period > 0 ? at % s.period : at);
+  };
+  for (int64_t at = z + 1; at < z + n; ++at) {
+    if (part(at) != part(z)) return false;
+  }
+  return true;
+}
+
+// Visits planes [z, z + n) of a tile in parts, each with those of the bits `mask` that the table
+// has for it.
 template <class Visit>
-OG_INLINE void by_region(const Slab& s, int64_t z, int64_t n, const Tile& c, const Visit& visit) {
+OG_INLINE void by_region(const Slab& s, int64_t z, int64_t n, const Tile& c, int64_t mask,
+                         const Visit& visit) {
   if (s.region_planes == 0) return visit(c, 0);
   const int64_t *planes = s.region_parts, *rows = planes + s.region_planes;
   const int64_t *columns = rows + s.region_rows, *outside = columns + s.region_columns;
@@ -24,7 +45,7 @@ OG_INLINE void by_region(const Slab& s, int64_t z, int64_t n, const Tile& c, con
     for (int64_t at = z; at < z + n; ++at) {
       const int64_t turned = s.period > 0 ? at % s.period : at;
       const int64_t k = part_of(planes, s.region_planes, turned);
-      const int64_t flags = outside[(k * s.region_rows + j) * s.region_columns + i];
+      const int64_t flags = outside[(k * s.region_rows + j) * s.region_columns + i] & mask;
       if (flags == 0) return flags;
       all |= flags;
     }
