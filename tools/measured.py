@@ -2,6 +2,8 @@
 
 python tools/measured.py          rewrite the parts between the markers
 python tools/measured.py --check  exit with 1 if a text does not say what the records say
+python tools/measured.py --draw   draw the pictures of experiments from their records as well
+python tools/measured.py --take FOLDER  keep what `outgrid bench all` left there, and do all this
 """
 
 import json
@@ -15,10 +17,12 @@ from typing import Any
 from outgrid_bench import rows as bench_rows
 from outgrid_bench import where
 from outgrid_bench.claims import OWN, PAPERS, Paper
+from outgrid_bench.experiments import EXPERIMENTS, Outcome
+from outgrid_bench.experiments.figure import draw_outcome
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "benchmarks" / "records"
-
+GALLERY = ROOT / "docs" / "gallery"
 
 SUMMARY = (("heat7", "float64"), ("wave:8", "float32"), ("heat5", "float32"))
 FAR = 16  # times memory; beyond that planes were so large that they passed in strips
@@ -281,9 +285,9 @@ def peers_table() -> str:
 
 def io_table() -> str:
     """The queue beside fio and a plain loop, and a run that waits for the disk."""
-    path = RECORDS / "io.json"
+    path = RECORDS / "queue.json"
     if not path.exists():
-        return f"{made_by('io')}\n\n"
+        return f"{made_by('io', 'queue')}\n\n"
     record = json.loads(path.read_text())
     lines = [
         (
@@ -488,11 +492,11 @@ PARTS = {
     "applications": applications_table,
 }
 DESIGN = ROOT / "docs" / "design"
-EXPERIMENTS = ROOT / "docs" / "experiments"
+PAGES = ROOT / "docs" / "experiments"
 TEXTS = (
     ROOT / "README.md",
     ROOT / "examples" / "README.md",
-    *sorted(EXPERIMENTS.glob("*.md")),
+    *sorted(PAGES.glob("*.md")),
     DESIGN / "performance.md",
     DESIGN / "reliability.md",
 )
@@ -505,15 +509,27 @@ def take(folder: Path) -> None:
         if json.loads(path.read_text())["size"] == "tiny":
             raise SystemExit(f"{path} is of size tiny: it measures nothing")
         shutil.copy(path, RECORDS / path.name)
-        figure = path.with_suffix(".png")
-        if (ROOT / "docs" / "gallery" / figure.name).exists() and figure.exists():
-            shutil.copy(figure, ROOT / "docs" / "gallery" / figure.name)
+
+
+def draw() -> None:
+    """Draw the pictures of the records of experiments that pages show."""
+    shown = "".join(path.read_text() for path in TEXTS)
+    for path in sorted(RECORDS.glob("*.json")):
+        picture = GALLERY / f"{path.stem}.png"
+        if f"gallery/{picture.name}" in shown and "findings" in (
+            load := json.loads(path.read_text())
+        ):
+            outcome = Outcome.from_dict(load)
+            draw_outcome(EXPERIMENTS[outcome.bench], outcome, picture)
 
 
 def main() -> int:
-    """Rewrite or check every text with a measured part; with --take FOLDER keep its records."""
+    """Rewrite or check every text with a measured part; with --draw the pictures of experiments
+    too, with --take FOLDER after its records were kept."""
     if "--take" in sys.argv:
         take(Path(sys.argv[sys.argv.index("--take") + 1]))
+    if "--take" in sys.argv or "--draw" in sys.argv:
+        draw()
     stale = 0
     for path in TEXTS:
         text = path.read_text()

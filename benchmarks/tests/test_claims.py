@@ -88,7 +88,7 @@ def test_what_needs_no_machine_is_what_the_papers_print(tmp_path):
     outcome = COUNTED.measure(Settings("quick", (tmp_path,), say=lambda text: None))
     verdicts = {finding.key: finding.holds for finding in outcome.findings}
     assert verdicts.pop("cube.planned") is False  # halos on one side take less
-    assert len(verdicts) == 28
+    assert len(verdicts) == 29
     assert all(verdicts.values())
     repeated = [row["value"] for row in outcome.rows if row["key"].startswith("repeated")]
     assert repeated == pytest.approx([1.344, 1.498], abs=1e-3)

@@ -60,7 +60,10 @@ def test_all_of_them_make_a_page_and_what_is_there_is_kept(tmp_path, capsys):
     folder.mkdir()
     options = ["--tiny", "--scratch", str(folder), "--results", str(results)]
     chosen = ["--only", "ladder", "--only", "matvec"]
-    assert main(["bench", "all", *options, *chosen]) == 0
+    assert main(["bench", "all", *options, *chosen, "--stop-after", "1ms"]) == 75
+    assert sorted(path.name for path in results.glob("*.json")) == ["ladder.json"]
+    assert "ladder" in (results / "index.html").read_text()
+    assert main(["bench", "all", *options, *chosen, "--resume"]) == 0
     before = (results / "matvec.json").read_bytes()
     assert main(["bench", "all", *options, *chosen, "--resume"]) == 0
     assert (results / "matvec.json").read_bytes() == before

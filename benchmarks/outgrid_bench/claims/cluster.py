@@ -73,6 +73,13 @@ CLUSTER = Paper(
             ONE_SIDE,
         ),
         Claim(
+            "cube.inner",
+            "counted",
+            "shapes",
+            "cube, a node with neighbours on all sides: depth by the planner of runs",
+            *exactly(32, 0),
+        ),
+        Claim(
             "cuboid.planned",
             "counted",
             "shapes",

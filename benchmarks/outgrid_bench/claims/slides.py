@@ -1,7 +1,21 @@
 """Shirahata, Sato and Matsuoka: matrices streamed from many disks to a GPU, slides."""
 
-from outgrid_bench.claims.model import Claim, Paper, Reason, between, from_range, more, near
+from outgrid_bench.claims.model import (
+    Claim,
+    Paper,
+    Reason,
+    at_least,
+    between,
+    from_range,
+    more,
+    near,
+)
 
+UNEVEN = Reason(
+    "another experiment",
+    "chunks of 14 MB are 13.4 stripes of 1 MiB: 2 on five of 8 disks and 1 on three, which wait; "
+    "0.83 of the rate is what that leaves. The paper has chunks of 70 MB",
+)
 SLIDES = Paper(
     "flash to GPU",
     "Shirahata, Sato and Matsuoka, matrices streamed from many disks",
@@ -25,8 +39,8 @@ SLIDES = Paper(
             "chunk.best",
             "matvec",
             "granularity",
-            "the best chunk, as a share of the smallest chunk that is tried (35 MB)",
-            *between(1, 2),
+            "the better of chunks of 35 and 70 MB, rate over the best chunk",
+            *at_least(1, 0.97),
         ),
         Claim(
             "layout.raw",
@@ -34,6 +48,7 @@ SLIDES = Paper(
             "raw and RAID 0",
             "matrix times vector, stripes of 1 MiB over a file on each disk, rate",
             *more(),
+            UNEVEN,
         ),
         Claim(
             "layout.small",
@@ -41,6 +56,7 @@ SLIDES = Paper(
             "raw and RAID 0",
             "matrix times vector, stripes of 1 MiB over stripes of 64 KiB, rate",
             *more(),
+            UNEVEN,
         ),
         Claim(
             "pinned",

@@ -19,7 +19,7 @@ from outgrid.probe.effort import Effort
 from outgrid.probe.scratch import NoiseFile, noise_file
 from outgrid.storage import Transfers
 from outgrid_bench.claims.bus import RATIOS
-from outgrid_bench.emulation import CLASSES, Asked, parse_disks, refusal
+from outgrid_bench.emulation import ONE_AT_A_TIME, Asked, parse_disks, refusal
 from outgrid_bench.experiments.emulating import on_disks
 from outgrid_bench.experiments.figure import look
 from outgrid_bench.experiments.matvec import Case, Products
@@ -38,7 +38,7 @@ from outgrid_bench.rawio import fio_rate
 __all__ = ["DEVICES"]
 
 KIB, MIB = 1 << 10, 1 << 20
-STANDARD = tuple(f"{name}/10" for name in CLASSES)
+STANDARD = tuple(f"{name}/10" for name in ONE_AT_A_TIME)
 QUICK_STANDARD = ("hdd/10", "sata/10", "raid/10", "iodrive2/10")  # those that papers compare
 PRODUCT_DISKS = ("msata:8/20", "iodrive2/20")
 # As a run of the cluster's paper moves them; and how much it moves of each.

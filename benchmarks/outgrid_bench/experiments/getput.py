@@ -70,14 +70,14 @@ def measure(settings: Settings) -> Outcome:
     notes: list[str] = []
     rows: list[GetPutRow] = []
     for task in _tasks(settings):
-        settings.say(f"{task.program}: {', '.join(WAYS[task.program])}")
-        told = timed.piece(
-            f"{task.program}, threads: {task.threads}", dict[str, Any], partial(_begin, task)
-        )
+        share = f", local memory {task.shares[0]:.0%}" if len(task.shares) == 1 else ""
+        name = f"{task.program}, threads: {task.threads}{share}"
+        settings.say(f"{name}: {', '.join(WAYS[task.program])}")
+        told = timed.piece(name, dict[str, Any], partial(_begin, task))
         if told["refused"]:
             timed.note(f"no paging was measured: {told['refused']}")
         rows += _rows(task, told["runs"])
-        notes.append(
+        timed.note(
             f"{task.program}: pages of {format_bytes(task.page_bytes)}, threads: {task.threads}"
             + (f", {task.passes} passes of depth {task.depth}" if task.depth > 1 else "")
         )
@@ -126,7 +126,9 @@ def _tasks(settings: Settings) -> tuple[Task, ...]:
     fewer = [count for count in (1, 2, 4, 8) if count < threads]
     return (
         Task("vector sum", (count,), shares, page, rounds, threads),
-        stencil,
+        *(
+            replace(stencil, shares=(share,)) for share in shares
+        ),  # minutes each where data are large
         *(replace(stencil, shares=(STENCIL_SHARE,), threads=some) for some in fewer),
     )
 
@@ -269,7 +271,7 @@ def draw(outcome: Outcome, figure: Any) -> None:
 def _draw_parts(axes: Any, program: str, rows: Sequence[dict[str, Any]]) -> None:
     names: list[str] = []
     for row in rows:
-        names.append(f"{row['way']}, {row['share']:.0%}, {row['threads']} thr.")
+        names.append(f"{row['way']}, {row['share']:.0%}, {row['threads']}")
         bottom = 0.0
         for part, colour in PARTS:
             seconds = row[f"{part}_seconds"]
@@ -280,7 +282,7 @@ def _draw_parts(axes: Any, program: str, rows: Sequence[dict[str, Any]]) -> None
     turned = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
     axes.set_xticks(range(len(names)), names, fontsize="x-small", **turned)
     axes.set_ylabel("seconds")
-    axes.set_title(f"{program}, by local memory over data", fontsize=10)
+    axes.set_title(f"{program}, by local memory over data, and threads", fontsize=10)
     axes.set_ylim(top=1.2 * axes.get_ylim()[1])  # room for the legend
     axes.legend(fontsize="x-small", ncols=3, loc="upper center")
 
@@ -299,7 +301,8 @@ def _draw_ratios(axes: Any, rows: Sequence[dict[str, Any]]) -> None:
         bar = {"vector sum": SUM_BAR, "heat7": 1 / STENCIL_BAR}[program]
         axes.axhline(bar, color=f"C{number}", linestyle=":", linewidth=1)
     axes.set_xlabel("local memory over data")
-    axes.set_ylabel("time of get/put over paging; dotted: bars")
+    axes.set_ylabel("time over paging")
+    axes.set_title("get and put; dotted: of the paper", fontsize=10)
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     if axes.lines:

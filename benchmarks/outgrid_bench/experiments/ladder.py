@@ -159,7 +159,9 @@ def draw(outcome: Outcome, figure: Any) -> None:
                 [row[key] * scale],
                 linestyle="",
                 markersize=9,
-                label=row["rung"] if row["rung"] != "disk" else f"disk at {row['place']}",
+                label=row["rung"]
+                if row["rung"] != "disk"
+                else f"disk at {Path(row['place']).name}",
                 **look(1 + number),
             )
         axes.set_xscale("log", base=2)

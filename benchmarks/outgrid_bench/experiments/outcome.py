@@ -298,9 +298,18 @@ def _moment() -> dict[str, Any]:
     for _ in range(LOOKS):
         time.sleep(SECONDS_BETWEEN_LOOKS)
         running = Path("/proc/loadavg").read_text().split()[3].partition("/")[0]
-        looks.append(int(running) - 1)
+        own = sum(_runs(stat) for stat in Path("/proc/self/task").glob("*/stat"))
+        looks.append(max(0, int(running) - own))
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {"started": started, "load": statistics.mean(looks)}
+
+
+def _runs(stat: Path) -> bool:
+    """Whether a thread of this process wants a processor."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] == "R"
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return False
 
 
 def _since(now: tuple[int, int], before: tuple[int, int]) -> tuple[int, int]:

@@ -80,8 +80,8 @@ LEAST_LIMIT_BYTES = 128 << 20
 WAYS = ("swap", "mmap", "direct")
 MEMORY = "memory"  # beside them
 NO_DISKS = (
-    "one disk: --emulate iodrive2/2 --emulate sata/2 sets swap on the two kinds of flash of the "
-    "paper beside each other"
+    "one disk: --emulate iodrive2-deep/2 --emulate sata-deep/2 sets swap on both kinds of flash of "
+    "the paper beside each other"
 )
 # Arrays over memory: 34 and 110 GB on 32 GiB, and some that memory holds.
 BELOW_FACTOR, SWAP_FACTOR, LARGE_FACTOR = 0.5, 1.0, 3.2
@@ -143,7 +143,7 @@ def measure(settings: Settings) -> Outcome:
                 if way == "swap" and factor > SWAP_FACTOR:
                     continue  # hours, as the paper found
                 printed = (way, factor, threads) == ("swap", SWAP_FACTOR, cores)
-                if label.partition("/")[0] == SATA and not printed:
+                if label.startswith(SATA) and not printed:
                     continue
                 if way == "swap" and not settings.with_swap:
                     timed.note("swap was left out: --with-swap allows a swap file to be made")
@@ -405,7 +405,7 @@ def _findings(rows: Sequence[StreamRow]) -> list[Finding]:
             (row.bytes_per_second, row.slower, row.arrays_bytes)
             for row in rows
             if (row.way, row.factor, row.threads) == (way, factor, threads)
-            and row.disk.partition("/")[0] in (disk, "")
+            and (not row.disk or row.disk.startswith(disk))
         ]
         if not every:
             return None
@@ -446,6 +446,7 @@ def draw(outcome: Outcome, figure: Any) -> None:
                 mine = [
                     r for r in rows if (r["way"], r["disk"], r["threads"]) == (way, disk, threads)
                 ]
+                mine.sort(key=lambda row: row["factor"])
                 if mine:
                     axes.plot(
                         [row["factor"] for row in mine],
