@@ -85,7 +85,7 @@ CLASSES = {
     "nvme": DiskClass(3_200_000_000, 2_000_000_000, 100_000, 100_000),
 }
 # The papers timed small requests one at a time, and the kernel counts those of all: where a system
-# has many under way, as for swap, the same flash as its makers rated it then.
+# has many under way, as for swap, the same flash with requests as they are assumed for such flash.
 CLASSES |= {
     "sata-deep": DiskClass(418 * MIB, 260 * MIB, 40_000, 40_000, 1024 * KIB),
     "iodrive2-deep": DiskClass(1122 * MIB, 1048 * MIB, 140_000, 140_000),
