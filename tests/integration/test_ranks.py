@@ -497,6 +497,31 @@ def test_ranks_leave_the_gradient_of_one(tmp_path):
         assert one == two, name
 
 
+HISTORY = """
+import sys, outgrid as og
+shape, steps, out = (40, 12, 11), 8, sys.argv[1]
+given = {"memory": "1GiB", "threads": 1, "tier": "direct", "depth": 4}
+problem = og.Problem("wave:2", shape, "float32", steps, initial={"u": "sin(z) * y + x", "c": 0.1},
+                     snapshots=[og.History("u", every=2, dtype="float16")])
+kept = og.run(problem, out=out + "/kept", **given)
+add = og.stencil(lambda total, state: {"total": total + state * state[1, 0, 0]})
+back = og.Problem(add, shape, "float32", steps // 2, dtypes={"state": "float16"},
+                  initial={"total": 0.0, "state": kept.history("u", reverse=True)})
+og.run(back, out=out + "/back", **given)
+"""
+
+
+def test_ranks_keep_the_history_of_one_and_read_it_back(tmp_path):
+    for ranks in (1, 2):
+        (tmp_path / str(ranks)).mkdir()
+        finish(launch(ranks, sys.executable, "-c", HISTORY, tmp_path / str(ranks)))
+    one, two = ((tmp_path / str(ranks) / "kept" / "snapshot.0.npy") for ranks in (1, 2))
+    assert one.read_bytes() == two.read_bytes()
+    alone, both = (np.array(og.open(tmp_path / str(ranks) / "back")["total"]) for ranks in (1, 2))
+    assert alone.any()
+    assert alone.tobytes() == both.tobytes()
+
+
 SHOTS = """
 import sys, numpy as np, outgrid as og
 shape, steps = (14, 15), 6
