@@ -150,6 +150,7 @@ def _forward(
         snapshots = [snapshot.after(first) for snapshot in problem.snapshots]
         state = states[-1] if first else None
         made = task.run(task.part(first, last, state, (*snapshots, *watched)), f"state.{last}")
+        task.check_finite(made)
         runs.append(made)
         states.append(made)
     history = None

@@ -190,3 +190,13 @@ def test_gradients_of_halves_are_near_those_without_rounding(kept, near, tmp_pat
         exact, found = (np.asarray(one[name], np.float64) for one in made)
         assert np.abs(found - exact).max() <= near * np.abs(exact).max()
         assert exact.any()
+
+
+def test_coefficients_that_are_not_finite_in_fixed_layers_are_refused(tmp_path):
+    problem = posed(snapshots=[])
+    c = np.full(SHAPE, 0.15, "float32")
+    c[0, 3] = np.nan
+    np.save(tmp_path / "c.npy", c)
+    problem = problem.replace(initial={"u": 0.1, "c": str(tmp_path / "c.npy")})
+    with pytest.raises(UsageError, match=r"'c' holds values .* in fixed layers"):
+        og.gradient(problem, og.Total("energy"), wrt=["c"], out=tmp_path / "g", memory="1GiB")

@@ -53,6 +53,11 @@ def initial_name(arrival: Arrival) -> str:
     return arrival.field + (PREVIOUS if arrival.level < 0 else "")
 
 
+def not_finite(name: str) -> str:
+    """How the warning begins that says so of initial values."""
+    return f"the initial values of {name!r} hold"
+
+
 @dataclass(frozen=True, slots=True)
 class InitialValues:
     """Where the initial values of a ``problem`` come from, of what is ``held`` (else of all of it).
@@ -257,7 +262,7 @@ class _Filling:
         if odd:
             filled.finite = False
             filled.warnings += (
-                f"the initial values of {initial_name(arrival)!r} hold {odd} values that are NaN or"
+                f"{not_finite(initial_name(arrival))} {odd} values that are NaN or"
                 " infinite; every cell within reach of them becomes so too, and the run is not"
                 " watched for others",
             )

@@ -15,6 +15,7 @@ from outgrid import api
 from outgrid.comm import Comm, world
 from outgrid.durable import partial_path
 from outgrid.errors import StoreError, UsageError
+from outgrid.execute.fill import not_finite
 from outgrid.formats.input import InputFile
 from outgrid.formats.npy import HEADER_BYTES, map_npy, read_header, reserve_npy
 from outgrid.numbers import number_type
@@ -163,6 +164,19 @@ class Task:
         if damaged:
             raise StoreError(f"{damaged}; remove the folder {out}, and resume the gradient")
         return made
+
+    def check_finite(self, forward: Result) -> None:
+        """Raise UsageError where a run has filled a coefficient with NaN or infinite values.
+
+        The run back multiplies them by cotangents, which are 0 in fixed layers.
+        """
+        for coefficient in self.problem.stencil.coefficients:
+            says = not_finite(coefficient.name)
+            if any(warning.startswith(says) for warning in forward.record.warnings):
+                raise UsageError(
+                    f"{coefficient.name!r} holds values that are NaN or infinite; a gradient reads "
+                    "coefficients in fixed layers as well: give finite values there, such as 0"
+                )
 
     def remove(self, *names: str) -> None:
         """Remove runs that are not needed any more."""
