@@ -124,7 +124,11 @@ def ceiling(case: Case, machine: Machine, level: int) -> tuple[float, tuple[int,
     radius = case.stencil.radius
     shape = (*(n + 2 * r for n, r in zip(box[:-1], radius[:-1], strict=True)), box[-1])
     zeros = {field.name: 0.0 for field in case.stencil.fields}
-    problem = Problem(case.stencil, shape, case.dtype, 1, case.parameters, "frozen", zeros)
+    # All cells are in the layers of faces that absorb, if the stencil has any.
+    layers = {profile.name: 0.0 for profile in case.stencil.given_profiles}
+    problem = Problem(
+        case.stencil, shape, case.dtype, 1, {**layers, **case.parameters}, "frozen", zeros
+    )
     library = build(generate(case.stencil, case.dtype), find_compiler())
     kernel = Kernel.of(library, problem, CALL_STEPS)
     chosen = _resident(problem, machine)

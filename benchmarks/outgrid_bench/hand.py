@@ -22,7 +22,7 @@ import numpy as np
 from outgrid import Problem
 from outgrid.errors import BuildError
 from outgrid.native import Buffer, as_array
-from outgrid.parts import InitialExpression, evaluate, find_compiler, ring_count
+from outgrid.parts import InitialExpression, Stencil, evaluate, find_compiler, ring_count
 from outgrid_bench.openmp import FLAG, loaded
 from outgrid_bench.sweeps import SWEEPS
 from outgrid_bench.sweeps_flat import FLAT, MASKS, SMOOTHING
@@ -153,8 +153,13 @@ def compile_loops(dtype: str, place: Path, more: str = MACHINE) -> ctypes.CDLL:
 class HandLoop:
     """Arrays in huge pages with a problem's initial values, and a loop that steps them."""
 
-    def __init__(self, problem: Problem, place: Path, written: HandWritten) -> None:
-        """``problem`` has formulas as initial values, and the stencil that ``written`` is for."""
+    def __init__(
+        self, problem: Problem, stencil: Stencil, place: Path, written: HandWritten
+    ) -> None:
+        """``problem`` has formulas as initial values, and the stencil that ``written`` is for.
+
+        That one is given as it was written: faces that absorb add profiles to that of the problem.
+        """
         self.problem = problem
         loops = compile_loops(problem.dtype, place, written.source)
         self._steps = [getattr(loops, name) for name in written.functions]
@@ -163,7 +168,6 @@ class HandLoop:
             function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 4
         if problem.steps % len(self._steps):
             raise ValueError(f"{problem.steps} steps are no multiple of {len(self._steps)}")
-        stencil = problem.stencil
         self._fields = [
             field
             for field in stencil.fields

@@ -110,12 +110,16 @@ def _job(workload: Workload) -> str:
     case, problem = workload.case, workload.problem()
     parameters = ", ".join(f"{name} = {value}" for name, value in case.parameters.items())
     initial = ", ".join(f"{name} = {json.dumps(text)}" for name, text in case.initial().items())
+    boundary = json.dumps(case.boundary)
+    if not isinstance(case.boundary, str):
+        rules = (f"{name} = {json.dumps(value)}" for name, value in case.boundary.items())
+        boundary = f"{{ {', '.join(rules)} }}"
     return f"""[problem]
 stencil = {json.dumps(case.source)}
 shape = {list(problem.shape)}
 dtype = "{case.dtype}"
 steps = {workload.steps}
-boundary = "frozen"
+boundary = {boundary}
 parameters = {{ {parameters} }}
 initial = {{ {initial} }}
 

@@ -316,7 +316,7 @@ class _CaseRows:
     def _hand(self, answer: np.ndarray, written: HandWritten) -> None:
         self._say(f"{written.mode.replace('hand', 'by hand')}, in memory")
         problem = self.workloads[0].reference(PLAIN_STEPS)
-        loop = HandLoop(problem, self.place, written)
+        loop = HandLoop(problem, self.case.stencil, self.place, written)
         rates: list[float] = []
         difference = 0.0
         for _ in range(2):

@@ -72,48 +72,95 @@ extern "C" void elastic4(REAL* const* a, const REAL*, int64_t nz, int64_t ny, in
   }
 }
 
+// What the memories of an axis keep and take is 0 outside of the layers, and so are they: only rows
+// and columns near a layer read or make them. The columns without any are [begin, end).
+struct Columns {
+  int64_t begin, end;
+  Columns(const REAL* one, const REAL* other, int64_t n) : begin(n / 2), end(n / 2) {
+    while (begin > 0 && one[begin - 1] == 0 && other[begin - 1] == 0) --begin;
+    while (end < n && one[end] == 0 && other[end] == 0) ++end;
+  }
+};
+template <bool kZ, bool kY, bool kX>
+static inline void slopes(const REAL* p, REAL* sz, REAL* sy, REAL* sx, int64_t Z, int64_t Y,
+                          REAL keep_z, REAL take_z, REAL keep_y, REAL take_y, const REAL* keep_x,
+                          const REAL* take_x, int64_t begin, int64_t end) {
+  if (!kZ && !kY && !kX) return;
+#pragma GCC ivdep
+  for (int64_t x = begin; x < end; ++x) {
+    if (kZ) sz[x] = keep_z * sz[x] + take_z * ahead(p + x, Z);
+    if (kY) sy[x] = keep_y * sy[x] + take_y * ahead(p + x, Y);
+    if (kX) sx[x] = keep_x[x] * sx[x] + take_x[x] * ahead(p + x, 1);
+  }
+}
+template <bool kZ, bool kY, bool kX>
+static inline void bends(const REAL* p, REAL* q, const REAL* c, const REAL* sz, const REAL* sy,
+                         const REAL* sx, REAL* bz, REAL* by, REAL* bx, int64_t Z, int64_t Y,
+                         REAL keep_z, REAL take_z, REAL keep_y, REAL take_y, const REAL* keep_x,
+                         const REAL* take_x, int64_t begin, int64_t end) {
+#pragma GCC ivdep
+  for (int64_t x = begin; x < end; ++x) {
+    REAL tz = second(p + x, Z), ty = second(p + x, Y), tx = second(p + x, 1);
+    if (kZ) tz += back(sz + x, Z), bz[x] = keep_z * bz[x] + take_z * tz, tz += bz[x];
+    if (kY) ty += back(sy + x, Y), by[x] = keep_y * by[x] + take_y * ty, ty += by[x];
+    if (kX) tx += back(sx + x, 1), bx[x] = keep_x[x] * bx[x] + take_x[x] * tx, tx += bx[x];
+    q[x] = 2 * p[x] - q[x] + c[x] * (tz + ty + tx);
+  }
+}
+// Calls the function of the axes that have memories here.
+#define WITH_MEMORIES(function, z, y, x, ...)                                              \
+  switch ((z) * 4 + (y) * 2 + (x)) {                                                       \
+    case 0: function<false, false, false>(__VA_ARGS__); break;                             \
+    case 1: function<false, false, true>(__VA_ARGS__); break;                              \
+    case 2: function<false, true, false>(__VA_ARGS__); break;                              \
+    case 3: function<false, true, true>(__VA_ARGS__); break;                               \
+    case 4: function<true, false, false>(__VA_ARGS__); break;                              \
+    case 5: function<true, false, true>(__VA_ARGS__); break;                               \
+    case 6: function<true, true, false>(__VA_ARGS__); break;                               \
+    default: function<true, true, true>(__VA_ARGS__);                                      \
+  }
+
 // Pressure now and before, c; memories of slopes z, y, x and of bends z, y, x; for each axis z, y,
 // x what slopes keep and take, then for each axis what bends keep and take.
 extern "C" void acoustic_pml4(REAL* const* a, const REAL*, int64_t nz, int64_t ny, int64_t nx,
                               int64_t pitch) {
   const int64_t Y = nx, Z = pitch;
   REAL* const* const weights = a + 9;
+  const Columns without(weights[5], weights[11], nx);
+  auto near = [](const REAL* half, const REAL* full, int64_t i) {
+    return half[i - 2] != 0 || half[i - 1] != 0 || half[i] != 0 || half[i + 1] != 0 || full[i] != 0;
+  };
 #pragma omp parallel
   for (int64_t z = 2; z < nz - 2 + 2; ++z) {
 #pragma omp for schedule(static)
     for (int64_t y = 2; y < ny - 2; ++y) {
+      const int64_t most = nx - 2;
       if (z < nz - 2) {
         const int64_t row = z * Z + y * Y;
-        const REAL* p = a[0] + row;
-        REAL *sz = a[3] + row, *sy = a[4] + row, *sx = a[5] + row;
         const REAL keep_z = weights[0][z], take_z = weights[1][z];
         const REAL keep_y = weights[2][y], take_y = weights[3][y];
-        const REAL *keep_x = weights[4], *take_x = weights[5];
-#pragma GCC ivdep
-        for (int64_t x = 2; x < nx - 2; ++x) {
-          sz[x] = keep_z * sz[x] + take_z * ahead(p + x, Z);
-          sy[x] = keep_y * sy[x] + take_y * ahead(p + x, Y);
-          sx[x] = keep_x[x] * sx[x] + take_x[x] * ahead(p + x, 1);
-        }
+        const int64_t begin = without.begin < 2 ? 2 : without.begin;
+        const int64_t end = without.end > most ? most : without.end;
+        auto part = [&](bool x, int64_t from, int64_t to) {
+          WITH_MEMORIES(slopes, take_z != 0, take_y != 0, x, a[0] + row, a[3] + row, a[4] + row,
+                        a[5] + row, Z, Y, keep_z, take_z, keep_y, take_y, weights[4], weights[5],
+                        from, to)
+        };
+        part(true, 2, begin), part(false, begin, end), part(true, end, most);
       }
       if (z >= 2 + 2) {
         const int64_t row = (z - 2) * Z + y * Y;
-        const REAL *p = a[0] + row, *c = a[2] + row;
-        const REAL *sz = a[3] + row, *sy = a[4] + row, *sx = a[5] + row;
-        REAL *q = a[1] + row, *bz = a[6] + row, *by = a[7] + row, *bx = a[8] + row;
         const REAL keep_z = weights[6][z - 2], take_z = weights[7][z - 2];
         const REAL keep_y = weights[8][y], take_y = weights[9][y];
-        const REAL *keep_x = weights[10], *take_x = weights[11];
-#pragma GCC ivdep
-        for (int64_t x = 2; x < nx - 2; ++x) {
-          const REAL tz = second(p + x, Z) + back(sz + x, Z);
-          const REAL ty = second(p + x, Y) + back(sy + x, Y);
-          const REAL tx = second(p + x, 1) + back(sx + x, 1);
-          bz[x] = keep_z * bz[x] + take_z * tz;
-          by[x] = keep_y * by[x] + take_y * ty;
-          bx[x] = keep_x[x] * bx[x] + take_x[x] * tx;
-          q[x] = 2 * p[x] - q[x] + c[x] * ((tz + bz[x]) + (ty + by[x]) + (tx + bx[x]));
-        }
+        const int64_t begin = without.begin + 2;
+        const int64_t end = without.end - 1 < begin ? begin : without.end - 1;
+        auto part = [&](bool x, int64_t from, int64_t to) {
+          WITH_MEMORIES(bends, near(weights[1], weights[7], z - 2), near(weights[3], weights[9], y),
+                        x, a[0] + row, a[1] + row, a[2] + row, a[3] + row, a[4] + row, a[5] + row,
+                        a[6] + row, a[7] + row, a[8] + row, Z, Y, keep_z, take_z, keep_y, take_y,
+                        weights[10], weights[11], from, to)
+        };
+        part(true, 2, begin), part(false, begin, end), part(true, end, most);
       }
     }
   }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from outgrid import Problem
 from outgrid.errors import UsageError
@@ -38,7 +39,7 @@ class Case:
     ``expected_glups`` only decides how many steps are made; ``memory`` is the usual limit.
     ``parameters`` and ``values`` (formulas of fields) keep it stable; NOISE in one stands for
     values that are neither zero nor smooth, and so is every other field, or a velocity if it is
-    never updated.
+    never updated. ``boundary`` is the rule of all faces, and reaches ``layer`` cells into the grid.
     """
 
     name: str
@@ -49,6 +50,8 @@ class Case:
     memory: str = "1GiB"
     parameters: Mapping[str, float] = field(default_factory=dict[str, float], hash=False)
     values: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    boundary: str | Mapping[str, Any] = field(default="frozen", hash=False)
+    layer: int = 0  # cells before a face in which its rules hold
 
     @property
     def spelling(self) -> str:
@@ -111,12 +114,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 HEAT = {"k": 0.1}
 SPOTS = {"u": f"0.6 + 0.2 * {NOISE}", "v": f"0.2 + 0.1 * {NOISE}"}
 LATTICE = {f"f{number}": f"0.0005 * {NOISE}" for number in range(19)} | {"kind": "0"}
-LAYERS = {
-    f"{name}{part}_{axis}": value
-    for name, value in (("decay", 0.9), ("gain", -0.05))
-    for part in ("", "_half")
-    for axis in AXES
-}
+LAYER = 20
+MATCHED = {"kind": "matched", "width": LAYER, "courant": 0.4, "frequency": 0.05}
+MEMORIES = {f"{name}_{axis}": "0" for name in ("slope", "bend") for axis in AXES}
 CASES: tuple[Case, ...] = (
     Case("heat7", "float64", "heat7", 2.5, parameters=HEAT),
     Case("heat7", "float32", "heat7", 6.0, parameters=HEAT),
@@ -130,7 +130,16 @@ CASES: tuple[Case, ...] = (
         "shallow", "float32", "shallow_water", 4.5, 2, parameters={"g": 1.0, "dt": 1.0, "dx": 1.0}
     ),
     Case("gray_scott", "float32", f"{EXAMPLES}/gray_scott.py:gray_scott", 4.0, 2, values=SPOTS),
-    Case("acoustic", "float32", "acoustic_pml:4", 0.5, memory="512MiB", parameters=LAYERS),
+    Case(
+        "acoustic",
+        "float32",
+        "acoustic_pml:4",
+        0.8,
+        memory="512MiB",
+        values=MEMORIES,
+        boundary=MATCHED,
+        layer=LAYER,
+    ),
     Case(
         "elastic",
         "float32",
@@ -194,7 +203,7 @@ class Workload:
     @property
     def reach(self) -> int:
         """Planes by which a value depends on others after all steps."""
-        return self.steps * self.case.stencil.radius[0]
+        return self.steps * self.case.stencil.radius[0] + self.case.layer
 
     def problem(self, first: int = 0, last: int | None = None) -> Problem:
         """Planes [first, last) of the grid, with the values that they begin with."""
@@ -212,7 +221,13 @@ class Workload:
     def _problem(self, shape: tuple[int, ...], first: int, steps: int) -> Problem:
         case = self.case
         return Problem(
-            case.stencil, shape, case.dtype, steps, case.parameters, "frozen", case.initial(first)
+            case.stencil,
+            shape,
+            case.dtype,
+            steps,
+            case.parameters,
+            case.boundary,
+            case.initial(first),
         )
 
     def part(self, centre: float) -> tuple[int, int, int, int]:

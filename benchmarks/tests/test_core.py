@@ -112,9 +112,10 @@ def test_every_case_has_a_loop_by_hand():
 )
 def test_the_loop_by_hand_computes_the_same(name, written, tmp_path):
     case = choose(name)
-    plane = (28, 48) if case.stencil.ndim == 3 else (90,)
-    problem = workload(case, "96MiB", 1, plane, 4).problem(0, 22)
-    loop = HandLoop(problem, tmp_path, written)
+    more = 2 * case.layer
+    plane = (28 + more, 48 + more) if case.stencil.ndim == 3 else (90,)
+    problem = workload(case, "96MiB", 1, plane, 4).problem(0, 22 + more)
+    loop = HandLoop(problem, case.stencil, tmp_path, written)
     _, values = loop.run()
     _, expected = in_memory(problem, "plain", tmp_path)
     _, start = in_memory(problem.replace(steps=2), "plain", tmp_path)
@@ -133,7 +134,7 @@ def test_walls_send_back_what_the_lattice_by_hand_sends_them(written, tmp_path):
     values = {"kind": f"where({walls} > 0, 1, 2 * (z == nz - 1))"}
     posed = workload(case, "96MiB", 1, (12, 24), 6).problem(0, 10)
     problem = posed.replace(initial={**posed.initial, **values})
-    loop = HandLoop(problem, tmp_path, written)
+    loop = HandLoop(problem, case.stencil, tmp_path, written)
     _, result = loop.run()
     _, expected = in_memory(problem, "plain", tmp_path)
     _, without = in_memory(posed, "plain", tmp_path)

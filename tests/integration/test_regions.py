@@ -327,3 +327,32 @@ def test_memories_of_matched_layers_may_be_kept_to_them(tmp_path):
         for name in ("p", *names):
             assert np.asarray(made[0][name]).tobytes() == np.asarray(other[name]).tobytes()
         assert other.record.measured.read_bytes < 0.95 * made[0].record.measured.read_bytes
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tier": "direct", "depth": 4, "slab_planes": 4},
+        {"tier": "direct", "depth": 2, "strip_rows": 20},
+        {"tier": "direct", "depth": 2, "scheme": "overlapped"},
+        {"tier": "memory", "depth": 4, "threads": 2, "tile_rows": 16, "tile_planes": 4},
+        {"tier": "memory", "scheme": "plain", "tile_group": 1},
+    ],
+    ids=str,
+)
+def test_layers_of_one_axis_are_updated_without_the_memories_of_others(given, tmp_path):
+    layers = {"kind": "matched", "width": 8, "courant": 0.4, "frequency": 0.02}
+    start = "exp(-((x - 50)**2 + (y - 23)**2 + (z - 21)**2) / 20)"
+    made = []
+    for begin in ("0 * x", "0"):  # the first of which is not looked at
+        initial = {"p": start, "c": 0.1, "slope": begin, "bend": begin}
+        posed = Problem(
+            "acoustic_pml:2", (41, 44, 96), "float32", 12, boundary=layers, initial=initial
+        )
+        assert bool(posed.regions) == (begin == "0")
+        options = RunOptions.of(memory="256MiB", out=tmp_path / str(len(made)), **given)
+        made.append(pipeline.run(posed, options))
+    whole, parts = made
+    for field in posed.stencil.evolving:
+        assert np.asarray(whole[field.name]).tobytes() == np.asarray(parts[field.name]).tobytes()
+    assert np.asarray(parts["bend_x"])[20, 20, :8].any()  # the wave has come to the layers

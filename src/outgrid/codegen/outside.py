@@ -1,4 +1,4 @@
-"""Statements of cells around which no field exists that exists in a region only.
+"""Statements of cells around which some fields do not exist that exist in a region only.
 
 There such fields are +0, and their new values too: nothing of them is read, made or stored. A
 temporary that is computed again exists near faces only: elsewhere its expression stands where it is
@@ -7,14 +7,14 @@ read. All else is computed by the same operations as in regions, so the bytes ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from outgrid.codegen.names import Names
 from outgrid.codegen.statements import Inputs, Statements, Work
-from outgrid.stencil.expression import Access, Profile
+from outgrid.stencil.expression import Access, Profile, nodes
 from outgrid.stencil.model import Assignment
 from outgrid.stencil.recomputed import INSIDE, inlined, involved
-from outgrid.stencil.region import PREFIX, regional
+from outgrid.stencil.region import regional
 
 __all__ = ["Outside"]
 
@@ -22,10 +22,22 @@ __all__ = ["Outside"]
 class Outside(Statements):
     """What is left of the statements of a stencil outside of the regions of ``absent`` fields."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, absent: Iterable[str]) -> None:
         super().__init__(names)
         self.again = names.stencil.recomputed_set
-        self.absent = tuple(self.again or regional(names.stencil))
+        self.absent = frozenset(absent)
+        conditions = regional(names.stencil)
+        by_absence = {
+            away: {
+                node
+                for name in conditions
+                if (name in self.absent) == away
+                for node in nodes(conditions[name])
+                if isinstance(node, Profile)
+            }
+            for away in (True, False)
+        }
+        self._ends = by_absence[True] - by_absence[False]
 
     def made(self, stage: int) -> bool:
         """Whether a stage makes any field that exists in a region only, or is to make it again."""
@@ -51,19 +63,15 @@ class Outside(Statements):
         return "V{}" if access.field in self.absent else super().load(inputs, access, index)
 
     def profile(self, profile: Profile, vector: str = "") -> str:
-        """0 of a profile that says where a region is."""
+        """0 of a profile that says where the region of an absent field is."""
         if profile.name == INSIDE:  # which counts in vectors at an edge
             return f"inside_row<decltype(edge)::value>(x + ({profile.offset}), first, last)"
-        return "V{}" if _of_region(profile) else super().profile(profile, vector)
+        return "V{}" if profile in self._ends else super().profile(profile, vector)
 
     def _used_profiles(self, work: Work) -> tuple[Profile, ...]:
         used = super()._used_profiles(work)
-        return tuple(one for one in used if not (_of_region(one) or one.name == INSIDE))
+        return tuple(one for one in used if not (one in self._ends or one.name == INSIDE))
 
     def fetched(self, work: Work) -> Iterator[Access]:
         """What is read of fields that exist everywhere."""
         return (access for access in super().fetched(work) if access.field not in self.absent)
-
-
-def _of_region(profile: Profile) -> bool:
-    return profile.name.startswith(PREFIX)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from functools import partial
-from itertools import groupby
+from itertools import chain, compress, groupby, product
 
 from outgrid.codegen.block import block, block_vectors, spelled
 from outgrid.codegen.faces import Faces, FarFaces
@@ -23,12 +23,14 @@ from outgrid.codegen.statements import Inputs, Statements, Work, roots
 from outgrid.plan.schedule.lifetime import ring_count
 from outgrid.stencil.expression import Access, Expression, nodes
 from outgrid.stencil.model import Assignment
+from outgrid.stencil.region import kinds_of_regions, regional
 
 GROUPS = (8, 4, 2, 1)  # planes per row update, most first: they share the loads of a column
 USUAL_GROUPS = GROUPS[1:]  # of most stencils
 # Planes that a row update reads, at the most: beyond, addresses and values leave the registers, and
 # a processor follows no more streams. One plane is always updated alone.
 MOST_STREAMS = 32
+FEW = 2  # planes at once of updates that few cells take
 OUTSIDE = "outside"  # how updates of cells outside of regions are called
 
 
@@ -37,12 +39,28 @@ class Rows:
 
     def __init__(self, names: Names, statements: Statements, faces: Faces) -> None:
         self.names, self.statements, self.faces = names, statements, faces
-        self.outside = Outside(names)
+        self.kinds = kinds_of_regions(names.stencil)
+        self.without = self._without()
+        self.outside = self.without[max(self.without)]
         self.vectors = tuple(
             block_vectors([a.expression for _, a in statements.expressions(stage, USUAL_GROUPS[0])])
             for stage in range(len(names.stages))
         )
         self.masks = tuple(self._masks(stage) for stage in range(len(names.stages)))
+
+    def _without(self) -> dict[int, Outside]:
+        """The statements without fields of regions, by the kinds that are absent, a bit for each.
+
+        Of stages that compute temporaries again a bit for each of them.
+        """
+        if again := self.names.stencil.recomputed_set:
+            outside = Outside(self.names, again)
+            return {1 << stage: outside for stage in range(len(self.names.stages))}
+        return {
+            absent: Outside(self.names, chain(*compress(self.kinds, bits)))
+            for bits in product((False, True), repeat=len(self.kinds))
+            for absent in [sum(1 << n for n, bit in enumerate(bits) if bit)]
+        }
 
     def _masks(self, stage: int) -> frozenset[str]:
         """Fields that are folded into a second update of rows where they are all +0.
@@ -68,7 +86,9 @@ class Rows:
         if self.outside.made(stage):
             if planes in self._groups(stage, self.statements):
                 yield "inside", whole
-            yield OUTSIDE, self.outside.expressions(stage, planes)
+            for absent in self._absences(stage):
+                if planes in self._taken(stage, absent):
+                    yield f"{OUTSIDE}{absent}", self.without[absent].expressions(stage, planes)
         elif self.masks[stage]:
             yield "whole", whole
             yield "folded", self._folded(stage, planes)
@@ -83,6 +103,28 @@ class Rows:
         Most cells lie outside of regions, so what is read there counts.
         """
         return self._groups(stage, self.outside if self.outside.made(stage) else self.statements)
+
+    def _absences(self, stage: int) -> tuple[int, ...]:
+        """Which kinds of fields of regions may be absent, of those that a stage reads or makes."""
+        if self.outside.again:
+            return (1 << stage,)
+        used = {made.field for made in self.names.stages[stage]} | {
+            node.field
+            for made in self.names.stages[stage]
+            for node in nodes(made.expression)
+            if isinstance(node, Access)
+        }
+        kinds = sum(1 << n for n, fields in enumerate(self.kinds) if used & {*fields})
+        return tuple(absent for absent in self.without if absent and absent & kinds == absent)
+
+    def _taken(self, stage: int, absent: int) -> tuple[int, ...]:
+        """The planes at once of an update without those kinds: many where nothing is left of them.
+
+        Few cells lie in some layers and not in others, so their updates are short ones.
+        """
+        if absent == max(self._absences(stage)):
+            return self.groups(stage)
+        return tuple(n for n in self._groups(stage, self.without[absent]) if n <= FEW)
 
     def _groups(self, stage: int, statements: Statements) -> tuple[int, ...]:
         """The groups of rows that are updated by these statements."""
@@ -132,8 +174,8 @@ class Rows:
         """Rows [y0, y1) of ``planes`` planes from z on, whole rows of vectors."""
         works = [*self._works(stage, planes)]
         functions = [
-            self._apart().update_of(name, stage, planes, w)
-            if name == OUTSIDE
+            self._apart(int(name.removeprefix(OUTSIDE))).update_of(name, stage, planes, w)
+            if name.startswith(OUTSIDE)
             else self.update_of(name, stage, planes, w)
             for name, w in works
         ]
@@ -143,50 +185,56 @@ class Rows:
             functions.append(self._choosing(stage, planes, works[0][1]))
         return "\n".join(functions)
 
-    def _apart(self) -> Rows:
+    def _apart(self, absent: int) -> Rows:
         """The updates of rows outside of regions: vector by vector, whatever they are inside."""
         apart = copy(self)
-        apart.statements, apart.vectors = self.outside, (1,) * len(self.vectors)
+        apart.statements, apart.vectors = self.without[absent], (1,) * len(self.vectors)
         if self.outside.again:
             apart.faces = FarFaces(self.names, self.statements)
         return apart
 
     def _by_region(self, stage: int, planes: int) -> str:
         """Rows in and outside of regions, each by its own update."""
-        inner = next(n for n in self._groups(stage, self.statements) if n <= planes)
-        inside = [
-            f"      inside_{stage}_{inner}(s, u, t, z + {first}, part, way);"
-            for first in range(0, planes, inner)
-        ]
-        bits = {name: 2 << number for number, name in enumerate(self.outside.absent)}
-        names = [field.name for field in self.names.written(stage) if field.name in bits]
-        clearing = [
-            f"    if (flags & {bits[name]}) "
-            f"clear({self.names.fields[name]}_plane(s, s.base + t, z + {plane}), s.row_stride, "
-            "part);"
-            for name in names
-            for plane in range(planes)
-            if not self.outside.again
-        ]
-        mask = 1 << stage if self.outside.again else -1
+        bits = {name: 1 << 8 + n for n, name in enumerate(regional(self.names.stencil))}
+        written = [field.name for field in self.names.written(stage)]
+
+        def calls(name: str, sizes: tuple[int, ...]) -> Iterator[str]:
+            size = next(n for n in sizes if n <= planes)
+            for first in range(0, planes, size):
+                yield f"      {name}_{stage}_{size}(s, u, t, z + {first}, part, way);"
+
+        def cases() -> Iterator[str]:
+            absences = self._absences(stage)
+            yield f"    switch (flags & {max(absences)}) {{"
+            for absent in absences:
+                yield f"      case {absent}:"
+                yield from calls(f"{OUTSIDE}{absent}", self._taken(stage, absent))
+                for name in written:
+                    if name not in self.without[absent].absent or self.outside.again:
+                        continue
+                    plane = f"{self.names.fields[name]}_plane"
+                    for n in range(planes):
+                        cleared = f"clear({plane}(s, s.base + t, z + {n}), s.row_stride, part)"
+                        yield f"      if (flags & {bits[name]}) {cleared};"
+                yield "      break;"
+            yield "      default:"
+            yield from calls("inside", self._groups(stage, self.statements))
+            yield "    }"
+
         apart = [
             f"  if (!in_one_part(s, z, {planes})) {{",
             f"    for (int64_t n = 0; n < {planes}; ++n) update_{stage}_1(s, u, t, z + n, c, way);",
             "    return;",
             "  }",
         ]
+        kinds = max(self._absences(stage))
         return "\n".join(
             [
                 f"static void update_{stage}_{planes}(const Slab& s, const Uniform& u, int64_t t,",
                 "                       int64_t z, const Tile& c, const Way& way) {",
                 *(apart if self.outside.again and planes > 1 else ()),
-                f"  by_region(s, z, {planes}, c, {mask}, [&](const Tile& part, int64_t flags) {{",
-                "    if (flags == 0) {",
-                *inside,
-                "      return;",
-                "    }",
-                f"    {OUTSIDE}_{stage}_{planes}(s, u, t, z, part, way);",
-                *clearing,
+                f"  by_region(s, z, {planes}, c, {kinds}, [&](const Tile& part, int64_t flags) {{",
+                *cases(),
                 "  });",
                 "}",
                 "",

@@ -13,13 +13,13 @@ from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
 from outgrid.plan.model import Plan
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.recomputed import far_from_faces
-from outgrid.stencil.region import regional
+from outgrid.stencil.region import kinds_of_regions, regional
 
 __all__ = ["NOWHERE_ABSENT", "Absence"]
 
 MOST_PARTS = 32  # of an axis, and MOST_CELLS of the grid: beyond them all cells count as inside
 MOST_CELLS = 1 << 12
-MOST_FIELDS = 60  # one bit for each
+MOST_FIELDS, KIND_BITS = 54, 8  # one bit for each
 
 
 class Remains(IntEnum):
@@ -41,40 +41,47 @@ class Remains(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """The grid cut at the ends of regions, and which parts lie outside of all of them.
+    """The grid cut at the ends of regions, and what is absent in which part.
 
-    A part is outside where the stencil reads no field there that exists in a region only. Columns
-    are cut at whole lines. ``parts`` are how many there are of planes, rows and columns. The
-    ``tables`` are for each kind of remains: cuts, then for each part 0 inside, else an odd number,
-    whose further bits say which fields have to be cleared there, in the order of `regional`.
+    A kind of fields is absent in a part where the stencil reads none of them. Columns are cut at
+    whole lines. ``parts`` are how many there are of planes, rows and columns. The ``tables`` are
+    for each kind of remains: cuts, then for each part a bit for each of `kinds_of_regions` that is
+    absent there, and from bit KIND_BITS on which fields have to be cleared, as in `regional`.
     """
 
     tables: tuple[NDArray[np.int64], ...] = ()
     parts: tuple[int, int, int] = (0, 0, 0)
 
     @classmethod
-    def of(cls, problem: Problem) -> Absence:
-        """That of a problem, in the order z, y, x; a grid of two axes has one row."""
+    def of(cls, problem: Problem, whole: Problem | None = None) -> Absence:
+        """That of a problem, in the order z, y, x; a grid of two axes has one row.
+
+        A problem on the first planes, rows and columns of a ``whole`` one has its regions.
+        """
         if problem.stencil.recomputed:
             return cls._of_recomputed(problem)
         names = [*regional(problem.stencil)]
-        if not names or len(names) > MOST_FIELDS or not problem.regions.keys() >= {*names}:
+        regions = (whole or problem).regions
+        if not names or len(names) > MOST_FIELDS or not regions.keys() >= {*names}:
             return cls()
-        near = {name: [_Box.near(problem, box) for box in problem.regions[name]] for name in names}
+        near = {name: [_Box.near(problem, box) for box in regions[name]] for name in names}
         every = [box for boxes in near.values() for box in boxes]
         cuts = [_cuts(problem, axis, every) for axis in range(problem.ndim)]
         lengths = [len(cut) for cut in cuts]
         if max(lengths) > MOST_PARTS or np.prod(lengths) > MOST_CELLS:
             return cls()
         inside = {name: np.any([box.parts(cuts) for box in near[name]], axis=0) for name in names}
-        outside = ~np.any([*inside.values()], axis=0)
+        kinds = kinds_of_regions(problem.stencil)
+        outside = [~np.any([inside[name] for name in kind], axis=0) for kind in kinds]
         tables: list[NDArray[np.int64]] = []
         for remains in Remains:
-            flags = outside.astype(np.int64)
-            for number, name in enumerate(names, 1):
-                axes = tuple(range(problem.ndim - 1))[:remains]
-                dirty = inside[name].any(axis=axes, keepdims=True) if axes else np.False_
-                flags |= (outside & dirty).astype(np.int64) << number
+            flags = np.zeros(lengths, np.int64)
+            for number, (kind, away) in enumerate(zip(kinds, outside, strict=True)):
+                flags |= away.astype(np.int64) << number
+                for name in kind:
+                    axes = tuple(range(problem.ndim - 1))[:remains]
+                    dirty = inside[name].any(axis=axes, keepdims=True) if axes else np.False_
+                    flags |= (away & dirty).astype(np.int64) << KIND_BITS + names.index(name)
             tables.append(_table(cuts, flags))
         planes, *rows, columns = lengths
         return cls(tuple(tables), (planes, rows[0] if rows else 1, columns))

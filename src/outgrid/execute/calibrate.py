@@ -27,6 +27,7 @@ from outgrid.codegen.kernel import row_groups
 from outgrid.codegen.masks import masks
 from outgrid.codegen.version import generator_version
 from outgrid.config import RunOptions
+from outgrid.execute.absence import Absence
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.others import Others
 from outgrid.execute.window import Window
@@ -67,7 +68,7 @@ PATIENT_RIVALS = 3  # tiles of each kind whose neighbours a patient search measu
 # it for a while, and what the best one is hangs on the depth of a plan.
 DOUBTFUL, CLOSE = 0.45, 0.9
 FALLEN = 0.8
-FORM = "12"  # changes with what is measured: older calibrations are not found again
+FORM = "13"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -96,14 +97,14 @@ def calibrate(
     repetitions, count = (PATIENT_REPETITIONS, PATIENT_RIVALS) if patient else (REPETITIONS, 1)
     others = Others()
     with ExitStack() as stack:
-        trials = _Trials(small, options, machine, kernel)
+        trials = _Trials(small, problem, options, machine, kernel)
         stack.callback(trials.release)
         trials.run([plain])
         affordable = round(STEP_SECONDS * trials.rates[plain])
         if affordable < small.cells / 2:
             trials.release()
             small = _small(problem, room_bytes, affordable) or small
-            trials = _Trials(small, options, machine, kernel)
+            trials = _Trials(small, problem, options, machine, kernel)
             stack.callback(trials.release)
             trials.run([plain])
         trials.run(plains[1:])
@@ -188,9 +189,15 @@ class _Trials:
     """Rates of tiles in one window. Others can only slow a trial down, so the best one counts."""
 
     def __init__(
-        self, small: Problem, options: RunOptions, machine: Machine, kernel: Kernel
+        self,
+        small: Problem,
+        whole: Problem,
+        options: RunOptions,
+        machine: Machine,
+        kernel: Kernel,
     ) -> None:
         self.small, self.options, self.machine, self.kernel = small, options, machine, kernel
+        self.absence = Absence.of(small, whole)
         self.rates: dict[Trial, float] = {}
         self._window: Window | None = None
 
@@ -203,6 +210,7 @@ class _Trials:
                 self._window = Window(chosen, touch)
                 self._window.fill(np.random.default_rng(0), _masks(self.small.stencil))
             own = Kernel.of(self.kernel.library, self.small, chosen.depth)
+            own = replace(own, absence=self.absence)
             rate = _rate(chosen, self._window, own)
             self.rates[trial] = max(rate, self.rates.get(trial, 0.0))
 

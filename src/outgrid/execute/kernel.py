@@ -259,6 +259,7 @@ class Kernel:
             tile_planes=plan.tile.planes,
             tile_group=plan.tile.group,
             threads=1,
+            **self.absence.members(plan),
         )
         status = self.library.handle.outgrid_advance(ctypes.byref(slab))
         if status != 0:

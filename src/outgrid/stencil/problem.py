@@ -513,8 +513,16 @@ def _of_steps(problem: "Problem", data: dict[str, Any], steps: slice) -> "Proble
 
 
 def _not_zero(initial: Mapping[str, Any]) -> list[str]:
-    """The names of what does not begin as the number 0."""
-    return [name for name, given in initial.items() if not (is_number(given) and given == 0)]
+    """The names of what does not begin as the number 0, or as the formula of it."""
+
+    def zero(given: Any) -> bool:
+        return (
+            given.strip() in ("0", "0.0")
+            if isinstance(given, str)
+            else is_number(given) and given == 0
+        )
+
+    return [name for name, given in initial.items() if not zero(given)]
 
 
 def _short(value: Any) -> str:

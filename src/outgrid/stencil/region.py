@@ -33,6 +33,7 @@ __all__ = [
     "blocks",
     "bounded",
     "clear_outside",
+    "kinds_of_regions",
     "plain",
     "regional",
     "regions_of",
@@ -44,6 +45,7 @@ Region: TypeAlias = tuple[Cells, ...]
 """The cells of one box or of several, which may overlap."""
 
 PREFIX = "within_"
+MOST_KINDS = 3  # of fields, by the axes that cut their regions, that kernels tell apart
 """Begins the names of the profiles that say which indices are in a region."""
 MOST_BOXES = 64
 _SIDES = {"both": (True, True), "low": (True, False), "high": (False, True)}
@@ -353,3 +355,18 @@ def regional(stencil: Stencil) -> dict[str, Expression]:
             ) and node.operands[2] == Constant(0.0):
                 found[made.field] = given
     return found
+
+
+def kinds_of_regions(stencil: Stencil) -> tuple[tuple[str, ...], ...]:
+    """The fields that exist in a region only, by the axes along which their regions are cut.
+
+    Fields of one kind come and go together: those of a layer at the faces of one axis. More than
+    three kinds count as one.
+    """
+    kinds: dict[frozenset[int], list[str]] = {}
+    for name, condition in regional(stencil).items():
+        axes = frozenset(node.axis for node in ex.nodes(condition) if isinstance(node, Profile))
+        kinds.setdefault(axes, []).append(name)
+    if len(kinds) > MOST_KINDS:
+        return (tuple(regional(stencil)),)
+    return tuple(tuple(names) for names in kinds.values())

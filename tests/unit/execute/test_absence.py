@@ -5,7 +5,7 @@ import pytest
 
 import outgrid as og
 from outgrid.config import RunOptions
-from outgrid.execute.absence import MOST_PARTS, Absence, Remains
+from outgrid.execute.absence import KIND_BITS, MOST_PARTS, Absence, Remains
 from outgrid.plan.planner import plan
 from outgrid.testing.machine import MACHINE
 
@@ -38,18 +38,21 @@ def test_parts_lie_farther_from_regions_than_the_stencil_reaches():
     absence = Absence.of(posed({"m": og.Box(z=(10, 20)), "q": og.Box(y=(0, 5), x=(30, 50))}))
     cuts, flags = table(absence)
     assert cuts == [[0, 9, 21], [0, 6], [0, 24, 32, 48, 56]]  # columns at lines of 8 cells
-    assert (flags[1] == 0).all()
-    assert (flags[[0, 2], 0] == [1, 0, 0, 0, 1]).all()
-    assert (flags[[0, 2], 1] == 1).all()
+    m, q = 1, 2  # bits of the kinds that are absent
+    assert flags[1, 0].tolist() == [q, 0, 0, 0, q]
+    assert (flags[1, 1] == q).all()
+    assert (flags[[0, 2], 0] == [m + q, m, m, m, m + q]).all()
+    assert (flags[[0, 2], 1] == m + q).all()
 
 
 def test_what_a_window_held_before_is_cleared_where_it_may_be():
     absence = Absence.of(posed({"m": og.Box(z=(10, 20)), "q": og.Box(y=(0, 5), x=(30, 50))}))
-    m, q = 2, 4  # bits, after that of the part itself
+    m, q = 1 << KIND_BITS, 2 << KIND_BITS
     _, planes = table(absence, Remains.PLANES)
-    assert (planes[0, 1] == 1 + m).all()  # the rows of m were elsewhere, q was never there
+    assert (planes[0, 1] == 3 + m).all()  # the rows of m were elsewhere, q was never there
     _, rows = table(absence, Remains.ROWS)
-    assert rows[0, 1].tolist() == [1 + m, 1 + m + q, 1 + m + q, 1 + m + q, 1 + m]
+    assert rows[0, 1].tolist() == [3 + m, 3 + m + q, 3 + m + q, 3 + m + q, 3 + m]
+    assert rows[1, 1].tolist() == [2, 2 + q, 2 + q, 2 + q, 2]  # m is here
 
 
 def test_regions_reach_round_an_axis_that_closes():

@@ -32,24 +32,27 @@ OG_INLINE bool in_one_part(const Slab& s, int64_t z, int64_t n) {
   return true;
 }
 
-// Visits planes [z, z + n) of a tile in parts, each with those of the bits `mask` that the table
-// has for it.
+// The bits of what the table says of a part that are kinds of fields, which are not there. Those
+// above them are fields to be cleared.
+constexpr int64_t kKinds = 255;
+
+// Visits planes [z, z + n) of a tile in parts, each with which of the `kinds` the table says are
+// absent in all of its planes, and what is to be cleared there.
 template <class Visit>
-OG_INLINE void by_region(const Slab& s, int64_t z, int64_t n, const Tile& c, int64_t mask,
+OG_INLINE void by_region(const Slab& s, int64_t z, int64_t n, const Tile& c, int64_t kinds,
                          const Visit& visit) {
   if (s.region_planes == 0) return visit(c, 0);
   const int64_t *planes = s.region_parts, *rows = planes + s.region_planes;
   const int64_t *columns = rows + s.region_rows, *outside = columns + s.region_columns;
   auto flags_of = [&](int64_t j, int64_t i) {
-    int64_t all = 0;
+    int64_t absent = kinds, dirty = 0;
     for (int64_t at = z; at < z + n; ++at) {
       const int64_t turned = s.period > 0 ? at % s.period : at;
       const int64_t k = part_of(planes, s.region_planes, turned);
-      const int64_t flags = outside[(k * s.region_rows + j) * s.region_columns + i] & mask;
-      if (flags == 0) return flags;
-      all |= flags;
+      const int64_t flags = outside[(k * s.region_rows + j) * s.region_columns + i];
+      absent &= flags, dirty |= flags & ~kKinds;
     }
-    return all;
+    return absent == 0 ? absent : absent | dirty;
   };
   for (int64_t y = c.y0, y1 = c.y1; y < c.y1; y = y1) {
     const int64_t turn = s.row_period > 0 ? y / s.row_period * s.row_period : 0;
