@@ -83,10 +83,8 @@ CLASSES = {
     "msata": DiskClass(500_000_000, 260_000_000, 5_000, 5_000),
     "iodrive2": DiskClass(1122 * MIB, 1048 * MIB, 11_400, 22_000),
     "nvme": DiskClass(3_200_000_000, 2_000_000_000, 100_000, 100_000),
-}
-# The papers timed small requests one at a time, and the kernel counts those of all: where a system
-# has many under way, as for swap, the same flash with requests as they are assumed for such flash.
-CLASSES |= {
+    # The papers timed small requests one at a time, and the kernel counts those of all: where a
+    # system has many under way, as for swap, the same flash with requests as assumed for such.
     "sata-deep": DiskClass(418 * MIB, 260 * MIB, 40_000, 40_000, 1024 * KIB),
     "iodrive2-deep": DiskClass(1122 * MIB, 1048 * MIB, 140_000, 140_000),
 }
