@@ -133,7 +133,7 @@ class _Box:
     def parts(self, cuts: list[list[int]]) -> NDArray[np.bool_]:
         """Which parts of the grid have some of them."""
         touched = [
-            np.any([_touched(part, cut, extent) for part in ranges], axis=0)
+            np.any([[False] * len(cut), *(_touched(p, cut, extent) for p in ranges)], axis=0)
             for ranges, cut, extent in zip(self.along, cuts, self.extents, strict=True)
         ]
         return reduce(np.logical_and.outer, touched)

@@ -155,3 +155,22 @@ def test_masks_are_zero_where_rates_are_measured_as_they_are_nearly_everywhere(m
 
     assert module._masks(og.stencil(walls).trace(2)) == {"kind"}
     assert module._masks(og.stencil(unused).trace(2)) == set()
+
+
+def test_rates_are_those_of_cells_in_and_outside_of_regions(monkeypatch):
+    parts = []
+
+    def rate(chosen, window, kernel):
+        parts.append((chosen.schedule.planes, kernel.absence.parts))
+        return 1e9
+
+    monkeypatch.setattr(module, "_rate", rate)
+    layers = {"kind": "matched", "width": 10, "courant": 0.4, "frequency": 0.02}
+    initial = {"p": 1.0, "c": 0.1, "slope": 0.0, "bend": 0.0}
+    problem = Problem("acoustic_pml:2", (900, 60, 96), "float32", 40, {}, layers, initial)
+    assert measured(problem) is not None
+    for planes, (along_z, along_y, along_x) in parts:
+        assert planes < 900
+        assert along_z == 2  # the layer at the last planes is not here
+        assert along_y > 2
+        assert along_x > 2
