@@ -21,9 +21,9 @@ from outgrid.codegen.outside import Outside
 from outgrid.codegen.rolling import Family, families
 from outgrid.codegen.statements import Inputs, Statements, Work, roots
 from outgrid.plan.schedule.lifetime import ring_count
-from outgrid.stencil.expression import Access, Expression, nodes
+from outgrid.stencil.expression import Access, Expression, accesses, nodes
 from outgrid.stencil.model import Assignment
-from outgrid.stencil.region import kinds_of_regions, regional
+from outgrid.stencil.region import KIND_BITS, kinds_of_regions, regional
 
 GROUPS = (8, 4, 2, 1)  # planes per row update, most first: they share the loads of a column
 USUAL_GROUPS = GROUPS[1:]  # of most stencils
@@ -80,20 +80,21 @@ class Rows:
         assignments = (Assignment(a.field, e) for a, e in zip(stage_work, made, strict=True))
         return self.statements.moved(tuple(assignments), stage, planes)
 
-    def _works(self, stage: int, planes: int) -> Iterator[tuple[str, Work]]:
-        """The updates of rows that there are, by what begins their names."""
+    def _works(self, stage: int, planes: int) -> Iterator[tuple[Rows, str, Work]]:
+        """The updates of rows that there are, what begins their names, and who writes them."""
         whole = self.statements.expressions(stage, planes)
         if self.outside.made(stage):
             if planes in self._groups(stage, self.statements):
-                yield "inside", whole
+                yield self, "inside", whole
             for absent in self._absences(stage):
                 if planes in self._taken(stage, absent):
-                    yield f"{OUTSIDE}{absent}", self.without[absent].expressions(stage, planes)
+                    work = self.without[absent].expressions(stage, planes)
+                    yield self._apart(absent), f"{OUTSIDE}{absent}", work
         elif self.masks[stage]:
-            yield "whole", whole
-            yield "folded", self._folded(stage, planes)
+            yield self, "whole", whole
+            yield self, "folded", self._folded(stage, planes)
         else:
-            yield "update", whole
+            yield self, "update", whole
 
     def groups(self, stage: int) -> tuple[int, ...]:
         """How many planes rows may be updated in at once, most first.
@@ -108,11 +109,10 @@ class Rows:
         """Which kinds of fields of regions may be absent, of those that a stage reads or makes."""
         if self.outside.again:
             return (1 << stage,)
-        used = {made.field for made in self.names.stages[stage]} | {
-            node.field
+        used = {
+            field
             for made in self.names.stages[stage]
-            for node in nodes(made.expression)
-            if isinstance(node, Access)
+            for field in (made.field, *(access.field for access in accesses(made.expression)))
         }
         kinds = sum(1 << n for n, fields in enumerate(self.kinds) if used & {*fields})
         return tuple(absent for absent in self.without if absent and absent & kinds == absent)
@@ -146,7 +146,7 @@ class Rows:
                 abs(cut)
                 for stage in range(len(self.names.stages))
                 for planes in self.groups(stage)
-                for _, work in self._works(stage, planes)
+                for *_, work in self._works(stage, planes)
                 for family in families(a.expression for _, a in work)
                 for cut in family.cuts.values()
             ),
@@ -173,16 +173,11 @@ class Rows:
     def update(self, stage: int, planes: int) -> str:
         """Rows [y0, y1) of ``planes`` planes from z on, whole rows of vectors."""
         works = [*self._works(stage, planes)]
-        functions = [
-            self._apart(int(name.removeprefix(OUTSIDE))).update_of(name, stage, planes, w)
-            if name.startswith(OUTSIDE)
-            else self.update_of(name, stage, planes, w)
-            for name, w in works
-        ]
+        functions = [rows.update_of(name, stage, planes, work) for rows, name, work in works]
         if self.outside.made(stage):
             functions.append(self._by_region(stage, planes))
         elif len(works) > 1:
-            functions.append(self._choosing(stage, planes, works[0][1]))
+            functions.append(self._choosing(stage, planes, works[0][2]))
         return "\n".join(functions)
 
     def _apart(self, absent: int) -> Rows:
@@ -195,7 +190,7 @@ class Rows:
 
     def _by_region(self, stage: int, planes: int) -> str:
         """Rows in and outside of regions, each by its own update."""
-        bits = {name: 1 << 8 + n for n, name in enumerate(regional(self.names.stencil))}
+        bits = {name: 1 << KIND_BITS + n for n, name in enumerate(regional(self.names.stencil))}
         written = [field.name for field in self.names.written(stage)]
 
         def calls(name: str, sizes: tuple[int, ...]) -> Iterator[str]:

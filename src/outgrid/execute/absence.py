@@ -13,13 +13,13 @@ from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
 from outgrid.plan.model import Plan
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.recomputed import far_from_faces
-from outgrid.stencil.region import kinds_of_regions, regional
+from outgrid.stencil.region import KIND_BITS, kinds_of_regions, regional
 
 __all__ = ["NOWHERE_ABSENT", "Absence"]
 
 MOST_PARTS = 32  # of an axis, and MOST_CELLS of the grid: beyond them all cells count as inside
 MOST_CELLS = 1 << 12
-MOST_FIELDS, KIND_BITS = 54, 8  # one bit for each
+MOST_FIELDS = 54  # one bit for each
 
 
 class Remains(IntEnum):
@@ -83,8 +83,7 @@ class Absence:
                     dirty = inside[name].any(axis=axes, keepdims=True) if axes else np.False_
                     flags |= (away & dirty).astype(np.int64) << KIND_BITS + names.index(name)
             tables.append(_table(cuts, flags))
-        planes, *rows, columns = lengths
-        return cls(tuple(tables), (planes, rows[0] if rows else 1, columns))
+        return cls(tuple(tables), _parts(lengths))
 
     @classmethod
     def _of_recomputed(cls, problem: Problem) -> Absence:
@@ -104,9 +103,7 @@ class Absence:
                     [first in part for first in cut] for part, cut in zip(box, cuts, strict=True)
                 ]
                 flags |= reduce(np.logical_and.outer, within).astype(np.int64) << stage
-        planes, *rows, columns = lengths
-        parts = planes, rows[0] if rows else 1, columns
-        return cls((_table(cuts, flags),) * len(Remains), parts)
+        return cls((_table(cuts, flags),) * len(Remains), _parts(lengths))
 
     def members(self, plan: Plan) -> dict[str, int]:
         """What a call of a kernel has of it."""
@@ -160,6 +157,12 @@ def _near(problem: Problem, part: range, axis: int) -> list[range]:
 def _ends(part: range, extent: int) -> list[int]:
     """The ends of a range that lie within an axis."""
     return [end for end in (part.start, part.stop) if 0 < end < extent]
+
+
+def _parts(lengths: list[int]) -> tuple[int, int, int]:
+    """How many parts there are of planes, rows and columns."""
+    planes, *rows, columns = lengths
+    return planes, rows[0] if rows else 1, columns
 
 
 def _table(cuts: list[list[int]], flags: NDArray[np.int64]) -> NDArray[np.int64]:
