@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import reduce
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,9 @@ class Absence:
     A kind of fields is absent in a part where the stencil reads none of them. Columns are cut at
     whole lines. ``parts`` are how many there are of planes, rows and columns. The ``tables`` are
     for each kind of remains: cuts, then for each part a bit for each of `kinds_of_regions` that is
-    absent there, and from bit KIND_BITS on which fields have to be cleared, as in `regional`.
+    absent there, and from bit KIND_BITS on which fields have to be cleared, as in `regional`. The
+    tables after these are for windows in which one plane of +0 stands for all planes in which a
+    field does not exist: nothing is cleared there.
     """
 
     tables: tuple[NDArray[np.int64], ...] = ()
@@ -74,13 +77,16 @@ class Absence:
         kinds = kinds_of_regions(problem.stencil)
         outside = [~np.any([inside[name] for name in kind], axis=0) for kind in kinds]
         tables: list[NDArray[np.int64]] = []
-        for remains in Remains:
+        across = tuple(range(1, problem.ndim))
+        for banded, remains in product((False, True), Remains):
             flags = np.zeros(lengths, np.int64)
             for number, (kind, away) in enumerate(zip(kinds, outside, strict=True)):
                 flags |= away.astype(np.int64) << number
                 for name in kind:
                     axes = tuple(range(problem.ndim - 1))[:remains]
                     dirty = inside[name].any(axis=axes, keepdims=True) if axes else np.False_
+                    if banded:
+                        dirty = dirty & inside[name].any(axis=across, keepdims=True)
                     flags |= (away & dirty).astype(np.int64) << KIND_BITS + names.index(name)
             tables.append(_table(cuts, flags))
         return cls(tuple(tables), _parts(lengths))
@@ -103,7 +109,7 @@ class Absence:
                     [first in part for first in cut] for part, cut in zip(box, cuts, strict=True)
                 ]
                 flags |= reduce(np.logical_and.outer, within).astype(np.int64) << stage
-        return cls((_table(cuts, flags),) * len(Remains), _parts(lengths))
+        return cls((_table(cuts, flags),) * 2 * len(Remains), _parts(lengths))
 
     def members(self, plan: Plan) -> dict[str, int]:
         """What a call of a kernel has of it."""
@@ -111,7 +117,9 @@ class Absence:
             return {}
         names = ("region_planes", "region_rows", "region_columns")
         sizes = zip(names, self.parts, strict=True)
-        return {"region_parts": self.tables[Remains.of(plan)].ctypes.data, **dict(sizes)}
+        banded = any(ring.within is not None for ring in plan.schedule.rings)
+        chosen = self.tables[banded * len(Remains) + Remains.of(plan)]
+        return {"region_parts": chosen.ctypes.data, **dict(sizes)}
 
 
 @dataclass(frozen=True, slots=True)

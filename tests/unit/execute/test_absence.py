@@ -28,9 +28,10 @@ def posed(regions, boundary="neumann"):
     return og.Problem(damped, SHAPE, "float64", 4, {}, boundary, initial, regions=regions)
 
 
-def table(absence, remains=Remains.NOWHERE):
+def table(absence, remains=Remains.NOWHERE, banded=False):
     """(cuts along each axis, flags of the parts)."""
-    given, ends = absence.tables[remains].tolist(), np.cumsum(absence.parts)
+    given = absence.tables[banded * len(Remains) + remains].tolist()
+    ends = np.cumsum(absence.parts)
     cuts = [given[: ends[0]], given[ends[0] : ends[1]], given[ends[1] : ends[2]]]
     return cuts, np.array(given[ends[2] :]).reshape(absence.parts)
 
@@ -54,6 +55,34 @@ def test_what_a_window_held_before_is_cleared_where_it_may_be():
     _, rows = table(absence, Remains.ROWS)
     assert rows[0, 1].tolist() == [3 + m, 3 + m + q, 3 + m + q, 3 + m + q, 3 + m]
     assert rows[1, 1].tolist() == [2, 2 + q, 2 + q, 2 + q, 2]  # m is here
+
+
+def test_a_plane_that_stands_for_others_is_not_cleared():
+    boxes = [og.Box(z=(10, 20)), og.Box(z=(25, 28), y=(0, 5))]
+    absence = Absence.of(posed({"m": boxes, "q": og.Box(z=(10, 28))}))
+    cuts, planes = table(absence, Remains.PLANES, banded=True)
+    assert cuts[:2] == [[0, 9, 21, 24, 29], [0, 6]]
+    cleared = planes & 1 << KIND_BITS != 0
+    assert cleared[:, :, 0].tolist() == [
+        [False] * 2,
+        [False] * 2,
+        [False] * 2,
+        [False, True],
+        [False] * 2,
+    ]
+    _, planes = table(absence, Remains.PLANES)
+    assert (planes[[0, 2, 4]] & 1 << KIND_BITS != 0).all()
+
+
+@pytest.mark.parametrize("tier", ["memory", "direct"])
+def test_tables_follow_what_the_window_keeps(tier):
+    problem = posed({"m": og.Box(z=(10, 20)), "q": og.Shell(3)})
+    absence = Absence.of(problem)
+    chosen = plan(problem, RunOptions.of(memory="1GiB", tier=tier), MACHINE, 1 << 20)
+    given = absence.members(chosen)["region_parts"]
+    banded = tier == "direct"
+    expected = absence.tables[banded * len(Remains) + Remains.of(chosen)]
+    assert given == expected.ctypes.data
 
 
 def test_regions_reach_round_an_axis_that_closes():
