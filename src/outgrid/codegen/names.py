@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from outgrid.codegen.spelling import CELLS, ELEMENTARY
 from outgrid.errors import DefinitionError
 from outgrid.plan.schedule.lifetime import ring_count
+from outgrid.stencil.alike import alike
 from outgrid.stencil.boundary import EVEN, STORED, Edges
 from outgrid.stencil.contract import contract
 from outgrid.stencil.expression import (
@@ -40,6 +41,15 @@ def ring_order(stencil: Stencil) -> tuple[RingSlot, ...]:
     )
 
 
+def _contracted(assignments: Sequence[Assignment]) -> tuple[Assignment, ...]:
+    """What a stage assigns: trees that say what is fused, and equal values written alike."""
+    made = alike([contract(assignment.expression) for assignment in assignments])
+    return tuple(
+        Assignment(assignment.field, expression)
+        for assignment, expression in zip(assignments, made, strict=True)
+    )
+
+
 class Names:
     """Names in the kernel of one stencil, for any processor."""
 
@@ -50,10 +60,7 @@ class Names:
         self.planned = edges  # what plans know: skews and slopes are made of these
         self.edges = edges.with_layers_of([f.name for f in stencil.fields if f.temporary])
         self.real = CELLS[dtype]
-        self.stages = tuple(
-            tuple(Assignment(a.field, contract(a.expression)) for a in stage.assignments)
-            for stage in stencil.stages
-        )
+        self.stages = tuple(_contracted(stage.assignments) for stage in stencil.stages)
         self.reduced = tuple(
             tuple(
                 Assignment(reduction.name, contract(reduction.expression))

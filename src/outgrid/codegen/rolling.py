@@ -1,15 +1,16 @@
-"""Values that the next vectors along x need again, found so that they are computed once.
+"""Values that the next vectors or rows need again, found so that they are computed once.
 
 A part of an expression that appears at several offsets in x is one value seen from several cells.
 It is evaluated for whole vectors of cells, one vector ahead, and each appearance is cut out of
 three neighbouring vectors. A 27-point stencil written by columns thus pays for one outer column,
-not for two. Only the place of the evaluation changes: every lane is the same operation on the same
-operands, so the results are the same to the bit.
+not for two. A large part that appears in two neighbouring rows, like what flows through a face, is
+carried from row to row. Only the place of the evaluation changes: every lane is the same operation
+on the same operands, so the results are the same to the bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from outgrid.stencil.expression import (
@@ -29,6 +30,8 @@ from outgrid.stencil.expression import (
 # it saves loads that straddle two cache lines.
 LEAST_FLOPS = 2
 LEAST_LOADS = 3
+# What is carried from row to row is stored and loaded, and computed once more for the first row.
+LEAST_CARRIED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,45 @@ class Family:
 
     expression: Expression
     cuts: dict[Expression, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value that a row computes, ``made``, and that is ``used`` by the next one."""
+
+    made: Expression
+    used: Expression
+
+
+def carried(roots: Iterable[Expression]) -> tuple[Carried, ...]:
+    """The largest parts of ``roots`` that appear in two neighbouring rows, if they are worth it."""
+    wanted = tuple(roots)
+    signatures = _signatures(wanted, axis=1)
+    places: dict[int, set[int]] = {}
+    for identity, offset in signatures.values():
+        if offset is not None:
+            places.setdefault(identity, set()).add(offset)
+    rows: dict[int, dict[int, Expression]] = {}
+    seen: set[Expression] = set()
+    pending = list(reversed(wanted))
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        identity, offset = signatures[node]
+        shared = offset is not None and _neighbours(places[identity])
+        if shared and not is_condition(node) and _costs(node, LEAST_CARRIED):
+            rows.setdefault(identity, {})[offset or 0] = node
+        elif isinstance(node, Operation):
+            pending.extend(reversed(node.operands))
+    return tuple(
+        Carried(both[max(both)], both[min(both)]) for both in rows.values() if _neighbours(both)
+    )
+
+
+def _neighbours(rows: Collection[int]) -> bool:
+    return len(rows) == 2 and max(rows) - min(rows) == 1
 
 
 def families(roots: Iterable[Expression]) -> tuple[Family, ...]:
@@ -145,16 +187,19 @@ def _worth(spread: dict[int, Expression]) -> bool:
     return len(spread) >= (LEAST_LOADS if loaded else 2)
 
 
-def _signatures(roots: tuple[Expression, ...]) -> dict[Expression, tuple[int, int | None]]:
-    """(identity up to a move in x, x of the first access) of every node; None without access."""
+def _signatures(
+    roots: tuple[Expression, ...], axis: int = -1
+) -> dict[Expression, tuple[int, int | None]]:
+    """(identity up to a move along an axis, first access there) of all nodes; None without one."""
     numbers: dict[object, int] = {}
     signatures: dict[Expression, tuple[int, int | None]] = {}
     for node in nodes(*roots):
         offset: int | None = None
         match node:
             case Access(field, level, place):
-                key: object = (field, level, place[:-1])
-                offset = place[-1]
+                at = axis % len(place)
+                offset = place[at]
+                key: object = (field, level, *place[:at], *place[at + 1 :])
             case Operation(name, operands):
                 parts = [signatures[operand] for operand in operands]
                 offset = next((x for _, x in parts if x is not None), None)

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import chain, compress, groupby, product
 
 from outgrid.codegen.block import block, block_vectors, spelled
+from outgrid.codegen.carrying import Carrying
 from outgrid.codegen.faces import Faces, FarFaces
 from outgrid.codegen.masks import folded, masks
 from outgrid.codegen.names import Names
@@ -146,8 +147,8 @@ class Rows:
                 abs(cut)
                 for stage in range(len(self.names.stages))
                 for planes in self.groups(stage)
-                for *_, work in self._works(stage, planes)
-                for family in families(a.expression for _, a in work)
+                for rows, _, work in self._works(stage, planes)
+                for family in families(roots(rows._carrying(work, stage, planes).left))
                 for cut in family.cuts.values()
             ),
             default=1,
@@ -279,7 +280,8 @@ class Rows:
         inputs = self.statements.inputs(work, stage, planes)
         wide = self.vectors[stage] > 1
         ends = self.faces.ends_of_row(stage, planes)
-        rolled = () if wide else families(assignment.expression for _, assignment in work)
+        carrying = self._carrying(work, stage, planes)
+        rolled = () if wide else families(roots(carrying.left))
         lines = [
             f"static void {name}(const Slab& s, const Uniform& u, int64_t t,",
             "                       int64_t z, const Tile& c, const Way& way) {",
@@ -291,10 +293,8 @@ class Rows:
         lines += self.statements.planes(inputs)
         for plane in range(planes):
             for field in self.names.written(stage):
-                name = self.names.fields[field.name]
-                lines.append(
-                    f"  auto* const {name}_out{plane} = {name}_plane(s, now, z + {plane});"
-                )
+                to = self.names.fields[field.name]
+                lines.append(f"  auto* const {to}_out{plane} = {to}_plane(s, now, z + {plane});")
         if not wide:
             lines += self.statements.uniforms(work)
         lines += [
@@ -303,19 +303,29 @@ class Rows:
             *self.statements.row_offsets(work),
             "  const int64_t first = kLowX, last = s.columns - kHighX;",
             *self.faces.ends(),
+            *carrying.begun(inputs, name),
             *(
                 self._block_loop(work, inputs, self.vectors[stage], ends)
                 if wide
-                else (self._rolled_loop if rolled else self._loop)(work, inputs, rolled, ends)
+                else (self._rolled_loop if rolled else self._loop)(carrying, inputs, rolled, ends)
             ),
             "}",
             "",
         ]
         return "\n".join(lines)
 
+    def _carrying(self, work: Work, stage: int, planes: int) -> Carrying:
+        """What rows carry on: nothing where some rows are updated by another function.
+
+        In two dimensions a row is a plane, and planes that are updated at once share it.
+        """
+        turned = self.names.edged and any(self.faces.turned(planes))
+        carries = self.names.stencil.ndim == 3 and self.vectors[stage] == 1 and not turned
+        return Carrying(self.statements, work, carries)
+
     def _loop(
         self,
-        work: Work,
+        carrying: Carrying,
         inputs: Inputs,
         rolled: tuple[Family, ...],
         ends: tuple[str, str] | None,
@@ -323,11 +333,11 @@ class Rows:
         """Rows of vectors, each on its own; ``ends`` are the loops over those at the ends."""
         yield "  auto cells = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {"
         yield "    (void)x;"
-        yield from (f"    {line}" for line in self._body(work, inputs, rolled))
+        yield from (f"    {line}" for line in self._body(carrying, inputs, rolled))
         yield "  };"
         yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
         yield "    const int64_t row = y * stride;"
-        yield from self.statements.row_settings(work)
+        yield from self.statements.row_settings(carrying.left)
         yield "    int64_t x = c.x0;"
         blended = "cells(row + x, x, std::true_type{})"
         yield ends[0] if ends else f"    for (; x < head; x += kLanes) {blended};"
@@ -394,7 +404,7 @@ class Rows:
 
     def _rolled_loop(
         self,
-        work: Work,
+        carrying: Carrying,
         inputs: Inputs,
         rolled: tuple[Family, ...],
         ends: tuple[str, str] | None,
@@ -415,12 +425,12 @@ class Rows:
         yield "  auto cells = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {"
         yield "    const int64_t next = i + kReach * kLanes;"
         yield "    (void)x;"
-        yield from (f"    {line}" for line in self._body(work, inputs, rolled))
+        yield from (f"    {line}" for line in self._body(carrying, inputs, rolled))
         yield "    roll();"
         yield "  };"
         yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
         yield "    const int64_t row = y * stride;"
-        yield from self.statements.row_settings(work)
+        yield from self.statements.row_settings(carrying.left)
         yield "    int64_t x = c.x0;"
         if ends:
             yield ends[0]
@@ -507,7 +517,7 @@ class Rows:
 
     def _body(
         self,
-        work: Work,
+        carrying: Carrying,
         inputs: Inputs,
         rolled: tuple[Family, ...],
     ) -> Iterator[str]:
@@ -526,7 +536,8 @@ class Rows:
         }
         ahead = dict.fromkeys(range(len(rolled)))
         known: dict[Expression, str] = {}
-        for plane, group in groupby(work, key=lambda planed: planed[0]):
+        carried: set[int] = set()
+        for plane, group in groupby(carrying.left, key=lambda planed: planed[0]):
             results: list[tuple[str, str]] = []
             for _, assignment in group:
                 used = set(nodes(assignment.expression))
@@ -534,8 +545,10 @@ class Rows:
                     if any(cut > 0 and n in used for n, cut in rolled[number].cuts.items()):
                         yield from self._ahead(rolled, number, inputs, known)
                         del ahead[number]
+                yield from carrying.loads(assignment.expression, values)
                 yield from self.statements.compute(assignment.expression, values, load)
                 results.append((assignment.field, values[assignment.expression]))
+            yield from carrying.stores(values, carried)
             yield "if constexpr (edge.value) {"
             yield "  const M in = within(x, first, last);"
             for field, value in results:

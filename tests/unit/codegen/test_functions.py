@@ -17,7 +17,7 @@ from outgrid.testing.device import BEFORE
 RANDOM = np.random.default_rng(3)
 DTYPES = ("float32", "float64")
 OPERANDS = {"exp": 1, "log": 1, "sin": 1, "cos": 1, "tanh": 1, "pow": 2}
-WORST = {"exp": 0.9, "log": 0.9, "sin": 0.85, "cos": 0.85, "tanh": 2.4, "pow": 1}  # last place
+WORST = {"exp": 0.92, "log": 0.9, "sin": 0.85, "cos": 0.85, "tanh": 2.4, "pow": 1}  # last place
 LOOP = """
 extern "C" void NAME_each(const Real* a, const Real* b, Real* to, long n) {
   for (long i = 0; i < n; i += kLanes) store(to + i, NAME_of(GIVEN));

@@ -13,6 +13,7 @@ import pytest
 from outgrid import pipeline
 from outgrid.build import compiler as compiling
 from outgrid.build.compiler import Compiler, build, find_compiler
+from outgrid.codegen import carrying
 from outgrid.codegen import masks as masking
 from outgrid.codegen.kernel import generate
 from outgrid.codegen.names import ring_order
@@ -240,8 +241,26 @@ def unequal(u, v, w, c, *, k):
     ]
 
 
+@stencil
+def flows(u, c, *, k):
+    """What flows through faces, from both of their cells: rows carry it, planes share it."""
+
+    def flow(*face):
+        side = tuple(abs(step) for step in face[1:] + face[:1])
+        back = tuple(-step for step in side)
+        along = u[face] - u
+        beside = tuple(a + b for a, b in zip(face, side, strict=True))
+        behind = tuple(a + b for a, b in zip(face, back, strict=True))
+        across = (u[side] - u[back]) + (u[beside] - u[behind])
+        return exp(-k * (along * along + across * across)) * absolute(along) * (c + c[face])
+
+    faces = [flow(*(sign * (axis == n) for n in range(3))) for axis in range(3) for sign in (1, -1)]
+    return u + 0.1 * ((faces[0] + faces[1]) - (faces[2] + faces[3]) + (faces[4] + faces[5]))
+
+
 RULES = {
     "everything": everything,
+    "flows": flows,
     "conditional": conditional,
     "derived": derived,
     "staggered": staggered,
@@ -337,6 +356,7 @@ def test_every_order_gives_the_same_bytes(name, dtype, shipped):
         "conditional": {"k": 0.3, "j": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]},
         "shallow_water": {"dt": 0.1, "dx": 3.0},
         "derived": {"k": 0.3},
+        "flows": {"k": 0.3},
         "staggered": {"k": 0.3},
         "unequal": {"k": 0.1},
     }
@@ -507,6 +527,9 @@ FACES = [
     ("staggered", {"y-": 1.0, "x": "neumann", "fields": {"e": {"y": "mirror"}}}),
     ("unequal", {"z": "mirror", "y-": "neumann", "fields": {"v": {"z": "neumann", "y-": 0.0}}}),
     ("unequal", {"z-": "neumann", "x": "periodic"}),
+    ("flows", {"z-": "neumann", "y-": "mirror", "x": "mirror"}),
+    ("flows", {"y": "periodic", "x": "neumann"}),
+    ("flows", {"z": "odd", "y": "odd", "x-": "neumann"}),
 ]
 
 
@@ -515,7 +538,7 @@ FACES = [
 def test_what_lies_beyond_a_face_is_the_same_in_every_order(name, faces, dtype):
     rule = RULES.get(name) or resolve(name)
     shape = (18, 40) if name in ("heat5", "staggered") else (13, 14, 35)
-    values = {"staggered": {"k": 0.3}, "unequal": {"k": 0.1}}.get(name, {})
+    values = {"flows": {"k": 0.3}, "staggered": {"k": 0.3}, "unequal": {"k": 0.1}}.get(name, {})
     initial = dict.fromkeys([field.name for field in rule.trace(len(shape)).fields], 0.0)
     problem = Problem(rule, shape, dtype, 6, values, faces, initial)
     # Fixed layers as the problem says: in the reference they are set before the first step.
@@ -530,6 +553,17 @@ def test_what_lies_beyond_a_face_is_the_same_in_every_order(name, faces, dtype):
         found = advance(problem, arrays, **options)
         for field, values in wanted.items():
             assert found[field].tobytes() == values.tobytes(), (field, options)
+
+
+def test_long_rows_carry_their_values_in_parts(monkeypatch):
+    problem = problem_of(flows, (9, 8, 150), "float32", 4, k=0.3)
+    arrays = random_arrays(problem)
+    wanted = baseline(problem, arrays)["u"]
+    monkeypatch.setattr(carrying, "BUFFER_BYTES", 4 * 8 * 64)
+    source = generate(problem.stencil, "float32", problem.edges)
+    assert "2048 / sizeof(V)" in source
+    found = advance(problem, arrays, build(source, find_compiler()), depth=4, tile_rows=6)["u"]
+    assert found.tobytes() == wanted.tobytes()
 
 
 def build_for(source, monkeypatch, command, *flags):

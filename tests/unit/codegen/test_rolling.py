@@ -1,7 +1,8 @@
 from hypothesis import given
 
-from outgrid.codegen.rolling import families
+from outgrid.codegen.rolling import carried, families
 from outgrid.definition import stencil
+from outgrid.stencil.alike import alike
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.contract import contract
 from outgrid.stencil.expression import Access, Operation, accesses, nodes, operation, substitute
@@ -12,10 +13,16 @@ def roots(rule):
     return [contract(each.expression) for each in rule.assignments]
 
 
-def moved(expression, along):
-    """The expression `along` cells further in x."""
+def moved(expression, along, axis=-1):
+    """The expression `along` cells further in x, or along another axis."""
+
+    def place(offset):
+        at = list(offset)
+        at[axis] += along
+        return tuple(at)
+
     places = {
-        node: Access(node.field, node.level, (*node.offset[:-1], node.offset[-1] + along))
+        node: Access(node.field, node.level, place(node.offset))
         for node in nodes(expression)
         if isinstance(node, Access)
     }
@@ -95,3 +102,30 @@ def test_a_value_that_is_used_again_and_again_is_looked_at_once():
         return value
 
     assert families(roots(rule.trace(2))) == ()
+
+
+@given(stencils(ndim=3))
+def test_what_a_row_carries_is_what_the_next_one_would_make(rule):
+    wanted = roots(rule)
+    parts = {node for root in wanted for node in nodes(root)}
+    for value in carried(wanted):
+        assert moved(value.made, -1, axis=1) == value.used
+        assert {value.made, value.used} <= parts
+
+
+def test_flows_through_the_faces_between_rows_are_carried():
+    @stencil
+    def rule(u, *, k):
+        def flow(*face):
+            size = u[face] - u
+            square = size * size
+            return size / (1 + k * square + square * square * (k + square * square))
+
+        return u + flow(0, 1, 0) + flow(0, -1, 0) + flow(1, 0, 0) + flow(-1, 0, 0) + u[0, 0, 1]
+
+    made = alike(roots(rule.trace(3)))
+    (value,) = carried(made)
+    assert moved(value.made, -1, axis=1) == value.used
+    assert {access.offset for access in accesses(value.made)} == {(0, 0, 0), (0, 1, 0)}
+    assert value.used in set(nodes(*made))
+    assert carried(alike(roots(resolve("box27").trace(3)))) == ()

@@ -3,7 +3,8 @@
 //
 // Asks for Real and Integer, V and M, vectors of them or single ones, and Truth, what a comparison
 // gives; kLanes, kDouble and OG_LANE; OG_INLINE and OG_CALL; bits_of and real_of between V and M,
-// and those of a double; all, fma, magnitude, least, most, choose, negated and any.
+// and those of a double; all, fma, magnitude, least, most, choose, negated and any; and OG_SCALED
+// where one instruction makes v 2^n, rounded once.
 //
 // Polynomials are found by tools/minimax.py, lowest power first; the tests compare the other
 // numbers with those of a library.
@@ -96,10 +97,24 @@ OG_INLINE V nearest(V a) { return (a + kShift) - kShift; }
 OG_INLINE M integer(V whole) { return bits_of(whole + kShift) - kShiftBits; }
 OG_INLINE V number(M whole) { return real_of(whole + kShiftBits) - kShift; }
 
-// What is left of exp(x + low) but for 1 after n times ln 2 went out of x.
+// 2^n v. As a number 2^n may be none where the product is one.
+OG_INLINE V scaled(V v, V n) {
+#if defined(OG_SCALED)
+  return OG_SCALED(v, n);
+#else
+  const M whole = integer(n), half = whole >> 1;
+  return v * power_of_two(half) * power_of_two(whole - half);
+#endif
+}
+
+// What is left of x, but for the rest of ln 2, after n times ln 2 went out of it.
+OG_INLINE V without_turns(V x, V& n) {
+  n = fma(x, all(kPerLn2), all(kShift)) - kShift;
+  return fma(n, all(-kLn2), x);  // exact
+}
+// What is left of exp(x + low) but for 1.
 OG_INLINE V exp_rest(V x, V low, V& n) {
-  n = nearest(x * kPerLn2);
-  const V high = fma(n, all(-kLn2), x);  // exact
+  const V high = without_turns(x, n);
   low = fma(n, all(-kLn2Low), low);
   const V r = high + low;
   return high + fma(r * r, exp_polynomial(r), low);
@@ -107,11 +122,14 @@ OG_INLINE V exp_rest(V x, V low, V& n) {
 OG_INLINE V exp_sum(V x, V low) {
   V n;
   const V rest = exp_rest(x, low, n);
-  const M whole = integer(n), half = whole >> 1;  // 2^n may be no number where the result is one
-  return (rest + kOne) * power_of_two(half) * power_of_two(whole - half);
+  return scaled(rest + kOne, n);
 }
 OG_INLINE V within_exp(V x) { return most(all(kExpLeast), least(all(kExpMost), x)); }  // or NaN
-OG_INLINE V exp_of(V x) { return exp_sum(within_exp(x), V{}); }
+OG_INLINE V exp_of(V x) {
+  V n;
+  const V high = without_turns(within_exp(x), n), r = fma(n, all(-kLn2Low), high);
+  return scaled(fma(fma(exp_polynomial(r), r, all(kOne)), r, all(kOne)), n);
+}
 OG_INLINE V tanh_of(V x) {
   V n;
   const V size = magnitude(x), rest = exp_rest(most(all(kTanhLeast), -(size + size)), V{}, n);

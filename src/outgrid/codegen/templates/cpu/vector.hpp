@@ -190,16 +190,60 @@ OG_INLINE V fma(V a, V b, V c) {
 #endif
 }
 
+// v * 2^n for whole n, rounded once.
+#if defined(__AVX512F__)
+#define OG_SCALED scaled_once
+OG_INLINE V scaled_once(V v, V n) {
+#if defined(__clang__)
+  if constexpr (kDouble) {
+    return (V)_mm512_scalef_pd((__m512d)v, (__m512d)n);
+  } else {
+    return (V)_mm512_scalef_ps((__m512)v, (__m512)n);
+  }
+#else
+  constexpr int rounding = 4;  // as the control register says
+  if constexpr (kDouble) {
+    return (V)__builtin_ia32_scalefpd512_mask((Doubles)v, (Doubles)n, Doubles{}, -1, rounding);
+  } else {
+    return (V)__builtin_ia32_scalefps512_mask((Floats)v, (Floats)n, Floats{}, -1, rounding);
+  }
+#endif
+}
+#endif
+
 OG_INLINE V root(V a) {
   V v;
   for (int64_t i = 0; i < kLanes; ++i) v[i] = root(a[i]);
   return v;
 }
 
-// The second operand unless the first is truly beyond it: this settles NaN and signed zeros.
-OG_INLINE V least(V a, V b) { return a < b ? a : b; }
-OG_INLINE V most(V a, V b) { return a > b ? a : b; }
-OG_INLINE V magnitude(V a) { return a < 0 ? -a : a + Real(0); }
+// The second operand unless the first is truly beyond it: this settles NaN and signed zeros. That
+// is one instruction, which g++ does not find.
+OG_INLINE V least(V a, V b) {
+#if defined(__AVX512F__) && !defined(__clang__)
+  constexpr int rounding = 4;
+  if constexpr (kDouble) {
+    return (V)__builtin_ia32_minpd512_mask((Doubles)a, (Doubles)b, Doubles{}, -1, rounding);
+  } else {
+    return (V)__builtin_ia32_minps512_mask((Floats)a, (Floats)b, Floats{}, -1, rounding);
+  }
+#else
+  return a < b ? a : b;
+#endif
+}
+OG_INLINE V most(V a, V b) {
+#if defined(__AVX512F__) && !defined(__clang__)
+  constexpr int rounding = 4;
+  if constexpr (kDouble) {
+    return (V)__builtin_ia32_maxpd512_mask((Doubles)a, (Doubles)b, Doubles{}, -1, rounding);
+  } else {
+    return (V)__builtin_ia32_maxps512_mask((Floats)a, (Floats)b, Floats{}, -1, rounding);
+  }
+#else
+  return a > b ? a : b;
+#endif
+}
+OG_INLINE V magnitude(V a) { return (V)((M)a & ~(Integer(1) << (8 * sizeof(Real) - 1))); }
 
 OG_INLINE Real least(Real a, Real b) { return a < b ? a : b; }
 OG_INLINE Real most(Real a, Real b) { return a > b ? a : b; }
