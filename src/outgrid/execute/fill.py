@@ -40,7 +40,8 @@ Seen = Callable[[Arrival, range, range, NDArray[np.generic]], None]
 
 @dataclass(slots=True)
 class Filled:
-    """What the fill moved and noticed."""
+    """What the fill made and noticed; blocks of zeroes count as written, also where new files hold
+    them without being written."""
 
     read_bytes: int = 0
     written_bytes: int = 0
@@ -250,7 +251,8 @@ class _Filling:
             memory = Planes(buffers[turn].address + steps, store.row_bytes, buffers[turn])
             box = self.values.box
             there = block.counted_from(box.planes.start, box.rows.start)
-            tickets[turn] = store.put(there.planes, there.rows, memory)
+            left = not cells.view(np.bool_).any() and store.leave(there.planes, there.rows)
+            tickets[turn] = 0 if left else store.put(there.planes, there.rows, memory)
             filled.written_bytes += cells.nbytes
             filled.read_bytes += cells.size * own.stored_bytes
             if self.told is not None:

@@ -111,7 +111,8 @@ class Store(Protocol):
     that the store was made with. Tickets end in any order: whoever needs an order waits. `flush`
     makes durable what was completely put before it. Nothing is checked against transfers under way:
     overlapping ones are the caller's error. `hold` says of what the planes are that are moved from
-    then on, for the checksums of stores that keep them.
+    then on, for the checksums of stores that keep them. `leave` says that a region holds the zeroes
+    that the field was made of: True where it needs no `put` for that.
 
     `shape` and `dtype` are the field's; sizes are in bytes.
     """
@@ -134,6 +135,7 @@ class Store(Protocol):
     def hold(self, seal: Seal) -> None: ...
     def get(self, planes: range, rows: range, into: Planes) -> int: ...
     def put(self, planes: range, rows: range, source: Planes) -> int: ...
+    def leave(self, planes: range, rows: range) -> bool: ...
     def flush(self) -> int: ...
     def close(self) -> None: ...
 
@@ -217,6 +219,10 @@ class LaidOut:
     def hold(self, seal: Seal) -> None:
         """Nothing here is kept with checksums."""
 
+    def leave(self, planes: range, rows: range) -> bool:
+        """Zeroes are put like other values."""
+        return False
+
     @property
     def planes(self) -> int:
         return self._layout.planes
@@ -239,6 +245,10 @@ class Wrapping:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    def leave(self, planes: range, rows: range) -> bool:
+        """Zeroes are put like other values."""
+        return False
 
     @property
     def name(self) -> str:

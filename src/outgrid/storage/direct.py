@@ -59,6 +59,7 @@ class DirectStore(LaidOut):
         self.shape: tuple[int, ...] = header.shape
         self.dtype: np.dtype[Any] = header.dtype
         self.reserved = reserved
+        self._new = False
         self.direct = file.direct
         self._layout = Layout.of(header.shape, header.dtype, header.data_offset)
         self._file = file
@@ -130,6 +131,7 @@ class DirectStore(LaidOut):
             header = read_header(path, 0)
             store = cls(path, file, transfers, reserved=reserved, sums=kept, header=header)
             store.leave_out(absent)
+            store._new = True
             return store
         except BaseException as error:
             file.close()
@@ -217,6 +219,12 @@ class DirectStore(LaidOut):
         """Note that ``planes`` of zeroes are never written."""
         if self._sums is not None:
             self._sums.leave_out(planes)
+
+    def leave(self, planes: range, rows: range) -> bool:
+        """Whether a region holds zeroes, which the file was made of; with their checksums, then."""
+        if self._new and self._sums is not None:
+            self._sums.leave(self._seal, planes, rows)
+        return self._new
 
     def hold(self, seal: Seal) -> None:
         """Say of what the planes are that are moved from now on: their checksums are of that."""

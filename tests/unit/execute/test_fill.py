@@ -9,7 +9,7 @@ from outgrid.execute.fill import InitialValues, fill, initial_name
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.stencil import initial
 from outgrid.stencil.problem import Problem
-from outgrid.storage import MemoryStore
+from outgrid.storage import DirectStore, MemoryStore
 from outgrid.testing.reference import initial_arrays, run_reference
 from outgrid.testing.stores import Fault, Faulty, Shuffled
 
@@ -149,3 +149,30 @@ def test_a_run_tells_how_much_of_its_initial_values_is_in_place(tmp_path, monkey
     assert all(event.updates_done == 0 for event in seen)
     assert seen[-1].written_bytes < result.record.measured.fill_written_bytes
     assert len(seen) > 2
+
+
+def test_blocks_of_zeroes_are_not_written_to_new_files(tmp_path, monkeypatch):
+    put, puts = DirectStore.put, []
+
+    def counted(store, planes, rows, source):
+        puts.extend((store.path.name, plane) for plane in planes)
+        return put(store, planes, rows, source)
+
+    some = {"u": "where(z > 7, where(z < 12, x - y, 0), 0)", "u.previous": 0.0, "c": 0.1}
+    problem = Problem("wave:4", SHAPE, "float64", 0, boundary="frozen", initial=some)
+    monkeypatch.setattr(DirectStore, "put", counted)
+    pipeline.run(problem, RunOptions.of(memory="1GiB", tier="direct", out=tmp_path / "none"))
+    changed = {plane for name, plane in puts if name.startswith("u")}
+    assert changed >= set(range(8, 12))
+    assert changed <= set(range(5, 15))
+    made = [
+        pipeline.run(
+            problem.replace(steps=3),
+            RunOptions.of(memory="1GiB", tier=tier, depth=1, out=tmp_path / tier),
+        )
+        for tier in ("direct", "memory")
+    ]
+    for name in ("u", "u.previous"):
+        one, other = (np.array(result[name]) for result in made)
+        assert one.any()
+        assert one.tobytes() == other.tobytes()
