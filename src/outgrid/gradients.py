@@ -17,6 +17,8 @@ from outgrid.reversal.objective import Cotangents, LeastSquares, Objective, Seen
 from outgrid.reversal.progress import begun, new
 from outgrid.reversal.strategy import GradientPlan, plan_of
 from outgrid.reversal.task import History, Task
+from outgrid.reversal.traces import NAME as TRACES
+from outgrid.reversal.traces import Traces
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.reverse import Reverse, reverse
 from outgrid.units import suggest
@@ -129,8 +131,8 @@ def _made(
     """What is in place; the runs that it was made of go."""
     task.remove(*(path.name for path in task.out.iterdir() if path.is_dir()))
     if task.comm.rank == 0:
-        for path in task.out.glob("added.*.npy"):
-            path.unlink()
+        for path in (*task.out.glob("added.*.npy"), task.out / TRACES):
+            path.unlink(missing_ok=True)
     given = {
         name: one if isinstance(one, float) else np.array(one) for name, one in numbers.items()
     }
@@ -143,32 +145,43 @@ def _forward(
 ) -> tuple[list[Result], History | None, Seen]:
     """Make all steps, and keep the states at `starts`; of the last of them the history, too, where
     there are no further `levels`. What the objective looks at."""
-    problem = task.problem
+    problem, traces = task.problem, Traces(task)
     states, runs = [task.run(task.part(0, 0), "state.0")], list[Result]()
+    last_runs: list[Result] = []
+    names = [reduction.name for reduction in problem.stencil.reductions]
+    reductions: dict[str, list[Any]] = {name: [] for name in names}
     for first, last in zip(starts, (*starts[1:], problem.steps), strict=True):
         watched = task.watched if last == problem.steps and levels <= 1 else ()
         snapshots = [snapshot.after(first) for snapshot in problem.snapshots]
-        state = states[-1] if first else None
-        made = task.run(task.part(first, last, state, (*snapshots, *watched)), f"state.{last}")
-        task.check_finite(made)
-        runs.append(made)
-        states.append(made)
+        last_runs = []
+        for made in task.runs(
+            first,
+            last,
+            states[-1],
+            f"state.{last}",
+            (*snapshots, *watched),
+            anew=bool(names) or not traces.done,
+        ):
+            task.check_finite(made)
+            traces.take(made)
+            for name in names:
+                reductions[name].append(made.reductions[name])
+            last_runs.append(made)
+        runs += last_runs
+        states.append(last_runs[-1])
+    traces.finish()
     history = None
     if task.kept and levels <= 1:
-        history = History(starts[-1], states[-2], states[-1], len(problem.snapshots))
-    empty = np.zeros((problem.steps, 0))
+        history = History(starts[-1], states[-2], tuple(last_runs), len(problem.snapshots))
     seen = Seen(
         problem,
-        np.concatenate([run.traces for run in runs]) if problem.receivers else empty,
+        traces.array,
         states[-1],
         [
             [frame for run in runs for frame in run.snapshots[number]]
             for number in range(len(problem.snapshots))
         ],
-        {
-            reduction.name: np.concatenate([run.reductions[reduction.name] for run in runs])
-            for reduction in problem.stencil.reductions
-        },
+        {name: np.concatenate(parts) for name, parts in reductions.items()},
     )
     return states[:-1], history, seen
 

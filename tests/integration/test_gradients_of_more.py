@@ -6,6 +6,8 @@ import pytest
 import outgrid as og
 from outgrid.errors import UsageError
 from outgrid.gradients import Seen
+from outgrid.plan.tables import traced_bytes
+from outgrid.reversal import task
 from outgrid.testing.reference import initial_arrays, run_reference
 
 SHAPE = (14, 13)
@@ -139,6 +141,39 @@ def test_a_gradient_that_was_cut_off_goes_on(tmp_path, cut_off):
         assert g.value == plain.value
     left = {path.name for path in out.iterdir()}
     assert left == {"c.npy", "u.npy", "u.previous.npy", "gradient.json"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"chunk": 2, "every": 2, "adjoint": "recompute"}, {"wrt": ["sources", "u"]}],
+    ids=["history", "recompute", "linear"],
+)
+def test_traces_beyond_a_share_of_memory_cut_runs_and_change_no_byte(
+    given, tmp_path, monkeypatch, cut_off
+):
+    np.save(tmp_path / "observed.npy", np.random.default_rng(4).normal(size=(STEPS, 2)))
+    objective = og.LeastSquares(tmp_path / "observed.npy")
+    rng = np.random.default_rng(5)
+    problem = og.Problem(
+        "wave:2",
+        SHAPE,
+        steps=STEPS,
+        initial={"u": rng.uniform(size=SHAPE), "c": rng.uniform(0.1, 0.2, SHAPE)},
+        sources=[og.Source("u", (6, 4.5), rng.normal(size=STEPS))],
+        receivers=[og.Receiver("u", (5, 6.5)), og.Receiver("u", (3, 4))],
+        snapshots=[og.Snapshot("u", x=4)] if given else [],
+    )
+    given = {"wrt": ["c", "u"], "memory": "1GiB", "depth": 1, "adjoint": "history", **given}
+    whole = og.gradient(problem, objective, out=tmp_path / "whole", **given)
+    monkeypatch.setattr(task, "TRACES_SHARE", 2.1 * traced_bytes(problem) / 2**30)  # two steps
+    out = tmp_path / "g"
+    for advances in (6, 5):
+        cut_off(advances, lambda: og.gradient(problem, objective, out=out, resume=True, **given))
+    g = og.gradient(problem, objective, out=out, resume=True, **given)
+    assert g.value == whole.value
+    for name in given["wrt"]:
+        assert np.asarray(g[name]).tobytes() == np.asarray(whole[name]).tobytes(), name
+    assert not [path for path in out.iterdir() if path.is_dir() or "traces" in path.name]
 
 
 def test_states_that_are_not_kept_are_those_before(tmp_path):

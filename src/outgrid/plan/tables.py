@@ -88,6 +88,12 @@ def steps_bytes(problem: Problem) -> int:
     return problem.steps * site + LISTED_BYTES * sum(map(len, lists))
 
 
+def traced_bytes(problem: Problem) -> int:
+    """Bytes that a step takes of what receivers see, or of sources in their place."""
+    cells = sum(len(corners(receiver.position)) for receiver in problem.receivers)
+    return cells * max(ITEM_BYTES * SEEN_COPIES, ITEM_BYTES * GIVEN_COPIES + LISTED_BYTES)
+
+
 def sweeps_bytes(problem: Problem, depth: int) -> int:
     """Bytes of the list of all sweeps, of ``depth`` steps and less."""
     return SWEEP_BYTES * sum(-(-stretch // max(1, depth)) for stretch in problem.stretches)

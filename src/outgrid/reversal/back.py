@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid import api
+from outgrid.formats.npy import HEADER_BYTES, reserve_npy
 from outgrid.result import Result
 from outgrid.reversal.cuts import Piece
 from outgrid.reversal.objective import Cotangents, array_of
@@ -36,7 +39,7 @@ class Back:
         problem = self.task.problem
         shape = problem.steps, len(problem.receivers)
         given = self.bars.traces
-        self.residual = np.zeros((shape[0], 0)) if given is None else np.asarray(array_of(given))
+        self.residual = np.zeros((shape[0], 0)) if given is None else array_of(given)
 
     def go(self, first: int, last: int, lengths: Sequence[int], begin: Result) -> None:
         """Go back from step `last` to `first`, of which `begin` is the state."""
@@ -49,7 +52,8 @@ class Back:
         starts = task.cuts.starts(first, last, lengths[0])
         ends, states = (*starts[1:], last), [begin]
         for low, high in zip(starts, ends[:-1], strict=False):
-            states.append(task.run(task.part(low, high, states[-1]), f"state.{high}"))
+            *_, state = task.runs(low, high, states[-1], f"state.{high}")
+            states.append(state)
         self.through_all(starts, ends, lengths[1:], states)
         task.remove(*(f"state.{start}" for start in starts[1:]))
 
@@ -71,22 +75,22 @@ class Back:
         task, name = self.task, f"history.{first}"
         history = self.kept if self.kept is not None and self.kept.first == first else None
         if history is None:
-            whole = begin
-            if task.kept:
-                posed = task.part(first, last, begin if first else None, task.watched)
-                whole = task.run(posed, name)
-            history = History(first, begin, whole)
+            made = task.runs(first, last, begin, name, task.watched) if task.kept else ()
+            history = History(first, begin, tuple(made))
         for piece in task.cuts.pieces(first, last):
             if piece.low < self.progress.low:
                 self._run(piece, history)
-        task.remove(name)
+        task.remove(name, *(f"{name}.{low}" for low, _ in task.cuts.parts(first, last)))
 
     def _run(self, piece: Piece, history: History) -> None:
         task, progress = self.task, self.progress
         before = api.open_run(task.out / progress.before) if progress.before else None
         begun = task.begun(before)
         begun |= {name: str(path) for name, path in self._added(piece.high, begun)}
-        one, posed = task.problem_back(piece, begun, self.residual, self.bars.reductions, history)
+        before_all = np.zeros((int(piece.low == 0), self.residual.shape[1]))
+        seen = self.residual[max(0, piece.low - 1) : piece.high]
+        residual = np.concatenate([before_all, seen])
+        one, posed = task.problem_back(piece, begun, residual, self.bars.reductions, history)
         name = f"back.{piece.low}"
         made = task.run(posed, name)
         self._take_numbers(one, piece, made)
@@ -171,14 +175,23 @@ class Back:
             elif name in profiles:
                 numbers[name] = _along(end[f"{name}_grad"], profiles[name])
             elif task.comm.rank == 0:
-                parts = [end[part] for part in task.cotangents(name)]
-                path = task.out / f"{name}.npy"
-                into = np.lib.format.open_memmap(path, "w+", problem.dtype, problem.shape)
-                for plane in range(problem.shape[0]):
-                    into[plane] = sum((part[plane] for part in parts[1:]), parts[0][plane])
-                into.flush()
+                self._leave(end, task.cotangents(name), task.out / f"{name}.npy")
         task.comm.share(None)
         return numbers
+
+    def _leave(self, end: Result, names: Sequence[str], path: Path) -> None:
+        """Leave the sum of some fields; one that is in a file of its own stays in that."""
+        path.unlink(missing_ok=True)
+        if len(names) == 1 and names[0] not in end.record.pieces:
+            with suppress(OSError):  # between file systems, or of one that has no links
+                os.link(end.path(names[0]), path)
+                return
+        problem, parts = self.task.problem, [end[name] for name in names]
+        reserve_npy(path, problem.shape, problem.dtype)
+        into = np.memmap(path, problem.dtype, "r+", HEADER_BYTES, problem.shape)
+        for plane in range(problem.shape[0]):
+            into[plane] = sum((part[plane] for part in parts[1:]), parts[0][plane])
+        into.flush()
 
 
 def _along(field: Any, axis: int) -> NDArray[np.float64]:

@@ -27,11 +27,13 @@ class Piece:
 @dataclass(frozen=True, slots=True)
 class Cuts:
     """Runs back in time begin at the steps `added`, where an objective looks at whole fields, and
-    go `chunk` steps at once from there to the next one below, as far as these fit."""
+    go `chunk` steps at once from there to the next one below, as far as these fit. No run makes
+    many more than `longest` steps, if that is given: a multiple of `chunk`."""
 
     steps: int
     chunk: int
     added: tuple[int, ...] = ()
+    longest: int | None = None
 
     def _intervals(self) -> list[tuple[int, int]]:
         ends = sorted({0, self.steps, *self.added})
@@ -44,8 +46,19 @@ class Cuts:
             whole = low + max(0, high - low) // self.chunk * self.chunk
             if whole < high:
                 yield Piece(whole, high, high - whole)
-            if low < whole:
-                yield Piece(low, whole, self.chunk)
+            most = self.longest or self.steps * self.chunk
+            for end in range(whole, low, -most):
+                yield Piece(max(low, end - most), end, self.chunk)
+
+    def parts(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The first and the last step of each run that makes the steps from `first` to `last`."""
+        starts = self.starts(first, last, self.longest) if self.longest else (first,)
+        return pairwise((*starts, last))
+
+    @property
+    def longest_part(self) -> int:
+        """The steps of the longest run forward."""
+        return max(high - low for low, high in self.parts(0, self.steps))
 
     def starts(self, first: int, last: int, length: int) -> tuple[int, ...]:
         """Steps at which a state is kept from `first` on, at least `length` of them apart."""

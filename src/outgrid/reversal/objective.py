@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,10 +19,15 @@ from outgrid.units import suggest
 __all__ = ["Cotangents", "LeastSquares", "Objective", "Seen", "Total", "array_of", "check"]
 
 
+TOGETHER = 1 << 16
+"""Numbers of traces that are in memory at a time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a forward run left: traces of (steps, receivers), the fields after the last step, for
-    each snapshot what it kept step by step, and reductions of (steps,) by name."""
+    """What a forward run left: traces of (steps, receivers), read when they are used, the fields
+    after the last step, for each snapshot what it kept step by step, and reductions of (steps,) by
+    name."""
 
     problem: Problem
     traces: NDArray[np.float64]
@@ -86,8 +91,8 @@ class LeastSquares:
         sums: list[float] = []
         traces: Any = None
         if self.observed is not None:
-            traces = seen.traces - array_of(self.observed)
-            sums.append(_square(traces))
+            traces = _Apart(seen.traces, array_of(self.observed))
+            sums.append(math.fsum(_squares(traces)))
         final = {name: _Apart(seen.final[name], given) for name, given in self.final.items()}
         inside = seen.problem.interior
         part = tuple(slice(along.start, along.stop) for along in inside[1:])
@@ -128,8 +133,24 @@ class _Apart:
     there: Any
     given: Any
 
-    def __getitem__(self, index: int) -> NDArray[np.float64]:
+    def __getitem__(self, index: int | slice) -> NDArray[np.float64]:
         return np.asarray(self.there[index], float) - array_of(self.given)[index]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self[:], dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of both."""
+        return np.shape(self.there)
+
+
+def _squares(traces: _Apart) -> Iterator[float]:
+    """The squares of traces, of which some steps are in memory at a time."""
+    steps, receivers = traces.shape
+    together = max(1, TOGETHER // max(1, receivers))
+    for step in range(0, steps, together):
+        yield from (traces[step : step + together] ** 2).ravel().tolist()
 
 
 def _square(values: NDArray[np.float64]) -> float:

@@ -14,7 +14,6 @@ from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.lines import format_count
 from outgrid.numbers import item_bytes
 from outgrid.plan.model import Plan
-from outgrid.probe.profile import known_machine
 from outgrid.reversal.cuts import most_kept, steps_forward
 from outgrid.reversal.task import Task
 from outgrid.units import format_bytes, format_seconds, suggest
@@ -58,9 +57,14 @@ class Strategy:
 
 @dataclass(frozen=True, slots=True)
 class GradientPlan:
-    """How a gradient would be made: plans of its runs, and what each strategy takes."""
+    """How a gradient would be made: plans of its runs, and what each strategy takes.
+
+    These are one forward, one that keeps its history, and one back: of all steps, or of as many as
+    a run makes where traces take much memory.
+    """
 
     forward: Plan
+    kept: Plan
     back: Plan
     chunk: int
     strategies: tuple[Strategy, ...]
@@ -93,7 +97,9 @@ def plan_of(task: Task, adjoint: str) -> GradientPlan:
     if adjoint not in names:
         raise UsageError(f"unknown adjoint {adjoint!r}{suggest(adjoint, names)}")
     problem, cuts = task.problem, task.cuts
-    forward = api.planned(problem.replace(snapshots=()), **task.options)
+    part = 0, cuts.longest_part, None
+    forward = api.planned(task.part(*part), **task.options)
+    kept = api.planned(task.part(*part, task.watched), **task.options) if task.kept else forward
     piece = max(cuts.pieces(0, problem.steps), key=lambda piece: len(piece.firsts))
     weights = {name: [0.0] * problem.steps for name in task.reduced}
     _, posed = task.problem_back(piece, {}, np.zeros((problem.steps, 0)), weights, 0)
@@ -106,10 +112,10 @@ def plan_of(task: Task, adjoint: str) -> GradientPlan:
         least = cuts.lengths(count)
         longer = ((one,) for one in cuts.longer(*least)) if count == 1 else ()
         for lengths in longer:
-            made = _strategy(task, name, lengths, forward, back)
+            made = _strategy(task, name, lengths, forward, kept, back)
             if made.disk_bytes <= free:
                 return made
-        return _strategy(task, name, least, forward, back)
+        return _strategy(task, name, least, forward, kept, back)
 
     strategies = tuple(fastest(name, count) for name, count in levels.items())
     fitting = [one for one in strategies if one.disk_bytes <= free]
@@ -130,11 +136,11 @@ def plan_of(task: Task, adjoint: str) -> GradientPlan:
     if adjoint != "auto":
         fitting = asked
     chosen = min(fitting, key=lambda one: one.seconds)
-    return GradientPlan(forward, back, cuts.chunk, strategies, chosen, free)
+    return GradientPlan(forward, kept, back, cuts.chunk, strategies, chosen, free)
 
 
 def _strategy(
-    task: Task, name: str, lengths: tuple[int, ...], forward: Plan, back: Plan
+    task: Task, name: str, lengths: tuple[int, ...], forward: Plan, kept: Plan, back: Plan
 ) -> Strategy:
     problem, steps = task.problem, task.problem.steps
     made = steps_forward(task.cuts, lengths) if task.kept else steps
@@ -147,10 +153,10 @@ def _strategy(
         for name, kept in ((name, task.dtype_kept(name)) for name in task.kept)
     )
     kept_bytes = frame_bytes * (history // task.every)
-    recorded_bytes = frame_bytes * (steps // task.every)
     turns = steps / (sum(back.schedule.depths) * task.cuts.chunk)
-    share = made / steps
-    disk_rate = known_machine(existing(task.out)).write_bandwidth
+    # Of every step the history is kept once; what is made beyond that keeps none.
+    part = task.cuts.longest_part
+    plain, whole = (made - steps) / part, steps / part
     return Strategy(
         name,
         lengths,
@@ -159,12 +165,22 @@ def _strategy(
         (states + 1) * state_bytes
         + kept_bytes
         + max(forward.volume.disk_bytes, 2 * back.volume.disk_bytes),
-        round(forward.volume.read_bytes * share + back.volume.read_bytes * turns),
-        round(forward.volume.written_bytes * share + back.volume.written_bytes * turns)
-        + recorded_bytes,
-        round(forward.flash_written_bytes * share + back.flash_written_bytes * turns)
-        + recorded_bytes,
-        forward.predicted_seconds * share
-        + back.predicted_seconds * turns
-        + recorded_bytes / disk_rate,
+        round(
+            forward.volume.read_bytes * plain
+            + kept.volume.read_bytes * whole
+            + back.volume.read_bytes * turns
+        ),
+        round(
+            forward.volume.written_bytes * plain
+            + (kept.volume.written_bytes + kept.volume.snapshot_bytes) * whole
+            + back.volume.written_bytes * turns
+        ),
+        round(
+            forward.flash_written_bytes * plain
+            + kept.flash_written_bytes * whole
+            + back.flash_written_bytes * turns
+        ),
+        forward.predicted_seconds * plain
+        + kept.predicted_seconds * whole
+        + back.predicted_seconds * turns,
     )

@@ -13,12 +13,14 @@ import numpy as np
 
 from outgrid import api
 from outgrid.comm import Comm, world
+from outgrid.config import RunOptions
 from outgrid.durable import partial_path
 from outgrid.errors import StoreError, UsageError
 from outgrid.execute.fill import not_finite
 from outgrid.formats.input import InputFile
 from outgrid.formats.npy import HEADER_BYTES, map_npy, read_header, reserve_npy
 from outgrid.numbers import number_type
+from outgrid.plan.tables import traced_bytes
 from outgrid.record import RECORD_NAME
 from outgrid.result import Result
 from outgrid.reversal.cuts import Cuts, Piece
@@ -36,18 +38,21 @@ from outgrid.units import suggest
 
 __all__ = ["SOURCES", "History", "Task"]
 
+TRACES_SHARE = 1 / 8
+"""Of the memory, for what the receivers of a run see, or residuals add in a run back in time."""
+
 
 @dataclass(frozen=True, slots=True)
 class History:
     """States of a forward run from step `first` on, as a run back in time reads them.
 
-    `begin` is the run that left the state at `first`, and what it had before; `whole` the one that
-    kept the others, `offset` snapshots behind those of the problem.
+    `begin` is the run that left the state at `first`, and what it had before; `runs` those that
+    kept the others, one after the other, `offset` snapshots behind those of the problem.
     """
 
     first: int
     begin: Result
-    whole: Result
+    runs: tuple[Result, ...]
     offset: int = 0
 
 
@@ -124,7 +129,9 @@ class Task:
             for snapshot in looked_at
             for step in range(snapshot.begin, problem.steps + 1, snapshot.every)
         }
-        cuts = Cuts(problem.steps, min(chunk, problem.steps), tuple(sorted(added)))
+        chunk = min(chunk, problem.steps)
+        longest = _longest(problem, chunk, options)
+        cuts = Cuts(problem.steps, chunk, tuple(sorted(added)), longest)
         given = {"progress": False, **options}
         task = cls(problem, objective, tuple(wrt), out, cuts, every, history, given)
         problem.replace(snapshots=task.watched)  # which says what types it keeps
@@ -164,6 +171,34 @@ class Task:
         if damaged:
             raise StoreError(f"{damaged}; remove the folder {out}, and resume the gradient")
         return made
+
+    def runs(
+        self,
+        first: int,
+        last: int,
+        begin: Result,
+        name: str,
+        snapshots: Sequence[Snapshot] = (),
+        *,
+        anew: bool = False,
+    ) -> Iterator[Result]:
+        """Runs that make the steps from `first` to `last`, each from what the one before left.
+
+        The last one has that name. Those before stay if `snapshots`, counted from `first`, are
+        taken, else they go; where the last one is there, it is all that is needed, but `anew`.
+        """
+        spans, state = [*self.cuts.parts(first, last)], begin
+        if len(spans) > 1 and not (anew or snapshots) and (self.out / name / RECORD_NAME).exists():
+            yield api.open_run(self.out / name)
+            return
+        for low, high in spans:
+            taken = [snapshot.after(low - first) for snapshot in snapshots]
+            posed = self.part(low, high, state if low else None, taken)
+            made = self.run(posed, name if high == last else f"{name}.{low}")
+            yield made
+            if low > first and not snapshots:
+                self.remove(state.out.name)
+            state = made
 
     def check_finite(self, forward: Result) -> None:
         """Raise UsageError where a run has filled a coefficient with NaN or infinite values.
@@ -287,6 +322,7 @@ class Task:
     ) -> tuple[Reverse, Problem]:
         """The run of a piece back in time, from the cotangents and gradients that are `begun`.
 
+        `residual` has a row for each of its steps, and in front one for the step before them.
         Without a `history`, of which the step is given where it would begin, series of files that
         are not there stand for it: for plans.
         """
@@ -309,10 +345,7 @@ class Task:
         for number, receiver in enumerate(problem.receivers):
             # What the step before the first of each turn left has its residual at the end of that.
             for step in range(-1, piece.chunk - 1 if residual.size else -1):
-                values = [
-                    float(residual[low + step, number]) if low + step >= 0 else 0.0
-                    for low in firsts
-                ]
+                values = [float(residual[low + step + 1 - piece.low, number]) for low in firsts]
                 written = one.written(receiver.field, step)
                 sources += [
                     Source(written, cell, tuple(weight * value for value in values))
@@ -381,5 +414,17 @@ class Task:
         two = self.problem.stencil.field(of).levels == 2
         begin = [of + PREVIOUS, of] if two else [of]
         paths = [self._rounded(self.file(history.begin, name), of) for name in begin]
-        kept = history.whole.out / f"snapshot.{history.offset + self.kept.index(of)}.npy"
-        return Series((*paths, kept), number + len(begin) - 1, step)
+        name = f"snapshot.{history.offset + self.kept.index(of)}.npy"
+        kept = [run.out / name for run in history.runs]
+        kept = [path for path in kept if read_header(path).shape[0]]
+        return Series((*paths, *kept), number + len(begin) - 1, step)
+
+
+def _longest(problem: Problem, chunk: int, options: Mapping[str, Any]) -> int | None:
+    """The most steps of a run, so that what it keeps of traces takes little of the memory."""
+    memory = options.get("memory")
+    if not problem.receivers or memory is None:
+        return None
+    limit_bytes = RunOptions.of(memory=memory).memory_bytes
+    steps = int(limit_bytes * TRACES_SHARE) // traced_bytes(problem)
+    return None if steps >= problem.steps else max(1, steps // chunk) * chunk
