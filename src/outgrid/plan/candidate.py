@@ -12,6 +12,7 @@ from outgrid.plan.cost import (
     Computing,
     Movement,
     border_seconds,
+    leaving_bytes,
     packing_seconds,
     predict,
     unpacking_bytes,
@@ -156,7 +157,9 @@ def _prediction(
     planes = len(schedule.stored.planes)
     lead = min(1.0, sizing.streamed.skew.per_step * depth / planes)
     share = min(1.0, slab / (planes * strips.count(deepest)))
+    kept_bytes = request.problem.kept_bytes(sum(depths), schedule.domain.carried)
     summed = sum(moved) if disk_tier(request.options) == "direct" else 0
+    summed += leaving_bytes(kept_bytes)
     summed += trips * unpacking_bytes(traffic.unpacked_bytes)
     updated = schedule.row_updates * request.problem.shape[-1]
     threads = request.threads if request.accelerator is None else 0
@@ -166,7 +169,9 @@ def _prediction(
     prediction = predict(
         request.machine,
         Computing(updated, rate, len(depths), lead, threads),
-        Movement(trips, *moved, share, request.options.request_bytes, summed),
+        Movement(
+            trips, moved[0], moved[1] + kept_bytes, share, request.options.request_bytes, summed
+        ),
         Beside(
             exchange_seconds(request, traffic), copying, _waiting(request, traffic, updated / rate)
         ),

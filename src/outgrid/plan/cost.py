@@ -30,6 +30,8 @@ REDUCED_FLOPS, SUMMED_LINE_FLOPS = 8, 48
 SLAB_SECONDS = 2e-4
 # Bytes per second of which one core makes checksums within a run: it waits for memory.
 CHECKSUM_BANDWIDTH = 10e9
+# Bytes per second that one core collects of what snapshots keep, and writes.
+LEAVING_BANDWIDTH = 4e9
 # Bytes per second that one core unpacks, of smooth fields.
 UNPACKING_BANDWIDTH = 4.5e9
 
@@ -141,6 +143,11 @@ def with_checksums(machine: Machine, threads: int, compute_seconds: float, nbyte
 def unpacking_bytes(nbytes: float) -> int:
     """Bytes of which checksums take as long as it takes to unpack ``nbytes``."""
     return round(nbytes * CHECKSUM_BANDWIDTH / UNPACKING_BANDWIDTH)
+
+
+def leaving_bytes(nbytes: float) -> int:
+    """Bytes of which checksums take as long as it takes to collect and write ``nbytes``."""
+    return round(nbytes * CHECKSUM_BANDWIDTH / LEAVING_BANDWIDTH)
 
 
 def packing_seconds(machine: Machine, nbytes: float, packed_bytes: float) -> float:
