@@ -485,7 +485,7 @@ problem = og.Problem("wave:2", shape, "float64", steps, initial=initial,
 wanted = og.LeastSquares(rng.normal(size=(steps, 1)), {"u": rng.normal(size=shape)},
                          [rng.normal(size=(1, *shape))])
 og.gradient(problem, wanted, wrt=["c", "u", "sources"], out=sys.argv[1], adjoint="recompute",
-            chunk=2, memory="1GiB", threads=1)
+            chunk=2, memory="1GiB", threads=1, resume=True)
 """
 
 
@@ -495,6 +495,30 @@ def test_ranks_leave_the_gradient_of_one(tmp_path):
     for name in ("c.npy", "u.npy", "gradient.json"):
         one, two = ((tmp_path / str(ranks) / name).read_bytes() for ranks in (1, 2))
         assert one == two, name
+
+
+def test_a_gradient_goes_on_after_a_rank_was_killed_on_the_way_back(tmp_path):
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    finish(launch(1, sys.executable, "-c", GRADIENT, whole))
+    process = launch(2, sys.executable, "-c", GRADIENT, out)
+    while not list(out.glob("back.*")):
+        assert process.poll() is None
+        time.sleep(0.002)
+    ranks = [each for each in psutil.Process(process.pid).children(recursive=True) if of(each, out)]
+    ranks[-1].kill()
+    process.communicate(timeout=600)
+    assert process.returncode != 0
+    assert not psutil.wait_procs(ranks, timeout=600)[1]
+    assert not (out / "c.npy").exists()
+    finish(launch(2, sys.executable, "-c", GRADIENT, out))
+    for name in ("c.npy", "u.npy", "gradient.json"):
+        assert (out / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def of(process, out):
+    """Whether a process is one of Python that works on a folder."""
+    words = process.cmdline()
+    return str(out) in words and words[0] == sys.executable
 
 
 HISTORY = """
