@@ -1,13 +1,14 @@
-"""A gradient beside Devito's in memory, and one of a shot in 3-D on a grid beyond memory.
+"""A gradient beside those of others in memory, and one of a shot in 3-D on a grid beyond memory.
 
-python tools/gradients.py --record benchmarks/records/gradients.json --python DEVITO/bin/python
+python tools/gradients.py --record benchmarks/records/gradients.json --python PEERS/bin/python
 
-First Devito and we make the gradient of the same misfit by the same scheme, on a grid that fits
-memory, in turns; without Devito the record says so. Then the gradient of one shot is made on a grid
-of 8 times a memory limit, in a control group of that size, by each strategy, and again with memory
-for all of it: the bytes are compared. Then steps forward and back are timed by the processor, and
-runs that keep a history beside runs that keep none, with what the disk takes for as many bytes.
-Takes 4 GiB of memory, 12 GiB of disk and some minutes; --only names a part.
+First what `outgrid bench peers --only gradient` measures: Devito, Deepwave, JAX and we make the
+gradient of the same misfit by the same scheme, on a grid that fits memory, in turns. Then the
+gradient of one shot is made on a grid of 8 times a memory limit, in a control group of that size,
+by each strategy, and again with memory for all of it: the bytes are compared. Then steps forward
+and back are timed by the processor, and runs that keep a history beside runs that keep none, with
+what the disk takes for as many bytes. Takes 6 GiB of memory, 20 GiB of disk and some minutes;
+--only names a part.
 """
 
 from __future__ import annotations
@@ -32,87 +33,15 @@ import numpy as np
 from origin import origin, write_record
 
 import outgrid as og
+from outgrid.reversal.task import Task
 from outgrid.storage import Planes, SeriesStore
 from outgrid.units import parse_bytes
 from outgrid_bench.limit import limited
+from outgrid_bench.peers.gradients import measure_gradients
 
 ROOT = Path(__file__).resolve().parent.parent
-DEVITO = ROOT / "benchmarks" / "outgrid_bench" / "peers" / "by_devito_gradient.py"
-FIND = "import importlib.util as u, sys; sys.exit(u.find_spec('devito') is None)"
 ROUNDS = 3
 PARTS = "beside", "beyond", "back", "histories"
-
-
-def pulse(steps: int) -> list[float]:
-    """A wavelet of Ricker."""
-    t = np.arange(steps) - 15.0
-    return ((1 - (t / 5) ** 2) * np.exp(-((t / 5) ** 2) / 2)).tolist()
-
-
-def beside(place: Path, python: Path, size: int, steps: int) -> dict[str, Any]:
-    """Devito and we, in turns; medians of seconds of whole gradients, kernels compiled before."""
-    row: dict[str, Any] = {"shape": [size, size], "dtype": "float64", "steps": steps}
-    if subprocess.run([python, "-c", FIND], check=False).returncode:
-        return row | {"note": f"Devito is not installed; {python} -m pip install devito"}
-    edge = np.zeros((size, size))
-    edge[2:-2, 2:-2] = 1.0
-    y, x = np.indices((size, size))
-    start = 0.16 * edge
-    truth = np.where(np.hypot(y - size / 2, x - size / 2) < size / 8, 0.2, 0.16) * edge
-    source = [3 * size // 8, size // 2]
-    receivers = [[size // 2, column] for column in range(10, size - 10, 4)]
-
-    def posed(model: np.ndarray) -> og.Problem:
-        return og.Problem(
-            "wave:4",
-            (size, size),
-            "float64",
-            steps,
-            initial={"u": 0.0, "c": model},
-            sources=[og.Source("u", source, pulse(steps))],
-            receivers=[og.Receiver("u", cell) for cell in receivers],
-        )
-
-    given = {"memory": "4GiB", "progress": False}
-    observed = og.run(posed(truth), out=place / "data", **given).traces
-    names = {name: str(place / f"{name}.npy") for name in ("model", "observed", "answer")}
-    np.save(names["model"], start)
-    np.save(names["observed"], observed)
-    told = {"steps": steps, "source": source, "receivers": receivers, "pulse": pulse(steps)}
-    (place / "problem.json").write_text(json.dumps(names | told))
-    ours: list[float] = []
-    theirs: list[float] = []
-    runs: list[float] = []
-    made: dict[str, Any] = {}
-    for number in range(ROUNDS + 1):
-        begin = time.perf_counter()
-        og.run(posed(start), out=place / f"forward.{number}", **given)
-        between = time.perf_counter()
-        out = place / f"gradient.{number}"
-        g = og.gradient(
-            posed(start), og.LeastSquares(observed), wrt=["c"], out=out, adjoint="history", **given
-        )
-        end = time.perf_counter()
-        command = [str(python), str(DEVITO), str(place / "problem.json")]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        made = json.loads(done.stdout)
-        if number:  # the first round compiles
-            runs.append(between - begin)
-            ours.append(end - between)
-            theirs.append(made["seconds"])
-        slope = np.asarray(g["c"])
-        other = np.load(names["answer"]) * edge
-        row["value"], row["devito_value"] = g.value, made["value"]
-        largest = np.abs(slope).max()
-        row["difference"] = float(np.abs(slope - other).max() / largest)
-    row |= {
-        "devito": made["version"],
-        "seconds": statistics.median(ours),
-        "forward_seconds": statistics.median(runs),
-        "devito_seconds": statistics.median(theirs),
-        "load": os.getloadavg()[0],
-    }
-    return row
 
 
 def shot(size: int, steps: int, *, layer: bool) -> og.Problem:
@@ -171,23 +100,72 @@ class Reads:
         }
 
 
+WAYS: dict[str, dict[str, Any]] = {
+    "history": {"adjoint": "history"},
+    "recompute": {"adjoint": "recompute"},
+    "recompute_float16": {"adjoint": "recompute", "history": "float16"},
+}
+
+
+class Runs:
+    """While it is entered, the runs that gradients are made of are noted."""
+
+    def __enter__(self) -> Runs:
+        self.made: list[dict[str, Any]] = []
+        self.run, noted = Task.run, self.made
+
+        def run(task: Task, problem: og.Problem, name: str) -> og.Result:
+            begin = time.perf_counter()
+            result = self.run(task, problem, name)
+            noted.append({"run": name} | taken(result, time.perf_counter() - begin))
+            return result
+
+        Task.run = run  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Task.run = self.run  # type: ignore[method-assign]
+
+    def sum(self, key: str) -> float:
+        """Of what all runs took."""
+        return sum(run[key] for run in self.made)
+
+
+def taken(result: og.Result, seconds: float) -> dict[str, Any]:
+    """What a run took: seconds in all, in sweeps and before them; bytes that moved, operations."""
+    one = result.record.measured
+    moved = one.read_bytes + one.written_bytes + one.snapshot_bytes
+    return {
+        "seconds": seconds,
+        "sweep_seconds": one.seconds,
+        "fill_seconds": one.fill_seconds,
+        "update_processor_seconds": one.compute_processor_seconds,
+        "moved_bytes": moved + one.fill_read_bytes + one.fill_written_bytes,
+        "operations": one.flops,
+    }
+
+
 def inside(size: int, steps: int, limit: str, out: Path) -> None:
     """The data, a run forward and gradients; print what they took."""
     given = {"memory": limit, "progress": False}
     observed = og.run(shot(size, steps, layer=True), out=out / "data", **given).traces
     shutil.rmtree(out / "data")
-    begin = time.perf_counter()
-    og.run(shot(size, steps, layer=False), out=out / "forward", **given)
-    told: dict[str, Any] = {"forward_seconds": time.perf_counter() - begin}
-    shutil.rmtree(out / "forward")
+    forward: list[dict[str, Any]] = []
+    for _ in range(ROUNDS):
+        begin = time.perf_counter()
+        made = og.run(shot(size, steps, layer=False), out=out / "forward", **given)
+        forward.append(taken(made, time.perf_counter() - begin))
+        shutil.rmtree(out / "forward")
+    forward.sort(key=lambda one: one["seconds"])
+    told: dict[str, Any] = {"forward": forward[ROUNDS // 2]}
     objective, problem = og.LeastSquares(observed), shot(size, steps, layer=False)
     asked = {"wrt": ["c"], "memory": limit}
     plan = og.plan_gradient(problem, objective=objective, out=out / "g", **asked)
     told["planned"] = [str(one) for one in plan.strategies]
-    for name in ("history", "recompute"):
+    for name, way in WAYS.items():
         begin = time.perf_counter()
-        with Reads() as reads:
-            g = og.gradient(problem, objective, wrt=["c"], out=out / name, adjoint=name, **given)
+        with Reads() as reads, Runs() as runs:
+            g = og.gradient(problem, objective, wrt=["c"], out=out / name, **way, **given)
         seconds = time.perf_counter() - begin
         with (out / name / "c.npy").open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -195,7 +173,10 @@ def inside(size: int, steps: int, limit: str, out: Path) -> None:
             "value": g.value,
             "digest": digest,
             "seconds": seconds,
-            "over_forward": seconds / told["forward_seconds"],
+            "over_forward": seconds / told["forward"]["seconds"],
+            "bytes_over_forward": runs.sum("moved_bytes") / told["forward"]["moved_bytes"],
+            "operations_over_forward": runs.sum("operations") / told["forward"]["operations"],
+            "runs": runs.made,
             "history_reads": reads.told(),
         }
         shutil.rmtree(out / name)
@@ -224,6 +205,7 @@ def beyond(place: Path, size: int, steps: int, limit: str, enough: str) -> dict[
     if done.returncode:
         raise SystemExit(f"the gradient ended with {done.returncode}")
     row |= json.loads(done.stdout.splitlines()[-1])
+    row["write_bandwidth"] = bandwidth(place / "bandwidth", 1 << 30)
     made = [told[name] for told in (row, other) for name in ("history", "recompute")]
     same = {(one["digest"], one["value"]) for one in made}
     return row | {"identical": len(same) == 1, "in_memory": other, "load": os.getloadavg()[0]}
@@ -312,13 +294,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="with Devito")
+    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="with the others")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "gradients")
     parser.add_argument("--record", type=Path, help="JSON file for the rows")
     parser.add_argument("--only", choices=PARTS, help="one of the parts")
-    parser.add_argument("--size", type=int, default=448, help="cells of the cube along an axis")
+    parser.add_argument("--size", type=int, default=564, help="cells of the cube along an axis")
     parser.add_argument("--steps", type=int, default=12, help="of the shot in the cube")
-    parser.add_argument("--limit", default="128MiB", help="of memory for the cube")
+    parser.add_argument("--limit", default="256MiB", help="of memory for the cube")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
@@ -336,7 +318,8 @@ def main() -> int:
             part = Path(place) / name
             part.mkdir()
             if name == "beside":
-                row = beside(part, given.python, 400, 300)
+                made = measure_gradients(given.python, part, lambda _: None, 400, 300)
+                row = {"rows": [one.to_dict() for one in made], "load": os.getloadavg()[0]}
             elif name == "beyond":
                 row = beyond(part, given.size, given.steps, given.limit, "6GiB")
             elif name == "back":

@@ -9,6 +9,7 @@ from outgrid_bench.cli.measurement import Measurement, say
 from outgrid_bench.peers.by_yask import VARIABLE, measure_yask
 from outgrid_bench.peers.compare import PEERS as PROGRAMS
 from outgrid_bench.peers.compare import PeerRow, all_agree, measure_peers, peer_workload
+from outgrid_bench.peers.gradients import measure_gradients
 from outgrid_bench.tables import peer_table
 
 QUICK_SECONDS, SECONDS = 30.0, 300.0
@@ -22,10 +23,13 @@ def run_peers(arguments: argparse.Namespace) -> int:
     names = arguments.only or ["heat7"]
     if names == ["wave:8"]:
         return _finish(arguments, _beside_yask(arguments))
+    if names == ["gradient"]:
+        return _finish(arguments, _gradients(arguments))
     name, _, dtype = names[0].partition(":")
     if len(names) > 1 or name != "heat7":
         raise UsageError(
-            "the peers run heat7, YASK wave:8: --only heat7, --only heat7:float32 or --only wave:8"
+            "the peers run heat7, YASK wave:8, and others a gradient: --only heat7, "
+            "--only heat7:float32, --only wave:8 or --only gradient"
         )
     workload = peer_workload(
         arguments.memory, factors[0], dtype or "float64", arguments.quick, arguments.steps
@@ -51,6 +55,16 @@ def _beside_yask(arguments: argparse.Namespace) -> list[PeerRow]:
     return measure_yask(arguments.yask, arguments.scratch, say, **small, **steps)
 
 
+def _gradients(arguments: argparse.Namespace) -> list[PeerRow]:
+    for name in ("memory", "factor", "yask"):
+        if getattr(arguments, name) is not None:
+            raise UsageError(f"gradients are made in memory, of one model: leave out --{name}")
+    say(f"load average {os.getloadavg()[0]:.2f}")
+    size, steps = (200, 100) if arguments.quick else (400, 300)
+    steps = arguments.steps or steps
+    return measure_gradients(arguments.python, arguments.scratch, say, size, steps)
+
+
 def _finish(arguments: argparse.Namespace, rows: list[PeerRow]) -> int:
     if arguments.json:
         records = [row.to_dict() for row in rows]
@@ -68,12 +82,14 @@ PEERS = Measurement(
         "(1e9 updates of a cell per second), with our rate over each and whether the answers "
         "agree, or why a program has no rate here; exit code 1 if an answer differs by more than "
         "rounding. "
+        "With --only gradient it is the gradient of a misfit of waves by their model, which "
+        "Devito, Deepwave and JAX make in memory, in turns with ours. "
         "With --only wave:8 it is YASK's wave of order 8 in memory, in turns with ours, where YASK "
         "has been built."
     ),
     run=run_peers,
     options={
-        "--only": "heat7:float64 or heat7:float32, or wave:8 for YASK (heat7:float64)",
+        "--only": "heat7:float64 or heat7:float32, wave:8 for YASK, or gradient (heat7:float64)",
         "--memory": "limit of programs out of core, for example 1GiB (512MiB, with --quick 192MiB)",
         "--factor": "size of the grid over the limit (4, with --quick 2)",
         "--steps": "time steps (24, with --quick 6)",
@@ -87,6 +103,7 @@ PEERS = Measurement(
     examples=(
         ("outgrid bench peers --quick", ""),
         ("outgrid bench peers --python peers/bin/python --scratch /nvme", ""),
+        ("outgrid bench peers --only gradient --python peers/bin/python", ""),
         ("outgrid bench peers --only wave:8 --yask yask", ""),
     ),
 )

@@ -61,8 +61,20 @@ def main() -> None:
             devito.Inc(slope, u.laplace * v.backward),
         ]
     )
-    seconds = value = 0.0
+    w = devito.TimeFunction(name="w", **given)  # as u, of which no state is kept
+    alone = devito.Operator(
+        [
+            devito.Eq(w.forward, 2 * w - w.backward + c * w.laplace),
+            source.inject(field=w.forward, expr=source),
+            seen.interpolate(expr=w.forward),
+        ]
+    )
+    taken = seconds = value = 0.0
     for _ in range(2):
+        w.data[:] = 0
+        begin = time.perf_counter()
+        alone.apply(time_m=1, time_M=steps)
+        taken = time.perf_counter() - begin
         u.data[:], v.data[:], slope.data[:] = 0, 0, 0
         begin = time.perf_counter()
         forward.apply(time_m=1, time_M=steps)
@@ -71,7 +83,12 @@ def main() -> None:
         back.apply(time_m=1, time_M=steps)
         seconds = time.perf_counter() - begin
     np.save(problem["answer"], np.asarray(slope.data))
-    told = {"seconds": seconds, "value": value, "version": devito.__version__}
+    told = {
+        "seconds": seconds,
+        "forward_seconds": taken,
+        "value": value,
+        "version": devito.__version__,
+    }
     json.dump(told, sys.stdout)
 
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,10 @@ class PeerRow:
     ours_over: float | None = None
     difference: float | None = None
     agrees: bool | None = None
+
+    def compared(self, difference: float, bound: float) -> PeerRow:
+        """The row with a difference, which may be so large."""
+        return replace(self, difference=difference, agrees=difference <= bound)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
