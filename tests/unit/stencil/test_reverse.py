@@ -41,7 +41,8 @@ def _problem(name, boundary="dirichlet", ndim=2, parameters=None, size=12):
     given = {one: rng.uniform(0.1, 0.2) for one in traced.parameters}
     if not isinstance(boundary, dict) or boundary.get("kind") != "matched":
         given |= {
-            one.name: rng.uniform(0.1, 0.2, shape[one.axis]).tolist() for one in traced.profiles
+            one.name: rng.uniform(0.1, 0.2, shape[one.axis]).tolist()
+            for one in traced.given_profiles
         }
     given |= parameters or {}
     return Problem(traced, shape, "float64", 3, given, boundary, initial)
@@ -151,6 +152,11 @@ AFFINE = [
     ("staggered.py:duct", {"x": "odd"}, None),
     ("elastic.py:elastic", "dirichlet", None),
     ("elastic.py:matched", "dirichlet", None),
+    ("advection.py:carried", "periodic", None),
+    ("channel.py:channel", "neumann", None),
+    ("diffusivity.py:flow", "neumann", None),
+    ("drude_sphere.py:scattered", "dirichlet", None),
+    ("tilted.py:tilted", "dirichlet", None),
 ]
 
 
@@ -189,6 +195,8 @@ def test_stencils_with_coefficients_and_faces_are_transposed_to_rounding(
         ("gray_scott.py:gray_scott", "dirichlet"),
         ("himeno.py:himeno", "dirichlet"),
         ("perona_malik.py:perona_malik", "dirichlet"),
+        ("coherence.py:coherence", "neumann"),
+        ("poisson.py:conjugate", "dirichlet"),
     ],
 )
 def test_derivatives_that_depend_on_the_state_are_transposed_to_rounding(name, boundary):
@@ -231,6 +239,9 @@ CURVED = [
     ("staggered.py:duct", {"x": "odd"}, None),
     ("elastic.py:elastic", "dirichlet", None),
     ("elastic.py:matched", "dirichlet", None),
+    ("coherence.py:coherence", "neumann", None),
+    ("diffusivity.py:flow", "neumann", None),
+    ("tilted.py:tilted", "dirichlet", None),
 ]
 
 
