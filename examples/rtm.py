@@ -100,7 +100,9 @@ def draw(model, image, path):
     shown = image * np.arange(len(image))[:, None]
     largest = np.quantile(np.abs(shown), 0.99)
     right.imshow(shown, cmap="gray", vmin=-largest, vmax=largest)
-    for axes, title in ((left, "model"), (right, "image")):
+    for top in tops(model.shape):
+        right.axhline(top - 0.5, color="tab:red", linestyle=":", linewidth=1)
+    for axes, title in ((left, "model"), (right, "image, layers dotted")):
         axes.set(title=title, xticks=[], yticks=[])
     figure.savefig(path, dpi=90)
 
