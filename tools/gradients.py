@@ -41,7 +41,7 @@ from outgrid_bench.peers.gradients import measure_gradients
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = 3
-PARTS = "beside", "beyond", "back", "histories"
+PARTS = "beside", "beyond", "traces", "back", "histories"
 
 
 def shot(size: int, steps: int, *, layer: bool) -> og.Problem:
@@ -179,8 +179,28 @@ def inside(size: int, steps: int, limit: str, out: Path) -> None:
             "runs": runs.made,
             "history_reads": reads.told(),
         }
+        np.save(out / "slice.npy", np.array(g["c"][:, size // 2]))
         shutil.rmtree(out / name)
     print(json.dumps(told))
+
+
+def draw(values: np.ndarray, path: Path) -> None:
+    """A gradient in the plane through the source: down to the right, along x."""
+    from matplotlib import pyplot
+
+    middle, far = len(values) // 2, 40
+    near = values[middle - far : middle + far, middle - far : middle + far]
+    figure, axes = pyplot.subplots(figsize=(4.6, 3.6), layout="constrained")
+    largest = np.quantile(np.abs(near), 0.995)
+    shown = axes.imshow(
+        near, cmap="RdBu", vmin=-largest, vmax=largest, extent=(-far, far, far, -far)
+    )
+    axes.axhline(4, color="black", linestyle=":", linewidth=1)
+    axes.plot(range(-16, 17, 4), [-2] * 9, "kv", markersize=4)
+    axes.plot([0], [0], "k*")
+    axes.set(xlabel="x from the source, cells", ylabel="depth below it")
+    figure.colorbar(shown, label="gradient by c")
+    figure.savefig(path, dpi=90)
 
 
 def beyond(place: Path, size: int, steps: int, limit: str, enough: str) -> dict[str, Any]:
@@ -206,9 +226,63 @@ def beyond(place: Path, size: int, steps: int, limit: str, enough: str) -> dict[
         raise SystemExit(f"the gradient ended with {done.returncode}")
     row |= json.loads(done.stdout.splitlines()[-1])
     row["write_bandwidth"] = bandwidth(place / "bandwidth", 1 << 30)
+    draw(np.load(place / "beyond" / "slice.npy"), ROOT / "build" / "shot.png")
     made = [told[name] for told in (row, other) for name in ("history", "recompute")]
     same = {(one["digest"], one["value"]) for one in made}
     return row | {"identical": len(same) == 1, "in_memory": other, "load": os.getloadavg()[0]}
+
+
+def line(steps: int) -> og.Problem:
+    """Waves in two dimensions, seen by 4000 receivers."""
+    places = [(row, column) for row in range(4, 64, 3) for column in range(50, 250)]
+    return og.Problem(
+        "wave:4",
+        (68, 300),
+        "float32",
+        steps,
+        initial={"u": "exp(-((y-34)**2 + (x-150)**2) / 6)", "c": 0.12},
+        receivers=[og.Receiver("u", place) for place in places],
+    )
+
+
+def seen(observed: Path, limit: str, out: Path) -> None:
+    """The gradient of a misfit of traces that are in a file; print what it is."""
+    begin, misfit = time.perf_counter(), og.LeastSquares(observed)
+    steps = np.load(observed, mmap_mode="r").shape[0]
+    with Runs() as runs:
+        g = og.gradient(
+            line(steps), misfit, wrt=["c"], out=out, adjoint="history", memory=limit, progress=False
+        )
+    told = {"seconds": time.perf_counter() - begin, "runs": len(runs.made), "value": g.value}
+    digest = hashlib.sha256(np.array(g["c"]).tobytes()).hexdigest()
+    print(json.dumps(told | {"digest": digest}))
+
+
+def traces(place: Path, steps: int, limit: str, enough: str) -> dict[str, Any]:
+    """Traces beyond memory, observed and computed, in a control group; and with memory for them."""
+    limit_bytes, observed = parse_bytes(limit), place / "observed.npy"
+    shape, rng = (steps, len(line(1).receivers)), np.random.default_rng(0)
+    into = np.lib.format.open_memmap(observed, "w+", float, shape)
+    for step in range(steps):
+        into[step] = 1e-3 * rng.normal(size=shape[1])
+    into.flush()
+    program = [sys.executable, str(Path(__file__).resolve()), "--observed", str(observed)]
+    command = [*program, "--inside", enough, "--folder", str(place / "memory")]
+    whole = subprocess.run(command, capture_output=True, text=True, check=True)
+    row: dict[str, Any] = {
+        "traces_bytes": into.nbytes,
+        "limit_bytes": limit_bytes,
+        "traces_over_limit": into.nbytes / limit_bytes,
+        "in_memory": json.loads(whole.stdout.splitlines()[-1]),
+    }
+    with limited(limit_bytes) as group:
+        done = group.run([*program, "--inside", limit, "--folder", str(place / "beyond")])
+        row["group"], row["group_peak_bytes"] = group.reason, group.peak_bytes
+    if done.returncode:
+        raise SystemExit(f"the gradient ended with {done.returncode}: {done.stderr}")
+    row |= json.loads(done.stdout.splitlines()[-1])
+    same = [row[name] == row["in_memory"][name] for name in ("value", "digest")]
+    return row | {"identical": all(same), "load": os.getloadavg()[0]}
 
 
 def back(place: Path, size: int, steps: int) -> dict[str, Any]:
@@ -302,8 +376,12 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=12, help="of the shot in the cube")
     parser.add_argument("--limit", default="256MiB", help="of memory for the cube")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
+    parser.add_argument("--observed", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
+    if given.observed:
+        seen(given.observed, given.inside, given.folder / "g")
+        return 0
     if given.inside:
         inside(given.size, given.steps, given.inside, given.folder)
         return 0
@@ -322,6 +400,8 @@ def main() -> int:
                 row = {"rows": [one.to_dict() for one in made], "load": os.getloadavg()[0]}
             elif name == "beyond":
                 row = beyond(part, given.size, given.steps, given.limit, "6GiB")
+            elif name == "traces":
+                row = traces(part, 4400, "128MiB", "4GiB")
             elif name == "back":
                 row = back(part, 192, 16)
             else:
