@@ -16,7 +16,8 @@ class Points:
     """Cells as rows of (field, plane, row, column), in the order of the problem.
 
     ``amounts`` and ``samples`` have one row per step; what stands in ``samples`` is valid for the
-    steps that all planes have made. ``weights`` turn samples into traces.
+    steps that all planes have made. ``weights``, one for each of these cells, turn samples into
+    traces: those of a receiver follow each other, from ``firsts`` of it on.
     """
 
     injected: NDArray[np.int64]
@@ -24,6 +25,7 @@ class Points:
     sampled: NDArray[np.int64]
     samples: NDArray[np.float64]
     weights: NDArray[np.float64]
+    firsts: NDArray[np.int64]
 
     @classmethod
     def of(cls, problem: Problem) -> Points:
@@ -34,7 +36,7 @@ class Points:
             around, values = source.amounts(problem.steps, problem.dtype_of(source.field))
             injected += [_row(problem, source.field, cell) for cell in around]
             amounts.append(values)
-        cells, weights = sampled(problem)
+        cells, weights, firsts = sampled(problem)
         table = np.hstack([np.zeros((problem.steps, 0)), *amounts])
         return cls(
             np.array(injected, np.int64).reshape(-1, 4),
@@ -42,36 +44,38 @@ class Points:
             cells,
             np.zeros((problem.steps, len(cells))),
             weights,
+            firsts,
         )
 
 
-def sampled(problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The cells that receivers look at, and how their samples become traces; see `Points`."""
-    corner_cells = [corners(receiver.position) for receiver in problem.receivers]
-    cells = [
-        _row(problem, receiver.field, cell)
-        for receiver, around in zip(problem.receivers, corner_cells, strict=True)
-        for cell, _ in around
-    ]
-    weights = np.zeros((len(cells), len(corner_cells)))
-    first = 0
-    for number, around in enumerate(corner_cells):
-        weights[first : first + len(around), number] = [weight for _, weight in around]
-        first += len(around)
-    return np.array(cells, np.int64).reshape(-1, 4), weights
+def sampled(
+    problem: Problem,
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """The cells that receivers look at, their weights, and the first of each; see `Points`."""
+    cells: list[tuple[int, ...]] = []
+    weights: list[float] = []
+    firsts: list[int] = []
+    for receiver in problem.receivers:
+        firsts.append(len(cells))
+        for cell, weight in corners(receiver.position):
+            cells.append(_row(problem, receiver.field, cell))
+            weights.append(weight)
+    return np.array(cells, np.int64).reshape(-1, 4), np.array(weights), np.array(firsts, np.int64)
 
 
-def traces_of(samples: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def traces_of(
+    samples: NDArray[np.float64], weights: NDArray[np.float64], firsts: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """Traces of (steps, receivers), each the sum of its samples in their order.
 
     So the trace of a step does not depend on how many steps there are, as a product of matrices.
     """
-    traces = np.zeros((len(samples), weights.shape[1]))
-    first, counts = (weights != 0).argmax(axis=0), (weights != 0).sum(axis=0)
+    traces = np.zeros((len(samples), len(firsts)))
+    counts = np.diff(firsts, append=len(weights))
     for corner in range(counts.max(initial=0)):
         columns = np.flatnonzero(corner < counts)
-        cells = first[columns] + corner
-        traces[:, columns] += samples[:, cells] * weights[cells, columns]
+        cells = firsts[columns] + corner
+        traces[:, columns] += samples[:, cells] * weights[cells]
     return traces
 
 

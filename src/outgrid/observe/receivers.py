@@ -87,7 +87,7 @@ class Receivers(Observer):
             counts = held | run.plan.schedule.domain.subgrid.seams
             every = comm.share(np.where(counts, self._seen(points)[: run.last], 0.0))
             if comm.rank == 0:
-                traces = traces_of(reduce(np.add, every), points.weights)
+                traces = traces_of(reduce(np.add, every), points.weights, points.firsts)
                 place_traces(run.out, traces)
         return Noted()
 
