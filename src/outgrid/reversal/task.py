@@ -184,7 +184,8 @@ class Task:
     ) -> Iterator[Result]:
         """Runs that make the steps from `first` to `last`, each from what the one before left.
 
-        The last one has that name. Those before stay if `snapshots`, counted from `first`, are
+        Also the first one: files are read in less time than formulas are evaluated again. The last
+        one has that name. Those before stay if `snapshots`, counted from `first`, are
         taken, else they go; where the last one is there, it is all that is needed, but `anew`.
         """
         spans, state = [*self.cuts.parts(first, last)], begin
@@ -193,7 +194,7 @@ class Task:
             return
         for low, high in spans:
             taken = [snapshot.after(low - first) for snapshot in snapshots]
-            posed = self.part(low, high, state if low else None, taken)
+            posed = self.part(low, high, state, taken)
             made = self.run(posed, name if high == last else f"{name}.{low}")
             yield made
             if low > first and not snapshots:
