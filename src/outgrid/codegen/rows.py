@@ -22,7 +22,7 @@ from outgrid.codegen.outside import Outside
 from outgrid.codegen.rolling import Family, families
 from outgrid.codegen.statements import Inputs, Statements, Work, roots
 from outgrid.plan.schedule.lifetime import ring_count
-from outgrid.stencil.expression import Access, Expression, accesses, nodes
+from outgrid.stencil.expression import Access, Expression, accesses, nodes, profiles
 from outgrid.stencil.model import Assignment
 from outgrid.stencil.region import KIND_BITS, kinds_of_regions, regional
 
@@ -43,6 +43,7 @@ class Rows:
         self.kinds = kinds_of_regions(names.stencil)
         self.without = self._without()
         self.outside = self.without[max(self.without)]
+        self.narrow = False  # whether rows are short, and go on from row to row
         self.vectors = tuple(
             block_vectors([a.expression for _, a in statements.expressions(stage, USUAL_GROUPS[0])])
             for stage in range(len(names.stages))
@@ -187,7 +188,15 @@ class Rows:
         apart.statements, apart.vectors = self.without[absent], (1,) * len(self.vectors)
         if self.outside.again:
             apart.faces = FarFaces(self.names, self.statements)
+        else:
+            apart.narrow = self._cut_along_rows(absent)
         return apart
+
+    def _cut_along_rows(self, absent: int) -> bool:
+        """Whether fields are there, of those kinds that are not absent, in a part of a row only."""
+        conditions, last = regional(self.names.stencil), self.names.stencil.ndim - 1
+        there = (kind for n, kind in enumerate(self.kinds) if not absent >> n & 1)
+        return any(p.axis == last for kind in there for p in profiles(conditions[kind[0]]))
 
     def _by_region(self, stage: int, planes: int) -> str:
         """Rows in and outside of regions, each by its own update."""
@@ -281,7 +290,13 @@ class Rows:
         wide = self.vectors[stage] > 1
         ends = self.faces.ends_of_row(stage, planes)
         carrying = self._carrying(work, stage, planes)
-        rolled = () if wide else families(roots(carrying.left))
+        rolled = () if wide or self.narrow else families(roots(carrying.left))
+        if wide:
+            loop = self._block_loop(work, inputs, self.vectors[stage], ends)
+        elif self.narrow and not ends:
+            loop = self._narrow_loop(carrying, inputs)
+        else:
+            loop = (self._rolled_loop if rolled else self._loop)(carrying, inputs, rolled, ends)
         lines = [
             f"static void {name}(const Slab& s, const Uniform& u, int64_t t,",
             "                       int64_t z, const Tile& c, const Way& way) {",
@@ -304,11 +319,7 @@ class Rows:
             "  const int64_t first = kLowX, last = s.columns - kHighX;",
             *self.faces.ends(),
             *carrying.begun(inputs, name),
-            *(
-                self._block_loop(work, inputs, self.vectors[stage], ends)
-                if wide
-                else (self._rolled_loop if rolled else self._loop)(carrying, inputs, rolled, ends)
-            ),
+            *loop,
             "}",
             "",
         ]
@@ -343,6 +354,35 @@ class Rows:
         yield ends[0] if ends else f"    for (; x < head; x += kLanes) {blended};"
         yield "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});"
         yield ends[1] if ends else f"    for (; x < c.x1; x += kLanes) {blended};"
+        yield "  }"
+
+    def _narrow_loop(self, carrying: Carrying, inputs: Inputs) -> Iterator[str]:
+        """Columns of vectors, of which each is at an edge in all rows or in none.
+
+        No stream of the processor follows them, so what the next row reads first is fetched.
+        """
+        yield "  auto cells = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {"
+        yield "    (void)x;"
+        highest: dict[str, int] = {}
+        for node in nodes(*roots(carrying.left)):
+            if (
+                isinstance(node, Access)
+                and (at := (node.field, node.level, node.offset[0])) in inputs
+            ):
+                highest[inputs[at]] = max(highest.get(inputs[at], 0), node.offset[1])
+        for place, row in highest.items():
+            yield f"    __builtin_prefetch({place} + i + {row + 1} * stride);"
+        yield from (f"    {line}" for line in self._body(carrying, inputs, ()))
+        yield "  };"
+        yield "  for (int64_t x = c.x0; x < c.x1; x += kLanes) {"
+        yield "    auto rows = [&](auto edge) __attribute__((always_inline)) {"
+        yield "      for (int64_t y = c.y0; y < c.y1; ++y) {"
+        yield "        const int64_t row = y * stride;"
+        yield from (f"    {line}" for line in self.statements.row_settings(carrying.left))
+        yield "        cells(row + x, x, edge);"
+        yield "      }"
+        yield "    };"
+        yield "    x < head || x >= tail ? rows(std::true_type{}) : rows(std::false_type{});"
         yield "  }"
 
     def _block_loop(
