@@ -176,6 +176,7 @@ class Problem:
         rule, around, numbers, frames = driven(rule, around, extents, numbers)
         initial = {**initial, **frames}
         wanted: Any = regions or {}
+        own: dict[str, Any] = {}
         if isinstance(wanted, Mapping):
             layers = memories(traced, bounded_row(asked) if line else asked, extents, numbers)
             named = (*cast("Mapping[str, Any]", wanted), *_not_zero(initial))
@@ -183,7 +184,7 @@ class Problem:
             own = {name: boxes for name, boxes in layers.items() if name not in kept}
             wanted = {**own, **cast("Mapping[str, Any]", wanted)}
         cells = regions_of(wanted, rule, extents)
-        rule, numbers = bounded(rule, cells, extents, numbers)
+        rule, numbers = bounded(rule, cells, extents, numbers, own)
         dtype = checked_dtype(dtype, rule)
         apart = fields_apart(dtypes or {}, rule, dtype)
         rule = saturated(rule, apart)

@@ -8,7 +8,7 @@ updates rows may leave out what lies outside, since it is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, TypeAlias, cast
@@ -269,10 +269,13 @@ def bounded(
     regions: Mapping[str, Region],
     shape: tuple[int, ...],
     parameters: Mapping[str, Any],
+    vanishing: Container[str] = (),
 ) -> tuple[Stencil, dict[str, Any]]:
     """The stencil with what it makes outside of regions +0, and its parameters.
 
-    What is so already stays as it is, with the profiles that are among the parameters.
+    What is so already stays as it is, with the profiles that are among the parameters. The values
+    of ``vanishing`` fields are 0 outside by themselves: they become +0 there wherever the stage
+    that makes them uses them, so that nothing is left of them where kernels leave these fields out.
     """
     profiles = {
         name: np.asarray(given, np.float64)
@@ -281,18 +284,31 @@ def bounded(
     }
     conditions = {name: _condition(region, shape, profiles) for name, region in regions.items()}
     stages = tuple(
-        replace(
-            stage,
-            assignments=tuple(
-                Assignment(made.field, _inside(made.expression, conditions.get(made.field)))
-                for made in stage.assignments
-            ),
-        )
+        replace(stage, assignments=_bounded(stage.assignments, conditions, vanishing))
         for stage in stencil.stages
     )
     made = replace(stencil, stages=stages) if stages != stencil.stages else stencil
     used = {profile.name for profile in made.profiles}
     return made, {**parameters, **{name: profiles[name] for name in profiles if name in used}}
+
+
+def _bounded(
+    assignments: tuple[Assignment, ...],
+    conditions: Mapping[str, Expression],
+    vanishing: Container[str],
+) -> tuple[Assignment, ...]:
+    """What a stage assigns, with the fields of ``conditions`` +0 where these do not hold."""
+    own = {
+        made.expression: conditions.get(made.field)
+        for made in assignments
+        if made.field in vanishing
+    }
+    everywhere = {value: _inside(value, condition) for value, condition in own.items()}
+    values = ex.substitute_all([made.expression for made in assignments], everywhere)
+    return tuple(
+        Assignment(made.field, _inside(value, conditions.get(made.field)))
+        for made, value in zip(assignments, values, strict=True)
+    )
 
 
 def _inside(value: Expression, condition: Expression | None) -> Expression:
@@ -344,17 +360,19 @@ def regional(stencil: Stencil) -> dict[str, Expression]:
     """
     found: dict[str, Expression] = {}
     for made in stencil.assignments:
-        for node in ex.nodes(made.expression):
-            if not (isinstance(node, ex.Operation) and node.name == "where"):
-                continue
-            given = node.operands[0]
-            read = [leaf for leaf in ex.nodes(given) if not isinstance(leaf, ex.Operation)]
-            if all(
-                isinstance(leaf, Constant)
-                or (isinstance(leaf, Profile) and leaf.name.startswith(PREFIX))
-                for leaf in read
-            ) and node.operands[2] == Constant(0.0):
-                found[made.field] = given
+        node = made.expression
+        while isinstance(node, ex.Operation) and node.name in ("min", "max", "round"):
+            node = node.operands[0]  # of whole numbers, which are rounded to those that they hold
+        if not (isinstance(node, ex.Operation) and node.name == "where"):
+            continue
+        given = node.operands[0]
+        read = [leaf for leaf in ex.nodes(given) if not isinstance(leaf, ex.Operation)]
+        if all(
+            isinstance(leaf, Constant)
+            or (isinstance(leaf, Profile) and leaf.name.startswith(PREFIX))
+            for leaf in read
+        ) and node.operands[2] == Constant(0.0):
+            found[made.field] = given
     return found
 
 

@@ -7,8 +7,9 @@ import outgrid as og
 from outgrid.definition import stencil
 from outgrid.errors import DefinitionError
 from outgrid.stencil.boundary import Boundary, boundary_of
-from outgrid.stencil.expression import profiles
+from outgrid.stencil.expression import Operation, Profile, profiles
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.region import regional
 
 SHAPE = (24, 30)
 WAVE = {"u": "exp(-(x - 14)**2 / 4)", "c": 0.2}
@@ -116,6 +117,30 @@ def test_memories_of_matched_faces_exist_in_their_layers() -> None:
     assert begun.regions.keys() == {"slope_y", "slope_x", "bend_y"}
     given = found.replace(parameters={"gain_x": 0.5})
     assert given.regions.keys() == {"slope_y", "slope_x", "bend_y"}
+
+
+def test_what_memories_become_is_used_in_their_layers_alone() -> None:
+    """So nothing of it is left where kernels leave them out; what a user limits stays as it is."""
+    matched = {"kind": "matched", "width": 7, "courant": 0.4, "frequency": 0.02}
+    initial = {"p": 0.0, "slope": 0.0, "bend": 0.0, "c": 0.1}
+    found = problem(matched, "acoustic_pml:4", initial)
+
+    def beyond(limited, name):
+        """Profiles of what a field becomes where no condition holds."""
+        (made,) = (each for each in limited.stencil.assignments if each.field == name)
+        pending, seen = [made.expression], set()
+        while pending:
+            node = pending.pop()
+            if isinstance(node, Profile):
+                seen.add(node.name)
+            if isinstance(node, Operation):
+                pending += node.operands[2:] if node.name == "where" else node.operands
+        return seen
+
+    assert [beyond(found, name) for name in ("p", "bend_y", "slope_x")] == [set(), set(), set()]
+    assert regional(found.stencil).keys() == found.regions.keys()
+    own = found.replace(regions={"bend": og.Shell(5, "y")})
+    assert beyond(own, "p") == {"gain_y", "gain_x", "decay_y", "decay_x"}
 
 
 def test_matched_faces_fill_in_the_parameters() -> None:
