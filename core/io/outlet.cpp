@@ -6,15 +6,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string>
 
 namespace outgrid {
 namespace {
 
 constexpr std::int64_t kBlockBytes = 64 << 10;
 constexpr std::int64_t kLeastBlocks = 64;
-constexpr std::size_t kMostPieces = 4;    // of one request: larger ones take the page cache longer
-constexpr std::size_t kMostDirect = 128;  // of one past it
+constexpr std::size_t kMostPieces = 4;  // of one request: larger ones take the page cache longer
 constexpr std::int64_t kBeginBytes = 4 << 20;  // after which the disk is to begin
 
 // Adds a range to sorted ones that are apart, and joins those that touch.
@@ -29,12 +27,6 @@ void add(std::vector<std::pair<std::int64_t, std::int64_t>>& ranges, std::int64_
   }
   at = ranges.erase(at, last);
   ranges.insert(at, {begin, end});
-}
-
-// The same file, to be written past the page cache; -1 where that cannot be had.
-int past_cache(int descriptor) {
-  const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
-  return ::open(path.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC);
 }
 
 iovec piece(char* data, const std::pair<std::int64_t, std::int64_t>& range) {
@@ -64,7 +56,6 @@ Outlet::Outlet(std::vector<int> descriptors, std::int64_t held_bytes)
     block.data = static_cast<char*>(memory_->data()) + (n - 1) * kBlockBytes;
     free_.push_back(&block);
   }
-  for (const int descriptor : descriptors_) direct_.push_back(past_cache(descriptor));
   writer_ = std::thread([this] { write_all(); });
 }
 
@@ -75,9 +66,6 @@ Outlet::~Outlet() {
   }
   filled_.notify_all();
   writer_.join();
-  for (const int descriptor : direct_) {
-    if (descriptor >= 0) close(descriptor);
-  }
 }
 
 Outlet::Failure Outlet::failure() const {
@@ -102,7 +90,7 @@ void Outlet::take(const Key& key, std::int64_t begin, const char* from, std::int
   --block->copying;
   add(block->filled, begin, begin + nbytes);
   if (block->copying > 0) return;
-  if (is_whole(*block)) {
+  if (block->filled.front() == std::pair{std::int64_t{0}, kBlockBytes}) {
     open_.erase(block->key);
     full_.push_back(block);
     filled_.notify_one();
@@ -166,14 +154,11 @@ void Outlet::write_all() {
       std::vector<iovec> pieces;
       const auto [file, number] = some[first]->key;
       std::int64_t at = number * kBlockBytes + some[first]->filled.front().first, end = at;
-      const bool direct = is_whole(*some[first]) && direct_[static_cast<std::size_t>(file)] >= 0;
-      const std::size_t most = direct ? kMostDirect : kMostPieces;
-      for (; n < some.size() && pieces.size() < most; ++n) {
+      for (; n < some.size() && pieces.size() < kMostPieces; ++n) {
         const Block& block = *some[n];
         const auto& filled = block.filled;
         const std::int64_t begin = block.key.second * kBlockBytes;
         if (block.key.first != file || begin + filled.front().first != end) break;
-        if (direct && !is_whole(block)) break;
         pieces.push_back(piece(block.data, filled.front()));
         end = begin + filled.front().second;
         if (filled.size() > 1) {
@@ -181,7 +166,6 @@ void Outlet::write_all() {
           break;
         }
       }
-      if (direct && write_direct(file, at, pieces)) continue;
       write(file, at, pieces);
       const Block& last = *some[n - 1];
       for (std::size_t k = 1; k < last.filled.size(); ++k) {
@@ -200,25 +184,6 @@ void Outlet::write_all() {
     free_.insert(free_.end(), some.begin(), some.end());
     freed_.notify_all();
   }
-}
-
-bool Outlet::is_whole(const Block& block) {
-  return block.filled.front() == std::pair{std::int64_t{0}, kBlockBytes};
-}
-
-// Writes whole blocks past the page cache; false where the file system refuses that.
-bool Outlet::write_direct(std::int64_t file, std::int64_t at, const std::vector<iovec>& pieces) {
-  const auto number = static_cast<std::size_t>(file);
-  const auto wanted = static_cast<ssize_t>(pieces.size()) * kBlockBytes;
-  ssize_t n = -1;
-  do {
-    n = pwritev(direct_[number], pieces.data(), static_cast<int>(pieces.size()), at);
-  } while (n < 0 && errno == EINTR);
-  if (n < 0 && errno == EINVAL) {
-    close(direct_[number]);
-    direct_[number] = -1;
-  }
-  return n == wanted;  // else all is written again, and an error seen there
 }
 
 // Writes the pieces one behind the other, from a place of the file on.

@@ -26,8 +26,7 @@ struct OutletDoor {
 };
 
 // Collects what is put in blocks of files, and writes each block that is whole, by a thread of its
-// own: past the page cache where that can be had, in requests of as many blocks as follow each
-// other. Parts of blocks go through the page cache, and the system begins to write these at once.
+// own, through the page cache. The system begins to write that to the disk at once.
 //
 // A block belongs to one of: `open_` (bytes are still missing), `full_` (to be written), the
 // writer, `free_`. While threads copy into it, it stays in `open_`. Where no block is free, the
@@ -64,11 +63,9 @@ class Outlet : public OutletDoor {
   Block* open(const Key& key, std::unique_lock<std::mutex>& lock);
   void evict(std::size_t count);
   void write_all();
-  static bool is_whole(const Block& block);
-  bool write_direct(std::int64_t file, std::int64_t at, const std::vector<iovec>& pieces);
   void write(std::int64_t file, std::int64_t at, std::vector<iovec> pieces);
 
-  std::vector<int> descriptors_, direct_;  // the same files twice, see `past_cache`
+  std::vector<int> descriptors_;
   std::atomic<std::int64_t> failure_{0};  // file << 32 | code
 
   std::mutex mutex_;  // guards what follows, but what is in blocks

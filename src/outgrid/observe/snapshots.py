@@ -1,8 +1,8 @@
 """Snapshots: their files and checksums, and the table that a kernel reads.
 
 Rows of a snapshot leave by an outlet, from the tile that has just been computed: a thread of its
-own writes them beside the kernel. What a sweep repeats after a crash, or a halo computes twice,
-writes the same bytes again.
+own writes them through the page cache, beside the kernel, and the system begins to write these to
+disk. What a sweep repeats after a crash, or a halo computes twice, writes the same bytes again.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ class Outlet:
     """Files of a run at ``paths``, numbered in their order; a kernel has its ``address``.
 
     What is put is collected in blocks, in ``held_bytes`` of memory, and a thread writes those that
-    are whole past the page cache, parts of them through it. Raises StoreError where a file cannot
-    be opened.
+    are whole through the page cache. Raises StoreError where a file cannot be opened.
     """
 
     def __init__(self, paths: Sequence[Path], held_bytes: int) -> None:
